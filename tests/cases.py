@@ -133,7 +133,13 @@ CLUSTERED = [0]
 SMALL_IMPUTERS = [
     GaussianImputer(random_state=0),
     ForestImputer(n_estimators=6, random_state=0),
-    LAIRImputer(VariationalAutoencoder(max_iter=2), n_draws=4, random_state=0),
+    LAIRImputer(
+        VariationalAutoencoder(max_iter=1, hidden_layer_sizes=(8,)),
+        n_estimators=2,
+        n_draws=4,
+        n_steps=5,
+        random_state=0,
+    ),
     pytest.param(
         VGIImputer(IncompleteDensity("vae", max_iter=2), n_draws=4, random_state=0),
         marks=pytest.mark.slow,

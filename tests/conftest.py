@@ -1,5 +1,6 @@
 import os
-from collections import Counter
+from collections import Counter, defaultdict
+from zlib import crc32
 
 # One thread a process, before torch is imported: small problems only wait for a second
 # one, a hundred times as long where other processes hold the cores.
@@ -30,6 +31,14 @@ def share(text):
     if not 1 <= place <= count:
         raise ValueError(text)
     return place, count
+
+
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers",
+        "quick(n, share): the default run has n cases, one in `share`, or as many as "
+        "have each value of each parameter; the others are slow and sampled",
+    )
 
 
 def pytest_addoption(parser):
@@ -73,15 +82,77 @@ def in_share(place, count):
     def kept(item):
         if not item.get_closest_marker("sampled"):
             return True
-        test = item.nodeid.partition("[")[0]
+        test = name_of(item)
         cases[test] += 1
-        return cases[test] % count == place % count
+        # tests of one case are not all of the same share
+        return (cases[test] + crc32(test.encode())) % count == place % count
 
     return kept
 
 
+def name_of(item):
+    """Name the test of a case."""
+    return item.nodeid.partition("[")[0]
+
+
+def values_of(item):
+    """Return the names of the parameters of a case, and what tells values apart.
+
+    Checks of scikit-learn are calls of one function for several estimators.
+    """
+    values = (
+        (name, getattr(one, "func", one)) for name, one in item.callspec.params.items()
+    )
+    return {
+        (name, one if isinstance(one, str | int) else id(one)) for name, one in values
+    }
+
+
+def in_turn(cases, share):
+    """Choose one in `share` of the cases of each value of two parameters."""
+    ranks = defaultdict(dict)
+    for place, case in enumerate(cases):
+        rank = (ranks[one[0]].setdefault(one, len(ranks[one[0]])) for one in case)
+        if sum(rank) % share == 0:
+            yield place
+
+
+def covering(cases, chosen=()):
+    """Choose few more cases, sets of values, so that each value is in one of them."""
+    missing = set().union(*cases).difference(*(cases[place] for place in chosen))
+    used = Counter()
+
+    def gain(place):
+        return len(cases[place] & missing), -sum(used[one] for one in cases[place])
+
+    while missing:
+        best = max(range(len(cases)), key=gain)
+        yield best
+        missing -= cases[best]
+        used.update(cases[best])
+
+
+def shorten_matrices(items, seeds):
+    """Leave few cases of long tests in the default run, and the same at each seed."""
+    tests = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("quick") and not item.get_closest_marker("slow"):
+            seed = item.callspec.params.get("seed") if seeds else None
+            tests[name_of(item), seed].append(item)
+    for cases in tests.values():
+        mark, values = cases[0].get_closest_marker("quick"), [*map(values_of, cases)]
+        quick = [*in_turn(values, **mark.kwargs)] if mark.kwargs else []
+        quick += covering(values, quick)
+        for place, item in enumerate(cases):
+            if place not in quick[slice(*mark.args or [None])]:
+                item.add_marker(pytest.mark.slow)
+                item.add_marker(pytest.mark.sampled)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Let one process run all that starts others: clusters would meet at a port."""
+    shorten_matrices(items, config.getoption("--seeds"))
     if config.getoption("--seeded-only"):
         keep(config, items, lambda item: "seed" in item.fixturenames)
     if config.getoption("--sampled"):

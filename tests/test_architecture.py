@@ -320,7 +320,7 @@ def test_the_door_is_light():
         "{}; t = time.process_time() - t; "
         "print(sorted({{m.split('.')[0] for m in set(sys.modules) - before}}), t)"
     )
-    light = [run(code.format("import skvnce")).rsplit(" ", 1) for _ in range(3)]
+    light = [run(code.format("import skvnce")).rsplit(" ", 1) for _ in "ab"]
     assert all(loaded == "['skvnce']" for loaded, _ in light)
     assert min(float(seconds) for _, seconds in light) < 0.1
     loaded, seconds = run(code.format("import skvnce; skvnce.VNCEEstimator")).rsplit(

@@ -68,6 +68,7 @@ def short_training(request, monkeypatch):
 FIRST = {type(estimator).__name__: estimator for estimator in reversed(ESTIMATORS)}
 
 
+@pytest.mark.quick(share=6)
 @UNSETTLED
 @UNUSED
 @parametrize_with_checks([*FIRST.values(), *SHORT])
@@ -90,6 +91,7 @@ LAST = {type(estimator).__name__: estimator for estimator in ESTIMATORS}
 
 
 @pytest.mark.sampled
+@pytest.mark.quick
 @pytest.mark.parametrize("name", LAST)
 @pytest.mark.parametrize("check", EXTRA, ids=lambda check: check.__name__)
 @UNSETTLED
@@ -114,19 +116,23 @@ def test_predictors_pass_further_checks(predictor):
 
 CASES = [
     pytest.param(
+        i,
+        name,
         check,
         id=f"{i}-{name}",
-        marks=[pytest.mark.slow] if i >= len(CONTRACT) else [],
+        # clusters start slowly
+        marks=[pytest.mark.slow] * (i >= len(CONTRACT) or name == "parallel_dask"),
     )
     for i, estimator in enumerate([*CONTRACT, *CONTRACT_SLOWLY])
     for name, check in nan_checks(estimator)
-    if i in CLUSTERED or name != "parallel_dask"  # clusters start slowly
+    if i in CLUSTERED or name != "parallel_dask"
 ]
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("check", CASES)
-def test_nan_contract(check):
+@pytest.mark.quick(share=6)
+@pytest.mark.parametrize(("place", "name", "check"), CASES)
+def test_nan_contract(place, name, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         check()

@@ -182,6 +182,7 @@ def pattern(text):
     return ".*".join(map(re.escape, text.split(".*")))
 
 
+@pytest.mark.quick(share=4)
 @pytest.mark.parametrize("name", FIRST)
 @pytest.mark.parametrize("kind", NO_TABLES)
 def test_what_is_no_table_is_refused_by_name(kind, name):
@@ -264,6 +265,7 @@ MASKED = {
 }
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", FIRST)
 def test_masked_cells_are_missing(name, fitted):
     expected = list(answers(fitted(name), incomplete_table()))

@@ -150,8 +150,7 @@ VALUES = {"algorithm", "selection", "marginals", "on_misfit"}
 
 
 @pytest.mark.parametrize(
-    ("word", "name"),
-    [(word, name) for word in sorted(VALUES) for name in CLASSES],
+    ("word", "name"), [(word, name) for word in sorted(VALUES) for name in CLASSES]
 )
 def test_values_of_parameters_are_those_of_the_page(word, name):
     """Read the section after "NAME:", where there are sections for classes."""

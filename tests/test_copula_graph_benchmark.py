@@ -95,10 +95,7 @@ def test_a_rival_counts_with_its_best_rule_on_common_sets():
     asked, lost = report.behind(results, "chosen")
     assert asked == 1
     assert "0.750 against 0.700, 1 sets" in lost[0]
-    assert report.well_chosen(results) == (
-        1,
-        ["copula20, 30% MCAR: 0.700 of 0.800"],
-    )
+    assert report.well_chosen(results) == (1, ["copula20, 30% MCAR: 0.700 of 0.800"])
     assert "**missed** in 1 of 1" in report.found(results)
 
 

@@ -61,6 +61,8 @@ def test_errors_are_in_standard_deviations_and_shares_of_wrong_levels():
     assert colour == 0.5
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_the_survey_is_imputed_and_losses_are_named(survey, capsys):
     demo.impute_survey(survey)
     text = capsys.readouterr().out

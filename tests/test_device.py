@@ -141,6 +141,8 @@ def test_auto_fits_as_the_cpu_does():
         )
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_training_does_not_import_the_compiler_of_torch():
     """It takes a second or more; `torch.optim` would."""
     code = """

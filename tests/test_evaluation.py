@@ -98,6 +98,7 @@ def test_scores_are_those_of_the_metrics():
         assert np.isnan(row["pfc"]) and np.isnan(row["brier"]) and row["seconds"] > 0
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("mechanism", ["mcar", "mar", "patterns"])
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_mixed_frames(mechanism, library):
@@ -147,10 +148,7 @@ def test_cells_are_hidden_by_functions():
         return hidden
 
     report = imputation_report(
-        {"one": Constant(0.0)},
-        X,
-        mechanism=[first_column, "mcar"],
-        n_repeats=1,
+        {"one": Constant(0.0)}, X, mechanism=[first_column, "mcar"], n_repeats=1
     )
     assert list(report["mechanism"]) == ["first_column", "mcar"]
     expected = np.sqrt(np.mean(X[:10, 0] ** 2)) / X[:, 0].std()
@@ -262,6 +260,8 @@ class _Alternating(Constant):
         return [X.fillna({"level": "ab"[k % 2]}) for k in range(n_draws)]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_the_right_distribution_has_the_best_energy_i_score(seed):
     """Under MAR; means and draws from marginals are worse, on average over tables."""
     found = []
@@ -337,6 +337,7 @@ def incomplete(rng, n=200):
     return pd.DataFrame(hide(X, mcar(X, 0.2, random_state=0)), columns=list("abc"))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("blanks", [0, 30])
 def test_energy_i_scores_leave_names_out(blanks):
     X, imputer = incomplete(np.random.default_rng(0)), GaussianImputer(random_state=0)

@@ -270,6 +270,7 @@ def short_training(monkeypatch):
     monkeypatch.setattr(_scores, "fit_covariance", partial(fit_covariance, n_rounds=5))
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("name", CASES)
 def test_some_hostile_tables(name):
     estimator, count, _ = CASES[name]

@@ -30,6 +30,8 @@ def first(tmp_path_factory):
     return files, arguments, imputation.main(arguments)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_results_have_every_score(first):
     files, _, results = first
     lines = files["results.jsonl"].read_text().splitlines()
@@ -45,6 +47,8 @@ def test_results_have_every_score(first):
     assert 0.8 < ours["coverage"] < 0.99
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_report_is_made_from_the_results(first):
     files, _, results = first
     report = files["report.md"].read_text()
@@ -53,6 +57,8 @@ def test_report_is_made_from_the_results(first):
     assert files["picture.png"].read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_run_that_goes_on_computes_nothing_again(first, monkeypatch, capsys):
     files, arguments, results = first
     monkeypatch.setattr(imputation, "measure", None)  # a call would raise
@@ -147,36 +153,6 @@ def test_goals_are_open_where_tables_lack(tmp_path, capsys):
     crps["concrete", "ForestImputer, LAIR"] = 0.5
     imputation.main(written(path, crps))
     assert f"{goal} (2 tables; most 0.50, diabetes) | met |" in capsys.readouterr().out
-
-
-def test_results_of_further_files_are_read_and_not_computed(first, tmp_path):
-    files, _, results = first
-    own = tmp_path / "own.jsonl"
-    again = [
-        *SHORT,
-        *BOTH,
-        "--results",
-        str(own),
-        "--also",
-        str(files["results.jsonl"]),
-    ]
-    found = imputation.main([*again, "--n-jobs", "0"])
-    assert not own.exists()
-    assert sorted(map(imputation.key_of, found)) == sorted(
-        map(imputation.key_of, results)
-    )
-
-
-def test_mice_is_left_out_where_r_is_not_installed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    installed.cache_clear()
-    methods = ["--methods", "mean", "mice pmm"]
-    try:
-        found = imputation.main([*SHORT, *methods, "--n-jobs", "0"])
-    finally:
-        installed.cache_clear()
-    assert [result["method"] for result in found] == ["mean"]
-    assert "with the package mice: mice pmm." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("mechanism", imputation_tables.MECHANISMS)

@@ -205,14 +205,6 @@ def test_rivals_without_an_answer_are_recorded(tmp_path, monkeypatch, text, reas
         rivals.run(small_case(), 0, command=command(tmp_path, text))
 
 
-def test_rivals_that_are_not_installed_are_named(monkeypatch):
-    monkeypatch.setenv(rivals.VARIABLE, "no-such-interpreter")
-    rivals.has_package.cache_clear()
-    asked = ["GaussianImputer", "miceforest"]
-    assert rivals.lacking(asked) == ["miceforest"]
-    rivals.has_package.cache_clear()
-
-
 def record(method, table, **found):
     key = {"table": table, "mechanism": "MCAR", "seed": 0, "method": method}
     return key | found

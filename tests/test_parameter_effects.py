@@ -364,7 +364,7 @@ def excused(case, table):
     }
 
 
-QUICKLY = {("normal", "mixed"), ("normal", "levels"), ("factors", "numbers")}
+QUICKLY = {("normal", "mixed"), ("factors", "numbers")}
 COMBINATIONS = [
     pytest.param(
         case, table, marks=[] if (case, table) in QUICKLY else pytest.mark.slow

@@ -120,6 +120,8 @@ def test_an_estimator_is_fitted_to_each_draw(rng):
         fit_each(model, draws[0], y)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "mechanism", [pytest.param("MCAR", marks=pytest.mark.slow), "MAR"]
 )

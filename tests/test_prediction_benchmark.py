@@ -40,6 +40,7 @@ def test_intervals_of_one_table_have_the_quantiles_of_residuals(seed):
     assert upper - lower == pytest.approx((upper - lower)[0])
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("way", report.WAYS)
 def test_ways_predict_a_small_table(way, monkeypatch):
     data = study.split("diabetes", "MCAR 50", 0)

@@ -30,7 +30,7 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce.options import IncompleteDensity
+from skvnce.options import MCEM, IncompleteDensity
 from skvnce.training import rounds
 
 
@@ -256,7 +256,9 @@ TRAINED = [
     LAIRImputer(VAE, n_estimators=2, n_steps=2, n_draws=4, random_state=0),
     VGIImputer(IncompleteDensity("vae", **DENSITY), n_estimators=2, **VGI),
     VGIImputer(IncompleteDensity("factor-analysis", **DENSITY), **VGI),
-    VGIImputer(IncompleteDensity("coupling-flow", algorithm="mcem", **DENSITY), **VGI),
+    VGIImputer(
+        IncompleteDensity("coupling-flow", algorithm=MCEM(n_steps=3), **DENSITY), **VGI
+    ),
 ]
 
 
@@ -276,6 +278,7 @@ def name_of(estimator):
     return type(estimator).__name__
 
 
+@pytest.mark.quick(3)
 @SHORT
 @pytest.mark.parametrize("estimator", TRAINED, ids=name_of)
 def test_training_names_its_steps(estimator, X, capsys, slow, short_training):
@@ -293,6 +296,7 @@ def test_training_names_its_steps(estimator, X, capsys, slow, short_training):
         assert "filling rows: sweep" in steps_of(lines(capsys))
 
 
+@pytest.mark.quick(3)
 @SHORT
 @pytest.mark.parametrize("estimator", TRAINED, ids=name_of)
 def test_training_counts_its_rounds(estimator, X, short_training):
@@ -304,6 +308,7 @@ def test_training_counts_its_rounds(estimator, X, short_training):
         assert fitted.n_iter_ == len(fitted.loss_curve_) >= 2
 
 
+@pytest.mark.quick(3)
 @SHORT
 @pytest.mark.parametrize("estimator", TRAINED, ids=name_of)
 def test_callbacks_stop_training(estimator, X, short_training):
@@ -359,13 +364,13 @@ FITTED = [  # and steps of fit, transform and score_samples
         ["filling rows"],
     ),
     (
-        VNCEEstimator(Bell, max_iter=2, random_state=0),
+        VNCEEstimator(Bell, noise_ratio=2, max_iter=2, random_state=0),
         ["round", "fitting: evaluating the objective"]
         + ["checking the scale by fresh noise"],
         ["filling rows"],
     ),
     (
-        VNCEEstimator(Factor, max_iter=2, n_init=2, random_state=0),
+        VNCEEstimator(Factor, noise_ratio=2, max_iter=2, n_init=2, random_state=0),
         ["start: round", "start: evaluating the objective"],
         [],
     ),
@@ -377,6 +382,7 @@ FITTED = [  # and steps of fit, transform and score_samples
 ]
 
 
+@pytest.mark.quick(6)
 @pytest.mark.filterwarnings("ignore:selection='cv' chose")  # of three alphas
 @SHORT
 @pytest.mark.parametrize(
@@ -394,6 +400,7 @@ def test_fits_name_their_steps(estimator, of_fit, of_rows, X, capsys, slow):
     assert set(of_rows) <= set(steps_of(lines(capsys)))
 
 
+@pytest.mark.quick(6)
 @SHORT
 @pytest.mark.filterwarnings("ignore:selection='cv' chose the smallest")
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ def test_it_has_fifteen_lines():
     assert len([line for line in script().splitlines() if line]) <= 15
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_it_gives_a_pooled_table_and_a_picture(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -33,10 +33,14 @@ def alone(*names):
     assert not done.returncode, done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_small_matrices_take_one_thread():
     alone("limits", "estimators")
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on Windows")
 def test_forked_children_fit():
     alone("forks_and_the_lock", "forks_after_fits", "forks_during_fits")
@@ -74,6 +78,7 @@ def fitted(estimator):
 REBUILT = {type(one): one for one in reversed(ESTIMATORS)}
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     "estimator", REBUILT.values(), ids=lambda one: type(one).__name__
 )

@@ -84,6 +84,7 @@ def results(fitted):
     return found
 
 
+@pytest.mark.quick(4)
 @pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning",
     "ignore::skvnce.exceptions.MisfitWarning",

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 import vae_bounds as study
-from _results import Results
 from oracles import GATE, z_mean
 from torch.distributions import Independent, MultivariateNormal, Normal
 from vaes import Curved
@@ -114,21 +113,6 @@ def test_no_method_sees_hidden_cells(method, seed):
 def test_methods_are_all_objectives_of_the_package():
     assert {*study.METHODS} == {*BOUNDS, *COMPLETED_BOUNDS}
     assert {*study.COMPLETING} == {*COMPLETED_BOUNDS}
-
-
-def test_results_are_continued(tmp_path, monkeypatch):
-    """Fits that the file has are not made again, and the page is made from it."""
-    studies = {"controls": study.STUDIES["controls"]._replace(epochs=1)}
-    path = tmp_path / "results.jsonl"
-    truth = study.run(studies, [3, 4], (100, 20), Results(path))
-    monkeypatch.setattr(study, "made", None)
-    results = Results(path)
-    assert study.run(studies, [3, 4], (100, 20), results) == truth
-    assert len(results.records) == 3
-    text = "\n".join(study.report(results, truth, 20))
-    assert text.count("Longer: DeMissVAE") == 1 and "Short" not in text
-    for record in results.records:
-        assert f"{np.median(record['scores']):.3f}" in text
 
 
 # Imputations

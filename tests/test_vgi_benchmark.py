@@ -172,22 +172,8 @@ def test_slopes():
     assert cost.steep([2, 4, 8], [3, 12, 48]) == pytest.approx(2)
 
 
-def test_records_go_on_where_a_run_stopped(tmp_path):
-    calls, path = [], str(tmp_path / "found.jsonl")
-
-    def double(number):
-        calls.append(number)
-        return {"twice": 2 * number}
-
-    first = study.Results(path)
-    assert study.computed(first, double, 3) == {"twice": 6}
-    assert study.computed(first, double, 3) == {"twice": 6}
-    assert study.computed(study.Results(path), double, 3) == {"twice": 6}
-    assert calls == [3]
-    assert study.computed(study.Results(), double, 3) == {"twice": 6}
-    assert calls == [3, 3]
-
-
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_quick_run(monkeypatch, capsys, tmp_path):
     """Of fewer rows and steps yet: all that is fitted, and the report."""
     quick = [0.5], [20], 150, 4, [60, 120], [20], 2

@@ -67,6 +67,8 @@ def test_the_estimate_is_exact_for_a_linear_model(seed):
     assert off.median() < 0.1 * 4000  # control: bad modes show
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_weights_are_unbiased_off_the_line(seed):
     """Of a curve, against quadrature."""
     model, (x, observed) = Linear(0.1), rows(seed)
@@ -223,34 +225,8 @@ def test_test_rows_have_no_part_in_the_choice(truth, monkeypatch):
     assert kept == [(2, 3.0)] * 2
 
 
-def test_an_estimate_leaves_the_stream_of_random_numbers(truth):
-    rows = study.problem(truth, study.QUICK, 0.5, 0)
-    state = torch.get_rng_state()
-    first = study.Followed(truth, rows.validation, 20).estimate()
-    assert torch.equal(torch.get_rng_state(), state)
-    assert study.Followed(truth, rows.validation, 20).estimate() == first
-
-
 def test_scores_at_stated_seconds_are_those_reached_by_then():
     path = [[5, 1.0, -3.0, 10.0], [10, 2.0, -2.0, 20.0], [15, 9.0, -1.0, 30.0]]
     assert np.isnan(study.at_time(path, 0.5))
     found = [study.at_time(path, seconds) for seconds in (1, 2, 8.9, 9, 99)]
     assert found == [10.0, 20.0, 20.0, 30.0, 30.0]
-
-
-def test_a_run_goes_on_from_its_results(tmp_path, monkeypatch):
-    file, fitted = tmp_path / "results.jsonl", []
-
-    def autoencoder(name, rows, linear, size, seed):
-        fitted.append((name, seed))
-        return {"score": 1.5}
-
-    monkeypatch.setattr(study, "autoencoder", autoencoder)
-    monkeypatch.setattr(study, "generator", lambda n: study.Decoder())
-    study.study(study.QUICK, study.Results(file))
-    assert len(fitted) == len(set(fitted)) == 7
-    study.study(study.QUICK, study.Results(file))
-    assert len(fitted) == 7
-    study.study(study.QUICK._replace(seeds=(0, 1)), study.Results(file))
-    assert len(fitted) == 12  # without two that are fitted at one mask alone
-    assert len(file.read_text(encoding="utf-8").splitlines()) == 8 + 6

@@ -48,13 +48,7 @@ def fit(data, rank=2, weights=None, tol=1e-9, max_iter=3000):
 
 @pytest.mark.parametrize(
     ("rank", "options"),
-    [
-        (1, {}),
-        (2, {"rate": 0.7}),
-        (2, {"noise": 0.01}),
-        (8, {"n": 20}),
-        (3, {"n": 6}),
-    ],
+    [(1, {}), (2, {"rate": 0.7}), (2, {"noise": 0.01}), (8, {"n": 20}), (3, {"n": 6})],
 )
 def test_em_never_lowers_the_likelihood(rank, options, seed):
     data = table(np.random.default_rng(seed), **options)
@@ -175,6 +169,7 @@ def test_the_toy_data_of_the_paper_are_recovered(seed):
     assert np.abs(z_mean(found, np.concatenate([MEAN, wrong]))).max() > 1.5 * GATE
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("rank", [1, 2, 4])
 def test_the_rank_is_found_on_held_out_cells(rank, seed):
     rng = np.random.default_rng(seed)

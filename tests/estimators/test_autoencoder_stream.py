@@ -84,28 +84,27 @@ def test_ten_chunks_are_nearly_a_full_fit(table, most, seed, monkeypatch):
     assert best - few.score(new) > gain  # negative control
 
 
-def test_the_fit_is_repeated_when_the_rows_have_doubled(short, monkeypatch):
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("make", [small, imputer])
+def test_the_fit_is_repeated_when_the_rows_have_doubled(make, short, monkeypatch):
     X = skewed(260, 1)[:240]
     X[40] = np.nan  # an empty row counts, as it does in the chunks
     frame = pd.DataFrame(X, columns=list("abcdef"))
 
-    def in_chunks(make, *ends):
+    def in_chunks(*ends):
         parts = map(slice, (0, *ends[:-1]), ends)
         return learned(make(), *(frame[part] for part in parts))
 
-    for make in (small, imputer):
+    def equal(found, n):
+        whole = make().fit(frame[:n])
+        assert found.feature_names_in_.tolist() == list("abcdef")
+        return np.array_equal(found.transform(frame), whole.transform(frame))
 
-        def equal(found, n, make=make):
-            whole = make().fit(frame[:n])
-            assert found.feature_names_in_.tolist() == list("abcdef")
-            return np.array_equal(found.transform(frame), whole.transform(frame))
-
-        assert equal(in_chunks(make, 60, 120), 120)
-        assert equal(in_chunks(make, 60, 90, 120, 240), 240)
-        assert not equal(in_chunks(make, 60, 119), 119)
+    assert equal(in_chunks(60, 120), 120)
+    assert equal(in_chunks(60, 90, 120, 240), 240)
+    assert not equal(in_chunks(60, 119), 119)
     monkeypatch.setattr("skvnce.fits.stream.MOST_KEPT", 200)
-    found = in_chunks(small, 60, 120, 240)
-    assert not np.array_equal(found.transform(frame), small().fit(X).transform(X))
+    assert not equal(in_chunks(60, 120, 240), 240)
 
 
 def test_training_goes_on_from_the_fit(short):

@@ -148,6 +148,8 @@ def test_lognormal_columns_keep_their_shape(seed):
     assert abs(tenth[0]) < 0.3 < abs(tenth[1])
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_columns_that_may_be_negative_are_normal(seed):
     """A normal column of positive observed values, and values below a limit."""
     rng = np.random.default_rng([seed, 4])
@@ -450,6 +452,8 @@ def test_limits_outside_of_the_bounds_of_a_column():
     imputer.fit(X, lower={0: most - 0.5})  # within
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_gamma_column_below_its_limit_is_filled_right(seed):
     """A bias of .35 standard deviations of the cells is what a line would give."""
     rng, errors = np.random.default_rng(seed), []

@@ -100,6 +100,7 @@ def test_slices_of_a_large_part_are_compared_as_a_whole(monkeypatch):
     np.testing.assert_allclose(one.covariance_, other.covariance_, rtol=1e-10)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "learner", [*LEARNERS, IncompleteFactorAnalysis(1, max_iter=50)]
 )

@@ -425,6 +425,7 @@ WHOLE_EQUATIONS = {
 }
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("dtype", ["float64", "Int64"])
 @pytest.mark.parametrize("seed", range(3))
 def test_whole_numbers_satisfy_equations_with_other_numbers(seed, dtype):

@@ -68,6 +68,7 @@ def test_a_table_that_fits_in_memory_is_fitted_there():
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("on_misfit", ["ignore", "warn"])
 def test_division_into_parts_does_not_matter(few_rows, on_misfit):
     X, options = table(), {**QUICK, "on_misfit": on_misfit}
@@ -90,6 +91,7 @@ def factors(n=1500, d=15):
     return X
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("is_rounded", [True, False])
 def test_solvers_do_not_amplify_rounding_of_sums(few_rows, monkeypatch, is_rounded):
     """Without `rounded`, the negative control, divisions differ by far more."""
@@ -168,6 +170,7 @@ def test_files_are_deleted(few_rows, tmp_path, monkeypatch):
     assert not hasattr(learner, "n_features_in_")
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["frame", "array"])
 def test_tables_of_dask_are_fitted_as_chunks(kind, few_rows, precise):
     X, ends = table(), [0, 375, 750, 1125, 1500]

@@ -60,6 +60,27 @@ def device(monkeypatch):
         yield
 
 
+@pytest.fixture
+def gradients(monkeypatch):
+    """Count the calls of autograd, and of the gradient that is written out."""
+    calls = []
+
+    def counted(function):
+        def called(*args, **kwargs):
+            calls.append(function)
+            return function(*args, **kwargs)
+
+        return called
+
+    for owner, name in (
+        (torch.autograd, "backward"),
+        (torch.autograd, "grad"),
+        (WeightedBound, "differentiate"),
+    ):
+        monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
+    return calls
+
+
 def solver(name, **fields):
     return Adam(batch_size=16, device=name, **fields)
 
@@ -92,12 +113,7 @@ def noisy_or(algorithm):
 
 def lair(sampler, name):
     return LAIRImputer(
-        vae(name),
-        sampler=sampler,
-        n_steps=2,
-        n_draws=8,
-        min_value=-9.0,
-        random_state=0,
+        vae(name), sampler=sampler, n_steps=2, n_draws=8, min_value=-9.0, random_state=0
     )
 
 
@@ -244,8 +260,8 @@ USES = {
 
 
 def quick_or_slow(name):
-    """Leave two estimators in the default run; the others are slow."""
-    quick = name in ("TorchVAE", "VAE miwae", "VGI", "VNCE")
+    """Leave one estimator a class in the default run; the others are slow."""
+    quick = name in ("TorchVAE", "VAE miwae", "VGI", "VNCE", "NoisyOr acp")
     return name if quick else pytest.param(name, marks=pytest.mark.slow)
 
 
@@ -273,12 +289,14 @@ def table(name, seed):
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", [quick_or_slow(name) for name in ESTIMATORS])
-def test_fits_and_uses_are_those_of_the_cpu(name, seed, device, monkeypatch):
-    """And nothing stays behind, which the device would refuse."""
+def test_fits_and_uses_are_those_of_the_cpu(name, seed, device, gradients, monkeypatch):
+    """And nothing stays behind, which the device would refuse; modules come back."""
     monkeypatch.setattr("skvnce.training.rounds.STEPS", 2)
     X, made = table(name, seed), ESTIMATORS[name]
     before, n_made = used(made("cpu").fit(X), X), FakeTensor.n_made
+    gradients.clear()
     model = made("cuda").fit(X)
+    assert bool(gradients) == (name != "TorchVAE")
     fitted = FakeTensor.n_made
     assert fitted > n_made
     after = used(model, X)
@@ -286,6 +304,9 @@ def test_fits_and_uses_are_those_of_the_cpu(name, seed, device, monkeypatch):
     for use, found in after.items():
         assert type(found) is np.ndarray
         np.testing.assert_allclose(found, before[use], rtol=1e-6, err_msg=use)
+    if hasattr(model, "to_torch"):
+        devices = {leaf.device.type for leaf in model.to_torch().parameters()}
+        assert devices == {"cpu"}
     again = pickle.loads(pickle.dumps(model))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for use, found in used(again, X).items():  # on a machine without the device
@@ -302,12 +323,14 @@ STUCK = {
 
 
 @pytest.mark.parametrize("name", STUCK)
-def test_modules_with_tensors_of_the_cpu_are_named(name, seed, device):
+def test_modules_with_tensors_of_the_cpu_are_named(name, seed, device, monkeypatch):
+    monkeypatch.setattr("skvnce.training.rounds.STEPS", 2)
     STUCK[name]("cpu").fit(rows(seed))
     with pytest.raises(ValueError, match=r"another device.* Register all tensors"):
         STUCK[name]("cuda").fit(rows(seed))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("make", [vae, vgi])
 def test_more_rows_are_trained_on_the_device(make, seed, device, monkeypatch):
     monkeypatch.setattr("skvnce.training.rounds.STEPS", 2)
@@ -335,63 +358,25 @@ def test_categories_stay_on_the_cpu(seed, device):
     assert FakeTensor.n_made == n_made
 
 
-@pytest.mark.parametrize("make", [vgi, vnce, vae])
-def test_modules_are_returned_on_the_cpu(make, seed, device, monkeypatch):
-    monkeypatch.setattr("skvnce.training.rounds.STEPS", 2)
-    model = make("cuda").fit(rows(seed))
-    model.score_samples(rows(seed))
-    found = [leaf.device.type for leaf in model.to_torch().parameters()]
-    assert found and set(found) == {"cpu"}
-
-
-@pytest.fixture
-def gradients(monkeypatch):
-    """Count the calls of autograd, and of the gradient that is written out."""
-    calls = []
-
-    def counted(function):
-        def called(*args, **kwargs):
-            calls.append(function)
-            return function(*args, **kwargs)
-
-        return called
-
-    for owner, name in (
-        (torch.autograd, "backward"),
-        (torch.autograd, "grad"),
-        (WeightedBound, "differentiate"),
-    ):
-        monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
-    return calls
-
-
-TRAINED = ["VAE miwae", "LAIR lair", "NoisyOr acp", "VGI", "VNCE"]
+TRAINED = {type(make("cpu")) for make in ESTIMATORS.values()}
 OTHERS = [
     next(one for one in cases.ESTIMATORS if type(one) is kind)
     for kind in dict.fromkeys(map(type, cases.ESTIMATORS))
-    if kind not in {type(ESTIMATORS[name]("cpu")) for name in TRAINED}
+    if kind not in TRAINED
 ]
 
 
-@pytest.mark.parametrize("name", TRAINED)
-def test_estimators_that_torch_trains_take_a_device(
-    name, seed, device, gradients, monkeypatch
-):
-    monkeypatch.setattr("skvnce.training.rounds.STEPS", 1)
-    n_made = FakeTensor.n_made
-    ESTIMATORS[name]("cuda").fit(table(name, seed))
-    assert gradients
-    assert FakeTensor.n_made > n_made
-
-
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("estimator", OTHERS, ids=lambda one: type(one).__name__)
 def test_all_other_estimators_need_no_gradients(estimator, seed, device, gradients):
     n_made = FakeTensor.n_made
-    clone(estimator).fit(abs(rows(seed, 200)))
+    clone(estimator).fit(abs(rows(seed, 100)))
     assert not gradients
     assert FakeTensor.n_made == n_made
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_the_device_refuses_what_stays_behind(seed, device, monkeypatch):
     """The control: tables that are not moved, in training and in use."""
     monkeypatch.setattr("skvnce.training.rounds.STEPS", 2)

@@ -301,33 +301,6 @@ def test_values_beyond_float64_are_named(X):
         fitted(X)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "error", "message"),
-    [
-        (
-            {"n_components": 0},
-            ValueError,
-            "n_components.* must be .* in the range .1, inf",
-        ),
-        ({"n_components": 1.5}, TypeError, "n_components.* must be .* an int"),
-        (
-            {"n_components": "mle"},
-            ValueError,
-            "n_components.* must be a str among .'auto'",
-        ),
-        ({"max_iter": 0}, ValueError, "max_iter.* in the range .1, inf"),
-        ({"tol": -1}, ValueError, "tol.* in the range .0.0, inf"),
-        ({"tol": "small"}, TypeError, "tol.* must be a float"),
-        ({"on_misfit": "tell"}, ValueError, "on_misfit.* among .'"),
-    ],
-)
-def test_parameters_out_of_range(parameters, error, message, X):
-    analysis = IncompleteFactorAnalysis(**parameters)
-    with pytest.raises(error, match=message):
-        analysis.fit(X)
-    assert not [name for name in vars(analysis) if name.endswith("_")]
-
-
 @pytest.mark.parametrize("cell", [np.inf, "x"])
 def test_bad_cells_are_named(cell, X):
     frame = pd.DataFrame(X, columns=list("abcdefgh")).astype(object)

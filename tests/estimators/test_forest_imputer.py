@@ -364,14 +364,6 @@ def test_autoencoders_can_be_averaged_with_forests():
     assert abs(imputer.transform(X) - full)[hidden].mean() < 0.15
 
 
-def test_a_wrong_model_is_refused():
-    X, _ = product(0)
-    with pytest.raises(ValueError, match="'model' parameter of ForestImputer"):
-        ForestImputer("forest").fit(X)
-    with pytest.raises(ValueError, match="'weight' parameter of ForestImputer"):
-        ForestImputer(weight=1.5).fit(X)
-
-
 def test_there_is_no_score():
     assert not hasattr(ForestImputer(), "score")
     assert hasattr(GaussianImputer(), "score")

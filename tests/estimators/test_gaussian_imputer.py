@@ -12,6 +12,7 @@ from scipy.stats import multivariate_normal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
+from statistical import standard_errors
 from threadpoolctl import threadpool_info
 
 from skvnce import GaussianImputer
@@ -92,7 +93,7 @@ def test_units_do_not_matter(X):
 def test_intervals_of_draws_cover(seed):
     """Over independent tables, and not if the draws deviate half as much."""
     found = []
-    for i in range(30):
+    for i in range(12):
         full = complete_table([seed, i], n=60)
         hidden = mcar(full, 0.3, random_state=seed * 100 + i)
         X = hide(full, hidden)
@@ -100,9 +101,9 @@ def test_intervals_of_draws_cover(seed):
         draws = imputer.sample(X, n_draws=99, random_state=i, as_array=True)
         narrow = (draws + imputer.transform(X)) / 2
         found.append([coverage(full, d, hidden) for d in (draws, narrow)])
-    z = z_mean(found, 0.9)
-    assert abs(z[0]) < GATE
-    assert z[1] < -GATE
+    z, limit = z_mean(found, 0.9), standard_errors(freedom=11)
+    assert abs(z[0]) < limit
+    assert z[1] < -limit
 
 
 def test_draws_carry_the_uncertainty_of_the_parameters(seed):
@@ -265,33 +266,6 @@ def test_the_user_s_table_is_not_modified(X):
 
 
 @pytest.mark.parametrize(
-    ("parameters", "error", "message"),
-    [
-        ({"shrinkage": 0}, ValueError, "shrinkage.* in the range .0.0, inf"),
-        ({"shrinkage": "some"}, ValueError, "shrinkage.* must be a str among .'auto'"),
-        (
-            {"n_parameter_draws": -1},
-            ValueError,
-            "n_parameter_draws.* in the range .0, inf",
-        ),
-        ({"n_parameter_draws": 1.5}, TypeError, "n_parameter_draws.* must be an int"),
-        ({"max_iter": 0}, ValueError, "max_iter.* in the range .1, inf"),
-        ({"tol": -1}, ValueError, "tol.* in the range .0.0, inf"),
-        (
-            {"keep_empty_features": 1},
-            TypeError,
-            "keep_empty_features.* must be an instance of .bool",
-        ),
-    ],
-)
-def test_parameters_out_of_range(parameters, error, message, X):
-    imputer = GaussianImputer(**parameters)
-    with pytest.raises(error, match=message):
-        imputer.fit(X)
-    assert not [name for name in vars(imputer) if name.endswith("_")]
-
-
-@pytest.mark.parametrize(
     ("cell", "message"), [(np.inf, "column 'b', row 3"), ("x", "column 'b', row 3")]
 )
 def test_bad_cells_are_named(cell, message, X):
@@ -390,26 +364,6 @@ def test_bounds_that_exclude_observed_values_name_them(X):
     frame.loc[5, "b"] = -7.0
     with pytest.raises(ValueError, match=r"-7.0 in column 'b', row 5, below"):
         GaussianImputer(min_value=[-np.inf, -5, -np.inf, -np.inf]).fit(frame)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "error", "message"),
-    [
-        ({"min_value": 2, "max_value": 1}, ValueError, "min_value must be below"),
-        ({"min_value": [1, 2]}, ValueError, "min_value must be a number or 4 numbers"),
-        ({"max_value": np.nan}, ValueError, "max_value.* Got nan"),
-        ({"max_value": "much"}, ValueError, "max_value.* among .'observed'"),
-        ({"marginals": "skewed"}, ValueError, "marginals.* must be a str among"),
-        (
-            {"add_indicator": "yes"},
-            TypeError,
-            "add_indicator.* must be an instance of .bool",
-        ),
-    ],
-)
-def test_new_parameters_out_of_range(parameters, error, message, X):
-    with pytest.raises(error, match=message):
-        GaussianImputer(**parameters).fit(X)
 
 
 def test_margins_are_bent_where_columns_are_skewed(seed):
@@ -515,6 +469,7 @@ def parabola(seed, n=600):
     return full, hide(full, mcar(full, 0.25, random_state=rng))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("bound", [None, "observed"])
 def test_calibration_improves_draws_and_means_of_new_rows(bound, seed):
     """Beside the same fit without it, within bounds too, by the mean of four tables.

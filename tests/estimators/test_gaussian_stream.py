@@ -48,7 +48,8 @@ def test_ten_chunks_are_nearly_a_full_fit(seed):
     check_ten_chunks("normal", seed)
 
 
-@pytest.mark.parametrize("seed", [0, 5, 6])
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("seed", [5, 0, 6])
 def test_ten_chunks_are_nearly_a_full_fit_if_the_first_has_too_few_rows(seed):
     """The first 1000 rows of seeds 5 and 6 choose normal marginals."""
     check_ten_chunks("auto", seed)
@@ -209,6 +210,8 @@ def test_it_goes_on_after_storing_and_after_chunks():
     np.testing.assert_allclose(chunked.transform(X), plain.transform(X), rtol=1e-8)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_draws_of_the_parameters_know_all_rows():
     X = stream(4000, 0, skewed=False)
     options = {"marginals": "normal", "n_parameter_draws": 60}
@@ -229,6 +232,7 @@ def test_rows_without_cells_change_nothing():
     np.testing.assert_array_equal(imputer.mean_, before)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("dtype", ["float64", "Int64"])
 def test_whole_numbers_of_frames_are_numbers_as_in_parts(dtype):
     """Counts of at most 10 values in the first batch may have more in the next."""

@@ -393,6 +393,7 @@ def test_complete_data_need_one_round(X):
     assert fitted.change_ == 0
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("hidden", [0.0, 0.2])
 def test_log_scale_is_the_log_normaliser(hidden, seed):
     """Of the fitted model, in the units of X, by quadrature."""

@@ -96,6 +96,7 @@ def test_estimators_offer_no_control(X):
 # What they have in common
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("fit_linear", [True, False])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_table_with_holes(method, fit_linear, seed):
@@ -144,6 +145,7 @@ def test_columns_have_no_units(method, X):
     assert second.ridge_linear_ == pytest.approx(first.ridge_linear_, rel=1e-4)
 
 
+@pytest.mark.quick
 @pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning")  # of zeros
 @pytest.mark.parametrize("imputation", FILLERS)
 @pytest.mark.parametrize("method", IMPUTE)
@@ -273,6 +275,7 @@ def fit_or_refuse(method, X, **params):
     return fitted
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("awkward", AWKWARD)
 @pytest.mark.parametrize("method", METHODS)
 def test_awkward_tables_are_fitted(method, awkward, seed):

@@ -60,6 +60,7 @@ def means_of_normal(fitted, X, rows):
     return normal_means(normal.mean_, normal.covariance_, rows)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("sampler", ["lair", "ac-mwg", "mwg", "pseudo-gibbs"])
 def test_draws_have_the_conditional_normal(X, fitted, sampler):
     """The means of a normal distribution have a closed form."""
@@ -78,6 +79,7 @@ def test_intervals_of_draws_cover(full, hidden, X):
     assert abs(found - 0.9) < 0.02 + GATE * np.sqrt(0.09 / n)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("d", [3, 8])
 def test_small_tables_are_no_worse_than_means(seed, d):
     full, hidden = normal_table(seed, n=60, d=d)
@@ -117,6 +119,7 @@ def test_a_row_has_one_answer(X, fitted, seed):
     np.testing.assert_allclose(fitted.transform(X[3:7]), filled[3:7], atol=1e-9)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("library", [pd, pl])
 def test_draws_come_in_the_container_of_transform(X, library):
     frame = pd.DataFrame(X, columns=list("abcd")).assign(e=np.nan, f=2.0)
@@ -139,6 +142,8 @@ def test_draws_come_in_the_container_of_transform(X, library):
         assert (tables[0].index == frame.index).all()
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_standard_errors_fall_with_the_number_of_draws(X):
     errors = []
     for number in (16, 256):
@@ -285,33 +290,6 @@ def test_a_failed_fit_changes_nothing(X, fitted):
     with pytest.raises(ValueError, match="infinity"):
         fitted.fit(np.where(np.isnan(X), np.inf, X))
     np.testing.assert_array_equal(fitted.transform(X), before)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"sampler": "gibbs"}, "The 'sampler' parameter of LAIRImputer must be"),
-        (
-            {"model": VariationalAutoencoder},
-            "The 'model' parameter of LAIRImputer must",
-        ),
-        ({"model": SimpleImputer()}, "The 'model' parameter of LAIRImputer must"),
-        (
-            {"model": FrozenEstimator(SimpleImputer())},
-            "model must be a FrozenEstimator of a VariationalAutoencoder",
-        ),
-        ({"strategy": "max"}, "'strategy' parameter of LAIRImputer must be a str"),
-        ({"n_estimators": 0}, "'n_estimators' parameter"),
-        ({"n_steps": 0}, "'n_steps' parameter"),
-        ({"n_steps": True}, "'n_steps' parameter"),
-        ({"sampler": LAIR(n_particles=0)}, r"'sampler\.n_particles' parameter of LAIR"),
-        ({"sampler": LAIR(n_replenish=-1)}, r"'sampler\.n_replenish' parameter"),
-        ({"n_draws": 0}, "'n_draws' parameter"),
-    ],
-)
-def test_parameters_are_checked(X, parameters, message):
-    with pytest.raises(ValueError, match=message):
-        LAIRImputer(**parameters).fit(X)
 
 
 def test_what_is_asked_of_sample_is_checked(X, fitted):

@@ -53,6 +53,7 @@ def most_rows(request, monkeypatch):
     return request.param
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("marginals", ["normal", "auto"])
 def test_fit_is_that_in_memory(marginals, most_rows):
     X = table()
@@ -74,6 +75,7 @@ def test_division_into_parts_does_not_matter(most_rows):
     close(one, other, X)
 
 
+@pytest.mark.quick(1)
 def test_weights_in_parts(most_rows):
     X, rng = table(), np.random.default_rng(1)
     weights = rng.integers(0, 3, len(X)).astype(float)
@@ -98,6 +100,7 @@ def test_all_weights_of_a_part_may_be_zero(most_rows):
         other.fit(parts(X), sample_weight=parts(0 * weights[:, None]))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["frame", "array"])
 def test_dask_fits_and_fills_as_in_memory(kind, most_rows):
     dd, da = pytest.importorskip("dask.dataframe"), pytest.importorskip("dask.array")
@@ -372,6 +375,7 @@ def test_a_rare_column_is_named(monkeypatch):
         GaussianImputer().fit(parts(X))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("rank", [2, "auto"])
 def test_factor_analysis_is_that_in_memory(rank):
     X = table()
@@ -387,6 +391,8 @@ def test_factor_analysis_is_that_in_memory(rank):
     assert abs(half.mean_ - one.mean_).max() > 1e-4  # negative control
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_factor_analysis_of_a_sampled_table(monkeypatch):
     monkeypatch.setattr(summary, "MOST_ROWS", 400)
     X = table()

@@ -1,18 +1,20 @@
 """Levels of categories, by the imputers that average members."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
 from statistical import FAILURE, p_mean
 
-from estimators import test_lair_mixed, test_vgi_mixed
 from estimators.test_gaussian_mixed import frame, loss
-from estimators.test_vgi_mixed import NAMES
+from estimators.test_members_mixed import NAMES, imputer
+from skvnce import LAIRImputer, VGIImputer
 
 pytestmark = pytest.mark.filterwarnings("ignore:Chains ran away")
 MAKERS = [
-    pytest.param(test_lair_mixed.imputer, id="LAIR"),
-    pytest.param(test_vgi_mixed.imputer, id="VGI", marks=pytest.mark.slow),
+    pytest.param(partial(imputer, LAIRImputer), id="LAIR"),
+    pytest.param(partial(imputer, VGIImputer), id="VGI", marks=pytest.mark.slow),
 ]
 
 

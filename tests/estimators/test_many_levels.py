@@ -42,6 +42,7 @@ def test_a_long_fit_is_announced_before_it_starts(monkeypatch):
     assert vars(imputer) == before
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("cls", [CopulaGraphLearner, CopulaGraphLearnerCV])
 def test_a_long_fit_of_a_graph_is_announced_before_it_starts(monkeypatch, cls):
     monkeypatch.setattr(_copula_graph, "seconds_of_sweep", lambda *values: 3.0)
@@ -55,6 +56,8 @@ def test_a_long_fit_of_a_graph_is_announced_before_it_starts(monkeypatch, cls):
     CopulaGraphLearner(max_iter=2, tol=9, on_misfit="ignore").fit(table(110))
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_the_time_of_a_graph_is_about_that_of_its_fit(monkeypatch):
     def warned(name, many, n, seconds):
         found.append(seconds)

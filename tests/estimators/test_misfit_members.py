@@ -45,6 +45,7 @@ def gain_of(fills, X, hidden, kept):
     return 1 - errors[0].sum() / errors[1].sum()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "imputer",
     [

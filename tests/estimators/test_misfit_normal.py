@@ -48,6 +48,7 @@ def test_the_gain_is_that_of_the_model(seed):
     assert imputer.held_out_gain_ > 4.5 * 0.1  # control: far above that of means
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("correlation", [0.0, 0.5])
 def test_no_alarm_on_normal_tables(seed, correlation):
     alarms = [
@@ -151,6 +152,8 @@ def test_vnce_judges_by_a_fit_without_the_cells(seed):
     np.testing.assert_array_equal(again.covariance_, before)  # the check only looks
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_vnce_imputes_from_marginals_where_a_module_is_far_off(seed):
     X = normal_table(seed, 100, 3, 0.5, missing=0.2)
     options = {"noise_ratio": 2, "max_iter": 2, "random_state": seed}

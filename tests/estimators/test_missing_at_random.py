@@ -26,6 +26,7 @@ def table(rng, to_cells):
     return full, X, hidden
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_cells_and_intervals_are_right(case, seed):
     """Draws are within .1 conditional standard deviations, and intervals cover .9.
@@ -50,6 +51,8 @@ def test_cells_and_intervals_are_right(case, seed):
     assert np.mean(covers) > 0.87
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_filled_cells_of_the_graph_have_their_conditional_mean(seed):
     """Those from the marginal of observed cells are too small by .4."""
     rng, shifts = np.random.default_rng(seed), []

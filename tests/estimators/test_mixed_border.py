@@ -90,14 +90,18 @@ def quick_forest(**options):
 
 
 MADE = {
-    "ForestImputer": quick_forest,
     "GaussianImputer": partial(GaussianImputer, **QUICK),
+    "ForestImputer": quick_forest,
     "LAIRImputer": quick_lair,
     "VGIImputer": quick_vgi,
 }
 
 
-@pytest.fixture(scope="module", params=MADE)
+LONG = [pytest.mark.slow, pytest.mark.sampled]
+PARAMS = [*list(MADE)[:3], pytest.param("VGIImputer", marks=LONG)]
+
+
+@pytest.fixture(scope="module", params=PARAMS)
 def make(request):
     """Give a function that makes an imputer which reads categories."""
     return MADE[request.param]
@@ -141,6 +145,7 @@ def assert_possible(found):
     assert set(found["count"]) <= set(range(5))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("output", ["pandas", "default"])
 def test_what_comes_in_comes_out(imputer, output):
     X = incomplete()
@@ -161,6 +166,7 @@ def test_what_comes_in_comes_out(imputer, output):
     assert (last.to_numpy() == pd.DataFrame(tables[2]).to_numpy()).all()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_tables_filled_together_equal_tables_filled_alone(imputer, library):
     X = incomplete().assign(port=lambda X: X["port"].cat.remove_categories("C"))
@@ -194,6 +200,7 @@ def test_frames_of_polars_keep_their_data_types(make):
     assert model.categories_["grade"].tolist() == ["lo", "mid", "hi"]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("output", ["pandas", "polars"])
 def test_another_library_may_come_out(imputer, output):
     other = {"pandas": pl.from_pandas, "polars": lambda X: X}[output](incomplete())
@@ -281,6 +288,7 @@ def test_arrays_of_objects_and_of_numbers(make):
     np.testing.assert_array_equal(found[5:], codes[5:])
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_arrays_of_numbers_keep_their_precision(make, dtype):
     X = np.random.default_rng(0).normal(size=(40, 3)).astype(dtype)
@@ -340,6 +348,7 @@ def test_other_columns_or_names_are_refused(imputer):
         imputer.transform(X[:0])
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("keeps", [False, True])
 @pytest.mark.parametrize("output", ["default", "pandas"])
 def test_constants_and_empty_columns(make, keeps, output):
@@ -431,10 +440,7 @@ def test_integers_and_booleans_of_numeric_frames_come_back(make):
 
 @pytest.mark.parametrize(
     "estimator",
-    [
-        IncompleteFactorAnalysis(1),
-        TruncatedGaussianGraphLearner(random_state=0),
-    ],
+    [IncompleteFactorAnalysis(1), TruncatedGaussianGraphLearner(random_state=0)],
     ids=lambda one: type(one).__name__,
 )
 def test_other_estimators_name_the_column_and_the_imputer(estimator):
@@ -463,6 +469,7 @@ def test_fitted_imputers_are_stored(imputer):
         assert (other.transform(X) == expected).all()
 
 
+@pytest.mark.quick(1)
 def test_a_pipeline_with_a_search_over_a_frame(make):
     X = incomplete()[["x", "port", "count", "yes"]]
     y = np.arange(N) % 2

@@ -46,6 +46,7 @@ def parts(table, ends):
     return Chunks([table[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)])
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("estimator", [GAUSSIAN, GRAPH], ids=["normal", "graph"])
 @pytest.mark.parametrize("kind", ["Chunks", "dask"])
 def test_the_fit_is_that_in_memory(estimator, kind):
@@ -78,6 +79,7 @@ def test_the_fit_is_that_in_memory(estimator, kind):
     assert "z" not in fewer.categories_["text"]  # negative control
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("estimator", [GAUSSIAN, GRAPH], ids=["normal", "graph"])
 def test_division_into_parts_does_not_matter(estimator, monkeypatch):
     monkeypatch.setattr(summary, "MOST_ROWS", 400)

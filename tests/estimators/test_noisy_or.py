@@ -94,6 +94,8 @@ def test_scores_lie_below_the_log_probability(fitted):
     assert fitted.score(held_out) == pytest.approx(scores.mean())
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_scores_of_words_never_seen_lie_below_too():
     """Where only the floor of the leak explains a cell that is on."""
     x = make_binary_patterns(300, random_state=0).data
@@ -138,6 +140,8 @@ def test_missing_cells_are_not_zeros(pictures):
     assert strength[0] > 0.65 > 0.5 > strength[1]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_prior_keeps_noise_out_of_the_components(seed):
     """Columns without causes, and few rows: new rows pay for what was learned."""
     noise = (np.random.default_rng(seed).random((400, 30)) < 0.2) * 1.0
@@ -453,6 +457,8 @@ def test_the_prior_counts_once_for_all_rows_so_far(X, monkeypatch):
     np.testing.assert_allclose(penalties[6:], [12 / 80, 12 / 120])
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_repeated_passes_do_not_weaken_the_prior(X):
     """In 60 passes it shrinks the weights as it does in one of many steps."""
     model, weaker = (NoisyOr(3, alpha=30.0, random_state=0) for _ in "ab")

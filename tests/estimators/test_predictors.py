@@ -132,11 +132,7 @@ def test_probabilities_are_those_without_the_missing_cell(seed):
     y = rng.random(1500) < expit(4 * X[:, 1])
     n_draws = 500
     model = MultipleImputationClassifier(
-        PLAIN,
-        LogisticRegression(),
-        n_estimators=1,
-        n_draws=n_draws,
-        random_state=seed,
+        PLAIN, LogisticRegression(), n_estimators=1, n_draws=n_draws, random_state=seed
     ).fit(X, y)
     new = np.column_stack([X[:200, 0], np.full(200, np.nan)])
     mean, cov = model.imputer_.mean_, model.imputer_.covariance_
@@ -247,6 +243,7 @@ def test_perfect_predictions_have_intervals_of_length_zero():
     assert_allclose(upper, 3, atol=1e-9)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 @pytest.mark.parametrize("how", ["trees", "pipeline"])
 def test_mixed_frames_reach_the_models_with_their_data_types(library, how):
@@ -304,6 +301,7 @@ def test_labels_may_be_strings_and_containers_do_not_matter():
     )
 
 
+@pytest.mark.quick(1)
 @both
 def test_predictors_are_parts_of_searches_and_pipelines(predictor):
     X, y = rows()

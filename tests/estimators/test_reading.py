@@ -245,6 +245,7 @@ def test_graphs_and_predictors_leave_names_out():
         model.fit(X[1:], y[1:])
 
 
+@pytest.mark.quick
 @IGNORED
 @pytest.mark.parametrize("make", [gaussian, forest, consistent])
 @pytest.mark.parametrize("kind", ["category", "array", "polars"])
@@ -276,6 +277,7 @@ def test_a_table_of_names_alone():
     pd.testing.assert_frame_equal(filled, Y)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["pandas", "Float64", "float32", "arrow", "polars"])
 @make_any
 def test_whole_floats_are_filled_by_whole_floats(make, kind):

@@ -39,7 +39,7 @@ OF_CELLS = {
     ),
     "gaussian": GaussianImputer(n_parameter_draws=2, add_indicator=True, **QUICK),
     "lair": LAIRImputer(LINEAR, n_estimators=1, **SHORT),
-    "vgi": VGIImputer(IncompleteDensity("flow", max_iter=0), **SHORT),
+    "vgi": VGIImputer(IncompleteDensity("flow", max_iter=0), n_estimators=1, **SHORT),
     "vnce": VNCEEstimator(max_iter=1, **QUICK),
     "latents": VNCEEstimator(Factor, max_iter=1, **QUICK),
 }
@@ -103,6 +103,7 @@ def test_draws_are_a_list_of_arrays_or_one_array(fitted, frame, name):
         assert (tables[0] != tables[1])[:, :3].any()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", OF_CELLS)
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_draws_come_in_the_container_of_transform(fitted, frame, name, library):

@@ -10,9 +10,7 @@ import pandas as pd
 import pytest
 from cases import SMALL_IMPUTERS
 
-from skvnce import (
-    GaussianImputer,
-)
+from skvnce import GaussianImputer
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -47,6 +45,7 @@ def mixed_rows(n, seed):
     return frame
 
 
+@pytest.mark.quick
 @names
 @pytest.mark.parametrize("kind", ["numbers", "counts"])
 def test_a_shift_that_a_range_cuts_off_is_announced(imputer, kind):
@@ -106,6 +105,8 @@ def test_other_missing_cells_follow_by_their_regression():
     assert abs((plain - zero)[:, both, 2].mean()) < 0.06  # a shift of 0 is none
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_log_odds_of_levels():
     frame = mixed_rows(600, 2)
     imputer = GaussianImputer(random_state=0).fit(frame)
@@ -131,6 +132,7 @@ def test_log_odds_of_another_level_are_their_negative():
     assert (one == other).all()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("unit", [1, 5])
 def test_counts_move_by_their_mean_and_stay_counts(unit):
     frame = mixed_rows(600, 4)
@@ -191,6 +193,12 @@ def test_mixed_frames_come_back(imputer):
     pd.testing.assert_frame_equal(frame, before)
 
 
+@pytest.fixture(scope="module")
+def fitted():
+    frame = mixed_rows(80, 8)
+    return frame, GaussianImputer(random_state=0).fit(frame)
+
+
 @pytest.mark.parametrize(
     ("shift", "error", "message"),
     [
@@ -206,9 +214,8 @@ def test_mixed_frames_come_back(imputer):
         (["income"], TypeError, "shift must be a dict"),
     ],
 )
-def test_wrong_shifts(shift, error, message):
-    frame = mixed_rows(80, 8)
-    imputer = GaussianImputer(random_state=0).fit(frame)
+def test_wrong_shifts(fitted, shift, error, message):
+    frame, imputer = fitted
     with pytest.raises(error, match=message):
         imputer.sample(frame, shift=shift)
 
@@ -234,6 +241,7 @@ def test_cells_that_follow_have_the_same_random_numbers_for_all_log_odds():
     assert (one["income"] == again["income"])[alike].mean() < 0.1
 
 
+@pytest.mark.quick
 @names
 @pytest.mark.parametrize("shift", [{1: -0.3}, {0: 1.0}])
 def test_no_shift_has_the_random_numbers_of_a_shift(imputer, shift):

@@ -79,6 +79,7 @@ def X(seed):
 PRIOR = LAIR(n_replenish=20, replenish="prior")
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("sampler", ["lair", PRIOR, "mwg", "ac-mwg"], ids=str)
 def test_it_fills_by_conditional_means(X, sampler):
     own = TorchVAE(Decoder(), Encoder())

@@ -70,11 +70,7 @@ def trained(X, monkeypatch):
 
 @pytest.mark.parametrize(
     ("algorithm", "n_updates", "n_selected"),
-    [
-        (VGI(), 2 * D, 1),
-        (VGI(n_updates=3), 3, 1),
-        (VGI(n_selected=2), 2 * D, 2),
-    ],
+    [(VGI(), 2 * D, 1), (VGI(n_updates=3), 3, 1), (VGI(n_selected=2), 2 * D, 2)],
     ids=str,
 )
 def test_visits_draw_and_select_so_many_cells(

@@ -243,6 +243,8 @@ def test_a_latent_variable(missing, seed):
     assert drawn.std() == pytest.approx(np.sqrt(S[-1, -1] - gain @ S[:-1, -1]), rel=0.2)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_adam_learns_a_latent_variable(seed):
     X, z = factor_table(seed)
     options = {"solver": Adam(learning_rate_init=0.05), "max_iter": 100}
@@ -282,6 +284,7 @@ KINDS = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_boltzmann_machine(kind, seed):
     X, truth = machine_table(seed)
@@ -362,6 +365,7 @@ def given_noises():
     yield distributions.MultivariateNormal(mean, torch.tensor(1.5 * COVARIANCE))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("noise", list(given_noises()), ids=lambda q: type(q).__name__)
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_noise_that_is_passed_in(noise, missing):
@@ -420,6 +424,8 @@ class Bump(Bell):
         self.link.requires_grad_(False)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_grid_search_chooses_a_model():
     X = gaussian_table(3, n=120)
     options = {"solver": LBFGS(tol=1e-2), "on_misfit": "ignore"}  # without second fits
@@ -432,6 +438,8 @@ def test_grid_search_chooses_a_model():
     assert scores[1] > scores[0] + 0.01
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_the_score_does_not_depend_on_how_it_was_fitted():
     X = gaussian_table(3, n=2000)
     scores = [
@@ -441,6 +449,7 @@ def test_the_score_does_not_depend_on_how_it_was_fitted():
     assert np.ptp(scores) < 0.02
 
 
+@pytest.mark.quick(1)
 @pytest.mark.filterwarnings("ignore:The 16 draws")  # right after such a rough fit
 @pytest.mark.parametrize("model", [Bell, Factor])
 def test_rows_alone_decide(model):
@@ -473,6 +482,8 @@ def test_parts_of_the_rows_give_the_same_fit(model, monkeypatch):
     assert parts.log_scale_ == pytest.approx(whole.log_scale_, abs=1e-3)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_starts_are_kept_by_the_objective(monkeypatch):
     class Lost(Bell):
         starts = [60.0, 0.0, 50.0]
@@ -644,11 +655,7 @@ BAD = [
         ValueError,
         "posterior: for 3 rows the distribution must have batch_shape",
     ),
-    (
-        {"model": Factor, "posterior": lambda d, k: Gamma()},
-        TypeError,
-        "no quantiles",
-    ),
+    ({"model": Factor, "posterior": lambda d, k: Gamma()}, TypeError, "no quantiles"),
     (
         {"model": Factor, "posterior": "bernoulli", "solver": "lbfgs"},
         ValueError,
@@ -679,6 +686,8 @@ def test_bad_parameters_are_named(params, kind, message, fitted_to_few):
     assert after == before
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_symmetric_start_is_left():
     """Hidden units that start alike: the first rounds look as if nothing moved."""
     X, _ = machine_table(1, n=300)
@@ -690,6 +699,8 @@ def test_a_symmetric_start_is_left():
     assert found.objective_ > integrated.objective_ - 0.01
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_mass_where_nothing_was_is_noticed():
     X, _ = machine_table(0, n=40, d=12)
     model = partial(RestrictedBoltzmann, n_components=8)
@@ -926,8 +937,7 @@ def test_a_fitted_flow_is_noise():
 def test_a_second_fit_forgets_the_first():
     X = gaussian_table(0, n=100) - MEAN
     found = VNCEEstimator(random_state=0).fit(X)
-    options = {"noise": "gaussian", "max_iter": 20, "solver": LBFGS(tol=1e-2)}
-    options["model"] = Bell
+    options = {"noise": "gaussian", "max_iter": 6, "solver": ROUGH, "model": Bell}
     found.set_params(**options).fit(X)
     assert not hasattr(found, "mean_")
     alone = VNCEEstimator(random_state=0, **options).fit(X)
@@ -967,6 +977,8 @@ class OneFactor(nn.Module):
         return -(residual.square().sum(-1) + z.square().sum(-1)) / 2
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_most_log_densities_are_exact_up_to_their_standard_errors(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(150, 3)) + rng.normal(size=(150, 1))

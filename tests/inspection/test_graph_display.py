@@ -83,6 +83,8 @@ def large(seed=0):
     return Learner(edges, nodes=[f"x{i}" for i in range(350)])
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_of_a_large_graph_the_largest_part_is_drawn_and_its_hubs_are_named():
     learner = large()
     display = GraphDisplay.from_estimator(learner, n_labels=7)

@@ -4,12 +4,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal
 
-from skvnce.models.factor_analysis import (
-    FactorModel,
-    batches,
-    infer,
-    log_prob_observed,
-)
+from skvnce.models.factor_analysis import FactorModel, batches, infer, log_prob_observed
 
 D, K = 5, 2
 

@@ -48,6 +48,7 @@ def test_it_starts_as_the_normal(d, kind):
     assert (flow(d, kind, 0.1).log_prob(x) - exact).abs().min() > 1e-6
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(("d", "kind"), SIZES)
 def test_the_log_determinant_is_that_of_the_jacobian(d, kind):
     model, x = flow(d, kind, 0.3).requires_grad_(False), rows(d, 20)
@@ -78,6 +79,7 @@ def test_the_way_back(d, kind, dtype):
     torch.testing.assert_close(log_prob.double(), exact, atol=near, rtol=near)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_its_mass_is_one(kind):
     line = torch.linspace(-25, 25, 801).double()

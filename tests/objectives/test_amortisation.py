@@ -5,12 +5,7 @@ import torch
 from oracles import line_rule
 from statistical import FAILURE, p_mean
 from torch import nn
-from torch.distributions import (
-    ContinuousBernoulli,
-    Independent,
-    Normal,
-    kl_divergence,
-)
+from torch.distributions import ContinuousBernoulli, Independent, Normal, kl_divergence
 from vaes import Curved
 
 from skvnce.objectives.elbo import log_joint

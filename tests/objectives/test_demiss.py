@@ -233,6 +233,8 @@ def test_cvi_has_the_value_and_the_model_gradient_of_demiss(model, encoder, comp
     assert any(abs(a - b).max() > 1e-3 for a, b in pairs)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_the_gradient_of_cvi_in_the_posterior_is_unbiased(
     model, encoder, completed, seed
 ):

@@ -114,6 +114,8 @@ def slopes(wider, seed):
     return torch.stack(found)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_exact_conditionals_have_no_slope(seed):
     """On average; that of the latents is zero at each draw, as its log q is frozen."""
     found, n_latent = slopes(1.0, seed), 4
@@ -285,6 +287,7 @@ def distance(name, chains, learning):
     return abs(z_mean(torch.stack(found), exact)).max()
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", ["both", "A", "B", "marginal"])
 def test_the_gradient_in_the_model_is_that_of_the_likelihood(name, learning):
     """On average over draws of p(x_mis, z | x_obs); not if chains ignore x_obs."""

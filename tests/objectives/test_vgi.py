@@ -162,6 +162,7 @@ def log_prob_of(density, x, observed):
     )
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("shift", [0.0, 0.5])
 def test_the_gradient_over_exact_chains(shift, model, seed):
     """Of many missing cells: chains at draws of p(x_mis | x_obs), standard errors.

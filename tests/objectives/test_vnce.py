@@ -5,13 +5,7 @@ import pytest
 import torch
 
 from skvnce.objectives.nce import nce
-from skvnce.objectives.vnce import (
-    data_term,
-    divergence,
-    log_marginal,
-    log_ratio,
-    vnce,
-)
+from skvnce.objectives.vnce import data_term, divergence, log_marginal, log_ratio, vnce
 from skvnce.variational.base import Draws
 
 N_X, N_Z, TOTAL = 5, 3, 12

@@ -102,6 +102,7 @@ def test_the_evidence_is_integrated_right(x):
     assert float(log_evidence(x)) == pytest.approx(np.log(sum(halves)), abs=1e-7)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("noise", [MATCHED, DIFFUSE], ids=["matched", "diffuse"])
 def test_q_tends_to_that_of_the_elbo_as_nu_grows(x, noise):
     found = distances(x, noise, RATIOS)
@@ -111,6 +112,7 @@ def test_q_tends_to_that_of_the_elbo_as_nu_grows(x, noise):
     assert found[-1] < 1e-4 * found[0]
 
 
+@pytest.mark.quick(2)
 def test_the_rows_of_figure_2(x):
     few, many = distances(x, DIFFUSE, [1, 100])
     assert many < few / 10  # last row against the one before
@@ -118,6 +120,7 @@ def test_the_rows_of_figure_2(x):
         assert distances(x, MATCHED, [1])[0] < few / 10
 
 
+@pytest.mark.quick(1)
 def test_q_seeks_a_mode_more_than_that_of_the_elbo(x):
     std = fit_elbo(x).stddev
     assert (fit_vnce(x, DIFFUSE, 1).stddev < 0.99 * std).all()

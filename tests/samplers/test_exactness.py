@@ -86,6 +86,7 @@ def test_pseudo_gibbs_is_wrong_where_its_encoder_is(seed):
     assert worst_z(run_from_target(sampler, seed)) > 2 * GATE
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("name", ["mwg", "ac_mwg", "ac_mwg, short history"])
 @pytest.mark.parametrize("rule", ["accept all", "turned over"])
 def test_a_broken_accept_step_is_seen(name, rule, seed, monkeypatch):

@@ -47,6 +47,7 @@ def of_rows(values):
     return [b[..., np.isnan(row)] for b, row in zip(blocks, ROWS, strict=True)]
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("k", "r", "n_steps"), [(10, 1, 60), (4, 2, 120), (1, 2, 400), (0, 10, 60)]
 )
@@ -80,10 +81,7 @@ def test_weights_estimate_the_evidence_without_bias(n_steps, r, seed):
     ratio = (log_evidence(pool)[:, None] - exact[:, None]).exp().numpy()
     assert pool.n_proposals == n_steps * (4 + r)
     for row, weight, mean in zip(
-        ROWS,
-        np.split(ratio, len(ROWS)),
-        of_rows(pool.mean.numpy()),
-        strict=True,
+        ROWS, np.split(ratio, len(ROWS)), of_rows(pool.mean.numpy()), strict=True
     ):
         assert np.abs(z_mean(weight, 1.0)).max() < GATE
         expected = exact_moments(row)[: mean.shape[-1]]

@@ -61,6 +61,7 @@ def distance(sampler, problem, seed, *, n=100, n_chains=1, n_steps=500, burn_in=
     return divergence(torch.stack(visited).numpy(), row)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_mwg_stays_where_it_starts(problem, seed):
     assert distance(mwg(*PARTS), problem, seed) > FAILS
@@ -74,6 +75,7 @@ def test_pseudo_gibbs_finds_near_modes_only(seed):
     assert WORKS < distance(sampler, "poor start", seed) < FAILS
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_ac_mwg(problem, seed):
     sampler = ac_mwg(*PARTS, eps=0.01, history_size=20)
@@ -81,6 +83,7 @@ def test_ac_mwg(problem, seed):
     assert found < WORKS
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_lair(problem, seed):
     sampler, n = lair(*PARTS), 10
@@ -98,12 +101,16 @@ def test_lair(problem, seed):
 # Ablations, figure 9
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_ac_mwg_without_the_prior(seed):
     sampler = ac_mwg(*PARTS, eps=0.0, history_size=20)
     assert distance(sampler, "far modes", seed) > FAILS
     assert distance(sampler, "near modes", seed) < WORKS  # by its target
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_ac_mwg_with_the_target_of_mwg(seed, monkeypatch):
     sampler, current = ac_mwg(*PARTS, eps=0.01, history_size=20), []
 
@@ -122,6 +129,8 @@ def test_ac_mwg_with_the_target_of_mwg(seed, monkeypatch):
         assert distance(broken, problem, seed) > FAILS
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_lair_without_the_prior(seed):
     sampler = lair(*PARTS, n_replenish=0)
     options = {"n": 10, "n_chains": 20, "n_steps": 200}

@@ -143,6 +143,7 @@ def test_without_the_determinant_chains_are_wrong(seed):
     assert worst_z(state.x, ROWS, normal_moments) < GATE
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("broken", ["accept all", "ratio left out", "turned over"])
 def test_a_broken_move_is_seen(broken, seed, monkeypatch):
     right = module.accept

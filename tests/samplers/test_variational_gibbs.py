@@ -108,6 +108,7 @@ def test_wrong_conditionals_are_wrong_without_a_correction(name, seed):
     assert worst_z(run(variational_gibbs(WRONG[name], ALL), seed, 60)) > 2 * GATE
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("n_together", [1, 2, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", WRONG)
 def test_the_correction_reaches_the_exact_distribution(name, n_together, seed):
@@ -159,6 +160,7 @@ class Skewed:
         return z
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("n_together", [1, 2])
 def test_a_skewed_target(n_together, seed):
     """Against third moments too, in closed form; q is normal, standard or extended."""

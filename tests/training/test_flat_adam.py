@@ -41,10 +41,7 @@ def test_its_steps_are_those_of_torch(amsgrad, seed):
     other = torch.optim.AdamW(groups_of(theirs), lr=RATE, amsgrad=amsgrad)
     falling = [
         make(one, lambda n: 0.9**n)
-        for make, one in (
-            (Schedule, mine),
-            (torch.optim.lr_scheduler.LambdaLR, other),
-        )
+        for make, one in ((Schedule, mine), (torch.optim.lr_scheduler.LambdaLR, other))
     ]
     found = trained(ours, mine, seed, falling[0])
     expected = trained(theirs, other, seed, falling[1])

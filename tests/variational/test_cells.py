@@ -288,6 +288,7 @@ CRITERIA = pytest.mark.parametrize("criterion", [by_noise, by_neighbours])
 POSTERIORS = pytest.mark.parametrize("kind", ["drawn", "enumerated"])
 
 
+@pytest.mark.quick(1)
 @CRITERIA
 @POSTERIORS
 def test_the_score_function_gives_unbiased_gradients(kind, criterion, seed):

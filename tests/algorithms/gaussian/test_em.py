@@ -232,6 +232,7 @@ def test_jumps_that_lower_the_objective_are_taken_back(data, monkeypatch):
     )
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("rows", "freedom"), [(1, D + 2), (D + 3, D + 2), (20, 19)])
 def test_drawn_covariances_have_a_mean_also_of_few_rows(rows, freedom, seed):
     """``l' S^-1 l`` is chi-squared with the degrees of freedom, if ``l' l`` is 1."""

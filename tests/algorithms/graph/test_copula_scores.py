@@ -23,6 +23,8 @@ def levels_of(X, categories):
     return [int(np.nanmax(X[:, j])) + 1 if j in categories else 1 for j in range(10)]
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_scores_without_an_edge_are_standard_normal(seed):
     """Of 120 pairs: standard errors are .09 of means and .065 of deviations.
 
@@ -82,6 +84,8 @@ def test_scores_do_not_depend_on_the_order_of_columns(seed):
     assert np.sqrt(np.mean((again[::-1] - found) ** 2)) > 1.6
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_probabilities_of_edges_are_right_as_often_as_they_say():
     """Of 300 rows and 28 columns, 40 % missing; it was .32 of .91."""
     said, true = [], []

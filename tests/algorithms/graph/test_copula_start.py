@@ -39,6 +39,7 @@ def independent(problem):
     return copula_start.Start(Theta.independent(2), penalty)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "kinds", [("binary", "binary"), ("number", "binary"), ("number", "number")]
 )

@@ -126,6 +126,7 @@ def problem(seed, n=300):
     return data, noise, contrast, true_model().requires_grad_(False)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_e_step_raises_the_data_term_below_its_limit(family, seed):
     data, noise, contrast, model = problem(seed)

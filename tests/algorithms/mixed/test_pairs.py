@@ -73,6 +73,7 @@ def test_correlations_of_numbers_are_those_of_their_scores():
     assert found == pytest.approx(exact, abs=1e-9)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("first", KINDS)
 @pytest.mark.parametrize("second", KINDS)
 @pytest.mark.parametrize("r", [0.5, -0.85])

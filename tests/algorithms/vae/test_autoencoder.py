@@ -435,6 +435,7 @@ def test_a_linear_model_is_hardly_changed(seed):
     assert gain_on_new_rows(linear, seed) > -0.02
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", [circle, parabola])
 def test_curves_are_worth_training(kind, seed):
     """The control of the test above: .05 nats at least."""

@@ -21,10 +21,7 @@ NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
 D, N_OUTPUTS = 4, 6  # two numbers, an ordinal and a nominal column
 FAMILIES = Families(
     *(NONE, NONE, NONE, EMPTY, EMPTY, EMPTY),
-    levels=(
-        Ordinal.of([2], [torch.tensor([-0.6, 0.5])]),
-        Nominal.of([3], [3], D),
-    ),
+    levels=(Ordinal.of([2], [torch.tensor([-0.6, 0.5])]), Nominal.of([3], [3], D)),
 )
 
 

@@ -11,13 +11,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._keyed import row_keyed
 from skvnce._random import seeded
 from skvnce.algorithms.vae.autoencoder import Architecture, Autoencoder, build
-from skvnce.algorithms.vae.sampling import (
-    SAMPLERS,
-    by_chains,
-    by_lair,
-    chunks,
-    start,
-)
+from skvnce.algorithms.vae.sampling import SAMPLERS, by_chains, by_lair, chunks, start
 from skvnce.distributions.cells import Families
 from skvnce.models.bounded import BoundedModel
 from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
@@ -132,12 +126,13 @@ def test_but_by_pseudo_gibbs_it_is_believed(seed):
 
 OPTIONS = {
     "proposals of the prior": ("lair", (6, 30, "prior"), 40),
+    "mwg after lair": ("mwg", (10,), 10),
     "prior alone": ("ac-mwg", (1.0, 0), 60),
     "ac-mwg after lair": ("ac-mwg", (0.3, 10), 25),
-    "mwg after lair": ("mwg", (10,), 10),
 }
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(("rule", "options", "n_steps"), OPTIONS.values(), ids=OPTIONS)
 def test_options_of_samplers_are_exact_too(rule, options, n_steps, seed):
     off = autoencoder(shift=0.3, std=0.3)

@@ -108,6 +108,7 @@ def test_a_visit_moves_its_rows_alone(kind, seed):
         assert not value.requires_grad
 
 
+@pytest.mark.quick(1)
 @kinds
 def test_the_model_is_learnt(kind, seed):
     """Its objective rises far above that of the warm-up's start."""

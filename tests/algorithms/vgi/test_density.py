@@ -11,12 +11,7 @@ from skvnce._random import seeded
 from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.vgi import density, initial
 from skvnce.algorithms.vgi.local import Local
-from skvnce.algorithms.vgi.score import (
-    error_of,
-    normal_log_prob,
-    score,
-    sweep_from,
-)
+from skvnce.algorithms.vgi.score import error_of, normal_log_prob, score, sweep_from
 from skvnce.algorithms.vgi.training import Pair
 from skvnce.distributions.cells import Families
 from skvnce.distributions.normal import Normal
@@ -108,6 +103,8 @@ class Doubled(torch.nn.Module):
         return self.model.log_prob(x) + 0.7
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_scores_are_finite_where_the_conditionals_are_wrong(fitted, data, seed):
     """One draw in nine is of the normal."""
     away = initial.anchored_conditionals(fitted.normal, NormalHead())
@@ -127,6 +124,8 @@ def test_scores_are_finite_where_the_conditionals_are_wrong(fitted, data, seed):
     assert (by_sweeps.max(0).values < exact - 20).all()  # the control
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_scores_find_a_density_where_no_proposal_of_the_fit_is(
     fitted, normal, data, seed
 ):

@@ -317,9 +317,9 @@ def fitted(data):
     return fit_factors(data, weights, 1, floor=1e-6, max_iter=2000, tol=1e-8)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
-    "kind",
-    [KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.slow)],
+    "kind", [KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.slow)]
 )
 def test_it_comes_near_em_and_beats_marginal_imputation(kind):
     _, data = simulate(1000)
@@ -338,6 +338,7 @@ def test_it_comes_near_em_and_beats_marginal_imputation(kind):
     assert np.mean(losses[-10:]) < losses[0]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_conditionals_learn_those_of_a_model_that_rests(kind):
     """And their chains then draw of the exact distribution, nearly."""

@@ -311,6 +311,7 @@ def ascend(problem, named, **settings):
     )
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("exact", [True, False], ids=["exact", "learnt"])
 def test_joint_ascent_reaches_the_maximum_of_nce(exact, widths, seed):
     """To 1e-3 of the objective and 1e-2 of the parameters: it is stochastic."""

@@ -66,7 +66,7 @@ def test_em_runs_once(changes, expected, runs):
     X = table()
     found, counted = runs
     counted.cells = torch.tensor((~np.isnan(X)).sum(0))
-    fitted(X, **changes)
+    fitted(X, solver=SOLVER._replace(max_iter=1), **changes)
     assert len(found) == len(set(found)) == expected
 
 

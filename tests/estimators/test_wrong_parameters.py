@@ -1,0 +1,144 @@
+"""Wrong parameters are named by `fit`, which leaves no trace of a fit."""
+
+import numpy as np
+import pytest
+from energies import Blob
+from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
+
+from skvnce import (
+    ForestImputer,
+    GaussianImputer,
+    IncompleteFactorAnalysis,
+    LAIRImputer,
+    TruncatedGaussianGraphLearner,
+    TruncatedGaussianGraphLearnerCV,
+    VariationalAutoencoder,
+    VGIImputer,
+)
+from skvnce.options import LAIR, MCEM, Adam, IncompleteDensity
+
+UNIT = ["normal"] * 3 + ["continuous-bernoulli"]
+BINARY = ["normal"] * 3 + ["bernoulli"]
+VBGI = {"algorithm": "vbgi-vae"}
+WRONG = {
+    GaussianImputer: [
+        ({"shrinkage": 0}, "shrinkage.* in the range .0.0, inf"),
+        ({"shrinkage": "some"}, "shrinkage.* must be a str among .'auto'"),
+        ({"n_parameter_draws": -1}, "n_parameter_draws.* in the range .0, inf"),
+        ({"n_parameter_draws": 1.5}, "n_parameter_draws.* must be an int", TypeError),
+        ({"max_iter": 0}, "max_iter.* in the range .1, inf"),
+        ({"tol": -1}, "tol.* in the range .0.0, inf"),
+        ({"keep_empty_features": 1}, "keep_empty_f.* instance of .bool", TypeError),
+        ({"min_value": 2, "max_value": 1}, "min_value must be below"),
+        ({"min_value": [1, 2]}, "min_value must be a number or 4 numbers"),
+        ({"max_value": np.nan}, "max_value.* Got nan"),
+        ({"max_value": "much"}, "max_value.* among .'observed'"),
+        ({"marginals": "skewed"}, "marginals.* must be a str among"),
+        ({"add_indicator": "yes"}, "add_ind.* must be an instance of .bool", TypeError),
+    ],
+    IncompleteFactorAnalysis: [
+        ({"n_components": 0}, "n_components.* must be .* in the range .1, inf"),
+        ({"n_components": 1.5}, "n_components.* must be .* an int", TypeError),
+        ({"n_components": "mle"}, "n_components.* must be a str among .'auto'"),
+        ({"max_iter": 0}, "max_iter.* in the range .1, inf"),
+        ({"tol": -1}, "tol.* in the range .0.0, inf"),
+        ({"tol": "small"}, "tol.* must be a float", TypeError),
+        ({"on_misfit": "tell"}, "on_misfit.* among .'"),
+    ],
+    ForestImputer: [
+        ({"model": "forest"}, "'model' parameter of ForestImputer"),
+        ({"weight": 1.5}, "'weight' parameter of ForestImputer"),
+    ],
+    LAIRImputer: [
+        ({"sampler": "gibbs"}, "The 'sampler' parameter of LAIRImputer must be"),
+        ({"model": VariationalAutoencoder}, "'model' parameter of LAIRImputer must"),
+        ({"model": SimpleImputer()}, "'model' parameter of LAIRImputer must"),
+        (
+            {"model": FrozenEstimator(SimpleImputer())},
+            "model must be a FrozenEstimator of a VariationalAutoencoder",
+        ),
+        ({"strategy": "max"}, "'strategy' parameter of LAIRImputer must be a str"),
+        ({"n_estimators": 0}, "'n_estimators' parameter"),
+        ({"n_steps": 0}, "'n_steps' parameter"),
+        ({"n_steps": True}, "'n_steps' parameter"),
+        ({"sampler": LAIR(n_particles=0)}, r"'sampler\.n_particles' parameter of LAIR"),
+        ({"sampler": LAIR(n_replenish=-1)}, r"'sampler\.n_replenish' parameter"),
+        ({"n_draws": 0}, "'n_draws' parameter"),
+    ],
+    VGIImputer: [({"strategy": "max"}, "'strategy' parameter of VGIImputer")],
+    IncompleteDensity: [
+        ({"model": "factor-analysis", "algorithm": "mcem"}, "model='coupling-flow'"),
+        ({"model": Blob, "algorithm": MCEM()}, "model='coupling-flow'"),
+        ({"model": "gan"}, r"'model\.model' parameter of VGIImputer must be a str am"),
+        ({"algorithm": "mcem"}, "model='coupling-flow'"),
+        ({"algorithm": "em"}, r"'model\.algorithm' parameter of VGIImputer must be"),
+        ({"n_training_draws": 0}, r"'model\.n_training_draws' parameter"),
+        ({"solver": "adam"}, r"'model\.solver' parameter"),
+        ({"solver": Adam(validation_fraction=1.0)}, r"'model\.solver\.validation_frac"),
+        ({"solver": Adam(learning_rate_init=0)}, r"'model\.solver\.learning_rate_init"),
+        ({"solver": Adam(weight_decay=0.1)}, r"model\.solver\.weight_decay=0\.1 is no"),
+        ({"n_importance_samples": 1}, r"'model\.n_importance_samples' parameter"),
+    ],
+    VariationalAutoencoder: [
+        ({"algorithm": "ELBO"}, "'algorithm' parameter of VariationalAutoencoder must"),
+        ({"n_components": 9}, "n_components=9 must be at most n_features=4"),
+        ({"n_components": "many"}, "n_components"),
+        ({"n_posterior_components": 3}, "requires n_posterior_components=1"),
+        ({"likelihood": "poisson"}, "'likelihood' parameter"),
+        ({"likelihood": ["poisson"] * 4}, "likelihood must be one of"),
+        ({"likelihood": ["normal"]}, "4 strings, one a column"),
+        ({"likelihood": "bernoulli"}, "column 0 has"),
+        ({"likelihood": None}, "'likelihood' parameter"),
+        (
+            {"likelihood": BINARY, **VBGI},
+            "'vbgi-vae' draws .* likelihood='bernoulli' does not accept. Use 'normal'",
+        ),
+        (
+            {"likelihood": "continuous-bernoulli", **VBGI},
+            "likelihood='continuous-bernoulli' does not accept",
+        ),
+        ({"likelihood": UNIT}, "between 0 and 1, and column 3 has"),
+        ({"hidden_layer_sizes": None}, "'hidden_layer_sizes' parameter"),
+        ({"hidden_layer_sizes": "ab"}, "'hidden_layer_sizes' parameter"),
+        ({"hidden_layer_sizes": ()}, "hidden_layer_sizes"),
+        ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes"),
+        ({"dropout": 1.0}, r"'dropout' parameter .* in the range \[0.0, 1.0\)"),
+        ({"solver": "adam"}, "'solver' parameter"),
+        ({"solver": Adam(validation_fraction=1.5)}, r"solver\.validation_fraction"),
+        ({"solver": Adam(batch_size=0)}, r"'solver\.batch_size' parameter"),
+        ({"solver": Adam(learning_rate_init=0.0)}, r"'solver\.learning_rate_init'"),
+        ({"on_misfit": "stop"}, "'on_misfit' parameter"),
+        ({"n_importance_samples": 0}, "n_importance_samples"),
+    ],
+    TruncatedGaussianGraphLearnerCV: [
+        ({"alphas": []}, "alphas"),
+        ({"alphas": [0.1, -1.0]}, "alphas"),
+        ({"alphas": [np.nan]}, "alphas"),
+        ({"alphas": 0}, "alphas"),
+        ({"alphas": "many"}, "alphas.* must be"),
+        ({"selection": "bic"}, "selection"),
+        ({"gamma": -1}, "gamma"),
+        ({"n_subsamples": 1}, "n_subsamples"),
+        ({"n_jobs": "all"}, "n_jobs"),
+        ({"model": 0.02}, "model"),
+        ({"model": TruncatedGaussianGraphLearner(ridge=-1)}, "'ridge' parameter"),
+        ({"selection": "cv", "cv": 1000}, "n_splits=1000"),
+    ],
+}
+CASES = [(cls, *case) for cls, cases in WRONG.items() for case in cases]
+
+
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: f"{case[0].__name__}-{case[1]}"
+)
+def test_wrong_parameters_are_named(case):
+    cls, given, message, *kind = case
+    rng = np.random.default_rng(0)
+    X = rng.gamma(4.0, size=(60, 1)) + rng.gamma(4.0, size=(60, 4))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    part = cls is IncompleteDensity
+    estimator = VGIImputer(cls(**given)) if part else cls(**given)
+    with pytest.raises(*kind or [ValueError], match=message):
+        estimator.fit(X)
+    assert not [name for name in vars(estimator) if name.endswith("_")]
