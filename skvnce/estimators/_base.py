@@ -38,7 +38,7 @@ from skvnce.estimators._validation import (
 from skvnce.estimators._weights import rows_with_data, warn_of_scale
 from skvnce.fitted.shift import spreads
 from skvnce.sources.chunks import mean_of_rows
-from skvnce.tables.cells import is_frame
+from skvnce.tables.cells import is_frame, is_missing
 from skvnce.tables.checks import warn_of_table
 from skvnce.tables.model_columns import (
     Handling,
@@ -64,6 +64,10 @@ class ConstantColumns:
     def _keeps_empty(self):
         """Return whether `transform` keeps columns that were missing at `fit`."""
         return getattr(self, "keep_empty_features", False)
+
+    def _marker(self):
+        """Return what marks missing cells of tables."""
+        return getattr(self, "missing_values", np.nan)
 
     def _read_table(self, X, **options):
         """Validate the table of a fit; see `read_table`."""
@@ -194,9 +198,9 @@ class IncompleteTransformer(
         return mean_of_rows(self.score_samples(X))
 
     def __sklearn_tags__(self):
-        """Declare that NaN is allowed and that the dtype is preserved."""
+        """Declare whether NaN is allowed, and that the dtype is preserved."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
+        tags.input_tags.allow_nan = is_missing(self._marker())
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 

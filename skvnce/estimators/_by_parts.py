@@ -54,6 +54,17 @@ class ResultsInParts:
         """Copy the estimator for each value of an attribute."""
         return [self._without_training(**{name: value}) for value in values]
 
+    def _reading_nan(self):
+        """Copy the estimator for rows that were made here, whose marker is NaN."""
+        found = copy.copy(self)
+        if hasattr(found, "missing_values"):
+            found.missing_values = np.nan
+        for name in ("model", "model_"):
+            part = getattr(found, name, None)
+            if hasattr(part, "_reading_nan"):
+                setattr(found, name, part._reading_nan())
+        return found
+
     def _mapped(self, source, names, fill, *given):
         """Apply a method of number and part, which fills it, to all parts.
 
@@ -63,11 +74,14 @@ class ResultsInParts:
         if is_frame and self._schema.columns and hasattr(self, "sample"):
             one = self._with_frames()
             row = _typical_row(one._schema, source.collection._meta)
-            meta = source._as_meta(fill(one._without_equations(), *given, 0, row))
+            made = one._without_equations()._reading_nan()
+            meta = source._as_meta(fill(made, *given, 0, row))
             call = functools.partial(_called, functools.partial(fill, one, *given))
             return source._frame(functools.partial(call, meta), meta)
-        call = functools.partial(_called, functools.partial(fill, self, *given), None)
-        return source._tables(call, names)
+        fills = [
+            functools.partial(fill, one, *given) for one in (self, self._reading_nan())
+        ]
+        return source._tables(functools.partial(_called, *fills), names)
 
     def _with_frames(self):
         """Let a copy of the estimator return data frames of pandas."""
@@ -171,8 +185,8 @@ def samples_by_parts(method):
 def _called(fill, empty, number, chunk):
     if len(chunk):
         return fill(number, chunk)
-    if empty is None:  # of the type of other parts
-        return fill(number, _missing_row(chunk))[:0]
+    if callable(empty):  # what it returns is of the type of other parts
+        return empty(number, _missing_row(chunk))[:0]
     return empty
 
 

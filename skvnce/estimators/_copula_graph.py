@@ -30,6 +30,7 @@ from skvnce.estimators._graph_learning import GraphLearning
 from skvnce.estimators._graph_table import GraphTable
 from skvnce.estimators._rounds import failures_named
 from skvnce.estimators._validation import (
+    MISSING_VALUES,
     OF_CATEGORIES,
     ON_MISFIT,
     RANDOM_STATE,
@@ -94,6 +95,11 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
         columns whose held-out cells the model predicts worse than the mean, or the
         shares of the levels, of the column do (`held_out_gain_`).  ``"ignore"`` skips
         the check.
+    missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
+        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
+        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
+        other markers a number marks numbers that equal it, and a text equal text; NaN
+        is then an error, and cells that stay missing keep the marker.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, filled by
         0, or drops them.  They are never nodes of the graph.
@@ -231,6 +237,7 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
         "max_iter": [integer_from(1)],
         "tol": [Number(Real, 0, None, closed="left")],
         "on_misfit": ON_MISFIT,
+        "missing_values": MISSING_VALUES,
         "keep_empty_features": ["boolean"],
         **OF_CATEGORIES,
         "random_state": RANDOM_STATE,
@@ -244,6 +251,7 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
         max_iter=100,
         tol=2e-3,
         on_misfit="warn",
+        missing_values=np.nan,
         keep_empty_features=False,
         categorical_features=FROM_DTYPE,
         handle_unknown="error",
@@ -254,6 +262,7 @@ class CopulaGraphLearner(GraphLearning, FittedCopulaGraph):
         self.max_iter = max_iter
         self.tol = tol
         self.on_misfit = on_misfit
+        self.missing_values = missing_values
         self.keep_empty_features = keep_empty_features
         self.categorical_features = categorical_features
         self.handle_unknown = handle_unknown

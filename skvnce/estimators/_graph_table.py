@@ -16,6 +16,9 @@ class GraphTable:
     def _keeps_empty(self):
         return self._settings().keep_empty_features
 
+    def _marker(self):
+        return self._settings().missing_values
+
     def _associations(self):
         """Return the signed strengths of the edges, (n_nodes, n_nodes)."""
         raise NotImplementedError

@@ -41,6 +41,7 @@ from skvnce.sources.summary import (
 )
 from skvnce.tables.columns import reject_categories
 from skvnce.tables.containers import readable
+from skvnce.tables.markers import without_marker
 from skvnce.tables.model_columns import ModelCells
 from skvnce.tables.schema import Schema
 
@@ -61,11 +62,20 @@ class TableReader(BaseEstimator):
     handle_unknown : {"error", "missing"}, default="error"
     text_remedy : str, default=None
         What errors say of text in a table of numbers; None for the usual advice.
+    missing_values : int, float, str, NaN, None or NA, default=NaN
+        What marks missing cells.
     """
 
     _schema = property(schema_of)
 
-    def __init__(self, head, columns=None, handle_unknown="error", text_remedy=None):
+    def __init__(
+        self,
+        head,
+        columns=None,
+        handle_unknown="error",
+        text_remedy=None,
+        missing_values=np.nan,
+    ):
         shape = head.shape if hasattr(head, "shape") else np.shape(head)
         if len(shape) != 2:
             raise ValueError(
@@ -77,7 +87,7 @@ class TableReader(BaseEstimator):
             head = readable(head)
         else:  # `incomplete_array` reads categories
             self.categorical_features, self.handle_unknown = None, handle_unknown
-        self.text_remedy = text_remedy
+        self.text_remedy, self.missing_values = text_remedy, missing_values
         validate_data(self, head, skip_check_array=True)
         names = getattr(self, "feature_names_in_", None)
         ends = np.full((2, self.n_features_in_), np.nan)
@@ -168,12 +178,14 @@ def reject_limits(min_value, max_value):
 
 def reader_of(settings, source):
     """Make the reader of a table in parts, by the parameters of an estimator."""
-    head = source._head()
+    head, marker = source._head(), getattr(settings, "missing_values", np.nan)
     if not hasattr(settings, "categorical_features"):
-        return TableReader(head)
+        return TableReader(without_marker(head, marker), missing_values=marker)
     with step("reading levels"):
-        columns = columns_of_parts(source, head, settings.categorical_features)
-    return TableReader(head, columns, settings.handle_unknown, TEXT_IN_PARTS)
+        asked = settings.categorical_features
+        columns = columns_of_parts(source, head, asked, marker)
+    head = without_marker(head, marker)
+    return TableReader(head, columns, settings.handle_unknown, TEXT_IN_PARTS, marker)
 
 
 def summary_of(source, reader, weights):

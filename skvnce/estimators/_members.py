@@ -15,7 +15,13 @@ from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._imputer import Imputer, Predicted
 from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
-from skvnce.estimators._validation import BOUND, ON_MISFIT, RANDOM_STATE, integer_from
+from skvnce.estimators._validation import (
+    BOUND,
+    MISSING_VALUES,
+    ON_MISFIT,
+    RANDOM_STATE,
+    integer_from,
+)
 from skvnce.estimators._weights import random_weights
 from skvnce.estimators._where import mask_of
 from skvnce.tables.model_columns import (
@@ -39,6 +45,7 @@ OF_MEMBERS = {  # constraints of the parameters that the imputers share
     "n_draws": [integer_from(1)],
     "min_value": BOUND,
     "max_value": BOUND,
+    "missing_values": MISSING_VALUES,
     "keep_empty_features": ["boolean"],
     "add_indicator": ["boolean"],
     "on_misfit": ON_MISFIT,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils._param_validation import (
     Interval,
+    MissingValues,
     StrOptions,
     validate_parameter_constraints,
 )
@@ -29,6 +30,7 @@ from skvnce.tables.containers import (
     readable,
 )
 from skvnce.tables.identifiers import codes_of_passed, modelled_columns
+from skvnce.tables.markers import read_marked
 from skvnce.tables.schema import Schema
 from skvnce.tables.statistics import ends_of
 from skvnce.tables.table import Table
@@ -59,6 +61,19 @@ class Number(Interval):
         return is_finite(val) and val in self
 
 
+class Marker(MissingValues):
+    """A constraint of parameters: what can mark missing cells.
+
+    Unlike that of scikit-learn it contains no bool, and no infinite number.
+    """
+
+    def is_satisfied_by(self, val):
+        """Return whether a value is NaN, None, NA, text or a finite number."""
+        if isinstance(val, bool | np.bool_) or not super().is_satisfied_by(val):
+            return False
+        return not isinstance(val, numbers.Real) or val != val or is_finite(val)
+
+
 def integer_from(low):
     """Make the constraint of integers of at least `low`."""
     return Number(numbers.Integral, low, None, closed="left")
@@ -78,6 +93,13 @@ ON_MISFIT = [StrOptions({"warn", "raise", "ignore"})]  # constraints of `on_misf
 OF_CATEGORIES = {  # constraints of the parameters of estimators that read categories
     "categorical_features": [StrOptions({FROM_DTYPE}), "array-like", dict, None],
     "handle_unknown": [StrOptions({"error", "missing"})],
+}
+MISSING_VALUES = [Marker()]  # constraints of `missing_values`
+OF_IMPUTERS = {  # constraints of the parameters of imputers of numbers and categories
+    "missing_values": MISSING_VALUES,
+    "keep_empty_features": ["boolean"],
+    "add_indicator": ["boolean"],
+    **OF_CATEGORIES,
 }
 RANDOM_STATE = ["random_state", np.random.Generator]  # constraints of `random_state`
 
@@ -117,6 +139,7 @@ def schema_of(estimator):
     known = vars(estimator).get
     columns, values = known("_columns"), known("_valid")
     keeps_empty = hasattr(estimator, "_keeps_empty") and estimator._keeps_empty()
+    marker = known("missing_values", np.nan)
     return Schema(
         n_columns=known("n_features_in_", 0),
         names=known("feature_names_in_"),
@@ -127,6 +150,7 @@ def schema_of(estimator):
         values=values and ValidValues(*values),
         spreads=known("_spreads"),
         keeps_empty=keeps_empty,
+        marker=estimator._marker() if hasattr(estimator, "_marker") else marker,
     )
 
 
@@ -150,7 +174,7 @@ def attributes_of(schema):
 
 
 def read_table(estimator, X, *, like=None, asked=None):
-    """Validate the table of a fit, in which NaN, or a mask, marks missing cells.
+    """Validate the table of a fit, in which `missing_values` marks missing cells.
 
     Estimators with the parameter `categorical_features`, or whose `model` has it, read
     categories and dates: the table that is returned has codes of levels, and
@@ -186,6 +210,7 @@ def read_table(estimator, X, *, like=None, asked=None):
         return X
     needs_memory(type(estimator), X, reset=True)
     settings, columns = _settings(estimator), None
+    X = read_marked(X, getattr(settings, "missing_values", np.nan))
     if not hasattr(settings, "categorical_features"):
         reject_categories(X)
     else:
@@ -228,9 +253,10 @@ def incomplete_array(estimator, X):
     if isinstance(X, Encoded):
         return X.table
     needs_memory(type(estimator), X, reset=False)
+    schema = estimator._schema
+    X = read_marked(X, schema.marker)
     if not hasattr(_settings(estimator), "categorical_features"):
         reject_categories(X)
-    schema = estimator._schema
     if schema.columns is None:
         table = _numbers(estimator, X, reset=False)
     else:
