@@ -169,6 +169,7 @@ PREDICTED = {"n_estimators": 2, "n_draws": 4, "random_state": 0}
 
 OF_TABLES = {
     "on_misfit": "ignore",
+    "missing_values": -7,
     "keep_empty_features": True,
     "add_indicator": True,
     "categorical_features": None,
@@ -187,6 +188,7 @@ OF_GRAPH = {
     "n_steps": 3,
     "max_iter": 1,
     "on_misfit": "ignore",
+    "missing_values": -7,
     "keep_empty_features": True,
     "random_state": 1,
 }
@@ -290,6 +292,7 @@ CASES = {
             "n_init": 2,
             "max_iter": 1,
             "on_misfit": "ignore",
+            "missing_values": -7,
             "keep_empty_features": True,
             "random_state": 1,
         },
@@ -321,6 +324,7 @@ NO_EFFECT = [  # cases, parameters, tables, and the reason
     (set(CASES), {"handle_unknown"}, EVERY, "it is for levels of other rows"),
     (set(CASES), {"keep_empty_features"}, EVERY - {"empty column"}, "no column is"),
     (set(CASES), {"categorical_features"}, WITHOUT_LEVELS, "the table has none"),
+    (set(CASES), {"missing_values"}, {"complete"}, "no cell is missing"),
     (set(CASES), {"on_misfit"}, EVERY, "nothing may be misfitted"),
     (LINEAR, {"marginals"}, {"complete"}, "here, 'auto' chooses 'normal'"),
     ({"classifier"}, {"calibration_cv"}, {"complete"}, "nothing is averaged"),

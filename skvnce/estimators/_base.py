@@ -41,7 +41,7 @@ from skvnce.fits.large import (
 from skvnce.fits.stream import Stream, first_rows, trained, widened
 from skvnce.fitted.shift import spreads
 from skvnce.sources.chunks import mean_of_rows
-from skvnce.tables.cells import is_frame
+from skvnce.tables.cells import is_frame, is_missing
 from skvnce.tables.checks import check_non_negative, warn_of_table
 from skvnce.tables.model_columns import FILLED_BY_CONSTANT, Handling
 from skvnce.tables.table import Table
@@ -111,6 +111,17 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         """Copy the estimator for each value of an attribute."""
         return [self._without_training(**{name: value}) for value in values]
 
+    def _reading_nan(self):
+        """Copy the estimator for rows that were made here, whose marker is NaN."""
+        found = self._copy()
+        if hasattr(found, "missing_values"):
+            found.missing_values = np.nan
+        for name in ("model", "model_"):
+            inner = getattr(found, name, None)
+            if hasattr(inner, "_reading_nan"):
+                setattr(found, name, inner._reading_nan())
+        return found
+
     def _mapped(self, source, names, fill, *given):
         """Apply a method of number and part, which fills it, to all parts.
 
@@ -120,11 +131,12 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         if is_frame and self._schema.columns and hasattr(self, "sample"):
             one = self._with_frames()
             row = typical_row(one._schema, source.collection._meta)
-            meta = source._as_meta(fill(one._without_equations(), *given, 0, row))
+            made = one._without_equations()._reading_nan()
+            meta = source._as_meta(fill(made, *given, 0, row))
             call = partial(called, partial(fill, one, *given))
             return source._frame(partial(call, meta), meta)
-        call = partial(called, partial(fill, self, *given), None)
-        return source._tables(call, names)
+        fills = [partial(fill, one, *given) for one in (self, self._reading_nan())]
+        return source._tables(partial(called, *fills), names)
 
     def _with_frames(self):
         """Let a copy of the estimator return data frames of pandas."""
@@ -151,6 +163,10 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     def _settings(self):
         """Return the estimator whose parameters say how columns are read."""
         return self
+
+    def _marker(self):
+        """Return what marks missing cells of tables."""
+        return getattr(self._settings(), "missing_values", np.nan)
 
     def _read_table(self, X, **options):
         """Validate the table of a fit; see `read_table`."""
@@ -258,9 +274,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return mean_of_rows(self.score_samples(X))
 
     def __sklearn_tags__(self):
-        """Declare that NaN is allowed and that the dtype is preserved."""
+        """Declare whether NaN is allowed, and that the dtype is preserved."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
+        tags.input_tags.allow_nan = is_missing(self._marker())
         tags.input_tags.positive_only = self._is_positive
         tags.input_tags.categorical = hasattr(self._settings(), "categorical_features")
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]

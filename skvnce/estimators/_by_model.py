@@ -1,5 +1,6 @@
 """Imputers that use another, fitted imputer, their `model_`."""
 
+import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -52,6 +53,11 @@ class ByModel(Imputer):
 
     def _marginal_columns(self):
         return {}  # they are those of `model_`
+
+    def _marker(self):
+        """Return that of `model_`, which reads the tables, or else of `model`."""
+        model = getattr(self, "model_", self.model)
+        return np.nan if model is None else model._marker()
 
     def _keeps_empty(self):
         return hasattr(self, "model_") and self.model_._keeps_empty()

@@ -99,8 +99,8 @@ def samples_by_parts(method):
 def called(fill, empty, number, chunk):
     if len(chunk):
         return fill(number, chunk)
-    if empty is None:  # of the type of other parts
-        return fill(number, _missing_row(chunk))[:0]
+    if callable(empty):  # what it returns is of the type of other parts
+        return empty(number, _missing_row(chunk))[:0]
     return empty
 
 

@@ -25,6 +25,7 @@ from skvnce.estimators._graph_table import edges, to_networkx
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._validation import (
+    MISSING_VALUES,
     OF_CATEGORIES,
     ON_MISFIT,
     RANDOM_STATE,
@@ -82,6 +83,11 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         columns whose held-out cells the model predicts worse than the mean, or the
         shares of the levels, of the column do (`held_out_gain_`).  ``"ignore"`` skips
         the check.
+    missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
+        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
+        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
+        other markers a number marks numbers that equal it, and a text equal text; NaN
+        is then an error, and cells that stay missing keep the marker.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, filled by
         0, or drops them.  They are never nodes of the graph.
@@ -224,6 +230,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         "max_iter": [integer_from(1)],
         "tol": [Number(Real, 0, None, closed="left")],
         "on_misfit": ON_MISFIT,
+        "missing_values": MISSING_VALUES,
         "keep_empty_features": ["boolean"],
         **OF_CATEGORIES,
         "random_state": RANDOM_STATE,
@@ -237,6 +244,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         max_iter=100,
         tol=2e-3,
         on_misfit="warn",
+        missing_values=np.nan,
         keep_empty_features=False,
         categorical_features=FROM_DTYPE,
         handle_unknown="error",
@@ -247,6 +255,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         self.max_iter = max_iter
         self.tol = tol
         self.on_misfit = on_misfit
+        self.missing_values = missing_values
         self.keep_empty_features = keep_empty_features
         self.categorical_features = categorical_features
         self.handle_unknown = handle_unknown

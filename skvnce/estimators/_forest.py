@@ -31,6 +31,7 @@ from skvnce.fits.duration import OF_ALL_COLUMNS, warn_of_duration
 from skvnce.fitted import column_forests
 from skvnce.fitted.column_forests import Chains, ColumnForest, Growth, Ranks
 from skvnce.fitted.fill import Predicted, incomplete_chunks
+from skvnce.tables.cells import is_missing
 
 _SWEEPS = {"n_burn_in": 1, "n_sweeps": 2}  # of the chains of `transform`
 _FIRST = 3  # times as many trees as those whose draws complete the table
@@ -227,6 +228,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
             check_fit(type(self), X.shape)
             check_trees(int(self.n_estimators), X.shape)
         is_array = has_shape and getattr(getattr(X, "dtype", None), "kind", "") == "f"
+        is_array = is_array and is_missing(self._settings().missing_values)
         if is_array:
             self._warn_of_duration(X)
         rng = np.random.default_rng(seed_from(self.random_state))

@@ -24,7 +24,7 @@ from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
     BOUND,
-    OF_CATEGORIES,
+    OF_IMPUTERS,
     ON_MISFIT,
     RANDOM_STATE,
     Number,
@@ -136,6 +136,11 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         of the column does (`held_out_gain_`): it warns
         (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
         these checks.
+    missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
+        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
+        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
+        other markers a number marks numbers that equal it, and a text equal text; NaN
+        is then an error, and cells that stay missing keep the marker.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, filled by
         0 or by the value within the bounds that is nearest to 0, or drops them.  Kept
@@ -300,9 +305,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         "max_iter": [integer_from(1)],
         "tol": [Number(Real, 0, None, closed="left")],
         "on_misfit": ON_MISFIT,
-        "keep_empty_features": ["boolean"],
-        "add_indicator": ["boolean"],
-        **OF_CATEGORIES,
+        **OF_IMPUTERS,
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
     }
@@ -320,6 +323,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         max_iter=200,
         tol=5e-3,
         on_misfit="warn",
+        missing_values=np.nan,
         keep_empty_features=False,
         add_indicator=False,
         categorical_features="from_dtype",
@@ -335,6 +339,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self.max_iter = max_iter
         self.tol = tol
         self.on_misfit = on_misfit
+        self.missing_values = missing_values
         self.keep_empty_features = keep_empty_features
         self.add_indicator = add_indicator
         self.categorical_features = categorical_features

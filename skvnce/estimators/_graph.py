@@ -29,6 +29,7 @@ from skvnce.estimators._no_table import names_table
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
+    MISSING_VALUES,
     ON_MISFIT,
     RANDOM_STATE,
     Number,
@@ -107,6 +108,11 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         shrunk much (`largest_cut_`), and columns whose held-out cells the model
         predicts worse than the mean of the column does (`held_out_gain_`).
         ``"ignore"`` skips these checks.
+    missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
+        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
+        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
+        other markers a number marks numbers that equal it, and a text equal text; NaN
+        is then an error, and cells that stay missing keep the marker.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, filled by
         0, or drops them.  They are never nodes of the graph.
@@ -241,6 +247,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         "max_iter": [integer_from(1)],
         "tol": [AUTO, Number(Real, 0, None, closed="left")],
         "on_misfit": ON_MISFIT,
+        "missing_values": MISSING_VALUES,
         "keep_empty_features": ["boolean"],
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
@@ -259,6 +266,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         max_iter=100,
         tol="auto",
         on_misfit="warn",
+        missing_values=np.nan,
         keep_empty_features=False,
         random_state=None,
         verbose=0,
@@ -273,6 +281,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         self.max_iter = max_iter
         self.tol = tol
         self.on_misfit = on_misfit
+        self.missing_values = missing_values
         self.keep_empty_features = keep_empty_features
         self.random_state = random_state
         self.verbose = verbose

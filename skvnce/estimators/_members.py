@@ -11,7 +11,13 @@ from skvnce._weights import random_weights
 from skvnce.algorithms.mixed.columns import NUMERIC
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
-from skvnce.estimators._validation import BOUND, ON_MISFIT, RANDOM_STATE, integer_from
+from skvnce.estimators._validation import (
+    BOUND,
+    MISSING_VALUES,
+    ON_MISFIT,
+    RANDOM_STATE,
+    integer_from,
+)
 from skvnce.fitted.ensembles import STRATEGIES, Ensemble
 from skvnce.tables.model_columns import (
     observed_columns,
@@ -27,6 +33,7 @@ OF_MEMBERS = {  # constraints of the parameters that the imputers share
     "n_draws": [integer_from(1)],
     "min_value": BOUND,
     "max_value": BOUND,
+    "missing_values": MISSING_VALUES,
     "keep_empty_features": ["boolean"],
     "add_indicator": ["boolean"],
     "on_misfit": ON_MISFIT,

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import (
     Interval,
+    MissingValues,
     StrOptions,
     validate_parameter_constraints,
 )
@@ -35,6 +36,7 @@ from skvnce.tables.containers import (
     readable,
 )
 from skvnce.tables.identifiers import codes_of_passed, modelled_columns
+from skvnce.tables.markers import read_marked, without_marker
 from skvnce.tables.model_columns import (
     ModelCells,
     observed_columns,
@@ -71,6 +73,19 @@ class Number(Interval):
         return is_finite(val) and val in self
 
 
+class Marker(MissingValues):
+    """A constraint of parameters: what can mark missing cells.
+
+    Unlike that of scikit-learn it contains no bool, and no infinite number.
+    """
+
+    def is_satisfied_by(self, val):
+        """Return whether a value is NaN, None, NA, text or a finite number."""
+        if isinstance(val, bool | np.bool_) or not super().is_satisfied_by(val):
+            return False
+        return not isinstance(val, numbers.Real) or val != val or is_finite(val)
+
+
 def integer_from(low):
     """Make the constraint of integers of at least `low`."""
     return Number(numbers.Integral, low, None, closed="left")
@@ -90,6 +105,13 @@ ON_MISFIT = [StrOptions({"warn", "raise", "ignore"})]  # constraints of `on_misf
 OF_CATEGORIES = {  # constraints of the parameters of estimators that read categories
     "categorical_features": [StrOptions({FROM_DTYPE}), "array-like", dict, None],
     "handle_unknown": [StrOptions({"error", "missing"})],
+}
+MISSING_VALUES = [Marker()]  # constraints of `missing_values`
+OF_IMPUTERS = {  # constraints of the parameters of imputers of numbers and categories
+    "missing_values": MISSING_VALUES,
+    "keep_empty_features": ["boolean"],
+    "add_indicator": ["boolean"],
+    **OF_CATEGORIES,
 }
 RANDOM_STATE = ["random_state", np.random.Generator]  # constraints of `random_state`
 
@@ -114,6 +136,7 @@ def schema_of(estimator):
     known = vars(estimator).get
     columns, values = known("_columns"), known("_valid")
     keeps_empty = hasattr(estimator, "_keeps_empty") and estimator._keeps_empty()
+    marker = known("missing_values", np.nan)
     return Schema(
         n_columns=known("n_features_in_", 0),
         names=known("feature_names_in_"),
@@ -124,6 +147,7 @@ def schema_of(estimator):
         values=values and ValidValues(*values),
         spreads=known("_spreads"),
         keeps_empty=keeps_empty,
+        marker=estimator._marker() if hasattr(estimator, "_marker") else marker,
     )
 
 
@@ -147,7 +171,7 @@ def attributes_of(schema):
 
 
 def read_table(estimator, X, *, like=None, asked=None):
-    """Validate the table of a fit, in which NaN, or a mask, marks missing cells.
+    """Validate the table of a fit, in which `missing_values` marks missing cells.
 
     Estimators with the parameter `categorical_features`, or whose `model` has it, read
     categories and dates: the table that is returned has codes of levels, and
@@ -183,6 +207,7 @@ def read_table(estimator, X, *, like=None, asked=None):
         return X
     needs_memory(type(estimator), X, reset=True)
     settings, columns = _settings(estimator), None
+    X = read_marked(X, getattr(settings, "missing_values", np.nan))
     if not hasattr(settings, "categorical_features"):
         reject_categories(X)
     else:
@@ -225,9 +250,10 @@ def incomplete_array(estimator, X):
     if isinstance(X, Encoded):
         return X.table
     needs_memory(type(estimator), X, reset=False)
+    schema = estimator._schema
+    X = read_marked(X, schema.marker)
     if not hasattr(_settings(estimator), "categorical_features"):
         reject_categories(X)
-    schema = estimator._schema
     if schema.columns is None:
         table = _numbers(estimator, X, reset=False)
     else:
@@ -423,11 +449,20 @@ class TableReader(BaseEstimator):
     handle_unknown : {"error", "missing"}, default="error"
     text_remedy : str, default=None
         What errors say of text in a table of numbers; None for the usual advice.
+    missing_values : int, float, str, NaN, None or NA, default=NaN
+        What marks missing cells.
     """
 
     _schema = property(schema_of)
 
-    def __init__(self, head, columns=None, handle_unknown="error", text_remedy=None):
+    def __init__(
+        self,
+        head,
+        columns=None,
+        handle_unknown="error",
+        text_remedy=None,
+        missing_values=np.nan,
+    ):
         shape = head.shape if hasattr(head, "shape") else np.shape(head)
         if len(shape) != 2:
             raise ValueError(
@@ -439,7 +474,7 @@ class TableReader(BaseEstimator):
             head = readable(head)
         else:  # `incomplete_array` reads categories
             self.categorical_features, self.handle_unknown = None, handle_unknown
-        self.text_remedy = text_remedy
+        self.text_remedy, self.missing_values = text_remedy, missing_values
         validate_data(self, head, skip_check_array=True)
         names = getattr(self, "feature_names_in_", None)
         ends = np.full((2, self.n_features_in_), np.nan)
@@ -468,9 +503,11 @@ def _weights_of_part(table, weights):
 
 def reader_of(settings, source):
     """Make the reader of a table in parts, by the parameters of an estimator."""
-    head = source._head()
+    head, marker = source._head(), getattr(settings, "missing_values", np.nan)
     if not hasattr(settings, "categorical_features"):
-        return TableReader(head)
+        return TableReader(without_marker(head, marker), missing_values=marker)
     with step("reading levels"):
-        columns = columns_of_parts(source, head, settings.categorical_features)
-    return TableReader(head, columns, settings.handle_unknown, TEXT_IN_PARTS)
+        asked = settings.categorical_features
+        columns = columns_of_parts(source, head, asked, marker)
+    head = without_marker(head, marker)
+    return TableReader(head, columns, settings.handle_unknown, TEXT_IN_PARTS, marker)

@@ -94,6 +94,11 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         the mean excess of the outermost values, but not across zero.  Draws of
         densities other than ``"vae"`` stay within the observed values, whatever the
         bounds.
+    missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
+        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
+        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
+        other markers a number marks numbers that equal it, and a text equal text; NaN
+        is then an error, and cells that stay missing keep the marker.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, filled by
         0 or by the value within the bounds that is nearest to 0, or drops them.  Kept
@@ -222,6 +227,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         n_draws=200,
         min_value=None,
         max_value=None,
+        missing_values=np.nan,
         keep_empty_features=False,
         add_indicator=False,
         on_misfit="warn",
@@ -237,6 +243,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         self.n_draws = n_draws
         self.min_value = min_value
         self.max_value = max_value
+        self.missing_values = missing_values
         self.keep_empty_features = keep_empty_features
         self.add_indicator = add_indicator
         self.on_misfit = on_misfit

@@ -25,6 +25,7 @@ from skvnce.estimators._options import LBFGS, Adam
 from skvnce.estimators._unused import warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
+    MISSING_VALUES,
     ON_MISFIT,
     RANDOM_STATE,
     Number,
@@ -130,6 +131,11 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         of the column does (`held_out_gain_`): it warns
         (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  The second check
         needs a second fit without these cells.  ``"ignore"`` skips both.
+    missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
+        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
+        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
+        other markers a number marks numbers that equal it, and a text equal text; NaN
+        is then an error, and cells that stay missing keep the marker.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, as 0.
     random_state : int, RandomState instance, Generator or None, default=None
@@ -259,6 +265,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         "n_init": [_COUNT],
         "max_iter": [_COUNT],
         "on_misfit": ON_MISFIT,
+        "missing_values": MISSING_VALUES,
         "keep_empty_features": ["boolean"],
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
@@ -278,6 +285,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         n_init=1,
         max_iter=200,
         on_misfit="warn",
+        missing_values=np.nan,
         keep_empty_features=False,
         random_state=None,
         verbose=0,
@@ -293,6 +301,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         self.n_init = n_init
         self.max_iter = max_iter
         self.on_misfit = on_misfit
+        self.missing_values = missing_values
         self.keep_empty_features = keep_empty_features
         self.random_state = random_state
         self.verbose = verbose

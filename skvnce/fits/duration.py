@@ -32,7 +32,12 @@ MANY = 100  # levels below which no time is measured: it would be a large share
 _SWEPT = 1000  # rows that are swept to measure the time
 _FEW = 5  # columns of a first fit, whose time is partly that of loading modules
 # parameters about columns that the copy may lack
-OF_ALL_COLUMNS = {"categorical_features": None, "min_value": None, "max_value": None}
+OF_ALL_COLUMNS = {
+    "missing_values": np.nan,
+    "categorical_features": None,
+    "min_value": None,
+    "max_value": None,
+}
 _FAILURES = (ArithmeticError, RuntimeError, TypeError, ValueError)
 
 
@@ -66,6 +71,8 @@ def warn_of_duration(
     if not (some := _some_cells(table, columns)).size:
         return
     with step("estimating the time of the fit"):
+        if hasattr(estimator, "missing_values"):
+            changed["missing_values"] = np.nan  # which marks missing cells of `table`
         copy = clone(estimator).set_params(verbose=0, **changed)
         seconds = _seconds_of_copy(copy, some)
         if seconds is None and plain:

@@ -19,6 +19,7 @@ from skvnce._warnings import warn_user
 from skvnce.tables.cell_limits import columns_given
 from skvnce.tables.cells import is_frame, is_missing
 from skvnce.tables.completed import in_frames
+from skvnce.tables.markers import without_marker
 from skvnce.tables.output import values_of
 from skvnce.tables.schema import Schema
 
@@ -307,6 +308,8 @@ def mask_of(schema, where, X, checked):
     if where is None:
         return None
     found = np.ones(checked.shape, dtype=bool)
+    # a rule compares cells with values, to which a marker does not belong
+    X, schema = without_marker(X, schema.marker), schema._replace(marker=np.nan)
     if callable(where):
         return Rules(schema, where, {}, found, X)
     rules, masks = {}, where

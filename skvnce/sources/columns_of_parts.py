@@ -11,6 +11,7 @@ import numpy as np
 from skvnce.tables.cells import TIMES, cells_of_columns, is_frame, is_missing
 from skvnce.tables.columns import Column, asked_kinds, in_order, read_columns
 from skvnce.tables.identifiers import Counted, count_levels, passed_through
+from skvnce.tables.markers import without_marker
 
 _NO_COUNTS = Counter()  # counts of columns that are not nominal
 
@@ -92,7 +93,7 @@ def _one_order(one, other):
     return tuple(found)
 
 
-def columns_of_parts(source, head, categorical_features):
+def columns_of_parts(source, head, categorical_features, marker=np.nan):
     """Determine the columns of a table in parts, by one pass over it.
 
     Parameters
@@ -103,17 +104,20 @@ def columns_of_parts(source, head, categorical_features):
     categorical_features : "from_dtype", array-like, dict or None
         Numbers of data frames are numeric if nobody names them: whether they are whole,
         with few values, is only known from all parts.
+    marker : int, float, str, NaN, None or NA, default=NaN
+        What marks missing cells.
 
     Returns
     -------
     list of n_features Column, or None
         None if each cell is a number.
     """
+    head = without_marker(head, marker)
     unseen = _unseen(head)  # of text, too, which is read as floats if it is missing
     given = without_counts(head, categorical_features, unseen)
     if not unseen and read_columns(head, _without_levels(given)) is None:
         return None
-    found = source._reduced(partial(_found_in, given), _united)
+    found = source._reduced(partial(_found_in, given, marker), _united)
     named = asked_kinds(head, len(found), given)
     counted = [
         Counted(_sorted(one, named.get(place)), one.counts.values())
@@ -163,11 +167,12 @@ def _without_levels(given):
     }
 
 
-def _found_in(given, number, chunk, weights):
+def _found_in(given, marker, number, chunk, weights):
     """List what is found in a part; None if it has no rows."""
     with part_named(number):
         if not len(chunk):
             return None
+        chunk = without_marker(chunk, marker)
         asked = without_counts(chunk, given)
         columns = read_columns(chunk, asked)
     if not is_frame(chunk):

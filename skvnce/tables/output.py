@@ -8,6 +8,7 @@ import numpy as np
 
 from skvnce.tables.cells import is_frame
 from skvnce.tables.completed import as_objects, in_frames
+from skvnce.tables.markers import with_marker, without_marker
 
 _LEVELS = (str, numbers.Real, dt.date, dt.timedelta)  # types that polars holds
 
@@ -21,7 +22,7 @@ def as_given(schema, adapter, table, missing, X, indicators=None, names=None):
     adapter : container adapter of scikit-learn, or None
         By `set_output` of the estimator.
     table : ndarray of shape (n_samples, n_features_out)
-        Codes and numbers, without missing cells.
+        Codes and numbers, NaN in cells that stay missing.
     missing : ndarray of bool, of shape (n_samples, n_features_in_)
         The cells that were missing.
     X : array-like of shape (n_samples, n_features_in_)
@@ -51,7 +52,8 @@ def tables_as_given(schema, adapter, tables, missing, X):
 
     Parameters and the tables of the list that is returned are those of `as_given`.
     """
-    kept, columns = schema.returned, schema.columns
+    kept, columns, given = schema.returned, schema.columns, X
+    X = without_marker(X, schema.marker)
     library = None if adapter is None else adapter.container_lib
     frame = _frame(X, library, columns)
     if frame is not None:
@@ -60,15 +62,20 @@ def tables_as_given(schema, adapter, tables, missing, X):
         if _library(frame) != library:  # without missing cells, data types are kept
             found = [nw.from_native(one).to_pandas() for one in found]
     else:
-        found = list(values_of(schema, tables, missing, X))
-    if adapter is None:
-        return found
-    names = schema.all_names[kept]
-    return [_created(adapter, table, X, names) for table in found]
+        found = list(_values_of(schema, tables, missing, X))
+    if adapter is not None:
+        names = schema.all_names[kept]
+        found = [_created(adapter, table, X, names) for table in found]
+    return [with_marker(table, schema.marker, given) for table in found]
 
 
 def values_of(schema, tables, missing, X):
     """Return several filled tables as an array; parameters as of `tables_as_given`."""
+    found = _values_of(schema, tables, missing, without_marker(X, schema.marker))
+    return with_marker(found, schema.marker)
+
+
+def _values_of(schema, tables, missing, X):
     columns = schema.columns
     if not columns:
         return tables

@@ -30,6 +30,8 @@ class Schema(NamedTuple):
         Standard deviations of the observed cells.
     keeps_empty : bool
         Whether columns without an observed cell are returned.
+    marker : int, float, str, NaN, None or NA
+        What marks missing cells.
     """
 
     n_columns: int
@@ -41,6 +43,7 @@ class Schema(NamedTuple):
     values: tuple | None = None
     spreads: np.ndarray | None = None
     keeps_empty: bool = False
+    marker: object = np.nan
 
     def label(self, column: int) -> str:
         """Format the name or the index of a column for messages."""

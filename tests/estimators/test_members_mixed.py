@@ -13,7 +13,7 @@ from statistical import FAILURE, p_counts
 from estimators.test_gaussian_mixed import frame
 from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer
 from skvnce.algorithms.vgi import density
-from skvnce.fitted.misfit import _marginal
+from skvnce.fitted.valid import Marginal
 from skvnce.options import LAIR, VGI, Adam, IncompleteDensity, TorchVAE
 from skvnce.training import rounds
 
@@ -199,7 +199,9 @@ def test_marginal_columns_get_shares(lair):
     model, X, _, _ = lair
     other = copy.deepcopy(model)
     codes = other._checked(X)[:, 1]
-    other._marginals_of_columns = {1: _marginal(codes, np.ones(len(codes)), True)}
+    other._marginals_of_columns = {
+        1: Marginal.of(codes, np.ones(len(codes)), is_category=True)
+    }
     found = other.category_probabilities(X)["colour"]
     missing = X["colour"].isna().to_numpy()
     shares = X["colour"].value_counts(normalize=True).reindex(found.columns)
