@@ -24,7 +24,9 @@ NORMAL = skvnce.GaussianImputer(n_parameter_draws=0, random_state=0)
 IMPUTERS = [
     NORMAL,
     skvnce.LAIRImputer(skvnce.VariationalAutoencoder(1, **SHORT), **DRAWS),
-    skvnce.VGIImputer(skvnce.IncompleteDensity("factor-analysis", **SHORT), **DRAWS),
+    skvnce.VGIImputer(
+        skvnce.options.IncompleteDensity("factor-analysis", **SHORT), **DRAWS
+    ),
     ForestImputer(NORMAL, n_estimators=2, n_completions=1, random_state=0),
     ConstrainedImputer(NORMAL, random_state=0),
 ]

@@ -19,13 +19,13 @@ from skvnce.estimators._by_parts import (
 )
 from skvnce.estimators._no_table import names_table
 from skvnce.estimators._options import check_parameters
+from skvnce.estimators._table_reader import reader_of
 from skvnce.estimators._validation import (
     OF_COLUMNS,
     attributes_of,
     incomplete_array,
     read_cells,
     read_table,
-    reader_of,
     schema_of,
     with_model_columns,
     without_fit,
