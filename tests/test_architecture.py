@@ -384,3 +384,13 @@ def test_what_some_layers_import_is_below_them(name):
         assert top not in {"sklearn", "importlib"}
         if top == "skvnce":
             assert inside.partition(".")[0] in SHARED[name]
+
+
+def test_the_picture_shows_the_imports(monkeypatch):
+    folder = ROOT.parent / "doc" / "developer"
+    monkeypatch.syspath_prepend(folder)
+    import layers
+
+    assert (folder / "layers.svg").read_text() == layers.drawing(), (
+        "draw it again: python doc/developer/layers.py"
+    )

@@ -35,17 +35,21 @@ from skvnce.fits.large import (
     check_rows,
     gather,
     in_chunks,
+    reject_limits,
     summary_of,
     with_all_rows,
 )
 from skvnce.fits.stream import Stream, first_rows, trained, widened
 from skvnce.fitted.shift import spreads
-from skvnce.sources.chunks import mean_of_rows
+from skvnce.sources.chunks import in_parts, mean_of_rows
+from skvnce.tables.cell_limits import limited_columns, limits_of
 from skvnce.tables.cells import is_frame, is_missing
 from skvnce.tables.checks import check_non_negative, warn_of_table
 from skvnce.tables.model_columns import FILLED_BY_CONSTANT, Handling
 from skvnce.tables.table import Table
 from skvnce.tables.valid_values import valid_values
+
+_BOUNDS = "min_value", "max_value"  # parameters: bounds of columns
 
 
 class IncompleteTransformer(TransformerMixin, BaseEstimator):
@@ -189,6 +193,44 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
     def _set_model_columns(self, schema):
         self.feature_indices_, self.constants_ = schema.model_columns, schema.constants
+
+    def _read(self, X, sample_weight=None, lower=None, upper=None):
+        """Read the table of a fit, and choose the columns of the model.
+
+        Checks the parameters, and sets what is known about the columns.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), Chunks, or table of dask
+        sample_weight : array-like of shape (n_samples,), default=None
+        lower, upper : default=None
+            Limits of single missing cells, see `transform`.
+
+        Returns
+        -------
+        ModelCells
+            Of a sample of the rows if X is in parts and large.
+        """
+        self._check_parameters()
+        source, bounds = in_parts(X), (getattr(self, one, None) for one in _BOUNDS)
+        if source is not None:
+            reject_limits(lower, upper)
+            large = self._read_large(source, sample_weight)
+            self._learn_values(large.cells.table, *bounds, large.summary)
+            return large.cells
+        table = self._read_table(X)
+        limits = limits_of(self._schema, lower, upper, X, table)
+        cells = self._read_cells(table, sample_weight, limits=limits)
+        warn_of_scale(cells.weights, len(table))
+        self._learn_values(cells.table, *bounds)
+        is_whole = is_frame(X)
+        places = limited_columns(self._schema, limits, is_whole=is_whole)
+        self._limited_columns = places
+        if limits is not None:
+            self._set_values(
+                self._schema.values.reaching(cells.limits, self.feature_indices_)
+            )
+        return cells
 
     def _read_large(self, source, sample_weight=None, impossible=None):
         """Read a table in parts, and choose the columns of the model.

@@ -440,7 +440,8 @@ class Imputer(IncompleteTransformer):
 
     def _marginal_columns(self):
         """Return the `Marginal` of each column that the model does not predict."""
-        return {j: Marginal(*one) for j, one in self._marginals_of_columns.items()}
+        found = getattr(self, "_marginals_of_columns", {})
+        return {j: Marginal(*one) for j, one in found.items()}
 
     def _threads(self):
         """Return a context of the number of threads."""

@@ -60,7 +60,8 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda p: str(p.relative_to(ROOT)))
-def test_page_runs(path, folder):
+def test_page_runs(path, folder, monkeypatch):
+    monkeypatch.syspath_prepend(path.parent)  # of modules that a page shows
     with sklearn.config_context():
         doctests, code = run(path)
     assert doctests == len(PROMPT.findall(path.read_text()))

@@ -1,0 +1,154 @@
+"""The page "Add an imputer": its imputer has what all imputers have, for nothing."""
+
+import doctest
+import pickle
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import structure
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skvnce.options import Chunks
+from skvnce.testing import nan_checks
+
+FOLDER = Path(__file__).parents[1] / "doc" / "developer"
+sys.path.insert(0, str(FOLDER))
+from hot_deck import HotDeck, HotDeckImputer  # noqa: E402
+
+NAN_CHECKS = dict(nan_checks(HotDeckImputer()))
+
+
+def frame():
+    """Make a table of all kinds of columns."""
+    rng = np.random.default_rng(0)
+    x, y = rng.multivariate_normal([0, 0], [[1, 0.9], [0.9, 1]], size=80).T
+    table = pd.DataFrame(
+        {
+            "x": x,
+            "y": y,
+            "whole": pd.array(np.round(10 * x).astype(int), dtype="Int64"),
+            "kind": pd.Categorical(np.where(x > 0, "high", "low")),
+            "when": pd.Timestamp("2020-01-01")
+            + pd.to_timedelta(rng.integers(0, 99, 80)),
+        }
+    )
+    table = table.mask(rng.random(table.shape) < 0.2)
+    return table.assign(constant=7.0, empty=np.nan)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    with pytest.warns(UserWarning, match="constant|missing"):
+        return HotDeckImputer().set_output(transform="pandas").fit(frame())
+
+
+@parametrize_with_checks([HotDeckImputer()])
+def test_checks_of_sklearn(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("name", NAN_CHECKS)
+def test_nan_contract(name):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X (has|does not have valid) feature names")
+        NAN_CHECKS[name]()
+
+
+def test_the_imputer_has_sixty_lines():
+    """Without comments, docstrings and empty lines."""
+    assert structure.code_lines((FOLDER / "hot_deck.py").read_text()) <= 60
+
+
+def test_the_page_runs():
+    found = doctest.testfile(str(FOLDER / "add_an_imputer.rst"), module_relative=False)
+    assert found.attempted > 3 and not found.failed
+
+
+def test_frames_keep_their_types_and_observed_cells(fitted):
+    table = frame()
+    filled = fitted.transform(table)
+    assert filled.columns.tolist() == ["x", "y", "whole", "kind", "when", "constant"]
+    assert not filled.isna().any(axis=None)
+    for name in filled:
+        assert filled[name].dtype == table[name].dtype
+        seen = table[name].notna()
+        assert filled[name][seen].equals(table[name][seen])
+
+
+def test_neighbours_are_better_than_means(fitted):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(300, 1))
+    X = np.hstack([x, x + 0.1 * rng.normal(size=x.shape)])
+    holes = X.copy()
+    holes[:150, 1] = np.nan
+    found = HotDeckImputer().fit(holes).transform(holes)[:150, 1]
+    assert ((found - X[:150, 1]) ** 2).mean() < 0.1
+    # control: neighbours of another row are of no use
+    assert ((found[::-1] - X[:150, 1]) ** 2).mean() > 0.5
+
+
+def test_draws_intervals_and_probabilities(fitted):
+    table = frame()
+    one, other = fitted.sample(table, 2, random_state=0)
+    assert not one.equals(other) and not one.isna().any(axis=None)
+    low, high = fitted.interval(table, 0.8, 99, random_state=0)
+    assert (low["x"] <= high["x"]).all() and low["kind"].isna().any()
+    chances = fitted.category_probabilities(table)["kind"]
+    np.testing.assert_allclose(chances.sum(axis=1), 1)
+    missing = table["kind"].isna()
+    best = chances[missing].idxmax(axis=1)
+    assert (fitted.transform(table)["kind"][missing] == best).all()
+
+
+def test_where_limits_and_shifts(fitted):
+    table = frame()
+    missing = table["x"].isna()
+    kept = fitted.transform(table, where={"x": np.zeros(80, dtype=bool)})
+    assert kept["x"].isna().equals(missing)
+    above = fitted.transform(table, lower={"x": 0.5})["x"]
+    assert (above[missing] >= 0.5).all()
+    shifted, plain = (
+        fitted.sample(table, 1, 0, shift=shift)[0]["x"][missing].mean()
+        for shift in ({"x": -1.0}, None)
+    )
+    assert shifted < plain - 0.5
+    with pytest.warns(UserWarning, match="without limits"):
+        HotDeckImputer(categorical_features=None).fit(
+            table[["x", "y"]], lower={"x": 0.5}
+        ).transform(table[["x", "y"]])
+
+
+def test_tables_in_parts_are_those_in_memory():
+    X = frame()[["x", "y"]].to_numpy()
+    whole, parts = (
+        HotDeckImputer().fit(X),
+        HotDeckImputer().fit(Chunks([X[:40], X[40:]])),
+    )
+    expected = whole.transform(X)
+    np.testing.assert_array_equal(parts.transform(X), expected)
+    found = np.concatenate([*whole.transform(Chunks([X[:30], X[30:]]))])
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_pickles_and_failed_fits(fitted):
+    table = frame()
+    again = pickle.loads(pickle.dumps(fitted))
+    assert again.transform(table).equals(fitted.transform(table))
+    before = dict(vars(again))
+    with pytest.raises(ValueError, match="'kind'"):
+        again.fit(table.assign(x="text", kind=1j))
+    assert vars(again).keys() == before.keys()
+    assert all(vars(again)[name] is value for name, value in before.items())
+
+
+def test_cells_outside_of_limits_come_last():
+    donors = np.array([[0.0, 1.0], [0.0, 2.0], [9.0, 3.0]])
+    deck = HotDeck(donors, np.ones(2), np.zeros(2, dtype=int), 1)
+    row = np.array([[0.0, np.nan]])
+    free = np.array([[-np.inf, -np.inf]]), np.array([[np.inf, np.inf]])
+    assert deck.fill(row, free)[0][0, 1] == 1.0
+    assert deck.fill(row, (np.array([[-np.inf, 2.5]]), free[1]))[0][0, 1] == 3.0

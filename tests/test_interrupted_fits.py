@@ -1,0 +1,96 @@
+"""A fit that fails or is interrupted anywhere leaves the estimator as it was.
+
+Functions of the package are interrupted at their calls, at places chosen at random.
+"""
+
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cases import ESTIMATORS, PREDICTORS
+from sklearn.base import clone
+
+import skvnce
+from skvnce.testing._requirements import incomplete_table
+
+ROOT = str(Path(skvnce.__file__).parent)
+PLACES = 20  # for each class and method, of which there are more than 20
+CLASSES = {type(one).__name__: one for one in [*ESTIMATORS, *PREDICTORS][::-1]}
+QUICK = {"GaussianImputer", "IncompleteFactorAnalysis", "CopulaGraphLearner"}
+CASES = [
+    pytest.param(one, method, id=f"{name}-{method}", marks=marks)
+    for name, one in CLASSES.items()
+    for method in ("fit", "partial_fit")
+    for marks in [() if name in QUICK else pytest.mark.slow]
+    if hasattr(one, method)
+]
+
+
+class Stop(BaseException):
+    """An interrupt."""
+
+
+def run(call, stop=None):
+    """Call a function, and interrupt it at a call of ours; return their number."""
+    number = 0
+
+    def count(frame, event, argument):
+        nonlocal number
+        if event == "call" and frame.f_code.co_filename.startswith(ROOT):
+            number += 1
+            if number == stop:
+                raise Stop
+
+    sys.setprofile(count)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return number
+
+
+def arrays(state):
+    """Select the numerical arrays of a state."""
+    return {
+        name: value
+        for name, value in state.items()
+        if isinstance(value, np.ndarray) and value.dtype.kind in "fiub"
+    }
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("estimator", "method"), CASES)
+def test_an_interrupt_changes_nothing(estimator, method, seed):
+    X, y = incomplete_table(estimator), np.arange(80) % 3
+    target = hasattr(estimator, "predict")
+    first, more = ((X[:n], y[:n]) if target else (X[:n],) for n in (60, 80))
+
+    def learn(one):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            getattr(one, method)(*more)
+
+    estimator = clone(estimator)
+    if "random_state" in estimator.get_params():  # the same calls in each fit
+        estimator.set_params(random_state=0)
+    fitted, other = (clone(estimator).fit(*first) for _ in range(2))
+    total = run(lambda: learn(other))
+    before = dict(vars(fitted))
+    copies = {name: value.copy() for name, value in arrays(before).items()}
+    rng = np.random.default_rng(seed)
+    for stop in rng.integers(1, total, size=PLACES, endpoint=True):
+        with pytest.raises(Stop):
+            run(lambda: learn(fitted), stop)
+        assert vars(fitted).keys() == before.keys()
+        assert all(vars(fitted)[name] is value for name, value in before.items())
+        for name, value in copies.items():
+            np.testing.assert_array_equal(vars(fitted)[name], value)
+    learn(fitted)  # control: without an interrupt the estimator changes
+    after = vars(fitted)
+    assert any(after.get(name) is not value for name, value in before.items())
+
+
+def test_more_than_400_places_are_tried():
+    assert PLACES * len(CASES) >= 400
