@@ -212,24 +212,33 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             Of a sample of the rows if X is in parts and large.
         """
         self._check_parameters()
-        source, bounds = in_parts(X), (getattr(self, one, None) for one in _BOUNDS)
+        source = in_parts(X)
         if source is not None:
             reject_limits(lower, upper)
             large = self._read_large(source, sample_weight)
+            bounds = (getattr(self, one, None) for one in _BOUNDS)
             self._learn_values(large.cells.table, *bounds, large.summary)
             return large.cells
         table = self._read_table(X)
         limits = limits_of(self._schema, lower, upper, X, table)
-        cells = self._read_cells(table, sample_weight, limits=limits)
-        warn_of_scale(cells.weights, len(table))
+        given = table, limits, sample_weight
+        return self._read_limited(*given, is_whole=is_frame(X))
+
+    def _read_limited(self, X, limits, sample_weight=None, *, is_whole):
+        """Choose the columns of the model, and set which values are valid.
+
+        `limits` are those of missing cells, which must leave whole numbers to columns
+        of these if `is_whole`; returns `ModelCells`.
+        """
+        cells = self._read_cells(X, sample_weight, limits=limits)
+        warn_of_scale(cells.weights, len(X))
+        bounds = (getattr(self, one, None) for one in _BOUNDS)
         self._learn_values(cells.table, *bounds)
-        is_whole = is_frame(X)
         places = limited_columns(self._schema, limits, is_whole=is_whole)
         self._limited_columns = places
         if limits is not None:
-            self._set_values(
-                self._schema.values.reaching(cells.limits, self.feature_indices_)
-            )
+            values = self._schema.values.reaching(cells.limits, self.feature_indices_)
+            self._set_values(values)
         return cells
 
     def _read_large(self, source, sample_weight=None, impossible=None):

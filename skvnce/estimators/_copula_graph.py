@@ -39,10 +39,18 @@ from skvnce.fits.duration import (
     warn_of_duration,
     warn_of_many_levels,
 )
-from skvnce.fits.mixed import kinds_of
+from skvnce.fits.large import reject_limits
+from skvnce.fits.mixed import (
+    held_out_cells,
+    kinds_of,
+    marginals_of,
+    warn_of_tails,
+)
 from skvnce.fits.rounds import failures_named
-from skvnce.fitted.normal import LatentNormal, model_of, no_latents
+from skvnce.fitted.normal import LatentNormal, model_of, no_latents, tensors
 from skvnce.sources.chunks import in_parts
+from skvnce.tables.cell_limits import limits_of
+from skvnce.tables.cells import is_frame
 from skvnce.tables.columns import FROM_DTYPE
 
 _ROUNDS = 10  # rounds of EM after which the held-out cells have little influence
@@ -263,7 +271,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         self.verbose = verbose
 
     @names_table
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, *, lower=None, upper=None):
         """Learn the graph.
 
         Parameters
@@ -273,6 +281,12 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
             NaN marks missing cells.  Rows that are entirely missing are ignored.
         y : None
             Ignored.
+        lower, upper : array-like of shape (n_samples, n_features), or dict, \
+                default=None
+            Limits of single missing cells, such as detection limits, between which EM
+            draws them.  A data frame may leave out columns, and so may a dict of
+            columns to arrays (n_samples,) or numbers.  NaN and infinite limits are
+            none, and those of observed cells have no effect.
 
         Returns
         -------
@@ -282,9 +296,10 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         ------
         ValueError
             If X contains infinite values, if no cell is observed or fewer than two rows
-            have observed cells, or if a parameter is out of range.
+            have observed cells, if limits leave no value, or if a parameter is out of
+            range.
         TypeError
-            If a parameter has a wrong type.
+            If a parameter has a wrong type, or columns of categories have limits.
 
         Warns
         -----
@@ -292,22 +307,25 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
             If there are at least 200 columns, or nominal columns of at least 100
             levels, and the fit will take more than a minute.
         """
-        return self._set(self._new()._fit(X))
+        return self._set(self._new()._fit(X, lower, upper))
 
     @reports_fit
-    def _fit(self, X):
+    def _fit(self, X, lower, upper):
         """Do what `fit` does, on a copy that has no other user."""
         source = in_parts(X)
         if source is not None:
+            reject_limits(lower, upper)
             return self._fit_parts(source)
         self._check_parameters()
         table = self._validated(X)
         check_fit(type(self), table.shape)
-        data = self._read(table)
+        limits = limits_of(self._schema, lower, upper, X, table)
+        cells = self._read_limited(table, limits, is_whole=is_frame(X))
+        data = Incomplete.from_array(cells.nodes)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
             if self.feature_indices_.size:
-                self._fit_graph(data, on_round)
+                self._fit_graph(data, on_round, self._problem(data, cells), cells)
             else:
                 self._set_empty_graph()
         finish()
@@ -335,8 +353,8 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         finish()
         return self
 
-    def _fit_graph(self, data, on_round, problem=None):
-        """Pose and solve the problem, and check the result.
+    def _fit_graph(self, data, on_round, problem=None, cells=None):
+        """Solve the problem, and check the result.
 
         The problem may be that of a table of which `data` is a sample.
         """
@@ -345,7 +363,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         fit = problem.chosen(first, first.theta, float(self.alpha))
         self._keep(fit, problem, data)
         self._set_probabilities(first, problem)
-        self._check_predictions(problem, data, fit.theta)
+        self._check_predictions(problem, data, fit.theta, cells=cells)
 
     def _validated(self, X):
         """Validate the table of a fit."""
@@ -360,11 +378,17 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         self._learn_values(cells.table)
         return Incomplete.from_array(cells.nodes)
 
-    def _problem(self, data):
+    def _problem(self, data, cells=None):
         """Determine the marginals of the columns, and build the method."""
         kinds, sizes = kinds_of(self._schema), self._schema.n_categories.tolist()
         self._warn_of_many_levels(data, kinds, sizes)
-        return copula.pose(data, kinds, sizes)
+        if cells is None or cells.limits is None:
+            return copula.pose(data, kinds, sizes)
+        limits, weights = tensors(cells.limits), torch.from_numpy(cells.weights)
+        known = data, weights, limits
+        given, doubts = marginals_of(self._schema, cells, "auto", known)
+        warn_of_tails(self._schema, doubts)
+        return copula.pose(data, kinds, sizes, limits, given)
 
     def _warn_of_many_levels(self, data, kinds, sizes):
         """Warn if there are so many levels that a fit takes minutes."""
@@ -441,17 +465,20 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
                 edge_scores(problem, first), grouped[:, None] | grouped
             ).numpy()
 
-    def _check_predictions(self, problem, data, theta, strength="alpha"):
+    def _check_predictions(self, problem, data, theta, strength="alpha", cells=None):
         """Check the predictions of the model, and report a misfit."""
+        limits, hidden = None if cells is None else cells.limits, None
+        if limits is not None:
+            hidden = held_out_cells(cells)
 
         def predict(kept, rows):
-            found = problem.continued(
-                Incomplete.from_array(kept), theta, float(self.alpha), _ROUNDS
-            )
+            given = Incomplete.from_array(kept), theta, float(self.alpha), _ROUNDS
+            found = problem.continued(*given, limits and tensors(limits))
             model = LatentNormal(
                 problem.latents, kinds_of(self._schema), [found.normal()]
             )
-            return model.fill(kept[rows])
+            own = limits and limits.of_rows(rows)
+            return model.fill(kept[rows], own)
 
-        self._check_held_out(data.to_array(), predict)
+        self._check_held_out(data.to_array(), predict, hidden=hidden)
         self._report_misfit(_REMEDY)

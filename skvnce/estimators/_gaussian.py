@@ -11,7 +11,6 @@ from skvnce._memory import check_fit
 from skvnce._modules import filled_once
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
-from skvnce._weights import warn_of_scale
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -69,7 +68,7 @@ from skvnce.metrics._chains import warn_of_slow_chain
 from skvnce.sources.chunks import in_parts
 from skvnce.sources.columns_of_parts import without_counts
 from skvnce.sources.summary import rows_in_memory
-from skvnce.tables.cell_limits import check_distance, limited_columns, limits_of
+from skvnce.tables.cell_limits import check_distance, limits_of
 from skvnce.tables.cells import is_frame
 from skvnce.tables.schema import Encoded
 
@@ -398,15 +397,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         limits = limits_of(self._schema, lower, upper, given, X)
         if limits is None and self._schema.columns is None and is_large(X):
             return self._fit_large(self._read_large_array(X, sample_weight))
-        cells = self._read_cells(X, sample_weight, limits=limits)
-        warn_of_scale(cells.weights, len(X))
-        self._learn_values(cells.table, self.min_value, self.max_value)
-        self._limited_columns = limited_columns(
-            self._schema, limits, is_whole=is_frame(given)
-        )
-        if limits is not None:
-            known = self._schema.values
-            self._set_values(known.reaching(cells.limits, self.feature_indices_))
+        cells = self._read_limited(X, limits, sample_weight, is_whole=is_frame(given))
         are_levels = self._schema.is_categorical
         self._report_tails(cells.table, self.feature_indices_[~are_levels])
         by_gibbs = are_levels.any() or (limits is not None and len(are_levels))

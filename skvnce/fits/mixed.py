@@ -169,7 +169,7 @@ def predict_without(cells, schema, settings, kept, rows):
     Returns
     -------
     predictions : tuple
-        See `LatentNormal.predictions`.
+        See `LatentNormal.fill`.
     n_sweeps : int
     """
     found = _fitted(cells, kept, schema, settings, max_iter=settings.n_sweeps_of_check)
@@ -192,7 +192,7 @@ def _fitted(cells, nodes, schema, settings, **options):
     limits = cells.limits and tensors(cells.limits)
     data, weights = Incomplete.from_array(nodes), torch.from_numpy(cells.weights)
     known = data, weights, limits
-    given, doubts = _marginals(schema, cells, settings.marginals, known)
+    given, doubts = marginals_of(schema, cells, settings.marginals, known)
     latents = Latents.of(data, weights, kinds, sizes, given)
     latents, _ = Population.of(latents, data, weights, limits, given)
     rows, weights = some_rows(weights)
@@ -207,7 +207,7 @@ def _fitted(cells, nodes, schema, settings, **options):
     return MixedFit(LatentNormal(latents, kinds, [fit.average()], units), fit, doubts)
 
 
-def _marginals(schema, cells, marginals, known):
+def marginals_of(schema, cells, marginals, known):
     """Make the marginals of columns with limits, or of all if they are normal.
 
     `known` are cells, weights and limits, or None instead of limits.

@@ -58,7 +58,7 @@ from skvnce.algorithms.graph.em import EStep, Family, Method, Solution
 from skvnce.algorithms.graph.graphical_lasso import Blocks
 from skvnce.algorithms.graph.penalty_path import ROWS_A_NEIGHBOUR
 from skvnce.algorithms.mixed import pairs
-from skvnce.algorithms.mixed.columns import Latents
+from skvnce.algorithms.mixed.columns import Latents, Limits
 from skvnce.algorithms.mixed.gibbs import Factors, Rows, set_scales
 from skvnce.algorithms.mixed.population import Population
 from skvnce.distributions.normal import Normal
@@ -203,10 +203,15 @@ class Problem(NamedTuple):
         return in_units(found, normal, product)
 
     def continued(
-        self, data: Incomplete, theta: Theta, alpha: float, n_rounds: int
+        self,
+        data: Incomplete,
+        theta: Theta,
+        alpha: float,
+        n_rounds: int,
+        limits: Limits | None = None,
     ) -> Theta:
-        """Go on for some rounds with another table of the same columns."""
-        e_of_data = e_step(self.latents, Rows.parts(self.latents, data))
+        """Go on for some rounds with another table of the same columns; see `pose`."""
+        e_of_data = e_step(self.latents, Rows.parts(self.latents, data, limits))
         first = em.learn_graph(
             self.method._replace(e_step=e_of_data),
             theta,
@@ -273,7 +278,13 @@ def edge_weights(share: Tensor) -> Tensor:
     return (share.mean() ** 2 / (2 * torch.outer(share, share))).clamp(min=1)
 
 
-def pose(data: Incomplete, kinds: list[str], n_levels: list[int]) -> Problem:
+def pose(
+    data: Incomplete,
+    kinds: list[str],
+    n_levels: list[int],
+    limits: Limits | None = None,
+    given: dict | None = None,
+) -> Problem:
     """Determine the marginals of the columns, and build the method.
 
     Parameters
@@ -282,13 +293,19 @@ def pose(data: Incomplete, kinds: list[str], n_levels: list[int]) -> Problem:
         Without rows or columns that are entirely missing.
     kinds, n_levels : list
         See `Latents.of`.
+    limits : pair of Tensor of shape (n, columns), default=None
+        Of missing cells.  Columns are weighed by their observed cells.
+    given : dict of int to Marginal, default=None
+        Marginals of columns with limits.
     """
     weights = torch.ones(len(data.x), dtype=torch.float64)
-    latents = Latents.of(data, weights, kinds, n_levels)
+    given = given or {}
+    latents = Latents.of(data, weights, kinds, n_levels, given)
     with step("estimating the marginals"):
-        latents, mean = Population.of(latents, data, weights)
+        latents, mean = Population.of(latents, data, weights, limits, given)
     rows = Rows.parts(latents, data)
-    return posed(latents, rows, e_step(latents, rows), len(data.x), mean)
+    within = rows if limits is None else Rows.parts(latents, data, limits)
+    return posed(latents, rows, e_step(latents, within), len(data.x), mean)
 
 
 def posed(
