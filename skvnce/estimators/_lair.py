@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._memory import check_fit
 from skvnce._progress import steps
+from skvnce._warnings import warn_user
 from skvnce._weights import weighted_rows
 from skvnce.algorithms.vae import sampling
 from skvnce.estimators._callbacks import (
@@ -279,7 +280,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         if sample_weight is not None and not self._trains_model():
-            raise ValueError(
+            warn_user(
                 f"sample_weight has no effect: model={self.model!r} is not trained. "
                 "Leave it out, or pass a VariationalAutoencoder that is not frozen."
             )

@@ -213,10 +213,10 @@ def test_random_weights_of_equal_rows_add_up():
     assert (tiny > 0).all()
 
 
-def test_weights_that_nothing_uses_are_errors():
+def test_weights_that_nothing_uses_are_reported():
     X, weights = two_groups()
     frozen = LAIRImputer(FrozenEstimator(clone(VAE).fit(X)), **QUIET)
-    with pytest.raises(ValueError, match="sample_weight has no effect: model=Frozen"):
+    with pytest.warns(UserWarning, match="sample_weight has no effect: model=Frozen"):
         frozen.fit(X, sample_weight=weights)
     graph = TruncatedGaussianGraphLearner(max_iter=1)
     with pytest.raises(TypeError, match="TruncatedGaussianGraphLearner.fit takes no"):
