@@ -10,6 +10,7 @@ _MOST_OFF = 1.5  # ratio of the mean to 1: scales of draws are then off by 22 %
 _MOST_COPIES = 100  # mean of counts, of tables of equal rows, that is not remarkable
 
 _SHAPE = 8.0  # Gamma shape of row weights: an eighth of the variance of the bootstrap
+_LEAST = 1e-9  # least random weight, as a share of the weight: draws may underflow
 
 
 def checked_weights(sample_weight: object, X: np.ndarray) -> np.ndarray:
@@ -56,15 +57,41 @@ def warn_of_scale(weights: np.ndarray, n_rows: int) -> None:
         total = f"{weights.sum():,.{0 if weights.sum() >= 10 else 2}f}"
         warn_user(
             f"sample_weight has a mean of {means[0]:.4g}. A row of weight k counts as "
-            "k equal rows, so that draws of the parameters vary as in a table of "
-            f"{total} rows, not of {len(counted):,}. Divide sampling "
-            "weights by their mean: sample_weight / numpy.mean(sample_weight)."
+            f"k equal rows, so that the fit is that of a table of {total} rows, not of "
+            f"{len(counted):,}, and draws of the parameters vary as for that. Divide "
+            "sampling weights by their mean: sample_weight / numpy.mean(sample_weight)."
         )
 
 
-def random_weights(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Draw the weights of n rows for one of several members."""
-    return rng.gamma(_SHAPE, size=n)
+def random_weights(
+    rng: np.random.Generator, n: int, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """Draw the weights of n rows for one of several members.
+
+    That of a row that counts k times is distributed as a sum of k weights.
+    """
+    if weights is None:
+        return rng.gamma(_SHAPE, size=n)
+    return np.maximum(rng.gamma(_SHAPE * weights), _LEAST * weights)
+
+
+def weighted_rows(
+    X: np.ndarray, sample_weight: object
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Check the weights of a validated table, and leave out rows of weight 0.
+
+    Returns
+    -------
+    rows : ndarray of shape (n, n_features)
+    weights : ndarray of shape (n,) or None
+        None, as given, means 1 for each row.
+    """
+    if sample_weight is None:
+        return X, None
+    weights, kept = rows_with_data(X, sample_weight)
+    warn_of_scale(weights, len(X))
+    kept = weights > 0
+    return X[kept], weights[kept]
 
 
 def rows_with_data(

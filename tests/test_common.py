@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skvnce
+from skvnce import VariationalAutoencoder
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.estimators import _scores
 from skvnce.fits import density_training
@@ -68,10 +69,19 @@ def short_training(request, monkeypatch):
 FIRST = {type(estimator).__name__: estimator for estimator in reversed(ESTIMATORS)}
 
 
+def expected_to_fail(estimator):
+    """List checks that do not hold, with the reason."""
+    equal = "check_sample_weight_equivalence_on_dense_data"
+    reason = "training draws rows, so that weights are equal rows only on average"
+    return {equal: reason} if isinstance(estimator, VariationalAutoencoder) else {}
+
+
 @pytest.mark.quick(share=6)
 @UNSETTLED
 @UNUSED
-@parametrize_with_checks([*FIRST.values(), *SHORT])
+@parametrize_with_checks(
+    [*FIRST.values(), *SHORT], expected_failed_checks=expected_to_fail
+)
 def test_scikit_learn(estimator, check):
     check(estimator)
 
@@ -80,7 +90,8 @@ def test_scikit_learn(estimator, check):
 @pytest.mark.sampled
 @UNSETTLED
 @parametrize_with_checks(
-    [one for one in [*ESTIMATORS, *LONG] if one not in FIRST.values()]
+    [one for one in [*ESTIMATORS, *LONG] if one not in FIRST.values()],
+    expected_failed_checks=expected_to_fail,
 )
 def test_scikit_learn_of_other_configurations(estimator, check):
     check(estimator)

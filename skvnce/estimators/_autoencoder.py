@@ -74,8 +74,8 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
     def _fit_table(self, X, weights=None, on_chosen=None):
         """Fit to a validated table; `weights` (n_samples,) weight EM and training.
 
-        Weights are not public: training draws rows at random, so a weight of two is
-        equivalent to two equal rows only on average.  `on_chosen` gets a `Blind` of the
+        Training draws rows at random, so that a weight of two is equivalent to two
+        equal rows only on average.  `on_chosen` gets a `Blind` of the
         estimator when held-out cells have chosen the number of rounds.
         """
         consequence = "no latents can be learned."

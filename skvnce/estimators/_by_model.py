@@ -2,7 +2,7 @@
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from skvnce._memory import needs_memory
 from skvnce.estimators._gaussian import GaussianImputer
@@ -33,6 +33,18 @@ class ByModel(Imputer):
         """Clone `model`, with a seed."""
         model = GaussianImputer() if self.model is None else clone(self.model)
         return model.set_params(random_state=int(rng.integers(2**31 - 1)))
+
+    def _fitted_model(self, rng, X, sample_weight):
+        """Fit a clone of `model`."""
+        model = self._seeded(rng)
+        if sample_weight is None:
+            return model.fit(X)
+        if not has_fit_parameter(model, "sample_weight"):
+            raise TypeError(
+                f"{type(model).__name__}.fit takes no sample_weight. Leave it out, or "
+                "pass another model, such as GaussianImputer."
+            )
+        return model.fit(X, sample_weight=sample_weight)
 
     def _set_fitted_model(self, base):
         """Take over what the other imputer has learned about the columns."""

@@ -146,7 +146,7 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         self.verbose = verbose
 
     @names_table
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, sample_weight=None):
         """Compute the cells that follow from others, and fit `model`.
 
         Parameters
@@ -155,6 +155,8 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
             NaN marks missing cells.
         y : None
             Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Frequencies of the rows, for `fit` of the other imputer.
 
         Returns
         -------
@@ -166,13 +168,13 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
             If a row contradicts an equation, if an equation names unknown columns, or
             as `fit` of the other imputer does.
         TypeError
-            If a parameter has a wrong type, or if a column of an equation has no
-            numbers.
+            If a parameter has a wrong type, if a column of an equation has no numbers,
+            or if the other imputer takes no weights.
         """
-        return self._set(self._new()._fit(X))
+        return self._set(self._new()._fit(X, sample_weight))
 
     @reports_fit
-    def _fit(self, X):
+    def _fit(self, X, sample_weight):
         """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         needs_memory(type(self), X, reset=True)
@@ -183,7 +185,8 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         self._learn_columns(cells)
         solved = self._equations().deduced(cells, self.rtol).astype(cells.dtype)
         self._check_known(solved)
-        self._set_fitted_model(self._seeded(rng).fit(Encoded(solved, self._schema)))
+        table = Encoded(solved, self._schema)
+        self._set_fitted_model(self._fitted_model(rng, table, sample_weight))
         possible, integers = self._schema.values, self._equations().integers
         self._set_values(possible._replace(integers=integers))
         finish()

@@ -201,7 +201,8 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
     them.
 
     The model is in arrays, not in a torch module.  A fit is one sequence of rounds, and
-    has no `n_jobs`; `CopulaGraphLearnerCV` has it.
+    has no `n_jobs`; `CopulaGraphLearnerCV` has it.  Each row counts once: the criteria
+    have no weights.
 
     References
     ----------

@@ -11,6 +11,7 @@ from skvnce._keyed import row_keyed
 from skvnce._memory import check_fit, check_trees, needs_memory
 from skvnce._progress import steps
 from skvnce._random import seed_from
+from skvnce._weights import rows_with_data
 from skvnce.estimators._by_model import ByModel
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -190,7 +191,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         self.verbose = verbose
 
     @names_table
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, sample_weight=None):
         """Fit `model`, and grow a forest for each column.
 
         Parameters
@@ -199,6 +200,10 @@ class ForestImputer(CallbackSupportMixin, ByModel):
             NaN marks missing cells.
         y : None
             Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Frequencies of the rows, for `fit` of the other imputer; trees are grown on
+            rows that are drawn in proportion to them.  `weights_` are chosen by cells
+            that count once each.
 
         Returns
         -------
@@ -216,10 +221,10 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         DurationWarning
             If there are at least 200 columns, and the fit will take more than a minute.
         """
-        return self._set(self._new()._fit(X))
+        return self._set(self._new()._fit(X, sample_weight))
 
     @reports_fit
-    def _fit(self, X):
+    def _fit(self, X, sample_weight):
         """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         needs_memory(type(self), X, reset=True)
@@ -232,12 +237,13 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         if is_array:
             self._warn_of_duration(X)
         rng = np.random.default_rng(seed_from(self.random_state))
-        self._set_fitted_model(self._seeded(rng).fit(X))
+        self._set_fitted_model(self._fitted_model(rng, X, sample_weight))
         cells = self._checked(X)
         if not is_array:  # only now are there codes of levels
             self._warn_of_duration(cells)
         _, finish = report_rounds(self, None, X=cells)
-        cells = cells[~np.isnan(cells).all(1)]
+        weights, kept = rows_with_data(cells, sample_weight)
+        cells, weights = cells[kept], None if sample_weight is None else weights[kept]
         growth = Growth(
             int(self.n_estimators),
             int(self.min_samples_leaf),
@@ -246,10 +252,12 @@ class ForestImputer(CallbackSupportMixin, ByModel):
             self.n_jobs,
         )
         first = growth._replace(n_estimators=-(-growth.n_estimators // _FIRST))
-        self._grow(cells, self._completions(self.model_, cells, 1, rng), first, rng)
+        completed = self._completions(self.model_, cells, 1, rng)
+        self._grow(cells, weights, completed, first, rng)
         self.weights_ = np.ones(len(self.feature_indices_))
         completed = self._completions(self, cells, self.n_completions, rng)
-        self._choose_weights(cells, self._grow(cells, completed, growth, rng), rng)
+        unseen = self._grow(cells, weights, completed, growth, rng)
+        self._choose_weights(cells, weights, unseen, rng)
         finish()
         return self
 
@@ -262,7 +270,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         remedy = "Lower n_estimators, leave out columns, or use GaussianImputer."
         warn_of_duration(self, cells, remedy, plain={"model": None}, **times)
 
-    def _grow(self, cells, completed, growth, rng):
+    def _grow(self, cells, weights, completed, growth, rng):
         """Grow the forests on completions of the training rows."""
         nodes = cells[:, self.feature_indices_].astype(np.float64)
         ranks = Ranks.of(nodes)
@@ -272,7 +280,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         width, n_levels = nodes.shape[1], self._schema.n_categories.tolist()
         grown = [
             column_forests.grow(
-                j, completed, own[:, j], nodes[:, j], n_levels[j], growth, rng
+                j, completed, own[:, j], nodes[:, j], n_levels[j], growth, rng, weights
             )
             for j in steps("forest", range(width if width > 1 else 0), width)
         ]
@@ -283,13 +291,15 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         self._forests = [forest.plain() for forest in in_order]
         return [unseen for _, unseen in grown]
 
-    def _choose_weights(self, cells, unseen, rng):
+    def _choose_weights(self, cells, weights, unseen, rng):
         """Predict a hidden cell of each row, and set the weights.
 
         Parameters
         ----------
         cells : ndarray of shape (n, n_features_in_)
             The training rows.
+        weights : ndarray of shape (n,) or None
+            Their frequencies.
         unseen : list of ndarray of bool, of shape (n_trees, n)
             For each column, the rows that a tree was not grown on.
         rng : numpy.random.Generator
@@ -302,7 +312,9 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         nodes, n_levels = cells[:, self.feature_indices_], self._schema.n_categories
         rows, hidden = forest_weights.hide_one(nodes, n_levels, _JUDGED, rng)
         places, seed = self.feature_indices_[hidden], int(rng.integers(2**31 - 1))
-        blind = forest_weights.fitted_without(self.model_, cells, (rows, places), seed)
+        blind = forest_weights.fitted_without(
+            self.model_, cells, (rows, places), seed, weights
+        )
         kept = cells[rows]
         kept[np.arange(len(rows)), places] = np.nan
         own = blind._predicted(kept)

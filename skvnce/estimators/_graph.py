@@ -211,7 +211,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     Otherwise columns of zeros and mostly ones would have no optimum.
 
     A fit is one sequence of rounds, and has no `n_jobs`; the class with CV has it.
-    Columns are numbers, and have no probabilities of levels.
+    Columns are numbers, and have no probabilities of levels.  Each row counts once: the
+    losses have no weights.
 
     References
     ----------

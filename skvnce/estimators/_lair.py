@@ -14,6 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._memory import check_fit
 from skvnce._progress import steps
+from skvnce._warnings import warn_user
+from skvnce._weights import weighted_rows
 from skvnce.algorithms.vae import sampling
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -242,7 +244,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         self.verbose = verbose
 
     @names_table
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, sample_weight=None):
         """Train the autoencoders, unless `model` is frozen.
 
         Parameters
@@ -251,6 +253,10 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
             NaN marks missing cells.
         y : None
             Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Frequencies: a row of weight k counts as k equal rows, up to the random
+            numbers of the training, which draws rows in proportion to their weights.
+            Divide the sampling weights of a survey by their mean.
 
         Returns
         -------
@@ -267,16 +273,22 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         TypeError
             If a parameter has a wrong type.
         """
-        return self._set(self._new()._fit(X))
+        return self._set(self._new()._fit(X, sample_weight))
 
     @reports_fit
-    def _fit(self, X):
+    def _fit(self, X, sample_weight):
         """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
+        if sample_weight is not None and not self._trains_model():
+            warn_user(
+                f"sample_weight has no effect: model={self.model!r} is not trained. "
+                "Leave it out, or pass a VariationalAutoencoder that is not frozen."
+            )
         frozen = isinstance(self.model, FrozenEstimator)
         known = self.model.estimator if frozen else None
         X = self._read_table(X, like=known)
         check_fit(type(self), X.shape)
+        X, weights = weighted_rows(X, sample_weight)
         _, finish = report_rounds(self, None, X=X)
         blind = []
         if frozen:
@@ -296,9 +308,9 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
             self._report_columns(X)
             self._warn_of_duration(X)
             on_chosen = None if self.on_misfit == "ignore" else blind.append
-            members = [] if is_constant(X) else self._train(X, on_chosen)
+            members = [] if is_constant(X) else self._train(X, weights, on_chosen)
         self._set_members(members, X)
-        self._check_predictions(X, blind)
+        self._check_predictions(X, blind, weights)
         self._fit_indicator(X)
         self._stream = None
         finish()
@@ -417,18 +429,18 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         free = OF_ALL_COLUMNS | {"n_estimators": 1}
         warn_of_duration(self, X, remedy, count, _TIMED, **free)
 
-    def _train(self, X, on_chosen):
+    def _train(self, X, weights, on_chosen):
         """Train a first member, then the others for as many rounds; return a list."""
         given = self.model
         base = VariationalAutoencoder() if given is None else clone(given)
-        count, found = count_members(self.n_estimators, X), []
-        members = seeds_and_weights(count, len(X), self.random_state)
+        count, found = count_members(self.n_estimators, X, weights), []
+        members = seeds_and_weights(count, len(X), self.random_state, weights)
         members = announced(type(self).__name__, members, count)
         with warnings.catch_warnings():  # the imputer has given this warning already
             warnings.filterwarnings("ignore", "Entirely missing|Constant where")
-            for seed, weights in steps("member", members, count, has_parts=True):
+            for seed, own in steps("member", members, count, has_parts=True):
                 member = clone(base).set_params(random_state=seed)
-                found.append(member._fit_member(self, X, weights, on_chosen))
+                found.append(member._fit_member(self, X, own, on_chosen))
                 solver = Adam(**base._solver() | {"validation_fraction": 0})
                 base.set_params(max_iter=found[0].best_iter_, solver=solver)
         return found

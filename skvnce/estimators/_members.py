@@ -117,7 +117,7 @@ class DrawnByMembers(Imputer):
             self.feature_indices_ = schema.model_columns
             self.constants_ = schema.constants
 
-    def _check_predictions(self, X, blind):
+    def _check_predictions(self, X, blind, weights=None):
         """Check predictions of cells that the fit of the first member has not used.
 
         Parameters
@@ -125,9 +125,14 @@ class DrawnByMembers(Imputer):
         X : ndarray of shape (n_samples, n_features)
         blind : list of Blind
             Of the first member; empty if no cells were held out.
+        weights : ndarray of shape (n_samples,), default=None
+            Of the rows, which are positive; None means 1 for each.
         """
         if blind:
             member, nodes, hidden = blind[0]
+            if weights is not None:  # a member leaves out empty rows
+                seen = ~np.isnan(X[:, self.feature_indices_].astype(np.float64))
+                weights = weights[seen.any(1)]
         else:
             member, nodes = None, X[:, self.feature_indices_].astype(np.float64)
             hidden = np.zeros(nodes.shape, dtype=bool)
@@ -138,7 +143,7 @@ class DrawnByMembers(Imputer):
             columns = self.feature_indices_
             return self._schema.values.clipped(cells, columns), probabilities
 
-        self._check_held_out(nodes, predict, hidden=hidden)
+        self._check_held_out(nodes, predict, weights=weights, hidden=hidden)
         self._report_misfit(_REMEDY)
 
     def _learn_bounded_values(self, X, frozen=None):
@@ -178,19 +183,20 @@ class DrawnByMembers(Imputer):
         return X
 
 
-def count_members(asked, X):
+def count_members(asked, X, weights=None):
     """Return how many members a table of training rows is fitted by."""
     if isinstance(asked, str):
-        return min(_SEVERAL, ceil(_ENOUGH * X.shape[1] / len(X)))
+        n = len(X) if weights is None else weights.sum()
+        return min(_SEVERAL, ceil(_ENOUGH * X.shape[1] / n))
     return int(asked)
 
 
-def seeds_and_weights(count, n, random_state):
-    """Yield a seed and random weights of n rows for each member; no weights for one."""
+def seeds_and_weights(count, n, random_state, weights=None):
+    """Yield a seed and random weights of n rows for each member; one has `weights`."""
     rng = np.random.default_rng(seed_from(random_state))
     for _ in range(count):
         seed = int(rng.integers(2**31))
-        yield seed, random_weights(rng, n) if count > 1 else None
+        yield seed, random_weights(rng, n, weights) if count > 1 else weights
 
 
 def is_constant(X):

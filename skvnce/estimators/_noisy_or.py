@@ -127,7 +127,8 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
     of its rows times the largest number of ones and missing cells in one of them.  In a
     sparse X, cells that are not stored are zeros; missing cells are stored as NaN.
 
-    A fit is one sequence of steps, and has no `n_jobs`.  Nothing checks a misfit, so
+    A fit is one sequence of steps, and has no `n_jobs`.  Each row counts once: the
+    prior is that of a number of rows without weights.  Nothing checks a misfit, so
     that there is no `on_misfit`.  Instead of probabilities of levels there are those of
     ones, by `inverse_transform`.
 

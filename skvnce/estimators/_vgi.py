@@ -12,6 +12,7 @@ from skvnce._memory import check_fit
 from skvnce._progress import steps
 from skvnce._random import seed_from
 from skvnce._warnings import warn_user
+from skvnce._weights import weighted_rows
 from skvnce.algorithms.vae import sampling
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -253,7 +254,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         self.verbose = verbose
 
     @names_table
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, sample_weight=None):
         """Fit the models.
 
         Parameters
@@ -262,6 +263,10 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
             NaN marks missing cells.
         y : None
             Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Frequencies: a row of weight k counts as k equal rows, up to the random
+            numbers of the training, which draws rows in proportion to their weights.
+            Divide the sampling weights of a survey by their mean.
 
         Returns
         -------
@@ -279,14 +284,15 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         TypeError
             If a parameter has a wrong type, or if the model has no `log_prob`.
         """
-        return self._set(self._new()._fit(X))
+        return self._set(self._new()._fit(X, sample_weight))
 
     @reports_fit
-    def _fit(self, X):
+    def _fit(self, X, sample_weight):
         """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         X = self._read_table(X)
         check_fit(type(self), X.shape)
+        X, weights = weighted_rows(X, sample_weight)
         self._reject_levels()
         self._learn_bounded_values(X)
         self._report_columns(X)
@@ -295,9 +301,9 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
             warnings.filterwarnings("ignore", "Entirely missing|Constant where")
             blind = []
             on_chosen = None if self.on_misfit == "ignore" else blind.append
-            members = [] if is_constant(X) else self._train(X, on_chosen)
+            members = [] if is_constant(X) else self._train(X, weights, on_chosen)
         self._set_members(members, X)
-        self._check_predictions(X, blind)
+        self._check_predictions(X, blind, weights)
         self._fit_indicator(X)
         finish()
         return self
@@ -371,14 +377,14 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
             raise ValueError("All columns were constant at fit: there is no density.")
         return self.estimators_[0].to_torch()
 
-    def _train(self, X, on_chosen):
+    def _train(self, X, weights, on_chosen):
         """Train a first member, then the others for as many rounds; return a list."""
         base = self._density()
-        count, found = count_members(self.n_estimators, X), []
-        members = seeds_and_weights(count, len(X), self.random_state)
+        count, found = count_members(self.n_estimators, X, weights), []
+        members = seeds_and_weights(count, len(X), self.random_state, weights)
         members = announced(type(self).__name__, members, count)
-        for seed, weights in steps("member", members, count, has_parts=True):
-            member = clone(base)._fit_member(self, X, seed, weights, on_chosen)
+        for seed, own in steps("member", members, count, has_parts=True):
+            member = clone(base)._fit_member(self, X, seed, own, on_chosen)
             self._warn_of_strays(member)
             found.append(member)
             solver = Adam(**member._solver() | {"validation_fraction": 0})

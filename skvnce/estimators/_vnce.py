@@ -230,7 +230,8 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
     estimate.  For flexible models and few rows `log_scale_` is too low.
 
     A fit is one sequence of rounds, and has no `n_jobs`.  Columns are numbers, and have
-    no probabilities of levels.
+    no probabilities of levels.  Each row counts once: the contrast with noise has no
+    weights.
 
     References
     ----------

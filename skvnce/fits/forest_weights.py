@@ -81,7 +81,7 @@ def repeated(nodes, n_levels):
     return (close & number[:, None] & number).any(1)
 
 
-def fitted_without(model, cells, hidden, seed):
+def fitted_without(model, cells, hidden, seed, weights=None):
     """Fit a clone of an imputer to validated rows without some cells.
 
     Parameters
@@ -92,6 +92,8 @@ def fitted_without(model, cells, hidden, seed):
     hidden : tuple of ndarray of int
         Rows and columns of the cells.
     seed : int
+    weights : ndarray of shape (n,), default=None
+        Frequencies of the rows; None means 1 for each.
 
     Returns
     -------
@@ -105,7 +107,8 @@ def fitted_without(model, cells, hidden, seed):
     other.set_params(**{name: wanted[name] for name in wanted if name in known})
     with warnings.catch_warnings():  # `model` has given them already
         warnings.simplefilter("ignore")
-        return other.fit(Encoded(kept, model._schema))
+        given = {} if weights is None else {"sample_weight": weights}
+        return other.fit(Encoded(kept, model._schema), **given)
 
 
 def choose(cells, hidden, places, units, own, other):

@@ -182,7 +182,7 @@ class ColumnForest(NamedTuple):
         return np.ascontiguousarray(np.delete(ranks, self.column, axis=1))
 
 
-def grow(column, completed, ranks, cells, n_levels, growth, rng):
+def grow(column, completed, ranks, cells, n_levels, growth, rng, weights=None):
     """Grow the forest of a column on completed tables.
 
     Parameters
@@ -196,6 +196,8 @@ def grow(column, completed, ranks, cells, n_levels, growth, rng):
         0 for numbers.
     growth : Growth
     rng : numpy.random.Generator
+    weights : ndarray of shape (n,), default=None
+        Of the rows, which trees draw in proportion to them; None means equal ones.
 
     Returns
     -------
@@ -214,7 +216,11 @@ def grow(column, completed, ranks, cells, n_levels, growth, rng):
         target = np.eye(n_levels)[cells[rows].astype(int)]
     others = np.ascontiguousarray(np.delete(completed[:, rows], column, axis=2))
     tables = np.sort(np.arange(growth.n_estimators) % len(completed))
-    bags = rng.integers(len(rows), size=(len(tables), len(rows)))
+    sizes = len(tables), len(rows)
+    if weights is None:
+        bags = rng.integers(len(rows), size=sizes)
+    else:
+        bags = rng.choice(len(rows), sizes, p=weights[rows] / weights[rows].sum())
     seeds = rng.integers(2**31 - 1, size=len(tables)).tolist()
     parts = np.array_split(np.arange(len(tables)), effective_n_jobs(growth.n_jobs))
     with config_context(skip_parameter_validation=True, assume_finite=True):

@@ -495,7 +495,7 @@ def test_shapes_that_begin_above_zero_are_announced_without_their_bound():
 
 
 def test_a_graph_is_learned_from_cells_below_limits(seed):
-    """Standard errors of the edge are .012 with limits and .021 without, of 12 seeds."""
+    """Standard errors of the edge: .012 with limits, .021 without (of 12 seeds)."""
     rng = np.random.default_rng([seed, 9])
     covariance = np.array([[1.0, 0.6, 0.0], [0.6, 1.0, 0.5], [0.0, 0.5, 1.0]])
     X = np.exp(rng.multivariate_normal(np.zeros(3), covariance, 2500))

@@ -4,17 +4,23 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.frozen import FrozenEstimator
 
 from skvnce import (
+    ConstrainedImputer,
+    ForestImputer,
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
     MultipleImputationRegressor,
+    TruncatedGaussianGraphLearner,
     VariationalAutoencoder,
+    VGIImputer,
 )
-from skvnce._weights import warn_of_scale
-from skvnce.options import Chunks
+from skvnce._weights import random_weights, warn_of_scale
+from skvnce.options import Chunks, IncompleteDensity
 from skvnce.sources import summary
 
 REMEDY = r"sample_weight / numpy.mean\(sample_weight\)"
@@ -121,3 +127,104 @@ def test_random_weights_of_members_are_no_sampling_weights():
     with warnings.catch_warnings(action="error"):
         warnings.filterwarnings("ignore", category=ConvergenceWarning)
         imputer.fit(X)
+
+
+VAE = VariationalAutoencoder(1, max_iter=1, marginals="normal", random_state=0)
+QUIET = {"on_misfit": "ignore", "random_state": 0}
+DENSITY = IncompleteDensity("factor-analysis", max_iter=1)
+PLAIN = GaussianImputer(marginals="normal", n_parameter_draws=0, **QUIET)
+MEMBERS = [
+    LAIRImputer(VAE, n_estimators=1, n_draws=64, **QUIET),
+    LAIRImputer(VAE, n_estimators=2, n_draws=64, **QUIET),
+    VGIImputer(DENSITY, n_estimators=1, n_draws=64, **QUIET),
+    VGIImputer(DENSITY, n_estimators=2, n_draws=64, **QUIET),
+]
+WEIGHING = [
+    *MEMBERS,
+    ForestImputer(PLAIN, n_estimators=20, random_state=0),
+    ConstrainedImputer(PLAIN, random_state=0),
+]
+
+
+def two_groups():
+    """Make as many rows around (0, 0) as around (4, -4), and weights of 3 and 1."""
+    rng, groups = np.random.default_rng(0), np.repeat([0.0, 4.0], 60)
+    X = rng.normal(size=(120, 2)) + np.outer(groups, [1, -1])
+    X[rng.random(X.shape) < 0.1] = np.nan
+    order = rng.permutation(120)
+    X, groups = X[order], groups[order]
+    kept = ~np.isnan(X).all(1)
+    return X[kept], np.where(groups == 0, 3, 1)[kept]
+
+
+@pytest.mark.parametrize("imputer", WEIGHING, ids=lambda one: type(one).__name__)
+def test_weights_count_as_equal_rows(imputer):
+    """Means of a row without observed cells: about (1, -1) instead of (2, -2)."""
+    X, weights = two_groups()
+    empty = np.full((1, 2), np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = clone(imputer).fit(X, sample_weight=weights).transform(empty)
+        repeated = clone(imputer).fit(np.repeat(X, weights, axis=0)).transform(empty)
+        without = clone(imputer).fit(X).transform(empty)
+    assert abs(found - repeated).max() < 0.4 < abs(found - without).min()
+    exact = isinstance(imputer, ConstrainedImputer)
+    assert not exact or abs(found - repeated).max() < 1e-6
+
+
+@pytest.mark.parametrize("imputer", MEMBERS, ids=lambda one: type(one).__name__)
+def test_rows_of_weight_zero_are_left_out(imputer):
+    X, _ = two_groups()
+    weights = (np.arange(len(X)) % 3 > 0).astype(float)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = clone(imputer).fit(X, sample_weight=weights).transform(X)
+        expected = clone(imputer).fit(X[weights > 0]).transform(X)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_weights_of_autoencoders():
+    X, weights = two_groups()
+    vae = clone(VAE).set_params(on_misfit="ignore")
+    rows = {
+        name: fitted.sample_rows(4000, random_state=0).mean(0)
+        for name, fitted in (
+            ("found", clone(vae).fit(X, sample_weight=weights)),
+            ("repeated", clone(vae).fit(np.repeat(X, weights, axis=0))),
+            ("without", clone(vae).fit(X)),
+        )
+    }
+    assert abs(rows["found"] - rows["repeated"]).max() < 0.4
+    assert abs(rows["found"] - rows["without"]).min() > 0.6
+    some = (np.arange(len(X)) % 3 > 0).astype(float)
+    np.testing.assert_array_equal(
+        clone(vae).fit(X, sample_weight=some).score_samples(X),
+        clone(vae).fit(X[some > 0]).score_samples(X),
+    )
+
+
+def test_random_weights_of_equal_rows_add_up():
+    """A sum of k Gamma variables of shape 8 is one of shape 8 k."""
+    rng = np.random.default_rng(0)
+    found = random_weights(rng, 20_000, np.full(20_000, 3.0))
+    assert abs(found.mean() - 24) < 5 * (24 / 20_000) ** 0.5
+    assert abs(found.var() / 24 - 1) < 0.06
+    tiny = random_weights(rng, 1000, np.full(1000, 1e-6))
+    assert (tiny > 0).all()
+
+
+def test_weights_that_nothing_uses_are_reported():
+    X, weights = two_groups()
+    frozen = LAIRImputer(FrozenEstimator(clone(VAE).fit(X)), **QUIET)
+    with pytest.warns(UserWarning, match="sample_weight has no effect: model=Frozen"):
+        frozen.fit(X, sample_weight=weights)
+    graph = TruncatedGaussianGraphLearner(max_iter=1)
+    with pytest.raises(TypeError, match="TruncatedGaussianGraphLearner.fit takes no"):
+        ConstrainedImputer(graph).fit(np.abs(X), sample_weight=weights)
+    for imputer in WEIGHING:
+        with pytest.raises(
+            ValueError, match="weights must contain at least one non-zero"
+        ):
+            clone(imputer).fit(X, sample_weight=np.zeros(len(X)))
+    with pytest.warns(UserWarning, match=REMEDY):
+        clone(VAE).fit(X, sample_weight=weights * 1234.5)
