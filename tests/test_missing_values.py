@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import skvnce
+import skvnce.exceptions
 from skvnce import (
     Chunks,
     ConsistentImputer,
@@ -34,7 +35,7 @@ from skvnce import (
     VNCEEstimator,
 )
 from skvnce.algorithms.factor_analysis import fit_covariance
-from skvnce.estimators import _density_training, _scores
+from skvnce.estimators import _density_training, _duration, _scores
 from skvnce.tables.markers import read_marked, with_marker, without_marker
 from skvnce.training import rounds
 
@@ -379,6 +380,21 @@ def test_arrow_tables():
     assert_same(
         done(with_values(NORMAL, "unknown"), X), done(clone(NORMAL), nan), "unknown"
     )
+
+
+@named([COPULA, IMPUTERS[3]])
+def test_the_time_of_a_fit_is_estimated(imputer, monkeypatch):
+    """By a fit to a part of the table, in which NaN marks missing cells."""
+    X = np.random.default_rng(0).integers(1, 100, (40, 200))
+    X[:, 1::50] = np.where(holes(40, 4), -1, X[:, 1::50])
+    monkeypatch.setattr(_duration, "LONG", 0.0)
+    marked = with_values(imputer, -1)
+    warn = CopulaGraphLearner._validated
+    if isinstance(imputer, ForestImputer):
+        warn = ForestImputer._warn_of_duration
+        X = np.where(X == -1, np.nan, X)
+    with pytest.warns(skvnce.exceptions.DurationWarning, match="40 rows and 200"):
+        warn(marked, X)
 
 
 def test_predictors_pass_tables_on():
