@@ -224,7 +224,10 @@ def _equal_in(series: nw.Series, marker: object) -> np.ndarray:
     if series.dtype.is_numeric():
         if isinstance(marker, str):
             return np.zeros(len(series), dtype=bool)
-        return (series == marker).fill_null(False).to_numpy().astype(bool)
+        try:
+            return (series == marker).fill_null(False).to_numpy().astype(bool)
+        except OverflowError:  # the type has no such integer
+            return np.zeros(len(series), dtype=bool)
     if isinstance(series.dtype, _ANSWERS):
         return np.zeros(len(series), dtype=bool)
     found = [_is_marker(one, marker) for one in series.to_list()]

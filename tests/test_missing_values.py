@@ -1,0 +1,542 @@
+"""The parameter `missing_values`: a table with a marker is one with NaN."""
+
+import copy
+import inspect
+import pickle
+import re
+import warnings
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+import skvnce
+import skvnce.exceptions
+from skvnce import (
+    Chunks,
+    ConsistentImputer,
+    CopulaGraphLearner,
+    CopulaGraphLearnerCV,
+    ForestImputer,
+    GaussianImputer,
+    IncompleteDensity,
+    LAIRImputer,
+    MultipleImputationClassifier,
+    TruncatedGaussianGraphLearner,
+    TruncatedGaussianGraphLearnerCV,
+    VariationalAutoencoder,
+    VGIImputer,
+    VNCEEstimator,
+)
+from skvnce.algorithms.factor_analysis import fit_covariance
+from skvnce.estimators import _density_training, _duration, _scores
+from skvnce.tables.markers import read_marked, with_marker, without_marker
+from skvnce.training import rounds
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::sklearn.exceptions.ConvergenceWarning",
+    "ignore::skvnce.exceptions.MisfitWarning",
+    "ignore::skvnce.exceptions.TableWarning",
+)
+
+SHORT = {"max_iter": 1, "n_importance_samples": 4}
+DRAWS = {"n_estimators": 1, "n_steps": 1, "n_draws": 4, "random_state": 0}
+NORMAL = GaussianImputer(n_parameter_draws=2, max_iter=20, random_state=0)
+VAE = VariationalAutoencoder(1, hidden_layer_sizes=(4,), **SHORT)
+FOREST = {"n_estimators": 2, "n_completions": 1, "n_steps": 1, "n_draws": 2}
+GRAPH = TruncatedGaussianGraphLearner(max_iter=2, n_steps=1, random_state=0)
+COPULA = CopulaGraphLearner(max_iter=3, random_state=0)
+IMPUTERS = [
+    NORMAL,
+    LAIRImputer(VAE, **DRAWS),
+    VGIImputer(IncompleteDensity("factor-analysis", **SHORT), **DRAWS),
+    ForestImputer(NORMAL, **FOREST, random_state=0),
+    ConsistentImputer(NORMAL, random_state=0),
+    GRAPH,
+    TruncatedGaussianGraphLearnerCV(GRAPH, alphas=2, random_state=0),
+    COPULA,
+    CopulaGraphLearnerCV(COPULA, alphas=2, random_state=0),
+    VNCEEstimator(max_iter=2, random_state=0),
+]
+MIXED = [
+    NORMAL,
+    LAIRImputer(VAE, **DRAWS),
+    VGIImputer(IncompleteDensity("vae", **SHORT), **DRAWS),
+    ForestImputer(NORMAL, **FOREST, random_state=0),
+    ConsistentImputer(NORMAL, random_state=0),
+    COPULA,
+]
+
+
+@pytest.fixture
+def short_training(monkeypatch):
+    """Start less exactly, and train for fewer steps what takes by far the longest."""
+    monkeypatch.setattr(_scores, "fit_covariance", partial(fit_covariance, n_rounds=5))
+    monkeypatch.setattr(rounds, "STEPS", 2)
+    monkeypatch.setattr(_density_training, "_WARM_UP", 2)
+
+
+def named(estimators):
+    return pytest.mark.parametrize(
+        "imputer", estimators, ids=lambda one: type(one).__name__
+    )
+
+
+def with_values(imputer, marker):
+    """Copy an imputer that reads a marker, which that of `model` does for some."""
+    imputer = clone(imputer)
+    of_model = not hasattr(imputer, "missing_values")
+    return imputer.set_params(**{"model__" * of_model + "missing_values": marker})
+
+
+def holes(n=60, width=3):
+    return np.random.default_rng(1).random((n, width)) < 0.2
+
+
+def numbers(n=60):
+    """Positive whole numbers, which columns of integers hold, too."""
+    rng = np.random.default_rng(0)
+    return (20 * (rng.gamma(9.0, size=(n, 1)) + rng.gamma(9.0, size=(n, 3)))).round()
+
+
+def mixed(marker, n=60):
+    """Make a frame of numbers and levels, of which text or a number marks some."""
+    hidden, table = holes(n), numbers(n)
+    levels = np.where(table[:, 1] > np.median(table[:, 1]), "yes", "no")
+    frame = pd.DataFrame(
+        {"a": table[:, 0], "b": levels.astype(object), "c": table[:, 2]}
+    )
+    if isinstance(marker, str):
+        frame.loc[hidden[:, 1], "b"] = marker
+    else:
+        frame.loc[hidden[:, 0], "a"] = marker
+        frame.loc[hidden[:, 2], "c"] = marker
+    return frame
+
+
+def done(imputer, X):
+    """List what the methods of an imputer return for a table to which it is fitted."""
+    found = [imputer.fit_transform(X), *imputer.sample(X, 2, random_state=1)]
+    found += imputer.interval(X, 0.5, n_draws=3, random_state=1)
+    found.append(imputer.quantile(X, n_draws=3, random_state=1))
+    for name in ("score_samples", "category_probabilities"):
+        if hasattr(imputer, name):
+            one = getattr(imputer, name)(X)
+            found += list(one.values()) if isinstance(one, dict) else [one]
+    return found
+
+
+def assert_same(found, expected, marker=np.nan):
+    """Compare lists of tables; a marker is where NaN is expected."""
+    for one, other in zip(found, expected, strict=True):
+        one, other = (np.asarray(part, dtype=object) for part in (one, other))
+        missing = pd.isna(other)
+        assert all(value == marker for value in one[missing])
+        np.testing.assert_array_equal(one[~missing], other[~missing])
+
+
+@named(IMPUTERS)
+@pytest.mark.parametrize("marker", [-1, 0, np.float32(0.5)])
+def test_a_number_marks_as_nan_does(imputer, marker, short_training):
+    hidden, table = holes(), numbers()
+    X = np.where(hidden, marker, table)
+    before = X.copy()
+    found = done(with_values(imputer, marker), X)
+    expected = done(clone(imputer), np.where(hidden, np.nan, table))
+    assert_same(found, expected, marker)
+    assert [one.dtype for one in found] == [one.dtype for one in expected]
+    np.testing.assert_array_equal(X, before)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint16, np.float32])
+def test_arrays_of_other_types(dtype):
+    hidden, table = holes(), np.minimum(numbers() // 10, 120)
+    X = np.where(hidden, 0, table).astype(dtype)
+    nan = np.where(hidden, np.nan, table)
+    expected = done(
+        clone(NORMAL), nan.astype(np.float32) if dtype == np.float32 else nan
+    )
+    assert_same(done(with_values(NORMAL, 0), X.tolist()), done(clone(NORMAL), nan))
+    for table in (X, np.ma.MaskedArray(X, mask=hidden & (X > 0))):
+        found = done(with_values(NORMAL, 0), table)
+        assert_same(found, expected)
+        assert found[0].dtype == expected[0].dtype
+
+
+def test_integers_that_floats_round_are_an_error():
+    X = np.where(holes(), -1, numbers().astype(int))
+    X[5, 1] = 2**60 + 1
+    with pytest.raises(ValueError, match="has an integer that float64 rounds.*row 5"):
+        with_values(NORMAL, -1).fit(X)
+
+
+SLOW = {"LAIRImputer", "VGIImputer"}
+LEVELS = [
+    pytest.param(
+        imputer,
+        marker,
+        library,
+        marks=[pytest.mark.slow] * (name in SLOW and library != "category"),
+        id=f"{name}-{marker}-{library}",
+    )
+    for imputer in MIXED
+    for name in [type(imputer).__name__]
+    for marker in ("unknown", -1)
+    for library in ("pandas", "category", "polars", "array")
+]
+
+
+@pytest.mark.parametrize(("imputer", "marker", "library"), LEVELS)
+def test_levels(imputer, marker, library, short_training):
+    """The level "unknown" is missing, and -1 in columns of numbers is."""
+    X, nan = mixed(marker), mixed(np.nan if marker == -1 else "unknown")
+    nan = nan.replace("unknown", np.nan)
+    marked, plain = with_values(imputer, marker), clone(imputer)
+    if library == "array":
+        X, nan = X.to_numpy(object), nan.to_numpy(object)
+        for one in (marked, plain):
+            holder = one if hasattr(one, "missing_values") else one.model
+            holder.set_params(categorical_features=[1])
+    else:
+        if library == "category":
+            X, nan = (one.astype({"b": "category"}) for one in (X, nan))
+        elif library == "polars":
+            X, nan = pl.from_pandas(X), pl.from_pandas(nan)
+        for one in (marked, plain):
+            one.set_output(transform="polars" if library == "polars" else "pandas")
+    before = copy.deepcopy(X)
+    found = done(marked, X)
+    assert_same(found, done(plain, nan), marker)
+    assert set(next(iter(marked.categories_.values()))) == {"yes", "no"}
+    if library == "array":
+        assert (X == before).all()
+    else:
+        assert X.equals(before)
+        assert [*map(str, found[0].dtypes)] == [*map(str, X.dtypes)]
+
+
+@pytest.mark.parametrize("marker", [None, pd.NA, float("nan"), np.float32("nan")])
+def test_nan_none_and_na_are_one_marker(marker):
+    frame = mixed(np.nan).convert_dtypes()
+    frame["d"] = pd.Series([None, pd.NA, np.nan, *numbers()[3:, 1]], dtype=object)
+    expected = done(clone(NORMAL), frame)
+    assert_same(done(with_values(NORMAL, marker), frame), expected, None)
+    assert with_values(NORMAL, marker).__sklearn_tags__().input_tags.allow_nan
+    assert not with_values(NORMAL, -1).__sklearn_tags__().input_tags.allow_nan
+
+
+OUTPUTS = {
+    "pandas": lambda frame: frame,
+    "category": lambda frame: frame.astype({"b": "category"}),
+    "string": lambda frame: frame.astype({"b": "string"}),
+    "nullable": lambda frame: frame.convert_dtypes(),
+    "arrow": lambda frame: frame.convert_dtypes(dtype_backend="pyarrow"),
+    "polars": pl.from_pandas,
+    "enum": lambda frame: pl.from_pandas(frame).with_columns(
+        pl.col("b").cast(pl.Enum(["yes", "no", "unknown"]))
+    ),
+}
+
+
+@pytest.mark.parametrize("marker", ["unknown", -1])
+@pytest.mark.parametrize("kind", OUTPUTS)
+def test_cells_that_stay_missing_keep_the_marker(kind, marker):
+    """Whatever is not filled is as it was, and so is the data type."""
+    frame = mixed(marker).astype({"a": np.int16, "c": np.int64})
+    X = OUTPUTS[kind](frame)
+    output = "polars" if isinstance(X, pl.DataFrame) else "pandas"
+    imputer = with_values(NORMAL, marker).set_output(transform=output).fit(X)
+    nowhere = {name: np.zeros(60, dtype=bool) for name in "abc"}
+    tables = [imputer.transform(X, where=nowhere)]
+    tables += imputer.sample(X, 2, random_state=0, where=nowhere)
+    for table in tables:
+        assert table.equals(X)
+        assert [*map(str, table.dtypes)] == [*map(str, X.dtypes)]
+    filled = imputer.transform(X)
+    assert [*map(str, filled.dtypes)] == [*map(str, X.dtypes)]
+    assert marker not in filled["b" if marker == "unknown" else "a"].to_list()
+    if (
+        marker == "unknown" and kind != "enum"
+    ):  # levels without an order have no interval
+        low, high = imputer.interval(X)
+        assert low["b"].equals(X["b"]) and high["b"].equals(X["b"])
+
+
+def test_arrays_keep_the_marker():
+    hidden = holes()
+    X = np.where(hidden, -1, numbers().astype(int))
+    imputer, nowhere = with_values(NORMAL, -1).fit(X), np.zeros(X.shape, dtype=bool)
+    found = imputer.transform(X, where=nowhere)
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, X)
+    drawn = imputer.sample(X, 2, random_state=0, as_array=True, where=nowhere)
+    np.testing.assert_array_equal(drawn, [X, X])
+    text = np.where(hidden, "?", X.astype(object))
+    imputer = with_values(NORMAL, "?").fit(text)
+    assert imputer.transform(text).dtype == np.float64
+    np.testing.assert_array_equal(imputer.transform(text, where=nowhere), text)
+
+
+def test_columns_that_are_passed_through_keep_the_marker():
+    frame = mixed(-1).assign(name=[f"row {k}" for k in range(60)])
+    frame.loc[3, "name"] = "?"
+    frame.loc[:9, "b"] = "?"
+    imputer = with_values(NORMAL, "?").set_output(transform="pandas").fit(frame)
+    found = imputer.transform(frame)
+    pd.testing.assert_series_equal(found["name"], frame["name"])
+    assert set(found["b"]) == {"yes", "no"}
+
+
+@pytest.mark.filterwarnings("ignore:where denies observed cells")
+def test_rules_see_missing_cells_and_not_the_marker():
+    X = np.where(holes(), -1.0, numbers())
+    nan = np.where(holes(), np.nan, numbers())
+    middle = np.nanmedian(nan[:, 0])
+    rule = {1: lambda table: table[:, 0] < middle, 0: lambda table: table[:, 2] > 300}
+    found = with_values(NORMAL, -1).fit_transform(X, where=rule)
+    assert_same([found], [clone(NORMAL).fit_transform(nan, where=rule)], -1)
+    assert (found == -1).any()
+
+
+def test_limits_and_reference():
+    hidden = holes()
+    X, nan = np.where(hidden, -1, numbers()), np.where(hidden, np.nan, numbers())
+    limits = {"max_value": {0: 300.0}, "random_state": 0}
+    found = with_values(NORMAL, -1).fit(X).sample(X, **limits)
+    assert_same(found, clone(NORMAL).fit(nan).sample(nan, **limits))
+    found = with_values(NORMAL, -1).fit(X).sample(X, reference=X[:40], random_state=0)
+    other = clone(NORMAL).fit(nan).sample(nan, reference=nan[:40], random_state=0)
+    assert_same(found, other)
+
+
+@named([NORMAL, LAIRImputer(VAE, **DRAWS), VGIImputer(IMPUTERS[2].model, **DRAWS)])
+def test_partial_fit(imputer, short_training):
+    hidden = holes(200)
+    X, nan = np.where(hidden, -1, numbers(200)), np.where(hidden, np.nan, numbers(200))
+    results = []
+    for one, table in ((with_values(imputer, -1), X), (clone(imputer), nan)):
+        for rows in (slice(0, 60), slice(60, 100), slice(100, 200)):
+            one.partial_fit(table[rows])
+        results.append(one.transform(table))
+    assert_same(results[:1], results[1:])
+
+
+@named([NORMAL, COPULA])
+@pytest.mark.parametrize("marker", ["unknown", -1])
+@pytest.mark.parametrize("kind", ["array", "pandas", "polars"])
+def test_chunks(imputer, marker, kind):
+    """Also of parts without rows, and in which a column has the marker alone."""
+    X, nan = mixed(marker), mixed(np.nan if marker == -1 else "unknown")
+    nan = nan.replace("unknown", np.nan)
+    name = "b" if marker == "unknown" else "a"
+    X.loc[:9, name], nan.loc[:9, name] = marker, np.nan
+    if kind == "array":
+        X, nan = (one[["a", "c"]].to_numpy() for one in (X, nan))
+    elif kind == "polars":
+        X, nan = pl.from_pandas(X), pl.from_pandas(nan)
+    parts = [
+        Chunks([table[:10], table[10:10], table[10:25], table[25:]])
+        for table in (X, nan)
+    ]
+    marked = with_values(imputer, marker).fit(parts[0])
+    plain = clone(imputer).fit(parts[1])
+    pairs = [(marked.transform(parts[0]), plain.transform(parts[1]))]
+    drawn = (
+        one.sample(part, 1, 0) for one, part in zip((marked, plain), parts, strict=True)
+    )
+    pairs += zip(*drawn, strict=True)
+    pairs.append((marked.score_samples(parts[0]), plain.score_samples(parts[1])))
+    for one, other in pairs:
+        assert [len(part) for part in one] == [10, 0, 15, 35]
+        assert_same(one, other, marker)
+
+
+@pytest.mark.parametrize("marker", ["unknown", -1])
+def test_dask(marker):
+    dd = pytest.importorskip("dask.dataframe")
+    X = mixed(marker).astype({"a": int, "c": int})
+    nan = mixed(np.nan if marker == -1 else "unknown").replace("unknown", np.nan)
+    marked = with_values(NORMAL, marker).fit(dd.from_pandas(X, npartitions=2))
+    plain = clone(NORMAL).fit(dd.from_pandas(nan, npartitions=2))
+    table = dd.from_pandas(X, npartitions=2)
+    found = marked.transform(table)
+    whole = found.compute()
+    assert (found.dtypes == table.dtypes).all() and (whole.dtypes == table.dtypes).all()
+    assert [str(one) for one in whole.dtypes[["a", "c"]]] == ["int64"] * 2
+    assert_same(
+        [whole], [plain.transform(dd.from_pandas(nan, npartitions=2)).compute()]
+    )
+
+
+def test_arrow_tables():
+    X, nan = mixed("unknown"), mixed("unknown").replace("unknown", np.nan)
+    X, nan = (pa.Table.from_pandas(one) for one in (X, nan))
+    assert_same(
+        done(with_values(NORMAL, "unknown"), X), done(clone(NORMAL), nan), "unknown"
+    )
+
+
+@named([COPULA, IMPUTERS[3]])
+def test_the_time_of_a_fit_is_estimated(imputer, monkeypatch):
+    """By a fit to a part of the table, in which NaN marks missing cells."""
+    X = np.random.default_rng(0).integers(1, 100, (40, 200))
+    X[:, 1::50] = np.where(holes(40, 4), -1, X[:, 1::50])
+    monkeypatch.setattr(_duration, "LONG", 0.0)
+    marked = with_values(imputer, -1)
+    warn = CopulaGraphLearner._validated
+    if isinstance(imputer, ForestImputer):
+        warn = ForestImputer._warn_of_duration
+        X = np.where(X == -1, np.nan, X)
+    with pytest.warns(skvnce.exceptions.DurationWarning, match="40 rows and 200"):
+        warn(marked, X)
+
+
+def test_predictors_pass_tables_on():
+    hidden, y = holes(), np.arange(60) % 2
+    X, nan = np.where(hidden, -1, numbers()), np.where(hidden, np.nan, numbers())
+    given = {"n_estimators": 2, "n_draws": 2, "random_state": 0}
+    one = MultipleImputationClassifier(with_values(NORMAL, -1), **given).fit(X, y)
+    other = MultipleImputationClassifier(NORMAL, **given).fit(nan, y)
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(nan))
+
+
+def test_what_is_written_to_a_file_reads_the_marker():
+    X = np.where(holes(), -1, numbers())
+    imputer = with_values(NORMAL, -1).fit(X)
+    again = pickle.loads(pickle.dumps(imputer))
+    np.testing.assert_array_equal(again.transform(X), imputer.transform(X))
+
+
+def test_a_model_with_another_marker_reads_the_next_fit():
+    X = np.where(holes(), -1, numbers())
+    for imputer in (ForestImputer(NORMAL, **FOREST), ConsistentImputer(NORMAL)):
+        imputer = clone(imputer).fit(np.where(holes(), np.nan, numbers()))
+        imputer.set_params(model__missing_values=-1).fit(X)
+        assert not (imputer.transform(X) == -1).any()
+
+
+@pytest.mark.parametrize(
+    "marker", [True, np.inf, [-1], b"?", (1, 2), np.True_, object()]
+)
+@named([one for one in IMPUTERS if hasattr(one, "missing_values")])
+def test_other_types_are_an_error(imputer, marker):
+    message = "'missing_values' parameter of .* must be .*numpy.nan, pandas.NA.*Got"
+    for error in (TypeError, ValueError):
+        with pytest.raises(error, match=message):
+            clone(imputer).set_params(missing_values=marker).fit(numbers())
+
+
+NAN = [
+    np.where(holes(), np.nan, numbers()),
+    np.where(holes(), None, numbers().astype(object)),
+    np.where(holes(), np.nan, numbers()).tolist(),
+    pd.DataFrame(np.where(holes(), np.nan, numbers())),
+    pd.DataFrame(np.where(holes(), np.nan, numbers())).convert_dtypes(),
+    pl.DataFrame(np.where(holes(), np.nan, numbers())),
+    pl.DataFrame(np.where(holes(), np.nan, numbers())).fill_nan(None),
+    pa.Table.from_pandas(pd.DataFrame(np.where(holes(), np.nan, numbers()))),
+]
+
+
+@pytest.mark.parametrize("X", NAN, ids=lambda X: type(X).__module__.split(".")[0])
+@pytest.mark.parametrize("marker", [-1, "?"])
+def test_nan_beside_another_marker_is_an_error(X, marker):
+    column, row = 0, np.flatnonzero(holes()[:, 0])[0]
+    name = (
+        repr(list(getattr(X, "column_names", X.columns))[0])
+        if hasattr(X, "columns")
+        else str(column)
+    )
+    message = (
+        f"Input X contains NaN, None or NA, the first in column {re.escape(name)}, row "
+        f"{row}, but missing_values={re.escape(repr(marker))}. Mark missing cells by"
+    )
+    imputer = with_values(NORMAL, marker)
+    with pytest.raises(ValueError, match=message):
+        imputer.fit(X)
+    kept = X if isinstance(X, list) else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of names of columns
+        imputer.fit(numbers())
+        for method in ("transform", "sample", "interval", "score_samples"):
+            with pytest.raises(ValueError, match=message):
+                getattr(imputer, method)(kept or X)
+
+
+def test_nan_in_a_part_is_an_error_that_names_it():
+    X = np.where(holes(), -1, numbers())
+    X[50, 2] = np.nan
+    with pytest.raises(
+        ValueError, match=r"Part 1 of X.*contains NaN.*column 2, row 10"
+    ):
+        with_values(NORMAL, -1).fit(Chunks([X[:40], X[40:]]))
+
+
+def test_the_description_is_the_same_everywhere():
+    found = {}
+    for name in skvnce.__all__:
+        cls = getattr(skvnce, name)
+        if not hasattr(cls, "fit") or not isinstance(cls, type):
+            continue
+        if "missing_values" in inspect.signature(cls).parameters:
+            [text] = re.findall(r"missing_values : (?:.+\n)(?: {8}.+\n)+", cls.__doc__)
+            found[name] = text
+    assert len(found) == 6 and len(set(found.values())) == 1
+
+
+MARKERS = st.one_of(
+    st.integers(-(10**6), 10**6),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=4),
+)
+CELLS = st.one_of(MARKERS, st.booleans())
+
+
+@settings(deadline=None)
+@given(st.data(), MARKERS, st.integers(1, 5), st.integers(1, 4))
+def test_the_way_back_restores_the_table(data, marker, n, d):
+    """Of objects, which may equal the marker, as a frame of pandas and an array."""
+    values = data.draw(
+        st.lists(CELLS | st.just(marker), min_size=n * d, max_size=n * d)
+    )
+    X = np.empty((n, d), dtype=object)
+    X.flat = values
+    before = X.copy()
+    same = [type(one) is not bool and one == marker for one in X.flat]
+    for table in (X, X.tolist(), pd.DataFrame(X, columns=list("abcd")[:d])):
+        found = read_marked(table, marker)
+        assert pd.isna(np.asarray(found, dtype=object)).ravel().tolist() == same
+        back = with_marker(copy.copy(found), marker, table) if any(same) else found
+        assert np.asarray(back, dtype=object).ravel().tolist() == values
+    assert (X == before).all()
+    assert without_marker(X, None) is X
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "float32", "float64"])
+@pytest.mark.parametrize("marker", [-1, 255, 7, 0.5, 10**30])
+def test_frames_of_numbers_keep_their_type(dtype, marker):
+    frame = pd.DataFrame({"a": [7, 3, 7], "b": [0, 1, 2]}).astype(dtype)
+    found = without_marker(frame, marker)
+    assert (found is frame) == (marker != 7)
+    assert found.isna()["a"].tolist() == [marker == 7, False, marker == 7]
+    pd.testing.assert_frame_equal(with_marker(found, marker, frame), frame)
+    frame = pl.DataFrame({"a": [7, 3, 7]}).cast(
+        {"a": getattr(pl, dtype.title().replace("Ui", "UI"))}
+    )
+    found = without_marker(frame, marker)
+    assert found.null_count().item() == 2 * (marker == 7)
+    assert with_marker(found, marker, frame).equals(frame)
+
+
+@pytest.mark.parametrize(
+    "X", [None, "table.csv", 3, [1, 2], np.zeros(3), [[1], [1, 2]]]
+)
+def test_what_is_no_table_stays_as_it_is(X):
+    assert without_marker(X, -1) is X
+    assert read_marked(X, -1) is X
