@@ -93,7 +93,7 @@ def test_units_do_not_matter(X):
 def test_intervals_of_draws_cover(seed):
     """Over independent tables, and not if the draws deviate half as much."""
     found = []
-    for i in range(12):
+    for i in range(24):
         full = complete_table([seed, i], n=60)
         hidden = mcar(full, 0.3, random_state=seed * 100 + i)
         X = hide(full, hidden)
@@ -101,7 +101,7 @@ def test_intervals_of_draws_cover(seed):
         draws = imputer.sample(X, n_draws=99, random_state=i, as_array=True)
         narrow = (draws + imputer.transform(X)) / 2
         found.append([coverage(full, d, hidden) for d in (draws, narrow)])
-    z, limit = z_mean(found, 0.9), standard_errors(freedom=11)
+    z, limit = z_mean(found, 0.9), standard_errors(freedom=23)
     assert abs(z[0]) < limit
     assert z[1] < -limit
 

@@ -934,6 +934,8 @@ def test_a_fitted_flow_is_noise():
         VNCEEstimator(Bell, noise=flow).fit(gaussian_table(0))
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_a_second_fit_forgets_the_first():
     X = gaussian_table(0, n=100) - MEAN
     found = VNCEEstimator(random_state=0).fit(X)
