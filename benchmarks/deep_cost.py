@@ -152,7 +152,7 @@ def measure(name, mechanism, seed, independent):
 def by_independent_draws(imputer, data):
     """Fill by draws that are not spread evenly, as before there were such."""
     start = time.process_time()
-    rule = imputer._rule()._replace(evenly=None)
+    rule = imputer._rule()._replace(stratified=None)
     vars(imputer)["_rule"] = lambda: rule
     filled = imputer.transform(data.masked[1])
     del vars(imputer)["_rule"]
@@ -235,7 +235,7 @@ def report(results, options):
             yield _qualities(pairs)
     found = [one for one in results.of(label="evenly") if "rmse_independent" in one]
     if found:
-        yield _evenly(found)
+        yield _stratified(found)
     records = [one for one in results.of(label=options.compare[1]) if "first" in one]
     if records:
         yield _first(records)
@@ -290,7 +290,7 @@ def _first(records):
     )
 
 
-def _evenly(records):
+def _stratified(records):
     """Compare `transform` with that by independent draws of the same fits."""
     header = [
         "table",

@@ -77,7 +77,7 @@ def simulated(d, missing, signs, share, seed):
 def scored(X, kinds, levels, seed):
     """Fit the latent variables; return scores, and which have no sign."""
     with seeded(seed):
-        problem = copula.pose(Incomplete.from_array(X), kinds, levels)
+        problem = copula.make_problem(Incomplete.from_array(X), kinds, levels)
         first = problem.first(max_iter=100, tol=2e-3)
         scores = edge_scores(problem, first)
     grouped = problem.blocks.sizes > 1

@@ -114,4 +114,4 @@ OnRound = Callable[[int, float, float], bool]
 
 def rounds_of_tuning() -> int:
     """Count the rounds so far that were not reported through `on_round`."""
-    return listener().n_untold
+    return listener().n_unreported

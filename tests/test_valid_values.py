@@ -87,7 +87,7 @@ def test_an_empty_column_has_the_possible_value_next_to_zero(bounds, end):
     X = np.column_stack([np.arange(5.0), np.full(5, np.nan)])
     found = learnt(X, {1: bounds[0]}, {1: bounds[1]})
     assert found.ranges[:, 1].tolist() == [end, end]
-    assert found.possible(np.full((1, 1), 7.0), [1]) == end
+    assert found.rounded(np.full((1, 1), 7.0), [1]) == end
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -172,13 +172,13 @@ def test_possible_moves_to_values_integers_and_ranges():
     found = learnt(table, None, "observed")
     cells = np.array([[0.4, 3.4, 7.0], [0.6, 99.0, 0.25]])
     expected = [[0.0, 3.0, 0.3], [1.0, 9.0, 0.25]]
-    np.testing.assert_array_equal(found.possible(cells, [0, 1, 2]), expected)
+    np.testing.assert_array_equal(found.rounded(cells, [0, 1, 2]), expected)
     assert cells[0, 0] == 0.4
 
 
 def test_integers_are_not_rounded_out_of_the_range():
     found = learnt(np.array([[1.0], [5.0], [9.0], [12.0]]), 0.6, 12.7)
-    moved = found.possible(np.array([[-3.0], [0.7], [12.6], [99.0]]), [0])
+    moved = found.rounded(np.array([[-3.0], [0.7], [12.6], [99.0]]), [0])
     np.testing.assert_array_equal(moved[:, 0], [1.0, 1.0, 12.0, 12.0])
 
 
@@ -194,7 +194,7 @@ def test_observed_cells_are_possible(X):
     found = learnt(X)
     inside = np.isnan(X) | ((found.low <= X) & (found.high >= X))
     assert inside.all() and np.isfinite(found.ranges).all()
-    moved = found.possible(np.nan_to_num(X), range(X.shape[1]))
+    moved = found.rounded(np.nan_to_num(X), range(X.shape[1]))
     same = (moved == X) | np.isnan(X)
     assert same.all()
 

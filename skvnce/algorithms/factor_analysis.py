@@ -188,8 +188,8 @@ def fit_factors(
     on_round: OnRound = tell_round,
 ) -> Fit:
     """Run `fit_table` on rows in memory: data (n, features) and weights (n,)."""
-    effort = {"floor": floor, "max_iter": max_iter, "tol": tol}
-    return fit_table(Rows(data, weights), rank, on_round=on_round, **effort)
+    stopping = {"floor": floor, "max_iter": max_iter, "tol": tol}
+    return fit_table(Rows(data, weights), rank, on_round=on_round, **stopping)
 
 
 def fit_table(

@@ -31,7 +31,7 @@ from skvnce.estimators._validation import check_rank
 from skvnce.fits.rounds import failures_named, train_in_rounds
 from skvnce.fitted.category_scores import check_models_levels, count_outputs
 from skvnce.fitted.held_out import hold_out
-from skvnce.fitted.without_cells import Blind, moved, turned_like
+from skvnce.fitted.without_cells import WithoutCells, moved, turned_like
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.training.rounds import COOLING
 
@@ -75,7 +75,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         """Fit to a validated table; `weights` (n_samples,) weight EM and training.
 
         Training draws rows at random, so that a weight of two is equivalent to two
-        equal rows only on average.  `on_chosen` gets a `Blind` of the
+        equal rows only on average.  `on_chosen` gets a `WithoutCells` of the
         estimator when held-out cells have chosen the number of rounds.
         """
         consequence = "no latents can be learned."
@@ -171,7 +171,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
             if on_chosen is not None and hidden.any():
                 here = deepcopy(auto).on(data.x.device)
                 found = self._without(hidden, here, data, weights, normal, linear)
-                on_chosen(Blind(found, nodes, hidden.numpy()))
+                on_chosen(WithoutCells(found, nodes, hidden.numpy()))
 
         self._train(auto, data, nodes, weights, on_round, show)
         self._set_modules(auto)
@@ -189,9 +189,9 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         for one in (linear, turned_like(linear_start(other, rank), linear)):
             with seeded(0):  # the same initial networks
                 starts.append(self._built(one))
-        blind = copy(self)
-        blind._cache = [autoencoder.Autoencoder(*map(moved, auto, *starts))]
-        return blind
+        unseen = copy(self)
+        unseen._cache = [autoencoder.Autoencoder(*map(moved, auto, *starts))]
+        return unseen
 
     def _train(self, auto, data, nodes, weights, on_round, on_chosen):
         """Train in rounds."""
@@ -204,11 +204,11 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         sizes = self._architecture()
         rounds = Rounds(auto, single, weights, algorithm, training, sizes)
 
-        def while_better(judged):
+        def while_better(report):
             _, hidden = hold_out(nodes, weights, share)
             limits = {"max_rounds": self.max_iter, "patience": patience}
             there = hidden.to(device)
-            n_rounds = rounds.while_better(there, **limits, on_round=judged)
+            n_rounds = rounds.while_better(there, **limits, on_round=report)
             on_chosen(hidden)
             return n_rounds
 
@@ -294,7 +294,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
             return found
         losses, gains = [], []
 
-        def judged(n_round, loss, gain):
+        def report(n_round, loss, gain):
             losses.append(loss)
             gains.append(gain)
             return False
@@ -305,7 +305,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
                 hidden = sample.hidden[torch.from_numpy(seen)].to(rounds.data.x.device)
                 patience = self._solver()["n_iter_no_change"]
                 limits = {"max_rounds": self.max_iter, "patience": patience}
-                n_rounds = rounds.while_better(hidden, **limits, on_round=judged)
+                n_rounds = rounds.while_better(hidden, **limits, on_round=report)
             else:
                 n_cooling = min(COOLING, n_rounds)
                 losses = rounds.on_all(n_rounds, n_cooling, lambda n, loss: False)

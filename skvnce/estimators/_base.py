@@ -39,7 +39,7 @@ from skvnce.fits.large import (
     summary_of,
     with_all_rows,
 )
-from skvnce.fits.stream import Stream, first_rows, trained, widened
+from skvnce.fits.stream import Stream, extended_values, first_rows, trained
 from skvnce.fitted.shift import spreads
 from skvnce.sources.chunks import in_parts, mean_of_rows
 from skvnce.tables.cell_limits import limited_columns, limits_of
@@ -347,7 +347,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return table
 
     def _learn_values(self, X, min_value=None, max_value=None, whole=None):
-        """Determine the possible values of the columns, within the user's bounds.
+        """Determine the valid values of the columns, within the user's bounds.
 
         X may be a sample of a table of which `whole` is the `Summary`.
         """
@@ -358,9 +358,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         self.feature_ranges_ = found.ranges
         self._valid = tuple(found)  # a plain tuple, which skops can store
 
-    def _widen(self, X):
+    def _extend_values(self, X):
         """Extend ranges and repeated values to the cells of more rows."""
-        found, self._column_ends = widened(self._schema, X)
+        found, self._column_ends = extended_values(self._schema, X)
         self._set_values(found)
 
     def _start_stream(self, X):
@@ -370,19 +370,19 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         self._stream = first.stored()
         return self
 
-    def _go_on_training(self, members, keep, X):
+    def _train_further(self, members, keep, X):
         """Repeat the fit with all rows of a stream, or train copies of members.
 
         `keep` is then called with the copies.
         """
         new = Stream.of(self._checked(X))
-        widened(self._schema, new.rows)  # raises an error for its rows
+        extended_values(self._schema, new.rows)  # raises an error for its rows
         stream = Stream.after(self._stream, new)
         if stream.is_due:
             self._stream = stream.refitted(self).stored()
             return self
         seed = seed_from(self.random_state)
-        self._widen(new.rows)
+        self._extend_values(new.rows)
         found, stream = trained(members, stream, seed)
         keep(found)  # before the stream: a copy has that of its original
         self._stream = stream.stored()

@@ -156,7 +156,7 @@ class Progress:
         check_verbose(verbose, self.name)
         self.verbose = int(verbose)
         self.outer = _progress.listener()
-        self.tasks, self.n_untold = None, 0
+        self.tasks, self.n_unreported = None, 0
         self._path, self._names, self._last = [], (), monotonic()
 
     def begin_tasks(self, estimator, X):
@@ -198,7 +198,7 @@ class Progress:
     def tell(self, step):
         """Receive the position of a loop."""
         PROCESS.let_forks_pass()
-        self.n_untold += step.name == "round"
+        self.n_unreported += step.name == "round"
         self._print_if_due(lambda: self._where_in_fit(step))
         if self.outer is not None:
             self.outer.tell(step)

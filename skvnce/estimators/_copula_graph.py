@@ -384,12 +384,12 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         kinds, sizes = kinds_of(self._schema), self._schema.n_categories.tolist()
         self._warn_of_many_levels(data, kinds, sizes)
         if cells is None or cells.limits is None:
-            return copula.pose(data, kinds, sizes)
+            return copula.make_problem(data, kinds, sizes)
         limits, weights = tensors(cells.limits), torch.from_numpy(cells.weights)
         known = data, weights, limits
         given, doubts = marginals_of(self._schema, cells, "auto", known)
         warn_of_tails(self._schema, doubts)
-        return copula.pose(data, kinds, sizes, limits, given)
+        return copula.make_problem(data, kinds, sizes, limits, given)
 
     def _warn_of_many_levels(self, data, kinds, sizes):
         """Warn if there are so many levels that a fit takes minutes."""

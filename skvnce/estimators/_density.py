@@ -51,7 +51,7 @@ from skvnce.fits.density_training import (
 from skvnce.fits.rounds import failures_named, train_in_rounds
 from skvnce.fitted.density import ChainModel
 from skvnce.fitted.held_out import hold_out
-from skvnce.fitted.without_cells import Blind, moved
+from skvnce.fitted.without_cells import WithoutCells, moved
 from skvnce.samplers.variational_gibbs import Hypercube
 from skvnce.tables.model_columns import FILLED_BY_CONSTANT, Handling
 
@@ -64,7 +64,7 @@ _SOLVER = {  # the values of the fields that are "auto"
 }
 _FASTER = {"learning_rate_init": 3e-3}  # of an autoencoder of few columns
 _FEW = 20  # which are at most so many; more columns need more steps
-STRAY = 0.25  # share of draws out of range above which a column is reported
+MOST_OUTSIDE = 0.25  # share of draws out of range above which a column is reported
 
 
 class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
@@ -260,19 +260,19 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             def show(chains):
                 if on_chosen is not None and hidden.any():
                     found = self._without(hidden, pair, start, chains.hypercube)
-                    on_chosen(Blind(found, nodes, some_rows(hidden).numpy()))
+                    on_chosen(WithoutCells(found, nodes, some_rows(hidden).numpy()))
 
             chains = self._train(pair, start, hidden, on_round, show)
             share = chains.n_outside / chains.n_drawn.clamp(min=1)
             rounded = np.array(self.families_) == "rounded"
-            stray = (share > STRAY).cpu().numpy() & ~rounded
-            self.strays_ = self.feature_indices_[stray].tolist()
+            diverging = (share > MOST_OUTSIDE).cpu().numpy() & ~rounded
+            self.diverging_ = self.feature_indices_[diverging].tolist()
         else:
             n_rounds, method = int(self.max_iter), self._method()
             sizes = self._n_chains(), self._settings(), method, n_rounds, device
             chains, self.loss_curve_ = maximised(pair, start, *sizes, on_round)
             self.validation_scores_, self.best_iter_ = [], n_rounds
-            self.strays_ = []
+            self.diverging_ = []
         self.n_iter_ = len(self.loss_curve_)
         self._hypercube = tuple(part.cpu().numpy() for part in chains.hypercube)
         self._set_modules(pair)
@@ -326,9 +326,9 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         here = deepcopy(pair).on(start.data.x.device)
         found = training.Pair(*map(moved, here, before, after))
         cube = Hypercube(*(end.double() for end in hypercube)).on(start.data.x.device)
-        blind = copy(self)
-        blind._cache = [density.Fitted(found, normal, self._families(), cube)]
-        return blind
+        unseen = copy(self)
+        unseen._cache = [density.Fitted(found, normal, self._families(), cube)]
+        return unseen
 
     def _train(self, pair, start, hidden, on_round, on_chosen):
         """Train in rounds, on the device of the modules; return the final chains."""
@@ -345,7 +345,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         start, there = start.on(device), hidden.to(device)
         warm_up_conditionals(pair.conditionals, chains, settings, method)
 
-        def while_better(judged):
+        def while_better(report):
             n_rounds = density.train_while_better(
                 pair,
                 start,
@@ -354,7 +354,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
                 settings,
                 max_rounds=self.max_iter,
                 patience=fields["n_iter_no_change"],
-                on_round=judged,
+                on_round=report,
             )
             on_chosen(chains)
             return n_rounds

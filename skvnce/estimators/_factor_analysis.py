@@ -212,15 +212,15 @@ class IncompleteFactorAnalysis(
     def _fit(self, X, sample_weight):
         """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
-        source, refusal = in_parts(X), "no latents can be learned."
+        source, consequence = in_parts(X), "no latents can be learned."
         tables = sums = None
         if source is None:
             X = self._read_table(X)
             check_fit(type(self), X.shape)
-            cells = self._read_cells(X, sample_weight, refusal)
+            cells = self._read_cells(X, sample_weight, consequence)
             warn_of_scale(cells.weights, len(X))
         else:
-            large = self._read_large(source, sample_weight, refusal)
+            large = self._read_large(source, sample_weight, consequence)
             cells, tables, sums = large.cells, large.tables, large.sums()
         check_rank(self.n_components, len(self.feature_indices_))
         warn_or_raise(

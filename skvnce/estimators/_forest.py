@@ -37,7 +37,7 @@ from skvnce.tables.cells import is_missing
 _SWEEPS = {"n_burn_in": 1, "n_sweeps": 2}  # of the chains of `transform`
 _FIRST = 3  # times as many trees as those whose draws complete the table
 _TIMED = 100  # maximum number of trees of a forest whose time is measured
-_JUDGED = 1000  # maximum number of rows that choose the weights
+_WEIGHED = 1000  # maximum number of rows that choose the weights
 
 
 class ForestImputer(CallbackSupportMixin, ByModel):
@@ -310,14 +310,14 @@ class ForestImputer(CallbackSupportMixin, ByModel):
             self.weights_ = np.full(width, weight)
             return
         nodes, n_levels = cells[:, self.feature_indices_], self._schema.n_categories
-        rows, hidden = forest_weights.hide_one(nodes, n_levels, _JUDGED, rng)
+        rows, hidden = forest_weights.hide_one(nodes, n_levels, _WEIGHED, rng)
         places, seed = self.feature_indices_[hidden], int(rng.integers(2**31 - 1))
-        blind = forest_weights.fitted_without(
+        refitted = forest_weights.fitted_without(
             self.model_, cells, (rows, places), seed, weights
         )
         kept = cells[rows]
         kept[np.arange(len(rows)), places] = np.nan
-        own = blind._predicted(kept)
+        own = refitted._predicted(kept)
         trees = {j: one[:, rows] for j, one in enumerate(unseen)}
         other = self._by_forests(kept, own, trees)
         units = {forest.column: forest.moments[1] for forest in self._in_order()}

@@ -57,11 +57,11 @@ from skvnce.fits.numbers import (
 from skvnce.fits.stream import (
     Stream,
     check_can_continue,
+    extended_values,
     for_draws,
     learned,
     state_of,
     stored,
-    widened,
 )
 from skvnce.fitted.normal import model_of, normal_of
 from skvnce.metrics._chains import warn_of_slow_chain
@@ -573,7 +573,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
 
     def _update(self, new):
         """Repeat the fit with all rows, or learn from the new ones by online EM."""
-        widened(self._schema, new.rows)  # raises an error for its rows
+        extended_values(self._schema, new.rows)  # raises an error for its rows
         if self._stream is not None:
             stream = Stream(*self._stream).followed_by(new)
             if stream.is_due:
@@ -592,7 +592,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         seen = ~np.isnan(nodes).all(1)
         if not seen.any():
             return
-        self._widen(X)
+        self._extend_values(X)
         model, strength = model_of(self._model), self.shrinkage_ * nodes.shape[1]
         known = model, state_of(model, self._online), nodes[seen], weights[seen]
         model, state, loss, rows = learned(*known, strength)

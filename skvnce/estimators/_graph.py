@@ -15,7 +15,7 @@ from skvnce._threads import threads_for
 from skvnce._torch_defaults import torch_defaults
 from skvnce.algorithms.graph import em, rounds
 from skvnce.algorithms.graph.edge_probability import edge_probabilities
-from skvnce.algorithms.graph.problem import ALGORITHMS, Options, pose
+from skvnce.algorithms.graph.problem import ALGORITHMS, Options, make_problem
 from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -394,7 +394,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         return threads_for(len(self.feature_indices_))
 
     def _fit_graph(self, data, on_round):
-        """Pose and solve the problem, and check the result."""
+        """Build and solve the problem, and check the result."""
         problem = self._problem(data)
         self.n_tuning_iter_ = rounds_of_tuning()
         fit = problem.learn(
@@ -446,7 +446,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
             None if isinstance(value, str) else float(value)
             for value in (self.ridge, self.ridge_linear)
         )
-        return pose(data, units, self._options(), *ridges)
+        return make_problem(data, units, self._options(), *ridges)
 
     def _options(self):
         """Return how the method is built."""

@@ -132,8 +132,8 @@ class GraphSearch(CallbackSupportMixin, Imputer):
             with learner._threads(), seeded(self.random_state) as seed:
                 if learner.feature_indices_.size:
                     problem = learner._problem(data)
-                    effort = learner._stopping(data)
-                    found = learn_path(problem, alphas, on_round=on_round, **effort)
+                    stopping = learner._stopping(data)
+                    found = learn_path(problem, alphas, on_round=on_round, **stopping)
             if learner.feature_indices_.size:
                 self._choose(data, Search(learner, problem, *found, X, seed))
             else:

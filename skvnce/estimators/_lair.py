@@ -39,14 +39,14 @@ from skvnce.estimators._validation import (
     OF_CATEGORIES,
     integer_from,
 )
-from skvnce.fits.duration import OF_ALL_COLUMNS, announced, warn_of_duration
+from skvnce.fits.duration import OF_ALL_COLUMNS, warn_of_duration, with_warning
 from skvnce.fits.stream import (
     check_can_stream,
 )
 from skvnce.fitted.ensembles import EncoderMember
 from skvnce.fitted.held_out import hold_out
 from skvnce.fitted.misfit import HELD_OUT
-from skvnce.fitted.without_cells import Blind
+from skvnce.fitted.without_cells import WithoutCells
 from skvnce.samplers.base import Sampler
 
 _TIMED = 150  # columns of the copy; with fewer, most of the time is that of calls
@@ -290,11 +290,11 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         check_fit(type(self), X.shape)
         X, weights = weighted_rows(X, sample_weight)
         _, finish = report_rounds(self, None, X=X)
-        blind = []
+        unseen = []
         if frozen:
             members = [self._thawed()]
             self._learn_bounded_values(X, frozen=members[0])
-            blind.extend(self._in_view_of(members[0], X))
+            unseen.extend(self._in_view_of(members[0], X))
         elif isinstance(self.model, TorchVAE):
             self._reject_categories(
                 "TorchVAE models numbers. Encode the column, or pass a "
@@ -302,15 +302,15 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
             )
             self._learn_bounded_values(X)
             members = [TorchMember(self.model, self.n_features_in_)]
-            blind.extend(self._in_view_of(members[0], X))
+            unseen.extend(self._in_view_of(members[0], X))
         else:
             self._learn_bounded_values(X)
             self._report_columns(X)
             self._warn_of_duration(X)
-            on_chosen = None if self.on_misfit == "ignore" else blind.append
+            on_chosen = None if self.on_misfit == "ignore" else unseen.append
             members = [] if is_constant(X) else self._train(X, weights, on_chosen)
         self._set_members(members, X)
-        self._check_predictions(X, blind, weights)
+        self._check_predictions(X, unseen, weights)
         self._fit_indicator(X)
         self._stream = None
         finish()
@@ -361,7 +361,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         if not hasattr(self, "estimators_"):
             return self._start_stream(X)
         keep = partial(setattr, self, "estimators_")
-        return self._go_on_training(self.estimators_, keep, X)
+        return self._train_further(self.estimators_, keep, X)
 
     def to_torch(self):
         """Return the fitted decoder of the first member, a `torch.nn.Module`.
@@ -414,13 +414,13 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         return inside
 
     def _in_view_of(self, member, X):
-        """Hide cells from a frozen model; return a list of at most one `Blind`."""
+        """Hide cells from a frozen model; list at most one `WithoutCells`."""
         nodes = X[:, member.feature_indices_].astype(np.float64)
         seen = [column[~np.isnan(column)] for column in nodes.T]
         if any(len(np.unique(cells)) < 2 for cells in seen):
             return []
         _, hidden = hold_out(nodes, torch.ones(len(nodes)).double(), HELD_OUT)
-        return [Blind(member, nodes, hidden.numpy())]
+        return [WithoutCells(member, nodes, hidden.numpy())]
 
     def _warn_of_duration(self, X):
         """Warn if the training of all members will take minutes."""
@@ -435,7 +435,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         base = VariationalAutoencoder() if given is None else clone(given)
         count, found = count_members(self.n_estimators, X, weights), []
         members = seeds_and_weights(count, len(X), self.random_state, weights)
-        members = announced(type(self).__name__, members, count)
+        members = with_warning(type(self).__name__, members, count)
         with warnings.catch_warnings():  # the imputer has given this warning already
             warnings.filterwarnings("ignore", "Entirely missing|Constant where")
             for seed, own in steps("member", members, count, has_parts=True):

@@ -117,19 +117,19 @@ class DrawnByMembers(Imputer):
             self.feature_indices_ = schema.model_columns
             self.constants_ = schema.constants
 
-    def _check_predictions(self, X, blind, weights=None):
+    def _check_predictions(self, X, unseen, weights=None):
         """Check predictions of cells that the fit of the first member has not used.
 
         Parameters
         ----------
         X : ndarray of shape (n_samples, n_features)
-        blind : list of Blind
+        unseen : list of WithoutCells
             Of the first member; empty if no cells were held out.
         weights : ndarray of shape (n_samples,), default=None
             Of the rows, which are positive; None means 1 for each.
         """
-        if blind:
-            member, nodes, hidden = blind[0]
+        if unseen:
+            member, nodes, hidden = unseen[0]
             if weights is not None:  # a member leaves out empty rows
                 seen = ~np.isnan(X[:, self.feature_indices_].astype(np.float64))
                 weights = weights[seen.any(1)]
@@ -147,7 +147,7 @@ class DrawnByMembers(Imputer):
         self._report_misfit(_REMEDY)
 
     def _learn_bounded_values(self, X, frozen=None):
-        """Determine the possible values of each column.
+        """Determine the valid values of each column.
 
         If the only member was frozen, they are those of its training table, except for
         bounds that the user passes.

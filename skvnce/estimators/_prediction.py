@@ -201,7 +201,7 @@ class MultipleImputation(BaseEstimator):
         return [table.astype(np.float64) for table in tables]
 
     def _check_columns(self, table):
-        """Raise an error for strings and dates, which the default model refuses."""
+        """Raise an error for strings and dates, which the default model cannot read."""
         if self.estimator is not None:
             return
         if is_frame(table):

@@ -19,17 +19,17 @@ from skvnce.fits.mixed import some_rows
 from skvnce.fits.numbers import SHARES
 from skvnce.fitted.autoencoder import EncoderModel
 from skvnce.fitted.category_scores import (
-    JUDGING,
     SHARE,
     SWEEPS,
+    SWEEPS_OF_CHECK,
     families_of_levels,
     frequency_scores,
     level_families,
     levels_of,
+    marginals_of_all,
     numbers_with_rows,
     score_tables,
     thresholds_of,
-    widened_marginals,
     without,
 )
 from skvnce.fitted.held_out import hold_out
@@ -43,7 +43,7 @@ FAMILIES = ["auto", "normal", "student", "bernoulli", "rounded", UNIT]
 _STRONGEST = 10.0  # maximum strength of the prior of the normal, in rows per column
 _MOST_LATENTS = 20  # maximum number of latents with "auto"
 _LEAST_NOISE = 2e-3  # minimum initial variance of a score given the latents
-_EFFORT = {"max_iter": 200, "tol": 5e-3}  # of EM, which fits the normal
+_STOPPING = {"max_iter": 200, "tol": 5e-3}  # of EM, which fits the normal
 
 
 def auto_rank(d):
@@ -123,7 +123,7 @@ class NodeScores:
         self.shrinkage_ = chosen.strength / nodes.shape[1]
         self._set_scores(raw, chosen.marginals, asked, weights)
         data, _ = self._cell_scores().scores(raw)
-        fit = em.fit_normal(data, weights, chosen.strength, chosen.start, **_EFFORT)
+        fit = em.fit_normal(data, weights, chosen.strength, chosen.start, **_STOPPING)
         self.n_tuning_iter_ = rounds_of_tuning()
         return data, fit.normal
 
@@ -134,7 +134,7 @@ class NodeScores:
             units = Units(self.location_[numbers], self.scale_[numbers])
             part = numbers_with_rows(nodes, weights, numbers)
             marginals = _chosen(*part, units, nonlinear).marginals
-            marginals = widened_marginals(marginals, numbers)
+            marginals = marginals_of_all(marginals, numbers)
         self.shrinkage_ = SHARE
         self._set_scores(raw, marginals, asked, weights)
         data, _ = self._cell_scores().scores(raw)
@@ -145,7 +145,7 @@ class NodeScores:
     def _normal_without(self, data, hidden, weights, normal):
         """Fit the normal distribution of scores without some cells."""
         if self._schema.is_categorical.any():
-            return self._latent_normal(without(data, hidden), weights, JUDGING)
+            return self._latent_normal(without(data, hidden), weights, SWEEPS_OF_CHECK)
         strength = self.shrinkage_ * len(self.scale_)
         return normal_without(data, hidden, weights, strength, normal)
 
@@ -265,7 +265,7 @@ class NodeScores:
             families_of_levels(self._thresholds, self.families_, self._schema),
         )
 
-    def _widened(self, nodes):
+    def _among_all_columns(self, nodes):
         """Insert the columns of the model among all columns."""
         table = np.full((len(nodes), self.n_features_in_), np.nan)
         table[:, list(self.constants_)] = self._schema.constant_cells
@@ -283,5 +283,5 @@ def _chosen(nodes, weights, units, nonlinear):
         (scaled.take(some), hidden[some], weights[some]),
         [share * nodes.shape[1] for share in (_STRONGEST, *SHARES)],
         nonlinear=nonlinear,
-        **_EFFORT,
+        **_STOPPING,
     )

@@ -349,9 +349,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         check_can_stream(self.algorithm)
         if not hasattr(self, "model_state_"):
             return self._start_stream(X)
-        return self._go_on_training(
-            [self], lambda one: vars(self).update(vars(*one)), X
-        )
+        return self._train_further([self], lambda one: vars(self).update(vars(*one)), X)
 
     @names_table
     def fit_posterior(self, X, y=None):
@@ -430,7 +428,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         """
         check_is_fitted(self)
         Z = latent_array(Z, self.n_components_)
-        found = self._widened(self._encoder_model().mean_given(Z))
+        found = self._among_all_columns(self._encoder_model().mean_given(Z))
         return found if found.dtype == object else found.astype(Z.dtype)
 
     @by_parts
@@ -478,7 +476,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         check_count(n_rows, "n_rows")
         with one_thread(), seeded(random_state):
             rows = self._encoder_model().rows(n_rows, self.n_components_)
-            return self._widened(rows)
+            return self._among_all_columns(rows)
 
     def to_torch(self):
         """Return the fitted decoder of the scores of the columns in `feature_indices_`.

@@ -22,7 +22,7 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._densities import DENSITIES
 from skvnce.estimators._density import (
-    STRAY,
+    MOST_OUTSIDE,
     IncompleteDensity,
 )
 from skvnce.estimators._members import (
@@ -40,7 +40,7 @@ from skvnce.estimators._validation import (
     integer_from,
 )
 from skvnce.fits.density_training import check_unchanged
-from skvnce.fits.duration import announced
+from skvnce.fits.duration import with_warning
 from skvnce.fitted.ensembles import ChainMember, EncoderMember
 
 
@@ -299,11 +299,11 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         _, finish = report_rounds(self, None, X=X)
         with warnings.catch_warnings():  # the imputer has given this warning already
             warnings.filterwarnings("ignore", "Entirely missing|Constant where")
-            blind = []
-            on_chosen = None if self.on_misfit == "ignore" else blind.append
+            unseen = []
+            on_chosen = None if self.on_misfit == "ignore" else unseen.append
             members = [] if is_constant(X) else self._train(X, weights, on_chosen)
         self._set_members(members, X)
-        self._check_predictions(X, blind, weights)
+        self._check_predictions(X, unseen, weights)
         self._fit_indicator(X)
         finish()
         return self
@@ -314,7 +314,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
 
         The first call is `fit`.  Every other call trains each model on its rows alone,
         for as many rounds as held-out cells chose in `fit`, so that no row is kept, and
-        the earlier ones are slowly forgotten (fine-tuning).  Columns, possible values
+        the earlier ones are slowly forgotten (fine-tuning).  Columns, valid values
         and standardisation remain those of `fit`.
 
         Parameters
@@ -355,7 +355,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
             for member in self.estimators_
         ]
         for member in found:
-            self._warn_of_strays(member)
+            self._warn_of_divergence(member)
         self.estimators_ = found
         return self
 
@@ -382,10 +382,10 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         base = self._density()
         count, found = count_members(self.n_estimators, X, weights), []
         members = seeds_and_weights(count, len(X), self.random_state, weights)
-        members = announced(type(self).__name__, members, count)
+        members = with_warning(type(self).__name__, members, count)
         for seed, own in steps("member", members, count, has_parts=True):
             member = clone(base)._fit_member(self, X, seed, own, on_chosen)
-            self._warn_of_strays(member)
+            self._warn_of_divergence(member)
             found.append(member)
             solver = Adam(**member._solver() | {"validation_fraction": 0})
             base.set_params(max_iter=member.best_iter_, solver=solver)
@@ -396,14 +396,14 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         if isinstance(self.model, IncompleteDensity):
             self.model._check_conditions()
 
-    def _warn_of_strays(self, member):
+    def _warn_of_divergence(self, member):
         """Warn about columns whose chains often leave the observed range."""
-        if member.strays_:
-            names = self._schema.labels(member.strays_)
+        if member.diverging_:
+            names = self._schema.labels(member.diverging_)
             rate = member._solver()["learning_rate_init"]
             warn_user(
-                f"Chains ran away in {names}: more than {STRAY:.0%} of their draws "
-                "fell outside the observed values and were rejected. Lower "
+                f"Chains ran away in {names}: more than {MOST_OUTSIDE:.0%} of their "
+                "draws fell outside the observed values and were rejected. Lower "
                 f"learning_rate_init={rate!r} of the solver (pass IncompleteDensity"
                 "(..., solver=Adam(...))), or use a model with lighter tails.",
                 ConvergenceWarning,

@@ -41,7 +41,7 @@ def unfilled_by(imputers, X):
     Parameters
     ----------
     imputers : sequence of estimators
-        Those that do not say what columns are count as those that nobody told it.
+        Those that do not say what columns are count as those that nobody names.
     X : array-like or dataframe of shape (n_samples, n_features)
 
     Returns
@@ -101,7 +101,7 @@ def _passed(X, given):
 
 
 def _readers(imputer):
-    """Map prefixes of parameters to the models that are told what columns are."""
+    """Map prefixes of parameters to the models that get the kinds of columns."""
     parts = getattr(imputer, "get_params", dict)()
     found = {"": imputer} | {f"{name}__": part for name, part in parts.items()}
     return {

@@ -90,7 +90,7 @@ class Sweeps(NamedTuple):
 
 @contextmanager
 def problem_of(schema, source, large, random_state):
-    """Pose the problem of a table in parts, of which a sample is in memory.
+    """Build the problem of a table in parts, of which a sample is in memory.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def problem_of(schema, source, large, random_state):
     with _kept(source, sweeps) as advance:
         e_step = copula_parts.e_step(latents, advance, once)
         some = Rows.parts(latents, data)
-        yield copula.posed(latents, some, e_step, n_rows, mean)
+        yield copula.problem_from(latents, some, e_step, n_rows, mean)
 
 
 def _marginals(source, rows, large, kinds, sizes):

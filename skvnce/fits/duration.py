@@ -90,7 +90,7 @@ def warn_of_duration(
         )
 
 
-def announced(name, members, count):
+def with_warning(name, members, count):
     """Yield members to train; after the first, warn if all others take minutes.
 
     Parameters
@@ -234,6 +234,6 @@ def _measured(latents, data, weights):
         ends.append(perf_counter())
         return number == 2
 
-    effort = {"n_draws": 1, "max_iter": 3, "on_round": on_round}
-    gibbs.posterior_draws(latents, data, weights, float(latents.size), **effort)
+    stopping = {"n_draws": 1, "max_iter": 3, "on_round": on_round}
+    gibbs.posterior_draws(latents, data, weights, float(latents.size), **stopping)
     return ends[1] - ends[0]

@@ -69,7 +69,7 @@ def predicted(problem, theta, kept, rows, *, alpha, n_steps):
         start, burn_in = em.observed_mean(kept.x, kept.observed), n_steps // 2
     else:
         start = start[rows]
-    filled = prediction.rough_mean(
+    filled = prediction.approximate_mean(
         em.to_model(theta, centre),
         part,
         start,

@@ -145,7 +145,7 @@ def fit_numbers(cells, tables, schema, settings, on_round):
     )
 
     def predict(kept, rows):
-        means = copula.cell_means(found.judged, units.scaled(kept[rows]))
+        means = copula.cell_means(found.without_held_out, units.scaled(kept[rows]))
         return schema.values.clipped(units.restored(means), schema.model_columns), {}
 
     total = tables[-1].total

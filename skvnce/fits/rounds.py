@@ -73,7 +73,7 @@ def train_in_rounds(most, share, while_better, on_all, on_round):
     Training
     """
 
-    def judged(n_round, loss, gain):
+    def record(n_round, loss, gain):
         gains.append(gain)
         losses.append(loss)
         return on_round(n_round, loss, gain)
@@ -85,7 +85,7 @@ def train_in_rounds(most, share, while_better, on_all, on_round):
     n_rounds = best = most
     losses, gains = [], []
     if share:
-        best, n_rounds = while_better(judged), 0
+        best, n_rounds = while_better(record), 0
     losses += on_all(n_rounds, min(COOLING, best), report)
     if share and best == most > 0:
         warn_user(

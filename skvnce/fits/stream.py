@@ -119,7 +119,7 @@ class Stream(NamedTuple):
         return self.rows.copy(), self.weights.copy(), *self[2:]
 
 
-def widened(schema, X):
+def extended_values(schema, X):
     """Extend the ranges of the columns, and their repeated values, to new cells.
 
     Returns
@@ -271,8 +271,8 @@ def trained(members, stream, seed):
     if not members:
         return members, stream.learned(rng)
     sample = Sample.of(stream, members[0])
-    judged = members[0]._solver()["validation_fraction"] > 0
-    if judged and sample.hidden.sum() < _ENOUGH:
+    chooses = members[0]._solver()["validation_fraction"] > 0
+    if chooses and sample.hidden.sum() < _ENOUGH:
         return members, stream
     found = []
     for member in members:
@@ -281,7 +281,7 @@ def trained(members, stream, seed):
             factors = random_weights(rng, len(sample.rows))
             own = sample._replace(weights=sample.weights * factors)
         n_rounds = None
-        if not judged:
+        if not chooses:
             n_rounds = ceil(sample.share * member.max_iter)
         elif found:  # as many as the first one
             n_rounds = found[0].best_iter_

@@ -17,7 +17,7 @@ from skvnce.distributions.quantiles import at_quantiles, midpoint_levels
 from skvnce.models.bounded import BoundedModel
 from skvnce.variational.base import global_stream, shifted_lattice
 
-_ROUGH = 32  # number of draws of an approximate mean, a power of two
+_APPROXIMATE = 32  # number of draws of an approximate mean, a power of two
 _LEVELS = 32  # number of quantiles that represent a cell
 
 
@@ -88,10 +88,10 @@ class EncoderModel(NamedTuple):
             For each column of categories.
         """
         target, scores, device = self._within(bounds), self.scores, self.auto.device
-        order = torch.from_numpy(np.random.default_rng(0).permutation(_ROUGH))
+        order = torch.from_numpy(np.random.default_rng(0).permutation(_APPROXIMATE))
         order = order.to(device)
         means, levels = [np.empty((0, nodes.shape[1]))], []
-        for rows in chunks(self.auto, len(nodes), _ROUGH):
+        for rows in chunks(self.auto, len(nodes), _APPROXIMATE):
             data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
 
             def streams(purpose: int, part: np.ndarray = nodes[rows]) -> Callable:
@@ -102,8 +102,8 @@ class EncoderModel(NamedTuple):
             def to_cells(drawn: Tensor) -> Tensor:
                 return scores.cells(drawn.cpu()).to(device)
 
-            found = sampling.rough_mean(
-                target, data.on(device), to_cells, streams, _ROUGH
+            found = sampling.approximate_mean(
+                target, data.on(device), to_cells, streams, _APPROXIMATE
             )
             means.append(found[0].cpu().numpy())
             levels.append(found[1].cpu())
@@ -202,7 +202,7 @@ def stratified(rule: sampling.Rule) -> sampling.Rule:
 
     Its draws represent the distribution of each cell, but are dependent.
     """
-    if rule.evenly is None:
+    if rule.stratified is None:
         return rule
 
     def draws(
@@ -215,7 +215,7 @@ def stratified(rule: sampling.Rule) -> sampling.Rule:
         def even(purpose: int) -> Callable:
             return shifted_lattice(streams(purpose))
 
-        return rule.evenly(auto, data, n_draws, n_steps, even)
+        return rule.stratified(auto, data, n_draws, n_steps, even)
 
     return rule._replace(draws=draws, n_start=2)
 

@@ -10,7 +10,7 @@ from skvnce.algorithms.mixed.columns import NOMINAL, ORDINAL, Marginal
 from skvnce.distributions.levels import Nominal, Ordinal
 
 SWEEPS = 100  # of the Gibbs sampler that estimates the latent normal model
-JUDGING = 30  # the same without held-out cells
+SWEEPS_OF_CHECK = 30  # the same without held-out cells
 FAR = 1e3  # edge that stands for an infinite one
 SHARE = 0.5  # weight of the prior of independent latent variables, in rows for each
 
@@ -150,7 +150,7 @@ def families_of_levels(thresholds, families, schema):
     return tuple(found)
 
 
-def widened_marginals(pieces, numbers):
+def marginals_of_all(pieces, numbers):
     """Insert linear marginals of columns of categories among those of numbers.
 
     Parameters

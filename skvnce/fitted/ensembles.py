@@ -188,7 +188,7 @@ class Ensemble(NamedTuple):
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells by a summary of draws; see `CellModel`."""
         drawn, probabilities = self._drawn_by_all(nodes)
-        cells = self.summary(self.values.possible(drawn, self.columns))
+        cells = self.summary(self.values.rounded(drawn, self.columns))
         for node, levels in probabilities.items():
             cells[:, node] = levels.argmax(1)
         return cells, probabilities

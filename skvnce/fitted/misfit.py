@@ -38,7 +38,7 @@ _ALONE = 4.0  # upper bound of the error ratio of a column in that sum
 _CLIP = 3 * 1.4826  # in median errors of the means: 3 normal standard deviations
 MOST_LISTED = 8  # maximum number of column names in a message
 _LEAST = 1e-6  # probability of a held-out level that has none
-_JUDGED = 1000  # maximum number of rows in which cells are predicted
+_PREDICTED = 1000  # maximum number of rows in which cells are predicted
 
 
 def held_out_result(nodes, predict, weights, hidden=None):
@@ -92,10 +92,10 @@ def held_out_attributes(schema, nodes, predict, weights=None, hidden=None):
 
 def _some_rows(nodes, rows):
     """Select about 1000 of the rows by their content; equal rows stay together."""
-    if len(rows) <= _JUDGED:
+    if len(rows) <= _PREDICTED:
         return rows
     key = row_keyed(nodes[rows], 0)(0, torch.empty(len(rows), 1))[:, 0].numpy()
-    return rows[key <= np.unique(key)[:_JUDGED][-1]]
+    return rows[key <= np.unique(key)[:_PREDICTED][-1]]
 
 
 def _compared(nodes, predict, weights, hidden):
@@ -126,7 +126,7 @@ def _compared(nodes, predict, weights, hidden):
         j: _level_losses(nodes[rows, j][first], p[first], kept[:, j], weights)
         for j, p in probabilities.items()
     }
-    return judge(*parts, mean, scale, weight, heavy, losses)
+    return compare_errors(*parts, mean, scale, weight, heavy, losses)
 
 
 def _level_losses(codes, probabilities, kept, weights):
@@ -162,7 +162,9 @@ class HeldOutResult(NamedTuple):
     marginal: np.ndarray
 
 
-def judge(nodes, hidden, filled, mean, scale, weights=None, heavy=None, losses=None):
+def compare_errors(
+    nodes, hidden, filled, mean, scale, weights=None, heavy=None, losses=None
+):
     """Compare a model with column means on held-out cells.
 
     Three criteria mark a column as predicted significantly worse than by its mean.
@@ -284,15 +286,15 @@ def misfit_messages(schema, marginal, gain, remedy):
     places = schema.model_columns[marginal]
     if not len(places):
         return []
-    fate = "these columns are imputed from their marginal distributions"
+    handling = "these columns are imputed from their marginal distributions"
     if len(places) == 1:
-        fate = "this column is imputed from its marginal distribution"
+        handling = "this column is imputed from its marginal distribution"
     means = "their means"
     if schema.is_categorical[marginal].any():
         means += ", or the shares of their levels,"
     return [
         f"Held-out cells of {schema.labels(places, MOST_LISTED)} are predicted worse "
-        f"than by {means} (held_out_gain_={gain:.2g}, over all columns): {fate}. "
+        f"than by {means} (held_out_gain_={gain:.2g}, over all columns): {handling}. "
         f"{remedy}"
     ]
 

@@ -65,11 +65,11 @@ class Move(NamedTuple):
     amount : float
         In the units of X.
     values : ndarray or None
-        The possible values, increasing; None if there are others between them.
+        The valid values, increasing; None if there are others between them.
     are_codes : bool
         Whether cells are places among `values`.
     low, high : float
-        Smallest and largest possible value.
+        Smallest and largest valid value.
     """
 
     amount: float
@@ -79,9 +79,9 @@ class Move(NamedTuple):
     high: float
 
     def moved(self, cells, uniform):
-        """Add the amount to cells, within the possible values.
+        """Add the amount to cells, within the valid values.
 
-        Between two of the possible values one is chosen at random, so that the mean is
+        Between two of the valid values one is chosen at random, so that the mean is
         kept; `uniform` are numbers of the shape of the cells.
         """
         cells = self._ends(cells)[1]

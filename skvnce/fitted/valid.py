@@ -98,7 +98,7 @@ class ValidCells(NamedTuple):
         for node, one in self.marginals.items():
             drawn = one.draws(cells.shape[:-1])
             cells[..., node] = _unless_limited(drawn, cells, node, limits)
-        return self.values.possible(cells, self.columns)
+        return self.values.rounded(cells, self.columns)
 
 
 def _unless_limited(

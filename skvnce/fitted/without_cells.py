@@ -19,7 +19,7 @@ from skvnce.models.factor_analysis import FactorModel
 _ROUNDS = 8  # EM iterations after which the held-out cells have no influence
 
 
-class Blind(NamedTuple):
+class WithoutCells(NamedTuple):
     """A member whose fit has not used some cells.
 
     Attributes
@@ -58,8 +58,8 @@ def normal_without(data, hidden, weights, strength, normal):
     kept = data.observed & ~hidden
     seen = kept.any(1)
     part = Incomplete(data.x.where(kept, 0.0), kept).take(seen.nonzero().squeeze(1))
-    effort = {"max_iter": _ROUNDS, "tol": 0.0}
-    return em.fit_normal(part, weights[seen], strength, normal, **effort).normal
+    stopping = {"max_iter": _ROUNDS, "tol": 0.0}
+    return em.fit_normal(part, weights[seen], strength, normal, **stopping).normal
 
 
 def turned_like(linear, other):

@@ -127,7 +127,7 @@ def sensitivity_curve(
     Raises
     ------
     ValueError
-        If there are no shifts, or fewer than two draws, or `sample` refuses a shift.
+        If there are no shifts, or fewer than two draws, or `sample` rejects a shift.
     TypeError
         If `imputer` does not draw, `analyse` is not callable or `shifts` are not dicts.
 

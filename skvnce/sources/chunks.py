@@ -219,7 +219,7 @@ def _parquet_files(path):
 def _numbered_name(path):
     """Split a name so that part.10 comes after part.2."""
     texts = re.split(r"(\d+)", path.name)  # digits of any script
-    # without zeros in front, longer numbers are larger: `int` refuses very long ones
+    # without zeros in front, longer numbers are larger: `int` reads no very long ones
     digits = ["".join(str(decimal(one)) for one in text) for text in texts[1::2]]
     texts[1::2] = [(len(text), text) for text in (one.lstrip("0") for one in digits)]
     return texts, path.name

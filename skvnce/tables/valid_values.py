@@ -1,6 +1,6 @@
 """The valid values of each column: a range, repeated values, integers.
 
-By default imputed cells are restricted to possible values.  The range of a column is
+By default imputed cells are restricted to valid values.  The range of a column is
 given by the user, or else by a rule:
 
 - In columns with repeated values it is the observed range, and draws are observed
@@ -24,18 +24,18 @@ from numpy.typing import DTypeLike
 from skvnce.tables.schema import Schema
 from skvnce.tables.statistics import distinct_rows
 
-WIDENED = 3.0  # mean excesses by which the range of a continuous column is widened
+EXTENDED = 3.0  # mean excesses by which the range of a continuous column is widened
 REPEATED = 0.5  # share of cells with equal values, from which a column has repeats
 OBSERVED = "observed"
 
 
 class ValidValues(NamedTuple):
-    """The possible values of each column.
+    """The valid values of each column.
 
     Attributes
     ----------
     low, high : ndarray of shape (n_features,)
-        Smallest and largest possible value.  For a column without an observed cell,
+        Smallest and largest valid value.  For a column without an observed cell,
         both are 0, or the nearest value within the user's bounds.
     given : ndarray of bool, of shape (2, n_features)
         Which of `low` and `high` the user passed; the rule gives the others.
@@ -150,8 +150,8 @@ class ValidValues(NamedTuple):
         can = self.integers[columns] & (np.ceil(low) <= np.floor(high))
         return np.where(wanted & can, rounded, cells).astype(cells.dtype)
 
-    def possible(self, cells: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Round cells (..., n_columns) of some columns to possible values."""
+    def rounded(self, cells: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Round cells (..., n_columns) of some columns to valid values."""
         found = self.clipped(cells, columns)
         for place, column in enumerate(columns):
             if column in self.values:
@@ -184,7 +184,7 @@ def valid_values(
     max_value: object = None,
     whole: tuple | None = None,
 ) -> ValidValues:
-    """Determine the possible values of each column.
+    """Determine the valid values of each column.
 
     Parameters
     ----------
@@ -236,7 +236,11 @@ def valid_values(
                 observed, integers[j] = tuple(whole.ends[:, j]), whole.integers[j]
             if repeats(seen):
                 values[j] = np.unique(np.append(seen, observed))
-        ruled = observed if j in values or len(seen) < 2 else widened(seen, *observed)
+        ruled = (
+            observed
+            if j in values or len(seen) < 2
+            else extended_values(seen, *observed)
+        )
         for side, ends in enumerate(asked):
             end = observed[side] if isinstance(ends[j], str) else ends[j]
             ranges[side, j] = ruled[side] if end is None else end
@@ -257,11 +261,11 @@ def repeats(values: np.ndarray) -> bool:
     return bool(shared and len(unique) > 1)
 
 
-def widened(values: np.ndarray, low: float, high: float) -> tuple[float, float]:
+def extended_values(values: np.ndarray, low: float, high: float) -> tuple[float, float]:
     """Widen a range by the rule of this module, from sorted values; (low, high)."""
     with np.errstate(over="ignore"):
-        left = low - WIDENED * mean_excess(-values[::-1])
-        right = high + WIDENED * mean_excess(values)
+        left = low - EXTENDED * mean_excess(-values[::-1])
+        right = high + EXTENDED * mean_excess(values)
     if low >= 0:
         left = max(left, 0.0)
     if high <= 0:

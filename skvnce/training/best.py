@@ -25,7 +25,7 @@ class Best:
         self.n_round, self.gain = 0, 0.0
         self._keep()
 
-    def judge(self, n_round: int, gain: float) -> bool:
+    def record(self, n_round: int, gain: float) -> bool:
         """Record a round; return whether to stop."""
         if gain > self.gain:
             self.n_round, self.gain = n_round, gain

@@ -158,5 +158,5 @@ def test_the_time_of_the_first_member_announces_that_of_all(cls, monkeypatch):
         warnings.simplefilter("error", DurationWarning)  # ends the fit
         with pytest.raises(DurationWarning, match=message):
             cls(n_estimators=10**6, random_state=0).fit(X)
-    assert [*duration.announced("Imputer", "a", 1)] == ["a"]
-    assert [*duration.announced("Imputer", "abc", 3)] == ["a", "b", "c"]
+    assert [*duration.with_warning("Imputer", "a", 1)] == ["a"]
+    assert [*duration.with_warning("Imputer", "abc", 3)] == ["a", "b", "c"]

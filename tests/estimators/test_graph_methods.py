@@ -194,7 +194,9 @@ def test_a_fit_that_overflows_names_the_ridge(X):
 
 
 def test_chains_that_leave_the_data_are_refused_with_a_remedy(X, monkeypatch):
-    monkeypatch.setattr(maximum_likelihood, "_ASTRAY", 1.0)  # any difference is too far
+    monkeypatch.setattr(
+        maximum_likelihood, "_MOST_RATIO", 1.0
+    )  # any difference is too far
     remedy = "algorithm='score-matching', may help. .*chains .* left the data"
     one = TruncatedGaussianGraphLearner(algorithm=CHAINS, random_state=0)
     for estimator in (one, TruncatedGaussianGraphLearnerCV(one, random_state=0)):

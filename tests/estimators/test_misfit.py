@@ -12,7 +12,7 @@ from skvnce._incomplete import Incomplete
 from skvnce.exceptions import MisfitWarning
 from skvnce.fits.graph_checks import wide_columns
 from skvnce.fitted import misfit
-from skvnce.fitted.misfit import _some_rows, judge
+from skvnce.fitted.misfit import _some_rows, compare_errors
 
 
 def fits_well(seed, n=300):
@@ -32,7 +32,7 @@ def fits_badly(seed, n=300):
     return frame
 
 
-def announced(learner, X):
+def with_warning(learner, X):
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         learner.fit(X)
@@ -45,14 +45,15 @@ def test_judge_by_hand():
     filled = np.array([[2.0, 99.0], [3.0, 5.0], [5.0, 5.0], [7.0, 9.0]])
     mean, scale = np.array([5.0, 9.0]), np.array([1.0, 2.0])
     # squared errors of the model 1 + 0 and (97^2 + 1) / 4, of the means 16 and 58 / 4
-    gain, marginal = judge(nodes, hidden, filled, mean, scale)
+    gain, marginal = compare_errors(nodes, hidden, filled, mean, scale)
     # two cells: a ratio of 162 is above 1 + 10 / sqrt(2)
     assert gain == pytest.approx(1 - (1 + 9410 / 4) / (16 + 58 / 4))
     assert marginal.tolist() == [False, True]
     assert (
-        judge(nodes, hidden, np.where(hidden, np.nan, 0.0), mean, scale)[0] == -np.inf
+        compare_errors(nodes, hidden, np.where(hidden, np.nan, 0.0), mean, scale)[0]
+        == -np.inf
     )
-    gain, marginal = judge(nodes, hidden & False, filled, mean, scale)
+    gain, marginal = compare_errors(nodes, hidden & False, filled, mean, scale)
     assert np.isnan(gain) and not marginal.any()
 
 
@@ -61,11 +62,11 @@ def test_a_weight_of_two_is_a_row_given_twice(seed):
     nodes, filled = rng.normal(size=(2, 40, 3))
     hidden, weights = rng.uniform(size=(40, 3)) < 0.3, rng.integers(1, 4, size=40)
     mean, scale = rng.normal(size=3), rng.uniform(1, 2, size=3)
-    found = judge(nodes, hidden, filled, mean, scale, weights)
+    found = compare_errors(nodes, hidden, filled, mean, scale, weights)
     rows = np.repeat(np.arange(40), weights)
-    expected = judge(nodes[rows], hidden[rows], filled[rows], mean, scale)
+    expected = compare_errors(nodes[rows], hidden[rows], filled[rows], mean, scale)
     assert found.gain == pytest.approx(expected.gain)
-    plain = judge(nodes, hidden, filled, mean, scale)
+    plain = compare_errors(nodes, hidden, filled, mean, scale)
     assert found.gain != pytest.approx(plain.gain)  # control: weights do count
 
 
@@ -79,7 +80,7 @@ def test_columns_are_judged_together(worst):
     def marginal(*ratios):  # of squared errors, over those of the means
         filled = nodes + errors * np.sqrt(ratios)
         hidden = np.ones_like(nodes, dtype=bool)
-        found = judge(nodes, hidden, filled, np.zeros(6), np.ones(6))
+        found = compare_errors(nodes, hidden, filled, np.zeros(6), np.ones(6))
         return found.marginal.tolist()
 
     assert marginal(worst, 1.2, 0.5, 0.9, 0.9, 0.9) == [True, True] + [False] * 4
@@ -94,9 +95,11 @@ def test_chance_is_not_announced():
     for _ in range(400):
         nodes, hidden = rng.normal(size=(200, 1)), rng.uniform(size=(200, 1)) < 0.1
         noise = 0.1 * rng.normal(size=(200, 1))
-        alarms += judge(nodes, hidden, noise, np.zeros(1), np.ones(1)).marginal[0]
+        alarms += compare_errors(
+            nodes, hidden, noise, np.zeros(1), np.ones(1)
+        ).marginal[0]
     assert alarms <= 8  # 2 %, of which 1 % is the price of the noise
-    wrong = judge(nodes, hidden, nodes + 5.0, np.zeros(1), np.ones(1))
+    wrong = compare_errors(nodes, hidden, nodes + 5.0, np.zeros(1), np.ones(1))
     assert wrong.marginal[0] and wrong.gain < -10
 
 
@@ -104,7 +107,9 @@ def judged(errors, means, heavy=None):
     """Judge one column by distances of a model and of the means from the truth."""
     errors, means = np.transpose([errors]), np.transpose([means])
     hidden = np.ones_like(means, dtype=bool)
-    return judge(means, hidden, means + errors, np.zeros(1), np.ones(1), None, heavy)
+    return compare_errors(
+        means, hidden, means + errors, np.zeros(1), np.ones(1), None, heavy
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,7 +134,7 @@ def test_how_many_standard_errors_are_beyond_chance(k, d, errors, expected):
     nodes = np.ones((100, d))
     filled = nodes + np.sqrt(square)[:, None] * (np.arange(d) == 0)
     hidden = np.ones_like(nodes, dtype=bool)
-    marginal = judge(nodes, hidden, filled, np.zeros(d), np.ones(d)).marginal
+    marginal = compare_errors(nodes, hidden, filled, np.zeros(d), np.ones(d)).marginal
     assert marginal[0] == expected and not marginal[1:].any()
 
 
@@ -246,7 +251,7 @@ def test_about_a_thousand_rows_are_judged(seed):
 
 def test_a_table_that_fits_is_not_announced(seed):
     learner = TruncatedGaussianGraphLearner(random_state=seed)
-    assert announced(learner, fits_well(seed)) == []
+    assert with_warning(learner, fits_well(seed)) == []
     # exact for a normal: 1 - R^2 of a column given three others is 0.296
     assert 0.45 < learner.held_out_gain_ < 0.9
     assert not learner.marginal_columns_.any()
@@ -254,7 +259,7 @@ def test_a_table_that_fits_is_not_announced(seed):
 
 def test_columns_beyond_the_model_are_named(seed):
     learner = TruncatedGaussianGraphLearner(random_state=seed)
-    first, *_ = announced(learner, fits_badly(seed))
+    first, *_ = with_warning(learner, fits_badly(seed))
     assert "The standard deviation of column 'skewed' exceeds 0.9" in first
     assert "of this column" in first and "or use CopulaGraphLearner" in first
     learner.set_params(on_misfit="raise")
@@ -263,7 +268,7 @@ def test_columns_beyond_the_model_are_named(seed):
         learner.fit(fits_badly(seed))
     assert vars(learner) == before
     learner.set_params(on_misfit="ignore")
-    assert announced(learner, fits_badly(seed)) == []
+    assert with_warning(learner, fits_badly(seed)) == []
     assert np.isnan(learner.held_out_gain_) and not learner.marginal_columns_.any()
 
 
@@ -280,7 +285,7 @@ def test_the_path_announces_too(seed):
     learner = TruncatedGaussianGraphLearnerCV(alphas=3, random_state=seed)
     X = fits_badly(seed)
     X["other"] = X["skewed"].sample(frac=1, random_state=seed).to_numpy()
-    (text, *_) = announced(learner, X)
+    (text, *_) = with_warning(learner, X)
     assert "of column 'skewed', column 'other' exceeds" in text
     assert "of these columns" in text and "or use CopulaGraphLearner" in text
 
@@ -290,7 +295,7 @@ def test_fills_and_draws_are_possible(seed):
     X["grade"] = np.random.default_rng(seed).integers(1, 5, size=len(X)).astype(float)
     X.loc[::5, "grade"] = np.nan
     learner = TruncatedGaussianGraphLearner(random_state=seed)
-    announced(learner, X)
+    with_warning(learner, X)
     low, high = learner.feature_ranges_
     filled = learner.transform(X)
     draws = learner.sample(X, 20, random_state=seed, as_array=True)
@@ -312,7 +317,7 @@ def test_columns_that_means_predict_better_are_imputed_from_their_values(
 
     monkeypatch.setattr(Problem, "continued", nonsense)
     learner = TruncatedGaussianGraphLearner(random_state=seed)
-    (text,) = announced(learner, X)
+    (text,) = with_warning(learner, X)
     assert "predicted worse than by their means" in text
     assert learner.held_out_gain_ < 0
     assert learner.marginal_columns_.all()

@@ -127,7 +127,7 @@ def table(seed, far=1e6, n=60):
     return pd.DataFrame(np.maximum(X, 0)).add_prefix("c")
 
 
-def announced(estimator, X):
+def with_warning(estimator, X):
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         estimator.fit(X)
@@ -139,10 +139,10 @@ def announced(estimator, X):
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("estimator", ESTIMATORS, **name_of)
 def test_each_estimator_names_them_once(estimator, seed):
-    (message,) = announced(clone(estimator), table(seed))
+    (message,) = with_warning(clone(estimator), table(seed))
     assert message.startswith("A few cells of column 'c1', column 'c3' are so far")
     assert "errors to NaN" in message and "logarithms" in message
-    assert announced(clone(estimator), table(seed, far=12.0)) == []  # control
+    assert with_warning(clone(estimator), table(seed, far=12.0)) == []  # control
 
 
 @pytest.mark.quick(3)
@@ -152,7 +152,7 @@ def test_they_can_be_refused_or_ignored(estimator, seed):
     with pytest.raises(ValueError, match="A few cells of column 'c1', column 'c3'"):
         estimator.fit(table(seed))
     assert not hasattr(estimator, "n_features_in_")
-    assert announced(estimator.set_params(on_misfit="ignore"), table(seed)) == []
+    assert with_warning(estimator.set_params(on_misfit="ignore"), table(seed)) == []
 
 
 def test_one_cell_is_not_taken_for_repeated_columns(seed):

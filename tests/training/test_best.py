@@ -12,7 +12,7 @@ def test_the_best_round_comes_back():
     stops = []
     for n_round, gain in enumerate([0.1, 0.3, 0.2, -1.0], 1):
         nn.init.constant_(module.weight, n_round)
-        stops.append(best.judge(n_round, gain))
+        stops.append(best.record(n_round, gain))
     assert stops == [False, False, False, True]
     assert best.restore() == 2 and module.weight.item() == 2.0
 
@@ -22,5 +22,5 @@ def test_the_start_is_best_where_nothing_gains():
     start = module.weight.clone()
     best = Best([module], patience=1)
     nn.init.zeros_(module.weight)
-    assert best.judge(1, -0.1)
+    assert best.record(1, -0.1)
     assert best.restore() == 0 and torch.equal(module.weight, start)

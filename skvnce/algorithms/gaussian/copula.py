@@ -163,14 +163,14 @@ class Choice(NamedTuple):
     marginals : PiecewiseLinear or None
         None if cells are scores.
     start : Normal
-    judged : Copula
+    without_held_out : Copula
         The fit without the held-out cells, with this strength and kind of marginals.
     """
 
     strength: float
     marginals: PiecewiseLinear | None
     start: Normal
-    judged: Copula
+    without_held_out: Copula
 
 
 def choose(

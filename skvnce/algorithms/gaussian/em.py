@@ -157,8 +157,8 @@ def fit_normal(
     on_round: OnRound = tell_round,
 ) -> Fit:
     """Run `fit_table` on rows in memory: data (n, features) and weights (n,)."""
-    rows, effort = Rows(data, weights), {"max_iter": max_iter, "tol": tol}
-    return fit_table(rows, strength, start, on_round=on_round, **effort)
+    rows, stopping = Rows(data, weights), {"max_iter": max_iter, "tol": tol}
+    return fit_table(rows, strength, start, on_round=on_round, **stopping)
 
 
 def fit_table(
@@ -171,8 +171,8 @@ def fit_table(
     on_round: OnRound = tell_round,
 ) -> Fit:
     """Run `iterate` on a table with the same sums and maybe fewer rows."""
-    effort = {"max_iter": max_iter, "tol": tol}
-    return iterate(table.condensed(), strength, start, on_round=on_round, **effort)
+    stopping = {"max_iter": max_iter, "tol": tol}
+    return iterate(table.condensed(), strength, start, on_round=on_round, **stopping)
 
 
 def iterate(

@@ -50,9 +50,9 @@ def posterior_draws(
         sampler = wide if wide.is_wide(*given) else em
         return sampler.posterior_draws(estimate, *given, n_draws=n_draws)
     given = rows.data, rows.weights * (total / rows.total), strength
-    effort = {"max_iter": _MOST_ROUNDS, "tol": _PRECISION / sqrt(total)}
+    stopping = {"max_iter": _MOST_ROUNDS, "tol": _PRECISION / sqrt(total)}
     with step("fitting the sample of rows"):
-        own = em.fit_normal(*given, estimate, **effort).normal
+        own = em.fit_normal(*given, estimate, **stopping).normal
     draws = em.posterior_draws(own, *given, n_draws=n_draws)
     return [_moved(one, own, estimate) for one in draws]
 

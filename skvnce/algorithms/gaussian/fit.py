@@ -64,7 +64,7 @@ class FittedCopula(NamedTuple):
         Of the rows in memory.
     em : em.Fit
         To all rows.
-    judged : Copula
+    without_held_out : Copula
         A copula of this kind that is fitted without the held-out cells.
     """
 
@@ -72,7 +72,7 @@ class FittedCopula(NamedTuple):
     strength: float
     scores: Incomplete
     em: em.Fit
-    judged: Copula
+    without_held_out: Copula
 
 
 def fit_copula(
@@ -109,12 +109,12 @@ def fit_copula(
         Called after each round of the final fit.
     """
     some, hidden, folds = split
-    effort = {"max_iter": max_iter, "tol": tol}
+    stopping = {"max_iter": max_iter, "tol": tol}
     part = rows.data.take(some), hidden[some], rows.weights[some]
     known = {"nonlinear": nonlinear, "values": limits.values}
-    chosen = copula.choose(tables, part, strengths, **known, **effort)
+    chosen = copula.choose(tables, part, strengths, **known, **stopping)
     model = _limited(Copula(chosen.start, chosen.marginals), limits)
-    fit = _fit_scores(tables, chosen, on_round, effort)
+    fit = _fit_scores(tables, chosen, on_round, stopping)
     scores, _ = model.scores(rows.data)
     part = scores.take(some), rows.data.x[some], rows.weights[some]
     stepped = steps.fit_steps(fit.normal, *part, limits.values)
@@ -123,12 +123,15 @@ def fit_copula(
         learnt = calibration.fit_calibration(
             fit.normal, *part, folds[some], stepped, model.possible_of
         )
-    model, judged = model._replace(calibration=learnt), _limited(chosen.judged, limits)
-    return FittedCopula(model, chosen.strength, scores, fit, judged)
+    model, without_held_out = (
+        model._replace(calibration=learnt),
+        _limited(chosen.without_held_out, limits),
+    )
+    return FittedCopula(model, chosen.strength, scores, fit, without_held_out)
 
 
 def _fit_scores(
-    tables: Sequence[Table], chosen: copula.Choice, on_round: OnRound, effort: dict
+    tables: Sequence[Table], chosen: copula.Choice, on_round: OnRound, stopping: dict
 ) -> em.Fit:
     """Fit the normal distribution to the scores of each table in turn."""
     marginals, normal = chosen.marginals, chosen.start
@@ -136,7 +139,7 @@ def _fit_scores(
         if marginals is not None:
             table = table.mapped(partial(scores_of, marginals))
         report = tell_round if n_left else on_round
-        fit = em.fit_table(table, chosen.strength, normal, on_round=report, **effort)
+        fit = em.fit_table(table, chosen.strength, normal, on_round=report, **stopping)
         normal = fit.normal
     return fit
 

@@ -39,7 +39,7 @@ _CLEAR = 2.0  # number of standard errors of a significant loss
 _WORSE = 1.1  # maximum ratio of squared errors with which marginals are accepted
 _ROUNDING = 1e-9  # relative difference below which gaps are equal
 _ROWS_AT_ONCE = 2**12  # rows of a table that fit into the cache
-_ROUGH = 0.03  # tolerance for marginals that are only compared
+_APPROXIMATE = 0.03  # tolerance for marginals that are only compared
 
 
 class PiecewiseLinear(NamedTuple):
@@ -394,7 +394,7 @@ def choose_marginals(
     lines = linear(data.x.shape[1])
     begin = start(kept, weights)
     rows = Rows(kept, weights)
-    found = fit_marginals(rows, strength, begin, normal, tol=_ROUGH)
+    found = fit_marginals(rows, strength, begin, normal, tol=_APPROXIMATE)
     losses, squares, drawn, stopping = [], [], [], {"max_iter": max_iter, "tol": tol}
     for marginals, fitted in ((lines, normal), found):
         scores, _ = scored(marginals, kept)

@@ -171,11 +171,13 @@ class Problem(NamedTuple):
         unit = known * torch.outer(free, free) * em.off_diagonal(len(free))
         return Penalty(alpha * unit, unit)
 
-    def first(self, **effort: object) -> em.Fit:
-        """Estimate the moments by EM; see `em.learn_graph` for the effort."""
+    def first(self, **stopping: object) -> em.Fit:
+        """Estimate the moments by EM; see `em.learn_graph` for the stopping options."""
         rounds = {"warm_up": _WARM_UP, "averaged": _AVERAGED}
         state = settled(self.method.e_step, self.start.theta)
-        return em.learn_graph(self.method, *self.start, state=state, **rounds, **effort)
+        return em.learn_graph(
+            self.method, *self.start, state=state, **rounds, **stopping
+        )
 
     def chosen(self, first: em.Fit, theta: Theta, alpha: float) -> em.Fit:
         """Choose edges by the moments of the first fit, and fit the model to them.
@@ -210,7 +212,7 @@ class Problem(NamedTuple):
         n_rounds: int,
         limits: Limits | None = None,
     ) -> Theta:
-        """Go on for some rounds with another table of the same columns; see `pose`."""
+        """Go on for some rounds with another table; see `make_problem`."""
         e_of_data = e_step(self.latents, Rows.parts(self.latents, data, limits))
         first = em.learn_graph(
             self.method._replace(e_step=e_of_data),
@@ -278,7 +280,7 @@ def edge_weights(share: Tensor) -> Tensor:
     return (share.mean() ** 2 / (2 * torch.outer(share, share))).clamp(min=1)
 
 
-def pose(
+def make_problem(
     data: Incomplete,
     kinds: list[str],
     n_levels: list[int],
@@ -305,10 +307,10 @@ def pose(
         latents, mean = Population.of(latents, data, weights, limits, given)
     rows = Rows.parts(latents, data)
     within = rows if limits is None else Rows.parts(latents, data, limits)
-    return posed(latents, rows, e_step(latents, within), len(data.x), mean)
+    return problem_from(latents, rows, e_step(latents, within), len(data.x), mean)
 
 
-def posed(
+def problem_from(
     latents: Latents, rows: list[Rows], step_of: EStep, n_rows: int, mean: Tensor
 ) -> Problem:
     """Build the method of latent variables.

@@ -76,9 +76,9 @@ def evidence(
         state, rows = e_step.step(state, model)
     information = Information.of(moments_of_draws(rows - centre))
     point = as_point(best, len(centre) + fit_linear)
-    posed = penalised(information.quadratic(point), free, centre)
-    target = posed.product(point)
-    quadratic = posed._replace(target=target)
+    quadratic_form = penalised(information.quadratic(point), free, centre)
+    target = quadratic_form.product(point)
+    quadratic = quadratic_form._replace(target=target)
     deviance = float((point * target).sum())
     return Evidence(quadratic, deviance, len(data.x), mean_pairs(data.observed))
 

@@ -49,7 +49,7 @@ from skvnce.training.proximal import Quadratic
 
 _CHAINS = 1000, 5000  # minimum and maximum number of chains of the model
 _REACH = 0.1  # maximum <D, F D> of a step D of the model, per column
-_ASTRAY = 1e4  # maximum ratio of variances, of model and data or data and model
+_MOST_RATIO = 1e4  # maximum ratio of variances, of model and data or data and model
 
 
 class DrawnMoments(NamedTuple):
@@ -208,7 +208,7 @@ def check_chains(x: Tensor, rows: Tensor) -> None:
         Of the model and of the data.
     """
     ratio = x.flatten(0, -2).var(0) / rows.flatten(0, -2).var(0)
-    if not ((ratio > 1 / _ASTRAY) & (ratio < _ASTRAY)).all():
+    if not ((ratio > 1 / _MOST_RATIO) & (ratio < _MOST_RATIO)).all():
         raise Diverged(
             "the chains of the model have left the data: columns are nearly collinear "
             "or have extreme values"

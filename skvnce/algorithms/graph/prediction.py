@@ -52,7 +52,7 @@ def conditional_mean(
 
 
 @torch.no_grad()
-def rough_mean(
+def approximate_mean(
     model: TruncatedGaussian,
     data: Incomplete,
     start: Tensor,

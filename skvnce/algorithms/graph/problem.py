@@ -107,22 +107,22 @@ class Problem(NamedTuple):
         links = em.off_diagonal(len(self.units.centre))
         return em.Penalty(alpha * links, self.ridge, self.ridge_linear)
 
-    def learn(self, alpha: float, **effort: object) -> em.Fit:
-        """Learn the graph with an L1 penalty; see `em.learn_graph` for the effort.
+    def learn(self, alpha: float, **stopping: object) -> em.Fit:
+        """Learn the graph with an L1 penalty; see `em.learn_graph` for the options.
 
         After a pilot fit, chains and parameters start near their goal.
         """
         if self.state is not None:
             settle = rounds.rounds_to_settle(self.data.observed, _FAR)
-            effort = {"warm_up": settle, "averaged": _AVERAGED, **effort}
+            stopping = {"warm_up": settle, "averaged": _AVERAGED, **stopping}
         penalty = self.penalty(alpha)
         return em.learn_graph(
-            self.method, self.start, penalty, state=self.state, **effort
+            self.method, self.start, penalty, state=self.state, **stopping
         )
 
-    def first(self, **effort: object) -> em.Fit:
+    def first(self, **stopping: object) -> em.Fit:
         """Estimate the statistics that a path of penalties uses."""
-        return self.learn(0.0, **effort)
+        return self.learn(0.0, **stopping)
 
     def chosen(self, first: em.Fit, theta: em.Theta, alpha: float) -> em.Fit:
         """Solve precisely with a penalty, starting at the solution on a path."""
@@ -179,7 +179,7 @@ class Problem(NamedTuple):
         return fit.theta, fit.state.x[0] if by_gibbs else None
 
 
-def pose(
+def make_problem(
     data: Incomplete,
     units: em.Units,
     options: Options,

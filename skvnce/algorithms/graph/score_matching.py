@@ -145,7 +145,9 @@ def quadratic_of(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadrat
     return Quadratic(product, symmetric(stats.target), inverse_form, diagonal)
 
 
-def rough_quadratic(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadratic:
+def approximate_quadratic(
+    stats: Statistics, penalty: Penalty, centre: Tensor
+) -> Quadratic:
     """Make the same quadratic, whose inverse form is that of its diagonal.
 
     It is an estimate that needs no Cholesky factors, for rounds.
@@ -169,8 +171,8 @@ def over_diagonal(
 ) -> Quadratic:
     """Make a penalised quadratic, whose inverse form is that of its diagonal."""
     free = Quadratic(product, target, form_over(diagonal), diagonal)
-    posed = penalised(free, penalty, centre)
-    return posed._replace(inverse_form=form_over(posed.diagonal))
+    quadratic_form = penalised(free, penalty, centre)
+    return quadratic_form._replace(inverse_form=form_over(quadratic_form.diagonal))
 
 
 class Tables(NamedTuple):
@@ -279,11 +281,11 @@ def score_matching(
         precise = tol < coarse
         if precise:  # rounding would limit the accuracy
             summary = type(summary)(*(part.to(centre.dtype) for part in summary))
-        make = quadratic_of if precise else rough_quadratic
+        make = quadratic_of if precise else approximate_quadratic
         make = make if isinstance(summary, Statistics) else free_quadratic
-        posed, interval = make(summary, penalty, centre), 10 if precise else 5
+        quadratic_form, interval = make(summary, penalty, centre), 10 if precise else 5
         found = minimise_quadratic(
-            posed, start, penalty, tol, ceiling, interval=interval, **known
+            quadratic_form, start, penalty, tol, ceiling, interval=interval, **known
         )
         known["curvature"] = found.curvature
         return found

@@ -11,7 +11,7 @@ It gives the share of the cells below all observed values, but not where they ar
 Families of distributions that agree with this share at the largest limit of these cells
 are weighed by the likelihood of the observed values (`tail_families`): normal ones,
 and, if values cannot be negative, lognormal, gamma and Weibull ones, too, which begin
-at the smallest possible value.  Likewise above all observed values.  Positive numbers
+at the smallest valid value.  Likewise above all observed values.  Positive numbers
 are not normal if more than one cell in 10,000 would become negative.
 """
 
@@ -70,7 +70,7 @@ def censored(
         Least and largest values of the censored cells.
     limit_weights : Tensor of shape (n_censored,)
     lowest : float, default=0.0
-        Smallest possible value, from which shapes begin.  If it is negative, tails are
+        Smallest valid value, from which shapes begin.  If it is negative, tails are
         normal.
 
     Returns

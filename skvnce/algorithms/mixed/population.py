@@ -255,8 +255,8 @@ def _fitted(
     pieces = linear(size)
     for number in range(_ROUNDS):
         scores = rows.mapped(partial(scores_of, pieces))
-        effort = {"max_iter": _STEPS[number > 0], "tol": _TOL}
-        normal = em.iterate(scores, _SHARE * size, normal, **effort).normal
+        stopping = {"max_iter": _STEPS[number > 0], "tol": _TOL}
+        normal = em.iterate(scores, _SHARE * size, normal, **stopping).normal
         before = pieces
         pieces = _updated(pieces, normal, scores, table.spread, columns)
         if float((pieces.scores - before.scores)[:, 1:-1].abs().max()) < _SETTLED:

@@ -242,13 +242,13 @@ def train_while_better(
     start = predicted.log_prob()
     best = Best(averaged.modules, patience)
 
-    def judge(n_round: int, loss: float) -> bool:
+    def record(n_round: int, loss: float) -> bool:
         gains = predicted.log_prob() - start
         gain = float(shares @ gains.clamp(-5.0, 5.0))  # limits the effect of outliers
-        stop = best.judge(n_round, gain)
+        stop = best.record(n_round, gain)
         return on_round(n_round, loss, gain) or stop
 
-    shown = {"on_round": judge, "on_step": averaged.update, "parts": parts}
+    shown = {"on_round": record, "on_step": averaged.update, "parts": parts}
     train(auto, loss, weights, training, n_rounds=max_rounds, **shown)
     chosen = best.restore()
     averaged.replace()

@@ -60,7 +60,7 @@ class Rule(NamedTuple):
     ----------
     draws : callable
         (auto, data, n_draws, n_steps, streams) to `Drawn`.
-    evenly : callable or None
+    stratified : callable or None
         The same, with dependent draws that are spread evenly over the distribution.
     n_particles, n_proposals : int
         Numbers of tables that are encoded, and of latents that are proposed, in each
@@ -73,7 +73,9 @@ class Rule(NamedTuple):
     n_particles: int = 1
     n_proposals: int = 1
     n_start: int = _PROPOSED
-    evenly: Callable[[Autoencoder, Incomplete, int, int, Streams], Drawn] | None = None
+    stratified: Callable[[Autoencoder, Incomplete, int, int, Streams], Drawn] | None = (
+        None
+    )
 
 
 def by_lair(
@@ -108,7 +110,7 @@ def by_lair(
         )
         return Drawn(pooled_draws(auto.model, data, pool, streams(2)), pool.mean)
 
-    def evenly(
+    def stratified(
         auto: Autoencoder,
         data: Incomplete,
         n_draws: int,
@@ -124,7 +126,7 @@ def by_lair(
             proposed.append(info)
 
         run_chain(sampler, state, data, min(n_steps, enough), keep)
-        return spread_evenly(auto, data, n_draws, proposed, streams)
+        return stratified_draws(auto, data, n_draws, proposed, streams)
 
     def started(
         auto: Autoencoder, data: Incomplete, streams: Streams
@@ -141,7 +143,7 @@ def by_lair(
         return sampler, sampler.init(data, start(auto, data, n_particles, streams))
 
     n_proposals = max(n_particles + n_replenish, _PROPOSED * n_particles)
-    return Rule(draws, n_particles, n_proposals, n_start=1, evenly=evenly)
+    return Rule(draws, n_particles, n_proposals, n_start=1, stratified=stratified)
 
 
 def constant(value: Distribution) -> Callable[[Incomplete], Distribution]:
@@ -150,7 +152,7 @@ def constant(value: Distribution) -> Callable[[Incomplete], Distribution]:
 
 
 @torch.no_grad()
-def spread_evenly(
+def stratified_draws(
     auto: Autoencoder,
     data: Incomplete,
     n_draws: int,
@@ -284,7 +286,7 @@ def start(
 
 
 @torch.no_grad()
-def rough_mean(
+def approximate_mean(
     auto: Autoencoder,
     data: Incomplete,
     to_cells: Callable[[Tensor], Tensor],

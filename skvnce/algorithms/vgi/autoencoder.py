@@ -103,7 +103,7 @@ class AutoencoderDensity(LatentDensity):
         seen = torch.ones_like(x, dtype=torch.bool)
         uniforms, n_draws = self.uniforms, self.n_draws
         if not self.training:
-            uniforms, n_draws = _evenly, _SCORED
+            uniforms, n_draws = _stratified, _SCORED
         model = self._completed(x)
         return miss_iwae(model, self.posterior, x, seen, uniforms, n_draws)
 
@@ -147,7 +147,7 @@ class AutoencoderDensity(LatentDensity):
         return held_out.held_out_log_prob(self.autoencoder(), data, hidden)
 
 
-def _evenly(step: int, template: Tensor) -> Tensor:
+def _stratified(step: int, template: Tensor) -> Tensor:
     """Return scrambled Sobol points along the first dimension, equal for all rows."""
     points = SobolEngine(template.shape[-1], scramble=True, seed=step)
     points = points.draw(len(template), dtype=torch.float64).to(template)

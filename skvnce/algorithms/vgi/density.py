@@ -43,7 +43,9 @@ from skvnce.training.rounds import MAX_NORM, cooling_after, rows_of
 from skvnce.variational.base import Uniforms
 
 TOGETHER = 4  # number of cells that chains accept or reject together
-_JUDGES = 8  # number of draws by which the density of a held-out cell is normalised
+_NORMALISING = (
+    8  # number of draws by which the density of a held-out cell is normalised
+)
 _AT_ONCE = 2**23  # maximum size of a chunk of rows
 _WIDE = 30  # approximate memory, in numbers, of a cell in a flow's networks
 _HIDDEN = 256  # the same of a row in the networks of the conditionals
@@ -109,10 +111,10 @@ def train_while_better(
     mean = Pair(*averaged.modules)
     best = Best(mean, patience)
 
-    def judge(n_round: int, loss: float) -> bool:
+    def record(n_round: int, loss: float) -> bool:
         gains = scores(mean) - first
         gain = float(gains.clamp(-5.0, 5.0).mean())  # limits the effect of outliers
-        stop = best.judge(n_round, gain)
+        stop = best.record(n_round, gain)
         return on_round(n_round, loss, gain) or stop
 
     train(
@@ -121,7 +123,7 @@ def train_while_better(
         settings,
         n_epochs=max_rounds,
         batches=batches_of(start, chains, settings.batch_size),
-        on_epoch=judge,
+        on_epoch=record,
         on_step=averaged.update,
         aside=_encoder_loss(pair.model, chains),
         max_norm=MAX_NORM,
@@ -202,7 +204,7 @@ def held_out_log_prob(
     ):
         x = chains.take(rows)
         q = pair.conditionals.at(x, columns.expand(x.shape[:-1]))
-        tried = torch.cat([true.expand(1, *x.shape[:-1]), q.sample((_JUDGES,))])
+        tried = torch.cat([true.expand(1, *x.shape[:-1]), q.sample((_NORMALISING,))])
         place = columns.expand(tried.shape).unsqueeze(-1)
         moved = x.expand(len(tried), *x.shape).scatter(-1, place, tried.unsqueeze(-1))
         log_p = pair.model.log_prob(moved)

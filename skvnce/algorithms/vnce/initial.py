@@ -59,13 +59,13 @@ def _fit(
     scale = (residual.square().sum(0) / total).sqrt()
     d, weights = len(mean), torch.ones(len(data.x)).double()
     start, scaled = standard_normal(d), Incomplete(residual / scale, data.observed)
-    strength, effort = shares[0] * d, {"max_iter": _MAX_ITER, "tol": _TOL}
+    strength, stopping = shares[0] * d, {"max_iter": _MAX_ITER, "tol": _TOL}
     if held_out is not None:
         some, hidden = held_out
         part = scaled.take(some), hidden[some], weights[some]
         strengths = [share * d for share in shares]
-        strength, start = em.choose_strength(*part, strengths, start, **effort)
+        strength, start = em.choose_strength(*part, strengths, start, **stopping)
     with step("fitting an initial normal distribution"):
-        fit = em.fit_normal(scaled, weights, strength, start, **effort).normal
+        fit = em.fit_normal(scaled, weights, strength, start, **stopping).normal
     square = scale[:, None] * scale
     return Normal(mean + fit.mean * scale, fit.covariance * square)

@@ -210,7 +210,7 @@ def test_two_binary_columns_have_nearly_the_tetrachoric_correlation(r, seed):
     z = rng.multivariate_normal([0, 0], [[1, r], [r, 1]], 2000)
     x = (z > [0.3, -0.2]).astype(float)
     with seeded(seed):
-        problem = copula.pose(Incomplete.from_array(x), ["nominal"] * 2, [2, 2])
+        problem = copula.make_problem(Incomplete.from_array(x), ["nominal"] * 2, [2, 2])
         first = problem.first(max_iter=100, tol=1e-3)
     fit = problem.chosen(first, first.theta, 0.0)
     found = float(problem.method.family.strengths(fit.theta)[0, 1])
@@ -227,7 +227,9 @@ def test_complete_numbers_give_the_graph_of_normal_scores(seed):
     x = np.exp(z)
     alpha = 0.15
     with seeded(seed):
-        problem = copula.pose(Incomplete.from_array(x), ["numeric"] * 6, [0] * 6)
+        problem = copula.make_problem(
+            Incomplete.from_array(x), ["numeric"] * 6, [0] * 6
+        )
         first = problem.first(max_iter=50, tol=1e-3)
         fit = problem.chosen(first, first.theta, alpha)
     assert len(fit.losses) == 1

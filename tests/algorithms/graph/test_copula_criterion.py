@@ -15,7 +15,7 @@ from skvnce.algorithms.graph import copula
 N = 300
 
 
-def posed(seed, n=N):
+def make_problem(seed, n=N):
     """Pose a problem of two numbers and two nominal columns, of three and four levels.
 
     All are independent but the numbers.
@@ -26,7 +26,7 @@ def posed(seed, n=N):
     x[:, 2], x[:, 3] = rng.integers(3, size=n), rng.integers(4, size=n)
     kinds = ["numeric", "numeric", "nominal", "nominal"]
     with seeded(seed):
-        problem = copula.pose(Incomplete.from_array(x), kinds, [1, 1, 3, 4])
+        problem = copula.make_problem(Incomplete.from_array(x), kinds, [1, 1, 3, 4])
         return problem, problem.first(max_iter=20, tol=1e-3)
 
 
@@ -42,7 +42,7 @@ def with_edges(problem, first, *pairs):
     ("pair", "parameters"), [((0, 1), 1), ((1, 2), 2), ((0, 3), 3), ((2, 3), 6)]
 )
 def test_an_edge_costs_its_parameters(pair, parameters, seed):
-    problem, first = posed(seed)
+    problem, first = make_problem(seed)
     criterion = problem.criterion(first)
     empty, theta = with_edges(problem, first), with_edges(problem, first, pair)
     share = problem.information / problem.blocks.free
@@ -62,7 +62,7 @@ def test_an_edge_costs_its_parameters(pair, parameters, seed):
 
 def test_more_neighbours_than_a_tenth_of_the_informative_rows_are_refused(seed):
     """Nominal columns say less than their rows: 20 rows count as fewer than 15."""
-    problem, first = posed(seed, n=20)
+    problem, first = make_problem(seed, n=20)
     pairs = [(0, 1), (1, 2), (2, 3)]  # 1.5 neighbours on average
     known = 20 * float((problem.information / problem.blocks.free).mean()) ** 2
     assert known < 15 < 20
@@ -72,7 +72,7 @@ def test_more_neighbours_than_a_tenth_of_the_informative_rows_are_refused(seed):
 
 
 def test_the_light_penalty_falls_with_rows_and_grows_with_information(seed):
-    problem, _ = posed(seed)
+    problem, _ = make_problem(seed)
     root = problem.information.sqrt()
     expected = 0.75 * (log(4) / N) ** 0.5 * torch.outer(root, root)
     found = copula.light_penalty(problem.information, N).weight

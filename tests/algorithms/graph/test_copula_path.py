@@ -23,7 +23,7 @@ def mixed(seed, n=300):
 def test_weights_depend_on_the_levels_and_on_the_average_information(seed):
     x, kinds, n_levels = mixed(seed)
     with seeded(seed):
-        problem = copula.pose(Incomplete.from_array(x), kinds, n_levels)
+        problem = copula.make_problem(Incomplete.from_array(x), kinds, n_levels)
     unit = problem.penalty(0.3).unit
     free = torch.tensor([1.0, 1.0, 1.0, 3.0]).double()
     expected = torch.outer(free, free).sqrt() * (problem.information / free).mean()

@@ -14,7 +14,7 @@ from skvnce.algorithms.graph.copula_scores import edge_scores
 def scores(X, categories, levels, seed):
     kinds = [categories.get(j, "numeric") for j in range(X.shape[1])]
     with seeded(seed):
-        problem = copula.pose(Incomplete.from_array(X), kinds, levels)
+        problem = copula.make_problem(Incomplete.from_array(X), kinds, levels)
         first = problem.first(max_iter=100, tol=2e-3)
         return edge_scores(problem, first).numpy(), problem, first
 

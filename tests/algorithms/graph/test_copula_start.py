@@ -17,15 +17,17 @@ KINDS = {"number": ("numeric", 0), "ordinal": ("ordinal", 5), "binary": ("nomina
 N, R, TABLES = 1500, 0.7, 6
 
 
-def posed(X, kinds):
+def make_problem(X, kinds):
     names, levels = (list(one) for one in zip(*(KINDS[k] for k in kinds), strict=True))
-    return copula.pose(Incomplete.from_array(X[~np.isnan(X).all(1)]), names, levels)
+    return copula.make_problem(
+        Incomplete.from_array(X[~np.isnan(X).all(1)]), names, levels
+    )
 
 
 def association(X, kinds, start=None):
     """Learn the association of two columns, from another start if one is given."""
     with seeded(0):
-        problem = posed(X, kinds)
+        problem = make_problem(X, kinds)
         if start is not None:
             problem = problem._replace(start=start(problem))
         first = problem.first(max_iter=100, tol=2e-3)
@@ -67,7 +69,7 @@ def test_strong_edges_have_small_weights_and_others_the_whole_penalty(seed):
     z = rng.normal(size=(400, 4))
     z[:, 1] += 2 * z[:, 0]
     with seeded(seed):
-        problem = posed(z, ["number"] * 4)
+        problem = make_problem(z, ["number"] * 4)
     whole = copula.light_penalty(problem.information, 400).weight
     share = problem.start.penalty.weight / whole
     t = 0.75 * (log(4) / 400) ** 0.5
@@ -102,7 +104,7 @@ def test_latent_variables_settle_before_parameters_move(seed):
     z[:, 1] = 0.8 * z[:, 0] + 0.6 * z[:, 1]
     z[::2, 1] = np.nan
     with seeded(seed):
-        problem = posed(z, ["number"] * 2)
+        problem = make_problem(z, ["number"] * 2)
         state = copula_start.settled(problem.method.e_step, problem.start.theta)
     missing = np.concatenate(state, 1)[:, ::2]
     assert np.corrcoef(missing)[0, 1] == pytest.approx(0.8, abs=5 * 0.36 / 2000**0.5)

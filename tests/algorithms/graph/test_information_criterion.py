@@ -24,7 +24,7 @@ def with_links(links):
     return Theta(precision, torch.zeros(D).double(), torch.zeros(()))
 
 
-def posed(seed, width):
+def make_problem(seed, width):
     rng = np.random.default_rng(seed)
     z = torch.tensor(rng.normal(size=(60, D)) @ rng.normal(size=(D, D)))
     target = torch.tensor(rng.normal(size=(D, width)))
@@ -55,13 +55,13 @@ def dense_least(quadratic, links):
 @pytest.mark.parametrize("width", [D, D + 1])
 @pytest.mark.parametrize("links", [[], LINKS])
 def test_the_least_value_over_the_links(links, width, seed):
-    quadratic = posed(seed, width)
+    quadratic = make_problem(seed, width)
     found = least_on(quadratic, with_links(links))
     assert found == pytest.approx(dense_least(quadratic, links), rel=1e-6)
 
 
 def test_the_price_of_a_link(seed):
-    known = Evidence(posed(seed, D + 1), 2.0, n_rows=200, n_pairs=100.0)
+    known = Evidence(make_problem(seed, D + 1), 2.0, n_rows=200, n_pairs=100.0)
     for links in ([], LINKS):
         least = dense_least(known.quadratic, links)
         for gamma in (0.0, 0.5):
@@ -72,6 +72,6 @@ def test_the_price_of_a_link(seed):
 
 
 def test_graphs_too_dense_for_the_rows_are_not_refitted(seed):
-    known = Evidence(posed(seed, D + 1), 0.0, n_rows=200, n_pairs=11.0)
+    known = Evidence(make_problem(seed, D + 1), 0.0, n_rows=200, n_pairs=11.0)
     assert extended_bic(known, with_links(LINKS), 0.0) == np.inf
     assert np.isfinite(extended_bic(known, with_links([(0, 1)]), 0.0))

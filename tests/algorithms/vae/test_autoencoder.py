@@ -219,10 +219,10 @@ def test_a_hostile_learning_rate_is_told(seed):
         training = of(learning_rate=1e30)
         loss = miwae_loss(auto, data, training)
         with pytest.raises(NotFinite, match="the loss is"):
-            autoencoder.train(auto, loss, evenly(data), training, n_rounds=2)
+            autoencoder.train(auto, loss, stratified(data), training, n_rounds=2)
 
 
-def evenly(data):
+def stratified(data):
     """Weigh all rows alike."""
     return torch.ones(len(data.x))
 
@@ -320,7 +320,7 @@ def chosen(gains, monkeypatch, patience=3, max_rounds=20, stop_at=None):
         None,
         data,
         hidden,
-        evenly(data),
+        stratified(data),
         of(),
         max_rounds=max_rounds,
         patience=patience,
@@ -354,7 +354,7 @@ def test_without_cells_to_hold_out_the_linear_model_stays(seed):
         "on_round": lambda *args: told.append(1),
     }
     found = autoencoder.train_while_better(
-        auto, None, data, nothing, evenly(data), of(), **settings
+        auto, None, data, nothing, stratified(data), of(), **settings
     )
     assert found == 0
     assert told == []
@@ -382,7 +382,7 @@ def trained(kind, seed):
             miwae_loss(auto, single(kept), of()),
             single(data),
             hidden,
-            evenly(data),
+            stratified(data),
             of(),
             max_rounds=9,
             patience=3,
@@ -421,7 +421,7 @@ def test_it_goes_back_to_the_best_round(seed):
             ),
             data,
             hidden,
-            evenly(data),
+            stratified(data),
             of(),
             **settings,
         )

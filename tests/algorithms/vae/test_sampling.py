@@ -180,7 +180,7 @@ def test_draws_that_are_spread_evenly_have_exact_means(shift, seed):
     auto, rule = autoencoder(shift=shift, std=shift), by_lair(6, 3)
     exact = [exact_moments(row)[: np.isnan(row).sum()] for row in ROWS]
     squares = []
-    for draws, streams in ((rule.evenly, even(of_stream)), (rule.draws, of_stream)):
+    for draws, streams in ((rule.stratified, even(of_stream)), (rule.draws, of_stream)):
         found = row_means(draws, auto, seed, 120, streams)
         for drawn, mean in zip(found, exact, strict=True):
             assert abs(z_mean(drawn, mean)).max() < GATE
@@ -217,7 +217,7 @@ def test_complete_rows_stay_as_they_are(rule, rows, seed):
 def test_numbers_of_the_row_give_its_draws_anywhere(rule, rows, seed):
     """In any order, and however the table is cut."""
     auto, as_they_are = autoencoder(0.3), rule != "evenly"
-    draws = made(rule).draws if as_they_are else made("lair").evenly
+    draws = made(rule).draws if as_they_are else made("lair").stratified
 
     def drawn(part):
         data, streams = Incomplete.from_array(part), of_rows(part)
