@@ -22,7 +22,7 @@ from sklearn.metrics import f1_score
 from skvnce import NoisyOr
 from skvnce.algorithms import noisy_or
 from skvnce.datasets import make_binary_patterns
-from skvnce.estimators._binary import torch_rows
+from skvnce.estimators._binary_tables import torch_rows
 from skvnce.models.noisy_or import NoisyOrModel, enumerate_joint, gather
 from skvnce.models.noisy_or_bounds import conjugate_shift, tighter_line, upper_bound
 from skvnce.training.adam import train

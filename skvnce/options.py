@@ -14,10 +14,10 @@ _HOMES = {
     "IncompleteDensity": "skvnce.estimators._density",
     "LAIR": "skvnce.estimators._options",
     "LBFGS": "skvnce.estimators._options",
-    "MCEM": "skvnce.estimators._densities",
+    "MCEM": "skvnce.estimators._density_options",
     "MWG": "skvnce.estimators._options",
     "TorchVAE": "skvnce.estimators._torch_vae",
-    "VGI": "skvnce.estimators._densities",
+    "VGI": "skvnce.estimators._density_options",
 }
 
 __all__ = list(_HOMES)

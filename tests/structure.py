@@ -16,13 +16,13 @@ ANCESTORS = {}
 CODE_LINES = {"testing/_checks.py": 302}
 WRITES = {}
 TAKES = {  # and why
-    "_binary": 1,  # scikit-learn's validate_data
+    "_binary_tables": 1,  # scikit-learn's validate_data
     "_callbacks": 1,  # scikit-learn's callbacks
     "duration": 1,  # a clone is fitted to some cells, and timed
     "_options": 1,  # its parameters are checked
     "_prediction": 1,  # the seeds of its parts are set
-    "_reference": 1,  # a clone is fitted to other rows
-    "_unused": 2,  # its parameters are compared with their defaults
+    "_reference_group": 1,  # a clone is fitted to other rows
+    "_unused_parameters": 2,  # its parameters are compared with their defaults
     "_validation": 6,  # scikit-learn's validate_data, and what it has set
 }
 _NAMES = {"estimator", "imputer", "learner", "member"}  # of estimators in arguments

@@ -3,7 +3,7 @@
 import torch
 from scipy.sparse import csr_array
 
-from skvnce.estimators._binary import torch_rows
+from skvnce.estimators._binary_tables import torch_rows
 
 
 def cells_of(table):

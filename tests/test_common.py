@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import skvnce
 from skvnce import VariationalAutoencoder
 from skvnce.algorithms.factor_analysis import fit_covariance
-from skvnce.estimators import _scores
+from skvnce.estimators import _column_scores as _scores
 from skvnce.fits import density_training
 from skvnce.testing import nan_checks
 from skvnce.training import rounds

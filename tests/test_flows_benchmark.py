@@ -14,7 +14,7 @@ from _results import Results
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.distributions.normal import Normal
-from skvnce.estimators._densities import DENSITIES
+from skvnce.estimators._density_options import DENSITIES
 
 SMALL = {"N_TRAIN": 60, "N_VALIDATION": 20, "N_TEST": 30}
 

@@ -34,7 +34,7 @@ from skvnce import (
     VNCEEstimator,
 )
 from skvnce.algorithms.factor_analysis import fit_covariance
-from skvnce.estimators import _scores
+from skvnce.estimators import _column_scores as _scores
 from skvnce.fits import density_training
 from skvnce.options import IncompleteDensity
 from skvnce.testing._requirements import draws_cells, imputes, is_positive

@@ -19,13 +19,11 @@ from sklearn.base import clone
 import skvnce
 import skvnce.exceptions
 from skvnce import (
-    Chunks,
-    ConsistentImputer,
+    ConstrainedImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
     ForestImputer,
     GaussianImputer,
-    IncompleteDensity,
     LAIRImputer,
     MultipleImputationClassifier,
     TruncatedGaussianGraphLearner,
@@ -35,7 +33,9 @@ from skvnce import (
     VNCEEstimator,
 )
 from skvnce.algorithms.factor_analysis import fit_covariance
-from skvnce.estimators import _density_training, _duration, _scores
+from skvnce.estimators import _column_scores as _scores
+from skvnce.fits import _duration, density_training
+from skvnce.options import Chunks, IncompleteDensity
 from skvnce.tables.markers import read_marked, with_marker, without_marker
 from skvnce.training import rounds
 
@@ -57,7 +57,7 @@ IMPUTERS = [
     LAIRImputer(VAE, **DRAWS),
     VGIImputer(IncompleteDensity("factor-analysis", **SHORT), **DRAWS),
     ForestImputer(NORMAL, **FOREST, random_state=0),
-    ConsistentImputer(NORMAL, random_state=0),
+    ConstrainedImputer(NORMAL, random_state=0),
     GRAPH,
     TruncatedGaussianGraphLearnerCV(GRAPH, alphas=2, random_state=0),
     COPULA,
@@ -69,7 +69,7 @@ MIXED = [
     LAIRImputer(VAE, **DRAWS),
     VGIImputer(IncompleteDensity("vae", **SHORT), **DRAWS),
     ForestImputer(NORMAL, **FOREST, random_state=0),
-    ConsistentImputer(NORMAL, random_state=0),
+    ConstrainedImputer(NORMAL, random_state=0),
     COPULA,
 ]
 
@@ -79,7 +79,7 @@ def short_training(monkeypatch):
     """Start less exactly, and train for fewer steps what takes by far the longest."""
     monkeypatch.setattr(_scores, "fit_covariance", partial(fit_covariance, n_rounds=5))
     monkeypatch.setattr(rounds, "STEPS", 2)
-    monkeypatch.setattr(_density_training, "_WARM_UP", 2)
+    monkeypatch.setattr(density_training, "_WARM_UP", 2)
 
 
 def named(estimators):
@@ -415,7 +415,7 @@ def test_what_is_written_to_a_file_reads_the_marker():
 
 def test_a_model_with_another_marker_reads_the_next_fit():
     X = np.where(holes(), -1, numbers())
-    for imputer in (ForestImputer(NORMAL, **FOREST), ConsistentImputer(NORMAL)):
+    for imputer in (ForestImputer(NORMAL, **FOREST), ConstrainedImputer(NORMAL)):
         imputer = clone(imputer).fit(np.where(holes(), np.nan, numbers()))
         imputer.set_params(model__missing_values=-1).fit(X)
         assert not (imputer.transform(X) == -1).any()

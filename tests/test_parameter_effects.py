@@ -33,7 +33,7 @@ from skvnce import (
     VNCEEstimator,
 )
 from skvnce.algorithms.factor_analysis import fit_covariance
-from skvnce.estimators import _scores
+from skvnce.estimators import _column_scores as _scores
 from skvnce.fits import density_training
 from skvnce.options import Adam, IncompleteDensity
 from skvnce.training import rounds

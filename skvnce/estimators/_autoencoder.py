@@ -19,18 +19,18 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._options import fields_of
-from skvnce.estimators._scores import (
+from skvnce.estimators._column_scores import (
     UNIT,
     NodeScores,
     asked_families,
     auto_rank,
     linear_start,
 )
+from skvnce.estimators._options import fields_of
 from skvnce.estimators._validation import check_rank
-from skvnce.fits.rounds import failures_named, train_in_rounds
+from skvnce.fits.training_rounds import failures_named, train_in_rounds
 from skvnce.fitted.category_scores import check_models_levels, count_outputs
-from skvnce.fitted.held_out import hold_out
+from skvnce.fitted.held_out_cells import hold_out
 from skvnce.fitted.without_cells import WithoutCells, moved, turned_like
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.training.rounds import COOLING

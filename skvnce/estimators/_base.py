@@ -11,15 +11,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._random import seed_from
 from skvnce._weights import checked_weights, warn_of_scale
-from skvnce.estimators._by_parts import (
+from skvnce.estimators._missing_table import names_table
+from skvnce.estimators._options import check_parameters
+from skvnce.estimators._table_reader import reader_of
+from skvnce.estimators._tables_in_parts import (
     KEEP_PARTS,
     called,
     kept_in_parts,
     typical_row,
 )
-from skvnce.estimators._no_table import names_table
-from skvnce.estimators._options import check_parameters
-from skvnce.estimators._table_reader import reader_of
 from skvnce.estimators._validation import (
     OF_COLUMNS,
     attributes_of,
@@ -30,7 +30,7 @@ from skvnce.estimators._validation import (
     with_model_columns,
     without_fit,
 )
-from skvnce.fits.large import (
+from skvnce.fits.large_tables import (
     AsRead,
     check_rows,
     gather,

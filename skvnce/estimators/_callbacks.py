@@ -13,7 +13,7 @@ from skvnce import _progress
 from skvnce._forks import PROCESS
 from skvnce._progress import Step
 from skvnce._torch_defaults import torch_defaults
-from skvnce.estimators._no_table import names_table
+from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._validation import check_verbose
 
 try:

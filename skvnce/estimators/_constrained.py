@@ -7,18 +7,18 @@ from sklearn.base import clone
 
 from skvnce._memory import needs_memory
 from skvnce._random import seed_from
-from skvnce.estimators._by_model import ByModel
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
 )
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._no_table import names_table
+from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._validation import (
     RANDOM_STATE,
     Number,
 )
+from skvnce.estimators._wrapper import ByModel
 from skvnce.fitted.equations import Derived, Equations, Sum
 from skvnce.tables.cells import is_frame
 from skvnce.tables.schema import Encoded

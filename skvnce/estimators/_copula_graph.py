@@ -21,9 +21,9 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._graph_table import edges, to_networkx
+from skvnce.estimators._edges import edges, to_networkx
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._no_table import names_table
+from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._validation import (
     MISSING_VALUES,
     OF_CATEGORIES,
@@ -39,14 +39,14 @@ from skvnce.fits.duration import (
     warn_of_duration,
     warn_of_many_levels,
 )
-from skvnce.fits.large import reject_limits
-from skvnce.fits.mixed import (
+from skvnce.fits.gaussian_mixed import (
     held_out_cells,
     kinds_of,
     marginals_of,
     warn_of_tails,
 )
-from skvnce.fits.rounds import failures_named
+from skvnce.fits.large_tables import reject_limits
+from skvnce.fits.training_rounds import failures_named
 from skvnce.fitted.normal import LatentNormal, model_of, no_latents, tensors
 from skvnce.sources.chunks import in_parts
 from skvnce.tables.cell_limits import limits_of

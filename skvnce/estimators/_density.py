@@ -22,7 +22,8 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._densities import (
+from skvnce.estimators._column_scores import NodeScores
+from skvnce.estimators._density_options import (
     DENSITIES,
     MCEM,
     VGI,
@@ -34,7 +35,6 @@ from skvnce.estimators._densities import (
     placed,
 )
 from skvnce.estimators._options import Adam, Option, fields_of
-from skvnce.estimators._scores import NodeScores
 from skvnce.estimators._validation import (
     AUTO,
     attributes_of,
@@ -48,9 +48,9 @@ from skvnce.fits.density_training import (
     warm_up_conditionals,
     warm_up_model,
 )
-from skvnce.fits.rounds import failures_named, train_in_rounds
+from skvnce.fits.training_rounds import failures_named, train_in_rounds
 from skvnce.fitted.density import ChainModel
-from skvnce.fitted.held_out import hold_out
+from skvnce.fitted.held_out_cells import hold_out
 from skvnce.fitted.without_cells import WithoutCells, moved
 from skvnce.samplers.variational_gibbs import Hypercube
 from skvnce.tables.model_columns import FILLED_BY_CONSTANT, Handling

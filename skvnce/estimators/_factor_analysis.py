@@ -20,14 +20,14 @@ from skvnce._weights import warn_of_scale
 from skvnce.algorithms import factor_analysis
 from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.estimators._base import IncompleteTransformer
-from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._no_table import names_table
+from skvnce.estimators._missing_table import names_table
+from skvnce.estimators._tables_in_parts import by_parts
 from skvnce.estimators._validation import (
     AUTO,
     ON_MISFIT,
@@ -38,8 +38,8 @@ from skvnce.estimators._validation import (
     latent_array,
 )
 from skvnce.fitted.fill import chunks
-from skvnce.fitted.held_out import hold_out
-from skvnce.fitted.misfit import tail_messages, warn_or_raise
+from skvnce.fitted.held_out_cells import hold_out
+from skvnce.fitted.held_out_check import tail_messages, warn_or_raise
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.sources.chunks import in_parts
 from skvnce.tables.model_columns import Handling

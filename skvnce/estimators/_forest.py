@@ -12,14 +12,13 @@ from skvnce._memory import check_fit, check_trees, needs_memory
 from skvnce._progress import steps
 from skvnce._random import seed_from
 from skvnce._weights import rows_with_data
-from skvnce.estimators._by_model import ByModel
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
 )
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._no_table import names_table
+from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._validation import (
     AUTO,
     N_JOBS,
@@ -27,6 +26,7 @@ from skvnce.estimators._validation import (
     Number,
     integer_from,
 )
+from skvnce.estimators._wrapper import ByModel
 from skvnce.fits import forest_weights
 from skvnce.fits.duration import OF_ALL_COLUMNS, warn_of_duration
 from skvnce.fitted import column_forests

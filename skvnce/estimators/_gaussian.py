@@ -18,8 +18,8 @@ from skvnce.estimators._callbacks import (
     shows_progress,
 )
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._no_table import names_table
-from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
+from skvnce.estimators._missing_table import names_table
+from skvnce.estimators._unused_parameters import warn_of_bounded_levels, warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
     BOUND,
@@ -30,12 +30,8 @@ from skvnce.estimators._validation import (
     integer_from,
     read_table,
 )
-from skvnce.fits import mixed
-from skvnce.fits.large import (
-    is_large,
-    reject_limits,
-)
-from skvnce.fits.mixed import (
+from skvnce.fits import gaussian_mixed as mixed
+from skvnce.fits.gaussian_mixed import (
     fit_mixed,
     held_out_cells,
     predict_without,
@@ -43,7 +39,7 @@ from skvnce.fits.mixed import (
     warn_of_tails,
     without_effect,
 )
-from skvnce.fits.numbers import (
+from skvnce.fits.gaussian_numbers import (
     REMEDY,
     Settings,
     collinear,
@@ -53,6 +49,10 @@ from skvnce.fits.numbers import (
     of_copula,
     of_model,
     warn_unless_converged,
+)
+from skvnce.fits.large_tables import (
+    is_large,
+    reject_limits,
 )
 from skvnce.fits.stream import (
     Stream,

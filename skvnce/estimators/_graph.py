@@ -16,17 +16,17 @@ from skvnce._torch_defaults import torch_defaults
 from skvnce.algorithms.graph import em, rounds
 from skvnce.algorithms.graph.edge_probability import edge_probabilities
 from skvnce.algorithms.graph.problem import ALGORITHMS, Options, make_problem
-from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._graph_table import edges, to_networkx
+from skvnce.estimators._edges import edges, to_networkx
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._no_table import names_table
-from skvnce.estimators._unused import warn_of_unused
+from skvnce.estimators._missing_table import names_table
+from skvnce.estimators._tables_in_parts import by_parts
+from skvnce.estimators._unused_parameters import warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
     MISSING_VALUES,
@@ -36,7 +36,7 @@ from skvnce.estimators._validation import (
     integer_from,
 )
 from skvnce.fits import graph_checks
-from skvnce.fits.rounds import failures_named
+from skvnce.fits.training_rounds import failures_named
 from skvnce.fitted.graph import GraphModel
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.tables.checks import check_non_negative, check_squares

@@ -23,18 +23,18 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
+from skvnce.estimators._edges import edges, to_networkx
 from skvnce.estimators._graph_resample import Resample
-from skvnce.estimators._graph_table import edges, to_networkx
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._no_table import names_table
-from skvnce.estimators._unused import warn_of_unused
+from skvnce.estimators._missing_table import names_table
+from skvnce.estimators._unused_parameters import warn_of_unused
 from skvnce.estimators._validation import (
     N_JOBS,
     RANDOM_STATE,
     Number,
     integer_from,
 )
-from skvnce.fits.rounds import failures_named
+from skvnce.fits.training_rounds import failures_named
 
 _SAME = 1e-9  # relative difference below which two criteria count as equal
 

@@ -19,14 +19,14 @@ from skvnce._quantiles import (
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce.estimators._base import IncompleteTransformer
-from skvnce.estimators._by_parts import by_parts, samples_by_parts
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._reference import fitted_to
+from skvnce.estimators._reference_group import fitted_to
+from skvnce.estimators._tables_in_parts import by_parts, samples_by_parts
 from skvnce.estimators._validation import check_sample
 from skvnce.exceptions import TableWarning
 from skvnce.fitted.base import n_chains
 from skvnce.fitted.fill import chunks, draw, fill, returned
-from skvnce.fitted.misfit import (
+from skvnce.fitted.held_out_check import (
     held_out_attributes,
     misfit_messages,
     tail_messages,
@@ -34,7 +34,7 @@ from skvnce.fitted.misfit import (
 )
 from skvnce.fitted.rules import OF_PREDICTION, Rules, mask_of
 from skvnce.fitted.shift import Shifted, check_combination, shift_of, warn_of_cuts
-from skvnce.fitted.valid import Marginal, ValidCells
+from skvnce.fitted.valid_cells import Marginal, ValidCells
 from skvnce.tables.cell_limits import (
     check_bounds,
     limits_of,

@@ -23,14 +23,14 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._members import (
+from skvnce.estimators._ensembles import (
     OF_MEMBERS,
     DrawnByMembers,
     count_members,
     is_constant,
     seeds_and_weights,
 )
-from skvnce.estimators._no_table import names_table
+from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._options import ACMWG, LAIR, MWG, Adam, Option
 from skvnce.estimators._torch_vae import TorchMember, TorchVAE
 from skvnce.estimators._vae import VariationalAutoencoder
@@ -44,8 +44,8 @@ from skvnce.fits.stream import (
     check_can_stream,
 )
 from skvnce.fitted.ensembles import EncoderMember
-from skvnce.fitted.held_out import hold_out
-from skvnce.fitted.misfit import HELD_OUT
+from skvnce.fitted.held_out_cells import hold_out
+from skvnce.fitted.held_out_check import HELD_OUT
 from skvnce.fitted.without_cells import WithoutCells
 from skvnce.samplers.base import Sampler
 

@@ -14,12 +14,12 @@ from skvnce._memory import check_fit
 from skvnce._progress import step
 from skvnce._random import seed_from
 from skvnce.algorithms import noisy_or
-from skvnce.estimators._binary import STARTS, binary_table, fingerprints
-from skvnce.estimators._by_parts import by_parts
+from skvnce.estimators._binary_tables import STARTS, binary_table, fingerprints
 from skvnce.estimators._callbacks import report_rounds, reports_fit, shows_progress
-from skvnce.estimators._causes import CauseLearner, arrays_of
-from skvnce.estimators._no_table import names_table
+from skvnce.estimators._missing_table import names_table
+from skvnce.estimators._noisy_or_training import CauseLearner, arrays_of
 from skvnce.estimators._options import Adam, check_parameters
+from skvnce.estimators._tables_in_parts import by_parts
 from skvnce.estimators._validation import (
     AUTO,
     RANDOM_STATE,

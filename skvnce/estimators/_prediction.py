@@ -19,7 +19,7 @@ from skvnce._memory import needs_memory
 from skvnce._random import seed_from
 from skvnce._weights import checked_weights
 from skvnce.estimators._gaussian import GaussianImputer
-from skvnce.estimators._no_table import names_table
+from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._options import check_parameters
 from skvnce.estimators._validation import without_fit
 from skvnce.tables.cells import is_frame, is_missing

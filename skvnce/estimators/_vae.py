@@ -17,12 +17,12 @@ from skvnce._weights import weighted_rows
 from skvnce.algorithms.vae import autoencoder
 from skvnce.algorithms.vae.losses import ALGORITHMS
 from skvnce.estimators._autoencoder import TrainedAutoencoder, check_draws
-from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
-from skvnce.estimators._no_table import names_table
+from skvnce.estimators._column_scores import FAMILIES
+from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._options import Adam
-from skvnce.estimators._scores import FAMILIES
-from skvnce.estimators._unused import warn_of_unused
+from skvnce.estimators._tables_in_parts import by_parts
+from skvnce.estimators._unused_parameters import warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
     OF_CATEGORIES,
@@ -36,7 +36,7 @@ from skvnce.estimators._validation import (
 from skvnce.fits.stream import (
     check_can_stream,
 )
-from skvnce.fitted.misfit import tail_messages, warn_or_raise
+from skvnce.fitted.held_out_check import tail_messages, warn_or_raise
 from skvnce.tables.model_columns import Handling
 from skvnce.tables.statistics import into_dtype
 

@@ -20,19 +20,19 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._densities import DENSITIES
 from skvnce.estimators._density import (
     MOST_OUTSIDE,
     IncompleteDensity,
 )
-from skvnce.estimators._members import (
+from skvnce.estimators._density_options import DENSITIES
+from skvnce.estimators._ensembles import (
     OF_MEMBERS,
     DrawnByMembers,
     count_members,
     is_constant,
     seeds_and_weights,
 )
-from skvnce.estimators._no_table import names_table
+from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._options import Adam
 from skvnce.estimators._validation import (
     AUTO,

@@ -20,9 +20,9 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._no_table import names_table
+from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._options import LBFGS, Adam
-from skvnce.estimators._unused import warn_of_unused
+from skvnce.estimators._unused_parameters import warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
     MISSING_VALUES,
@@ -41,9 +41,9 @@ from skvnce.estimators._vnce_settings import (
     warn_of_gap,
     warn_of_rounds,
 )
-from skvnce.fits.rounds import failures_named
-from skvnce.fitted.held_out import hold_out
-from skvnce.fitted.misfit import HELD_OUT
+from skvnce.fits.training_rounds import failures_named
+from skvnce.fitted.held_out_cells import hold_out
+from skvnce.fitted.held_out_check import HELD_OUT
 from skvnce.fitted.scaled_density import ScaledDensity
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.tables.statistics import column_moments

@@ -17,9 +17,9 @@ from skvnce.algorithms.vnce import fitted, modules
 from skvnce.algorithms.vnce.columns import ColumnSummary
 from skvnce.algorithms.vnce.fitted import EVALUATED
 from skvnce.algorithms.vnce.table import REFERENCE_RATIO
-from skvnce.estimators._by_parts import by_parts
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._imputer import Imputer
+from skvnce.estimators._tables_in_parts import by_parts
 from skvnce.estimators._validation import check_sample
 from skvnce.estimators._vnce_settings import device_name
 from skvnce.fitted.base import n_chains

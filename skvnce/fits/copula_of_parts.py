@@ -23,7 +23,7 @@ from skvnce.algorithms.mixed import counted
 from skvnce.algorithms.mixed.columns import NOMINAL, Latents, Marginal
 from skvnce.algorithms.mixed.gibbs import Rows
 from skvnce.algorithms.mixed.population import Population
-from skvnce.fits.mixed import kinds_of
+from skvnce.fits.gaussian_mixed import kinds_of
 from skvnce.sources.summary import FirstReading
 
 

@@ -8,7 +8,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._keyed import row_keyed
 from skvnce._warnings import warn_user
 from skvnce.algorithms.graph import em, prediction, rounds
-from skvnce.fitted.misfit import MOST_LISTED
+from skvnce.fitted.held_out_check import MOST_LISTED
 
 WIDEST = 0.9  # largest standard deviation over mean of columns that the model suits
 LARGEST_CUT = 0.5  # share by which an edge may shrink without a warning

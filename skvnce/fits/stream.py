@@ -24,7 +24,7 @@ from skvnce.algorithms.gaussian import online
 from skvnce.algorithms.gaussian.em import Moments
 from skvnce.algorithms.gaussian.marginals import scores_of
 from skvnce.algorithms.gaussian.rows import Rows
-from skvnce.fitted.held_out import hold_out
+from skvnce.fitted.held_out_cells import hold_out
 from skvnce.sources.summary import rows_in_memory
 from skvnce.tables.schema import Encoded
 from skvnce.tables.statistics import ends_of

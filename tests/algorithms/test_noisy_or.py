@@ -22,7 +22,7 @@ from skvnce.algorithms.noisy_or import (
     start,
 )
 from skvnce.datasets import make_binary_patterns
-from skvnce.estimators._binary import torch_rows
+from skvnce.estimators._binary_tables import torch_rows
 from skvnce.models.noisy_or import NoisyOrModel, all_states, enumerate_joint, gather
 from skvnce.models.noisy_or_bounds import lower_bound, upper_bound
 

@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from estimators.test_large import most_rows, table  # noqa: F401
 from skvnce import CopulaGraphLearner, GaussianImputer, IncompleteFactorAnalysis
-from skvnce.fits import large
+from skvnce.fits import large_tables as large
 from skvnce.options import Chunks
 from skvnce.sources import summary
 

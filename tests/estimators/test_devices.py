@@ -26,7 +26,7 @@ from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.algorithms.noisy_or import INFERENCES, Rows
 from skvnce.algorithms.vae.gradient import WeightedBound
 from skvnce.algorithms.vae.sampling import SAMPLERS
-from skvnce.estimators import _scores
+from skvnce.estimators import _column_scores as _scores
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
 from skvnce.options import LBFGS, MCEM, VGI, Adam, IncompleteDensity, TorchVAE
 

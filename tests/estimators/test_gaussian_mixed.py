@@ -16,7 +16,7 @@ from skvnce._random import seeded
 from skvnce.algorithms.mixed.columns import Latents, Marginal
 from skvnce.distributions.normal import Normal
 from skvnce.exceptions import MisfitWarning
-from skvnce.fits import mixed
+from skvnce.fits import gaussian_mixed as mixed
 from skvnce.fitted.normal import LatentNormal
 from skvnce.options import Chunks
 

@@ -14,7 +14,7 @@ from skvnce.algorithms.mixed.columns import NOMINAL, NUMERIC, Latents
 from skvnce.estimators import _copula_graph
 from skvnce.exceptions import DurationWarning
 from skvnce.fits import duration as durations
-from skvnce.fits import mixed
+from skvnce.fits import gaussian_mixed as mixed
 
 SHORT = {"max_iter": 4, "n_parameter_draws": 2, "random_state": 0}
 

@@ -11,8 +11,8 @@ from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerC
 from skvnce._incomplete import Incomplete
 from skvnce.exceptions import MisfitWarning
 from skvnce.fits.graph_checks import wide_columns
-from skvnce.fitted import misfit
-from skvnce.fitted.misfit import _some_rows, compare_errors
+from skvnce.fitted import held_out_check as misfit
+from skvnce.fitted.held_out_check import _some_rows, compare_errors
 
 
 def fits_well(seed, n=300):

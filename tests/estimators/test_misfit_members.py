@@ -12,7 +12,7 @@ from torch import nn
 
 from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder, VGIImputer
 from skvnce.exceptions import MisfitWarning
-from skvnce.fitted.held_out import hold_out
+from skvnce.fitted.held_out_cells import hold_out
 from skvnce.fitted.without_cells import moved, turned_like
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.options import Adam, IncompleteDensity

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skvnce import GaussianImputer, VNCEEstimator
 from skvnce.exceptions import MisfitWarning
-from skvnce.fitted.valid import Marginal
+from skvnce.fitted.valid_cells import Marginal
 
 
 def with_warning(estimator, X, **parameters):

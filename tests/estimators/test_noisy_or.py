@@ -20,7 +20,7 @@ from tables import cells_of
 from skvnce import NoisyOr
 from skvnce.datasets import make_binary_patterns
 from skvnce.estimators import _noisy_or
-from skvnce.estimators._binary import factorised
+from skvnce.estimators._binary_tables import factorised
 from skvnce.exceptions import DivergenceError
 from skvnce.models.noisy_or import NoisyOrModel, enumerate_joint, gather
 from skvnce.options import Adam

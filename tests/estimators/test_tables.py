@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from skvnce.fitted.held_out import hold_out
+from skvnce.fitted.held_out_cells import hold_out
 from skvnce.tables.statistics import distinct_rows, half_sample_mode
 
 

@@ -10,7 +10,7 @@ from skvnce._threads import one_thread
 from skvnce._weights import random_weights
 from skvnce.algorithms.mixed.columns import NUMERIC
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._unused import warn_of_bounded_levels, warn_of_unused
+from skvnce.estimators._unused_parameters import warn_of_bounded_levels, warn_of_unused
 from skvnce.estimators._validation import (
     BOUND,
     MISSING_VALUES,

@@ -17,7 +17,7 @@ from skvnce._threads import one_thread
 from skvnce._warnings import warn_user
 from skvnce.algorithms import noisy_or
 from skvnce.estimators._base import IncompleteTransformer
-from skvnce.estimators._binary import (
+from skvnce.estimators._binary_tables import (
     STARTS,
     binary_table,
     key_of_rows,
@@ -29,8 +29,8 @@ from skvnce.estimators._binary import (
 )
 from skvnce.estimators._callbacks import CallbackSupportMixin
 from skvnce.estimators._options import fields_of
-from skvnce.estimators._unused import warn_of_unused
-from skvnce.fits.rounds import failures_named
+from skvnce.estimators._unused_parameters import warn_of_unused
+from skvnce.fits.training_rounds import failures_named
 from skvnce.models.noisy_or import NoisyOrModel, gather
 from skvnce.training.flat_adam import FlatAdam
 from skvnce.variational.binary_causes import RowNetwork

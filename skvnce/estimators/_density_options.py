@@ -9,8 +9,8 @@ from sklearn.utils._param_validation import StrOptions
 from skvnce._random import seeded
 from skvnce.algorithms.vgi import initial
 from skvnce.algorithms.vgi.autoencoder import AutoencoderDensity
+from skvnce.estimators._column_scores import auto_rank, linear_start
 from skvnce.estimators._options import Option
-from skvnce.estimators._scores import auto_rank, linear_start
 from skvnce.estimators._validation import AUTO, integer_from
 from skvnce.fitted.without_cells import turned_like
 from skvnce.models.factor_density import FactorDensity

@@ -15,8 +15,8 @@ from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.algorithms.vae import levels
 from skvnce.distributions.cells import Families
 from skvnce.estimators._validation import check_choice, read_cells
-from skvnce.fits.mixed import some_rows
-from skvnce.fits.numbers import SHARES
+from skvnce.fits.gaussian_mixed import some_rows
+from skvnce.fits.gaussian_numbers import SHARES
 from skvnce.fitted.autoencoder import EncoderModel
 from skvnce.fitted.category_scores import (
     SHARE,
@@ -32,8 +32,8 @@ from skvnce.fitted.category_scores import (
     thresholds_of,
     without,
 )
-from skvnce.fitted.held_out import hold_out
-from skvnce.fitted.misfit import HELD_OUT
+from skvnce.fitted.held_out_cells import hold_out
+from skvnce.fitted.held_out_check import HELD_OUT
 from skvnce.fitted.without_cells import normal_without
 from skvnce.tables.completed import decoded
 from skvnce.tables.valid_values import valid_values

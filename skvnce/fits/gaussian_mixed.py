@@ -18,9 +18,9 @@ from skvnce.fits.duration import (
     seconds_of_sweep,
     warn_of_many_levels,
 )
-from skvnce.fits.numbers import of_model
-from skvnce.fitted.held_out import hold_out
-from skvnce.fitted.misfit import HELD_OUT
+from skvnce.fits.gaussian_numbers import of_model
+from skvnce.fitted.held_out_cells import hold_out
+from skvnce.fitted.held_out_check import HELD_OUT
 from skvnce.fitted.normal import LatentNormal, tensors
 from skvnce.metrics import split_r_hat
 

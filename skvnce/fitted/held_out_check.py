@@ -22,8 +22,8 @@ from skvnce._keyed import row_keyed
 from skvnce._progress import step
 from skvnce._warnings import warn_user
 from skvnce.exceptions import MisfitWarning
-from skvnce.fitted.held_out import hold_out
-from skvnce.fitted.valid import Marginal
+from skvnce.fitted.held_out_cells import hold_out
+from skvnce.fitted.valid_cells import Marginal
 from skvnce.tables.heavy_tails import heavy_in_sums, heavy_tailed
 from skvnce.tables.statistics import column_moments, distinct_rows
 

@@ -20,8 +20,8 @@ from skvnce.algorithms.gaussian.fit import Limits, Split, fit_copula
 from skvnce.algorithms.gaussian.marginals import nonlinear_columns
 from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.algorithms.gaussian.steps import Steps
-from skvnce.fitted.held_out import hold_out, row_folds
-from skvnce.fitted.misfit import HELD_OUT
+from skvnce.fitted.held_out_cells import hold_out, row_folds
+from skvnce.fitted.held_out_check import HELD_OUT
 from skvnce.fitted.normal import CopulaModel, normal_of
 
 SHARES = [1.0, 0.1, 0.01]  # shrinkage, in rows per column, that "auto" chooses from

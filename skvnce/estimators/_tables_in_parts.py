@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._random import seed_from
-from skvnce.estimators._no_table import names_table
+from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._validation import check_sample
 from skvnce.sources.chunks import in_parts
 from skvnce.tables.completed import decoded
