@@ -34,7 +34,7 @@ from skvnce import (
 )
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.estimators import _column_scores as _scores
-from skvnce.fits import _duration, density_training
+from skvnce.fits import density_training, duration
 from skvnce.options import Chunks, IncompleteDensity
 from skvnce.tables.markers import read_marked, with_marker, without_marker
 from skvnce.training import rounds
@@ -387,7 +387,7 @@ def test_the_time_of_a_fit_is_estimated(imputer, monkeypatch):
     """By a fit to a part of the table, in which NaN marks missing cells."""
     X = np.random.default_rng(0).integers(1, 100, (40, 200))
     X[:, 1::50] = np.where(holes(40, 4), -1, X[:, 1::50])
-    monkeypatch.setattr(_duration, "LONG", 0.0)
+    monkeypatch.setattr(duration, "LONG", 0.0)
     marked = with_values(imputer, -1)
     warn = CopulaGraphLearner._validated
     if isinstance(imputer, ForestImputer):
