@@ -307,7 +307,7 @@ def test_rules_see_missing_cells_and_not_the_marker():
 def test_limits_and_reference():
     hidden = holes()
     X, nan = np.where(hidden, -1, numbers()), np.where(hidden, np.nan, numbers())
-    limits = {"max_value": {0: 300.0}, "random_state": 0}
+    limits = {"upper": {0: 300.0}, "random_state": 0}
     found = with_values(NORMAL, -1).fit(X).sample(X, **limits)
     assert_same(found, clone(NORMAL).fit(nan).sample(nan, **limits))
     found = with_values(NORMAL, -1).fit(X).sample(X, reference=X[:40], random_state=0)
