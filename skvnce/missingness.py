@@ -41,7 +41,7 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from skvnce.tables.cells import is_frame
-from skvnce.tables.columns import encode
+from skvnce.tables.column_kinds import encode
 from skvnce.tables.containers import (
     cell_errors_named,
     check_exact,

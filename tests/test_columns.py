@@ -11,7 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from skvnce.tables.columns import MOST_LEVELS, Column, encode, read_columns
+from skvnce.tables.column_kinds import MOST_LEVELS, Column, encode, read_columns
 from skvnce.tables.completed import as_objects, decoded, in_frames
 
 TEXTS = ["b", "a", "", "10", "9", "ä", "NaN", "None"]

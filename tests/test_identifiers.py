@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skvnce.tables.columns import PASSED, read_columns
+from skvnce.tables.column_kinds import PASSED, read_columns
 from skvnce.tables.identifiers import FEWEST, is_identifier, modelled_columns
 
 N = 200

@@ -36,7 +36,7 @@ from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.estimators import _column_scores as _scores
 from skvnce.fits import density_training, duration
 from skvnce.options import Chunks, IncompleteDensity
-from skvnce.tables.markers import read_marked, with_marker, without_marker
+from skvnce.tables.missing_values import read_marked, with_marker, without_marker
 from skvnce.training import rounds
 
 pytestmark = pytest.mark.filterwarnings(

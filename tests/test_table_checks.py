@@ -14,7 +14,7 @@ from statistical import FAILURE, p_share
 from skvnce.exceptions import TableWarning
 from skvnce.tables import row_checks
 from skvnce.tables.checks import findings, many_levels, warn_of_table
-from skvnce.tables.columns import Column, encode
+from skvnce.tables.column_kinds import Column, encode
 from skvnce.tables.identifiers import codes_of_passed, modelled_columns
 from skvnce.tables.missing_marks import codes_of_missing, marks_of_missing
 from skvnce.tables.row_checks import Groups, never_observed, repeated_rows

@@ -51,7 +51,7 @@ from skvnce.fitted.normal import LatentNormal, model_of, no_latents, tensors
 from skvnce.sources.chunks import in_parts
 from skvnce.tables.cell_limits import limits_of
 from skvnce.tables.cells import is_frame
-from skvnce.tables.columns import FROM_DTYPE
+from skvnce.tables.column_kinds import FROM_DTYPE
 
 _ROUNDS = 10  # rounds of EM after which the held-out cells have little influence
 # sweeps whose time is that of a round with its M-step, and of what is no round

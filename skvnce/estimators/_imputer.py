@@ -32,9 +32,9 @@ from skvnce.fitted.held_out_check import (
     tail_messages,
     warn_or_raise,
 )
+from skvnce.fitted.marginals_and_rounding import Marginal, ValidCells
 from skvnce.fitted.rules import OF_PREDICTION, Rules, mask_of
 from skvnce.fitted.shift import Shifted, check_combination, shift_of, warn_of_cuts
-from skvnce.fitted.valid_cells import Marginal, ValidCells
 from skvnce.tables.cell_limits import (
     check_bounds,
     limits_of,

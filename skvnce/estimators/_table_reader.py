@@ -12,9 +12,9 @@ from skvnce.sources.columns_of_parts import (
     columns_of_parts,
     part_named,
 )
-from skvnce.tables.columns import reject_categories
+from skvnce.tables.column_kinds import reject_categories
 from skvnce.tables.containers import readable
-from skvnce.tables.markers import without_marker
+from skvnce.tables.missing_values import without_marker
 from skvnce.tables.schema import Schema
 
 

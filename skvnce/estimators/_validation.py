@@ -16,7 +16,7 @@ from skvnce._arguments import check_bool, check_count, is_finite
 from skvnce._memory import needs_memory
 from skvnce._weights import rows_with_data
 from skvnce.tables.checks import check_deviations, warn_of_table
-from skvnce.tables.columns import (
+from skvnce.tables.column_kinds import (
     FROM_DTYPE,
     Column,
     encode,
@@ -29,7 +29,7 @@ from skvnce.tables.containers import (
     readable,
 )
 from skvnce.tables.identifiers import codes_of_passed, modelled_columns
-from skvnce.tables.markers import read_marked
+from skvnce.tables.missing_values import read_marked
 from skvnce.tables.model_columns import (
     ModelCells,
     observed_columns,

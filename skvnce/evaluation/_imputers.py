@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.base import clone
 
 from skvnce.tables.cells import is_frame
-from skvnce.tables.columns import FROM_DTYPE, PASSED, asked_kinds
+from skvnce.tables.column_kinds import FROM_DTYPE, PASSED, asked_kinds
 from skvnce.tables.containers import reject_parts
 from skvnce.tables.identifiers import modelled_columns
 

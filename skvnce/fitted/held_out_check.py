@@ -23,7 +23,7 @@ from skvnce._progress import step
 from skvnce._warnings import warn_user
 from skvnce.exceptions import MisfitWarning
 from skvnce.fitted.held_out_cells import hold_out
-from skvnce.fitted.valid_cells import Marginal
+from skvnce.fitted.marginals_and_rounding import Marginal
 from skvnce.tables.heavy_tails import heavy_in_sums, heavy_tailed
 from skvnce.tables.statistics import column_moments, distinct_rows
 

@@ -19,7 +19,7 @@ from skvnce._warnings import warn_user
 from skvnce.tables.cell_limits import columns_given
 from skvnce.tables.cells import is_frame, is_missing
 from skvnce.tables.completed import in_frames
-from skvnce.tables.markers import without_marker
+from skvnce.tables.missing_values import without_marker
 from skvnce.tables.output import values_of
 from skvnce.tables.schema import Schema
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from skvnce.inspection._common import shown_name
 from skvnce.tables.cells import TIMES
-from skvnce.tables.columns import Column, encode
+from skvnce.tables.column_kinds import Column, encode
 from skvnce.tables.containers import reject_parts
 from skvnce.tables.mixed import columns_by_dtype
 

@@ -15,7 +15,7 @@ from skvnce.tables.cells import (
     is_text,
     item,
 )
-from skvnce.tables.columns import read_columns
+from skvnce.tables.column_kinds import read_columns
 from skvnce.tables.containers import column_label, readable, reject_parts
 from skvnce.tables.mixed import columns_by_dtype
 

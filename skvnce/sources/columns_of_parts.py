@@ -9,9 +9,9 @@ import narwhals as nw
 import numpy as np
 
 from skvnce.tables.cells import TIMES, cells_of_columns, is_frame, is_missing
-from skvnce.tables.columns import Column, asked_kinds, in_order, read_columns
+from skvnce.tables.column_kinds import Column, asked_kinds, in_order, read_columns
 from skvnce.tables.identifiers import Counted, count_levels, passed_through
-from skvnce.tables.markers import without_marker
+from skvnce.tables.missing_values import without_marker
 
 _NO_COUNTS = Counter()  # counts of columns that are not nominal
 

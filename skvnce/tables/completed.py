@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvnce.tables.cells import TIMES, Cells, cells_of_columns, kind_of_type, objects
-from skvnce.tables.columns import PASSED, Column
+from skvnce.tables.column_kinds import PASSED, Column
 
 _TICK = {"s": 1_000_000, "ms": 1000}  # microseconds in a unit of time
 _START = datetime(1970, 1, 1)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvnce.tables.cells import Cells, cells_of_columns, is_missing, item
-from skvnce.tables.columns import (
+from skvnce.tables.column_kinds import (
     FROM_DTYPE,
     LEAST_CELLS,
     PASSED,

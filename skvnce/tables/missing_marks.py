@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from skvnce.tables.columns import LEAST_CELLS, MOST_LEVELS, PASSED, Column
+from skvnce.tables.column_kinds import LEAST_CELLS, MOST_LEVELS, PASSED, Column
 from skvnce.tables.table import Table, listed
 from skvnce.tables.text_numbers import number_in
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvnce.tables.cells import cells_of_columns, is_frame
-from skvnce.tables.columns import Column, read_columns
+from skvnce.tables.column_kinds import Column, read_columns
 from skvnce.tables.containers import reject_parts
 
 _NUMBERS = "fiu"  # kinds of dtypes

@@ -8,7 +8,7 @@ import numpy as np
 
 from skvnce.tables.cells import is_frame
 from skvnce.tables.completed import as_objects, in_frames
-from skvnce.tables.markers import with_marker, without_marker
+from skvnce.tables.missing_values import with_marker, without_marker
 
 _LEVELS = (str, numbers.Real, dt.date, dt.timedelta)  # types that polars holds
 

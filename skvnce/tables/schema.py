@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvnce.tables.columns import PASSED, Column
+from skvnce.tables.column_kinds import PASSED, Column
 
 
 class Schema(NamedTuple):

@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from skvnce.tables.columns import Column
+from skvnce.tables.column_kinds import Column
 from skvnce.tables.schema import Schema
 
 _SHOWN = 5  # findings that a message lists

@@ -2,7 +2,7 @@
 
 import re
 
-from skvnce.tables.columns import MOST_LEVELS, Column
+from skvnce.tables.column_kinds import MOST_LEVELS, Column
 from skvnce.tables.table import Table, listed
 
 _FORM = r"\s*[-+]?(\d+[.,]?\d*|[.,]\d+)(e[-+]?\d+)?\s*"

@@ -5,7 +5,7 @@ from statistical import FAILURE, p_counts
 
 from skvnce._random import seeded
 from skvnce.fitted.held_out_check import held_out_result
-from skvnce.fitted.valid_cells import Marginal, ValidCells
+from skvnce.fitted.marginals_and_rounding import Marginal, ValidCells
 from skvnce.tables.schema import Schema
 from skvnce.tables.valid_values import valid_values
 

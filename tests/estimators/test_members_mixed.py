@@ -13,7 +13,7 @@ from statistical import FAILURE, p_counts
 from estimators.test_gaussian_mixed import frame
 from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer
 from skvnce.algorithms.vgi import density
-from skvnce.fitted.valid_cells import Marginal
+from skvnce.fitted.marginals_and_rounding import Marginal
 from skvnce.options import LAIR, VGI, Adam, IncompleteDensity, TorchVAE
 from skvnce.training import rounds
 

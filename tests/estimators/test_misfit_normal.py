@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skvnce import GaussianImputer, VNCEEstimator
 from skvnce.exceptions import MisfitWarning
-from skvnce.fitted.valid_cells import Marginal
+from skvnce.fitted.marginals_and_rounding import Marginal
 
 
 def with_warning(estimator, X, **parameters):
