@@ -41,5 +41,16 @@ def seeded(random_state: object) -> Iterator[int]:
         restore = partial(torch.set_rng_state, torch.get_rng_state())
         stream.enter_context(PROCESS.undone_in_child(restore))
         stream.callback(restore)
-        torch.manual_seed(seed)
+        _set_seed(seed)
         yield seed
+
+
+def _set_seed(seed: int) -> None:
+    """Seed torch's streams as `torch.manual_seed` does.
+
+    That takes a millisecond if no device is in use, to note the call for later.
+    """
+    if torch.cuda.is_initialized():
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)
