@@ -101,7 +101,7 @@ def values_of(item):
 
 
 def told_by(value):
-    """Return what tells a value apart: scikit-learn binds each check to an estimator."""
+    """Return what tells a value apart; scikit-learn binds checks to estimators."""
     function = getattr(value, "func", None)
     if getattr(function, "__name__", "").startswith("check_"):
         value = function
