@@ -125,28 +125,31 @@ def test_predictors_pass_further_checks(predictor):
     checks.check_dataframe_column_names_consistency(name, clone(predictor))
 
 
+CHECKS = {
+    (place, name): check
+    for place, estimator in enumerate([*CONTRACT, *CONTRACT_SLOWLY])
+    for name, check in nan_checks(estimator)
+    if place in CLUSTERED or name != "parallel_dask"
+}
 CASES = [
     pytest.param(
-        i,
+        place,
         name,
-        check,
-        id=f"{i}-{name}",
+        id=f"{place}-{name}",
         # clusters start slowly
-        marks=[pytest.mark.slow] * (i >= len(CONTRACT) or name == "parallel_dask"),
+        marks=[pytest.mark.slow] * (place >= len(CONTRACT) or name == "parallel_dask"),
     )
-    for i, estimator in enumerate([*CONTRACT, *CONTRACT_SLOWLY])
-    for name, check in nan_checks(estimator)
-    if i in CLUSTERED or name != "parallel_dask"
+    for place, name in CHECKS
 ]
 
 
 @pytest.mark.sampled
 @pytest.mark.quick(share=6)
-@pytest.mark.parametrize(("place", "name", "check"), CASES)
-def test_nan_contract(place, name, check):
+@pytest.mark.parametrize(("place", "name"), CASES)
+def test_nan_contract(place, name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        check()
+        CHECKS[place, name]()
 
 
 def test_every_public_estimator_is_listed():

@@ -297,6 +297,7 @@ def test_many_longer_hostile_tables(name):
     search(CASES[name][0], LONGER[name][1], MANY_ROWS)
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("name", CASES)
 def test_plain_tables_are_answered(name, seed):
     """Tables of ordinary columns and a constant one, with cells missing in each."""

@@ -648,6 +648,8 @@ def p_values(rng):
     return wald, *others, chi2.sf(np.mean(ratios), 2)
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_tests_have_their_size(seed):
     """Under the hypothesis; a test that takes the draws for data rejects it often."""
     rng = np.random.default_rng([seed, 5])

@@ -102,6 +102,8 @@ def test_more_latents_fit_better(data):
     assert values[0] < values[1] < values[2] + 1e-2
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_weights_count_rows(data):
     count = torch.arange(len(data.x)) % 3
     repeated = data.take(torch.arange(len(data.x)).repeat_interleave(count))

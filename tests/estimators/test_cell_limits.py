@@ -171,6 +171,8 @@ def test_columns_that_may_be_negative_are_normal(seed):
     assert means[2] - means[0] > 0.35
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_limits_are_arrays_frames_dicts_or_numbers():
     X, limits, _ = below_limits(4, n=80)
     limits[:] = [9.5, 4.5]

@@ -48,7 +48,8 @@ def test_ten_chunks_are_nearly_a_full_fit(seed):
     check_ten_chunks("normal", seed)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", [5, 0, 6])
 def test_ten_chunks_are_nearly_a_full_fit_if_the_first_has_too_few_rows(seed):
     """The first 1000 rows of seeds 5 and 6 choose normal marginals."""

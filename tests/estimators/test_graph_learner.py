@@ -608,6 +608,7 @@ def test_without_any_penalty(method, X):
     assert np.isfinite(fitted.transform(X)).all()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_refit_is_a_fresh_fit(method, X):
     other = clone(learner(algorithm=method)).fit(X[:60])

@@ -119,12 +119,14 @@ def test_a_single_column(method, X):
     assert len(fitted.edges()) == 0
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_large_alpha_gives_exact_zeros(method, X):
     fitted = learner(method, alpha=1e3, **QUICK).fit(X)
     assert (fitted.edge_strengths_ == 0).all()
 
 
+@pytest.mark.quick(5)
 @pytest.mark.filterwarnings("ignore:EM stopped after max_iter=1 rounds")  # right
 @pytest.mark.parametrize("method", METHODS)
 def test_a_seed_decides_all(method, X):
@@ -136,6 +138,7 @@ def test_a_seed_decides_all(method, X):
     assert (first == other).all() == fixed
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("method", METHODS)
 def test_columns_have_no_units(method, X):
     scale = np.array([1e3, 1.0, 1e-4, 7.0])
@@ -173,6 +176,7 @@ def test_the_ridge_of_b_is_checked_by_name(value, X):
     assert repr(value) in str(caught.value)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_failed_fit_leaves_the_estimator_unchanged(method, X, monkeypatch):
     fitted = learner(method, **QUICK).fit(X)
@@ -302,6 +306,7 @@ def test_a_cell_that_dominates_its_column_is_told(seed):
         learner("score-matching").fit(X)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # 3 rounds
 @pytest.mark.parametrize("method", METHODS)
 def test_columns_of_zeros_are_named_and_left_out(method, seed):

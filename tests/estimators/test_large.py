@@ -279,6 +279,8 @@ def test_names_with_very_long_numbers_are_in_order():
     assert sorted(paths[::-1], key=_numbered_name) == paths
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_row_groups_of_parquet(tmp_path):
     pytest.importorskip("pyarrow")
     X = pd.DataFrame(table(), columns=list("abcde"))

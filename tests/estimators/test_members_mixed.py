@@ -216,6 +216,8 @@ def test_marginal_columns_get_shares(lair):
 # VGIImputer
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_the_seed_decides(brief):
     X, _, _ = frame(4, n=80)
     X["count"] = np.arange(80) % 4  # repeated values

@@ -98,7 +98,7 @@ MADE = {
 
 
 LONG = [pytest.mark.slow, pytest.mark.sampled]
-PARAMS = [*list(MADE)[:3], pytest.param("VGIImputer", marks=LONG)]
+PARAMS = [*list(MADE)[:2], *(pytest.param(n, marks=LONG) for n in list(MADE)[2:])]
 
 
 @pytest.fixture(scope="module", params=PARAMS)

@@ -123,6 +123,8 @@ def test_every_way_learns_from_missing_cells(way, X):
     assert model.n_updates_ == 5 * 4
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_missing_cells_are_not_zeros(pictures):
     """Half of the cells hidden: rates and patterns come back; zeros halve them."""
     x = pictures.data.copy()

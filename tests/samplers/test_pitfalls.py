@@ -67,6 +67,8 @@ def test_mwg_stays_where_it_starts(problem, seed):
     assert distance(mwg(*PARTS), problem, seed) > FAILS
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_pseudo_gibbs_finds_near_modes_only(seed):
     sampler = pseudo_gibbs(*PARTS)
     assert distance(sampler, "near modes", seed) < WORKS

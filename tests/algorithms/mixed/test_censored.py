@@ -167,6 +167,8 @@ def test_shapes_of_no_family_are_doubtful(shape, seed):
     assert np.isinf(found).sum() >= 6
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_shapes_of_families_fit(seed):
     """Of 900 tables, of which some miss 70 %, four were said to follow none of them."""
     rng, found = np.random.default_rng(seed), []
