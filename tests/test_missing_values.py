@@ -370,6 +370,17 @@ def test_arrow_tables():
     )
 
 
+def test_new_rows_keep_the_marker():
+    """In a column without an observed cell."""
+    X = np.where(holes(), -1, numbers())
+    X[:, 1] = -1
+    with pytest.warns(UserWarning, match="Entirely missing"):
+        imputer = with_values(NORMAL, -1).fit(X)
+    rows = imputer.sample_rows(5, random_state=0)
+    assert (rows[:, 1] == -1).all() and (rows[:, [0, 2]] > 0).all()
+    assert imputer.transform(rows).shape == (5, 2)
+
+
 @named([COPULA, IMPUTERS[3]])
 def test_the_time_of_a_fit_is_estimated(imputer, monkeypatch):
     """By a fit to a part of the table, in which NaN marks missing cells."""
