@@ -142,6 +142,7 @@ def assert_same(found, expected, marker=np.nan):
 
 
 @named(IMPUTERS)
+@pytest.mark.quick
 @pytest.mark.parametrize("marker", [-1, 0, np.float32(0.5)])
 def test_a_number_marks_as_nan_does(imputer, marker, short_training):
     hidden, table = holes(), numbers()
@@ -176,23 +177,10 @@ def test_integers_that_floats_round_are_an_error():
         with_values(NORMAL, -1).fit(X)
 
 
-SLOW = {"LAIRImputer", "VGIImputer"}
-LEVELS = [
-    pytest.param(
-        imputer,
-        marker,
-        library,
-        marks=[pytest.mark.slow] * (name in SLOW and library != "category"),
-        id=f"{name}-{marker}-{library}",
-    )
-    for imputer in MIXED
-    for name in [type(imputer).__name__]
-    for marker in ("unknown", -1)
-    for library in ("pandas", "category", "polars", "array")
-]
-
-
-@pytest.mark.parametrize(("imputer", "marker", "library"), LEVELS)
+@named(MIXED)
+@pytest.mark.quick
+@pytest.mark.parametrize("marker", ["unknown", -1])
+@pytest.mark.parametrize("library", ["pandas", "category", "polars", "array"])
 def test_levels(imputer, marker, library, short_training):
     """The level "unknown" is missing, and -1 in columns of numbers is."""
     X, nan = mixed(marker), mixed(np.nan if marker == -1 else "unknown")
@@ -380,6 +368,17 @@ def test_arrow_tables():
     assert_same(
         done(with_values(NORMAL, "unknown"), X), done(clone(NORMAL), nan), "unknown"
     )
+
+
+def test_new_rows_keep_the_marker():
+    """In a column without an observed cell."""
+    X = np.where(holes(), -1, numbers())
+    X[:, 1] = -1
+    with pytest.warns(UserWarning, match="Entirely missing"):
+        imputer = with_values(NORMAL, -1).fit(X)
+    rows = imputer.sample_rows(5, random_state=0)
+    assert (rows[:, 1] == -1).all() and (rows[:, [0, 2]] > 0).all()
+    assert imputer.transform(rows).shape == (5, 2)
 
 
 @named([COPULA, IMPUTERS[3]])

@@ -38,7 +38,8 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
     model : imputer of this package or None, default=None
         What fills the cells that do not follow from others.  It learns from all
         columns, the derived ones too, so that an observed total informs its missing
-        parts.  None is ``GaussianImputer()``.
+        parts.  It decides how columns are read, and what marks missing cells.  None is
+        ``GaussianImputer()``.
     derived : dict or None, default=None
         Columns that are functions of others: ``{"bmi": (function, ["weight",
         "height"])}``.  The function is called with an array of floats (n_rows,) for

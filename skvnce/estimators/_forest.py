@@ -56,8 +56,9 @@ class ForestImputer(CallbackSupportMixin, ByModel):
     ----------
     model : GaussianImputer, LAIRImputer, VGIImputer or None, default=None
         The other imputer.  It decides how columns are read (`categorical_features`),
-        which of them are passed through, as names of rows and free text, about bounds,
-        empty columns and indicators.  None is ``GaussianImputer()``.
+        which of them are passed through, as names of rows and free text, about what
+        marks missing cells, bounds, empty columns and indicators.  None is
+        ``GaussianImputer()``.
     n_estimators : int, default=100
         Number of trees for each column.
     weight : "auto" or float, default="auto"

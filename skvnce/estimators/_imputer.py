@@ -41,10 +41,10 @@ from skvnce.tables.cell_limits import (
     warn_of_absent_limits,
 )
 from skvnce.tables.cells import is_frame
-from skvnce.tables.completed import decoded
 from skvnce.tables.output import (
     as_given,
     emptied,
+    new_rows,
     probabilities_as_given,
     samples_as_given,
     samples_of,
@@ -378,8 +378,9 @@ class Imputer(IncompleteTransformer):
         Returns
         -------
         ndarray of shape (n_rows, n_features_in_)
-            Values as `sample` draws them; NaN in columns that were entirely missing at
-            `fit`, None if the array is one of objects.
+            Values as `sample` draws them.  Columns that were entirely missing at `fit`
+            have the marker `missing_values`: NaN, or None if the array is one of
+            objects, unless it is another one.
         """
         check_is_fitted(self)
         check_count(n_rows, "n_rows")
@@ -389,7 +390,7 @@ class Imputer(IncompleteTransformer):
             model = self._valid_cells(self._cell_model)
             for cells, nodes in chunks(schema, rows):
                 rows[cells] = model.draw(nodes, 1)[0]
-        return decoded(schema.columns, rows) if schema.columns else rows
+        return new_rows(schema, rows)
 
     def fit_transform(self, X, y=None, *, where=None, **fit_params):
         """Fit to a table, and fill its missing cells.

@@ -7,7 +7,7 @@ import narwhals as nw
 import numpy as np
 
 from skvnce.tables.cells import is_frame
-from skvnce.tables.completed import as_objects, in_frames
+from skvnce.tables.completed import as_objects, decoded, in_frames
 from skvnce.tables.missing_values import with_marker, without_marker
 
 _LEVELS = (str, numbers.Real, dt.date, dt.timedelta)  # types that polars holds
@@ -131,6 +131,15 @@ def samples_as_given(schema, adapter, tables, missing, where, X):
         return tables_as_given(schema, adapter, tables, filled, X)
     pairs = zip(tables[:, None], filled, strict=True)
     return [tables_as_given(schema, adapter, one, own, X)[0] for one, own in pairs]
+
+
+def new_rows(schema, rows):
+    """Return rows (n, n_features) of codes and numbers that are those of no table.
+
+    Missing cells get the marker.
+    """
+    found = decoded(schema.columns, rows) if schema.columns else rows
+    return with_marker(found, schema.marker)
 
 
 def probabilities_as_given(schema, found, X):
