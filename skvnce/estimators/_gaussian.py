@@ -238,7 +238,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
 
     Notes
     -----
-     Columns that are constant where observed are filled by the constant, and are not
+    Columns that are constant where observed are filled by the constant, and are not
     part of the model or of scores.  If bounds or limits are near, the mean that
     `transform` fills is that of the truncated distribution.  It is exact in rows with
     one missing cell near bounds.  In other rows it is a weighted average over points

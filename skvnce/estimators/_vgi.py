@@ -253,6 +253,12 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         self.random_state = random_state
         self.verbose = verbose
 
+    def __sklearn_tags__(self):
+        """Declare whether the density takes categories."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = self._density()._has_encoder()
+        return tags
+
     @names_table
     def fit(self, X, y=None, sample_weight=None):
         """Fit the models.
