@@ -306,7 +306,7 @@ def test_fits_and_uses_are_those_of_the_cpu(name, seed, device, gradients, monke
         np.testing.assert_allclose(found, before[use], rtol=1e-6, err_msg=use)
     if hasattr(model, "to_torch"):
         devices = {leaf.device.type for leaf in model.to_torch().parameters()}
-        assert devices == {"cpu"}
+        assert devices <= {"cpu"}  # the user's own module has no parameters here
     again = pickle.loads(pickle.dumps(model))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for use, found in used(again, X).items():  # on a machine without the device
