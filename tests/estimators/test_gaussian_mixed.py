@@ -189,10 +189,10 @@ def test_errors_of_scores_are_as_large_as_stated(seed):
     assert abs(excess(1.0)) < 5
     assert excess(0.5) > 5 and excess(2.0) < -5
     rows[:, 1] = np.nan  # one bounded variable: nothing is drawn
-    assert (model.log_prob_errors(rows) == 0).all()
+    assert (model.log_density(rows, with_errors=True)[1] == 0).all()
     rows[:, 2] = np.nan
     expected = stats.norm.logpdf(z[:, 0])
-    np.testing.assert_allclose(model.log_prob(rows), expected, atol=1e-10)
+    np.testing.assert_allclose(model.log_density(rows)[0], expected, atol=1e-10)
 
 
 def test_standard_errors_of_scores(fitted):

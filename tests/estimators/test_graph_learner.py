@@ -322,7 +322,8 @@ def test_errors_of_scores_are_as_large_as_stated(seed):
     np.testing.assert_array_equal(scores, fitted.score_samples(X))
     rows = stated > 1e-12
     assert 100 < rows.sum() < 300
-    others = np.array([fitted._scored(X[rows], 100 + i) for i in range(40)])
+    model = fitted._cell_model()
+    others = np.array([model._log_predictive(X[rows], 100 + i) for i in range(40)])
     variance = others.var(0, ddof=1)
     errors = np.square(scores[rows] - others.mean(0)) * 40 / 41  # unbiased
 

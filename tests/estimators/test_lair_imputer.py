@@ -16,6 +16,7 @@ from statistical import FAILURE, standard_errors
 
 from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
 from skvnce.exceptions import DivergenceError
+from skvnce.fitted.ensembles import EncoderMember
 from skvnce.metrics import coverage, imputation_rmse
 from skvnce.missingness import hide, mcar
 from skvnce.options import LAIR, Adam
@@ -163,7 +164,8 @@ def test_draws_repeat_by_seed_and_else_differ(X, fitted):
 
 
 def test_complete_rows_are_not_sampled(full, fitted, monkeypatch):
-    monkeypatch.setattr(fitted, "_drawn", lambda *a: pytest.fail("sampled"))
+    for name in ("draw", "draws"):
+        monkeypatch.setattr(EncoderMember, name, lambda *a: pytest.fail("sampled"))
     np.testing.assert_array_equal(fitted.transform(full), full)
     np.testing.assert_array_equal(fitted.sample(full)[0], full)
 
