@@ -21,6 +21,7 @@ from skvnce import (
     VariationalAutoencoder,
     VGIImputer,
     VNCEEstimator,
+    _progress,
 )
 from skvnce._progress import Step, heard_by, listener, step, steps, tell, tell_round
 from skvnce.estimators import _callbacks
@@ -50,7 +51,7 @@ class Worker(CallbackSupportMixin, BaseEstimator):
             tell_round(n_tried)
         if self.fails:
             raise ValueError
-        self.n_untold_ = _callbacks.rounds_of_tuning()
+        self.n_untold_ = _progress.rounds_of_tuning()
         helpers = [self.helper] * self.n_helpers if self.helper else []
         for helper in steps("helper", helpers, self.n_helpers, has_parts=True):
             helper.fit(X)

@@ -476,8 +476,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         """
         check_is_fitted(self)
         if hasattr(self, "trace_"):
-            chain = self.r_hat_, self.latent_names_, len(self.trace_), self.n_burn_in_
-            warn_of_slow_chain(*chain)
+            self._warn_of_slow_chain()
         draws = self._parameter_draws()
         model = model_of(self._model)
         found = [model.moments(normal_of(one)) for one in draws]
@@ -610,6 +609,11 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             self._draws = drawn_parameters(self._model["normal"], *self._training)
             self._training = None
         return self._draws or []
+
+    def _warn_of_slow_chain(self):
+        """Warn if the Markov chain of the fit is short."""
+        chain = self.r_hat_, self.latent_names_, len(self.trace_), self.n_burn_in_
+        warn_of_slow_chain(*chain)
 
     def _cell_model(self):
         return model_of(self._model)
