@@ -76,7 +76,9 @@ ESTIMATORS = [
     ),
     VGIImputer(IncompleteDensity("vae", max_iter=0, **DENSITY), **DRAWN),
     VGIImputer(
-        IncompleteDensity("flow", solver=Adam(8), max_iter=0, **DENSITY), **DRAWN
+        IncompleteDensity("flow", solver=Adam(8), max_iter=0, **DENSITY),
+        categorical_features=None,  # whole numbers of a frame are numbers
+        **DRAWN,
     ),
     VGIImputer(
         IncompleteDensity(
@@ -84,6 +86,7 @@ ESTIMATORS = [
         ),
         strategy="mode",
         add_indicator=True,
+        categorical_features=None,
         **DRAWN,
     ),
     NoisyOr(max_iter=3),  # in each run; the next one with the slow tests

@@ -14,7 +14,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skvnce
-from skvnce import VariationalAutoencoder, VGIImputer
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.estimators import _column_scores as _scores
 from skvnce.fits import density_training
@@ -69,25 +68,10 @@ def short_training(request, monkeypatch):
 FIRST = {type(estimator).__name__: estimator for estimator in reversed(ESTIMATORS)}
 
 
-def expected_to_fail(estimator):
-    """List checks that do not hold, with the reason."""
-    if isinstance(estimator, VariationalAutoencoder):
-        reason = "training draws rows, so that weights are equal rows only on average"
-        return {"check_sample_weight_equivalence_on_dense_data": reason}
-    if isinstance(estimator, VGIImputer) and estimator.model.model != "vae":
-        reason = (
-            "whole numbers of its frame are categories, which densities do not take"
-        )
-        return {"check_sample_weights_pandas_series": reason}
-    return {}
-
-
 @pytest.mark.quick(share=6)
 @UNSETTLED
 @UNUSED
-@parametrize_with_checks(
-    [*FIRST.values(), *SHORT], expected_failed_checks=expected_to_fail
-)
+@parametrize_with_checks([*FIRST.values(), *SHORT])
 def test_scikit_learn(estimator, check):
     check(estimator)
 
@@ -97,8 +81,7 @@ def test_scikit_learn(estimator, check):
 @UNSETTLED
 @UNUSED
 @parametrize_with_checks(
-    [one for one in [*ESTIMATORS, *LONG] if one not in FIRST.values()],
-    expected_failed_checks=expected_to_fail,
+    [one for one in [*ESTIMATORS, *LONG] if one not in FIRST.values()]
 )
 def test_scikit_learn_of_other_configurations(estimator, check):
     check(estimator)

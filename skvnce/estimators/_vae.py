@@ -13,7 +13,6 @@ from skvnce._memory import check_fit
 from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce._torch_defaults import torch_defaults
-from skvnce._weights import weighted_rows
 from skvnce.algorithms.vae import autoencoder
 from skvnce.algorithms.vae.losses import ALGORITHMS
 from skvnce.estimators._autoencoder import TrainedAutoencoder, check_draws
@@ -257,7 +256,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         self.verbose = verbose
 
     @names_table
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X, y=None):
         """Fit the model and the encoder.
 
         Parameters
@@ -266,10 +265,6 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
             NaN marks missing cells.  Rows that are entirely missing are ignored.
         y : None
             Ignored.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Frequencies: a row of weight k counts as k equal rows, up to the random
-            numbers of the training, which draws rows in proportion to their weights.
-            Divide the sampling weights of a survey by their mean.
 
         Returns
         -------
@@ -290,15 +285,14 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         MisfitWarning
             If a few cells dominate the squared errors of a column.
         """
-        return self._set(self._new()._fit(X, sample_weight))
+        return self._set(self._new()._fit(X))
 
-    def _fit(self, X, sample_weight):
+    def _fit(self, X):
         """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         X = self._read_table(X)
         check_fit(type(self), X.shape)
-        X, weights = weighted_rows(X, sample_weight)
-        self._fit_table(X, weights)
+        self._fit_table(X)
         self._stream = None
         if self._schema.is_categorical.all() and self.feature_indices_.size:
             names = "likelihood", "marginals"

@@ -184,26 +184,6 @@ def test_rows_of_weight_zero_are_left_out(imputer):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_weights_of_autoencoders():
-    X, weights = two_groups()
-    vae = clone(VAE).set_params(on_misfit="ignore")
-    rows = {
-        name: fitted.sample_rows(4000, random_state=0).mean(0)
-        for name, fitted in (
-            ("found", clone(vae).fit(X, sample_weight=weights)),
-            ("repeated", clone(vae).fit(np.repeat(X, weights, axis=0))),
-            ("without", clone(vae).fit(X)),
-        )
-    }
-    assert abs(rows["found"] - rows["repeated"]).max() < 0.4
-    assert abs(rows["found"] - rows["without"]).min() > 0.6
-    some = (np.arange(len(X)) % 3 > 0).astype(float)
-    np.testing.assert_array_equal(
-        clone(vae).fit(X, sample_weight=some).score_samples(X),
-        clone(vae).fit(X[some > 0]).score_samples(X),
-    )
-
-
 def test_random_weights_of_equal_rows_add_up():
     """A sum of k Gamma variables of shape 8 is one of shape 8 k."""
     rng = np.random.default_rng(0)
@@ -228,4 +208,4 @@ def test_weights_that_nothing_uses_are_reported():
         ):
             clone(imputer).fit(X, sample_weight=np.zeros(len(X)))
     with pytest.warns(UserWarning, match=REMEDY):
-        clone(VAE).fit(X, sample_weight=weights * 1234.5)
+        clone(MEMBERS[0]).fit(X, sample_weight=weights * 1234.5)
