@@ -76,7 +76,8 @@ def test_an_interrupt_changes_nothing(estimator, method, seed):
     if "random_state" in estimator.get_params():  # the same calls in each fit
         estimator.set_params(random_state=0)
     fitted, other = (clone(estimator).fit(*first) for _ in range(2))
-    total = run(lambda: learn(other))
+    # the first call fills caches, and what is measured or printed depends on the clock
+    total = int(0.95 * min(run(lambda: learn(other)) for _ in range(2)))
     before = dict(vars(fitted))
     copies = {name: value.copy() for name, value in arrays(before).items()}
     rng = np.random.default_rng(seed)
