@@ -5,7 +5,7 @@
 `--before` is the folder of another checkout.  The versions take turns, each in a
 process of its own, so that other processes slow both.  The result is the ratio of the
 medians of the repetitions, for each estimator, shape and method; without `--before` it
-is the time in seconds.  Deep models are trained for one round.
+is the time of the processor in seconds.  Deep models are trained for one round.
 """
 
 import argparse
@@ -83,10 +83,10 @@ def times(shapes):
                 continue
             repeats = 5 if size == "small" else 1
             for method, call in calls(one, table(SHAPES[size])):
-                start = time.perf_counter()
+                start = time.process_time()
                 for _ in range(repeats):
                     call()
-                seconds = (time.perf_counter() - start) / repeats
+                seconds = (time.process_time() - start) / repeats
                 found[f"{name} {size} {method}"] = seconds
     return found
 
