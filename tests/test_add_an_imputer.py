@@ -111,6 +111,11 @@ def test_where_limits_and_shifts(fitted):
     assert kept["x"].isna().equals(missing)
     above = fitted.transform(table, lower={"x": 0.5})["x"]
     assert (above[missing] >= 0.5).all()
+    found = fitted.sample(table, 20, 0, lower={"x": 0.5})
+    above = np.concatenate([one["x"][missing] for one in found])
+    assert above.std() > 0.1  # donors, and not all of them at the limit
+    follows = fitted.sample(table, 1, 0, reference=table[table["x"] > 0.5])[0]
+    assert follows["x"][missing].mean() > 0.5
     shifted, plain = (
         fitted.sample(table, 1, 0, shift=shift)[0]["x"][missing].mean()
         for shift in ({"x": -1.0}, None)
@@ -134,13 +139,20 @@ def test_tables_in_parts_are_those_in_memory():
     np.testing.assert_array_equal(found, expected)
 
 
-def test_pickles_and_failed_fits(fitted):
+def test_pickles_and_failed_fits(fitted, monkeypatch):
     table = frame()
     again = pickle.loads(pickle.dumps(fitted))
     assert again.transform(table).equals(fitted.transform(table))
     before = dict(vars(again))
-    with pytest.raises(ValueError, match="'kind'"):
-        again.fit(table.assign(x="text", kind=1j))
+
+    def read_and_fail(self, *given, **limits):
+        read(self, *given, **limits)
+        raise RuntimeError
+
+    read = HotDeckImputer._read
+    monkeypatch.setattr(HotDeckImputer, "_read", read_and_fail)
+    with pytest.raises(RuntimeError):
+        again.fit(table[["x", "y"]])
     assert vars(again).keys() == before.keys()
     assert all(vars(again)[name] is value for name, value in before.items())
 
@@ -152,3 +164,16 @@ def test_cells_outside_of_limits_come_last():
     free = np.array([[-np.inf, -np.inf]]), np.array([[np.inf, np.inf]])
     assert deck.fill(row, free)[0][0, 1] == 1.0
     assert deck.fill(row, (np.array([[-np.inf, 2.5]]), free[1]))[0][0, 1] == 3.0
+
+
+def test_a_model_may_fill_in_place(fitted, monkeypatch):
+    expected = fitted.category_probabilities(frame())["kind"]
+    fill = HotDeck.fill
+
+    def in_place(self, nodes, limits=None):
+        cells, probabilities = fill(self, nodes, limits)
+        nodes[:] = cells
+        return nodes, probabilities
+
+    monkeypatch.setattr(HotDeck, "fill", in_place)
+    assert fitted.category_probabilities(frame())["kind"].equals(expected)

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from cases import ESTIMATORS, PREDICTORS
 from sklearn.base import clone
+from sklearn.preprocessing import StandardScaler
 
 import skvnce
+from skvnce import GaussianImputer
 from skvnce._forks import PROCESS
 from skvnce._progress import listener
 from skvnce.testing._requirements import incomplete_table
@@ -101,3 +103,23 @@ def test_an_interrupt_changes_nothing(estimator, method, seed):
 
 def test_more_than_400_places_are_tried():
     assert PLACES * len(CASES) >= 400
+
+
+class Scaled(GaussianImputer):
+    """What users write: a subclass that sets attributes of its own."""
+
+    def fit(self, X, y=None):
+        self.scaler_ = StandardScaler().fit(X)
+        return super().fit(self.scaler_.transform(X))
+
+
+def test_attributes_of_subclasses_are_kept():
+    X = incomplete_table(GaussianImputer())
+    imputer = Scaled(n_parameter_draws=0)
+    imputer._note = "mine"
+    for table in (X, X + 5):
+        imputer.fit(table)
+        assert imputer._note == "mine"
+        np.testing.assert_allclose(imputer.scaler_.mean_, np.nanmean(table, 0))
+    names = imputer.fit(X[:, :3]).feature_indices_  # what an earlier fit set has gone
+    assert len(names) == 3 and not hasattr(imputer, "trace_")

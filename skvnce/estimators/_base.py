@@ -27,6 +27,7 @@ from skvnce.estimators._validation import (
     read_cells,
     read_table,
     schema_of,
+    with_fit,
     with_model_columns,
     without_fit,
 )
@@ -90,7 +91,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
         So a fit that fails or is interrupted changes nothing.
         """
-        self.__dict__ = vars(fitted)
+        self.__dict__ = with_fit(vars(self), vars(fitted))
         return self
 
     def _in_turns(self, n_draws, seed):

@@ -130,7 +130,7 @@ class DrawnByMembers(Imputer):
         """
         if unseen:
             member, nodes, hidden = unseen[0]
-            if weights is not None:  # a member leaves out empty rows
+            if weights is not None and len(nodes) < len(X):  # without empty rows
                 seen = ~np.isnan(X[:, self.feature_indices_].astype(np.float64))
                 weights = weights[seen.any(1)]
         else:

@@ -234,7 +234,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
             check_fit(type(self), X.shape)
             check_trees(int(self.n_estimators), X.shape)
         is_array = has_shape and getattr(getattr(X, "dtype", None), "kind", "") == "f"
-        is_array = is_array and is_missing(self._settings().missing_values)
+        is_array = is_array and is_missing(self._marker())
         if is_array:
             self._warn_of_duration(X)
         rng = np.random.default_rng(seed_from(self.random_state))
@@ -267,7 +267,9 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         few = min(int(self.n_estimators), _TIMED)
         times = {"factor": self.n_estimators / few, "n_estimators": few}
         if self.model is not None:
-            times["model"] = clone(self.model).set_params(**OF_ALL_COLUMNS)
+            known = self.model.get_params(deep=False)
+            asked = {key: OF_ALL_COLUMNS[key] for key in OF_ALL_COLUMNS & known.keys()}
+            times["model"] = clone(self.model).set_params(**asked)
         remedy = "Lower n_estimators, leave out columns, or use GaussianImputer."
         warn_of_duration(self, cells, remedy, plain={"model": None}, **times)
 

@@ -448,11 +448,12 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         """Do what `partial_fit` does, on a copy that has no other user."""
         if not hasattr(self, "mean_"):
             self.fit(self._first_batch(X), sample_weight=sample_weight)
-            check_can_continue("kinds" in self._model, has_state=True)
+            check_can_continue(self._schema.is_categorical.any(), has_state=True)
             if in_parts(X) is None and self._online is not None:
                 self._set_rows(Stream.of(self._checked(X), sample_weight))
             return self
-        check_can_continue("kinds" in self._model, self._online is not None)
+        is_mixed = self._schema.is_categorical.any()
+        check_can_continue(is_mixed, self._online is not None)
         table = self._checked(X)
         with one_thread():
             self._update(Stream.of(table, sample_weight))

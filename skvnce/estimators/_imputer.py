@@ -51,8 +51,6 @@ from skvnce.tables.output import (
 )
 from skvnce.tables.row_checks import NEVER_OBSERVED
 
-_LIMITS = {"lower", "upper"}  # limits of cells, of `fit` and `transform`
-
 
 class Imputer(IncompleteTransformer):
     """Base class of imputers: estimators of a model of cells.
@@ -94,7 +92,7 @@ class Imputer(IncompleteTransformer):
             Limits of single missing cells, such as detection limits, by which the
             distribution is truncated; NaN and infinite ones are none.  A data frame may
             leave out columns, and so may a dict of columns to arrays (n_samples,) or
-            numbers.  `GaussianImputer` and `CopulaGraphLearner` take them.
+            numbers.  `GaussianImputer` and the copula graph learners take them.
 
         Returns
         -------
@@ -191,7 +189,8 @@ class Imputer(IncompleteTransformer):
         check_combination(shift, reference, lower, upper)
         checked, model = self._checked(X), self
         wanted, seed = mask_of(self._schema, where, X, checked), seed_from(random_state)
-        limits = self._limits_of(lower, upper, X, checked)
+        is_changed = shift is not None or reference is not None
+        limits = None if is_changed else self._limits_of(lower, upper, X, checked)
         if reference is not None:
             model = fitted_to(self, reference, seed)
         if shift is None:
@@ -413,7 +412,7 @@ class Imputer(IncompleteTransformer):
         ndarray of shape (n_samples, n_features_out)
             See `transform`.
         """
-        shared = {name: fit_params[name] for name in _LIMITS & fit_params.keys()}
+        shared = {k: fit_params[k] for k in ("lower", "upper") if k in fit_params}
         with warnings.catch_warnings():
             if where is not None:  # which is what the warning asks for
                 warnings.filterwarnings("ignore", NEVER_OBSERVED, TableWarning)

@@ -1,8 +1,10 @@
-"""Errors for calls of methods without their table."""
+"""Errors for calls of methods without their table, or with unknown arguments."""
 
 import functools
 import inspect
 
+_OF_LIMITS = " Limits of cells are for GaussianImputer and CopulaGraphLearner."
+_HINTS = {"lower": _OF_LIMITS, "upper": _OF_LIMITS}
 _TABLE = inspect.Parameter("X", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -15,10 +17,16 @@ def names_table(method):
         return method
     name = method.__name__
 
+    known = inspect.signature(method).parameters
+    takes_all = any(one.kind == one.VAR_KEYWORD for one in known.values())
+
     @functools.wraps(method)
     def named(self, *args, **kwargs):
+        whose = f"{type(self).__name__}.{name}"
         if not args and "X" not in kwargs:
-            raise TypeError(f"{type(self).__name__}.{name} needs {_what(self, name)}")
+            raise TypeError(f"{whose} needs {_what(self, name)}")
+        for other in () if takes_all else kwargs.keys() - known.keys():
+            raise TypeError(f"{whose} takes no {other}.{_HINTS.get(other, '')}")
         return method(self, *args, **kwargs)
 
     return named

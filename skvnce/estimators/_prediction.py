@@ -21,7 +21,7 @@ from skvnce._weights import checked_weights
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._options import check_parameters
-from skvnce.estimators._validation import without_fit
+from skvnce.estimators._validation import with_fit, without_fit
 from skvnce.tables.cells import is_frame, is_missing
 from skvnce.tables.mixed import select_columns
 
@@ -94,7 +94,7 @@ class MultipleImputation(BaseEstimator):
 
     def _set(self, fitted):
         """Take over the attributes of a copy that a fit has finished, all at once."""
-        self.__dict__ = vars(fitted)
+        self.__dict__ = with_fit(vars(self), vars(fitted))
         return self
 
     def get_metadata_routing(self):

@@ -56,7 +56,9 @@ def fitted_to(estimator, rows, seed):
             f"reference has no observed cell in {names}, so nothing is known about the "
             "missing cells. Add rows to reference."
         )
-    model = clone(estimator).set_params(random_state=seed)
+    model = clone(estimator)
+    if "random_state" in model.get_params(deep=False):
+        model.set_params(random_state=seed)
     with warnings.catch_warnings():  # the column of the group is constant in its rows
         warnings.filterwarnings("ignore", message="Constant where observed")
         warnings.filterwarnings("ignore", message="Entirely missing")

@@ -110,18 +110,23 @@ RANDOM_STATE = ["random_state", np.random.Generator]  # constraints of `random_s
 
 
 def without_fit(attributes):
-    """Select the attributes of an estimator that no fit has set.
+    """Select the attributes of an estimator that no fit of ours has set.
 
-    Those are its parameters, and what scikit-learn sets: containers of results,
-    callbacks, requests of metadata.
+    These are its parameters, and what scikit-learn and subclasses of users have set.
     """
-    of_sklearn = ("_skl", "_metadata_request", "_callback", "_parent_callback")
-    return {
-        name: value
-        for name, value in attributes.items()
-        if not name.endswith("_")
-        and (not name.startswith("_") or name.startswith(of_sklearn))
-    }
+    ours = {"_set_by_fit", *attributes.get("_set_by_fit", ())}
+    return {name: value for name, value in attributes.items() if name not in ours}
+
+
+def with_fit(before, after):
+    """Note which attributes a fit has set: all, after it, that are new or replaced."""
+    earlier, nothing = before.get("_set_by_fit", ()), object()
+    changed = [
+        name
+        for name, value in after.items()
+        if name in earlier or before.get(name, nothing) is not value
+    ]
+    return {**after, "_set_by_fit": tuple(changed)}
 
 
 def schema_of(estimator):

@@ -26,13 +26,16 @@ class ByModel(Imputer):
 
     def _settings(self):
         """Return the imputer that decides how columns are read."""
-        model = GaussianImputer() if self.model is None else self.model
-        return model._settings() if hasattr(model, "_settings") else model
+        model = getattr(self, "model_", self.model)
+        return (GaussianImputer() if model is None else model)._settings()
 
     def _seeded(self, rng):
         """Clone `model`, with a seed."""
         model = GaussianImputer() if self.model is None else clone(self.model)
-        return model.set_params(random_state=int(rng.integers(2**31 - 1)))
+        seed = int(rng.integers(2**31 - 1))
+        if "random_state" in model.get_params(deep=False):
+            model.set_params(random_state=seed)
+        return model
 
     def _fitted_model(self, rng, X, sample_weight):
         """Fit a clone of `model`."""

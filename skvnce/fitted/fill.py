@@ -49,11 +49,12 @@ def fill(
     filled, found = with_constants(schema, X), certain(schema, X)
     for (rows, columns), nodes in incomplete_chunks(schema, X, n_chains(model)):
         ends = limits and limits.of(rows[:, 0], columns[0])
+        missing = np.isnan(nodes)  # before, as a model may fill in place
         cells, probabilities = model.fill(nodes, ends)
         filled[rows, columns] = schema.values.converted(cells, columns[0], X.dtype)
         for node, own in probabilities.items():
-            missing = np.isnan(nodes[:, node])
-            found[columns[0, node]][rows[missing, 0]] = own[missing]
+            some = missing[:, node]
+            found[columns[0, node]][rows[some, 0]] = own[some]
     filled = filled if limits is None else limits.clipped(filled)
     return Predicted(filled, found)
 

@@ -95,6 +95,12 @@ def limits_of(
                 f"{name} is {wrong} in {schema.label(column)}, row {row}, so "
                 "that no value is possible. Use NaN for cells without a limit."
             )
+    most = np.finfo(checked.dtype).max
+    if (found.low > most).any() or (found.high < -most).any():
+        raise ValueError(
+            f"lower or upper leaves no value of the data type of X, {checked.dtype}. "
+            "Correct the limit, or convert X to float64."
+        )
     if (found.low > found.high).any():
         row, column = np.argwhere(found.low > found.high)[0]
         raise ValueError(

@@ -524,3 +524,21 @@ def test_limits_of_categories_and_wrong_shapes_are_errors_of_fit(cls):
         cls().fit(frame, upper={"y": 0})
     with pytest.raises(ValueError, match="must have a value for each of the 40 rows"):
         cls().fit(frame, upper={"x": [1.0, 2.0]})
+
+
+def test_limits_that_a_class_or_a_data_type_does_not_have():
+    X = np.exp(below_limits(0, 60)[0] / 9)
+    X[::4, 0] = np.nan
+    with pytest.raises(TypeError, match="ForestImputer.fit takes no lower. Limits of"):
+        ForestImputer().fit(X, lower={0: 1.0})
+    imputer = GaussianImputer(random_state=0).fit(X)
+    with pytest.raises(ValueError, match="ForestImputer takes no limits of single"):
+        ForestImputer(n_estimators=2).fit(X).transform(X, lower={0: 1.0})
+    with pytest.raises(ValueError, match="no value of the data type of X, float32"):
+        imputer.transform(X.astype(np.float32), lower={0: 1e39})
+    limited = GaussianImputer(max_iter=9, random_state=0).fit(X, lower={0: 0.1})
+    with pytest.raises(ValueError, match="from a fit to limits of cells"):
+        limited.partial_fit(X)
+    with warnings.catch_warnings():  # shifts and limits exclude each other
+        warnings.simplefilter("error")
+        limited.sample(X, shift={0: 0.1}, random_state=0)

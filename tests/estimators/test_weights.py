@@ -209,3 +209,13 @@ def test_weights_that_nothing_uses_are_reported():
             clone(imputer).fit(X, sample_weight=np.zeros(len(X)))
     with pytest.warns(UserWarning, match=REMEDY):
         clone(MEMBERS[0]).fit(X, sample_weight=weights * 1234.5)
+
+
+def test_weights_of_a_frozen_model_may_have_empty_rows():
+    X, weights = two_groups()
+    frozen = FrozenEstimator(clone(VAE).fit(X))
+    X[:5] = np.nan
+    imputer = LAIRImputer(frozen, n_draws=8, random_state=0)
+    with pytest.warns(UserWarning, match="sample_weight has no effect"):
+        found = imputer.fit(X, sample_weight=weights).transform(X)
+    assert not np.isnan(found).any()
