@@ -524,3 +524,16 @@ def test_limits_of_categories_and_wrong_shapes_are_errors_of_fit(cls):
         cls().fit(frame, upper={"y": 0})
     with pytest.raises(ValueError, match="must have a value for each of the 40 rows"):
         cls().fit(frame, upper={"x": [1.0, 2.0]})
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_limits_stay_with_their_rows_beside_rows_without_data():
+    X, limits, below = below_limits(9, n=150)
+    X = np.where(below, np.nan, X)
+    model = GaussianImputer(max_iter=20, on_misfit="ignore", random_state=0)
+    one = clone(model).fit(X, upper=limits)
+    empty = [np.insert(cells, 0, np.nan, axis=0) for cells in (X, limits)]
+    other = clone(model).fit(empty[0], upper=empty[1])
+    assert_array_equal(one.mean_, other.mean_)
+    wrong = clone(model).fit(X, upper=np.roll(limits, 1, axis=0))  # control
+    assert abs(one.mean_ - wrong.mean_).max() > 1e-6
