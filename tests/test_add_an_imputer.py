@@ -137,6 +137,8 @@ def test_tables_in_parts_are_those_in_memory():
     np.testing.assert_array_equal(parts.transform(X), expected)
     found = np.concatenate([*whole.transform(Chunks([X[:30], X[30:]]))])
     np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match="parts"):
+        HotDeckImputer().fit(Chunks([X[:40], X[40:]]), lower={0: 0.5})
 
 
 def test_pickles_and_failed_fits(fitted, monkeypatch):

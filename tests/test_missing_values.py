@@ -164,12 +164,17 @@ def test_arrays_of_other_types(dtype):
         clone(NORMAL), nan.astype(np.float32) if dtype == np.float32 else nan
     )
     assert_same(done(with_values(NORMAL, 0), X.tolist()), done(clone(NORMAL), nan))
+<<<<<<< HEAD
     for table in (
         X,
         np.ma.MaskedArray(
             X, mask=hidden & (np.arange(X.size).reshape(X.shape) % 2 > 0)
         ),
     ):
+=======
+    some = hidden & (np.arange(len(X)) % 2 == 1)[:, None]
+    for table in (X, np.ma.MaskedArray(np.where(some, 9, X), mask=some, dtype=dtype)):
+>>>>>>> mutants
         found = done(with_values(NORMAL, 0), table)
         assert_same(found, expected)
         assert found[0].dtype == expected[0].dtype
@@ -367,6 +372,20 @@ def test_dask(marker):
     )
 
 
+def test_a_model_fills_parts_without_rows_whatever_its_marker():
+    X = np.where(holes(), -1, numbers())
+    imputer = with_values(ConstrainedImputer(NORMAL, random_state=0), -1).fit(X)
+    found = [*imputer.transform(Chunks([X[:10], X[10:10], X[10:]]))]
+    assert [len(part) for part in found] == [10, 0, len(X) - 10]
+    np.testing.assert_allclose(np.concatenate(found), imputer.transform(X))
+
+
+def test_a_table_that_gets_the_marker_is_not_modified():
+    table = np.array([[1.0, np.nan]])
+    assert with_marker(table, -1).tolist() == [[1, -1]]
+    assert np.isnan(table[0, 1])
+
+
 def test_arrow_tables():
     X, nan = mixed("unknown"), mixed("unknown").replace("unknown", np.nan)
     X, nan = (pa.Table.from_pandas(one) for one in (X, nan))
@@ -529,6 +548,7 @@ def test_frames_of_numbers_keep_their_type(dtype, marker):
     found = without_marker(frame, marker)
     assert (found is frame) == (marker != 7)
     assert found.isna()["a"].tolist() == [marker == 7, False, marker == 7]
+    assert [one.kind for one in found.dtypes] == [np.dtype(dtype).kind] * 2
     pd.testing.assert_frame_equal(with_marker(found, marker, frame), frame)
     frame = pl.DataFrame({"a": [7, 3, 7]}).cast(
         {"a": getattr(pl, dtype.title().replace("Ui", "UI"))}

@@ -11,7 +11,7 @@ from sklearn.utils.validation import validate_data
 
 from skvnce import GaussianImputer
 from skvnce.tables.schema import Schema
-from skvnce.tables.valid_values import mean_excess, valid_values
+from skvnce.tables.valid_values import mean_excess, valid_values, within
 
 
 def learnt(X, *bounds):
@@ -248,3 +248,14 @@ def test_rows_that_are_given_twice_count_once_whatever_their_bits():
     once, twice = learnt(X), learnt(np.vstack([X, again]))
     np.testing.assert_array_equal(once.ranges, twice.ranges)
     assert once.values == twice.values == {}
+
+
+def test_cells_of_single_precision_stay_within_the_range():
+    X = np.random.default_rng(0).uniform(size=(9, 40))
+    found = learnt(X, "observed", "observed")
+    moved = found.converted(found.ranges, np.arange(40), np.float32)
+    assert moved.dtype == np.float32
+    assert (moved >= found.low).all() and (moved <= found.high).all()
+    assert (found.ranges.astype(np.float32) < found.low).any()  # control
+    low, high = within(np.full((2, 1), 0.1), np.float32)  # no number is inside
+    assert low == high == np.float32(0.1)

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from mixed_graphs import mixed_table, shuffled
+from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
 
@@ -16,6 +17,7 @@ from skvnce import (
     TruncatedGaussianGraphLearner,
 )
 from skvnce.datasets import load_nhanes
+from skvnce.estimators._graph_resample import Resample
 from skvnce.exceptions import MisfitWarning
 from skvnce.inspection import EdgePathDisplay, EdgeRocDisplay, GraphDisplay
 
@@ -363,3 +365,18 @@ def test_draws_of_nearly_equal_numbers_are_narrow(seed):
     assert (draws[:, one, 1] - twin[one]).std() < 0.15
     assert (draws[:, both, 1] - draws[:, both, 0]).std() < 0.15
     assert 0.8 < draws[:, both, 1].std() < 1.2
+
+
+def test_held_out_scores_of_a_path_are_those_of_learners():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 1)) + 0.7 * rng.normal(size=(300, 4))
+    X[rng.random(X.shape) < 0.1] = np.nan
+    learner = CopulaGraphLearner(alpha=0.3, max_iter=20, random_state=0)
+    train, test = np.arange(200), np.arange(200, 300)
+    fitted, part = clone(learner).fit(X[train]), clone(learner)
+    part._set_columns(fitted._schema)
+    resample = Resample(part, X, [0.3])
+    [found], [other] = (resample.scores(train, test, seed) for seed in (0, 1))
+    wanted = fitted.score(X[test])
+    assert found != other  # moments of missing cells are drawn
+    assert found == pytest.approx(wanted, abs=0.02)

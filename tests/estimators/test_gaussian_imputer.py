@@ -16,6 +16,7 @@ from statistical import standard_errors
 from threadpoolctl import threadpool_info
 
 from skvnce import GaussianImputer
+from skvnce.fitted import fill
 from skvnce.metrics import coverage, crps, imputation_rmse
 from skvnce.missingness import hide, mcar
 
@@ -525,3 +526,28 @@ def test_normal_tables_are_rarely_calibrated(seed):
         for i, full in enumerate(complete_table([seed, i], 300) for i in range(6))
     ]
     assert sum(found) <= 3  # of 24 columns; of 600 one was, in a simulation
+
+
+def test_rows_are_filled_drawn_and_scored_in_chunks(X, monkeypatch):
+    imputer, hidden = fitted(X), np.isnan(X)
+    filled, scores = imputer.transform(X), imputer.score_samples(X)
+    monkeypatch.setattr(fill, "_CHUNK", 7 * X.shape[1])
+    np.testing.assert_allclose(imputer.transform(X), filled, rtol=1e-9)
+    np.testing.assert_allclose(imputer.score_samples(X), scores, rtol=1e-9)
+    one, other = imputer.sample(X[:50], 2, random_state=0)
+    assert ((one != other) == hidden[:50]).all()
+
+
+def test_fills_of_single_precision_are_within_the_ranges():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 1))
+    X = (x + 0.1 * rng.normal(size=(200, 9))).astype(np.float32)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    imputer = fitted(X, marginals="normal")
+    far = np.full((2, 9), np.nan, dtype=np.float32)
+    far[:, 0] = -50, 50
+    table, (low, high) = imputer.transform(far), imputer.feature_ranges_
+    assert table.dtype == np.float32
+    np.testing.assert_allclose(table[:, 1:], [low[1:], high[1:]], rtol=1e-6)
+    assert (table[0, 1:].astype(float) >= low[1:]).all()
+    assert (table[1, 1:].astype(float) <= high[1:]).all()

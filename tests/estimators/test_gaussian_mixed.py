@@ -17,6 +17,8 @@ from skvnce.algorithms.mixed.columns import Latents, Marginal
 from skvnce.distributions.normal import Normal
 from skvnce.exceptions import MisfitWarning
 from skvnce.fits import gaussian_mixed as mixed
+from skvnce.fitted import normal
+from skvnce.fitted.base import repeated
 from skvnce.fitted.normal import LatentNormal
 from skvnce.options import Chunks
 
@@ -316,3 +318,42 @@ def test_a_fit_to_chosen_rows_predicts_the_others(monkeypatch):
     right = (filled["colour"] == truth["colour"])[rows].mean()
     assert right > (truth["colour"] == mode)[rows].mean() + 0.15
     assert set(model.categories_["grade"]) == set("abcd")
+
+
+def test_parameters_are_drawn_if_draws_are_asked_for():
+    X, _, _ = frame(1, n=60)
+    numbers = [0, 1, 20]
+    found = [imputer(n_parameter_draws=n, max_iter=30).fit(X) for n in numbers]
+    assert [len(one._draws) > 0 for one in found] == [False, True, True]
+
+
+def test_numbers_beside_categories_have_no_normal_marginals():
+    X, _, _ = frame(1, n=60)
+    with pytest.warns(UserWarning, match="marginals"):
+        found = imputer(marginals="normal", max_iter=4).fit(X)
+    assert found.nonlinear_columns_.tolist() == [True, False, False, False]
+
+
+def test_draws_use_all_parameters_equally_often(fitted, monkeypatch):
+    model, X, _, _ = fitted
+    pair = model.mean_, model.covariance_
+    latent = model._cell_model().with_normals([pair] * 3)
+    used, draw = [], normal.mixed.draw
+
+    def recorded(latents, models, *args, **options):
+        used.append([id(one) for one in models])
+        return draw(latents, models, *args, **options)
+
+    monkeypatch.setattr(normal.mixed, "draw", recorded)
+    latent.draw(model._checked(X)[:5], 12)
+    counts = np.unique(used[0], return_counts=True)[1]
+    assert counts.tolist() == [4, 4, 4]
+
+
+def test_errors_are_infinite_where_an_estimate_is():
+    def estimate(number):
+        return np.array([number, -np.inf if number == 3 else 0.0])
+
+    values, errors = repeated(estimate, with_errors=True)
+    assert values.tolist() == [0.0, 0.0]
+    assert errors.tolist() == [np.arange(8.0).std(ddof=1), np.inf]

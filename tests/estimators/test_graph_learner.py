@@ -18,6 +18,7 @@ from sklearn.preprocessing import MaxAbsScaler
 
 from skvnce import TruncatedGaussianGraphLearner
 from skvnce.algorithms.graph import prediction, rounds
+from skvnce.fitted import graph
 
 # few rounds on small tables, where a warning of a misfit is right at some seeds
 pytestmark = pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning")
@@ -700,3 +701,19 @@ def test_rounds_stop_at_a_share_of_the_standard_error():
     pairs = (5 * 100 + 4 * 400) / 9  # of nine pairs, five have the column
     assert rounds.tolerance(observed) == pytest.approx(0.1 / pairs**0.5)
     assert rounds.tolerance(torch.ones(100_000, 3, dtype=torch.bool)) == 0.002
+
+
+def test_estimates_of_a_score_have_random_numbers_of_their_own(monkeypatch):
+    seen, module = [], graph.prediction
+
+    def recorded(model, data, start, streams, **options):
+        places = torch.empty(2, 1)
+        seen.extend(streams(block)(0, places) for block in range(module.N_CHAINS))
+        return torch.zeros(2, dtype=torch.float64)
+
+    monkeypatch.setattr(module, "log_predictive", recorded)
+    model = graph.GraphModel(None, None, n_steps=10)
+    model.log_density(np.array([[1.0], [2.0]]), with_errors=True)
+    numbers = torch.cat(seen)
+    assert len(numbers) == 9 * 2 * module.N_CHAINS
+    assert len(numbers.unique()) == len(numbers)

@@ -186,6 +186,9 @@ def test_arrays_of_objects_and_empty_columns():
     for end in (lower, upper):
         assert pd.isna(end[:, 6]).all() and (end[:, 7] == 2).all()
         assert not pd.isna(end[:, [0, 1, 2, 4, 5]]).any()
+    everywhere = np.ones(frame.shape, dtype=bool)  # also where levels have no order
+    for end in fitted.interval(frame, 0.8, 19, 0, where=everywhere):
+        assert (pd.isna(end) == pd.isna(lower)).all()
     numbers = frame[["age", "none"]]
     fitted = GaussianImputer(random_state=0, keep_empty_features=True).fit(numbers)
     [median] = fitted.quantile(numbers, [0.5], 19)

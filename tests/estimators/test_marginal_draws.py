@@ -4,8 +4,9 @@ import numpy as np
 from statistical import FAILURE, p_counts
 
 from skvnce._random import seeded
-from skvnce.fitted.held_out_check import held_out_result
+from skvnce.fitted.held_out_check import held_out_attributes, held_out_result
 from skvnce.fitted.marginals_and_rounding import Marginal, ValidCells
+from skvnce.tables.cell_limits import CellLimits
 from skvnce.tables.schema import Schema
 from skvnce.tables.valid_values import valid_values
 
@@ -82,3 +83,26 @@ def test_fills_are_the_weighted_means_and_other_columns_stay():
     assert np.isin(drawn[..., 1], nodes[:, 1]).all()
     for found in (filled, drawn):
         np.testing.assert_array_equal(found[..., [0, 2]], 0)
+
+
+def test_attributes_have_the_weighted_marginals():
+    rng = np.random.default_rng(0)
+    first, weights = np.repeat(VALUES, 12), np.repeat(VALUES + 1, 12)
+    nodes = np.column_stack([first, rng.permuted(first)])
+    schema = Schema(2, None)._replace(model_columns=np.arange(2))
+    found = held_out_attributes(schema, nodes, lambda *_: (None, {}), weights)
+    assert found["marginal_columns_"].all()
+    best = [found["_marginals_of_columns"][j][0] for j in range(2)]
+    np.testing.assert_allclose(best, np.average(nodes, axis=0, weights=weights))
+
+
+def test_cells_with_limits_are_those_of_the_model():
+    nodes, weights = 1 + np.repeat(VALUES, 12)[:, None], np.ones(60)
+    model = with_marginals(nodes, weights, np.ones(1, dtype=bool))
+    high = np.array([[2.0], [np.inf], [np.inf]])
+    limits, missing = CellLimits(np.full((3, 1), -np.inf), high), high * np.nan
+    with seeded(0):
+        filled, drawn = model.fill(missing, limits)[0], model.draw(missing, 50, limits)
+    # the model has zeros, and 1 is the least valid value
+    np.testing.assert_allclose(filled[:, 0], [1, 3, 3])
+    assert (drawn[:, 0] == 1).all() and set(drawn[:, 1:].flat) == set(1 + VALUES)

@@ -8,6 +8,7 @@ from statistical import FAILURE, p_mean
 from skvnce import GaussianImputer
 from skvnce._incomplete import Incomplete
 from skvnce.distributions.normal import Normal
+from skvnce.fits.gaussian_numbers import drawn_parameters
 from skvnce.fitted.without_cells import normal_without
 
 
@@ -70,3 +71,18 @@ def test_a_fit_without_some_rows_is_that_of_the_others(seed):
     exact = (scatter + k * np.eye(3)) / (weights[kept].sum() + k)
     np.testing.assert_allclose(found.mean, mean, atol=1e-9)
     np.testing.assert_allclose(found.covariance, exact, atol=1e-9)
+
+
+def test_draws_have_their_seed_and_the_weight_of_all_rows():
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    start = X.mean(0), np.cov(X.T)
+
+    def means(seed, total):
+        given = start, X, np.ones(200), 1.0, 40, seed, total
+        return np.array([mean for mean, _ in drawn_parameters(*given)])
+
+    one = means(0, None)
+    np.testing.assert_array_equal(one, means(0, None))
+    assert not np.isclose(one, means(1, None)).any()
+    ratio = one.std(0) / means(0, 100 * 200.0).std(0)  # about 10
+    assert (ratio > 5).all() and (ratio < 20).all()

@@ -8,9 +8,12 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from cases import SMALL_IMPUTERS
 
 from skvnce import GaussianImputer
+from skvnce.estimators import _imputer
+from skvnce.fitted.shift import Shift, Shifted
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -257,3 +260,50 @@ def test_no_shift_has_the_random_numbers_of_a_shift(imputer, shift):
     np.testing.assert_array_equal(none[:, alone], shifted[:, alone])
     other = imputer.sample(X, 8, 1, as_array=True, shift={})
     assert (none[:, alone, 2] != other[:, alone, 2]).mean() > 0.9
+
+
+class Coins:
+    """Draws two levels with equal probabilities."""
+
+    def draw(self, nodes, n_draws, limits=None):
+        return torch.randint(2, (n_draws, *nodes.shape)).double().numpy()
+
+
+def with_log_odds(odds, n_columns):
+    """Shift the first columns of coins by log-odds of the second level."""
+    changed = {j: np.array([0.0, odds]) for j in range(n_columns)}
+    return Shifted(Coins(), Shift(np.arange(2) < n_columns, {}, changed, {}))
+
+
+def test_log_odds_of_several_columns_add_up():
+    torch.manual_seed(0)
+    drawn = with_log_odds(-np.log(3), 2).draw(np.full((4000, 2), np.nan), 1)[0]
+    # a quarter of each column; five standard errors are .034
+    np.testing.assert_allclose(drawn.mean(0), 0.25, atol=0.034)
+    assert abs(np.cov(drawn.T)[0, 1]) < 0.015
+
+
+def test_the_next_random_numbers_are_the_same_after_all_log_odds():
+    """So all chunks of rows have the same random numbers."""
+    nodes = np.full((40, 2), np.nan)
+    nodes[:, 1] = 0.0
+    after = []
+    for odds in (0.0, -3.0):
+        torch.manual_seed(0)
+        with_log_odds(odds, 1).draw(nodes, 2)
+        after.append(torch.rand(1).item())
+    assert after[0] == after[1]
+
+
+def test_each_shifted_table_has_one_draw_of_the_parameters(monkeypatch):
+    used = []
+
+    def recorded(model, shift):
+        used.append(model.model)
+        return Shifted(model, shift)
+
+    frame = mixed_rows(80, 7)
+    imputer = GaussianImputer(max_iter=40, random_state=0).fit(frame)
+    monkeypatch.setattr(_imputer, "Shifted", recorded)
+    imputer.sample(frame, 3, 0, shift={"income": 0.1})
+    assert len(used) >= 3 and all(len(one.normals) == 1 for one in used)

@@ -20,10 +20,12 @@ from sklearn.preprocessing import StandardScaler
 from torch import distributions, nn
 
 from skvnce import GaussianImputer, VNCEEstimator
+from skvnce._units import Units
 from skvnce.algorithms.vnce import fit as vnce_fit
 from skvnce.algorithms.vnce import fitted
 from skvnce.algorithms.vnce.initial import standard_normal
 from skvnce.exceptions import DivergenceError
+from skvnce.fitted.scaled_density import ScaledDensity
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
 from skvnce.options import LBFGS, Adam
@@ -1033,3 +1035,18 @@ def test_a_gaussian_that_is_passed_in_survives_pickling():
     drawn = [one.sample(X, random_state=1)[0] for one in (found, copy)]
     np.testing.assert_array_equal(*drawn)
     assert np.abs(found.mean_).max() < 0.7 and found.covariance_.shape == (3, 3)
+
+
+class SameRows:
+    """Draws the rows themselves."""
+
+    device = torch.device("cpu")
+
+    def one_draw(self, rows, what):
+        return rows.x
+
+
+def test_each_draw_has_the_rows_in_their_order():
+    nodes = np.arange(8.0).reshape(4, 2)
+    drawn = ScaledDensity(SameRows(), Units.none(2)).draw(nodes, 3)
+    np.testing.assert_array_equal(drawn, [nodes] * 3)

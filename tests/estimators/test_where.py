@@ -143,6 +143,8 @@ def test_a_column_of_another_data_type_is_filled_where_asked():
     found = fitted.transform(empty, where={"brand": rows})["brand"]
     assert_array_equal(found.notna(), rows)
     assert set(found[rows]) <= {"a", "b"}
+    kept = fitted.transform(empty, where={"brand": rows & False})["brand"]
+    assert kept.dtype == empty["brand"].dtype and kept.isna().all()
 
 
 def test_wrong_masks_are_refused():
@@ -198,6 +200,9 @@ def test_rules_of_missing_gates_are_applied_to_each_draw(imputer):
     tables = fitted.sample(frame, 5, 0, where=RULE)
     for table in [*tables, fitted.transform(frame, where=RULE)]:
         require_agreement(table, frame)
+    arrays = fitted.sample(frame, 5, 0, where=RULE, as_array=True)
+    for array, table in zip(arrays, tables, strict=True):
+        assert_array_equal(pd.isna(array), table.isna())
     drawn = {tuple(table.loc[lost, "smoker"]) for table in tables}
     assert len(drawn) > 1
     for table in fitted.sample(frame, 2, 0, where=RULE, shift={"age": 0.5}):

@@ -13,6 +13,7 @@ from skvnce.algorithms.graph import copula, copula_m_step
 from skvnce.algorithms.graph.graphical_lasso import Blocks
 from skvnce.algorithms.mixed.columns import Latents
 from skvnce.algorithms.mixed.gibbs import Rows
+from skvnce.algorithms.mixed.population import Population
 from skvnce.distributions.normal import Normal
 
 N = 4000
@@ -246,3 +247,37 @@ def test_complete_numbers_give_the_graph_of_normal_scores(seed):
     np.testing.assert_allclose(C[expected], S[expected], atol=1e-3)
     _, K = graphical_lasso(np.corrcoef(x.T), alpha, tol=1e-10, enet_tol=1e-12)
     assert abs(C - S).max() < abs(np.corrcoef(x.T) - S).max()
+
+
+def cells_below(n=400):
+    """Make three columns; half of the cells of the first are below their limit."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 1)) + 0.7 * rng.normal(size=(n, 3))
+    limits = np.full((2, n, 3), [[[-np.inf]], [[np.inf]]])
+    below = X[:, 0] < 0
+    limits[1, below, 0] = 0
+    X[below, 0] = np.nan
+    X[below & (rng.random(n) < 0.7), 1] = np.nan
+    return Incomplete.from_array(X), tuple(map(torch.from_numpy, limits))
+
+
+def test_limits_change_marginals_and_rounds_but_not_the_weights_of_columns():
+    data, limits = cells_below()
+    kinds, levels = ["numeric"] * 3, [0] * 3
+    problem = copula.make_problem(data, kinds, levels, limits)
+    weights = torch.ones(len(data.x), dtype=torch.float64)
+    latents = Latents.of(data, weights, kinds, levels)
+    found, mean = Population.of(latents, data, weights, limits)
+    for one, other in zip(problem.latents.marginals, found.marginals, strict=True):
+        assert all(map(torch.equal, one, other))
+    assert mean[0] < -0.1  # control: 0 without limits
+    rows = Rows.parts(found, data)
+    assert torch.equal(problem.information, copula.information(found, rows))
+    within = copula.information(found, Rows.parts(found, data, limits))
+    assert abs(within - problem.information).max() > 0.01  # control
+    theta = copula.Theta.independent(3)
+    with seeded(0):
+        free = problem.continued(data, theta, 0.01, 20).mean[0]
+    with seeded(0):
+        limited = problem.continued(data, theta, 0.01, 20, limits).mean[0]
+    assert limited < free - 0.1
