@@ -467,3 +467,15 @@ def test_rules_see_tables_that_satisfy_equations():
         *imputer.sample(part, 2, 0, where={"kids": is_consistent}),
     ]:
         assert table.notna().all(axis=None)
+
+
+def test_ends_of_intervals_of_whole_columns_are_whole():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"n": np.round(rng.normal(50, 10, 120))})
+    frame["part"] = rng.normal(20, 3, 120)
+    frame["total"] = frame["n"] + frame["part"]
+    frame = frame.mask(rng.random(frame.shape) < 0.3)
+    imputer = ConstrainedImputer(sums={"total": ["n", "part"]}, random_state=0)
+    imputer.set_output(transform="pandas").fit(frame)
+    for end in imputer.interval(frame, 0.8, 19, 0):
+        assert (end["n"] % 1 == 0).all()
