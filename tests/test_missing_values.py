@@ -164,17 +164,8 @@ def test_arrays_of_other_types(dtype):
         clone(NORMAL), nan.astype(np.float32) if dtype == np.float32 else nan
     )
     assert_same(done(with_values(NORMAL, 0), X.tolist()), done(clone(NORMAL), nan))
-<<<<<<< HEAD
-    for table in (
-        X,
-        np.ma.MaskedArray(
-            X, mask=hidden & (np.arange(X.size).reshape(X.shape) % 2 > 0)
-        ),
-    ):
-=======
     some = hidden & (np.arange(len(X)) % 2 == 1)[:, None]
     for table in (X, np.ma.MaskedArray(np.where(some, 9, X), mask=some, dtype=dtype)):
->>>>>>> mutants
         found = done(with_values(NORMAL, 0), table)
         assert_same(found, expected)
         assert found[0].dtype == expected[0].dtype

@@ -526,7 +526,6 @@ def test_limits_of_categories_and_wrong_shapes_are_errors_of_fit(cls):
         cls().fit(frame, upper={"x": [1.0, 2.0]})
 
 
-<<<<<<< HEAD
 def test_limits_that_a_class_or_a_data_type_does_not_have():
     X = np.exp(below_limits(0, 60)[0] / 9)
     X[::4, 0] = np.nan
@@ -543,7 +542,8 @@ def test_limits_that_a_class_or_a_data_type_does_not_have():
     with warnings.catch_warnings():  # shifts and limits exclude each other
         warnings.simplefilter("error")
         limited.sample(X, shift={0: 0.1}, random_state=0)
-=======
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_limits_stay_with_their_rows_beside_rows_without_data():
     X, limits, below = below_limits(9, n=150)
@@ -555,4 +555,3 @@ def test_limits_stay_with_their_rows_beside_rows_without_data():
     assert_array_equal(one.mean_, other.mean_)
     wrong = clone(model).fit(X, upper=np.roll(limits, 1, axis=0))  # control
     assert abs(one.mean_ - wrong.mean_).max() > 1e-6
->>>>>>> mutants
