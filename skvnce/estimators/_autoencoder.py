@@ -60,10 +60,6 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         """Return the number of draws from which log-densities are estimated."""
         return int(self.n_importance_samples)
 
-    def __getstate__(self):
-        """Leave the modules out of pickles; they are rebuilt on first use."""
-        return {**super().__getstate__(), "_cache": []}
-
     def _fit_member(self, imputer, X, weights=None, on_chosen=None):
         """Fit to the validated table of an imputer; see `_fit_table`."""
         self._check_parameters()

@@ -1,6 +1,5 @@
 """The base class of the transformers of tables with missing values."""
 
-import copy
 from functools import partial
 
 import numpy as np
@@ -106,7 +105,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
         `replaced` are attributes of the copy.
         """
-        found = copy.copy(self)
+        found = self._copy()
         if "_training" in vars(found):
             found._training, found._draws = None, []
         vars(found).update(replaced)
@@ -217,8 +216,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         if source is not None:
             reject_limits(lower, upper)
             large = self._read_large(source, sample_weight)
-            bounds = (getattr(self, one, None) for one in _BOUNDS)
-            self._learn_values(large.cells.table, *bounds, large.summary)
+            self._learn_values(large.cells.table, large.summary)
             return large.cells
         table = self._read_table(X)
         limits = limits_of(self._schema, lower, upper, X, table)
@@ -233,8 +231,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         """
         cells = self._read_cells(X, sample_weight, limits=limits)
         warn_of_scale(cells.weights, len(X))
-        bounds = (getattr(self, one, None) for one in _BOUNDS)
-        self._learn_values(cells.table, *bounds)
+        self._learn_values(cells.table)
         places = limited_columns(self._schema, limits, is_whole=is_whole)
         self._limited_columns = places
         if limits is not None:
@@ -347,13 +344,14 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             check_non_negative(self._schema, table, type(self).__name__)
         return table
 
-    def _learn_values(self, X, min_value=None, max_value=None, whole=None):
+    def _learn_values(self, X, whole=None):
         """Determine the valid values of the columns, within the user's bounds.
 
         X may be a sample of a table of which `whole` is the `Summary`.
         """
         self._spreads = spreads(self._schema, X)
-        self._set_values(valid_values(self._schema, X, min_value, max_value, whole))
+        bounds = (getattr(self, one, None) for one in _BOUNDS)
+        self._set_values(valid_values(self._schema, X, *bounds, whole))
 
     def _set_values(self, found):
         self.feature_ranges_ = found.ranges
@@ -400,11 +398,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         found = "dropped by transform"
         if self._keeps_empty():
             found = "filled by 0"
-            bounds = [
-                name
-                for name in ("min_value", "max_value")
-                if getattr(self, name, None) is not None
-            ]
+            bounds = [one for one in _BOUNDS if getattr(self, one, None) is not None]
             if bounds:
                 within = " and ".join(bounds)
                 found += f", or by the value within {within} that is nearest to 0"

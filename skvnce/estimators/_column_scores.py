@@ -80,6 +80,10 @@ class NodeScores:
 
     _slot = "solver"  # name of the parameter, in messages
 
+    def __getstate__(self):
+        """Leave the modules out of pickles; they are rebuilt on first use."""
+        return {**super().__getstate__(), "_cache": []}
+
     def _read_nodes(self, X, weights, consequence):
         """Choose the columns of the model; return their cells in the rows used."""
         given = self._schema, self._handling(), X, weights, consequence

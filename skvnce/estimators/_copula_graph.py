@@ -339,7 +339,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         self._check_parameters()
         large = self._read_large(source)
         cells = large.cells
-        self._learn_values(cells.table, whole=large.summary)
+        self._learn_values(cells.table, large.summary)
         data = Incomplete.from_array(cells.nodes)
         parts, given = nullcontext(), (source, large, self.random_state)
         if large.is_sample:
@@ -373,7 +373,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         warn_of_duration(self, table, remedy, categorical_features=None)
         return table
 
-    def _read(self, X):
+    def _read_rows(self, X):
         """Choose the columns, and return the rows that have observed cells."""
         cells = self._read_cells(X)
         self._learn_values(cells.table)

@@ -174,10 +174,6 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
     _slot = "model.solver"
     _schema = property(schema_of)
 
-    def __getstate__(self):
-        """Leave the modules out of pickles; they are rebuilt on first use."""
-        return {**super().__getstate__(), "_cache": []}
-
     def _handling(self):
         return Handling("not filled", FILLED_BY_CONSTANT)
 

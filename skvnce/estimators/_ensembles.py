@@ -103,19 +103,15 @@ class DrawnByMembers(Imputer):
     def _set_members(self, members, X):
         """Set the members and their columns; without members all are constant."""
         self.estimators_ = members
+        schema, handling = self._schema, self._handling()
         if members:
-            first = members[0]
-            self.feature_indices_, self.constants_ = (
-                first.feature_indices_,
-                first.constants_,
-            )
-            warn_of_constants(self._schema, X, self._handling())
+            chosen = members[0].feature_indices_, members[0].constants_
+            schema = schema._replace(model_columns=chosen[0], constants=chosen[1])
+            warn_of_constants(schema, X, handling)
         else:
-            schema = self._schema
             schema = schema._replace(model_columns=observed_columns(schema, X))
-            schema = without_constants(schema, X, self._handling())
-            self.feature_indices_ = schema.model_columns
-            self.constants_ = schema.constants
+            schema = without_constants(schema, X, handling)
+        self._set_model_columns(schema)
 
     def _check_predictions(self, X, unseen, weights=None):
         """Check predictions of cells that the fit of the first member has not used.
@@ -152,7 +148,7 @@ class DrawnByMembers(Imputer):
         If the only member was frozen, they are those of its training table, except for
         bounds that the user passes.
         """
-        self._learn_values(X, self.min_value, self.max_value)
+        self._learn_values(X)
         warn_of_bounded_levels(self)
         columns = self._schema.columns
         if columns and all(column.levels is not None for column in columns):

@@ -561,7 +561,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     def _fit_large(self, large):
         """Fit to a table that is not, or not all, in memory."""
         cells, self._limited_columns = large.cells, ()
-        self._learn_values(cells.table, self.min_value, self.max_value, large.summary)
+        self._learn_values(cells.table, large.summary)
         are_numbers = ~self._schema.is_categorical
         numbers = self.feature_indices_[are_numbers]
         self._report_tails(cells.table, numbers, large.sums(are_numbers))

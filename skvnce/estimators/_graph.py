@@ -322,7 +322,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         self._check_parameters()
         table = self._validated(X)
         check_fit(type(self), table.shape)
-        data = self._read(table)
+        data = self._read_rows(table)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
             if self.feature_indices_.size:
@@ -431,7 +431,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         check_non_negative(self._schema, X, type(self).__name__)
         return X
 
-    def _read(self, X):
+    def _read_rows(self, X):
         """Choose the columns, and return the rows that have observed cells."""
         cells = self._read_cells(X)
         self._report_tails(cells.table, self.feature_indices_)

@@ -31,7 +31,7 @@ class Resample(NamedTuple):
         learner = self.learner
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the final fit repeats relevant warnings
-            data = learner._read(self.rows[train])
+            data = learner._read_rows(self.rows[train])
             if not learner.feature_indices_.size:  # all are constant in these rows
                 return [0.0] * len(self.alphas)
             problem, first, path = self._path(data, seed)
@@ -49,7 +49,7 @@ class Resample(NamedTuple):
         found = np.zeros((len(self.alphas), d, d), dtype=bool)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            data = learner._read(self.rows[some])
+            data = learner._read_rows(self.rows[some])
             if not learner.feature_indices_.size:  # all are constant in these rows
                 return found
             problem, _, path = self._path(data, seed)

@@ -126,7 +126,7 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         learner.set_params(random_state=self.random_state, verbose=0)
         X = learner._validated(X)
         check_fit(type(learner), X.shape)
-        data = learner._read(X)
+        data = learner._read_rows(X)
         on_round, finish = report_rounds(self, learner.max_iter, X=X)
         with failures_named(learner._remedy()):
             with learner._threads(), seeded(self.random_state) as seed:

@@ -386,7 +386,7 @@ class Imputer(IncompleteTransformer):
         rows, schema = np.full((n_rows, self.n_features_in_), np.nan), self._schema
         rows[:, list(schema.constants)] = schema.constant_cells
         with self._threads(), seeded(random_state):
-            model = self._valid_cells(self._cell_model)
+            model = self._valid_model()
             for cells, nodes in chunks(schema, rows):
                 rows[cells] = model.draw(nodes, 1)[0]
         return new_rows(schema, rows)
@@ -447,26 +447,28 @@ class Imputer(IncompleteTransformer):
         """Return a context of the number of threads."""
         return one_thread()
 
-    def _valid_cells(self, model):
-        """Let the cells of a model be valid values of their columns."""
+    def _valid_cells(self, models):
+        """Let the cells of models be valid values of their columns."""
         schema = self._schema
-        if not schema.model_columns.size:
-            return None
         valid = schema.values, schema.model_columns, self._marginal_columns()
-        return ValidCells(model(), *valid)
+        return [ValidCells(one, *valid) for one in models]
+
+    def _valid_model(self):
+        """Make the model whose cells are valid; None if all columns are constant."""
+        if not self.feature_indices_.size:
+            return None
+        return self._valid_cells([self._cell_model()])[0]
 
     def _predicted(self, X, limits=None):
         """Predict the missing cells of validated rows; returns `Predicted`."""
         with self._threads(), seeded(0):  # a sampler may not support numbers of the row
-            model = self._valid_cells(self._cell_model)
-            return fill(self._schema, model, X, limits)
+            return fill(self._schema, self._valid_model(), X, limits)
 
     def _models_of_draws(self, n_draws, *, is_joint=True):
         """List models whose draws are valid; see `_drawing_models`."""
         if not self.feature_indices_.size:
             return [None]
-        models = self._drawing_models(n_draws, is_joint=is_joint)
-        return [self._valid_cells(lambda one=one: one) for one in models]
+        return self._valid_cells(self._drawing_models(n_draws, is_joint=is_joint))
 
     def _drawn_tables(self, X, n_draws, random_state, limits=None):
         """Draw cells of validated rows; (n_draws, n_samples, n_features_out)."""

@@ -348,7 +348,7 @@ def test_baselines_learn_from_the_table_that_was_filled(method, imputation, seed
     X = rng.gamma(4.0, size=(60, 3)) * [1.0, 10.0, 0.1]
     X[rng.uniform(size=X.shape) < 0.3] = np.nan
     learner = GraphControl(algorithm=method, imputation=imputation)
-    problem = learner._problem(learner._read(X))
+    problem = learner._problem(learner._read_rows(X))
     assert problem.method.e_step.once
     values = np.nanmean(X, 0) if imputation == "mean" else 0.0
     filled = np.where(np.isnan(X), values, X)[~np.isnan(X).all(1)]
