@@ -350,7 +350,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
                 self._set_empty_graph()
             else:
                 with parts as problem:
-                    self._fit_graph(data, on_round, problem)
+                    self._fit_graph(data, on_round, problem, cells)
         finish()
         return self
 
@@ -481,5 +481,6 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
             own = limits and limits.of_rows(rows)
             return model.fill(kept[rows], own)
 
-        self._check_held_out(data.to_array(), predict, hidden=hidden)
+        scale = None if cells is None else cells.scale
+        self._check_held_out(data.to_array(), predict, hidden=hidden, scale=scale)
         self._report_misfit(_REMEDY)

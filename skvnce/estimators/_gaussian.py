@@ -523,8 +523,8 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self._set_training_rows(*found.training)
         self._online = stored(found.online)
         warn_unless_converged(found.em, self.max_iter, self.tol)
-        held_out = {"weights": cells.weights, "hidden": found.hidden}
-        self._check_held_out(cells.nodes, found.predict, **held_out)
+        known = {"weights": cells.weights, "scale": cells.scale}
+        self._check_held_out(cells.nodes, found.predict, hidden=found.hidden, **known)
 
     def _fit_constants(self, cells):
         """Set what a fit has found if all columns are constant."""
@@ -556,7 +556,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             vars(self).update(found.attributes(schema, cells, *known))
             self._training = None
             held_out = {"weights": cells.weights, "hidden": held_out_cells(cells)}
-            self._check_held_out(cells.nodes, predict, **held_out)
+            self._check_held_out(cells.nodes, predict, scale=cells.scale, **held_out)
 
     def _fit_large(self, large):
         """Fit to a table that is not, or not all, in memory."""

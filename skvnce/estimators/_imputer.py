@@ -623,15 +623,15 @@ class Imputer(IncompleteTransformer):
         if self.on_misfit != "ignore":
             warn_or_raise(tail_messages(self._schema, X, columns, sums), self.on_misfit)
 
-    def _check_held_out(self, nodes, predict, *, weights=None, hidden=None):
+    def _check_held_out(self, nodes, predict, **options):
         """Predict held-out cells, and set what follows; see `held_out_attributes`.
 
         Sets `held_out_gain_` and `marginal_columns_`.  With ``on_misfit="ignore"`` no
         cell is predicted.
         """
         predict = None if self.on_misfit == "ignore" else predict
-        given = self._schema, nodes, predict, weights, hidden
-        vars(self).update(held_out_attributes(*given))
+        found = held_out_attributes(self._schema, nodes, predict, **options)
+        vars(self).update(found)
 
     def _report_misfit(self, remedy, others=()):
         """Warn or raise if columns are not predicted, or if there are other messages.

@@ -376,7 +376,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
             with step("checking the draws of missing cells by more draws"):
                 self.bound_gap_ = found.bound_gap(settings.n_draws)
             warn_of_bound(self.bound_gap_, settings.n_draws)
-            self._check_predictions(cells.nodes, settings)
+            self._check_predictions(cells, settings)
 
     def _set_no_model(self):
         """Set the attributes of a fit in which all columns are constant."""
@@ -404,8 +404,9 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
                 "each fit needs a new one. Pass lambda n_features: ..., or the class."
             )
 
-    def _check_predictions(self, nodes, settings):
+    def _check_predictions(self, cells, settings):
         """Fit to the cells that are not held out, and predict the others."""
+        nodes = cells.nodes
         hidden = None  # select a tenth, from which `transform` is checked
         if self.n_components_ or not np.isnan(nodes).any():
             hidden = np.zeros(nodes.shape, dtype=bool)
@@ -419,11 +420,11 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
                 return None, {}
             with one_thread():
                 model = ScaledDensity(found.outcome.fitted, found.units)
-                cells, _ = model.fill(kept[rows])
+                filled, _ = model.fill(kept[rows])
             columns = self.feature_indices_
-            return self._schema.values.clipped(cells, columns), {}
+            return self._schema.values.clipped(filled, columns), {}
 
-        self._check_held_out(nodes, predict, hidden=hidden)
+        self._check_held_out(nodes, predict, hidden=hidden, scale=cells.scale)
         self._report_misfit(_REMEDY)
 
     def _keep(self, found):

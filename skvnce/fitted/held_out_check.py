@@ -25,7 +25,7 @@ from skvnce.exceptions import MisfitWarning
 from skvnce.fitted.held_out_cells import hold_out
 from skvnce.fitted.marginals_and_rounding import Marginal
 from skvnce.tables.heavy_tails import heavy_in_sums, heavy_tailed
-from skvnce.tables.statistics import column_moments, distinct_rows
+from skvnce.tables.statistics import column_means, column_moments, distinct_rows
 
 HELD_OUT = 0.1  # share of the observed cells that are held out
 
@@ -41,7 +41,7 @@ _LEAST = 1e-6  # probability of a held-out level that has none
 _PREDICTED = 1000  # maximum number of rows in which cells are predicted
 
 
-def held_out_result(nodes, predict, weights, hidden=None):
+def held_out_result(nodes, predict, weights, hidden=None, scale=None):
     """Hold out cells, predict them, and compare with the means of columns.
 
     Parameters
@@ -60,6 +60,8 @@ def held_out_result(nodes, predict, weights, hidden=None):
         Weights of the rows.
     hidden : ndarray of bool, of shape (n, n_nodes), default=None
         The cells that are held out; None selects a tenth.
+    scale : ndarray of shape (n_nodes,), default=None
+        Standard deviations of the observed cells; None computes them.
 
     Returns
     -------
@@ -68,16 +70,16 @@ def held_out_result(nodes, predict, weights, hidden=None):
     if predict is None or not nodes.shape[1]:
         return HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     with step("predicting held-out cells"):
-        return _compared(nodes, predict, weights, hidden)
+        return _compared(nodes, predict, weights, hidden, scale)
 
 
-def held_out_attributes(schema, nodes, predict, weights=None, hidden=None):
+def held_out_attributes(schema, nodes, predict, weights=None, hidden=None, scale=None):
     """Predict held-out cells, and list what an imputer says of it.
 
     Parameters are those of `held_out_result`; without weights each row has weight 1.
     """
     weights = np.ones(len(nodes)) if weights is None else weights
-    found = held_out_result(nodes, predict, weights, hidden)
+    found = held_out_result(nodes, predict, weights, hidden, scale)
     levels = schema.is_categorical
     marginals = {
         int(j): tuple(Marginal.of(nodes[:, j], weights, is_category=levels[j]))
@@ -98,7 +100,7 @@ def _some_rows(nodes, rows):
     return rows[key <= np.unique(key)[:_PREDICTED][-1]]
 
 
-def _compared(nodes, predict, weights, hidden):
+def _compared(nodes, predict, weights, hidden, scale):
     """Predict held-out cells; compare errors of columns scaled by their maximum."""
     nothing = HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     if hidden is None:
@@ -114,8 +116,10 @@ def _compared(nodes, predict, weights, hidden):
     if filled is None:
         filled = np.full((len(rows), nodes.shape[1]), np.nan)
     unit = np.nanmax(abs(nodes), 0)
-    mean, _ = column_moments(kept / unit, weights)
-    _, scale = column_moments(nodes / unit, weights)
+    mean = column_means(kept / unit, weights)
+    if scale is None:
+        scale = column_moments(nodes, weights)[1]
+    scale = scale / unit
     first, group = distinct_rows(nodes[rows])
     weight = np.bincount(group, weights[rows])
     parts = nodes[rows][first] / unit, hidden[rows][first], filled[first] / unit

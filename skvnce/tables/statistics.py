@@ -15,6 +15,12 @@ def column_moments(
         return mean, np.sqrt(np.nansum((nodes - mean) ** 2 * seen, 0) / total)
 
 
+def column_means(nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Compute weighted means of the observed cells."""
+    seen = ~np.isnan(nodes) * weights[:, None]
+    return np.nansum(nodes * seen, 0) / seen.sum(0)
+
+
 def constant_columns(nodes: np.ndarray) -> np.ndarray:
     """Return which columns have observed cells that are equal, up to rounding."""
     low, high = np.fmin.reduce(nodes, 0), np.fmax.reduce(nodes, 0)
