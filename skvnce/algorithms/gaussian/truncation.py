@@ -151,6 +151,7 @@ def _near_of(
     below, above = (low - mean) / deviation, (high - mean) / deviation
     near = (below > -_IDLE) | (above < _IDLE)
     chance = log_interval(below, above).where(near, torch.inf)
+    # in this order the weights vary less
     order = chance.argsort(dim=1, stable=True)  # most restricted cells first
     counts = near.sum(1)
     found = []
@@ -244,6 +245,7 @@ def _shift_of(
     even = 1 / weight.square().sum(0) > _EFFECTIVE * n_points
     weight, free = weight * share * n_points, torch.special.ndtri(uniform)
     if to_cells is None:
+        # the last cell by its mean, which is 0 without bounds
         z[..., -1], free[..., -1] = last, 0.0
         moved = (weight[..., None] * z - share[..., None] * free).sum(0)
         return near.shifts(moved), even
@@ -280,6 +282,7 @@ def draw(
         if not outside.any():
             return x
         again = data.take(outside.nonzero()[:, 1])
+        # all missing cells of a row again: single ones have another distribution
         x[outside] = em.draw(normal, again)[0]
         outside = _outside(x, hidden, low, high)
     draws, rows = outside.nonzero(as_tuple=True)
