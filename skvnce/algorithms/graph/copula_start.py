@@ -60,6 +60,7 @@ def started(normal: Normal, penalty: Penalty, share: Tensor, method: Method) -> 
 
 def adapted(penalty: Penalty, moved: Tensor, strengths: Tensor) -> Penalty:
     """Reduce the weights of strong edges, eq. (1); `moved` is t."""
+    # u is infinite at r = 1
     r = strengths.abs().clamp(max=1 - _LEAST)
     share = moved / (moved + r / (1 - r.square())).clamp(min=_LEAST)
     return penalty._replace(weight=penalty.weight * share)
