@@ -98,6 +98,7 @@ def _bounded(latents: Latents, data: Incomplete) -> tuple[Tensor, Tensor, Tensor
         seen = (levels >= 0).nonzero().squeeze(1)
         own = torch.eye(block.stop - block.start).to(low)[levels[seen]]
         part = own[:, None, :] - torch.eye(own.shape[1]).to(low)
+        # the observed level itself stays as it is, so that the map is invertible
         part = torch.where(own[:, :, None] > 0, own[:, None, :], part)
         maps[seen, block, block] = part
         low[seen, block] = torch.where(own > 0, -torch.inf, 0.0).to(low)
