@@ -251,6 +251,7 @@ def train_while_better(
     shown = {"on_round": record, "on_step": averaged.update, "parts": parts}
     train(auto, loss, weights, training, n_rounds=max_rounds, **shown)
     chosen = best.restore()
+    # the best round is one of the averages, which the modules then get
     averaged.replace()
     return chosen
 

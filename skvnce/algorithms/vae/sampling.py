@@ -137,6 +137,7 @@ def by_lair(
             auto.posterior,
             n_particles=n_particles,
             n_replenish=n_replenish,
+            # encoded once, because the rows are the same in each iteration
             replenish=fresh and constant(fresh(data)),
             uniforms=streams(0),
         )
@@ -166,6 +167,7 @@ def stratified_draws(
     """
     log_weight = torch.cat([one.log_weight for one in proposed])
     first = streams(1)(0, data.x[None, :, :1]).squeeze(-1)
+    # one uniform number a row for all levels: systematic resampling
     levels = (torch.arange(n_draws).to(first)[:, None] + first) / n_draws
     cells = _cells_at(auto, proposed, resample(log_weight, levels))
     uniform = streams(2)(0, data.x.expand(n_draws, *data.x.shape))
@@ -267,6 +269,7 @@ def warmed_up(
     auto: Autoencoder, data: Incomplete, n_chains: int, n_steps: int, streams: Streams
 ) -> Tensor:
     """Complete rows by LAIR with four particles a chain; (n_chains, n, features)."""
+    # particles of a chain are the first dimension, chains the second
     sampler = lair(*auto, n_particles=_WARM, n_replenish=1, uniforms=streams(5))
     x = start(auto, data, _WARM * n_chains, streams).unflatten(0, (_WARM, n_chains))
     return run_chain(sampler, sampler.init(data, x), data, n_steps).x[0]
