@@ -108,6 +108,7 @@ class Fitted(NamedTuple):
         is_exact = isinstance(self.model.model, FreeGaussian)
         n_draws = 1 if is_exact else CANDIDATES
         values, weight = self.weighted_draws(data, global_stream, n_draws)
+        # on the CPU, so that the draws are the same on each device
         chosen = torch.multinomial(weight.exp().T.cpu(), 1).T[..., None]
         chosen = chosen.to(weight.device)
         chosen = chosen.expand(1, -1, values[place].shape[-1])

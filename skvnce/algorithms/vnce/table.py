@@ -168,6 +168,7 @@ def _prepare(
     if settings.model is None:
         units, summary = Units(mean, scale), ColumnSummary.standard(len(mean))
     data = units.scaled(nodes)
+    # model and noise may need it, for each start
     normal = cache(lambda: initial_normal(data))
     noise = fit_noise(settings.noise, marginals, units, normal)
     inputs = fit.Inputs(
