@@ -155,7 +155,7 @@ def global_stream(step: int, template: Tensor) -> Tensor:
 
 
 def shifted_lattice(shift: Uniforms) -> Uniforms:
-    """Make evenly distributed uniform numbers: Sobol points, with given shifts."""
+    """Make quasi-random uniform numbers: Sobol points, with given shifts."""
 
     def uniforms(step: int, x: Tensor) -> Tensor:
         points = SobolEngine(x.shape[-1]).draw(len(x), dtype=torch.float64)

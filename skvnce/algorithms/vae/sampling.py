@@ -29,7 +29,7 @@ from skvnce.samplers.resampling import normalised, resample, take
 from skvnce.variational.base import Uniforms, at_quantiles, draw
 
 _PROPOSED = 4  # number of proposals for each draw at which a chain starts
-_PER_DRAW = 1.5  # number of proposals for each draw that is spread evenly
+_PER_DRAW = 1.5  # number of proposals for each stratified draw
 _LEAST = 12  # number of iterations for them, unless `n_steps` is smaller
 _WARM = 4  # number of particles of each chain in a warm-up
 _AT_ONCE = 2**22  # maximum size of a chunk of rows
@@ -61,7 +61,7 @@ class Rule(NamedTuple):
     draws : callable
         (auto, data, n_draws, n_steps, streams) to `Drawn`.
     stratified : callable or None
-        The same, with dependent draws that are spread evenly over the distribution.
+        The same, with stratified draws, which depend on each other.
     n_particles, n_proposals : int
         Numbers of tables that are encoded, and of latents that are proposed, in each
         row and step.  Chains have one of both for each draw, which do not count here.
@@ -163,7 +163,7 @@ def stratified_draws(
     """Represent the proposals of all iterations by draws of equal weight.
 
     Latents are resampled systematically (Kitagawa 1996), and cells are drawn by
-    uniform numbers that are preferably distributed evenly over the draws, too.
+    uniform numbers that are preferably stratified over the draws, too.
     """
     log_weight = torch.cat([one.log_weight for one in proposed])
     first = streams(1)(0, data.x[None, :, :1]).squeeze(-1)
@@ -307,7 +307,7 @@ def approximate_mean(
     to_cells : callable
         Maps drawn scores (*batch, features) to cells.
     streams : Streams
-        Preferably numbers that are distributed evenly over the draws.
+        Preferably numbers that are stratified over the draws.
     n_draws : int
 
     Returns
