@@ -104,7 +104,7 @@ def _add_group(
     u = torch.nn.functional.pad(mean, (0, 1), value=1.0)
     weighted = u * weight[:, None]
     products = weighted[:, :, None] * u[:, None, :]  # (n, k + 1, k + 1)
-    # with the weight of all rows of a pattern at its first one: they are summed anyway
+    # at the first row of each pattern, whose rows are summed with the same mask
     products[first, :-1, :-1] += covariance * shares[:, None, None]
     moments.latent.add_(products.sum(0))
     normal = group.seen.T @ products.flatten(1)

@@ -41,6 +41,7 @@ _MOST = 32  # maximum number of directions
 _LEAST = 1e-9  # minimum eigenvalue for which a direction is made
 # a copositive K may have little or no curvature along a direction of a positive matrix
 _STRAIGHT = 0.1  # minimum share of the nominal curvature of a direction
+# 32 MiB in double precision
 _AT_ONCE = 2**22  # maximum size of a batch
 _TOGETHER = 16  # number of columns whose forces are computed by one matrix product
 

@@ -32,6 +32,7 @@ from skvnce.distributions.quantiles import midpoint_levels, quantile_loss
 _N_KNOTS = 9
 _FEWEST_VALUES = 5  # minimum number of values of a column with a nonlinear marginal
 _WIDEST = 2.0  # score of the outermost quantiles: 2 % of the rows lie beyond each
+# any distance beyond all normal scores gives the same slopes
 _FAR = 100.0  # distance in scores of the last knots, which set the slopes of the tails
 # equal scores would make the inverse infinitely steep
 _LEAST_STEP = 1e-3  # minimum distance of the scores of knots without cells between them

@@ -78,7 +78,6 @@ class _Changed(Rows):
     @cached_property
     def groups(self) -> list[Group]:
         """The groups of the rows; values have no influence on patterns."""
-        # groups of the unchanged rows are reused
         return [
             group._replace(x=self._change(Incomplete(group.x, group.seen > 0)).x)
             for group in self._rows.groups

@@ -28,6 +28,7 @@ from skvnce.distributions.normal import (
 from skvnce.distributions.quantiles import midpoint_levels
 
 _LEVELS = 12  # number of quantiles that represent each predicted score
+# cumulated weights have rounding errors
 _ROUNDING = 1e-9  # difference below which shares are equal
 _ROWS = 2000  # approximate maximum number of rows whose cells are predicted
 

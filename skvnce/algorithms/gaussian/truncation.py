@@ -23,11 +23,13 @@ from skvnce.distributions.quantiles import inside, midpoint_levels
 from skvnce.variational.base import Uniforms, global_stream
 
 _IDLE = 4.0  # distance in standard deviations from which a bound has no effect (3e-5)
+# the more cells are drawn, the more their weights vary
 _POINTS = {1: 128, 3: 256, 6: 512, 9: 2048}  # minimum near cells: points of a row
 _MORE = 8  # factor of the number of points if few of them have most of the weight
 _EFFECTIVE = 0.2  # minimum effective share of the points
 _TRIES = 3  # number of rejected draws of a row before weighted draws are used
 _DRAWN = 64  # number of weighted draws from which one is selected
+# 8 MiB in double precision
 _AT_ONCE = 2**20  # maximum size of a batch
 
 Lattice = Callable[[Incomplete], Uniforms]

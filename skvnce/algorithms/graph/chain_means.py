@@ -40,9 +40,11 @@ from skvnce.samplers.blocks import (
 )
 from skvnce.variational.base import Uniforms
 
+# 32 MiB in double precision
 _AT_ONCE = 2**22  # maximum number of matrix entries in a batch
 # steps are divided by slopes, so that smaller ones would amplify their noise
 _LEAST_SLOPE = 0.2
+# for directions that coincide within the missing cells, and for cells that do not vary
 _LEAST, _TINY = 1e-9, 1e-30
 _PARTS = 6  # parts of the chain, whose averages give the noise of each estimate
 N_TABLES = 3 * _PARTS  # number of tables in memory
@@ -109,8 +111,8 @@ def chain_means(
         place = torch.zeros(len(several), dtype=torch.int64)
         place[lines.rows] = torch.arange(len(lines.rows))
     batch = max(1, _AT_ONCE // off.numel())
+    # rows with and without directions apart, because tensors have one shape
     for chosen in (several & ~with_lines, several & with_lines):
-        # rows with and without directions apart, because tensors have one shape
         places = chosen.nonzero().squeeze(1)
         for rows in places.split(batch) if len(places) else ():
             directions = None

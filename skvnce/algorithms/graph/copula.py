@@ -67,6 +67,7 @@ from skvnce.distributions.normal import Normal
 _WARM_UP, _AVERAGED = 4, 66
 MOST_ROUNDS = _WARM_UP + _AVERAGED
 _APART, _PAIRS = 3, 10  # sweeps between draws whose covariance estimates v, and pairs
+# penalties of the start are divided by it
 _LEAST = 1e-3  # v of a column that says nothing
 _LIGHT = 0.75  # a of eq. (1), in sqrt(log(columns) / n)
 # in tables of few rows the likelihood would have no maximum
@@ -261,7 +262,7 @@ class Criterion(NamedTuple):
         known = n * float(share.mean()) ** 2
         if float(edges.sum()) / d > known / ROWS_A_NEIGHBOUR:
             return inf
-        # of a latent variable: n times the loss is then exact to 0.1
+        # for each latent variable, so that n times the loss is exact to 0.1
         accuracy = 0.1 / (n * len(theta.mean))
         loss = problem.fitted(self.normal, theta, edges, accuracy).loss
         each = torch.outer(free, free) * edge_weights(share)

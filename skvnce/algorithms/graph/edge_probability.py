@@ -27,6 +27,7 @@ _MAD = 0.6745  # median absolute deviation of a standard normal
 _SIDE = np.array([0.0, 1.0, -1.0])  # of the null on which a component lies
 _TINY = 1e-300  # share of a component that is not used
 _TOL = 1e-4  # gain of a round in the log-likelihood of all values, in nats
+# squares of exp(300) are finite
 _FAR = 300.0  # largest logarithm of an extrapolated deviation
 
 

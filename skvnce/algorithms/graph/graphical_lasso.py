@@ -24,12 +24,14 @@ from torch import Tensor
 
 from skvnce.algorithms.graph.newton import newton_step
 
+# each computation takes a further Cholesky factor
 _CERTIFY = 2  # iterations between two computations of the duality gap
 _NEWTON = 8  # iterations between two steps of Newton's method
 # 2**-60 of the first step is below its rounding
 _HALVINGS = 60  # of a step
 _SHORTER = 8  # number of lengths of a step of Newton's method
 _CONJUGATE = 20  # conjugate gradients of such a step
+# norms of blocks of zero are divisors
 _TINY = 1e-300
 
 

@@ -131,6 +131,7 @@ def quadratic_of(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadrat
     rows = stats.gamma + ridges(penalty, width).to(dtype).diag_embed()
     if width > len(centre):
         rows = rows + torch.outer(to_linear, to_linear).to(dtype)
+    # factorised once for all certificates
     factor, failed = torch.linalg.cholesky_ex(rows)
 
     def product(point: Tensor) -> Tensor:

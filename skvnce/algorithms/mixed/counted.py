@@ -16,6 +16,7 @@ from skvnce.algorithms.mixed.columns import Marginal
 MOST = 2048  # knots at quantiles
 # quantiles leave wide gaps in the tails
 _OUTER = 32  # further knots at each end
+# below the share from which a value is an interval (`columns`): such values are knots
 _FREQUENT = 0.002  # share of a value that is always a knot
 _REPEATED = 0.5  # as in `columns`
 

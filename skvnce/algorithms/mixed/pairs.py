@@ -179,7 +179,6 @@ def solved(target: Tensor, shapes: Tensor) -> Tensor:
 def series(r: Tensor, shapes: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the right-hand side of eq. (1) and its derivative, by Horner's rule."""
     value, slope = torch.zeros_like(r), torch.zeros_like(r)
-    # from the highest power on
     for one in shapes.T.flip(0):
         value = value + torch.outer(one, one)
         slope = slope * r + value

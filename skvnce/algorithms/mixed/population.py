@@ -60,6 +60,7 @@ _SHARE = 0.5  # rows of independent scores, for each column of them
 _FEWEST = 20  # minimum number of observed cells
 _LEVEL = 0.05  # of the tests of a table whether marginals change
 _N_BINS = 32  # of predicted means
+# beyond 5 deviations lies a share of 3e-7
 _REACH, _N_SCORES = 5.0, 61  # in deviations; of scores at which eq. (1) is tabulated
 _SMALLEST = 1e-12  # share of an interval
 _LEAST = 1e-3  # minimum width of bins, variance, and share of the variance in eq. (3)

@@ -21,6 +21,7 @@ from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import inside
 from skvnce.variational.base import Uniforms
 
+# 16 MiB in double precision
 _AT_ONCE = 2**21  # maximum size of a batch of matrices or draws
 
 

@@ -36,6 +36,7 @@ _ROWS = 2**14  # number of rows from which the conditionals start
 # indicators of all levels of a column sum to 1, so that their covariance is singular
 _RIDGE = 1e-3  # added to variances of inputs
 _PRIOR = 10.0  # weight of the prior of means of levels, in rows
+# the same as in `gaussian.normal_scores`
 _FARTHEST = 1e6  # maximum absolute score
 _BURN_IN = 10  # sweeps before chains complete rows
 

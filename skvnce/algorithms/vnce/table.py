@@ -21,6 +21,7 @@ from skvnce.distributions.normal import Normal
 from skvnce.models.noise import Marginals, Noise, Rescaled
 from skvnce.training.adam import NotFinite
 
+# the default ratio of the estimators
 REFERENCE_RATIO = 10  # number of rows of the reference noise for each row of data
 _CHECKED = 2000  # maximum number of rows for the check of the scale by fresh noise
 
