@@ -16,7 +16,7 @@ from torch import Tensor
 
 # there the next terms of the series, and the cancellation without them, are about 1e-12
 _SMALL = 1e-2  # below it series are more accurate
-# sinh(eta / 2)^2 overflows above 709
+# sinh(eta / 2)^2 overflows if eta is above 709
 _STEEPEST = 400.0  # bound of logits that `logit_of` finds
 
 

@@ -106,7 +106,6 @@ def observed_sum(
         Its gradients in loc and scale cannot be differentiated again.
     """
     known = cells.centred(observed)
-    # slopes cost as much as the sum itself, and are not needed without a gradient
     if torch.is_grad_enabled() and (loc.requires_grad or scale.requires_grad):
         return _ObservedSum.apply(loc, scale, known)
     return log_probs(loc, scale.log(), known).sum(-1)

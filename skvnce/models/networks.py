@@ -177,7 +177,7 @@ def evaluate(
         inner = linear(first, w1, b1)
         second = silu(inner)
         if factor is not None:
-            # in place, because the derivative of silu needs only its input
+            # in place, because the derivative of silu needs its input only
             second.view(-1, *factor.shape).mul_(factor)
         saved += [x, joint, first, inner, second]
         x = linear(second, w2, b2).add_(joint)

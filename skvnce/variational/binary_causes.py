@@ -46,7 +46,7 @@ class RowNetwork(nn.Module):
     def forward(self, columns: Tensor, on: Tensor, missing: Tensor) -> Tensor:
         """Map rows to hidden units; (n, hidden[-1])."""
         total = self.bias + _summed(self.on, columns, on)
-        # most tables have no missing cell, and are spared a sum
+        # tables without missing cells are spared a sum
         if missing.any():
             total = total + _summed(self.missing, columns, missing)
         for layer in self.layers:
