@@ -160,7 +160,7 @@ def shifted_lattice(shift: Uniforms) -> Uniforms:
     def uniforms(step: int, x: Tensor) -> Tensor:
         points = SobolEngine(x.shape[-1]).draw(len(x), dtype=torch.float64)
         points = points.view(len(x), *[1] * (x.dim() - 2), -1)
-        # one shift for all points, so that they stay a lattice
+        # one shift for all points: separate shifts would make them independent
         first = shift(step, x[:1])
         return ((first + points.to(first.device)) % 1.0).to(x)
 
