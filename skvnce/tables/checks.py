@@ -91,6 +91,7 @@ def check_deviations(
     schema: Schema, columns: np.ndarray, deviation: np.ndarray
 ) -> None:
     """Check that standard deviations (n_columns,) have finite, positive squares."""
+    # 1e-300 is above 2.2e-308, below which float64 loses digits
     check_squares(schema, columns, np.isfinite(deviation**2) & (deviation**2 > 1e-300))
 
 

@@ -102,6 +102,7 @@ def _never_seen(
     codes, seen = codes[known].astype(int), seen[known]
     n_rows = np.bincount(codes, minlength=n_levels)
     frequent = np.flatnonzero((n_rows >= FEWEST) & (n_rows < len(codes)))
+    # products of integers do not use BLAS; float32 counts up to 2**24 exactly
     counts = (codes == frequent[:, None]).astype(np.float32) @ seen.astype(np.float32)
     chance = _chance_of_none(len(codes), seen.sum(0), n_rows[frequent, None])
     never = (counts == 0) & (seen.sum(0) > 0) & (chance * n_tests <= _LEVEL)
@@ -113,6 +114,7 @@ def _chance_of_none(n: int, n_seen: np.ndarray, n_level: np.ndarray) -> np.ndarr
     """Compute the hypergeometric probability of no observed cell in n_level rows."""
     free = n - n_level
     with np.errstate(invalid="ignore"):
+        # negative numbers have no factorial; below, their probability is 0
         log = gammaln(free + 1) - gammaln(np.maximum(free - n_seen, 0) + 1)
         log -= gammaln(n + 1) - gammaln(n - n_seen + 1)
     return np.where(free >= n_seen, np.exp(log), 0.0)
@@ -185,8 +187,10 @@ class Groups(NamedTuple):
             return Alike(0.0, 1.0)
         means = np.bincount(codes, ranks) / sizes
         within = ((ranks - means[codes]) ** 2).sum() / (n - n_groups)
+        # what stands for the group size in the analysis of variance of unequal groups
         size = (n - (sizes**2).sum() / n) / (n_groups - 1)
         if self.is_number:
+            # the harmonic mean, because the variance of a mean is inverse to its size
             free, size = (n_groups - 1) * _OF_DIFFERENCES, 1 / (1 / sizes).mean()
             between = size * (np.diff(means) ** 2).mean() / 2
         else:
