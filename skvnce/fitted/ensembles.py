@@ -23,6 +23,7 @@ STRATEGIES = {
 }
 
 _SUMMED = 20  # chains of a row over which tables are summarised
+# independent chains, because draws of one chain depend on each other
 _APPROXIMATE = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}
 
 
@@ -201,10 +202,12 @@ class Ensemble(NamedTuple):
         log_prob, error = found[:, 0], found[:, 1]
         total = logsumexp(log_prob, axis=0) - np.log(len(found))
         shares = np.exp(log_prob - total) / len(found)
+        # delta method, for independent errors of the members
         return total, np.sqrt(np.square(shares * error).sum(0))
 
     def _drawn_by_all(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
         """Draw cells by all members, and average probabilities of categories."""
+        # array_split, because members need not divide the number of draws
         shares = np.array_split(np.arange(self.n_draws), len(self.members))
         drawn, total = [], {}
         for number, (member, share) in enumerate(
@@ -223,6 +226,7 @@ class Ensemble(NamedTuple):
 
 def _of_rows(number: int, rows: np.ndarray) -> Callable:
     """Make uniform numbers as functions of the row, for one member."""
+    # apart by more than the number of purposes, so that members share no numbers
     return lambda purpose: row_keyed(rows, 16 * number + purpose)
 
 

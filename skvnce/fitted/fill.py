@@ -83,6 +83,7 @@ def draw(
     ndarray of shape (n_draws, n_samples, n_features_out)
     """
     filled = np.repeat(with_constants(schema, X)[None], n_draws, 0)
+    # in random order, or few draws would always use the first parameters
     turns = torch.randperm(len(models)).repeat(n_draws)[:n_draws].numpy()
     chains = n_chains(models[0], n_draws)
     for (rows, columns), nodes in incomplete_chunks(schema, X, chains):

@@ -123,6 +123,7 @@ class Rules(NamedTuple):
         found = [self.settled(table, missing, every) for table in drawn]
         filled, denied = (np.array(part) for part in zip(*found, strict=True))
         wrong = denied.any(2)
+        # a few draws settle most rows, and many are made for the rest only
         for tries in _TRIES:
             rows = np.flatnonzero(wrong.any(0) & missing.any(1))
             n_parts = ceil(len(rows) * tries * drawn[:, 0].size / _AT_ONCE)

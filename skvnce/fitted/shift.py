@@ -304,6 +304,7 @@ def _log_odds(key, value, levels):
             f"shift[{key!r}] has log-odds that differ by {np.ptp(found):g}, more than "
             f"{_STRONGEST:g}. Fill the cells by the level instead."
         )
+    # at most 0, so that its exponential is a probability of acceptance
     return found - found.max()
 
 
