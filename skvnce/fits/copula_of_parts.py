@@ -186,5 +186,6 @@ def _swept_in_files(sweeps, folder, one, number, chunk=None, weights=None):
     (part, numbers), sums = sweeps(one, number, chunk)
     np.save(latents, part.z)
     if one.number == 1:
+        # cells and numbers of rows stay the same in all rounds
         others.write_bytes(pickle.dumps((part.known, numbers)))
     return sums

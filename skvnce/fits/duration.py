@@ -38,6 +38,7 @@ OF_ALL_COLUMNS = {
     "min_value": None,
     "max_value": None,
 }
+# of a copy of few rows, which say nothing about the fit to all
 _FAILURES = (ArithmeticError, RuntimeError, TypeError, ValueError)
 
 
@@ -66,6 +67,7 @@ def warn_of_duration(
     -----
     DurationWarning
     """
+    # before any cell is read, because most tables are small
     if table.shape[1] < _MANY * columns:
         return
     if not (some := _some_cells(table, columns)).size:
@@ -142,6 +144,7 @@ def _some_cells(table, columns):
 
 def _seconds_of_copy(copy, cells):
     """Measure a fit after a first one that loads modules; None if it fails."""
+    # its time is not used
     _seconds_of_fit(clone(copy), cells[:, :_FEW])
     return _seconds_of_fit(clone(copy), cells)
 
@@ -221,6 +224,7 @@ def seconds_of_sweep(latents, data, weights, n):
     with step("estimating the time of the fit"), seeded(0), heard_by(None):
         parameters, together = (
             _measured(latents, data.take(rows), weights[rows])
+            # the time that one row takes is that of drawing the parameters
             for rows in (some[:1], some)
         )
     return parameters + max(together - parameters, 0.0) * n / len(some)
