@@ -45,6 +45,7 @@ class DaskTable:
                 "X must be a data frame or an array of dask with two dimensions, got "
                 f"{type(X).__name__}."
             )
+        # models need all columns of a row together
         X = X.rechunk({1: -1})
         return cls(X, X.to_delayed().ravel().tolist())
 
@@ -60,6 +61,7 @@ class DaskTable:
     def _head(self):
         """Return some rows, to learn the columns from."""
         if self.is_frame:
+            # made up by dask from the data types, so that nothing is computed
             return self.collection._meta_nonempty
         return np.zeros((1, self.collection.shape[1]), self.collection.dtype)
 
@@ -134,10 +136,12 @@ class DaskTable:
         pid = os.getpid()
         pairs = zip(self.parts, weights, strict=True)
         found = [task(pid, of, k, *pair) for k, pair in enumerate(pairs)]
+        # without traversal, which looks for collections in all values
         return dask.compute(self._joined(found, merge), traverse=False)[0]
 
     def _has_cluster(self):
         """Return whether the workers of a client compute the parts."""
+        # a client exists only if it has been imported
         module = sys.modules.get("distributed")
         try:
             return module is not None and bool(module.default_client())
