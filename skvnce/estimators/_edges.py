@@ -23,6 +23,7 @@ def edges(self):
         with ``selection="stability"`` ``frequency`` that of ``edge_frequencies_``.
     """
     check_is_fitted(self)
+    # here, because pandas is optional
     import pandas as pd
 
     associations = self._associations()
@@ -50,6 +51,7 @@ def to_networkx(self):
     networkx.Graph
     """
     check_is_fitted(self)
+    # here, because networkx is optional
     import networkx as nx
 
     result = nx.Graph()

@@ -392,6 +392,8 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
 
     def _model(self):
         if self.estimator is None:
+            # leaves count rows without their weights, and early stopping splits rows at
+            # random
             model = HistGradientBoostingRegressor(
                 min_samples_leaf=1, early_stopping=False
             )
