@@ -141,6 +141,7 @@ class ConvergenceDisplay:
                 f"{self.names[place]}: {_LABELS[part]}\n"
                 f"(R-hat {self.r_hat[part, place]:.2f})",
                 fontsize="medium",
+                # a $ in a name is no formula
                 parse_math=False,
             )
         for ax in self.axes_:

@@ -195,6 +195,7 @@ def _draw_links(ax, graph, place, widest):
     lines = LineCollection(
         [(place[source], place[target]) for source, target, _ in edges],
         linewidths=widest
+        # initial: all weights may be 0, and there may be no edge
         * (0.15 + 0.85 * np.abs(weight) / np.abs(weight).max(initial=1e-12)),
         colors=sign_colours(weight),
         alpha=0.7,
@@ -214,6 +215,7 @@ def _radial_label(ax, xy, name):
         rotation_mode="anchor",
         ha="right" if flip else "left",
         va="center",
+        # a $ in a name is no formula
         parse_math=False,
     )
 
@@ -265,6 +267,7 @@ def _force_layout(graph):
 
     if len(graph) > _STRESS:
         return nx.spring_layout(graph, weight=None, seed=0)
+    # networkx takes weights as lengths, so that strong edges would be long
     return nx.kamada_kawai_layout(graph, weight=None)
 
 
@@ -274,6 +277,7 @@ def _seriate(graph):
     for i, j, weight in graph.edges(data="weight", default=1.0):
         laplacian[[i, j], [j, i]] -= abs(weight)
         laplacian[[i, j], [i, j]] += abs(weight)
+    # weak edges between all nodes: else each component has an eigenvalue of 0
     laplacian += 1e-3 * (np.eye(len(graph)) - 1 / max(len(graph), 1))
     vectors = np.linalg.eigh(laplacian)[1][:, 1:3]
     if vectors.shape[1] < 2:

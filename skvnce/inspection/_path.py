@@ -185,6 +185,7 @@ class EdgePathDisplay:
                 textcoords=self.ax_.get_yaxis_transform(),
                 va="center",
                 fontsize=9,
+                # a $ in a name is no formula
                 parse_math=False,
                 annotation_clip=False,
                 arrowprops={
