@@ -117,6 +117,7 @@ def recalibrated(classifier, tables, y, given, rng):
     alike = all(_are_equal(tables[0], table) for table in tables[1:])
     if cv is None or alike or least < 2 or len(classes) < 2:
         return Recalibration.none(len(classifier.classes_))
+    # each fold needs a row of each class
     found, rows = fold_predictions(
         splits(
             min(cv, least) if isinstance(cv, Integral) else cv, y, rng, by_class=True
@@ -148,9 +149,11 @@ def class_weights(model, y):
         Of mean 1.
     """
     given = getattr(_weighing(model), "class_weight", None)
+    # of random forests; compute_sample_weight does not know it
     if given == "balanced_subsample":
         given = "balanced"
     weights = compute_sample_weight(given, y)
+    # a mean of 1, so that the prior counts as much as without weights
     return weights / weights.mean()
 
 
