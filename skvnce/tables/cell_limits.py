@@ -199,6 +199,7 @@ def check_distance(schema: Schema, limits: CellLimits | None, X: object) -> None
         if not len(seen):
             continue
         low, high = limits.low[:, place], limits.high[:, place]
+        # a limit within the tail of a normal distribution is no error
         margin = 3 * seen.std()
         for end, far in (
             (high.min(), seen.min() - margin > high.min()),

@@ -383,5 +383,6 @@ def _fill_polars(
     new = nw.new_series(series.name, cells, series.dtype, backend="polars")
     seen = np.ones(len(series), dtype=bool)
     seen[rows] = False
+    # observed cells are taken from the column itself, not from Python's objects
     mask = nw.new_series("", seen.tolist(), nw.Boolean, backend="polars")
     return series.zip_with(mask, new).to_native()

@@ -282,6 +282,7 @@ def extended_values(values: np.ndarray, low: float, high: float) -> tuple[float,
 
 def mean_excess(values: np.ndarray) -> float:
     """Compute the mean excess of the sqrt(n) largest of n sorted values."""
+    # the next value, over which the excess is computed, must exist
     count = min(ceil(sqrt(len(values))), len(values) - 1)
     top = values[-count - 1 :]
     return np.mean(top[1:] - top[0])
