@@ -265,6 +265,7 @@ def _tree(others, target, bag, seed, growth, state):
         max_features=growth.max_features,
         random_state=state,
     )
+    # a row once, with its count as weight, as scikit-learn's forests do
     weights = counts[used].astype(np.float64)
     tree.fit(others[used], target[used], weights, check_input=False)
     # plain, because each pickled tree would have a copy of the shared state

@@ -189,6 +189,7 @@ class Ensemble(NamedTuple):
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells by a summary of draws; see `CellModel`."""
         drawn, probabilities = self._drawn_by_all(nodes)
+        # rounded first, so that a median or a mode is a valid value
         cells = self.summary(self.values.rounded(drawn, self.columns))
         for node, levels in probabilities.items():
             cells[:, node] = levels.argmax(1)
@@ -201,6 +202,7 @@ class Ensemble(NamedTuple):
         found = np.array([member.log_density(nodes) for member in self.members])
         log_prob, error = found[:, 0], found[:, 1]
         total = logsumexp(log_prob, axis=0) - np.log(len(found))
+        # differences of logarithms, because densities of long rows underflow
         shares = np.exp(log_prob - total) / len(found)
         # delta method, for independent errors of the members
         return total, np.sqrt(np.square(shares * error).sum(0))

@@ -254,6 +254,7 @@ class Equations(NamedTuple):
             self._project(values, movable)
             for one in self.derived:
                 self._derive(values, movable, one)
+            # after all equations, because one may have moved the cells of another
             holds = np.stack([_solved(one, values, free) for one in self.every], 1)
             if holds.all():
                 break
@@ -298,6 +299,7 @@ class Equations(NamedTuple):
     def snapped(self, cells, places):
         """Round cells (..., n_places) of whole columns that errors of floats move."""
         rounded = np.round(cells)
+        # rounding of float32 exceeds _EXACT
         error = max(_EXACT, 8 * np.finfo(cells.dtype).eps)
         near = abs(cells - rounded) <= error * np.maximum(abs(rounded), 1.0)
         return np.where(self.integers[places] & near, rounded, cells)

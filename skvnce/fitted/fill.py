@@ -11,6 +11,7 @@ from skvnce.fitted.base import CellModel, n_chains
 from skvnce.tables.cell_limits import CellLimits
 from skvnce.tables.schema import Schema
 
+# 32 MiB of float64
 _CHUNK = 2**22  # maximum number of cells, over all chains, in a chunk of rows
 
 

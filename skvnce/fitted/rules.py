@@ -26,6 +26,7 @@ from skvnce.tables.schema import Schema
 _TRIES = (16, 256)  # draws of a row until one agrees with its observed cells
 OF_PREDICTION = 64  # draws from which the prediction of such a row is chosen
 _MOST_CHANGES = 100  # of single levels of a row that are tried
+# 32 MiB of float64
 _AT_ONCE = 2**22  # maximum number of cells that are drawn again together
 
 
