@@ -138,6 +138,7 @@ def _marginals(source, rows, large, kinds, sizes):
 def _marginal(knots, counts, kind, size):
     if not size:
         return counted.marginal_of(knots, counts)
+    # latent variables of nominal levels have no marginals
     if kind == NOMINAL and size != 2:
         return None
     below, upto = torch.from_numpy(counts[:, ::2]).double()

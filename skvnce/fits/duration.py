@@ -137,6 +137,7 @@ def _some_cells(table, columns):
     n, _ = table.shape
     rows = table[np.unique(np.linspace(0, n - 1, min(n, _ROWS)).astype(int))]
     varying = np.flatnonzero(np.fmax.reduce(rows, 0) > np.fmin.reduce(rows, 0))
+    # constant columns in these rows would be left out of the fit
     few = min(len(varying), columns)
     places = np.linspace(0, max(len(varying) - 1, 0), few).astype(int)
     return rows[:, varying[places]]
@@ -240,4 +241,5 @@ def _measured(latents, data, weights):
 
     stopping = {"n_draws": 1, "max_iter": 3, "on_round": on_round}
     gibbs.posterior_draws(latents, data, weights, float(latents.size), **stopping)
+    # without what precedes the first sweep
     return ends[1] - ends[0]

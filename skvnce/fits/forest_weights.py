@@ -17,7 +17,8 @@ from skvnce.tables.schema import Encoded
 # a level that no tree has seen would have probability 0 in the mean, whatever the other
 # imputer says
 _FLOOR = 0.003  # least probability in a geometric mean
-_PRIOR = 100
+_PRIOR = 100  # cells that are added as if equal weights predicted them best
+# 5 % of the standard deviation
 _LEFT = 0.0025  # share of the variance that a repeated number leaves open
 _FEWEST = 20  # rows that show it
 _WEIGHTS = np.linspace(0, 1, 21)  # to choose from, for probabilities

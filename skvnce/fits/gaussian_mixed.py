@@ -272,6 +272,7 @@ def some_rows(weights):
         sure = chances >= 1
         rest = chances.where(~sure, 0.0)
         chances = torch.where(sure, 1.0, rest * (ROWS - sure.sum()) / rest.sum())
+    # in random order, so that any two rows can be chosen together
     order = torch.randperm(n)
     ends = (chances[order].cumsum(0) + torch.rand(())).floor()
     chosen = order[ends.diff(prepend=torch.zeros(1)) > 0].sort().values

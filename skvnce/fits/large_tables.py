@@ -131,6 +131,7 @@ def gather(source, reader, weights, summary, schema):
     of = partial(_gathered_of, reader, known, share, columns, location, scale)
     with step("gathering rows"):
         found = source._reduced(of, Gathered.merged, weights)
+    # location and scale are those of all rows, not of the sample
     cells = _cells(schema, found, location, scale)
     units = Units(location, scale)
     reduced = partial(_reduced_rows, source, weights, reader, known, columns, units)

@@ -277,6 +277,7 @@ def trained(members, stream, seed):
         return members, stream.learned(rng)
     sample = Sample.of(stream, members[0])
     chooses = members[0]._solver()["validation_fraction"] > 0
+    # few cells would choose the number of rounds by chance
     if chooses and sample.hidden.sum() < _ENOUGH:
         return members, stream
     found = []
