@@ -254,6 +254,7 @@ def gathered(X, weights, first, share, columns, location, scale):
         Those of the model.
     location, scale : ndarray of shape (n_nodes,)
     """
+    # numbers in the whole table, so that its division into parts does not matter
     numbers = np.arange(first, first + len(X))
     chosen = np.ones(len(X), dtype=bool) if share >= 1 else numbered(numbers) < share
     nodes = X[:, columns]
