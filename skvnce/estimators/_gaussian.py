@@ -625,6 +625,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
 
     def _drawing_models(self, n_draws, *, is_joint=True):
         model, pairs = model_of(self._model), self._normals()
+        # a chain over categories needs a burn-in, which all draws share
         if is_joint and "kinds" in self._model:  # one chain for all of them
             return [model.with_normals(pairs)]
         return [model.with_normals([one]) for one in pairs]

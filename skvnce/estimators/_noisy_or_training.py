@@ -38,6 +38,7 @@ from skvnce.variational.binary_causes import RowNetwork
 _SOLVER = {"batch_size": "auto", "learning_rate_init": 0.02, "device": "cpu"}
 _BY_NETWORK = {"acp", "avi"}  # algorithms
 _MOST_NAMES = 10  # maximum number of column names in a warning
+# 8 MiB of float64
 _CHUNK = 2**20  # maximum size of an array of a chunk of rows
 
 

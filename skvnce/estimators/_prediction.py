@@ -25,6 +25,7 @@ from skvnce.estimators._validation import with_fit, without_fit
 from skvnce.tables.cells import is_frame, is_missing
 from skvnce.tables.mixed import select_columns
 
+# 128 MiB of float64
 _CHUNK = 2**24  # maximum number of cells, over all draws, that are predicted at once
 _MOST = 2**31 - 1  # of seeds
 
