@@ -13,6 +13,7 @@ from skvnce.inspection._common import (
 
 _CIRCLE = 40  # maximum number of nodes on a circle with readable names
 _STRESS = 400  # maximum number of nodes of the better layout, cubic in time
+# in order of preference: the first of equally free sides is taken
 _SIDES = (  # positions of a label beside its node: direction and alignment
     ((0, 1), "center", "bottom"),
     ((0, -1), "center", "top"),

@@ -12,6 +12,7 @@ from skvnce.inspection._common import (
     sign_legend,
 )
 
+# more lines cannot be followed by eye
 _MOST = 300  # maximum number of lines
 _TICKS = 10  # maximum number of steps between ticks
 
