@@ -226,6 +226,7 @@ def _of_result(result, number):
     names = getattr(params, "index", None)
     if np.ndim(params) == 2:  # a column for each level of the outcome
         labels = getattr(covariance, "index", ())
+        # names of the covariance, whose rows are pairs of level and term
         names = [":".join(map(str, label)) for label in labels]
     # column by column, as the covariance is ordered
     estimate = np.asarray(params, dtype=float).ravel("F")
@@ -253,6 +254,7 @@ def _dof_of(result):
     events = getattr(getattr(result, "model", None), "status", None)
     if events is None:
         return getattr(result, "df_resid", None)
+    # a model may have more terms than events
     return max(float(np.sum(events)) - len(result.params), 1.0)
 
 
