@@ -38,6 +38,7 @@ from skvnce.tables.cells import is_frame
 _LEAST = 1e-6  # smallest probability: trees predict 0
 _SPREAD = 0.5, 1.0  # standard deviations of the prior of slope and intercepts
 _UNWEIGHTED = (CalibratedClassifierCV, NuSVC, SVC)  # calibrated without class_weight
+# fitted models come before the one that was passed
 _INSIDE = "best_estimator_", "final_estimator_", "estimator_", "estimator"
 
 
