@@ -24,6 +24,7 @@ from skvnce._random import seed_from
 from skvnce.tables.cell_limits import CellLimits
 from skvnce.tables.schema import Schema
 
+# 32 MiB of float64
 _CHUNK = 2**22  # maximum number of cells, over all draws, in a chunk of rows
 _ROUNDING = 1e-9  # of levels, in ranks: 0.05 * 200 is below 10
 

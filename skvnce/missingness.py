@@ -344,6 +344,7 @@ def _fractions(fraction, n_features):
         raise ValueError(
             f"fraction must lie in [0, 1), got {fraction!r}; pass 0.3 for 30 percent"
         )
+    # a new array, because fractions of drivers are set to 0 in place
     return np.full(n_features, fractions)
 
 
