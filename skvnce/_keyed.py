@@ -78,7 +78,7 @@ def _keyed(key: np.ndarray) -> Uniforms:
 
 
 def row_lattice(rows: np.ndarray, seed: int) -> Uniforms:
-    """Make evenly distributed uniform numbers: Sobol points, shifted by `row_keyed`.
+    """Make quasi-random uniform numbers: Sobol points, shifted by `row_keyed`.
 
     Means over the first dimension converge faster than with independent numbers,
     especially if its size is a power of two.
