@@ -139,6 +139,7 @@ def check_trees(n_estimators: int, shape: tuple) -> None:
 
 def _counted_name(cls: type) -> str:
     """Find the class whose copies are known; None if there is none."""
+    # a user's subclass makes the copies of its parent
     names = [one.__name__ for one in cls.__mro__]
     return next((name for name in names if name in _COPIES), None)
 

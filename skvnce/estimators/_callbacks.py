@@ -18,7 +18,6 @@ from skvnce.estimators._validation import check_verbose
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
-# scikit-learn before 1.9
 except ImportError:
 
     class CallbackSupportMixin:

@@ -38,6 +38,7 @@ def edges(self):
         }
     )
     weakness = -table["association"].abs()
+    # stable, so that equal edges keep the order of the columns
     return table.loc[weakness.sort_values(kind="stable").index].reset_index(drop=True)
 
 

@@ -413,6 +413,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
             try:
                 return graph_checks.predicted(problem, theta, kept, rows, **sizes), {}
             except Diverged:
+                # cells without a prediction count as predicted infinitely badly
                 return None, {}
 
         self._check_held_out(data.to_array(), predict)

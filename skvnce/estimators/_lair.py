@@ -312,6 +312,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         self._set_members(members, X)
         self._check_predictions(X, unseen, weights)
         self._fit_indicator(X)
+        # rows of a call of `fit` itself are not kept
         self._stream = None
         finish()
         return self

@@ -416,5 +416,6 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
         vars(self).pop("noise_variance_", None)
         if self.cv is not None:
             found = fold_residuals(self, tables, y, of_model, rng)
+            # a plain tuple, which skops can store
             self._residuals = tuple(found)
             self.noise_variance_ = found.noise_variance

@@ -417,6 +417,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
             try:
                 found = fit_table(settings, some, *rest)
             except (NotFinite, torch.linalg.LinAlgError):
+                # cells without a prediction count as predicted infinitely badly
                 return None, {}
             with one_thread():
                 model = ScaledDensity(found.outcome.fitted, found.units)

@@ -125,7 +125,6 @@ def errors_named():
     try:
         yield
     except tuple(_ERRORS) as error:
-        # the first one is the most special
         text = next(t for k, t in _ERRORS.items() if isinstance(error, k))
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(text.format(error)) from error

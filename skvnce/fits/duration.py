@@ -136,8 +136,8 @@ def _some_cells(table, columns):
     """Choose rows, and columns that vary in them, at even distances."""
     n, _ = table.shape
     rows = table[np.unique(np.linspace(0, n - 1, min(n, _ROWS)).astype(int))]
-    varying = np.flatnonzero(np.fmax.reduce(rows, 0) > np.fmin.reduce(rows, 0))
     # constant columns in these rows would be left out of the fit
+    varying = np.flatnonzero(np.fmax.reduce(rows, 0) > np.fmin.reduce(rows, 0))
     few = min(len(varying), columns)
     places = np.linspace(0, max(len(varying) - 1, 0), few).astype(int)
     return rows[:, varying[places]]

@@ -80,6 +80,7 @@ def train_in_rounds(most, share, while_better, on_all, on_round):
 
     def report(n_round, loss):
         tell("cooling round", n_round - n_rounds)
+        # no callback stops the rounds in which the learning rate falls
         return n_round <= n_rounds and on_round(n_round, loss, np.nan)
 
     n_rounds = best = most

@@ -212,7 +212,8 @@ def grow(column, completed, ranks, cells, n_levels, growth, rng, weights=None):
         rows = np.sort(rng.choice(rows, growth.max_samples, replace=False))
     target, moments = cells[rows, None], (0.0, 1.0)
     if not n_levels:
-        # trees compute variances by differences of squares, which lose digits
+        # scikit-learn subtracts squares for a variance, which loses digits of large
+        # numbers
         moments = (target.mean(), target.std() or 1.0)
         target = (target - moments[0]) / moments[1]
     else:

@@ -209,7 +209,6 @@ class Ensemble(NamedTuple):
 
     def _drawn_by_all(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
         """Draw cells by all members, and average probabilities of categories."""
-        # array_split, because members need not divide the number of draws
         shares = np.array_split(np.arange(self.n_draws), len(self.members))
         drawn, total = [], {}
         for number, (member, share) in enumerate(

@@ -396,7 +396,6 @@ def _has_no_solution(one, name):
 def _holds(one, table, rtol):
     """Return in which rows an equation holds; (n,)."""
     gap = abs(one.value(table) - table[:, one.target])
-    # the smallest number, so that a row of zeros holds exactly
     return gap <= rtol * np.maximum(one.size(table), np.finfo(float).tiny)
 
 

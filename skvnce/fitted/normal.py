@@ -34,6 +34,7 @@ Pair = tuple[np.ndarray, np.ndarray]  # mean and covariance
 _PREDICTING = Chains(n_burn_in=10, n_sweeps=30)
 _BURN_IN, _APART, _LEAST_APART = 10, 5, 2  # sweeps before and between draws
 _MANY = 100  # sweeps between all draws above which fewer are made between two
+# a power of two, because the draws are Sobol points
 _SCORED = 64  # draws from which the probability of a row is estimated
 
 

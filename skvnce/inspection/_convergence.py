@@ -126,6 +126,7 @@ class ConvergenceDisplay:
         self.figure_, axes = plt.subplots(
             *shape,
             figsize=(1 + 3 * shape[1], 0.5 + 2.2 * shape[0]),
+            # always an array of two dimensions
             squeeze=False,
             layout="constrained",
         )

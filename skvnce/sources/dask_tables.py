@@ -18,6 +18,7 @@ from dask.dataframe.utils import clear_known_categories, has_known_categories
 
 from skvnce._threads import one_thread
 
+# a tree of merges: no worker has the sums of all partitions at once
 _MERGED = 8  # number of sums that are merged at once
 
 

@@ -129,7 +129,6 @@ def samples_as_given(schema, adapter, tables, missing, where, X):
     tables, filled = emptied(schema, tables, missing, where)
     if filled.ndim == 2:
         return tables_as_given(schema, adapter, tables, filled, X)
-    # rules may leave other cells empty in each table
     pairs = zip(tables[:, None], filled, strict=True)
     return [tables_as_given(schema, adapter, one, own, X)[0] for one, own in pairs]
 
