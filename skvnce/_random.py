@@ -19,10 +19,12 @@ from skvnce._torch_defaults import torch_defaults
 def seed_from(random_state: object) -> int:
     """Convert a `random_state` to an integer; None gives fresh entropy."""
     if random_state is None:  # does not change numpy's global stream
+        # 31 bits, as the seeds below
         return int(np.random.SeedSequence().generate_state(1)[0] >> 1)
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31 - 1))
     if isinstance(random_state, int | np.integer):
+        # raises the error of scikit-learn for integers that are no seeds
         check_random_state(random_state)
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
