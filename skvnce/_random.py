@@ -15,6 +15,8 @@ from sklearn.utils import check_random_state
 from skvnce._forks import PROCESS
 from skvnce._torch_defaults import torch_defaults
 
+_LARGEST = 2**32 - 1  # largest seed of numpy; making a stream only to check takes .1 ms
+
 
 def seed_from(random_state: object) -> int:
     """Convert a `random_state` to an integer; None gives fresh entropy."""
@@ -24,8 +26,8 @@ def seed_from(random_state: object) -> int:
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31 - 1))
     if isinstance(random_state, int | np.integer):
-        # raises the error of scikit-learn for integers that are no seeds
-        check_random_state(random_state)
+        if not 0 <= random_state <= _LARGEST:
+            check_random_state(random_state)  # raises the error of scikit-learn
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
 
