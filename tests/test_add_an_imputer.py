@@ -180,3 +180,23 @@ def test_a_model_may_fill_in_place(fitted, monkeypatch):
 
     monkeypatch.setattr(HotDeck, "fill", in_place)
     assert fitted.category_probabilities(frame())["kind"].equals(expected)
+
+
+@pytest.mark.parametrize("method", ["transform", "sample"])
+def test_cells_that_a_model_leaves_missing_are_named(method, monkeypatch):
+    table = frame().drop(columns=["empty", "when", "constant"])
+    fitted = HotDeckImputer().fit(table)
+    getattr(fitted, method)(table)
+    name = {"transform": "fill", "sample": "draw"}[method]
+    known = getattr(HotDeck, name)
+
+    def forgetful(self, nodes, *given):
+        found = known(self, nodes, *given)
+        cells = found[0] if name == "fill" else found
+        cells[..., 0] = np.nan
+        return found
+
+    monkeypatch.setattr(HotDeck, name, forgetful)
+    place = fitted.feature_indices_[0]
+    with pytest.raises(ValueError, match=f"NaN for column {table.columns[place]!r}"):
+        getattr(fitted, method)(table)

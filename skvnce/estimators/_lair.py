@@ -306,7 +306,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         else:
             self._learn_bounded_values(X)
             self._report_columns(X)
-            self._warn_of_duration(X)
+            self._warn_of_duration(X, weights)
             on_chosen = None if self.on_misfit == "ignore" else unseen.append
             members = [] if is_constant(X) else self._train(X, weights, on_chosen)
         self._set_members(members, X)
@@ -424,9 +424,9 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         _, hidden = hold_out(nodes, torch.ones(len(nodes)).double(), HELD_OUT)
         return [WithoutCells(member, nodes, hidden.numpy())]
 
-    def _warn_of_duration(self, X):
+    def _warn_of_duration(self, X, weights):
         """Warn if the training of all members will take minutes."""
-        count = count_members(self.n_estimators, X)
+        count = count_members(self.n_estimators, X, weights)
         remedy = "Lower n_estimators, leave out columns, or use GaussianImputer."
         free = OF_ALL_COLUMNS | {"n_estimators": 1}
         warn_of_duration(self, X, remedy, count, _TIMED, **free)

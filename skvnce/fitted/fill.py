@@ -52,6 +52,7 @@ def fill(
         ends = limits and limits.of(rows[:, 0], columns[0])
         missing = np.isnan(nodes)  # before, as a model may fill in place
         cells, probabilities = model.fill(nodes, ends)
+        _check_complete(schema, columns[0], cells)
         filled[rows, columns] = schema.values.converted(cells, columns[0], X.dtype)
         for node, own in probabilities.items():
             some = missing[:, node]
@@ -92,10 +93,22 @@ def draw(
         for turn in np.unique(turns):
             places = np.flatnonzero(turns == turn)
             cells = models[turn].draw(nodes, len(places), ends)
+            _check_complete(schema, columns[0], cells)
             where = np.ix_(places, rows[:, 0], columns[0])
             filled[where] = schema.values.converted(cells, columns[0], X.dtype)
     filled = filled if limits is None else limits.clipped(filled)
     return returned(schema, filled, X)
+
+
+def _check_complete(schema: Schema, columns: np.ndarray, cells: np.ndarray) -> None:
+    """Reject cells (..., n_model_columns) that a model leaves missing."""
+    lacking = np.isnan(cells).any(tuple(range(cells.ndim - 1)))
+    if lacking.any():
+        names = schema.labels(columns[lacking], 5)
+        raise ValueError(
+            f"The fitted model returns NaN for {names}. If it is your own, let its "
+            "fill and draw return a number for each cell."
+        )
 
 
 def with_constants(schema: Schema, X: np.ndarray) -> np.ndarray:

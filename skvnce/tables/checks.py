@@ -105,8 +105,7 @@ def check_squares(schema: Schema, columns: np.ndarray, fit: np.ndarray) -> None:
 
 
 def check_non_negative(schema: Schema, X: np.ndarray, name: str) -> None:
-    """Reject negative cells; scikit-learn's helper does not accept NaN."""
-    # comparisons with NaN are False, whereas the minimum of a column with NaN is NaN
+    """Reject negative cells; scikit-learn's helper misses them in columns with NaN."""
     negative = X < 0
     if negative.any():
         row, column = np.argwhere(negative)[0]
