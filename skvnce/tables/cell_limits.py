@@ -230,6 +230,8 @@ def _numbers(
             "types, unless categorical_features={column: 'numeric'}."
         )
     try:
+        if any(isinstance(one, str | bytes | bool | np.bool_) for one in values):
+            raise TypeError  # numpy would convert them
         return np.array(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(

@@ -432,8 +432,9 @@ def test_wrong_limits_are_refused(fitted):
             call(X, lower=low, upper=limits)
         with pytest.raises(ValueError, match=r"upper must have the shape of X"):
             call(X, upper=limits[:3])
-        with pytest.raises(TypeError, match="upper must have numbers in column 1"):
-            call(X, upper={1: "low"})
+        for wrong in ("low", "1.5", True):
+            with pytest.raises(TypeError, match="upper must have numbers in column 1"):
+                call(X, upper={1: wrong})
     with pytest.raises(ValueError, match="cannot be combined with shift"):
         fitted.sample(X, upper=limits, shift={0: 0.5})
     frame = pd.DataFrame({"a": X[:, 0], "b": pd.Categorical(["x", None] * 10)})
