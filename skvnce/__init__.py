@@ -15,6 +15,7 @@ _HOMES = {
     "ForestImputer": "skvnce.estimators._forest",
     "GaussianImputer": "skvnce.estimators._gaussian",
     "IncompleteFactorAnalysis": "skvnce.estimators._factor_analysis",
+    "MixtureImputer": "skvnce.estimators._mixture",
     "LAIRImputer": "skvnce.estimators._lair",
     "MultipleImputationClassifier": "skvnce.estimators._predictors",
     "MultipleImputationRegressor": "skvnce.estimators._predictors",
