@@ -16,6 +16,7 @@ def is_finite(value: object) -> bool:
 
 def check_count(value: object, name: str) -> None:
     """Check that a value is an integer of at least 1."""
+    # bool is a subclass of int, so that True would be a count of 1
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}.")
     if not is_finite(value) or value < 1:

@@ -35,6 +35,7 @@ class ForkLock:
     def __exit__(self, *error: object) -> None:
         self._depth -= 1
         if not self._depth:
+            # before the release, after which another thread may be the holder
             self._holder = None
         self._lock.release()
 
@@ -50,10 +51,13 @@ class ForkLock:
 
     def let_forks_pass(self) -> None:
         """Wait while other threads fork; the holder calls this between two steps."""
+        # without the gate, because chains call this at each step
         if self._holder != get_ident() or not self._waiting:
             return
         self._paused = True
         while True:
+            # under the gate, so that no fork begins between the check and the end of
+            # the pause
             with self._gate:
                 if not self._waiting:
                     self._paused = False
@@ -70,6 +74,7 @@ class ForkLock:
         me, end = get_ident(), monotonic() + _PATIENCE
         with self._gate:
             self._waiting[me] = False
+        # in short waits, because the holder may pause without a release
         while not self._lock.acquire(timeout=0.01):
             if self._paused or monotonic() > end:
                 return
@@ -83,11 +88,13 @@ class ForkLock:
 
     def _after_fork_in_child(self) -> None:
         if self._waiting.pop(get_ident()):
+            # another thread, which the child lacks, may have held the gate
             self._gate, self._waiting = Lock(), {}
             self._lock.release()
             return
         settings = self._settings
         self._reset()
+        # the last setting first, as the contexts would exit
         for restore in reversed(settings):
             restore()
 

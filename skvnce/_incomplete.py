@@ -24,8 +24,10 @@ class Incomplete(NamedTuple):
     @classmethod
     def from_array(cls, array: np.ndarray, dtype: torch.dtype = torch.float64) -> Self:
         """Copy an array in which NaN marks missing values."""
+        # torch reads no arrays with negative strides
         x = torch.tensor(np.ascontiguousarray(array), dtype=dtype)
         observed = ~x.isnan()
+        # zeros, because products with NaN are NaN, also those with a weight of 0
         return cls(x.where(observed, x.new_zeros(())), observed)
 
     def to_array(self, dtype: np.dtype | type = np.float64) -> np.ndarray:

@@ -12,7 +12,10 @@ from torch import Tensor
 from skvnce._forks import PROCESS
 from skvnce.variational.base import Uniforms, shifted_lattice
 
+# odd and near 2**64 over the golden ratio: its multiples modulo 2**64 differ, and are
+# far apart (increment of splitmix64)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+# multipliers of the finaliser of splitmix64
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
@@ -34,6 +37,7 @@ def row_keyed(rows: np.ndarray, seed: int) -> Uniforms:
     with np.errstate(over="ignore"):
         key = np.full(len(rows), _scramble(np.uint64(seed) + _GOLDEN))
         for column in np.ascontiguousarray(clean.T, np.float64).view(np.uint64):
+            # after each column, or equal cells in two columns would cancel
             key = _scramble(key ^ column)
     return _keyed(key)
 
@@ -51,6 +55,7 @@ def number_keyed(numbers: np.ndarray, seed: int) -> Uniforms:
     callable
         See `row_keyed`.
     """
+    # the seed is mixed first, or two seeds would permute the same keys
     return _keyed(mixed(numbers.astype(np.uint64) ^ mixed(np.uint64(seed))))
 
 
@@ -62,8 +67,10 @@ def _keyed(key: np.ndarray) -> Uniforms:
         counter = np.arange(x[..., 0, :].numel(), dtype=np.uint64)
         counter = counter.reshape(*x.shape[:-2], 1, x.shape[-1])
         with np.errstate(over="ignore"):
+            # successive steps take successive numbers, so that none is used twice
             counter = counter + np.uint64(step) * np.uint64(counter.size)
             bits = _scramble(key[:, None] + _GOLDEN * (counter + np.uint64(1)))
+        # 53 bits are what float64 holds, so that all numbers are exact and below 1
         unit = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
         return torch.from_numpy(unit).to(x)
 
@@ -71,7 +78,7 @@ def _keyed(key: np.ndarray) -> Uniforms:
 
 
 def row_lattice(rows: np.ndarray, seed: int) -> Uniforms:
-    """Make evenly distributed uniform numbers: Sobol points, shifted by `row_keyed`.
+    """Make quasi-random uniform numbers: Sobol points, shifted by `row_keyed`.
 
     Means over the first dimension converge faster than with independent numbers,
     especially if its size is a power of two.
@@ -88,6 +95,7 @@ def numbered(rows: np.ndarray) -> np.ndarray:
 def mixed(numbers: np.ndarray) -> np.ndarray:
     """Map 64-bit integers to others that look random."""
     with np.errstate(over="ignore"):
+        # one more, because `_scramble` maps 0 to 0
         return _scramble(_GOLDEN * (numbers + np.uint64(1)))
 
 

@@ -9,6 +9,7 @@ from scipy import sparse
 
 from skvnce.tables.containers import reject_parts
 
+# of versions 2 and 1 of control groups
 _CGROUPS = (
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -55,6 +56,7 @@ def memory_limit() -> float:
             found = path.read_text().strip()
         except OSError:
             continue
+        # version 2 says "max" if there is no limit
         if found.isdigit():
             limit = min(limit, int(found))
     return limit
@@ -103,6 +105,7 @@ def check_given(cls: type, X: object) -> None:
     MemoryError
     """
     shape = getattr(X, "shape", ())
+    # the shape of a sparse table says little about its memory
     if len(shape) != 2 or sparse.issparse(X):
         return
     if _counted_name(cls) in {None, "NoisyOr"}:  # copies have other sizes
@@ -136,6 +139,7 @@ def check_trees(n_estimators: int, shape: tuple) -> None:
 
 def _counted_name(cls: type) -> str:
     """Find the class whose copies are known; None if there is none."""
+    # a user's subclass makes the copies of its parent
     names = [one.__name__ for one in cls.__mro__]
     return next((name for name in names if name in _COPIES), None)
 

@@ -12,6 +12,7 @@ from skvnce._torch_defaults import torch_defaults
 
 def state_of(module: nn.Module) -> dict:
     """Convert the state of a module to arrays."""
+    # numpy() shares the memory of a parameter, which training changes in place
     return {
         name: value.cpu().numpy().copy() for name, value in module.state_dict().items()
     }

@@ -84,6 +84,7 @@ def step(name: str, *numbers: int, **kinds: bool) -> Iterator[None]:
     try:
         yield
     finally:
+        # also if the step raises an error, so that lines about outer steps stay right
         hears.end(begun)
 
 

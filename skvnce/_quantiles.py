@@ -24,6 +24,7 @@ from skvnce._random import seed_from
 from skvnce.tables.cell_limits import CellLimits
 from skvnce.tables.schema import Schema
 
+# 32 MiB of float64
 _CHUNK = 2**22  # maximum number of cells, over all draws, in a chunk of rows
 _ROUNDING = 1e-9  # of levels, in ranks: 0.05 * 200 is below 10
 
@@ -108,6 +109,7 @@ def ordered_draws(
         part = rows[first : first + size]
         own = {} if limits is None else {"limits": limits.of(part, columns)}
         drawn = draw(X[part], random_state=rng, **own)
+        # only some ranks are needed, which takes less than sorting
         found[:, part] = np.partition(drawn, sorted(set(ranks)), axis=0)[ranks]
     return found
 

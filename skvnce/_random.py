@@ -15,15 +15,19 @@ from sklearn.utils import check_random_state
 from skvnce._forks import PROCESS
 from skvnce._torch_defaults import torch_defaults
 
+_LARGEST = 2**32 - 1  # largest seed of numpy; making a stream only to check takes .1 ms
+
 
 def seed_from(random_state: object) -> int:
     """Convert a `random_state` to an integer; None gives fresh entropy."""
     if random_state is None:  # does not change numpy's global stream
+        # 31 bits, as the seeds below
         return int(np.random.SeedSequence().generate_state(1)[0] >> 1)
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31 - 1))
     if isinstance(random_state, int | np.integer):
-        check_random_state(random_state)
+        if not 0 <= random_state <= _LARGEST:
+            check_random_state(random_state)  # raises the error of scikit-learn
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
 

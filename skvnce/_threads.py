@@ -80,6 +80,7 @@ def _dismiss_threads() -> None:
             pause(_SOFT)
 
 
+# not on Windows
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_dismiss_threads)
 
@@ -100,6 +101,7 @@ def _mkl_limit() -> Callable[[int], int]:
     """Find the function that sets a limit and returns the previous one."""
     if not torch.backends.mkl.is_available():
         return lambda number: number
+    # libtorch_cpu.so, libtorch_cpu.dylib or torch_cpu.dll
     for path in Path(torch.__file__).parent.glob("lib/*torch_cpu.*"):
         try:
             return ctypes.CDLL(os.fspath(path)).MKL_Set_Num_Threads_Local

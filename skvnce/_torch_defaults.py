@@ -59,6 +59,7 @@ _FLOAT32 = _Float32()
 def torch_defaults() -> Iterator[None]:
     """Make tensors of float32 on the CPU by default; also a decorator of functions."""
     with ExitStack() as stack:
+        # the context of a device intercepts all calls of torch, which takes time
         if torch.empty(0).device != _CPU:
             stack.enter_context(_CPU)
         stack.enter_context(_FLOAT32)

@@ -24,6 +24,7 @@ class Units(NamedTuple):
     def scaled(self, nodes: np.ndarray) -> Incomplete:
         """Convert a table (n, features) with NaN, in the units of the user."""
         x = np.ascontiguousarray(nodes - self.location)
+        # in place, as the next lines, to spare copies of a large table
         x /= self.scale
         x = torch.from_numpy(x)
         observed = ~x.isnan()

@@ -4,6 +4,7 @@ import sys
 import warnings
 from types import FrameType
 
+# contextlib and functools, because they call our contexts and decorated functions
 _PASSED = frozenset({"skvnce", "sklearn", "joblib", "contextlib", "functools"})
 
 

@@ -90,6 +90,7 @@ def impute_survey(table):
 def fill(imputer, table):
     """Fill a table, and measure the seconds."""
     start = time.perf_counter()
+    # several threads are many times slower than one on busy cores
     with threadpool_limits(1), quiet():
         filled = imputer.fit_transform(table)
     return filled, time.perf_counter() - start
@@ -160,6 +161,7 @@ def show_shares(truth, filled, draws):
         for cells in (truth, filled, *draws)
     )
     drawn = np.array(drawn)
+    # variance of the share of a level in independent rows
     pooled = pool(drawn, drawn * (1 - drawn) / len(rows))
     shares = {
         "truth": true,
@@ -240,6 +242,7 @@ def edge_shares(table, learner):
     The penalty grows as random associations of half of the rows do.
     """
     rng = np.random.default_rng(0)
+    # no check of predictions: the fit to all rows has made it
     half = CopulaGraphLearner(
         alpha=learner.alpha_ * 2**0.5, on_misfit="ignore", random_state=0
     )

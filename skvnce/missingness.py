@@ -275,6 +275,7 @@ def _drawn(x, columns, random_state):
     uniform, x = rng.random(x.shape), x.copy()
     for place, column in enumerate(columns or ()):
         if column.kind == "nominal":
+            # the code -1 of missing cells selects the NaN at the end
             numbers = np.append(rng.standard_normal(len(column.levels)), np.nan)
             codes = np.where(np.isnan(x[:, place]), -1, x[:, place])
             x[:, place] = numbers[codes.astype(int)]
@@ -343,6 +344,7 @@ def _fractions(fraction, n_features):
         raise ValueError(
             f"fraction must lie in [0, 1), got {fraction!r}; pass 0.3 for 30 percent"
         )
+    # a new array, because fractions of drivers are set to 0 in place
     return np.full(n_features, fractions)
 
 
@@ -439,6 +441,7 @@ def _intercept(score, fraction):
 def _generator(random_state):
     """Return the numpy Generator that a random_state represents."""
     if isinstance(random_state, np.random.RandomState):
+        # 128 bits, which is what numpy's SeedSequence keeps
         random_state = random_state.randint(2**32, size=4, dtype=np.uint32)
     try:
         return np.random.default_rng(random_state)

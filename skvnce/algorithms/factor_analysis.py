@@ -104,6 +104,7 @@ def _add_group(
     u = torch.nn.functional.pad(mean, (0, 1), value=1.0)
     weighted = u * weight[:, None]
     products = weighted[:, :, None] * u[:, None, :]  # (n, k + 1, k + 1)
+    # at the first row of each pattern, whose rows are summed with the same mask
     products[first, :-1, :-1] += covariance * shares[:, None, None]
     moments.latent.add_(products.sum(0))
     normal = group.seen.T @ products.flatten(1)
@@ -123,6 +124,7 @@ def maximise(moments: Moments, floor: float) -> FactorModel:
     """
     count = moments.normal[:, -1, -1]
     empty = (count == 0).to(count)
+    # regressions on no row are singular
     normal = moments.normal + empty[:, None, None] * torch.eye(
         moments.normal.shape[-1]
     ).to(count)
@@ -173,6 +175,7 @@ def rotate(model: FactorModel) -> FactorModel:
     vectors = torch.linalg.eigh(scaled.T @ scaled).eigenvectors.flip(1)
     turned = scaled @ vectors
     largest = turned.abs().argmax(0, keepdim=True)
+    # the sign of loadings of zero is 0
     signs = turned.gather(0, largest).sign().where(turned.abs().amax(0) > 0, 1.0)
     return model._replace(loadings=model.loadings @ (vectors * signs))
 
@@ -252,6 +255,7 @@ def fit_covariance(
     noise = 0.5 / torch.cholesky_inverse(torch.linalg.cholesky(covariance)).diagonal()
     deviation = noise.sqrt()
     values, vectors = torch.linalg.eigh(covariance / torch.outer(deviation, deviation))
+    # EM cannot leave loadings of zero
     signal = (values[-rank:] - 1).clamp(min=0.01)
     loadings = vectors[:, -rank:] * signal.sqrt() * deviation[:, None]
     noise = noise.clamp(min=floor)

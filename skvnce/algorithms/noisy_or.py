@@ -41,10 +41,13 @@ from skvnce.models.noisy_or_bounds import (
 from skvnce.training.adam import Optimiser, descend, named_leaves, train
 from skvnce.variational.binary_causes import CauseNetwork, LineNetwork, RowNetwork
 
+# those of the paper
 _HOTTEST, _COLDEST = 0.5, 0.2  # temperatures of the relaxed draws
+# the lowest temperature is reached after 900 steps
 _COOLING = 1e-3  # rate at which the temperature decreases in a step
 _CDI_STEPS = 30  # number of fixed-point iterations
 _START_LEAK = 0.1  # share of the ones that the initial leak explains
+# weights are -log(1 - p), and unconstrained parameters infinite at weights of zero
 _START_WITHIN = (1e-4, 0.9)  # range of initial probabilities
 _WARM_UP = 0.2  # share of the passes
 _FREE_STEP = 0.3  # share of the way to the optimal free parameters of a row, per visit
@@ -76,7 +79,9 @@ class Rows(NamedTuple):
         first, count = self.start[rows], self.start[rows + 1] - self.start[rows]
         place = torch.arange(max(1, int(count.max())), device=rows.device)
         inside = place < count[:, None]
+        # any valid place for the padding
         place = (first[:, None] + place).where(inside, 0)
+        # an empty tensor has no valid place
         if not len(self.columns):
             return Cells(place, inside.to(dtype), inside.to(dtype))
         on = self.on[place]
@@ -122,6 +127,7 @@ class Relaxation:
         self.n_steps += 1
         noise = torch.rand(self.n_draws, *logit.shape, dtype=logit.dtype).to(logit)
         tiny = torch.finfo(logit.dtype).eps
+        # uniform numbers may be 0, whose logit is infinite
         return ((logit + noise.logit(eps=tiny)) / temperature).sigmoid()
 
 
@@ -190,6 +196,7 @@ def svi(sizes: Sizes, relaxed: Relaxation) -> Inference:
         logit = torch.lerp(logit, best, _FREE_STEP)
         listed = (cells.on + cells.missing).sum(-1).long().tolist()
         for place, row in enumerate(rows.tolist()):
+            # without padding, whose width differs between batches
             kept[row] = logit[place], r[place, : listed[place]]
         return lower_elbo(evidence, logit, r)
 
@@ -200,6 +207,7 @@ def lb_cdi(sizes: Sizes, relaxed: Relaxation) -> Inference:
     """Use the chords of the tightest lower bound; no network."""
 
     def bound(evidence: Evidence, cells: Cells, rows: Tensor) -> Tensor:
+        # the best chords are a stationary point: their gradient would add nothing
         return lower_bound(evidence, best_chords(_detached(evidence)))
 
     return Inference(nn.Module(), _chord_posterior, bound)
@@ -212,6 +220,7 @@ def ub_cdi(sizes: Sizes, relaxed: Relaxation) -> Inference:
         return evidence.prior_logit + conjugate_shift(evidence, best_lines(evidence))
 
     def bound(evidence: Evidence, cells: Cells, rows: Tensor) -> Tensor:
+        # the best lines are a stationary point: their gradient would add nothing
         return upper_bound(evidence, best_lines(_detached(evidence)))
 
     return Inference(nn.Module(), posterior, bound)
@@ -283,9 +292,11 @@ def start(table: Rows, components: Tensor) -> NoisyOrModel:
     n_causes, n_features = components.shape
     on = torch.bincount(table.columns[table.on], minlength=n_features)
     missing = torch.bincount(table.columns[~table.on], minlength=n_features)
+    # `start` has one entry more than rows, so that this is half a cell on and half off
     rate = (on + 0.5) / (len(table.start) - missing)
     leak = -_START_LEAK * torch.log1p(-rate)
     weight = -torch.log1p(-components.clamp(*_START_WITHIN))
+    # one cause in a row on average
     prior = torch.full((n_causes,), min(0.5, 1 / n_causes))
     return NoisyOrModel(weight.T, leak, prior).float()
 

@@ -66,6 +66,7 @@ def find(name, endings, how, data_home=None):
 def numbers(columns, names):
     """Make a float array (n, names) of columns; empty cells and ``NA`` are NaN."""
     missing = {"": "nan", "NA": "nan"}
+    # copied, because the transpose is not in the order of rows in memory
     return np.array(
         [[float(missing.get(c, c)) for c in columns[name]] for name in names]
     ).T.copy()
@@ -104,7 +105,9 @@ def bunch(data, names, description, target=None, *, as_frame=False, **more):
 
 def _columns(path):
     raw = path.read_bytes()
+    # the first bytes of gzip, whatever the name of the file
     text = (gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw).decode()
+    # csv needs the line ends of quoted cells
     names, *rows = csv.reader(text.splitlines(keepends=True))
     for i, row in enumerate(rows):
         if len(row) != len(names):

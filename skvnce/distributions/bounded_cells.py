@@ -50,6 +50,7 @@ class BoundedCells(Distribution):
         found = log_interval(a, b)
         if self._heavy.any():
             low, high = self._levels(a, b)
+            # far in a tail the difference may be 0, which has no logarithm
             share = (high - low).clamp(min=torch.finfo(low.dtype).tiny)
             found = torch.where(self._heavy, share.log(), found)
         nothing = torch.zeros_like(self.cells.loc)
@@ -75,6 +76,7 @@ class BoundedCells(Distribution):
         if self._heavy.any():
             low, high = self._levels(*self._standard())
             t = loc + scale * student_quantile(low + (high - low) * part)
+            # rounding may leave the interval
             inside = torch.where(self._heavy, t.clamp(self.low, self.high), inside)
         return found.index_copy(-1, at, inside)
 

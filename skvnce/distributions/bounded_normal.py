@@ -17,7 +17,9 @@ from skvnce.distributions.portable import uniform_numbers
 _TAIL = 35.0  # beyond it erfc underflows; the excess over the bound is exponential
 # standard deviations beyond which the density of a normal is negligible
 FARTHEST = 50.0
+# erfc(12 / sqrt(2)) is 4e-33 and erfc(35 / sqrt(2)) 2e-268, both still normal numbers
 UNDERFLOW = {torch.float32: -12.0, torch.float64: -35.0}  # of erfc, by type
+# differences of nearly equal densities and probabilities have few digits
 _NARROW = 1e-5  # width times the slope of the density, below which it is uniform
 
 
@@ -62,6 +64,7 @@ class BoundedNormal(Distribution):
         """Compute the quantile function at probabilities in [0, 1]."""
         with torch.no_grad():
             sign, a, b = self._mirrored()
+            # the mirrored quantile, so that all digits of the tail are used
             below = torch.where(sign > 0, value, 1 - value)
             found = self._place(sign * interval_quantile(below, a, b))
         return with_gradient(found, self)
@@ -90,6 +93,7 @@ class BoundedNormal(Distribution):
         unit = Normal(torch.zeros_like(a), torch.ones_like(a), validate_args=False)
         edges = [
             t * (unit.log_prob(t) - log_z).exp()
+            # an infinite bound times its density of 0 would be NaN
             for t in (a.clamp(-FARTHEST, FARTHEST), b.clamp(-FARTHEST, FARTHEST))
         ]
         return (
@@ -113,6 +117,7 @@ class BoundedNormal(Distribution):
         return sign, torch.where(flip, -b, a), torch.where(flip, -a, b)
 
     def _place(self, standard: Tensor) -> Tensor:
+        # rounding may leave the interval
         return (self.loc + self.scale * standard).clamp(self.low, self.high)
 
 
@@ -121,12 +126,14 @@ def log_interval(a: Tensor, b: Tensor) -> Tensor:
 
     Where Phi(b) would underflow it is computed from logarithms, which are slow.
     """
+    # constant beyond, where log-probabilities could be infinite
     a, b = a.clamp(-FARTHEST, FARTHEST), b.clamp(-FARTHEST, FARTHEST)
     upper = a > 0
     a, b = torch.where(upper, -b, a), torch.where(upper, -a, b)
     far = b < UNDERFLOW[a.dtype]
     if not far.any():
         return _log_difference(a, b)
+    # any interval in place of far ones, whose gradients would be NaN
     near = _log_difference(a.where(~far, -1.0), b.where(~far, 1.0))
     return near.masked_scatter(far, _log_interval_of_tail(a[far], b[far]))
 
@@ -134,12 +141,14 @@ def log_interval(a: Tensor, b: Tensor) -> Tensor:
 def _log_difference(a: Tensor, b: Tensor) -> Tensor:
     above, below = _upper(-b), _upper(-a)
     least = torch.finfo(a.dtype).eps
+    # an interval that is narrower than the rounding has a positive probability
     return torch.maximum(above - below, least * above).log()
 
 
 def _log_interval_of_tail(a: Tensor, b: Tensor) -> Tensor:
     above, below = log_ndtr(b), log_ndtr(a)
     least = torch.finfo(a.dtype).eps
+    # not above -eps, because log1p(-1) is infinite
     return above + torch.log1p(-torch.exp((below - above).clamp(max=-least)))
 
 
@@ -150,6 +159,7 @@ def interval_mean(a: Tensor, b: Tensor) -> Tensor:
     """
     density = [torch.exp(-t.square() / 2) / sqrt(2 * pi) for t in (a, b)]
     near = (density[0] - density[1]) / (_upper(a) - _upper(b))
+    # phi(b) / phi(a), which does not underflow where both densities do
     drop = torch.exp(-(b - a) * (b + a) / 2)
     right = a.clamp(min=0)
     scaled = torch.special.erfcx(right / sqrt(2))
@@ -163,6 +173,7 @@ def interval_quantile(below: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Find v with P(a < v' < v) / P(a < v' < b) = `below`, for a + b >= 0."""
     tail, top = _upper(a), _upper(b)
     near = -torch.special.ndtri(tail - below * (tail - top))
+    # clamped, because both branches are computed and this one is for the tail only
     steep = a.clamp(min=_TAIL)
     reach = -torch.expm1(-steep * (b - steep).clamp(min=0))
     far = steep - torch.log1p(-below * reach) / steep

@@ -34,6 +34,7 @@ from skvnce.distributions.columns import pick, place
 from skvnce.distributions.levels import Levels
 from skvnce.distributions.observed_sum import Intervals, observed_sum
 
+# the quantiles of t with 4 degrees of freedom have a closed form
 _DEGREES = 4.0
 
 
@@ -233,9 +234,11 @@ class Cells(Distribution):
         observed : Tensor of bool, that broadcasts likewise
         """
         cells = self._known
+        # `observed_sum` has no gradient in x, and subclasses have other densities
         if cells is None and type(self) is Cells and not x.requires_grad:
             cells = self.families.intervals(x.where(observed, 0.0))
         if cells is None:
+            # under the mask there may be NaN, which would reach the gradient
             inside = self.log_prob(x.where(observed, 1.0))
             return inside.where(observed, 0.0).sum(-1)
         return observed_sum(self.loc, self.scale, cells, observed)
@@ -333,13 +336,16 @@ class ScoredCells(Cells):
 def student_cdf(t: Tensor) -> Tensor:
     """Compute the distribution function of t with 4 degrees of freedom."""
     share = t / (4 + t.square()).sqrt()
+    # inf / inf is NaN
     share = torch.where(t.isinf(), t.sign(), share)
     return 0.5 + 0.75 * share - 0.25 * share**3
 
 
 def student_quantile(uniform: Tensor) -> Tensor:
     """Compute quantiles of t with 4 degrees of freedom, eq. (36) of Shaw."""
+    # the root is a divisor, and 0 at the levels 0 and 1
     product = (4 * uniform * (1 - uniform)).clamp(min=torch.finfo(uniform.dtype).tiny)
     root = product.sqrt()
+    # rounding may leave the domain of the arc cosine
     ratio = torch.cos(torch.acos(root.clamp(max=1.0)) / 3) / root
     return 2 * (uniform - 0.5).sign() * (ratio - 1).clamp(min=0.0).sqrt()

@@ -9,6 +9,7 @@ from torch import Tensor, searchsorted
 def place(edges: Tensor, x: Tensor) -> Tensor:
     """Count the edges of its column below each cell; (*batch, features)."""
     columns = x.movedim(-1, 0)
+    # torch warns of searches in and for tensors that are not contiguous
     flat = columns.reshape(len(edges), -1).contiguous()
     found = searchsorted(edges.contiguous(), flat)
     return found.view(columns.shape).movedim(0, -1)

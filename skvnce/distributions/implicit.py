@@ -22,4 +22,5 @@ def with_gradient(drawn: Tensor, q: Distribution) -> Tensor:
         return drawn
     least = torch.finfo(drawn.dtype).tiny ** 0.5  # below the density of any draw
     step = -q.cdf(drawn) / q.log_prob(drawn).detach().exp().clamp(min=least)
+    # zero, with the gradient of the step
     return drawn + (step - step.detach())

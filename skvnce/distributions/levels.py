@@ -111,6 +111,7 @@ class Ordinal(NamedTuple):
 
     def log_prob(self, code: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
         """Compute log-probabilities; see `Levels`."""
+        # cells under a mask may hold any number
         level = code.round().long().clamp(min=0).minimum(self.n_levels - 1)
         ends = (pick(self.edges, level + k).to(loc) for k in (0, 1))
         loc, scale = loc[..., self.columns], scale[..., self.columns]
@@ -169,6 +170,7 @@ class Nominal(NamedTuple):
     def log_prob(self, code: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
         """Compute log-probabilities; see `Levels`."""
         found = self.log_probabilities(loc)
+        # cells under a mask may hold any number
         level = code.round().long().clamp(min=0).minimum(self.n_levels - 1)
         shape = torch.broadcast_shapes(level.shape, found.shape[:-1])
         found = found.expand(*shape, -1)
@@ -178,6 +180,7 @@ class Nominal(NamedTuple):
         """Compute quantiles; see `Levels`."""
         below = self.log_probabilities(loc).exp().cumsum(-1)
         level = (uniform[..., None] > below).sum(-1)
+        # rounding may leave the sum of all probabilities below a uniform number
         return level.minimum(self.n_levels - 1).to(loc)
 
     def probabilities(self, loc: Tensor, scale: Tensor) -> Tensor:
@@ -194,6 +197,7 @@ class Nominal(NamedTuple):
             own = row[:size]
             scale = deviation[own].square().mean().sqrt() * _GUMBEL
             for part in linear:
+                # probabilities depend on differences of logits only
                 part[own] = (part[own] - part[own].mean(0)) / scale
 
 

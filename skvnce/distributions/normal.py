@@ -25,6 +25,7 @@ from skvnce._warnings import warn_user
 from skvnce.distributions.portable import normal_numbers
 
 _CELLS_AT_ONCE = 2**16  # maximum size of a batch of blocks: 0.5 MiB fits into the cache
+# the smallest that suffices is used, because jitter increases all variances
 _JITTERS = (1e-12, 1e-10, 1e-8, 1e-6)
 
 
@@ -96,6 +97,7 @@ class Batch(NamedTuple):
     def gather(self, matrix: Tensor) -> Tensor:
         """Gather each row's block of a matrix; (n, width, width)."""
         d = len(matrix)
+        # columns of the identity are not in the matrix: `eye` replaces what is read
         inside, block = self.block < d, self.block.clamp(max=d - 1)
         found = matrix.reshape(-1).take(d * block[:, :, None] + block[:, None, :])
         if inside.all():
@@ -307,6 +309,7 @@ def _backward(factor: Tensor, right: Tensor) -> Tensor:
 
 def _solve(factor: Tensor, right: Tensor, *, upper: bool) -> Tensor:
     n_columns = right.shape[:-2].numel()
+    # draws of a row become columns, which one factor solves together
     columns = right.reshape(n_columns, *right.shape[-2:]).movedim(0, -1)
     solved = torch.linalg.solve_triangular(factor, columns, upper=upper)
     return solved.movedim(-1, 0).reshape(right.shape)
@@ -354,6 +357,7 @@ def jittered_cholesky(matrix: Tensor) -> tuple[Tensor, float]:
     torch.linalg.LinAlgError
         If the largest jitter did not suffice.
     """
+    # no exception if it fails, because jitter may help
     factor, info = torch.linalg.cholesky_ex(matrix)
     if not info.any():
         return factor, 0.0
@@ -377,6 +381,7 @@ def arrange(x: Tensor, observed: Tensor, *, kinds: int = 2) -> list[Batch]:
     kinds : int
         1 for `ByMissing` alone, 2 for the one with the smaller block.
     """
+    # factorisations take the cube of the width
     by_missing = (~observed).sum(1) * 2 <= observed.shape[1]
     if kinds == 1:
         by_missing = torch.ones_like(by_missing)
@@ -420,6 +425,7 @@ def _batches(
     kind: type, rows: Tensor, x: Tensor, observed: Tensor, block_of: Tensor
 ) -> list[Batch]:
     count = block_of[rows].sum(1)
+    # widest blocks first, so that the first of a batch determines its width
     order = count.argsort(descending=True, stable=True)
     rows, count = rows[order], count[order]
     found, first, d = [], 0, x.shape[-1]

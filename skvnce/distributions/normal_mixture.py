@@ -127,6 +127,7 @@ class NormalMixture(Distribution):
 
     def _chosen(self, uniform: Tensor) -> Tensor:
         """Draw from the component that the last number selects by cumulative weight."""
+        # without the last end, which rounding may leave below a uniform number
         ends = self.log_weights.exp().cumsum(-1)[..., :-1]
         index = (uniform[..., -1:] >= ends).sum(-1)[..., None, None]
         shape = *uniform.shape[:-1], 1, *self.event_shape
@@ -151,6 +152,7 @@ class NormalMixture(Distribution):
             uniform = (log_w.exp() * q.cdf(z.unsqueeze(-1))).sum(-1)  # eq. (2)
             log_density = torch.logsumexp(log_w + q.log_prob(z.unsqueeze(-1)), -1)
             step = -uniform / log_density.detach().exp().clamp(min=least)
+            # the same value, with the gradient of the step
             z = z + (step - step.detach())
             log_pi = log_pi + q.log_prob(z.unsqueeze(-1))
             parts.append(z)

@@ -74,6 +74,7 @@ class NumberOrLevel(Distribution):
     def __init__(self, number: Distribution, logits: Tensor, n_levels: Tensor) -> None:
         self.number, self.n_levels = number, n_levels
         places = torch.arange(logits.shape[-1])
+        # numbers have one "level", because the softmax of none is NaN
         self._present = places < n_levels.clamp(min=1).unsqueeze(-1)
         logits = logits.where(self._present, -torch.inf)
         self.log_probabilities = logits.log_softmax(-1)
@@ -87,6 +88,7 @@ class NumberOrLevel(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         """Compute log-densities of numbers, log-probabilities of levels."""
         shape = torch.broadcast_shapes(value.shape, self.batch_shape)
+        # numbers are looked up, too, where their result is not used
         code = value.round().long().clamp(min=0).minimum((self.n_levels - 1).clamp(0))
         table = self.log_probabilities.expand(*shape, -1)
         level = table.gather(-1, code.expand(shape).unsqueeze(-1)).squeeze(-1)
@@ -110,6 +112,7 @@ class NumberOrLevel(Distribution):
         number = drawn_once(self.number)
         probabilities = self.log_probabilities.exp()
         codes, weights = _levels(probabilities, most)
+        # 0 times -inf would be NaN
         inside = self.log_probabilities.where(self._present, 0.0)
         uncertainty = -(probabilities * inside).sum(-1)
         first = torch.eye(codes.shape[-1])[0].to(weights)
@@ -141,6 +144,7 @@ def _levels(probabilities: Tensor, most: int) -> tuple[Tensor, Tensor]:
     others = fixed.scatter(-1, top, 0.0)
     rest = others.sum(-1, keepdim=True)
     tiny = torch.finfo(fixed.dtype).tiny
+    # torch rejects rows in which all weights are zero
     drawn = torch.multinomial((others + tiny).flatten(0, -2), 1)
     drawn = drawn.view(*rest.shape)
     codes = torch.cat([top, drawn], -1)

@@ -29,6 +29,7 @@ from skvnce.distributions.normal import Covariances, FactoredNormal, cholesky
 
 _CELLS_AT_ONCE = 2**16  # maximum size of a group: 0.5 MiB fits into the cache
 _WIDEST_SWEPT = 12  # width of blocks up to which sweeps are faster than LAPACK
+# whole numbers are exact in single precision up to 2**24
 _BITS = 24  # columns of a mask that a number of single precision describes
 
 
@@ -143,8 +144,10 @@ class Blocks(NamedTuple):
             columns = block.T.contiguous()
             pairs = _pairs(columns[:, None], columns, len(matrix))
             blocks = _gathered(matrix, pairs)
+            # columns of the padding are those of the identity
             blocks.diagonal().add_(block == len(matrix))
             pivots = _sweep(blocks)
+            # otherwise the matrix is singular up to rounding: `cholesky` adds jitter
             if (pivots > 0).all():
                 return cls(blocks, pairs, pivots.log().sum(0))
         pairs = _pairs(block[:, :, None], block[:, None], len(matrix))
@@ -208,6 +211,7 @@ class Conditioned(NamedTuple):
         if group.by_observed:
             S = torch.nn.functional.pad(normal.covariance, (0, 0, 0, 1))[group.block]
             own = (S * (self.blocks.by_pattern() @ S)).sum(1)
+            # rounding may make a difference negative
             variance = (normal.covariance.diagonal() - own).clamp_(min=0)
             return group.of_rows(variance).where(group.seen == 0, 0.0)
         own = group.of_rows(inverse.diagonal().contiguous())
@@ -233,6 +237,7 @@ def _sweep(blocks: Tensor) -> Tensor:
     """Invert matrices (width, width, n) in place; return their pivots (width, n)."""
     pivots = blocks.new_empty(len(blocks), blocks.shape[-1])
     for k, pivot in enumerate(pivots):
+        # a copy, because the next lines overwrite the row
         row = blocks[k].clone()
         pivot.copy_(row[k])
         share = row / pivot
@@ -267,6 +272,7 @@ def grouped(
         by_observed = torch.zeros_like(by_observed)
     inside = masks == by_observed[:, None]
     sizes = inside.sum(1)
+    # sizes are at most d, so that the kinds stay apart
     order = (sizes + (d + 1) * by_observed).argsort(descending=True, stable=True)
     sizes, pattern = sizes[order], order.argsort()[pattern]
     pattern, rows = pattern.sort(stable=True)
@@ -300,6 +306,7 @@ def patterns(observed: Tensor) -> tuple[Tensor, Tensor]:
         number = (part @ 2.0 ** torch.arange(part.shape[1])).long()
         if first:
             number = number.unique(return_inverse=True)[1]
+            # numbers are below n, so that different pairs stay different
             number = number + n * pattern
         pattern = number.unique(return_inverse=True)[1]
     some = pattern.new_zeros(int(pattern.max()) + 1 if n else 0)

@@ -21,14 +21,17 @@ from torch.distributions import Distribution, constraints
 
 from skvnce.distributions.portable import uniform_numbers
 
+# the mean excess is about 1 / a, a difference of numbers of size a
 _TAIL = 12.0  # excess of the bound over the location: above it, continued fraction
 _DEPTH = 16  # of the continued fraction: relative error below 1e-13 beyond _TAIL
+# the excess is about 1 / a, a difference of quantiles of size a
 _DRAW_TAIL = 8.0  # beyond this, draws solve for the excess over the bound
 _MAX_SQUARED_CV = 0.98  # of the moment fit: an exponential has 1
 
 
 def mean_excess(a: Tensor) -> Tensor:
     """Compute E[v - a | v > a] of a standard normal v, for any real a."""
+    # clamped, because both branches are computed
     near = sqrt(2 / pi) / torch.special.erfcx(a.clamp(max=_TAIL) / sqrt(2)) - a
     tail = a > _TAIL
     if not tail.any():
@@ -98,6 +101,7 @@ def unit_quantile(upper: Tensor, t: Tensor) -> Tensor:
 def _tail_quantile(upper: Tensor, a: Tensor) -> Tensor:
     """Find the excess e with log P(v > a + e) - log P(v > a) = log `upper`."""
     log_upper = upper.log()
+    # the root of e (a + e / 2) = -log(upper), in the form in which nothing cancels
     excess = -2 * log_upper / (a + (a.square() - 2 * log_upper).sqrt())
     start = torch.special.erfcx(a / sqrt(2)).log()
     for _ in range(3):  # Newton on a concave, nearly linear function
@@ -161,6 +165,7 @@ class TruncatedNormal(Distribution):
         """
         shape = self._extended_shape(sample_shape)
         with torch.no_grad():
+            # in (0, 1], as the quantile of 0 would be infinite
             upper = 1 - uniform_numbers(shape, self.loc)
             x = self.scale * unit_quantile(upper, self.ratio.expand(shape))
             a, y = -self.ratio, x / self.scale - self.ratio
@@ -168,6 +173,7 @@ class TruncatedNormal(Distribution):
             by_loc, by_scale = 1 - hazard_ratio, y - a * hazard_ratio
         return (
             x
+            # zeros, with the exact derivatives
             + by_loc * (self.loc - self.loc.detach())
             + by_scale * (self.scale - self.scale.detach())
         )
@@ -189,6 +195,7 @@ def fit_moments(mean: Tensor, variance: Tensor) -> TruncatedNormal:
         With batch shape (features,).
     """
     target = (variance / mean.square()).clamp(max=_MAX_SQUARED_CV)
+    # without truncation a is -1 / sqrt(target), and with it larger
     low, high = -1 / target.sqrt() - 1, torch.full_like(mean, _TAIL)
     for _ in range(80):  # bisection of the increasing function a -> variance / mean**2
         middle = (low + high) / 2

@@ -12,6 +12,7 @@ from skvnce.distributions.implicit import with_gradient
 from skvnce.distributions.portable import uniform_numbers
 
 _HALVINGS = {torch.float32: 26, torch.float64: 52}  # to full precision
+# the probability beyond is 2e-33, below all uniform numbers
 _REACH = 12.0  # standard deviations beyond the outermost components
 
 
@@ -70,4 +71,5 @@ class UnivariateMixture(Distribution):
         """Draw (*sample, *batch)."""
         least = torch.finfo(self.loc.dtype).eps
         shape = self._extended_shape(sample_shape)
+        # the quantiles of 0 and 1 are infinite
         return self.icdf(uniform_numbers(shape, self.loc).clamp(least, 1 - least))

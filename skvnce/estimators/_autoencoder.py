@@ -165,6 +165,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
 
         def show(hidden):
             if on_chosen is not None and hidden.any():
+                # a copy, because training goes on
                 here = deepcopy(auto).on(data.x.device)
                 found = self._without(hidden, here, data, weights, normal, linear)
                 on_chosen(WithoutCells(found, nodes, hidden.numpy()))
@@ -254,6 +255,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         d += sum(family.n_more for family in self._families().levels)
         ones = torch.ones(d, dtype=torch.float64)
         blank = FactorModel(0 * ones, ones[:, None].repeat(1, k), ones)
+        # the state replaces what is drawn here; the seed keeps the caller's stream
         with seeded(0):
             sizes = autoencoder.Architecture(*self._sizes)
             auto = autoencoder.build(blank, self._families(), sizes)

@@ -70,6 +70,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         super().__init_subclass__(**kwargs)
         for name in ("transform", "fit_transform"):
             method = getattr(cls, name, None)
+            # an inherited method has been decorated already
             if method is not None and method not in KEEP_PARTS:
                 setattr(cls, name, kept_in_parts(method))
 
@@ -156,7 +157,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return self.score_samples(chunk)
 
     def _sample_part(self, seeds, number, chunk):
+        # each part has a stream of its own, whichever worker draws it
         [state] = np.random.SeedSequence([*seeds, number]).generate_state(1)
+        # 31 bits, as numpy's legacy seeds
         [table] = self.sample(chunk, random_state=int(state >> 1))
         return table
 
@@ -181,6 +184,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     def _set_columns(self, schema):
         """Set what describes the columns of a table, before those of the model."""
         for name in OF_COLUMNS:
+            # names of an earlier table, which this one may not have
             vars(self).pop(name, None)
         vars(self).update(attributes_of(schema))
 
@@ -325,6 +329,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     def __sklearn_tags__(self):
         """Declare whether NaN is allowed, and that the dtype is preserved."""
         tags = super().__sklearn_tags__()
+        # with another marker, NaN is an error
         tags.input_tags.allow_nan = is_missing(self._marker())
         tags.input_tags.positive_only = self._is_positive
         tags.input_tags.categorical = hasattr(self._settings(), "categorical_features")

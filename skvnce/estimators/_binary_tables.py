@@ -19,6 +19,7 @@ from skvnce.tables.containers import cell_errors_named, readable
 
 _NMF_ROUNDS = 50  # enough iterations for an initial guess
 _STRONG = 50  # the strength of a component is reached in a fiftieth of the rows
+# components are divided by these weights, which are 0 of a column of ones
 _RAREST = 1e-3  # lower bound of the column weights
 _NOISE = 0.2  # scale of the noise added to components, relative to column rates
 
@@ -45,9 +46,11 @@ def binary_table(estimator, X, *, reset):
             reset=reset,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
+            # the error below names the cell, which scikit-learn does not
             ensure_all_finite=False if sparse.issparse(X) else "allow-nan",
             ensure_min_samples=2 if reset else 1,
         )
+    # before `binarize`, which would turn an infinite cell into a one
     if sparse.issparse(table):
         infinite = np.isinf(table.data)
         _reject(
@@ -55,8 +58,10 @@ def binary_table(estimator, X, *, reset):
         )
     if estimator.binarize is not None:
         table = _binarized(table, estimator.binarize)
+    # the table of the user must not be changed by the next two lines
     table = sparse.csr_array(table, copy=True)
     table.sum_duplicates()
+    # last, because duplicates may cancel
     table.eliminate_zeros()
     _check_binary(estimator._schema, table, type(estimator).__name__)
     return table
@@ -73,6 +78,7 @@ def _binarized(table, threshold):
             "X.toarray()."
         )
     table = table.copy()
+    # a threshold is for the sum of what is stored for a cell
     table.sum_duplicates()
     on = np.where(np.isnan(table.data), np.nan, table.data > threshold)
     return _with_data(table, on.astype(table.dtype))
@@ -138,6 +144,7 @@ def parts_by_length(table, cost_of_cell, cost_of_row, budget):
     first = 0
     while first < len(order):
         rows = cost[first : first + budget]
+        # rows of a part are padded to the longest, which is the last one
         total = rows * np.arange(1, len(rows) + 1)
         count = max(1, int(np.searchsorted(total, budget, side="right")))
         yield order[first : first + count]
@@ -146,14 +153,17 @@ def parts_by_length(table, cost_of_cell, cost_of_row, budget):
 
 def fingerprints(table):
     """Compute a key of each row's cells that does not depend on other rows; (n, 1)."""
+    # a constant seed, because keys must be the same in all calls
     rng = np.random.default_rng(0)
     on, missing = rng.random((2, table.shape[1]))
+    # two numbers for each column, because a missing cell is neither 0 nor 1
     weight = np.where(np.isnan(table.data), missing[table.indices], on[table.indices])
     return _with_data(table, weight).sum(1)[:, None]
 
 
 def key_of_rows(table):
     """Compute a key of a table that does not depend on the order of its rows; int."""
+    # mixed, so that other rows hardly have the same sum
     bits = mixed(np.ascontiguousarray(fingerprints(table)[:, 0]).view(np.uint64))
     with np.errstate(over="ignore"):
         return int(bits.sum(dtype=np.uint64))
@@ -162,6 +172,7 @@ def key_of_rows(table):
 def torch_rows(table):
     """Convert the stored cells to torch tensors."""
     return Rows(
+        # scipy has int32 in small tables, and torch indexes by int64
         torch.from_numpy(table.indptr.astype(np.int64)),
         torch.from_numpy(table.indices.astype(np.int64)),
         torch.from_numpy(~np.isnan(table.data)),

@@ -187,6 +187,7 @@ class Progress:
     def end(self, begun):
         """Receive the end of a step, and end all open steps inside it."""
         places = [k for k, one in enumerate(self._path) if one is begun]
+        # the end of an outer step has ended this one
         if not places:
             return
         if self.tasks:
@@ -305,9 +306,11 @@ class Tasks:
     def _inside(self, group, total, name, most):
         """Begin a task in a group of the last open task."""
         task = self._open[-1]
+        # scikit-learn limits the number of tasks of a group to what was stated
         if task.name != group or task.room == 0:
             self._close_group(task)
             task.group = task.context.subcontext(group, max_subtasks=total)
+            # -1 never counts down to 0: the group is open-ended
             task.name, task.room = group, -1 if total is None else total
             task.group.call_on_fit_task_begin(**self._given)
         task.room -= 1

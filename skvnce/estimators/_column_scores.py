@@ -91,6 +91,7 @@ class NodeScores:
         self.feature_indices_, self.constants_ = schema.model_columns, schema.constants
         self._set_values(valid_values(self._schema, cells.table))
         levels = self._schema.is_categorical
+        # codes of levels stay whole
         self.location_ = np.where(levels, 0.0, cells.location)
         self.scale_ = np.where(levels, 1.0, cells.scale)
         return cells.nodes, torch.from_numpy(cells.weights)
@@ -155,6 +156,7 @@ class NodeScores:
 
     def _latent_normal(self, data, weights, n_sweeps):
         """Estimate the normal distribution of the latent variables of scores."""
+        # Gibbs sampling of all rows of a long table would take too long
         rows, weights = some_rows(weights)
         part = data.take(rows), weights, self._families()
         return levels.fit_latents(*part, SHARE, n_sweeps)
@@ -226,6 +228,7 @@ class NodeScores:
         places = torch.tensor(sorted(self._values), dtype=torch.long)
         widest = max((len(v) for v in self._values.values()), default=2)
         padded = [
+            # the last value again, so that padding adds none
             np.pad(self._values[j], (0, widest - len(self._values[j])), mode="edge")
             for j in places.tolist()
         ]

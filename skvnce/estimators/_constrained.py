@@ -221,6 +221,7 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         for node, place in enumerate(self.feature_indices_.tolist()):
             if node in shift.moves and place in self._places_of_equations():
                 change = (after - before)[..., places.index(place)]
+                # what equations move back counts against the shift
                 shift.moved[node][0] += change[:, missing[:, place]].sum()
         return after
 
@@ -270,11 +271,13 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
 
     def _settings(self):
         """Return the imputer that reads columns; those of equations are numbers."""
+        # a clone, because the user's model must not change
         settings = clone(super()._settings())
         asked = getattr(settings, "categorical_features", None)
         if isinstance(asked, dict | str) and self._keys():
             own = {} if isinstance(asked, str) else asked
             numeric = dict.fromkeys(self._keys(), "numeric")
+            # what the user says comes last, and counts
             settings.set_params(categorical_features={**numeric, **own})
         return settings
 
@@ -331,6 +334,7 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         cells = cells.astype(np.float64)
         seen = ~np.isnan(cells)
         count = np.maximum(seen.sum(0), 1)
+        # zeros do not change sums or signs
         known = np.where(seen, cells, 0.0)
         size = abs(known).max(0)  # so that no sum or square overflows
         size[size == 0] = 1.0

@@ -319,6 +319,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
             return self._fit_parts(source)
         self._check_parameters()
         table = self._validated(X)
+        # before arrays of the size of the table are made
         check_fit(type(self), table.shape)
         limits = limits_of(self._schema, lower, upper, X, table)
         cells = self._read_limited(table, limits, is_whole=is_frame(X))
@@ -341,6 +342,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         cells = large.cells
         self._learn_values(cells.table, large.summary)
         data = Incomplete.from_array(cells.nodes)
+        # without a problem, `_fit_graph` makes one of the rows in memory
         parts, given = nullcontext(), (source, large, self.random_state)
         if large.is_sample:
             parts = problem_of(self._schema, *given)

@@ -319,6 +319,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         before, after = starts
         if not isinstance(self.model, str):  # it does not start at the normal
             after = after._replace(model=before.model)
+        # a copy, because training goes on
         here = deepcopy(pair).on(start.data.x.device)
         found = training.Pair(*map(moved, here, before, after))
         cube = Hypercube(*(end.double() for end in hypercube)).on(start.data.x.device)
@@ -450,6 +451,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
 
     def _trained_pair(self, normal):
         """Make model and conditionals in single precision, as training left them."""
+        # the states replace what is drawn here; the seed keeps the caller's stream
         with seeded(0):
             pair = self._pair(normal)
         states = self.model_state_, self.conditionals_state_

@@ -169,6 +169,7 @@ def _flow(normal, families, like=None, **options):
 DENSITIES = {
     "vae": _autoencoder,
     "flow": partial(_flow, n_passes=None),
+    # coupling layers are cheap to invert, as Monte Carlo EM requires
     "coupling-flow": partial(_flow, n_passes=2),
     "factor-analysis": _factor_density,
 }
@@ -222,6 +223,7 @@ def _some_rows(n_features):
 
 def at_some_rows(model, n_features):
     """Evaluate a density at a few rows near the centre; moves it to the CPU."""
+    # without dropout, whose values are random; the mode is restored below
     was_training = model.training
     with torch.no_grad():
         model = model.cpu().double().eval()

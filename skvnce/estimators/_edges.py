@@ -23,6 +23,7 @@ def edges(self):
         with ``selection="stability"`` ``frequency`` that of ``edge_frequencies_``.
     """
     check_is_fitted(self)
+    # here, because pandas is optional
     import pandas as pd
 
     associations = self._associations()
@@ -37,6 +38,7 @@ def edges(self):
         }
     )
     weakness = -table["association"].abs()
+    # stable, so that equal edges keep the order of the columns
     return table.loc[weakness.sort_values(kind="stable").index].reset_index(drop=True)
 
 
@@ -50,6 +52,7 @@ def to_networkx(self):
     networkx.Graph
     """
     check_is_fitted(self)
+    # here, because networkx is optional
     import networkx as nx
 
     result = nx.Graph()

@@ -134,6 +134,7 @@ class DrawnByMembers(Imputer):
             hidden = np.zeros(nodes.shape, dtype=bool)
 
         def predict(kept, rows):
+            # a sampler may draw from torch's stream
             with one_thread(), seeded(0):
                 cells, probabilities = self._member_model(member).mean(kept[rows])
             columns = self.feature_indices_
@@ -159,6 +160,7 @@ class DrawnByMembers(Imputer):
             known = frozen._schema.values
             low, high = np.where(found.given, found.ranges, known.ranges)
             self._set_values(
+                # the user's min_value may be above all that the frozen model has seen
                 known._replace(low=low, high=np.maximum(low, high), given=found.given)
             )
 

@@ -216,6 +216,7 @@ class IncompleteFactorAnalysis(
         tables = sums = None
         if source is None:
             X = self._read_table(X)
+            # before arrays of the size of the table are made
             check_fit(type(self), X.shape)
             cells = self._read_cells(X, sample_weight, consequence)
             warn_of_scale(cells.weights, len(X))
@@ -352,6 +353,7 @@ class IncompleteFactorAnalysis(
                 hidden[some],
                 weights[some],
                 data.x.shape[1],
+                # held-out cells are compared, which needs no precise fits
                 tol=_SEARCH * self.tol,
                 **options,
             )
@@ -376,6 +378,7 @@ class IncompleteFactorAnalysis(
         self.noise_variance_[self.feature_indices_] = noise * units.scale**2
         self.loss_curve_ = [-float(objective / total) for objective in fit.objectives]
         self.n_iter_ = len(self.loss_curve_)
+        # the floor is reached up to rounding
         at_floor = self.feature_indices_[noise <= 1.001 * _FLOOR]
         if len(at_floor):
             names = self._schema.labels(at_floor)

@@ -231,6 +231,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         needs_memory(type(self), X, reset=True)
         has_shape = len(getattr(X, "shape", ())) == 2
         if has_shape:
+            # before `model` is fitted, which may take long
             check_fit(type(self), X.shape)
             check_trees(int(self.n_estimators), X.shape)
         is_array = has_shape and getattr(getattr(X, "dtype", None), "kind", "") == "f"
@@ -255,6 +256,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         first = growth._replace(n_estimators=-(-growth.n_estimators // _FIRST))
         completed = self._completions(self.model_, cells, 1, rng)
         self._grow(cells, weights, completed, first, rng)
+        # the first forests alone complete the table
         self.weights_ = np.ones(len(self.feature_indices_))
         completed = self._completions(self, cells, self.n_completions, rng)
         unseen = self._grow(cells, weights, completed, growth, rng)
@@ -285,6 +287,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
             column_forests.grow(
                 j, completed, own[:, j], nodes[:, j], n_levels[j], growth, rng, weights
             )
+            # a single column has no others that predict it
             for j in steps("forest", range(width if width > 1 else 0), width)
         ]
         missing = np.isnan(nodes).sum(0)

@@ -393,6 +393,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             reject_limits(lower, upper)
             return self._fit_large(self._read_large(source, sample_weight))
         given, X = X, self._read_table(X)
+        # before arrays of the size of the table are made
         check_fit(type(self), X.shape)
         limits = limits_of(self._schema, lower, upper, given, X)
         if limits is None and self._schema.columns is None and is_large(X):
@@ -510,6 +511,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
                 else:
                     self._fit_constants(cells)
         except torch.linalg.LinAlgError as error:
+            # first, because limits far from all cells make a covariance singular, too
             check_distance(self._schema, limits, X)
             raise ValueError(collinear(self.shrinkage)) from error
         self._report_misfit(REMEDY)
@@ -567,6 +569,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self._report_tails(cells.table, numbers, large.sums(are_numbers))
         by_gibbs, tables = not are_numbers.all(), large.tables
         finish = self._fit_cells(cells, tables, by_gibbs, cells.table)
+        # one row that has the missing columns stands for all
         self._fit_indicator(np.where(large.summary.missing, np.nan, 0.0)[None])
         finish()
         return self
@@ -608,6 +611,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         """Draw the parameters at the first call; list of (mean, covariance)."""
         if self._draws is None and self._training is not None:
             self._draws = drawn_parameters(self._model["normal"], *self._training)
+            # the draws take its place, and the rows take memory
             self._training = None
         return self._draws or []
 
@@ -621,6 +625,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
 
     def _drawing_models(self, n_draws, *, is_joint=True):
         model, pairs = model_of(self._model), self._normals()
+        # a chain over categories needs a burn-in, which all draws share
         if is_joint and "kinds" in self._model:  # one chain for all of them
             return [model.with_normals(pairs)]
         return [model.with_normals([one]) for one in pairs]

@@ -321,6 +321,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         table = self._validated(X)
+        # before arrays of the size of the table are made
         check_fit(type(self), table.shape)
         data = self._read_rows(table)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
@@ -412,6 +413,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
             try:
                 return graph_checks.predicted(problem, theta, kept, rows, **sizes), {}
             except Diverged:
+                # cells without a prediction count as predicted infinitely badly
                 return None, {}
 
         self._check_held_out(data.to_array(), predict)
@@ -464,6 +466,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
 
     def _check_scale(self, scale):
         with np.errstate(over="ignore", under="ignore", divide="ignore"):
+            # entries of the precision are divided by these products
             products = np.outer(scale, scale).max(1), 1 / np.outer(scale, scale).min(1)
         fit = np.isfinite(products).all(0) & (scale != 0)
         check_squares(self._schema, self.feature_indices_, fit)
@@ -478,8 +481,10 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         self.linear_ = linear.numpy() / scale
         self.location_ = em.observed_mean(data.x, data.observed).numpy()
         if "nce" in self.algorithm:
+            # a density in the units of X is divided by the scales
             self.log_scale_ = float(log_scale) + float(np.log(scale).sum())
         unit = precision.numpy()
+        # on the positive orthant, a density is finite for some K that are indefinite
         if np.linalg.eigvalsh(unit)[0] > 0:
             self.untruncated_mean_ = np.linalg.solve(unit, linear.numpy()) * scale
         root = np.sqrt(np.diag(unit))

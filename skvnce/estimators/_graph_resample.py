@@ -33,6 +33,7 @@ class Resample(NamedTuple):
             warnings.simplefilter("ignore")  # the final fit repeats relevant warnings
             data = learner._read_rows(self.rows[train])
             if not learner.feature_indices_.size:  # all are constant in these rows
+                # a model without columns has log-density 0
                 return [0.0] * len(self.alphas)
             problem, first, path = self._path(data, seed)
             scores = []

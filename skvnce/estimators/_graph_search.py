@@ -123,6 +123,7 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         warn_of_unused(self, _without_effect(self.selection))
         needs_memory(type(self), X, reset=True)
         learner = clone(self._settings())
+        # the search itself reports its steps
         learner.set_params(random_state=self.random_state, verbose=0)
         X = learner._validated(X)
         check_fit(type(learner), X.shape)
@@ -199,6 +200,7 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         seeds = rng.integers(2**31 - 1, size=len(parts))
         learner, X, alphas = clone(search.learner), search.rows, search.path.alphas
         learner._set_columns(search.learner._schema)
+        # a generator, so that parts are reported when they end
         results = Parallel(self.n_jobs, return_as="generator")(
             delayed(counting_rounds)(
                 function, Resample(copy(learner), X, alphas), *part, int(s)
@@ -244,9 +246,11 @@ class GraphSearch(CallbackSupportMixin, Imputer):
     def _by_one_error(self, search):
         scores = self._score_folds(search, 2)
         mean = scores.mean(0)
+        # the first of equal ones, which is the sparsest
         best = np.argmax(mean)
         loss = scores[:, best, None] - scores  # paired by fold
         error = loss.std(0, ddof=1) / np.sqrt(len(scores))
+        # the first one has the largest alpha, and so the fewest edges
         return int(np.argmax(mean + error >= mean[best]))
 
     def _by_stability(self, search):

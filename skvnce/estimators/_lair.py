@@ -312,6 +312,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         self._set_members(members, X)
         self._check_predictions(X, unseen, weights)
         self._fit_indicator(X)
+        # rows of a call of `fit` itself are not kept
         self._stream = None
         finish()
         return self
@@ -417,6 +418,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         """Hide cells from a frozen model; list at most one `WithoutCells`."""
         nodes = X[:, member.feature_indices_].astype(np.float64)
         seen = [column[~np.isnan(column)] for column in nodes.T]
+        # a column of one value has no scale for its errors
         if any(len(np.unique(cells)) < 2 for cells in seen):
             return []
         _, hidden = hold_out(nodes, torch.ones(len(nodes)).double(), HELD_OUT)
@@ -441,6 +443,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
             for seed, own in steps("member", members, count, has_parts=True):
                 member = clone(base).set_params(random_state=seed)
                 found.append(member._fit_member(self, X, own, on_chosen))
+                # the first member has chosen the number of rounds for all
                 solver = Adam(**base._solver() | {"validation_fraction": 0})
                 base.set_params(max_iter=found[0].best_iter_, solver=solver)
         return found

@@ -229,6 +229,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         table = binary_table(self, X, reset=True)
+        # memory grows with the cells that are stored
         check_fit(type(self), (table.nnz / table.shape[1], table.shape[1]))
         self._reset()
         table = self._observed(table)
@@ -238,6 +239,8 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
             losses = noisy_or.learn(
                 learner,
                 self._placed(learner, table),
+                # the loss is a mean over rows, and the prior counts once for all of
+                # them
                 penalty=self.alpha / self._n_rows,
                 batch_size=self._rows_of_step(table),
                 learning_rate=self._solver()["learning_rate_init"],
@@ -390,6 +393,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
                 f"column {cause}, row {row}."
             )
         off = np.repeat(1 - self.leak_[None].astype(Z.dtype), len(Z), 0)
+        # one cause at a time, because all at once would be an array of three dimensions
         for presence, component in zip(Z.T, self.components_, strict=True):
             off *= 1 - presence[:, None] * component.astype(Z.dtype)
         return 1 - off
@@ -414,6 +418,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         causes = rng.random((n_rows, self.n_components_)) < self.prior_
         chance = self.inverse_transform(causes.astype(float))
         rows = (rng.random(chance.shape) < chance).astype(float)
+        # columns that fit has never observed
         return np.where(np.isnan(chance), np.nan, rows)
 
     def to_torch(self):

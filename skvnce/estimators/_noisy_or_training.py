@@ -38,6 +38,7 @@ from skvnce.variational.binary_causes import RowNetwork
 _SOLVER = {"batch_size": "auto", "learning_rate_init": 0.02, "device": "cpu"}
 _BY_NETWORK = {"acp", "avi"}  # algorithms
 _MOST_NAMES = 10  # maximum number of column names in a warning
+# 8 MiB of float64
 _CHUNK = 2**20  # maximum size of an array of a chunk of rows
 
 
@@ -131,6 +132,7 @@ class CauseLearner(CallbackSupportMixin, IncompleteTransformer):
         size = self._solver()["batch_size"]
         if not isinstance(size, str):
             return int(size)
+        # about twenty steps in a pass over few rows
         return int(np.clip(table.shape[0] // 20, 16, 128))
 
     @contextmanager
@@ -138,6 +140,7 @@ class CauseLearner(CallbackSupportMixin, IncompleteTransformer):
         """Isolate the random numbers; they differ at each call of partial_fit."""
         seed = self.random_state
         if isinstance(seed, numbers.Integral):
+            # or all calls of partial_fit would have the same random numbers
             seed = check_random_state(seed).randint(2**31 - 1) + self.n_updates_
         rate = self._solver()["learning_rate_init"]
         remedy = (
@@ -150,6 +153,7 @@ class CauseLearner(CallbackSupportMixin, IncompleteTransformer):
     def _started(self, table):
         """Initialise the model and its inference network."""
         self._warn_of_unused()
+        # scikit-learn's NMF takes no generator of torch
         rng = np.random.RandomState(int(torch.randint(2**31 - 1, ())))
         with step("finding a start"):
             guess = STARTS[self.init](table, int(self.n_components), rng)
@@ -203,6 +207,7 @@ class CauseLearner(CallbackSupportMixin, IncompleteTransformer):
         causes = learner.model.cpu().double().causes()
         weight, leak, prior_logit = (part.detach() for part in causes)
         never = self.n_observed_ == 0
+        # expm1 is exact for small weights, too
         self.components_ = -np.expm1(-weight.T.numpy())
         self.components_[:, never] = 0.0
         self.leak_ = -np.expm1(-leak.numpy())

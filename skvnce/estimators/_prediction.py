@@ -25,6 +25,7 @@ from skvnce.estimators._validation import with_fit, without_fit
 from skvnce.tables.cells import is_frame, is_missing
 from skvnce.tables.mixed import select_columns
 
+# 128 MiB of float64
 _CHUNK = 2**24  # maximum number of cells, over all draws, that are predicted at once
 _MOST = 2**31 - 1  # of seeds
 
@@ -71,6 +72,7 @@ class MultipleImputation(BaseEstimator):
         self._check_parameters()
         given = {"X": X, "y": y, "sample_weight": sample_weight}
         for name, one in given.items():
+            # before scikit-learn's checks, which would load tables in parts
             needs_memory(type(self), one, reset=True, name=name)
         check_consistent_length(X, y, sample_weight)
         y = self._target(y)
@@ -82,6 +84,7 @@ class MultipleImputation(BaseEstimator):
         tables = self._drawn(X, int(self.n_estimators), rng)
         self._check_columns(tables[0])
         self.estimators_ = self._fitted(tables, y, of_model, rng)
+        # stored, so that predictions of a table can be repeated
         self._seed = _seed(rng)
         self._fit_target(tables, y, of_model, rng)
         return self
@@ -284,6 +287,7 @@ def _reseeded(estimator, rng):
     """Set each `random_state` of an estimator and of those within it."""
     names = [
         name
+        # sorted, so that each parameter gets the same seed in every run
         for name in sorted(estimator.get_params())
         if name == "random_state" or name.endswith("__random_state")
     ]

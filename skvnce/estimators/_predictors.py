@@ -392,6 +392,8 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
 
     def _model(self):
         if self.estimator is None:
+            # leaves count rows without their weights, and early stopping splits rows at
+            # random
             model = HistGradientBoostingRegressor(
                 min_samples_leaf=1, early_stopping=False
             )
@@ -414,5 +416,6 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
         vars(self).pop("noise_variance_", None)
         if self.cv is not None:
             found = fold_residuals(self, tables, y, of_model, rng)
+            # a plain tuple, which skops can store
             self._residuals = tuple(found)
             self.noise_variance_ = found.noise_variance

@@ -47,6 +47,7 @@ def fitted_to(estimator, rows, seed):
             f"{type(estimator).__name__} does not train its model. Pass a "
             "VariationalAutoencoder, without FrozenEstimator."
         )
+    # codes of the first fit, whose levels the group may lack
     table = estimator._checked(rows)
     empty = np.isnan(table).all(0)
     unknown = [j for j in estimator._schema.with_data if empty[j]]

@@ -56,6 +56,7 @@ class TableReader(BaseEstimator):
         else:  # `incomplete_array` reads categories
             self.categorical_features, self.handle_unknown = None, handle_unknown
         self.text_remedy, self.missing_values = text_remedy, missing_values
+        # for names and the number of columns alone
         validate_data(self, head, skip_check_array=True)
         names = getattr(self, "feature_names_in_", None)
         ends = np.full((2, self.n_features_in_), np.nan)
@@ -65,6 +66,7 @@ class TableReader(BaseEstimator):
     def read(self, number, X, weights=None):
         """Validate a part; return its cells (n, n_features) and weights (n,)."""
         with part_named(number):
+            # scikit-learn rejects tables without rows
             if not len(X):
                 return np.zeros((0, self.n_features_in_)), np.zeros(0)
             table = incomplete_array(self, X)

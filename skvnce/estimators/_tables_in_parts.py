@@ -21,10 +21,12 @@ def kept_in_parts(method):
 
     @functools.wraps(method)
     def applied(self, X, *args, **options):
+        # scikit-learn's wrapper would convert parts to the container of set_output
         called = method.__wrapped__ if is_in_parts(X) else method
         return called(self, X, *args, **options)
 
     kept = names_table(applied)
+    # so that subclasses do not decorate it again
     KEEP_PARTS.add(kept)
     return kept
 
@@ -75,6 +77,7 @@ def samples_by_parts(method):
         if source is None:
             options["as_array"] = as_array
             return method(self, X, n_draws, random_state, **options)
+        # raises Python's error for unknown arguments
         signature.bind(self, X, **options)
         check_sample(n_draws, as_array)
         given = [key for key, value in options.items() if value is not None]

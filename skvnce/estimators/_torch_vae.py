@@ -92,6 +92,7 @@ class TorchMember:
         modules = own_autoencoder(option.model, option.posterior, n_features)
         self._modules = autoencoder.Autoencoder(*modules)
         self._device, self._moved = option.device, []
+        # raises an error at fit; later, a device that is missing is the CPU
         resolve_device(option.device, "model.device")
         self._autoencoder()
 

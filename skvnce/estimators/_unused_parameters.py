@@ -18,6 +18,7 @@ def warn_of_unused(estimator, reasons):
     known = inspect.signature(type(estimator)).parameters
     for name, reason in reasons.items():
         value, default = getattr(estimator, name), known[name].default
+        # a comparison of arrays has no truth value
         same = isinstance(value, Number | str | tuple) and value == default
         if value is not default and not same:
             warn_user(f"{name}={value!r} has no effect: {reason}.")

@@ -293,6 +293,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         X = self._read_table(X)
         check_fit(type(self), X.shape)
         self._fit_table(X)
+        # rows of a call of `fit` itself are not kept
         self._stream = None
         if self._schema.is_categorical.all() and self.feature_indices_.size:
             names = "likelihood", "marginals"

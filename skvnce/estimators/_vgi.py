@@ -393,6 +393,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
             member = clone(base)._fit_member(self, X, seed, own, on_chosen)
             self._warn_of_divergence(member)
             found.append(member)
+            # the first member has chosen the number of rounds for all
             solver = Adam(**member._solver() | {"validation_fraction": 0})
             base.set_params(max_iter=member.best_iter_, solver=solver)
         return found

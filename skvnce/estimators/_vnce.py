@@ -348,6 +348,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         self._learn_values(cells.table)
         self._report_tails(cells.table, self.feature_indices_)
         on_round, finish = report_rounds(self, self._most_rounds(), X=X)
+        # the caller may have disabled gradients
         with one_thread(), torch.enable_grad(), seeded(self.random_state) as seed:
             self._seed = seed
             if self.feature_indices_.size:
@@ -417,6 +418,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
             try:
                 found = fit_table(settings, some, *rest)
             except (NotFinite, torch.linalg.LinAlgError):
+                # cells without a prediction count as predicted infinitely badly
                 return None, {}
             with one_thread():
                 model = ScaledDensity(found.outcome.fitted, found.units)

@@ -171,6 +171,7 @@ class FittedDensity(Imputer):
 
     def _objective_values(self, noise, pool, nodes):
         """Compute the objective of rows; all random numbers are keyed by the row."""
+        # 0 is the key of means and log-densities
         contrast = fitted.keyed_contrast(
             noise, pool, self._units().scaled(nodes), _NU, row_keyed(nodes, 1)
         )

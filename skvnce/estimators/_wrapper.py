@@ -32,6 +32,7 @@ class ByModel(Imputer):
     def _seeded(self, rng):
         """Clone `model`, with a seed."""
         model = GaussianImputer() if self.model is None else clone(self.model)
+        # drawn in any case, so that later numbers do not depend on the model
         seed = int(rng.integers(2**31 - 1))
         if "random_state" in model.get_params(deep=False):
             model.set_params(random_state=seed)

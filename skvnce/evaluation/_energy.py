@@ -180,11 +180,13 @@ def _score(model, table, hidden, scale, n_draws, rng):
     is_number = columns is None or columns[0].is_plain
     draws = drawn(model, incomplete, n_draws, int(rng.integers(2**31)))
     if draws is None:
+        # an imputer that does not draw has a distribution of one point
         draws = [model.transform(incomplete)] * n_draws
     if is_number:
         scales = np.ones(hidden.shape[1])
         scales[0] = scale
         return metrics.crps(table, draws, hidden, scale=scales)
+    # eq. (1) for indicators of levels, which are sqrt(2) apart
     return metrics.brier_score(table, draws, hidden) / float(np.sqrt(2))
 
 

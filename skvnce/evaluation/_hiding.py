@@ -55,6 +55,7 @@ def own_patterns(X, fraction, *, random_state=None):
     hidden = donors[rng.integers(len(donors), size=len(missing))] & ~missing
     rates = donors.mean(0)  # of a column, were all rows chosen
     expected = (rates * (~missing).sum(0)).sum() / (~missing).sum()
+    # no column is to lose more than half of its cells
     share = min(fraction / expected, 0.5 / rates.max(), 1) if expected else 0.0
     return hidden & (rng.random(len(missing)) < share)[:, None]
 

@@ -53,6 +53,7 @@ def unfilled_by(imputers, X):
     settings = {}
     for imputer in imputers:
         given = [one.categorical_features for one in _readers(imputer).values()]
+        # by repr, because settings such as dicts have no hash
         settings |= {repr(one): one for one in given or [FROM_DTYPE]}
     passed = np.zeros(np.shape(X)[1], dtype=bool)
     for given in settings.values():

@@ -138,6 +138,7 @@ class _Scorer:
             raise ValueError("No cell was hidden: raise fraction, or pass more rows.")
         self.has_numbers = bool(hidden[:, plain].any())
         self.has_levels = bool(hidden[:, levels].any())
+        # nanstd warns of columns without a cell
         sd = np.nanstd(np.where(np.isnan(x).all(0), 0.0, x), axis=0)
         self.scale = np.where(plain & (sd > 0), sd, 1.0)
 
@@ -224,6 +225,7 @@ def _check_counts(n_repeats, n_draws, level):
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
     if not isinstance(level, Real) or not 0 < level < 1:
         raise ValueError(f"level must lie in (0, 1), got {level!r}")
+    # rounded, because 2 / (1 - 0.9) is slightly above 20
     least = int(np.ceil(round(2 / (1 - level), 9))) - 1
     if n_draws < least:
         raise ValueError(

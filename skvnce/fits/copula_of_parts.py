@@ -138,6 +138,7 @@ def _marginals(source, rows, large, kinds, sizes):
 def _marginal(knots, counts, kind, size):
     if not size:
         return counted.marginal_of(knots, counts)
+    # latent variables of nominal levels have no marginals
     if kind == NOMINAL and size != 2:
         return None
     below, upto = torch.from_numpy(counts[:, ::2]).double()
@@ -186,5 +187,6 @@ def _swept_in_files(sweeps, folder, one, number, chunk=None, weights=None):
     (part, numbers), sums = sweeps(one, number, chunk)
     np.save(latents, part.z)
     if one.number == 1:
+        # cells and numbers of rows stay the same in all rounds
         others.write_bytes(pickle.dumps((part.known, numbers)))
     return sums

@@ -19,6 +19,7 @@ def warm_up_model(model, chains, n_rows, settings):
     training.warm_up_model(
         model,
         chains,
+        # the number of steps counts, whatever the number of rows
         n_epochs=-(-_WARM_UP // n_batches),
         batch_size=settings.batch_size,
         learning_rate=settings.learning_rate,
@@ -98,6 +99,7 @@ def check_unchanged(parameters, fitted):
         old = fitted.get(name)
         if not name.startswith(("model", "algorithm")):
             continue
+        # parts are compared by their own parameters, which are listed, too
         is_part = hasattr(value, "get_params") and type(value) is type(old)
         if not is_part and value is not old and value != old:
             raise ValueError(

@@ -38,6 +38,7 @@ OF_ALL_COLUMNS = {
     "min_value": None,
     "max_value": None,
 }
+# of a copy of few rows, which say nothing about the fit to all
 _FAILURES = (ArithmeticError, RuntimeError, TypeError, ValueError)
 
 
@@ -66,6 +67,7 @@ def warn_of_duration(
     -----
     DurationWarning
     """
+    # before any cell is read, because most tables are small
     if table.shape[1] < _MANY * columns:
         return
     if not (some := _some_cells(table, columns)).size:
@@ -134,6 +136,7 @@ def _some_cells(table, columns):
     """Choose rows, and columns that vary in them, at even distances."""
     n, _ = table.shape
     rows = table[np.unique(np.linspace(0, n - 1, min(n, _ROWS)).astype(int))]
+    # constant columns in these rows would be left out of the fit
     varying = np.flatnonzero(np.fmax.reduce(rows, 0) > np.fmin.reduce(rows, 0))
     few = min(len(varying), columns)
     places = np.linspace(0, max(len(varying) - 1, 0), few).astype(int)
@@ -142,6 +145,7 @@ def _some_cells(table, columns):
 
 def _seconds_of_copy(copy, cells):
     """Measure a fit after a first one that loads modules; None if it fails."""
+    # its time is not used
     _seconds_of_fit(clone(copy), cells[:, :_FEW])
     return _seconds_of_fit(clone(copy), cells)
 
@@ -221,6 +225,7 @@ def seconds_of_sweep(latents, data, weights, n):
     with step("estimating the time of the fit"), seeded(0), heard_by(None):
         parameters, together = (
             _measured(latents, data.take(rows), weights[rows])
+            # the time that one row takes is that of drawing the parameters
             for rows in (some[:1], some)
         )
     return parameters + max(together - parameters, 0.0) * n / len(some)
@@ -236,4 +241,5 @@ def _measured(latents, data, weights):
 
     stopping = {"n_draws": 1, "max_iter": 3, "on_round": on_round}
     gibbs.posterior_draws(latents, data, weights, float(latents.size), **stopping)
+    # without what precedes the first sweep
     return ends[1] - ends[0]

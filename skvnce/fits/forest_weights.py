@@ -14,8 +14,11 @@ from sklearn.base import clone
 
 from skvnce.tables.schema import Encoded
 
+# a level that no tree has seen would have probability 0 in the mean, whatever the other
+# imputer says
 _FLOOR = 0.003  # least probability in a geometric mean
-_PRIOR = 100
+_PRIOR = 100  # cells that are added as if equal weights predicted them best
+# 5 % of the standard deviation
 _LEFT = 0.0025  # share of the variance that a repeated number leaves open
 _FEWEST = 20  # rows that show it
 _WEIGHTS = np.linspace(0, 1, 21)  # to choose from, for probabilities
@@ -74,6 +77,7 @@ def repeated(nodes, n_levels):
     n, first = np.maximum(both, 1), z.T @ seen  # sums of the first column of a pair
     covariance = z.T @ z / n - first * first.T / n**2
     variance = (z**2).T @ seen / n - (first / n) ** 2
+    # multiplied out, because a variance may be 0
     close = covariance**2 > (1 - _LEFT) * variance * variance.T
     close &= (both >= _FEWEST) & (variance > 0) & (variance.T > 0)
     number = np.asarray(n_levels) == 0
@@ -142,6 +146,7 @@ def choose(cells, hidden, places, units, own, other):
         for row in rows:
             code = int(cells[row, place])
             for found, one in zip(levels, (own, other), strict=True):
+                # so that the probability of the true level comes first
                 found.append(np.roll(one.probabilities[place][row], -code))
     numbers = np.concatenate(numbers)
     of_numbers = shrunk(best_weight(*numbers.T), len(numbers))
@@ -163,6 +168,7 @@ def best_weight(own, other, truth):
     """
     apart = other - own
     squares = (apart**2).sum()
+    # both predict the same, and any weight is as good
     if squares == 0:
         return 0.5
     return float(np.clip((apart * (truth - own)).sum() / squares, 0.0, 1.0))

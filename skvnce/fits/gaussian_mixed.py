@@ -56,6 +56,7 @@ class Settings(NamedTuple):
     def of(cls, shrinkage, marginals, n_parameter_draws, max_iter):
         """Choose numbers of draws and sweeps, enough to draw the parameters."""
         n_draws = max(int(n_parameter_draws), _FEWEST_DRAWS)
+        # draws come from the sweeps after the burn-in
         enough = ceil(n_draws / (1 - gibbs.BURN_IN))
         return cls(
             SHARE if isinstance(shrinkage, str) else float(shrinkage),
@@ -265,19 +266,23 @@ def some_rows(weights):
     n = len(weights)
     if n <= ROWS:
         return torch.arange(n), weights
+    # systematic sampling with unequal probabilities follows
     chances = weights / weights.sum() * ROWS
     while (chances > 1).any():  # some rows are certain
         sure = chances >= 1
         rest = chances.where(~sure, 0.0)
         chances = torch.where(sure, 1.0, rest * (ROWS - sure.sum()) / rest.sum())
+    # in random order, so that any two rows can be chosen together
     order = torch.randperm(n)
     ends = (chances[order].cumsum(0) + torch.rand(())).floor()
     chosen = order[ends.diff(prepend=torch.zeros(1)) > 0].sort().values
+    # inverse probabilities, so that sums over the chosen rows are unbiased
     return chosen, weights[chosen] / chances[chosen] * (ROWS / n)
 
 
 def r_hat_of(trace):
     """Compute the split R-hat of traces; NaN if they are too short."""
+    # each half needs two values for a variance
     if len(trace) < 4:
         return np.full(trace.shape[1:], np.nan)
     return split_r_hat(trace[None])

@@ -196,6 +196,7 @@ def _limits(schema, units):
     given, bounds = values.given[:, columns], None
     if (given & np.isfinite(scaled)).any():
         far = np.array([[-np.inf], [np.inf]])
+        # only the user's bounds truncate; learned ranges clip what is filled
         bounds = tuple(map(torch.from_numpy, np.where(given, scaled, far)))
     repeated = {
         j: torch.from_numpy((values.values[column] - location) / scale)

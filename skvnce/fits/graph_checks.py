@@ -111,6 +111,7 @@ def messages(schema, data, theta, *, fit_linear, cut, remedy):
             f"strengths. {_logarithms(beyond)}"
         )
     diagonal = theta.precision.diagonal().numpy()
+    # solvers end at the bound up to rounding
     floor = np.flatnonzero(diagonal <= em.DIAGONAL_FLOOR * (1 + 1e-6))
     floor = np.setdiff1d(floor, beyond)
     if fit_linear and len(floor):
@@ -172,6 +173,7 @@ def _why_unsettled(fit, ridge, max_iter, tol):
     """Describe what did not settle, and what to change."""
     gap, last, memory = fit.gap, fit.losses[-1], fit.autocorrelation
     n_iter, needed = len(fit.losses), rounds.rounds_needed(memory)
+    # few rows without a ridge: the solution has no certificate
     if not np.isfinite(gap):
         return (
             "The precision matrix cannot be estimated from so few rows, or so few "

@@ -131,14 +131,17 @@ def gather(source, reader, weights, summary, schema):
     of = partial(_gathered_of, reader, known, share, columns, location, scale)
     with step("gathering rows"):
         found = source._reduced(of, Gathered.merged, weights)
+    # location and scale are those of all rows, not of the sample
     cells = _cells(schema, found, location, scale)
     units = Units(location, scale)
     reduced = partial(_reduced_rows, source, weights, reader, known, columns, units)
     rows = Rows(units.scaled(cells.nodes), torch.from_numpy(cells.weights))
     total = torch.tensor(found.total, dtype=torch.float64)
+    # the sample shows how many patterns of missing cells all rows have
     few = n_condensed(rows.data.observed) < _FEW * len(cells.nodes)
     tables = [Parts(reduced, total, few_patterns=few)]
     if share < 1:
+        # EM begins with the sample, which is much faster to read
         tables.insert(0, rows)
     return LargeTable(cells, summary, found.powers, tables, reader, known)
 
@@ -185,6 +188,7 @@ def _cells(schema, found, location, scale):
 
 def _slices(X, weights, n_cells):
     size = max(1, n_cells // max(X.shape[1], 1))
+    # one slice at least, because a part may have no rows
     for first in range(0, max(len(X), 1), size):
         part = slice(first, first + size)
         yield X[part], weights[part]
@@ -200,6 +204,7 @@ def _merged(values, merge):
 def _summary_of(reader, number, chunk, weights):
     X, weights = reader.read(number, chunk, weights)
     parts = (summarised(*part) for part in _slices(X, weights, _SUMMARISED))
+    # of the whole part, as later readings are compared with it
     return _merged(parts, Summary.merged)._replace(parts=(Count.of(X),))
 
 
@@ -224,6 +229,7 @@ def _sums_of(reader, known, columns, units, of, merge, number, chunk, weights):
     known.check(number, X)
 
     def sums(X, weights):
+        # indexing copies, and all columns are the usual case
         nodes = X if len(columns) == X.shape[1] else X[:, columns]
         kept = (weights > 0) & ~np.isnan(nodes).all(1)
         if not kept.all():

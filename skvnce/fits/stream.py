@@ -94,6 +94,7 @@ class Stream(NamedTuple):
 
     def refitted(self, estimator, **fit_params):
         """Repeat the fit of an estimator, and return what it keeps."""
+        # ranges are those of all rows so far, and not those of the first table
         schema = estimator._schema._replace(ends=ends_of(self.rows))
         estimator.fit(Encoded(self.rows, schema), **fit_params)
         return self._replace(n_fitted=self.n_rows, n_new=0)
@@ -107,10 +108,12 @@ class Stream(NamedTuple):
             return self._replace(n_new=0)
         total, n_before = self.weights.sum(), len(self.rows) - self.n_new
         n_old = round(self.most * self.weights[:n_before].sum() / total)
+        # if there are few new rows, the old ones fill their places
         n_old = min(n_before, max(n_old, self.most - self.n_new))
         old = rng.permutation(n_before)[:n_old]
         new = n_before + rng.permutation(self.n_new)[: self.most - n_old]
         chosen = np.concatenate([old, new])
+        # equal, because rows are chosen in proportion to what they stand for
         weights = np.full(self.most, total / self.most)
         return self._replace(rows=self.rows[chosen], weights=weights, n_new=0)
 
@@ -249,6 +252,7 @@ def check_can_stream(algorithm):
 def first_rows(X, seed):
     """Make the stream of the first call of `partial_fit`, a validated table."""
     stream = Stream.of(X)
+    # with the number of rows, so that successive calls draw other numbers
     rng = np.random.default_rng([seed, len(X)])
     return stream._replace(n_new=len(stream.rows)).learned(rng)
 
@@ -267,11 +271,13 @@ def trained(members, stream, seed):
     members : list of TrainedAutoencoder
     stream : Stream
     """
+    # as in `first_rows`
     rng = np.random.default_rng([seed, stream.n_rows])
     if not members:
         return members, stream.learned(rng)
     sample = Sample.of(stream, members[0])
     chooses = members[0]._solver()["validation_fraction"] > 0
+    # few cells would choose the number of rounds by chance
     if chooses and sample.hidden.sum() < _ENOUGH:
         return members, stream
     found = []

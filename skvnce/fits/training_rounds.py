@@ -80,11 +80,13 @@ def train_in_rounds(most, share, while_better, on_all, on_round):
 
     def report(n_round, loss):
         tell("cooling round", n_round - n_rounds)
+        # no callback stops the rounds in which the learning rate falls
         return n_round <= n_rounds and on_round(n_round, loss, np.nan)
 
     n_rounds = best = most
     losses, gains = [], []
     if share:
+        # no further rounds on all cells but those in which the learning rate falls
         best, n_rounds = while_better(record), 0
     losses += on_all(n_rounds, min(COOLING, best), report)
     if share and best == most > 0:

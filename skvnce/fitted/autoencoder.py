@@ -111,6 +111,7 @@ class EncoderModel(NamedTuple):
 
     def rows(self, n_rows: int, n_components: int) -> np.ndarray:
         """Draw rows of nodes by torch's global stream; (n_rows, n_model_columns)."""
+        # on the CPU, so that a seed gives the same latents on any device
         z = torch.randn(n_rows, n_components, dtype=torch.float64)
         cells = self.auto.model.likelihood(z.to(self.auto.device))
         scores = at_quantiles(cells, global_stream(0, cells.loc)).cpu()
@@ -175,6 +176,7 @@ class EncoderModel(NamedTuple):
         found, log_slopes = self.mapped(nodes, n_draws, autoencoder.scored)
         empty = np.isnan(nodes).all(1)
         pair = found[:, 0] + log_slopes, found[:, 1]
+        # nothing has probability 1, also where the estimate has an error
         return tuple(np.where(empty, 0.0, values) for values in pair)
 
     def _within(self, bounds: np.ndarray) -> Autoencoder:

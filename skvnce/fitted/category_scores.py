@@ -21,6 +21,7 @@ def count_outputs(schema):
     for place in schema.model_columns[schema.is_categorical]:
         n_levels = len(columns[place].levels)
         if columns[place].kind == NOMINAL and n_levels > 2:
+            # the column itself is one of its outputs
             count += n_levels - 1
     return count
 
@@ -106,10 +107,12 @@ def frequency_scores(raw, weights, families, values):
         seen = raw.observed[:, node].numpy()
         place = np.searchsorted(values[node], raw.x[seen, node].numpy())
         mass = np.bincount(place, weights[seen].numpy(), len(values[node]))
+        # an interval without probability has no mean, and rows may have weight 0
         share = np.maximum(mass, 0.5)
         share = share / share.sum()
         inner = ndtri(share.cumsum()[:-1])
         edges = np.concatenate([[-np.inf], inner, [np.inf]])
+        # below, scores are means of a standard normal variable in each interval
         heights = np.exp(-(edges**2) / 2) / np.sqrt(2 * np.pi)
         scores = -np.diff(heights) / share
         found[node] = scores, np.concatenate([[-FAR], inner, [FAR]])

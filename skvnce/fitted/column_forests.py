@@ -34,6 +34,7 @@ class Ranks(NamedTuple):
 
     def encoded(self, cells):
         """Convert cells (..., n_nodes) to ranks; halves lie between two values."""
+        # the data type of scikit-learn's trees, which check_input=False requires
         found = np.empty(cells.shape, dtype=np.float32)
         for j, values in enumerate(self.values):
             column = cells[..., j]
@@ -164,6 +165,7 @@ class ColumnForest(NamedTuple):
         """Draw ranks of cells (n,) by uniform numbers (n,); see `predict`."""
         others, n_trees = self._others(ranks), len(self.models)
         if trees is None:
+            # the fraction is uniform again: one number selects the tree and the cell
             which, inner = np.divmod(uniform * n_trees, 1)
         else:
             number, inner = np.divmod(uniform * trees.sum(0), 1)
@@ -210,6 +212,8 @@ def grow(column, completed, ranks, cells, n_levels, growth, rng, weights=None):
         rows = np.sort(rng.choice(rows, growth.max_samples, replace=False))
     target, moments = cells[rows, None], (0.0, 1.0)
     if not n_levels:
+        # scikit-learn subtracts squares for a variance, which loses digits of large
+        # numbers
         moments = (target.mean(), target.std() or 1.0)
         target = (target - moments[0]) / moments[1]
     else:
@@ -223,7 +227,9 @@ def grow(column, completed, ranks, cells, n_levels, growth, rng, weights=None):
         bags = rng.choice(len(rows), sizes, p=weights[rows] / weights[rows].sum())
     seeds = rng.integers(2**31 - 1, size=len(tables)).tolist()
     parts = np.array_split(np.arange(len(tables)), effective_n_jobs(growth.n_jobs))
+    # for many small trees, checks take a large share of the time
     with config_context(skip_parameter_validation=True, assume_finite=True):
+        # scikit-learn grows trees without the GIL, and threads share the tables
         grown = Parallel(n_jobs=growth.n_jobs, prefer="threads")(
             delayed(_trees)(
                 [(others[tables[k]], target, bags[k], seeds[k]) for k in part], growth
@@ -240,6 +246,7 @@ def grow(column, completed, ranks, cells, n_levels, growth, rng, weights=None):
     unseen = np.ones((len(models), len(cells)), dtype=bool)
     np.put_along_axis(unseen, rows[bags], False, axis=1)
     forest = ColumnForest(column, models, leaves, n_levels or 1, moments)
+    # a row that all trees have seen would have no prediction
     return forest, unseen | ~unseen.any(0)
 
 
@@ -259,8 +266,10 @@ def _tree(others, target, bag, seed, growth, state):
         max_features=growth.max_features,
         random_state=state,
     )
+    # a row once, with its count as weight, as scikit-learn's forests do
     weights = counts[used].astype(np.float64)
     tree.fit(others[used], target[used], weights, check_input=False)
+    # plain, because each pickled tree would have a copy of the shared state
     tree.random_state = seed
     return tree
 

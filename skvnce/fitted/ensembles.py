@@ -23,6 +23,7 @@ STRATEGIES = {
 }
 
 _SUMMED = 20  # chains of a row over which tables are summarised
+# independent chains, because draws of one chain depend on each other
 _APPROXIMATE = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}
 
 
@@ -188,6 +189,7 @@ class Ensemble(NamedTuple):
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells by a summary of draws; see `CellModel`."""
         drawn, probabilities = self._drawn_by_all(nodes)
+        # rounded first, so that a median or a mode is a valid value
         cells = self.summary(self.values.rounded(drawn, self.columns))
         for node, levels in probabilities.items():
             cells[:, node] = levels.argmax(1)
@@ -200,7 +202,9 @@ class Ensemble(NamedTuple):
         found = np.array([member.log_density(nodes) for member in self.members])
         log_prob, error = found[:, 0], found[:, 1]
         total = logsumexp(log_prob, axis=0) - np.log(len(found))
+        # differences of logarithms, because densities of long rows underflow
         shares = np.exp(log_prob - total) / len(found)
+        # delta method, for independent errors of the members
         return total, np.sqrt(np.square(shares * error).sum(0))
 
     def _drawn_by_all(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
@@ -223,6 +227,7 @@ class Ensemble(NamedTuple):
 
 def _of_rows(number: int, rows: np.ndarray) -> Callable:
     """Make uniform numbers as functions of the row, for one member."""
+    # apart by more than the number of purposes, so that members share no numbers
     return lambda purpose: row_keyed(rows, 16 * number + purpose)
 
 

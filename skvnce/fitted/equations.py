@@ -19,6 +19,7 @@ _EXACT = 1e-9  # relative error of an equation that holds
 _ROUNDS = 50  # times that equations with common cells are solved in turn
 _FREE = 1e6  # weight of a missing total, which follows from its parts
 _OFFSETS = 2.0 ** np.arange(-8, 8.5, 0.5)  # where roots are sought, in deviations
+# more than the 53 bits of a float, for roots that are small in their interval
 _HALVINGS = 80
 
 
@@ -62,6 +63,7 @@ class Derived(NamedTuple):
         """Compute the function of rows (n, n_features)."""
         try:
             with np.errstate(all="ignore"):
+                # a copy, because the user's function may write to its arguments
                 found = self.function(*(table[:, j].copy() for j in self.sources))
         except Exception as error:
             error.add_note(f"Raised by the function of derived[{self.label}].")
@@ -252,6 +254,7 @@ class Equations(NamedTuple):
             self._project(values, movable)
             for one in self.derived:
                 self._derive(values, movable, one)
+            # after all equations, because one may have moved the cells of another
             holds = np.stack([_solved(one, values, free) for one in self.every], 1)
             if holds.all():
                 break
@@ -296,6 +299,7 @@ class Equations(NamedTuple):
     def snapped(self, cells, places):
         """Round cells (..., n_places) of whole columns that errors of floats move."""
         rounded = np.round(cells)
+        # rounding of float32 exceeds _EXACT
         error = max(_EXACT, 8 * np.finfo(cells.dtype).eps)
         near = abs(cells - rounded) <= error * np.maximum(abs(rounded), 1.0)
         return np.where(self.integers[places] & near, rounded, cells)
@@ -328,6 +332,7 @@ class Equations(NamedTuple):
         if not self.sums:
             return
         free = free.copy()
+        # each pass but the last fixes a cell of a row at its range
         for _ in range(values.shape[1]):
             self._moved_once(values, free)
             outside = free & ((values < self.low) | (values > self.high))
@@ -351,6 +356,7 @@ class Equations(NamedTuple):
             some = np.flatnonzero(own)[pattern]
             part = matrix[:, some]
             scale = weight[some] * np.where(np.isin(some, targets), _FREE, 1.0)
+            # pinv, because sums without a free cell are rows of zeros
             back = (scale[:, None] * part.T) @ np.linalg.pinv(part * scale @ part.T)
             values[np.ix_(rows, some)] -= values[rows] @ matrix.T @ back.T
 
@@ -359,6 +365,7 @@ class Equations(NamedTuple):
         sources, every = list(one.sources), self.integers[one.columns].all()
         parts = np.where(free[:, sources], values[:, sources], 0.0)
         sums = parts.cumsum(1)
+        # differences of rounded cumulative sums keep their total
         ends = np.rint(sums)
         are_whole = ~(free[:, one.columns] & ~self.integers[one.columns]).any(1)
         are_whole &= ~free[:, one.target] & (abs(sums - ends)[:, -1] < _EXACT)
@@ -411,6 +418,7 @@ def _root(gap, start, deviation):
     points = start + moves[:, None]
     found = np.array([gap(point) for point in points])
     with np.errstate(invalid="ignore"):
+        # signs, because products of large gaps overflow
         change = np.sign(found[:-1]) * np.sign(found[1:]) <= 0
     distance = np.maximum(abs(moves[:-1]), abs(moves[1:]))[:, None]
     best = np.where(change, distance, np.inf).argmin(0)
@@ -418,6 +426,7 @@ def _root(gap, start, deviation):
     left, right = points[best, rows], points[best + 1, rows]
     sign = np.sign(found[best, rows])
     for _ in range(_HALVINGS):
+        # left + right may overflow
         middle = left + (right - left) / 2
         below = np.sign(gap(middle)) == sign
         left, right = np.where(below, middle, left), np.where(below, right, middle)

@@ -11,6 +11,7 @@ from skvnce.fitted.base import CellModel, n_chains
 from skvnce.tables.cell_limits import CellLimits
 from skvnce.tables.schema import Schema
 
+# 32 MiB of float64
 _CHUNK = 2**22  # maximum number of cells, over all chains, in a chunk of rows
 
 
@@ -83,6 +84,7 @@ def draw(
     ndarray of shape (n_draws, n_samples, n_features_out)
     """
     filled = np.repeat(with_constants(schema, X)[None], n_draws, 0)
+    # in random order, or few draws would always use the first parameters
     turns = torch.randperm(len(models)).repeat(n_draws)[:n_draws].numpy()
     chains = n_chains(models[0], n_draws)
     for (rows, columns), nodes in incomplete_chunks(schema, X, chains):

@@ -58,6 +58,7 @@ class GraphModel(NamedTuple):
             Incomplete.from_array(nodes),
             self.start,
             n_draws=n_draws,
+            # as many sweeps as `fill` makes
             n_steps=self.n_steps + self.n_steps // 2,
         )
         return found.numpy()
@@ -70,6 +71,7 @@ class GraphModel(NamedTuple):
 
     def _log_predictive(self, nodes: np.ndarray, number: int) -> np.ndarray:
         """Estimate the scores; others with another number."""
+        # 0 is the key of `fill`, and each of the chains has its own
         first = 1 + prediction.N_CHAINS * number
         return prediction.log_predictive(
             self.model,

@@ -42,6 +42,7 @@ class Marginal(NamedTuple):
         best = share @ values
         if is_category:
             best = np.bincount(values.astype(int), share).argmax()
+        # without the last sum, which rounding may put below 1 and a uniform number
         return cls(float(best), values, share.cumsum()[:-1])
 
     def probabilities(self, n_categories: int) -> np.ndarray:
@@ -98,6 +99,7 @@ class ValidCells(NamedTuple):
         for node, one in self.marginals.items():
             drawn = one.draws(cells.shape[:-1])
             cells[..., node] = _unless_limited(drawn, cells, node, limits)
+        # last, because draws from marginals need not be within the user's bounds
         return self.values.rounded(cells, self.columns)
 
 

@@ -34,6 +34,7 @@ Pair = tuple[np.ndarray, np.ndarray]  # mean and covariance
 _PREDICTING = Chains(n_burn_in=10, n_sweeps=30)
 _BURN_IN, _APART, _LEAST_APART = 10, 5, 2  # sweeps before and between draws
 _MANY = 100  # sweeps between all draws above which fewer are made between two
+# a power of two, because the draws are Sobol points
 _SCORED = 64  # draws from which the probability of a row is estimated
 
 
@@ -229,6 +230,7 @@ class LatentNormal(NamedTuple):
         """Draw missing cells of nodes, with each of the parameters in turn."""
         turns = torch.randperm(len(self.normals)).repeat(n_draws)[:n_draws]
         normals = [self.normals[turn] for turn in turns]
+        # each of the parameters is factorised once, whatever the number of draws
         models = {id(one): Factors.of(one, self.latents) for one in normals}
         models = [models[id(one)] for one in normals]
         chains = Chains(_BURN_IN, int(np.clip(_MANY // n_draws, _LEAST_APART, _APART)))
@@ -273,6 +275,7 @@ class LatentNormal(NamedTuple):
     def _parts(self, nodes: np.ndarray, limits: CellLimits | None = None) -> Iterator:
         """Yield parts of the rows that are swept together, and their limits."""
         size = at_once(self.latents)
+        # one part at least, because parts are concatenated
         for first in range(0, max(len(nodes), 1), size):
             part = slice(first, first + size)
             ends = limits and tuple(one[part] for one in tensors(limits))

@@ -26,6 +26,7 @@ from skvnce.tables.schema import Schema
 _TRIES = (16, 256)  # draws of a row until one agrees with its observed cells
 OF_PREDICTION = 64  # draws from which the prediction of such a row is chosen
 _MOST_CHANGES = 100  # of single levels of a row that are tried
+# 32 MiB of float64
 _AT_ONCE = 2**22  # maximum number of cells that are drawn again together
 
 
@@ -123,6 +124,7 @@ class Rules(NamedTuple):
         found = [self.settled(table, missing, every) for table in drawn]
         filled, denied = (np.array(part) for part in zip(*found, strict=True))
         wrong = denied.any(2)
+        # a few draws settle most rows, and many are made for the rest only
         for tries in _TRIES:
             rows = np.flatnonzero(wrong.any(0) & missing.any(1))
             n_parts = ceil(len(rows) * tries * drawn[:, 0].size / _AT_ONCE)

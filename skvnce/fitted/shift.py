@@ -84,6 +84,7 @@ class Move(NamedTuple):
         Between two of the valid values one is chosen at random, so that the mean is
         kept; `uniform` are numbers of the shape of the cells.
         """
+        # clipped first, so that there are values on both sides
         cells = self._ends(cells)[1]
         if self.values is None:
             return cells
@@ -224,6 +225,7 @@ class Shifted(NamedTuple):
         first, then, after = torch.randint(2**62, (3,)).tolist()  # same for all shifts
         missing, shift = np.isnan(nodes), self.shift
         torch.manual_seed(first)
+        # of all cells, so that those of a cell are the same for all shifts
         uniform = torch.rand(n_draws, *nodes.shape, dtype=torch.float64).numpy()
         drawn = _tilted(self.model, nodes, n_draws, shift.log_odds)
         for node, move in shift.moves.items():
@@ -240,6 +242,7 @@ class Shifted(NamedTuple):
             drawn[:, follow] = np.where(
                 known[follow], drawn[:, follow], tables.reshape(kept.shape)
             )
+        # what follows must not depend on how many draws were rejected
         torch.manual_seed(after)
         return drawn
 
@@ -304,6 +307,7 @@ def _log_odds(key, value, levels):
             f"shift[{key!r}] has log-odds that differ by {np.ptp(found):g}, more than "
             f"{_STRONGEST:g}. Fill the cells by the level instead."
         )
+    # at most 0, so that its exponential is a probability of acceptance
     return found - found.max()
 
 

@@ -74,6 +74,7 @@ def turned_like(linear, other):
     FactorModel
         The same distribution of rows as `linear`.
     """
+    # the orthogonal Procrustes problem: factors are known up to a rotation
     left, _, right = torch.linalg.svd(linear.loadings.T @ other.loadings)
     return FactorModel(linear.mean, linear.loadings @ left @ right, *linear[2:])
 
@@ -91,6 +92,7 @@ def moved(module, before, after):
     torch.nn.Module
         A copy in double precision, without gradients.
     """
+    # differences of float32 would be mostly rounding
     found = deepcopy(module).double()
     first, last = (part.double().state_dict() for part in (before, after))
     state = {

@@ -32,6 +32,7 @@ def sign_legend(ax, **where):
 def shown_name(name):
     """Return a name as text; a missing value gives an empty name."""
     text = str(name)
+    # a text such as "nan" is a name
     return "unnamed" if text in _NO_NAME and not isinstance(name, str) else text
 
 

@@ -126,6 +126,7 @@ class ConvergenceDisplay:
         self.figure_, axes = plt.subplots(
             *shape,
             figsize=(1 + 3 * shape[1], 0.5 + 2.2 * shape[0]),
+            # always an array of two dimensions
             squeeze=False,
             layout="constrained",
         )
@@ -141,6 +142,7 @@ class ConvergenceDisplay:
                 f"{self.names[place]}: {_LABELS[part]}\n"
                 f"(R-hat {self.r_hat[part, place]:.2f})",
                 fontsize="medium",
+                # a $ in a name is no formula
                 parse_math=False,
             )
         for ax in self.axes_:

@@ -13,6 +13,7 @@ from skvnce.inspection._common import (
 
 _CIRCLE = 40  # maximum number of nodes on a circle with readable names
 _STRESS = 400  # maximum number of nodes of the better layout, cubic in time
+# in order of preference: the first of equally free sides is taken
 _SIDES = (  # positions of a label beside its node: direction and alignment
     ((0, 1), "center", "bottom"),
     ((0, -1), "center", "top"),
@@ -195,6 +196,7 @@ def _draw_links(ax, graph, place, widest):
     lines = LineCollection(
         [(place[source], place[target]) for source, target, _ in edges],
         linewidths=widest
+        # initial: all weights may be 0, and there may be no edge
         * (0.15 + 0.85 * np.abs(weight) / np.abs(weight).max(initial=1e-12)),
         colors=sign_colours(weight),
         alpha=0.7,
@@ -214,6 +216,7 @@ def _radial_label(ax, xy, name):
         rotation_mode="anchor",
         ha="right" if flip else "left",
         va="center",
+        # a $ in a name is no formula
         parse_math=False,
     )
 
@@ -265,6 +268,7 @@ def _force_layout(graph):
 
     if len(graph) > _STRESS:
         return nx.spring_layout(graph, weight=None, seed=0)
+    # networkx takes weights as lengths, so that strong edges would be long
     return nx.kamada_kawai_layout(graph, weight=None)
 
 
@@ -274,6 +278,7 @@ def _seriate(graph):
     for i, j, weight in graph.edges(data="weight", default=1.0):
         laplacian[[i, j], [j, i]] -= abs(weight)
         laplacian[[i, j], [i, j]] += abs(weight)
+    # weak edges between all nodes: else each component has an eigenvalue of 0
     laplacian += 1e-3 * (np.eye(len(graph)) - 1 / max(len(graph), 1))
     vectors = np.linalg.eigh(laplacian)[1][:, 1:3]
     if vectors.shape[1] < 2:

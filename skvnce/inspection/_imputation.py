@@ -156,6 +156,7 @@ class ImputationDisplay:
             else:
                 draw(ax, groups)
                 set_date_axis(ax.xaxis if kind == "density" else ax.yaxis, column)
+            # a $ in a name is no formula
             ax.set_title(self._table.names[place], fontsize="medium", parse_math=False)
         return self
 
@@ -179,6 +180,7 @@ class ImputationDisplay:
         )
         drawn = drawn.any(1)
         columns = [self._table.columns[place] for place in self._places]
+        # a constant seed, so that the picture is the same each time
         rng = np.random.default_rng(0)
         widths = [0.0 if one.levels is None else 0.25 for one in columns]
 
@@ -192,6 +194,7 @@ class ImputationDisplay:
         for draw in self._draws:
             some = draw[drawn][:, self._places]
             ax.plot(*spread(some), "o", color=FALL, ms=2, alpha=0.4, label=label)
+            # one entry of the legend for all draws
             label = None
         for axis, column, name in zip(
             (ax.xaxis, ax.yaxis), columns, self.columns, strict=True
@@ -227,6 +230,7 @@ def _check_draw(table, draw, k, places):
             "for example of sample of an imputer, and no columns that it passes "
             "through, as names of rows and free text"
         )
+    # single precision has about seven digits
     same = np.isclose(draw, table.cells, rtol=1e-5, atol=0, equal_nan=True)
     same |= np.isnan(table.cells)
     if not same.all():
@@ -249,6 +253,7 @@ def _density(ax, groups):
         if len(cells) > 1 and np.ptp(cells) > 0:
             ax.plot(grid, _kernel_density(cells, grid), color=colour, lw=width)
         else:
+            # equal cells have no kernel density
             ax.plot(cells, np.zeros(len(cells)), "|", color=colour, ms=12)
     ax.set_ylim(bottom=0)
     ax.set_yticks([])

@@ -56,9 +56,11 @@ class MissingnessDisplay:
             )
         self.missing, self.names = missing, list(names)
         patterns, counts = np.unique(missing, axis=0, return_counts=True)
+        # of equally frequent patterns, that with fewer missing cells comes first
         order = np.lexsort((patterns.sum(1), -counts))
         self.patterns, self.counts = patterns[order], counts[order]
         own = missing.sum(0)
+        # the product of booleans would be boolean
         together = missing.T.astype(float) @ missing
         self.pairs = np.full(together.shape, np.nan)
         np.divide(together, own[:, None], out=self.pairs, where=own[:, None] > 0)

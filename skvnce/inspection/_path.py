@@ -12,6 +12,7 @@ from skvnce.inspection._common import (
     sign_legend,
 )
 
+# more lines cannot be followed by eye
 _MOST = 300  # maximum number of lines
 _TICKS = 10  # maximum number of steps between ticks
 
@@ -185,6 +186,7 @@ class EdgePathDisplay:
                 textcoords=self.ax_.get_yaxis_transform(),
                 va="center",
                 fontsize=9,
+                # a $ in a name is no formula
                 parse_math=False,
                 annotation_clip=False,
                 arrowprops={

@@ -89,6 +89,7 @@ class ReportDisplay:
                 _panel(ax, chosen, score, imputers)
                 if score == "coverage" and self.level is not None:
                     ax.axvline(self.level, color="0.6", lw=1, zorder=0)
+            # a $ in a name is no formula
             row[0].set_ylabel(mechanism, parse_math=False)
         for ax, score in zip(self.axes_[-1], self.scores, strict=True):
             ax.set_xlabel(_LABELS[score])

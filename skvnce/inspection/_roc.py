@@ -177,6 +177,7 @@ class EdgeRocDisplay:
         )
         legend = self.ax_.legend(loc="lower right", frameon=False)
         for text in legend.get_texts():
+            # a $ in a name is no formula
             text.set_parse_math(False)
         return self
 
@@ -252,6 +253,7 @@ def _pairs(matrix, name, shape):
 
 def _rates(edge, strength):
     """Return the two rates, from (0, 0), after each distinct score from the top."""
+    # negative, because unique sorts in increasing order
     _, rank = np.unique(-strength, return_inverse=True)
     found = np.cumsum(np.bincount(rank, weights=edge))
     wrong = np.cumsum(np.bincount(rank, weights=~edge))

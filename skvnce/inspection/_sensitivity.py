@@ -90,6 +90,7 @@ class SensitivityDisplay:
         places, label = _numbers_of(shifts)
         self.ax_ = axes_or_new(ax, 6, 4)
         self.figure_ = self.ax_.figure
+        # lines run from left to right, whatever the order of the shifts
         order = np.argsort(places, kind="stable")
         x, table = np.array(places)[order], self.summary.iloc[order]
         self.band_ = self.ax_.fill_between(

@@ -59,6 +59,7 @@ def read(X, columns=None, name="X"):
     else:
         cells = encode(X, columns)
         are_times = [column.dtype in TIMES for column in columns]
+        # matplotlib counts days since 1970
         cells[:, are_times] /= _DAY
     if not cells.size:
         raise ValueError(f"{name} must have a row and a column, got {cells.shape}")

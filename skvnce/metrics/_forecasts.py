@@ -105,8 +105,10 @@ def positions(X, columns):
 
 def position(column, names, width):
     """Return the index of a column that is given by its name or index."""
+    # names before indices, because columns may have integers as names
     if column in names:
         return names.index(column)
+    # a bool is an Integral in Python
     if isinstance(column, numbers.Integral) and not isinstance(column, bool | np.bool_):
         if -width <= column < width:
             return int(column) % width
@@ -200,6 +202,7 @@ def _of_probabilities(cells, given, categories, n_samples, n_draws):
             f"per row of X_true and the levels {levels}"
         )
     table = table[cells.rows]
+    # negated, so that NaN is wrong
     wrong = ~((table >= 0).all(axis=1) & (abs(table.sum(axis=1) - 1) < _ROUNDING))
     for row, values in zip(cells.rows[wrong], table[wrong], strict=True):
         raise ValueError(
@@ -217,6 +220,7 @@ def _levels_of_frame(cells, given):
             "are no data frame; pass categories=imputer.categories_"
         )
     names = [item(one) for one in getattr(given, "column_names", given.columns)]
+    # in some data frames all names are text, those of numeric levels included
     if all(map(is_text, names)) and not any(map(is_text, cells.values)):
         texts = {str(value): value for value in cells.values}
         return [texts.get(name, name) for name in names]
@@ -304,6 +308,7 @@ def _levels(true, label, drawn, ordinal):
             f"the order of the levels of column {label} is unknown; pass them in their "
             f"order in categories, for example {{{label}: {sorted(levels)}}}"
         )
+    # numbers cannot be compared with text
     return sorted(levels, key=lambda one: (is_text(one), one))
 
 

@@ -191,6 +191,7 @@ def coverage(X_true, draws, hidden, *, level=0.9, ties="inside"):
         raise ValueError(f"level must lie in (0, 1), got {level!r}; pass 0.9 for 90 %")
     if ties not in ("inside", "shared"):
         raise ValueError(f"ties must be 'inside' or 'shared', got {ties!r}")
+    # rounded, because 2 / (1 - 0.9) is slightly above 20, whose ceiling would be 21
     n_min = int(np.ceil(round(2 / (1 - level), 9))) - 1
     errors = _errors(X_true, draws, "draws", hidden, None, n_min=n_min)
     errors = np.sort(errors, axis=0)

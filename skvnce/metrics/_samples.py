@@ -173,6 +173,7 @@ def _encoded_pairs(true, imputed, columns):
         column = columns and columns[place]
         if column and column.levels is not None:
             new = pair[1].levels().difference(column.levels)
+            # by text, because levels of several types have no order
             levels = (*column.levels, *sorted(new, key=str))
             codes = [one.codes(levels) for one in pair]
             x[:, :, place] = codes
@@ -202,6 +203,7 @@ def _power_of_two(value):
 
     Neither it nor its inverse overflows.
     """
+    # divisions by a power of two do not round
     return 2.0 ** np.clip(np.frexp(value)[1], -1000, 1000) if value else 1.0
 
 

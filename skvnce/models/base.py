@@ -97,6 +97,7 @@ def observed_log_prob(dist: Distribution, x: Tensor, observed: Tensor) -> Tensor
     """
     if hasattr(dist, "sum_observed"):
         return dist.sum_observed(x, observed)
+    # under the mask there may be NaN, and 1 is in the support of most distributions
     inside = dist.log_prob(x.where(observed, x.new_ones(())))
     outside = getattr(dist, "log_inside", x.new_zeros(()))
     return inside.where(observed, outside).sum(-1)

@@ -30,6 +30,7 @@ class FactorDensity(nn.Module):
 
     def __init__(self, mean: Tensor, loadings: Tensor, log_variance: Tensor) -> None:
         super().__init__()
+        # copies, because training changes parameters in place
         self.mean = nn.Parameter(mean.detach().clone())
         self.loadings = nn.Parameter(loadings.detach().clone())
         self.log_variance = nn.Parameter(log_variance.detach().clone())

@@ -177,6 +177,7 @@ def evaluate(
         inner = linear(first, w1, b1)
         second = silu(inner)
         if factor is not None:
+            # in place, because the derivative of silu needs its input only
             second.view(-1, *factor.shape).mul_(factor)
         saved += [x, joint, first, inner, second]
         x = linear(second, w2, b2).add_(joint)
@@ -214,6 +215,7 @@ def differentiate(
     for number, factor in reversed(list(enumerate(kept))):
         block = slice(_OF_BLOCK * number, _OF_BLOCK * (number + 1))
         (w, _, w1, _, w2, _), here = weights[block], into[block]
+        # `evaluate` saves five tensors of each block
         x, joint, first, inner, second = saved[5 * number :][:5]
         _differentiate_layer(slope, second, here[4:])
         through = slope @ w2
@@ -230,6 +232,7 @@ def differentiate(
 
 def _differentiate_layer(slope: Tensor, x: Tensor, into: Sequence[Tensor]) -> None:
     """Compute the slopes of weight and bias of a linear layer with inputs x."""
+    # written into the gradients, which may be views of one vector of the optimiser
     torch.mm(slope.T, x, out=into[0])
     torch.sum(slope, 0, out=into[1])
 

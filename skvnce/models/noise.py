@@ -73,6 +73,7 @@ class Marginals(NamedTuple):
     @classmethod
     def fit(cls, kind: Tensor, mean: Tensor, variance: Tensor, n: Tensor) -> Self:
         """Match means and variances; columns with n (features,) observed cells."""
+        # any positive mean, because the result is not used for other kinds
         positive = fit_moments(mean.where(kind == POSITIVE, 1.0), variance)
         location = positive.loc.where(kind == POSITIVE, mean)
         share = (mean * n + 0.5) / (n + 1)  # never 0 or 1
@@ -83,6 +84,7 @@ class Marginals(NamedTuple):
         )
 
     def _distributions(self) -> list[tuple[int, Distribution]]:
+        # any probability, because the result is not used for other kinds
         share = self.location.where(self.kind == BINARY, 0.5)
         normal = self.location, self.spread
         return [
@@ -178,6 +180,7 @@ class Rescaled(NamedTuple):
         """Compute the density of the observed cells."""
         units = observed.to(x) @ self.scale.log()
         rows = x * self.scale + self.location
+        # zeros that rounding makes negative have no density in positive columns
         is_zero = rows.abs() <= _ROUNDING * self.location.abs()
         return self.noise.log_prob(rows.where(~is_zero, 0.0), observed) + units
 

@@ -57,6 +57,7 @@ class NoisyOrModel(nn.Module):
     def __init__(self, weight: Tensor, leak: Tensor, prior: Tensor) -> None:
         super().__init__()
         self.raw_weight = nn.Parameter(_inverse_softplus(weight))
+        # the inverse of softplus is -inf at 0
         above = (leak - FLOOR).clamp(min=FLOOR / 100)
         self.raw_leak = nn.Parameter(_inverse_softplus(above))
         self.prior_logit = nn.Parameter(prior.logit())
@@ -68,6 +69,7 @@ class NoisyOrModel(nn.Module):
 
 
 def _inverse_softplus(value: Tensor) -> Tensor:
+    # log(exp(value) - 1), which would overflow for large values
     return value + log1mexp(value)
 
 

@@ -19,7 +19,9 @@ from torch.nn.functional import logsigmoid, softplus
 
 from skvnce.models.noisy_or import FLOOR, Evidence, activation, log1mexp
 
+# weights are divisors
 _LEAST = 1e-12  # minimum of the weights r
+# with 0 among them the bound never becomes looser
 _SHARES = (1.0, 0.5, 0.1, 0.01, 0.0)  # candidate steps towards the fixed point
 
 
@@ -30,6 +32,7 @@ def slope(s: Tensor) -> Tensor:
 
 def conjugate_dual(psi: Tensor) -> Tensor:
     """Compute g of eq. (1); psi >= 0."""
+    # xlogy is 0 at psi = 0, where psi log psi would be NaN
     return torch.special.xlog1py(psi + 1, psi) - torch.special.xlogy(psi, psi)
 
 
@@ -120,6 +123,7 @@ def tighter_chord(evidence: Evidence, logit: Tensor, r: Tensor) -> Tensor:
     r = r.clamp(min=_LEAST)
     leak = evidence.leak.clamp(min=FLOOR)[..., None]
     falls = evidence.weight * slope(leak + evidence.weight / r)
+    # not negative but for rounding, as f is concave
     rise = (chord(evidence, r) - falls).clamp(min=0)
     share = logit.sigmoid()[:, None, :] * rise
     total = share.sum(-1, keepdim=True)

@@ -63,6 +63,7 @@ def own_density(module: nn.Module, n_features: int) -> Rowwise:
         raise ValueError(f"The batch normalisation of {name} mixes rows. Remove it.")
     density = Rowwise(deepcopy(module))
     rows = torch.linspace(-1.0, 1.0, 3 * n_features).view(3, n_features)
+    # single precision last, because the density is returned in it
     for dtype in (torch.float64, torch.float32):
         _probe(density.to(dtype).eval(), rows.to(dtype), name)
     return density.train()
@@ -91,6 +92,7 @@ def _probe(density: Rowwise, rows: Tensor, name: str) -> None:
             f"log_prob of {name} is not finite at rows between -1 and 1. The columns "
             "are standardised, so it must be a density on all real numbers."
         )
+    # not equal bit by bit, because products of other shapes round differently
     if not torch.allclose(found[:1], alone, rtol=1e-3, atol=1e-4):
         raise ValueError(
             f"log_prob of {name} depends on the other rows of a table. It must be a "

@@ -61,6 +61,7 @@ class SplineFlow(nn.Module):
         super().__init__()
         d = len(mean)
         self.mean = nn.Parameter(mean.clone())
+        # the parameter is the inverse of L: `to_base`, used in training, is a product
         root = torch.linalg.inv(factor).tril()
         self.whiten = nn.Parameter(root.tril(-1))
         self.log_diagonal = nn.Parameter(root.diagonal().log())
@@ -68,6 +69,7 @@ class SplineFlow(nn.Module):
         self.splines = nn.ModuleList(
             MaskedAutoregressiveTransform(
                 d,
+                # a single column has no other half
                 passes=n_passes if d > 1 else None,
                 order=torch.randperm(d),
                 univariate=_spline(bound),

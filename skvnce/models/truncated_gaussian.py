@@ -164,6 +164,7 @@ def safe_on_orthant(precision: Tensor, margin: float = 1e-5) -> Tensor:
     shares = torch.linspace(1, 0, 11, dtype=off.dtype)[:, None, None]
     parts = off.clamp(max=0) + shares * off.clamp(min=0)
     part = parts[torch.linalg.eigvalsh(parts)[:, 0].argmax()]
+    # `part` lacks the unit diagonal, which adds 1 to each eigenvalue
     if torch.linalg.eigvalsh(part)[0] >= margin - 1:
         return precision
     part = _shrink(part, margin - 1)

@@ -23,6 +23,7 @@ from torch.nn.functional import linear, softplus
 from skvnce.distributions.cells import Cells, Families
 from skvnce.distributions.diagonal_normal import DiagonalNormal
 
+# exp(3) is 20: deviations of a column differ by at most this factor from scale_j
 _STEEPEST = 3.0  # bound of |g|
 
 
@@ -57,6 +58,7 @@ class VariationalAutoencoderModel(nn.Module):
         self.loadings = nn.Parameter(loadings.clone())
         self.free_scale = nn.Parameter(_unbounded(scale, floor))
         self.network, self.families, self.floor = network, families, floor
+        # a buffer, so that the prior follows the type and the device of the module
         self.register_buffer("origin", torch.zeros(loadings.shape[1]).to(loadings))
 
     def _apply(
@@ -81,6 +83,7 @@ class VariationalAutoencoderModel(nn.Module):
         """Return p(x_j | z) of all j; (*batch, latents) -> batch (*batch, features)."""
         f, g = self.network(z).chunk(2, -1)
         loc = linear(z, self.loadings, self.mean) + f
+        # a smooth bound of slope 1 at 0; a clamped g would have no gradient beyond
         g = _STEEPEST * torch.tanh(g / _STEEPEST)
         scale = self.floor * torch.exp(softplus(self.free_scale + g))
         return Cells(loc, scale, self.families)

@@ -87,6 +87,7 @@ def miss_iwae(
     q = posterior(x, observed)
     z = drawn(q, uniforms, n_draws, x)
     log_weight = log_joint(model, x, observed, z) - frozen(q).log_prob(z)
+    # draws without a gradient take no hook
     if z.requires_grad:
         weight = log_weight.detach().softmax(0).unsqueeze(-1)
         source = q.source(z) if hasattr(q, "source") else z

@@ -69,10 +69,12 @@ def demiss_vae(
     everything = torch.ones_like(x, dtype=torch.bool)
     q = posterior(x, everything)
     z = drawn(q, uniforms, n_draws, x)
+    # the slope needs a graph even if the caller has turned gradients off
     with torch.enable_grad():
         fixed = z.detach().requires_grad_()  # the model has no gradient through q
         cells, log_prior = model.likelihood(fixed), model.prior().log_prob(fixed)
         completed = observed_log_prob(cells, x, everything) + log_prior
+        # the graph of the cells is used again in `joint`
         (slope,) = torch.autograd.grad(completed.sum(), fixed, retain_graph=True)
     joint = observed_log_prob(cells, x, observed) + log_prior
     with torch.no_grad():
@@ -138,6 +140,7 @@ def posterior_only(
     """
     q = posterior(x, observed)
     z = drawn(q, uniforms, n_draws, x)
+    # the slope needs a graph even if the caller has turned gradients off
     with torch.enable_grad():
         fixed = z.detach().requires_grad_()
         total = log_joint(model, x, observed, fixed).sum()

@@ -47,6 +47,7 @@ def standard_error(log_weight: Tensor) -> Tensor:
     n_draws = len(log_weight)
     if n_draws == 1:
         return torch.full_like(log_weight[0], torch.inf)
+    # over their mean, so that no weight overflows
     relative = (log_weight - iwelbo(log_weight)).exp()
     return relative.std(0) / n_draws**0.5
 

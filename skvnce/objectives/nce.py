@@ -22,6 +22,7 @@ from skvnce.objectives.base import Objective
 
 def log_is_data(log_ratio: Tensor, noise_ratio: float) -> Tensor:
     """Compute log h(u), eq. (2), of each row; any shape."""
+    # the sigmoid itself would underflow, and its logarithm would be infinite
     return -softplus(log(noise_ratio) - log_ratio)
 
 

@@ -28,6 +28,7 @@ from torch import Tensor
 from skvnce.models.base import Density
 from skvnce.variational.base import GibbsConditionals, candidates
 
+# the model is evaluated at one more row for each level
 MOST_LEVELS = 8  # number of levels in eq. (1)
 
 
@@ -62,6 +63,7 @@ class Redrawn(NamedTuple):
         known, detached = self.weights.detach()[..., :-1], wide.detach()[..., :-1]
         total = known.sum(-1, keepdim=True)
         middle = (known * detached).sum(-1, keepdim=True) / total.where(total > 0, 1.0)
+        # weights of unused candidates must have no gradient: their log p is unknown
         terms = self.weights * (wide - middle)
         return terms.where(self.used, 0.0).sum(-1) + middle[..., 0] + self.entropy
 
@@ -100,6 +102,7 @@ def redrawn(conditionals: GibbsConditionals, x: Tensor, columns: Tensor) -> Redr
     shape = *values.shape, x.shape[-1]
     rows = x.expand(*columns.shape, -1).unsqueeze(-2).expand(shape)
     places = columns[..., None, None].expand(*values.shape, 1)
+    # the model is not evaluated where the weight is zero, for example at missing levels
     used = weights.detach() > 0
     moved = rows.scatter(-1, places, values.unsqueeze(-1))
     return Redrawn(moved[used], used, weights, entropy)

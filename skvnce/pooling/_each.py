@@ -78,6 +78,7 @@ def _analysed(analyse, table, y, fit_params):
 
 def _analysis(estimator):
     """Return what analyses one table."""
+    # a class is callable, but is no estimator with its parameters
     if isinstance(estimator, type) or not (
         callable(estimator) or hasattr(estimator, "fit")
     ):

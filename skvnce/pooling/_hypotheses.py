@@ -113,6 +113,7 @@ def wald_test(pooled, terms, value=0.0):
     deviation = L @ mean - _hypothesis(value, k)
     statistic = deviation @ np.linalg.solve(W, deviation) / (k * (1 + r))
     if k == 1:
+        # of one constraint, F is the square of the t of `pool`
         dof = degrees_of_freedom(m, r / (1 + r), pooled.dof_complete)
     elif pooled.dof_complete is None or np.isinf(pooled.dof_complete):
         dof = _large_sample_dof(k, m, r)
@@ -163,6 +164,7 @@ def chi2_test(statistics, dof):
     r = (1 + 1 / m) * np.sqrt(d).var(ddof=1)  # eq. (3)
     statistic = (d.mean() / k - (m + 1) / (m - 1) * r) / (1 + r)
     with np.errstate(divide="ignore"):
+        # infinite if all statistics are equal
         denominator = k ** (-3 / m) * (m - 1) * np.square(1 + np.divide(1, r))
     return _of_f(statistic, k, denominator, r)
 
@@ -284,6 +286,7 @@ def _large_sample_dof(k, m, r):
     """Degrees of freedom of Li, Raghunathan and Rubin (1991)."""
     t = k * (m - 1)
     with np.errstate(divide="ignore"):
+        # r is 0 if all estimates are equal
         odds = float(np.divide(1, r))
     if t > 4:
         return 4 + (t - 4) * (1 + (1 - 2 / t) * odds) ** 2
@@ -315,6 +318,7 @@ def _small_sample_dof(k, m, r, dof_complete):
 
 
 def _of_f(statistic, k, dof, r):
+    # scipy's F distribution is NaN for infinite degrees of freedom
     if np.isinf(dof):
         p = chi2.sf(k * statistic, k)
     else:

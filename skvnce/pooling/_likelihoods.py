@@ -119,6 +119,7 @@ def _likelihood(model, params):
         return float(model.loglike(params))
     start = np.log(model.estimate_scale(model.predict(params)))  # of Pearson residuals
     found = minimize_scalar(
+        # logarithms keep the scale positive
         lambda log_scale: -float(model.loglike(params, scale=np.exp(log_scale))),
         bracket=(start - 0.5, start + 0.5),
         tol=1e-10,
@@ -136,6 +137,7 @@ def _profiled(result, estimates):
     error = float(np.asarray(result.bse)[place])
     found = minimize_scalar(
         lambda shift: -_likelihood(model, estimates + shift * unit),
+        # the intercept moves by about its standard error
         bracket=(-error, error),
         tol=1e-10,
     )

@@ -226,7 +226,9 @@ def _of_result(result, number):
     names = getattr(params, "index", None)
     if np.ndim(params) == 2:  # a column for each level of the outcome
         labels = getattr(covariance, "index", ())
+        # names of the covariance, whose rows are pairs of level and term
         names = [":".join(map(str, label)) for label in labels]
+    # column by column, as the covariance is ordered
     estimate = np.asarray(params, dtype=float).ravel("F")
     covariance = np.asarray(covariance, dtype=float)
     if names is None:
@@ -252,6 +254,7 @@ def _dof_of(result):
     events = getattr(getattr(result, "model", None), "status", None)
     if events is None:
         return getattr(result, "df_resid", None)
+    # a model may have more terms than events
     return max(float(np.sum(events)) - len(result.params), 1.0)
 
 
@@ -325,6 +328,7 @@ def _maximum(model, table, y, number):
     inverse = np.linalg.inv((X * weights[:, None]).T @ X)
     covariance = scale * inverse
     step = inverse @ (X.T @ residual)  # of Newton; 0 at the maximum of the likelihood
+    # 1e-8 is for lines through all points, whose standard errors are 0
     if (np.abs(step) > 0.1 * np.sqrt(np.diag(covariance)) + 1e-8).any():
         raise ValueError(
             f"Model {number} does not maximise the likelihood of table {number}: pass "

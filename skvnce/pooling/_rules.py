@@ -195,6 +195,7 @@ def pool(estimates, variances, dof_complete=None, names=None):
     share = extra / _diagonal(total, ndim)
     increase = extra / _diagonal(within, ndim)
     dof = degrees_of_freedom(m, share, dof_complete)
+    # Rubin's fraction of missing information, for finitely many draws
     missing = (increase + 2 / (dof + 3)) / (increase + 1)
     parts = (mean, within, between, total, dof, increase, missing)
     parts = (part if np.ndim(part) else float(part) for part in parts)
@@ -232,6 +233,7 @@ def _checked(estimates, variances):
 def _check_covariances(U):
     """Raise an error for matrices that are no covariances; (n_draws, p, p)."""
     deviation = np.sqrt(np.diagonal(U, axis1=1, axis2=2))
+    # correlations, so that the tolerances do not depend on units
     scaled = U / deviation[:, :, None] / deviation[:, None, :]
     if np.abs(scaled - scaled.swapaxes(1, 2)).max() > 1e-6:
         raise ValueError("variances must be symmetric covariance matrices.")

@@ -25,6 +25,7 @@ def splits(cv, y, rng, *, by_class=False):
     if isinstance(cv, Integral):
         kind = StratifiedKFold if by_class else KFold
         cv = kind(int(cv), shuffle=True, random_state=int(rng.integers(2**31 - 1)))
+    # splitters read no cells, only the number of rows
     yield from check_cv(cv, y, classifier=by_class).split(np.empty((len(y), 1)), y)
 
 
@@ -58,6 +59,7 @@ def fold_predictions(folds, tables, y, given, fit, predict):
         models = fit(learned, y[train], some)
         held_out = [_safe_indexing(table, test) for table in tables]
         own = np.array(list(map(predict, models, held_out)))
+        # a row may be in several folds of the user's splitter
         found |= zip(test.tolist(), np.moveaxis(own, 1, 0), strict=True)
     rows = np.array(sorted(found), dtype=int)
     return np.stack([found[row] for row in rows.tolist()], 1), rows

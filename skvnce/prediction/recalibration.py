@@ -38,6 +38,7 @@ from skvnce.tables.cells import is_frame
 _LEAST = 1e-6  # smallest probability: trees predict 0
 _SPREAD = 0.5, 1.0  # standard deviations of the prior of slope and intercepts
 _UNWEIGHTED = (CalibratedClassifierCV, NuSVC, SVC)  # calibrated without class_weight
+# fitted models come before the one that was passed
 _INSIDE = "best_estimator_", "final_estimator_", "estimator_", "estimator"
 
 
@@ -117,6 +118,7 @@ def recalibrated(classifier, tables, y, given, rng):
     alike = all(_are_equal(tables[0], table) for table in tables[1:])
     if cv is None or alike or least < 2 or len(classes) < 2:
         return Recalibration.none(len(classifier.classes_))
+    # each fold needs a row of each class
     found, rows = fold_predictions(
         splits(
             min(cv, least) if isinstance(cv, Integral) else cv, y, rng, by_class=True
@@ -148,9 +150,11 @@ def class_weights(model, y):
         Of mean 1.
     """
     given = getattr(_weighing(model), "class_weight", None)
+    # of random forests; compute_sample_weight does not know it
     if given == "balanced_subsample":
         given = "balanced"
     weights = compute_sample_weight(given, y)
+    # a mean of 1, so that the prior counts as much as without weights
     return weights / weights.mean()
 
 

@@ -64,10 +64,13 @@ class Residuals(NamedTuple):
         gap, unknown = y - predictions.mean(0), _between(predictions)
         squares = np.average(gap**2, weights=weights)
         noise = squares - np.average(unknown, weights=weights)
+        # a difference of two estimates may be negative
         noise = float(max(noise, _LEAST * squares))
         scale = np.sqrt(noise + unknown)
+        # exact predictions have no scale
         residuals = np.divide(gap, scale, out=np.zeros_like(gap), where=scale > 0)
         order = residuals.argsort()
+        # a mean of 1, because eq. (2) counts rows
         return cls(noise, residuals[order], weights[order] / weights.mean())
 
     def interval(self, predictions, level):

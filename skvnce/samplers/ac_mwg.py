@@ -43,6 +43,7 @@ class AdaptiveState(NamedTuple):
 
 def log_mixture(q: Distribution, prior: Distribution, z: Tensor, eps: float) -> Tensor:
     """Compute log((1 - eps) q(z) + eps p(z)), eq. (3)."""
+    # `math.log` raises an error at 0
     log_encoder = log1p(-eps) if eps < 1 else -inf
     log_prior = log(eps) if eps > 0 else -inf
     return torch.logaddexp(q.log_prob(z) + log_encoder, prior.log_prob(z) + log_prior)
@@ -91,6 +92,7 @@ def ac_mwg(
         chains = (n_chains,) if x is None else x.shape[:-2]
         z = draw(model.prior(), of_chains(0, data, chains)[0])
         if x is None:
+            # other numbers than those of z: it must be independent of the imputation
             u_z, u_x, _ = of_chains(1, data, chains)
             _, x = unconditional(model, data, u_z, u_x)
         x = data.with_values(x)
@@ -102,10 +104,12 @@ def ac_mwg(
             state.step + FIRST, data, state.x.shape[:-2]
         )
         q, prior = encode(posterior, pick(state.history, u_past)), model.prior()
+        # both draws from the same numbers, because only one of them is used
         proposal = draw(prior, u_z).where((u_part < eps)[..., None], draw(q, u_z))
         pair = torch.stack([state.z, proposal])
         log_q = log_mixture(q, prior, pair, eps)
         moved = move(model, data, data, pair, log_q, u_accept, u_x)
+        # the imputation is added after rejections, too, as in algorithm 1
         history = record(state.history, moved.accepted, moved.x, u_slot)
         state = AdaptiveState(moved.x, moved.z, history, state.step + 1)
         return state, Info(moved.probability)

@@ -33,10 +33,15 @@ from skvnce._incomplete import Incomplete
 from skvnce.samplers.base import Info, Sampler, State
 from skvnce.variational.base import Uniforms, global_stream
 
+# with two columns the autocorrelation of a sweep is (1 - eigenvalue)^2, here 0.64
 _SLOW = 0.2  # eigenvalues, for unit diagonal, below which single cells mix slowly
+# each direction is one more draw of all rows in each sweep
 _MOST = 32  # maximum number of directions
+# a copositive K may have eigenvalues of zero or below
 _LEAST = 1e-9  # minimum eigenvalue for which a direction is made
+# a copositive K may have little or no curvature along a direction of a positive matrix
 _STRAIGHT = 0.1  # minimum share of the nominal curvature of a direction
+# 32 MiB in double precision
 _AT_ONCE = 2**22  # maximum size of a batch
 _TOGETHER = 16  # number of columns whose forces are computed by one matrix product
 
@@ -144,6 +149,7 @@ def missing_of(observed: Tensor) -> Missing:
 
 def _distinct(missing: Tensor) -> tuple[Tensor, Tensor]:
     """Find the distinct rows of bool: the index of each row, and one row of each."""
+    # sums of 62 bits fit into int64
     bits = 2 ** torch.arange(62)
     which = torch.zeros(len(missing), dtype=torch.int64)
     for part in missing.split(62, 1):  # `unique` of one number a row is much faster
@@ -208,12 +214,14 @@ def _conjugate(
     inner = (part @ unit) @ part.mT
     meant = inner if positive is unit else (part @ positive) @ part.mT
     eye = torch.eye(len(slow)).to(slow)
+    # singular otherwise for patterns that miss fewer cells than there are directions
     factor = torch.linalg.cholesky(meant + _LEAST * eye)
     weights = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False)
     changes = weights @ inner
     curvature = (weights * changes).sum(2)
     curvature = curvature.where(curvature > _STRAIGHT, 0.0)
     directions = weights @ part
+    # the Frobenius norm bounds the largest eigenvalue
     slowness = torch.linalg.matrix_norm(directions @ directions.mT)
     return weights, changes, curvature, slowness > 1 / _SLOW
 
@@ -265,6 +273,7 @@ def _place(lines: Lines, model: LineModel, x: Tensor) -> Place:
 def _line(lines: Lines, at: Place, k: int) -> Line:
     weight, curvature = lines.weights[lines.which, k], lines.curvature[lines.which, k]
     usable = curvature > 0
+    # any positive number, because the steps of these rows are set to zero
     curvature = curvature.where(usable, 1.0)
     direction = lines.basis @ weight.T * lines.missing
     ends = _segment(at.x, direction, at.low, at.high)
@@ -354,6 +363,7 @@ def _segment(
     ``direction / (x - low)`` is binding, and similarly for the others.
     """
     least = torch.finfo(x.dtype).tiny
+    # a cell at its bound stops the step, and 0 / 0 would be NaN
     towards = direction / (x - low).clamp(min=least)
     back, ahead = towards.amax(0), -towards.amin(0)
     if high.isfinite().any():
@@ -438,6 +448,7 @@ def block_gibbs(
 
     @torch.no_grad()
     def step(state: State, data: Incomplete) -> tuple[State, Info]:
+        # the sweep writes in place, and the caller may keep the old state
         x = state.x.clone()
         template = x.new_empty(*x.shape[:-1], x.shape[-1] + width) if width else x
         u = uniforms(state.step, template)

@@ -33,6 +33,7 @@ def antithetic(step: int, x: Tensor) -> Tensor:
     draws with much less noise.
     """
     u = torch.rand_like(x[0])
+    # u may be 0, and quantiles need numbers below 1
     return torch.stack([u, (1 - u).clamp(max=1 - torch.finfo(x.dtype).eps)])
 
 
@@ -58,6 +59,7 @@ def gibbs(
 
     @torch.no_grad()
     def step(state: State, data: Incomplete) -> tuple[State, Info]:
+        # a copy, because the caller may keep the old state
         x, u = state.x.clone(), uniforms(state.step, state.x)
         for j, rows in missing:
             x[(*rows, j)] = model.conditional(x[rows], j).icdf(u[(*rows, j)])

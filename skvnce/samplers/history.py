@@ -39,12 +39,14 @@ def begin(x: Tensor, size: int) -> History:
     """Start from one imputation (*chains, n, features), independent of the latents."""
     stored = x.new_zeros(size, *x.shape)
     stored[0] = x
+    # one tensor for both, because nothing is changed in place
     return History(stored, stored, torch.ones_like(x[..., 0], dtype=torch.long), 1)
 
 
 def pick(history: History, uniform: Tensor) -> Tensor:
     """Draw an available imputation of each row; (*chains, n) -> (..., features)."""
     filled = history.n_available.clamp(max=len(history.available))
+    # a uniform number may be 1 after it is rounded to single precision
     slot = (uniform * filled).long().minimum(filled - 1)
     index = slot[None, ..., None].expand(1, *history.available.shape[1:])
     return history.available.gather(0, index)[0]
@@ -62,6 +64,7 @@ def record(history: History, accepted: Tensor, x: Tensor, uniform: Tensor) -> Hi
         Chooses the slot to replace.
     """
     stored, n = history.stored, history.n_stored
+    # without the new imputation, which depends on the accepted latents
     available = stored.where(accepted[..., None], history.available)
     n_available = torch.where(accepted, n, history.n_available)
     if n < len(stored):

@@ -83,6 +83,7 @@ def lair(
     -------
     Sampler
     """
+    # `math.log` raises an error at 0
     log_r = log(n_replenish) if n_replenish else -inf
 
     @torch.no_grad()

@@ -52,6 +52,7 @@ def columns(
         For other purposes.
     """
     widths = model.prior().event_shape[0] + 1, data.x.shape[-1], n_more
+    # only shape and type of the template are used, so that it needs no memory
     template = data.x.new_empty(()).expand(*chains, len(data.x), sum(widths))
     latents, cells, more = uniforms(number, template).split(widths, -1)
     return latents, cells, more.movedim(-1, 0)

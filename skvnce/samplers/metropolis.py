@@ -45,8 +45,10 @@ def accept(log_weight: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     accepted : Tensor of bool, of shape (*batch,)
     probability : Tensor of shape (*batch,)
     """
+    # NaN if both have density zero, or if a density overflows
     log_ratio = (log_weight[1] - log_weight[0]).nan_to_num(nan=-torch.inf)
     probability = log_ratio.clamp(max=0).exp()
+    # strictly below, because uniform numbers may be 0
     return uniform < probability, probability
 
 
@@ -85,6 +87,7 @@ def move(
     likelihood = model.likelihood(pair)
     log_target = observed_log_prob(likelihood, *given) + model.prior().log_prob(pair)
     accepted, probability = accept(log_target - log_q, accept_uniform)
+    # cells of both latents, from one evaluation of the model
     tables = at_quantiles(likelihood, cell_uniform)
     z, x = (b.where(accepted[..., None], a) for a, b in (pair, tables))
     return Moved(z, data.with_values(x), accepted, probability)

@@ -120,6 +120,7 @@ def run_pooled(
     def visit(state: State, info: Proposals) -> None:
         nonlocal pool
         values = value(info.z)
+        # the shapes are known from the first proposals on
         pool = pool or empty(info.z[:1].expand(n_draws, *info.z.shape[1:]), values[0])
         template = pool.z.new_empty(()).expand(*pool.z.shape[:-1], 2)
         pool = add(pool, info, values, uniforms(pool.n_iterations, template))

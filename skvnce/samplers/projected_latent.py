@@ -133,7 +133,9 @@ def projected_latent(
     @torch.no_grad()
     def step(state: Projected, data: Incomplete) -> tuple[Projected, Info]:
         *shape, d = state.u.shape
+        # for the noise of d cells, the kind of proposal and the acceptance
         template = state.u.new_empty(()).expand(*shape, d + 2)
+        # `init` uses the numbers of step 0
         numbers = uniforms(state.step + 1, template)
         u = proposal.draw(state.u, numbers[..., :-1])
         moved = state_at(data, u, model.from_base(u))

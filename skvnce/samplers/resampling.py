@@ -32,9 +32,11 @@ def resample(log_weight: Tensor, uniform: Tensor) -> Tensor:
     Tensor of int, of shape (k, *batch)
     """
     cumulated = normalised(log_weight).movedim(0, -1).cumsum(-1)
+    # rounding makes the sum of the weights differ slightly from 1
     total = cumulated[..., -1:]
     last = (cumulated < total).sum(-1)  # the last index of positive weight
     at = uniform.movedim(0, -1) * total
+    # to the right of equal sums, so that an index of weight 0 is never drawn
     index = torch.searchsorted(cumulated, at.contiguous(), right=True)
     return index.movedim(-1, 0).minimum(last)
 

@@ -82,6 +82,7 @@ class Hypercube(NamedTuple):
 
     def outside(self, value: Tensor, columns: Tensor) -> Tensor:
         """Return which values (*batch,) of columns (*batch,) are not inside."""
+        # negated, so that NaN is outside
         return ~((value >= self.low[columns]) & (value <= self.high[columns]))
 
 
@@ -106,11 +107,13 @@ def scan_order(observed: Tensor, keys: Tensor) -> Tensor:
     keys : Tensor of shape (*chains, n, features)
         Uniform numbers.
     """
+    # 2 is above all uniform numbers
     return keys.where(~observed, 2.0).argsort(-1)
 
 
 def visited(state: Scan, place: Tensor | int) -> Tensor:
     """Return which column of each row is drawn at a position; (*chains, n)."""
+    # a modulus of 0, of complete rows, is an error
     place = place % state.n_missing.clamp(min=1)
     place = place.expand(state.order.shape[:-1]).unsqueeze(-1)
     return state.order.gather(-1, place).squeeze(-1)
@@ -226,6 +229,7 @@ def metropolised_gibbs(
         return (
             state._replace(
                 x=x.where(taken.unsqueeze(-1), state.x),
+                # kept and not estimated again, which would not be exact
                 log_prob=log_prob.where(taken, state.log_prob),
                 step=state.step + 1,
             ),

@@ -222,6 +222,7 @@ def _numbered_name(path):
     # without zeros in front, longer numbers are larger: `int` reads no very long ones
     digits = ["".join(str(decimal(one)) for one in text) for text in texts[1::2]]
     texts[1::2] = [(len(text), text) for text in (one.lstrip("0") for one in digits)]
+    # the name decides between part.1 and part.01
     return texts, path.name
 
 
@@ -257,6 +258,7 @@ def _applied(function, chunks, number):
 def mean_of_rows(found):
     """Average numbers of rows, in an array or in parts of different sizes."""
     if isinstance(found, Chunks):
+        # sums, because parts differ in size
         sums = np.array([(len(part), part.sum()) for part in found]).sum(0)
         return float(sums[1] / sums[0])
     mean = found.mean()

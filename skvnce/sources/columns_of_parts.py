@@ -29,6 +29,7 @@ def part_named(number):
         yield
     except (TypeError, ValueError) as error:
         where = f"Part {number} of X (the first is 0)"
+        # scikit-learn names the class that has read the first part
         text = str(error).replace("TableReader is expecting", "the first part has")
         raise type(error)(f"{where}: {text}") from error
 
@@ -58,6 +59,7 @@ class Found(NamedTuple):
         counts = self.counts + other.counts
         n_numbers = self.n_numbers + other.n_numbers
         if one.levels is None or two.levels is None:
+            # the other may have had only missing cells
             known = one if one.levels is not None or one.dtype in TIMES else two
             _check_kinds(known, n_numbers)
             return Found(known, self.order or other.order, counts, n_numbers)
@@ -115,6 +117,7 @@ def columns_of_parts(source, head, categorical_features, marker=np.nan):
     head = without_marker(head, marker)
     unseen = _unseen(head)  # of text, too, which is read as floats if it is missing
     given = without_counts(head, categorical_features, unseen)
+    # all numbers in the first part: no other part is read
     if not unseen and read_columns(head, _without_levels(given)) is None:
         return None
     found = source._reduced(partial(_found_in, given, marker), _united)

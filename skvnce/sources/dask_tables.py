@@ -18,6 +18,7 @@ from dask.dataframe.utils import clear_known_categories, has_known_categories
 
 from skvnce._threads import one_thread
 
+# a tree of merges: no worker has the sums of all partitions at once
 _MERGED = 8  # number of sums that are merged at once
 
 
@@ -45,6 +46,7 @@ class DaskTable:
                 "X must be a data frame or an array of dask with two dimensions, got "
                 f"{type(X).__name__}."
             )
+        # models need all columns of a row together
         X = X.rechunk({1: -1})
         return cls(X, X.to_delayed().ravel().tolist())
 
@@ -60,6 +62,7 @@ class DaskTable:
     def _head(self):
         """Return some rows, to learn the columns from."""
         if self.is_frame:
+            # made up by dask from the data types, so that nothing is computed
             return self.collection._meta_nonempty
         return np.zeros((1, self.collection.shape[1]), self.collection.dtype)
 
@@ -86,6 +89,7 @@ class DaskTable:
 
     def _frame(self, function, meta):
         """Make a data frame, or a Series, of the results for the partitions."""
+        # equal calls have equal keys, so that dask computes a part once
         function = dask.delayed(function, pure=True)
         parts = [function(number, part) for number, part in enumerate(self.parts)]
         divisions = self.collection.divisions
@@ -134,10 +138,12 @@ class DaskTable:
         pid = os.getpid()
         pairs = zip(self.parts, weights, strict=True)
         found = [task(pid, of, k, *pair) for k, pair in enumerate(pairs)]
+        # without traversal, which looks for collections in all values
         return dask.compute(self._joined(found, merge), traverse=False)[0]
 
     def _has_cluster(self):
         """Return whether the workers of a client compute the parts."""
+        # a client exists only if it has been imported
         module = sys.modules.get("distributed")
         try:
             return module is not None and bool(module.default_client())

@@ -48,6 +48,7 @@ class Count(NamedTuple):
 
 def _tensor(X):
     """Share the memory of an array with torch, if torch can read it."""
+    # torch warns of read-only arrays and raises an error for negative strides
     shared = X.flags.writeable and min(X.strides) >= 0
     return torch.from_numpy(X if shared else X.copy())
 
@@ -90,6 +91,7 @@ class FirstReading(NamedTuple):
         n_observed, total = _counted(_tensor(X))
         if n_observed != before.n_observed:
             _reject_change(number, f"{before.n_observed} observed cells", n_observed)
+        # infinite sums, whose difference is NaN
         with np.errstate(invalid="ignore"):
             changed = abs(total - before.total) > _ROUNDING * before.size
         if changed.any():
@@ -151,10 +153,12 @@ class Summary(NamedTuple):
     def merged(self, other):
         """Merge with the summary of the next parts (Chan, Golub and LeVeque 1983)."""
         weight = self.weight + other.weight
+        # columns without an observed cell so far have weight 0
         safe = np.where(weight > 0, weight, 1.0)
         with np.errstate(over="ignore", invalid="ignore"):
             gap = other.mean - self.mean
             mean = self.mean + gap * other.weight / safe
+            # exactly, so that a column that begins with empty parts is not rounded
             mean = np.where(self.weight > 0, mean, other.mean)
             between = gap**2 * self.weight * other.weight / safe
         return Summary(
@@ -250,6 +254,7 @@ def gathered(X, weights, first, share, columns, location, scale):
         Those of the model.
     location, scale : ndarray of shape (n_nodes,)
     """
+    # numbers in the whole table, so that its division into parts does not matter
     numbers = np.arange(first, first + len(X))
     chosen = np.ones(len(X), dtype=bool) if share >= 1 else numbered(numbers) < share
     nodes = X[:, columns]
@@ -261,5 +266,6 @@ def gathered(X, weights, first, share, columns, location, scale):
         power = z.copy()
         for k in range(4):
             powers[k] = power.sum(0)
+            # in place, one power after the other, without further copies
             power *= z
     return Gathered(X[chosen], weights[chosen], weights[known].sum(), powers)

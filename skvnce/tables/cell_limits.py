@@ -42,6 +42,7 @@ class CellLimits(NamedTuple):
     def rounded(self, integers: np.ndarray) -> Self:
         """Round limits of the columns in `integers`, (n_features,), to integers."""
         low, high = np.ceil(self.low), np.floor(self.high)
+        # else no integer is within the limits
         use = integers & (low <= high)
         return CellLimits(np.where(use, low, self.low), np.where(use, high, self.high))
 
@@ -86,6 +87,7 @@ def limits_of(
             columns = columns_given(schema, given, X, len(checked), name)
         for place, cells in columns:
             ends[:, place] = _numbers(schema, place, cells, name, nothing)
+        # an observed cell is known, whatever its limits say
         sides.append(np.where(missing, ends, nothing))
     found = CellLimits(*sides)
     for side, name, wrong in ((0, "lower", np.inf), (1, "upper", -np.inf)):
@@ -197,6 +199,7 @@ def check_distance(schema: Schema, limits: CellLimits | None, X: object) -> None
         if not len(seen):
             continue
         low, high = limits.low[:, place], limits.high[:, place]
+        # a limit within the tail of a normal distribution is no error
         margin = 3 * seen.std()
         for end, far in (
             (high.min(), seen.min() - margin > high.min()),
@@ -217,6 +220,7 @@ def _numbers(
     values = [nothing if is_missing(one) else one for one in cells.tolist()]
     columns = schema.columns
     if columns and not columns[place].is_plain:
+        # a table in the shape of X has cells of these columns, too
         if all(one == nothing for one in values):
             return values
         raise TypeError(

@@ -18,6 +18,7 @@ from skvnce.tables.containers import (
 )
 
 TIMES = ("date", "datetime", "duration")
+# first cells, which mostly include a number that is not whole if there is one
 _HEAD = 100
 _TYPES = {
     "boolean": (nw.Boolean,),
@@ -37,6 +38,7 @@ def is_missing(value: object) -> bool:
     """Return whether a cell is None, NaN, NaT or pandas.NA."""
     if isinstance(value, str | float):  # most cells; the others take longer
         return value != value
+    # by name, because pandas need not be installed
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     if isinstance(value, np.datetime64 | np.timedelta64):
@@ -87,6 +89,7 @@ class Cells:
             return "integer" if found.is_integer() else "number"
         if found is None or found == nw.Object:
             return _kind_of_objects(self.values)
+        # columns without a type, such as pyarrow's null, have only missing cells
         return "number" if all(map(is_missing, self.values)) else "unreadable"
 
     def missing(self) -> np.ndarray:
@@ -156,6 +159,7 @@ class Cells:
     def _floats(self) -> np.ndarray:
         """Convert objects, or what narwhals does not know, to floats (n_samples,)."""
         if self.dtype in ("level", "mixed"):
+            # in arrays numpy reads text such as "1.5" as a number
             unfit = is_unreadable_text if self.series is None else is_text
             if any(map(unfit, self.values)):
                 raise ValueError(
@@ -200,6 +204,7 @@ def cells_of_columns(X: ArrayLike) -> list[Cells] | None:
         return [Cells(X, j, one) for j, one in enumerate(frame.iter_columns())]
     X = readable(X)
     try:
+        # in lists of text and numbers, numpy would turn all into text
         X = np.asarray(X, dtype=None if hasattr(X, "dtype") else object)
     except (ValueError, TypeError, RuntimeError):
         return None
@@ -243,6 +248,7 @@ def _microseconds(series: nw.Series) -> np.ndarray:
     kind, (unit, _) = cells.dtype.kind, np.datetime_data(cells.dtype)
     per = 1000 if unit == "ns" else 1
     ticks = cells.astype(f"{kind}8[{unit if per > 1 else 'us'}]").astype(np.int64)
+    # in integers first, because float64 rounds nanoseconds since 1970
     return np.where(np.isnat(cells), np.nan, ticks // per + ticks % per / per)
 
 

@@ -91,6 +91,7 @@ def check_deviations(
     schema: Schema, columns: np.ndarray, deviation: np.ndarray
 ) -> None:
     """Check that standard deviations (n_columns,) have finite, positive squares."""
+    # 1e-300 is above 2.2e-308, below which float64 loses digits
     check_squares(schema, columns, np.isfinite(deviation**2) & (deviation**2 > 1e-300))
 
 
@@ -105,6 +106,7 @@ def check_squares(schema: Schema, columns: np.ndarray, fit: np.ndarray) -> None:
 
 def check_non_negative(schema: Schema, X: np.ndarray, name: str) -> None:
     """Reject negative cells; scikit-learn's helper does not accept NaN."""
+    # comparisons with NaN are False, whereas the minimum of a column with NaN is NaN
     negative = X < 0
     if negative.any():
         row, column = np.argwhere(negative)[0]

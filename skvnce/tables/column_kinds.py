@@ -241,6 +241,7 @@ def _checked_kind(value: object, label: str) -> str | tuple:
 
 def _place(key: object, names: list, width: int) -> int:
     """Find the column of a name or an index."""
+    # before indices, because names may be integers
     if key in names:
         return names.index(key)
     if isinstance(key, numbers.Integral) and not isinstance(key, bool | np.bool_):
@@ -318,6 +319,7 @@ def in_order(levels: Iterable, order: Iterable | None = None) -> tuple:
     try:
         return tuple(sorted(levels))
     except TypeError:
+        # by type first, so that the order does not depend on that of the rows
         return tuple(sorted(levels, key=lambda level: (str(type(level)), str(level))))
 
 
@@ -362,6 +364,7 @@ def _nearest(cells: np.ndarray, levels: np.ndarray) -> np.ndarray:
 def _reject_mixed(source: Cells) -> None:
     """Raise an error for a column of text and other objects."""
     texts = [is_text(value) for value in source.values if not is_missing(value)]
+    # the example is of the rarer kind, which is probably the error
     is_rare = 2 * sum(texts) <= len(texts)
     raise ValueError(
         f"Column {source.label} has text and other objects: "

@@ -209,6 +209,7 @@ def _range_of(dtype: nw.dtypes.DType) -> tuple[int, int] | None:
         return 0, 1
     if not dtype.is_integer():
         return None
+    # from names such as UInt16
     bits = int(str(dtype).lstrip("UuInt"))
     if dtype.is_unsigned_integer():
         return 0, 2**bits - 1
@@ -232,6 +233,7 @@ def _check_range(
         return
     low, high = _range_of(series.dtype)
     numbers = np.array(_values(column, cells.ravel(), np.nan), dtype=np.float64)
+    # rounded, as cells are before they are stored
     unfit = numbers[(np.rint(numbers) < low) | (np.rint(numbers) > high)]
     if len(unfit):
         raise ValueError(
@@ -335,6 +337,7 @@ def _time(column: Column, microseconds: float) -> object:
     """Convert microseconds to a date, a date with a time, or a duration."""
     if column.dtype == "duration":
         return timedelta(microseconds=round(microseconds))
+    # a number of the model may be beyond the last date of Python
     since = timedelta(microseconds=round(min(max(microseconds, _ENDS[0]), _ENDS[1])))
     if column.dtype == "date":
         day = timedelta(days=1)
@@ -353,6 +356,7 @@ def _fill_pandas(
         known = filled.cat.categories
         if not set(values) <= {None, *known}:
             others = [level for level in known if level not in column.levels]
+            # an ordered type keeps the order of the levels at fit
             filled = filled.cat.set_categories([*column.levels, *others])
     elif series.dtype == nw.Categorical:  # of pyarrow, which takes no new levels
         cells = objects(filled.tolist())
@@ -379,5 +383,6 @@ def _fill_polars(
     new = nw.new_series(series.name, cells, series.dtype, backend="polars")
     seen = np.ones(len(series), dtype=bool)
     seen[rows] = False
+    # observed cells are taken from the column itself, not from Python's objects
     mask = nw.new_series("", seen.tolist(), nw.Boolean, backend="polars")
     return series.zip_with(mask, new).to_native()

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 _EXACT = 2.0**53  # float64 represents all integers up to here
 _LONGEST = 80  # maximum length of the text of a cell in an error
 _TIME_REMEDY = "Drop dates and durations, or turn them into numbers."
+# names, so that neither pandas nor other libraries are imported
 _TIME_NAMES = ("Period", "NaTType", "datetime64", "timedelta64")
 
 
@@ -56,8 +57,10 @@ def check_exact(X: ArrayLike, table: np.ndarray, name: str = "X") -> None:
     ValueError
         Names the column and the row.
     """
+    # what floats have rounded was lost before
     if getattr(getattr(X, "dtype", None), "kind", "") == "f":
         return
+    # only these cells can be rounded, and few are compared
     large = abs(table) >= _EXACT
     for column in np.flatnonzero(large.any(0)):
         rows = np.flatnonzero(large[:, column])
@@ -94,6 +97,7 @@ def cell_errors_named(X: ArrayLike, text_remedy: str = TEXT_REMEDY) -> Iterator[
             yield
     except (ValueError, TypeError, OverflowError) as error:
         where = (
+            # a context inside of this one may have named the cell
             None if "First such cell" in str(error) else _locate(X, error, text_remedy)
         )
         if where is None:
@@ -336,6 +340,7 @@ def _without_na(X: ArrayLike) -> ArrayLike:
         column = X.iloc[:, place]
         found = np.array([_is_na(value) for value in column])
         if found.any():
+            # isetitem replaces a column, and leaves that of X as it is
             copy = X.copy(deep=False) if copy is X else copy
             copy.isetitem(place, column.mask(found, np.nan))
     return copy
@@ -390,6 +395,7 @@ def _shortened(value: object) -> str:
 
 def _is_infinite(value: object) -> bool:
     try:
+        # np.isinf does not take long integers of Python
         return isinstance(value, numbers.Real) and bool(np.isinf(float(value)))
     except OverflowError:
         return True

@@ -54,6 +54,7 @@ def _is_heavy_tailed(values):
     distance = distance[distance > 0]
     if len(distance) < _FEWEST:
         return False
+    # so that fourth powers neither overflow nor vanish
     distance = distance / distance.max()
     typical, square = np.median(distance), np.square(distance)
     sums = square.sum(), np.square(square).sum()
@@ -106,6 +107,7 @@ def heavy_in_sums(X, columns, location, scale, powers, n_observed):
         if is_different.sum() < _FEWEST:
             continue
         one, two, three, four = powers[:, place]
+        # sums of powers of z - middle, by the binomial theorem
         total = two - 2 * middle * one + n * middle**2
         fourth = four - 4 * middle * three + 6 * middle**2 * two
         fourth += n * middle**4 - 4 * middle**3 * one

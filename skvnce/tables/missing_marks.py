@@ -17,9 +17,11 @@ _MARKS = {  # of missing values, in lower case; "unknown" and "none" may be answ
 _EXACT_MARKS = {"NA", "na", "None"}  # "Na" may be sodium, and "none" an answer
 _CODES = np.array(  # of missing values, in numbers
     [-float(digit * k) for digit in "789" for k in (1, 2, 3, 4, 5)]
+    # not 7, 8 and 9 alone, which are ordinary numbers
     + [float(digit * k) for digit in "789" for k in (2, 3, 4, 5)]
     + [sign * value for sign in (-1, 1) for value in (1e20, 1e30, 1e31, 1e37, 1e38)]
     + [sign * value for sign in (-1, 1) for value in (99.9, 999.9, 9999.9, 99.99)]
+    # netCDF's value of missing floats, and the ends of integers of 16 and 32 bits
     + [-200.0, 9.96921e36, -32768.0, 32767.0, -2147483648.0, 2147483647.0]
 )
 _REPEATED = 3  # cells with a code, at least
@@ -166,9 +168,11 @@ def _runs(values: np.ndarray, counts: np.ndarray) -> list[list[int]]:
     """List the places of codes, with those of a run of numbers that ends at one."""
     found, taken = [], set()
     places = np.flatnonzero(_are_codes(values))
+    # the largest first, so that 99 takes 98 and 97 with it
     for place in places[np.argsort(-np.abs(values[places]), kind="stable")].tolist():
         if place not in taken:
             run = _run_to(values, place)
+            # most of the cells are no marks
             is_rare = 2 * counts[run].sum() <= counts.sum()
             found.append(run if is_rare and taken.isdisjoint(run) else [place])
             taken.update(found[-1])
@@ -183,4 +187,5 @@ def _run_to(values: np.ndarray, code: int) -> list[int]:
         if abs(values[run[-1] + step] - values[run[-1]]) != 1:
             return sorted(run)
         run.append(run[-1] + step)
+    # a longer run belongs to the values, such as ages up to 99
     return sorted(run) if len(run) <= _LONGEST else [code]

@@ -75,6 +75,7 @@ def without_marker(X: ArrayLike, marker: object) -> ArrayLike:
     cells = np.ma.getdata(cells)
     if cells.dtype.kind in "iu":  # which may be too large for floats
         return np.ma.MaskedArray(cells, mask=found)
+    # other types hold no NaN
     made = np.array(cells, dtype=cells.dtype if cells.dtype.kind in "fc" else object)
     made[found] = np.nan
     return made
@@ -139,6 +140,7 @@ def _equal(cells: np.ndarray, marker: object) -> np.ndarray:
 def _is_marker(value: object, marker: object) -> bool:
     if isinstance(marker, str):
         return isinstance(value, str) and value == marker
+    # True equals 1, but a boolean is an answer
     is_number = isinstance(value, numbers.Number)
     return is_number and not isinstance(value, bool | np.bool_) and value == marker
 

@@ -39,6 +39,7 @@ def columns_by_dtype(X: ArrayLike, name: str = "X") -> list[Column] | None:
     """
     reject_parts(X, name)
     if is_frame(X):
+        # known from the data types, without a look at the cells
         if hasattr(X, "iloc") and all(dtype.kind in _NUMBERS for dtype in X.dtypes):
             return None
         columns = read_columns(X)

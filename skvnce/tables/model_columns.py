@@ -129,4 +129,5 @@ def warn_of_constants(schema: Schema, X: np.ndarray, handling: Handling) -> None
 def _lower_median(column: np.ndarray) -> float:
     """Find the median of the observed cells, or the lower one of two."""
     seen = np.sort(column[~np.isnan(column)])
+    # the mean of two would be a value that no cell has
     return seen[(len(seen) - 1) // 2]

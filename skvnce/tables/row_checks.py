@@ -16,11 +16,12 @@ _ROWS = 1000, 20_000  # least and most rows that are used, if there are more
 _WORK = 5e8  # cells times levels that are counted: about a second
 _GROUPS = 20  # levels of a column whose rows may belong together, at least
 _LEAST_ROWS = 1.5  # of a group on average: pairs of rows, some of which lack the name
-_ROWS_OF_GROUP = 30  # on average, at most: more rows tell the level's own mean
+_ROWS_OF_GROUP = 30  # on average, at most: more estimate the mean of their level
 _UNEQUAL = 3.0  # most rows of a numbered subject, in averages
 _MOST_GROUPS = 5  # columns of groups; of more, most are something else
 _JUMPS = 0.4  # variance of neighbours' differences, over that of independent means
 _OF_DIFFERENCES = 2 / 3  # degrees of freedom of a squared difference of neighbours
+# of fewer, most ranks are tied, and the ratio of variances has no F distribution
 _OTHERS = 0.5  # cells apart from the most frequent value, for each group, at least
 _EXPLAINED = 0.2  # intra-class correlation from which draws without it mislead
 
@@ -59,11 +60,13 @@ def _skips(table: Table) -> list[Skip]:
     partly = np.flatnonzero((table.n_observed > 0) & (table.n_observed < n))
     gates = [(place, len(levels)) for place, levels in table.with_levels()]
     n_tests = len(partly) * sum(n_levels for _, n_levels in gates)
+    # a systematic sample of rows, so that many tests do not take long
     step = -(-n // int(np.clip(_WORK / max(n_tests, 1), *_ROWS)))
     seen, found = ~np.isnan(table.cells[::step][:, partly]), []
     for gate, n_levels in gates if n_tests else ():
         codes = table.cells[::step, gate]
         for code, never in _never_seen(codes, n_levels, seen, n_tests):
+            # a row outside of the sample may have an observed cell
             skip = _in_all_rows(table, gate, code, partly[never])
             if skip.places.size:
                 found.append(skip)
@@ -102,6 +105,7 @@ def _never_seen(
     codes, seen = codes[known].astype(int), seen[known]
     n_rows = np.bincount(codes, minlength=n_levels)
     frequent = np.flatnonzero((n_rows >= FEWEST) & (n_rows < len(codes)))
+    # products of integers do not use BLAS; float32 counts up to 2**24 exactly
     counts = (codes == frequent[:, None]).astype(np.float32) @ seen.astype(np.float32)
     chance = _chance_of_none(len(codes), seen.sum(0), n_rows[frequent, None])
     never = (counts == 0) & (seen.sum(0) > 0) & (chance * n_tests <= _LEVEL)
@@ -113,6 +117,7 @@ def _chance_of_none(n: int, n_seen: np.ndarray, n_level: np.ndarray) -> np.ndarr
     """Compute the hypergeometric probability of no observed cell in n_level rows."""
     free = n - n_level
     with np.errstate(invalid="ignore"):
+        # negative numbers have no factorial; below, their probability is 0
         log = gammaln(free + 1) - gammaln(np.maximum(free - n_seen, 0) + 1)
         log -= gammaln(n + 1) - gammaln(n - n_seen + 1)
     return np.where(free >= n_seen, np.exp(log), 0.0)
@@ -165,7 +170,7 @@ class Groups(NamedTuple):
     is_number : bool
         Whether the groups are numbers.  Then only differences between neighbours count,
         and only if they are nearly those of independent subjects: a column that changes
-        slowly with a number, as with an hour or an age, tells of no group, nor does a
+        slowly with a number, as with an hour or an age, is no sign of a group, nor is a
         function of the number, as the decade is of the year.
     """
 
@@ -185,8 +190,10 @@ class Groups(NamedTuple):
             return Alike(0.0, 1.0)
         means = np.bincount(codes, ranks) / sizes
         within = ((ranks - means[codes]) ** 2).sum() / (n - n_groups)
+        # what stands for the group size in the analysis of variance of unequal groups
         size = (n - (sizes**2).sum() / n) / (n_groups - 1)
         if self.is_number:
+            # the harmonic mean, because the variance of a mean is inverse to its size
             free, size = (n_groups - 1) * _OF_DIFFERENCES, 1 / (1 / sizes).mean()
             between = size * (np.diff(means) ** 2).mean() / 2
         else:

@@ -23,6 +23,7 @@ def column_means(nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def constant_columns(nodes: np.ndarray) -> np.ndarray:
     """Return which columns have observed cells that are equal, up to rounding."""
+    # unlike nanmin and nanmax, these do not warn of columns without a cell
     low, high = np.fmin.reduce(nodes, 0), np.fmax.reduce(nodes, 0)
     with np.errstate(over="ignore"):  # an infinite range is none of a constant
         return high - low <= 1e-13 * np.maximum(abs(low), abs(high))
@@ -43,6 +44,7 @@ def distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     group : ndarray of int, of shape (n,)
         Index into `first` of the row that equals each row.
     """
+    # bytes are compared, and NaN and zero have several bit patterns
     clean = np.ascontiguousarray(np.where(np.isnan(rows), np.nan, rows + 0.0))
     width = clean.itemsize * clean.shape[1]
     keys = clean.view(np.dtype((np.void, width))).ravel()

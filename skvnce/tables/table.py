@@ -41,6 +41,7 @@ class Table(NamedTuple):
         cls, cells: np.ndarray, columns: Sequence[Column] | None, names: Sequence[str]
     ) -> Self:
         """Describe a table; None instead of columns means that all are numbers."""
+        # fmin and fmax ignore NaN without a warning of empty columns
         ends = np.stack([np.fmin.reduce(cells, 0), np.fmax.reduce(cells, 0)])
         ends = ends.astype(np.float64)  # whose range holds differences of float32
         columns = columns or [Column("numeric")] * len(names)

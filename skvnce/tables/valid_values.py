@@ -112,6 +112,7 @@ class ValidValues(NamedTuple):
         """
         free = ~self.given
         _check_inside(schema, X, np.where(free, [[-np.inf], [np.inf]], self.ranges))
+        # NaN in columns that had no observed cell
         low, high = np.where(
             free, self.ranges + np.nan_to_num(ends - before), self.ranges
         )
@@ -144,6 +145,7 @@ class ValidValues(NamedTuple):
         low, high = self.low[columns], self.high[columns]
         inside = (low <= cells) & (cells <= high)
         rounded = np.round(cells)
+        # rounding may lead beyond an end that is not whole
         rounded = np.where(
             inside, np.clip(rounded, np.ceil(low), np.floor(high)), rounded
         )
@@ -166,13 +168,16 @@ def within(ranges: np.ndarray, dtype: DTypeLike) -> tuple[np.ndarray, np.ndarray
     """Round ranges (2, n) inwards to finite numbers of a dtype."""
     most = np.finfo(dtype).max
     low, high = np.clip(ranges, -most, most).astype(dtype)
+    # conversion may have rounded an end outwards
     low = np.where(low < ranges[0], np.nextafter(low, most), low)
     high = np.where(high > ranges[1], np.nextafter(high, -most), high)
+    # a range narrower than the spacing of the dtype has one number left
     return low, np.maximum(low, high)
 
 
 def nearest(values: np.ndarray, cells: np.ndarray) -> np.ndarray:
     """Find the nearest of some increasing values to each cell; shape of the cells."""
+    # the sum of two values could overflow
     halves = values[:-1] + np.diff(values) / 2
     return values[np.searchsorted(halves, cells)]
 
@@ -235,6 +240,7 @@ def valid_values(
             if whole is not None:
                 observed, integers[j] = tuple(whole.ends[:, j]), whole.integers[j]
             if repeats(seen):
+                # of a table in parts, a sample of the rows may lack the ends
                 values[j] = np.unique(np.append(seen, observed))
         ruled = (
             observed
@@ -250,6 +256,7 @@ def valid_values(
         _check_order(schema, column, *ranges[:, column])
     _check_inside(schema, X if whole is None else whole.ends, ranges, whole is None)
     most = np.finfo(X.dtype).max
+    # widened ends may exceed the largest number of the dtype
     ranges = np.where(given, ranges, np.clip(ranges, -most, most))
     return ValidValues(*ranges, given, values, integers)
 
@@ -275,6 +282,7 @@ def extended_values(values: np.ndarray, low: float, high: float) -> tuple[float,
 
 def mean_excess(values: np.ndarray) -> float:
     """Compute the mean excess of the sqrt(n) largest of n sorted values."""
+    # the next value, over which the excess is computed, must exist
     count = min(ceil(sqrt(len(values))), len(values) - 1)
     top = values[-count - 1 :]
     return np.mean(top[1:] - top[0])

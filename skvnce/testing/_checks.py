@@ -43,6 +43,7 @@ def check_output_frame(estimator):
     """Keep the cells, the names and the index of a pandas frame."""
     x = incomplete_table(estimator)
     rows = [f"row {i}" for i in range(len(x))][::-1]
+    # names that are not sorted, so that sorting them is noticed
     frame = optional("pandas").DataFrame(x, rows, ["b", "a", "d", "c"])
     kept = frame.copy()
     fitted = fit(estimator, frame).set_output(transform="pandas")
@@ -70,6 +71,7 @@ def check_rows_alone(estimator):
             method, whole = getattr(fitted, name), call()
             assert_array_equal(call(), whole, err_msg=f"{name} differs when repeated")
             require_close(method(x[order]), whole[order], f"{name}: row order matters")
+            # single rows, one of them empty, and batches of two sizes
             batches = np.split(x, [1, 2, 3, 4, 5, 6, 30])
             pieces = np.concatenate([method(batch) for batch in batches])
             require_close(pieces, whole, f"{name}: the batch of a row matters")
@@ -393,6 +395,7 @@ def check_parallel_loky(estimator):
 def check_parallel_dask(estimator):
     """Return the same on two workers of a dask cluster as in one process."""
     distributed = optional("distributed")
+    # processes do not share torch's stream; no port is opened for a dashboard
     with (
         distributed.LocalCluster(
             processes=True, n_workers=2, threads_per_worker=1, dashboard_address=None

@@ -79,11 +79,13 @@ def _run(name, check, estimator):
     """Run one check on a clone; errors name the estimator and the check."""
     unfitted = clone(estimator)
     if "random_state" in unfitted.get_params():
+        # a check must pass or fail each time
         unfitted.set_params(random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         try:
             check(unfitted)
+        # before Exception, of which it is a subclass
         except SkipTest:
             raise
         except Exception as error:

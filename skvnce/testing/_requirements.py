@@ -37,6 +37,7 @@ def complete_table(estimator, n_rows=80, n_features=4):
 
 def mcar(x):
     hidden = np.random.default_rng(1).random(x.shape) < 0.25
+    # each column has an observed cell, also in small tables
     hidden[0] = False
     return np.where(hidden, np.nan, x)
 
@@ -74,6 +75,7 @@ def require(condition, message):
 
 
 def require_close(actual, expected, message):
+    # sums over other batches differ by rounding
     assert_allclose(actual, expected, rtol=1e-6, atol=1e-8, err_msg=message)
 
 

@@ -207,6 +207,7 @@ def _checked_norm(
 ) -> float:
     """Compute the norm of all gradients; raise an error if anything is not finite."""
     norms = [torch.linalg.vector_norm(one) for one in gradients]
+    # one transfer: reading each number alone would wait for the device each time
     value, *norms = torch.stack([part.double() for part in (value, *norms)]).tolist()
     if isfinite(value + sum(norms)):
         return hypot(*norms)
@@ -218,4 +219,5 @@ def _checked_norm(
     if bad or not isfinite(value):
         where = ", ".join(bad) or "none"
         raise NotFinite(f"the loss is {value}; gradients that are not finite: {where}")
+    # gradients are finite, and only their norm overflows: clipping sets them to zero
     return inf

@@ -34,6 +34,7 @@ class Averaged:
 
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         self._followed = list(modules)
+        # with their buffers, so that the copies can be evaluated
         self.modules = [deepcopy(module) for module in self._followed]
         self._averages, self._values = (
             [leaf for module in modules for leaf in module.parameters()]

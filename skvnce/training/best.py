@@ -39,6 +39,7 @@ class Best:
         return self.n_round
 
     def _keep(self) -> None:
+        # copies, because a state refers to the tensors that training changes in place
         self._states = [
             {name: value.clone() for name, value in module.state_dict().items()}
             for module in self.modules

@@ -7,6 +7,7 @@ from torch import Tensor, as_tensor
 
 from skvnce.training.proximal import Quadratic
 
+# the error of the minimum is of the order of the square of the residual
 _PRECISE = 1e-6  # residual, relative to the target
 _STEPS = 3000
 
@@ -39,6 +40,7 @@ def minimise_over(quadratic: Quadratic, free: Tensor) -> float:
         target.numpy(),
         rtol=_PRECISE,
         maxiter=_STEPS,
+        # entries may differ strongly in curvature, to which the steps are adapted
         M=diags_array(1 / quadratic.diagonal[free].numpy()),
     )
     point = embed(found)

@@ -18,7 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+# the defaults of the paper and of torch
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8
+# names of the state of torch.optim.Adam
 _STATE = "exp_avg", "exp_avg_sq"
 
 
@@ -42,6 +44,7 @@ class Flat:
         self.gradients = torch.zeros_like(self.values)
         self._views, self._slopes = map(self.parts, (self.values, self.gradients))
         for leaf, view in zip(leaves, self._views, strict=True):
+            # through .data, so that modules keep the same Parameter objects
             leaf.data = view
         self.gather()
 
@@ -125,6 +128,7 @@ class FlatAdam:
         for group in self.param_groups:
             sizes: dict[tuple, int] = {}
             for leaf in group["params"]:
+                # modules may share a parameter, which can be a view of one vector only
                 if leaf.requires_grad and id(leaf) not in known:
                     known.add(id(leaf))
                     kind = leaf.dtype, leaf.device, group["amsgrad"]
@@ -144,6 +148,7 @@ class FlatAdam:
     def zero_grad(self) -> None:
         """Set all gradients to zero."""
         for piece in self._pieces:
+            # not None, so that gradients stay views
             piece.flat.gradients.zero_()
 
     @torch.no_grad()
@@ -157,6 +162,7 @@ class FlatAdam:
             square.addcmul_(slope, slope, value=1 - _BETAS[1])
             if piece.largest is not None:
                 square = torch.maximum(piece.largest, square, out=piece.largest)
+            # times the root of the bias correction, which the step contains as a factor
             spread = square.sqrt().add_(_EPSILON * sqrt(second))
             for group, part in piece.groups:
                 values, rate = piece.flat.values[part], group["lr"]

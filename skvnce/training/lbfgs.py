@@ -21,6 +21,7 @@ from skvnce._progress import tell
 from skvnce.training.adam import NotFinite
 from skvnce.training.proximal import Certified
 
+# each one makes the first step ten times shorter
 _RESTARTS = 10  # maximum number after steps to points where the loss is not finite
 
 
@@ -64,6 +65,7 @@ def minimise(
     penalty = weight.numpy()[split]
     bounds = [(None if b == -np.inf else b, None) for b in lower.tolist()]
     first = np.concatenate([start.numpy(), np.zeros(len(split))])
+    # negative parts first, because the next line overwrites the signs
     first[len(start) :] = np.maximum(-first[split], 0)
     first[split] = np.maximum(first[split], 0)
     for entry in split:
@@ -77,13 +79,16 @@ def minimise(
     def objective(parts: np.ndarray) -> tuple[float, np.ndarray]:
         loss, gradient = _value_and_gradient(value, joined(parts))
         l1 = penalty @ (parts[split] + parts[len(start) :])
+        # the loss depends on the difference of the two parts, the L1 term on their sum
         by_negative = penalty - gradient[split]
         gradient = gradient.copy()
         gradient[split] += penalty
         return loss + l1, np.concatenate([gradient, by_negative])
 
+    # scipy passes the objective only to a parameter of this name
     def shown(intermediate_result: OptimizeResult) -> None:
         if on_step(float(intermediate_result.fun)):
+            # scipy catches it, and returns the current point
             raise StopIteration
 
     found = minimize(
@@ -92,6 +97,7 @@ def minimise(
         jac=True,
         method="L-BFGS-B",
         bounds=bounds + [(0, None)] * len(split),
+        # without `ftol`, as a small decrease of the loss does not bound the gradient
         options={"gtol": tol, "ftol": 0.0, "maxiter": max_iter, "maxcor": 20},
         callback=shown,
     )
@@ -160,6 +166,7 @@ def minimise_parameters(
     for restart in range(_RESTARTS + 1):
         unit = 0.1**restart  # the length of the first step of L-BFGS
         left = max(1, max_iter - len(shown))
+        # the gradient in the scaled parameters is `unit` times that in the parameters
         options = {"tol": tol * unit, "max_iter": left, "on_step": count}
         try:
             found = minimise(
@@ -170,6 +177,7 @@ def minimise_parameters(
             )
             break
         except NotFinite:  # the step was too long
+            # the modules are left at the best point if this raises an error
             move(best.point)
             if restart == _RESTARTS or best.loss == inf:
                 raise
@@ -187,6 +195,7 @@ def _total(parts: Iterable[Tensor], leaves: list[Tensor]) -> tuple[Tensor, Tenso
         if not part.requires_grad:  # rows without draws do not train a posterior
             at = at + part
             continue
+        # zeros instead of None: a part need not depend on all parameters
         gradients = torch.autograd.grad(part, leaves, materialize_grads=True)
         at, slope = at + part.detach().to(at), slope + flat(gradients)
     return at, slope

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from skvnce._progress import tell
 
+# an entry without curvature would make infinite steps
 _FLAT = 1e-6  # minimum divisor, relative to the largest diagonal entry
 
 
@@ -92,6 +93,7 @@ def minimise(
     metric = quadratic.diagonal.clamp(min=_FLAT * float(quadratic.diagonal.max()))
     if curvature is None:
         curvature = _largest_eigenvalue(quadratic.product, metric)
+    # the projection of the start has no threshold that would remove excluded entries
     start = start.where(weight < torch.inf, 0.0)
     if upper is None:
         upper = torch.full_like(lower, torch.inf)
@@ -111,6 +113,7 @@ def minimise(
         path = ahead - before
         if _dot(path, product - product_before) > curvature * _dot(path * metric, path):
             curvature = 2 * curvature  # the power iteration missed a direction
+        # each computation of the gap takes a further product and an inverse form
         if n_iter % interval == 0 or n_iter == max_iter:
             tell("iteration", n_iter)
             objective, gap = certify(quadratic, point, weight, lower, upper)
@@ -120,6 +123,7 @@ def minimise(
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
+    # without a matrix of the products
     return torch.vdot(a.flatten(), b.flatten())
 
 

@@ -7,7 +7,9 @@ from torch import Tensor
 
 STEPS = 50  # number of steps in a round
 COOLING = 6  # maximum number of rounds with decreasing learning rates
+# the value of Simkus and Gutmann (2024) for UCI tables
 MAX_NORM = 5.0  # maximum norm of a gradient
+# 0.6 ** 6 = 0.05: learning rates end at a twentieth
 _FALL = 0.6  # factor of the learning rates in each of these rounds
 
 

@@ -23,6 +23,7 @@ from skvnce.distributions.affine_transformed import AffineTransformed
 from skvnce.distributions.diagonal_normal import DiagonalNormal
 from skvnce.distributions.normal_mixture import NormalMixture
 
+# exp(2) is 7: deviations differ by at most this factor from those of the linear model
 _WIDEST = 2.0  # bound of |log-scale|
 _APART = 0.5  # distance of the initial components of a mixture
 
@@ -66,6 +67,7 @@ class AnchoredEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.infer, self.network, self.n_components = infer, network, n_components
+        # equal components would stay equal, as they share the gradient of a draw
         start = _APART * torch.randn(n_components, n_latents)
         self.register_buffer("start", start - start.mean(0))  # 0 for one component
 
@@ -89,11 +91,13 @@ class AnchoredEncoder(nn.Module):
         outputs, k = self.network(self.seen(anchor, observed)), self.n_components
         logits, inside = outputs[..., : k - 1], outputs[..., k - 1 :]
         shift, free = inside.unflatten(-1, (k, -1)).chunk(2, -1)
+        # a smooth bound of slope 1 at 0; clamped values would have no gradient beyond
         scale = torch.exp(_WIDEST * torch.tanh(free / _WIDEST))
         shift = shift + self.start
         if k == 1:
             v = DiagonalNormal(shift.squeeze(-2), scale.squeeze(-2))
             return AffineTransformed(v, anchor.mean, anchor.root)
+        # only differences of logits matter, so that the last one is fixed
         logits = torch.cat([logits, torch.zeros_like(logits[..., :1])], -1)
         mixture = NormalMixture(logits, shift, scale, validate_args=False)
         return AffineTransformed(mixture, anchor.mean, anchor.root)

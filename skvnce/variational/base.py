@@ -140,8 +140,10 @@ def stream(seed: int) -> Uniforms:
     """Make uniform numbers of a seed, the same in every call of one step."""
 
     def uniforms(step: int, template: Tensor) -> Tensor:
+        # 256 steps have numbers of their own before those of the next seed begin
         generator = torch.Generator().manual_seed((seed << 8) + step)
         shape, dtype = template.shape, template.dtype
+        # drawn on the CPU, so that the numbers are the same on each device
         return torch.rand(shape, generator=generator, dtype=dtype).to(template)
 
     return uniforms
@@ -153,11 +155,12 @@ def global_stream(step: int, template: Tensor) -> Tensor:
 
 
 def shifted_lattice(shift: Uniforms) -> Uniforms:
-    """Make evenly distributed uniform numbers: Sobol points, with given shifts."""
+    """Make quasi-random uniform numbers: Sobol points, with given shifts."""
 
     def uniforms(step: int, x: Tensor) -> Tensor:
         points = SobolEngine(x.shape[-1]).draw(len(x), dtype=torch.float64)
         points = points.view(len(x), *[1] * (x.dim() - 2), -1)
+        # one shift for all points: separate shifts would make them independent
         first = shift(step, x[:1])
         return ((first + points.to(first.device)) % 1.0).to(x)
 

@@ -33,8 +33,10 @@ class RowNetwork(nn.Module):
         self, n_features: int, hidden: tuple[int, ...], n_listed: float
     ) -> None:
         super().__init__()
+        # the sum of the weights of the listed cells has then about unit variance
         scale = 1 / sqrt(max(n_listed, 1.0))
         self.on = nn.Parameter(scale * torch.randn(n_features, hidden[0]))
+        # initially missing cells are read as cells that are off
         self.missing = nn.Parameter(torch.zeros(n_features, hidden[0]))
         self.bias = nn.Parameter(torch.zeros(hidden[0]))
         self.layers = nn.ModuleList(
@@ -44,6 +46,7 @@ class RowNetwork(nn.Module):
     def forward(self, columns: Tensor, on: Tensor, missing: Tensor) -> Tensor:
         """Map rows to hidden units; (n, hidden[-1])."""
         total = self.bias + _summed(self.on, columns, on)
+        # tables without missing cells are spared a sum
         if missing.any():
             total = total + _summed(self.missing, columns, missing)
         for layer in self.layers:

@@ -69,9 +69,11 @@ class NormalCells(nn.Module):
         if observed.all():
             return draws
         (x,) = draws.values
+        # cells under the mask may be NaN, and 1 has a logarithm
         w = normal_scale(x.where(observed, 1.0), self.positive, self.floor)
         eps = torch.special.ndtri(inside(uniforms(0, x)))
         drawn, log_q = self._conditional(w, observed, eps)
+        # 0 in other columns, whose exp could overflow and make gradients NaN
         logs = drawn.where(self.positive, 0.0)
         log_q = log_q - logs.where(~observed, 0.0).sum(-1)  # eq. (2)
         cells = torch.where(self.positive, logs.exp(), drawn)
@@ -164,6 +166,7 @@ def _part(
     before, weight = draws.log_prob[some], draws.log_weight[some]
     made = own(Draws((x[some],), before, weight), observed, uniforms)
     densities = made.log_prob - before, other.log_prob(made.values[0], observed)
+    # both parts have half of the weight, even if their numbers of draws differ by one
     share = log(len(x) / (2 * len(before)))
     return made._replace(
         log_prob=before + torch.logaddexp(*densities) - log(2),

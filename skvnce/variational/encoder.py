@@ -44,6 +44,7 @@ class Perceptron(nn.Module):
 
     def forward(self, x: Tensor, observed: Tensor) -> Tensor:
         """Compute outputs; (*batch, n, features), (n, features) -> (*batch, n, k)."""
+        # after the division, so that cells under the mask may be NaN
         seen = ((x - self.mean) / self.scale).where(observed, 0.0)
         mask = observed.to(seen).expand_as(seen)
         return self.layers(torch.cat([seen, mask], -1))

@@ -22,6 +22,7 @@ from torch.distributions import Distribution
 
 from skvnce.variational.heads import Head
 
+# the default of torch and the value of the authors
 _SLOPE = 0.01  # of leaky rectifiers, below zero
 
 
@@ -120,6 +121,7 @@ class _Conditionals(nn.Module):
         shared = shared.expand(*columns.shape, -1)
         shared = shared.reshape(len(flat), shared.shape[-1])
         raw = self.networks.of_one(shared, flat)
+        # without the diagonal, which would let q_j depend linearly on x_j
         slopes = nn.functional.embedding(flat, self.slopes * self.others)
         loc = (rows * slopes).sum(-1) + self.intercepts[flat]
         return self.head(

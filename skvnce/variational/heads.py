@@ -20,6 +20,7 @@ from skvnce.distributions.portable import PortableNormal
 from skvnce.distributions.splines import MonotonicRQSTransform
 from skvnce.distributions.univariate_mixture import UnivariateMixture
 
+# exp(12) is 2e5: squares and inverses of scales are far from overflow in float32
 _STEEPEST = 12.0  # bound of log-scales
 
 
@@ -125,6 +126,7 @@ class SplineHead:
     bound : float
     """
 
+    # the defaults are those of the authors
     def __init__(self, n_bins: int = 4, n_steps: int = 3, bound: float = 3.0) -> None:
         self.n_bins, self.n_steps, self.bound = n_bins, n_steps, bound
         self.n_parameters = 2 + n_steps * (3 * n_bins - 1) + 2 * (n_steps - 1)

@@ -139,6 +139,7 @@ class MixedConditionals(nn.Module):
         shape, flat = columns.shape, columns.reshape(-1)
         inputs = self.inputs(rows.reshape(len(flat), -1))
         raw = self.networks.of_one(self.body(inputs * visible[flat].to(inputs)), flat)
+        # without own inputs, which would let q_j depend linearly on x_j
         slopes = self.slopes * self.inputs.others[self.owners].to(self.slopes)
         linear = (inputs @ slopes.T + self.intercepts).gather(1, self.places[flat])
         ours, logits = raw.split([self.head.n_parameters, linear.shape[1]], 1)

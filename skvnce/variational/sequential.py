@@ -59,6 +59,7 @@ class ExactStates(nn.Module):
         """Enumerate the states."""
         (model,) = self._model
         with torch.no_grad():
+            # constant, as the exact posterior has no parameters of its own
             log_q = log_joint(model, draws.values[0]).log_softmax(0)
         return with_states(draws, model.states, log_q)
 

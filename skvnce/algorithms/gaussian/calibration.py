@@ -39,9 +39,12 @@ _N_TIED = 4  # number of residuals that represent one of a cell between two step
 _N_FOLDS = 5
 _CLEAR = 2.0  # number of standard errors of a clear improvement
 _FEWEST = 50  # minimum number of observed cells of a calibrated column
+# one of 10**15 normal residuals is farther
 _FARTHEST = 8.0  # maximum absolute residual
 _N_SCORED = 24  # number of quantiles in a score
+# cumulated weights have rounding errors
 _ROUNDING = 1e-9  # difference below which shares are equal
+# predictions of rows with equal cells differ by rounding errors
 _SAME = 1e-9  # difference below which predicted scores are equal
 
 ToCells = Callable[[int, Tensor], Tensor]
@@ -218,6 +221,7 @@ def _residuals(
     low, high = torch.special.ndtr((edges - mean) / deviation)[..., None]
     share = low + (high - low) * midpoint_levels(_N_TIED, cells)
     tiny = torch.finfo(cells.dtype).eps
+    # the quantiles of 0 and 1 are infinite
     found = torch.special.ndtri(share.clamp(tiny, 1 - tiny))
     return found.clamp(-_FARTHEST, _FARTHEST)
 
@@ -270,6 +274,7 @@ def _quantile_shifts(column: Residuals, share: float) -> tuple[Tensor, Tensor]:
     distance = (rank - at[:, None]).abs() / (share / 2)
     kernel = (1 - distance.clamp(max=1) ** 3) ** 3 * column.weights
     square = (kernel**2 / column.weights).sum(1)
+    # the number of residuals of equal weight whose mean has the same variance
     size = (kernel.sum(1) ** 2 / square).where(square > 0, 0.0)
     square = column.weights @ column.residuals.square().mean(1)
     z = column.residuals / (square / column.weights.sum()).sqrt()
@@ -287,6 +292,7 @@ def _quantiles(values: Tensor, weights: Tensor, levels: Tensor) -> Tensor:
     below = weights[:, order].cumsum(1)
     total = below[:, -1:].clamp(min=torch.finfo(below.dtype).tiny)
     share = (below / total).contiguous()
+    # a share that equals a level up to rounding counts as reaching it
     wanted = (levels - _ROUNDING).expand(len(weights), -1).contiguous()
     return values[torch.searchsorted(share, wanted).clamp(max=len(values) - 1)]
 
@@ -320,6 +326,7 @@ def _inverse(x: Tensor, y: Tensor, value: Tensor) -> Tensor:
 def _piece(at: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """Find the piece that contains x, and the position in it; clamped at the ends."""
     piece = (torch.searchsorted(at, x.contiguous()) - 1).clamp(0, len(at) - 2)
+    # centres of equal predictions coincide
     width = (at[piece + 1] - at[piece]).clamp(min=torch.finfo(at.dtype).tiny)
     return piece, ((x - at[piece]) / width).clamp(0, 1)
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce.distributions.patterns import patterns
 
+# rows of one pattern may all have the weight zero
 _LEAST = 1e-300  # weight of a pattern, as a divisor
 
 
@@ -67,7 +68,9 @@ def _simplex(x: Tensor, mask: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, 
     mean = weights @ cells / total
     centred = cells - mean
     scatter = (centred * weights[:, None]).T @ centred
+    # not Cholesky, because a scatter may be singular
     values, vectors = torch.linalg.eigh(scatter)
+    # rounding may make eigenvalues of zero negative
     root = vectors * values.clamp(min=0).sqrt()
     made = x.new_zeros(k + 1, len(mask))
     made[:, mask] = mean + ((k + 1) / total).sqrt() * vertices(k).to(x) @ root.T

@@ -74,6 +74,7 @@ def continue_marginals(
     for n_round in range(1, _ROUNDS + 1):
         tell("round of marginals", n_round, _ROUNDS)
         given = marginals, prepare(normal)
+        # counts of observed cells do not change with the parameters
         if observed is None:
             found, observed = table.summed(partial(_first_sums, *given))
         else:

@@ -31,6 +31,7 @@ from skvnce.distributions.normal import Normal
 Moments = tuple[Tensor, Tensor] | None
 
 _FARTHEST = 4.0  # maximum absolute score of an observed cell: P = 1 / 16,000
+# a difference of probabilities of this size has 8 digits
 _LEAST_SHARE = 1e-8  # minimum probability of an interval within bounds
 _SETTLED = 1e-2  # change of a normal score below which marginals have converged
 
@@ -212,6 +213,7 @@ def choose(
         return Choice(strength, None, start, Copula(start))
     *begin, last = chosen
     pieces, start = begin
+    # a single table has no second fit
     for fit, table in zip((fit_marginals, continue_marginals), tables, strict=False):
         with step("fitting the marginals"):
             pieces, start = fit(table, strength, pieces, start, tol=_SETTLED)
@@ -246,6 +248,7 @@ def conditional_mean(copula: Copula, data: Incomplete, lattice: Lattice) -> Tens
         filled = filled + truncation.mean_shift(
             copula.normal, scores, *bounds, lattice, to_cells
         )
+        # the estimated shift has a sampling error
         filled = filled.clamp(*copula.bounds)
     return data.with_values(filled)
 
@@ -291,5 +294,6 @@ def draw(copula: Copula, data: Incomplete, n_draws: int) -> Tensor:
     if copula.bounds is not None:
         drawn = drawn.clamp(*copula.bounds)
     if copula.steps is not None:
+        # after the bounds, so that cells of these columns are observed values
         drawn = copula.steps.put(found, drawn)
     return data.with_values(drawn)

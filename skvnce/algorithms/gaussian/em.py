@@ -64,6 +64,7 @@ class Moments(NamedTuple):
 
     def shifted(self, by: Tensor, total: Tensor) -> Self:
         """Make the sums relative to the mean minus `by`, for rows of weight `total`."""
+        # half of the last product, because the transpose is added, too
         cross = torch.outer(self.first, by) + total / 2 * torch.outer(by, by)
         return type(self)(self.first + total * by, self.second + cross + cross.T)
 
@@ -72,6 +73,7 @@ class Moments(NamedTuple):
         shift = self.first / total
         scatter = self.second - total * torch.outer(shift, shift)
         prior = strength * torch.eye(len(shift)).to(shift)
+        # exactly symmetric in spite of rounding
         return shift, (scatter + scatter.T) / 2 + prior
 
 
@@ -275,6 +277,7 @@ def conditional_moments(normal: Normal, data: Incomplete) -> tuple[Tensor, Tenso
     """
     factored = prepare(normal)
     mean, deviation = torch.zeros_like(data.x), torch.zeros_like(data.x)
+    # variances of missing cells are the diagonal of the inverse of P_mm
     for group in grouped(*data, kinds=1):
         found = group.condition(factored)
         mean[group.rows] = normal.mean + found.completed

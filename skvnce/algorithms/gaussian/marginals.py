@@ -28,10 +28,13 @@ from skvnce.distributions.normal import FactoredNormal, Normal, prepare
 from skvnce.distributions.patterns import Conditioned
 from skvnce.distributions.quantiles import midpoint_levels, quantile_loss
 
+# from -2 to 2 in steps of half a score
 _N_KNOTS = 9
 _FEWEST_VALUES = 5  # minimum number of values of a column with a nonlinear marginal
 _WIDEST = 2.0  # score of the outermost quantiles: 2 % of the rows lie beyond each
+# any distance beyond all normal scores gives the same slopes
 _FAR = 100.0  # distance in scores of the last knots, which set the slopes of the tails
+# equal scores would make the inverse infinitely steep
 _LEAST_STEP = 1e-3  # minimum distance of the scores of knots without cells between them
 _N_LEVELS = 12  # number of quantiles that represent a distribution
 _ROUNDS = 50  # maximum number of alternations between marginals and normal
@@ -118,6 +121,7 @@ def _mean_above(mean: Tensor, deviation: Tensor) -> Tensor:
 
 
 def _interpolate(x: Tensor, at: Tensor, to: Tensor) -> tuple[Tensor, Tensor]:
+    # without the outermost knots, beyond which the last slopes continue
     piece = place(at[:, 1:-1], x)
     slope = pick(to.diff() / at.diff(), piece)
     return pick(to, piece) + slope * (x - pick(at, piece)), slope.log()
@@ -130,6 +134,7 @@ def with_tails(knots: Tensor, scores: Tensor) -> PiecewiseLinear:
     are missing more often.
     """
     ramp = _LEAST_STEP * torch.arange(scores.shape[1]).to(scores)
+    # increasing less a ramp means increasing by at least the steps of the ramp
     scores = (scores - ramp).cummax(1).values + ramp
     left = (knots[:, 3] - knots[:, 0]) / (scores[:, 3] - scores[:, 0])
     right = (knots[:, -1] - knots[:, -4]) / (scores[:, -1] - scores[:, -4])
@@ -213,8 +218,10 @@ def observed_below(knots: Tensor, rows: Rows) -> Tensor:
     signs = torch.zeros_like(knots)
     for part in range(0, len(rows.data.x), _ROWS_AT_ONCE):
         x, observed = rows.data.take(slice(part, part + _ROWS_AT_ONCE))
+        # missing cells are above all knots, and add nothing
         x, weights = x.where(observed, torch.inf), rows.weights[part:][: len(x)]
         for k, knot in enumerate(knots.T.contiguous()):
+            # the sign counts a cell at the knot as half below it
             signs[:, k] += weights @ (knot - x).sign_()
     return (rows.total + signs) / 2
 
@@ -261,6 +268,7 @@ def add_expected(
     rows, columns = (found.group.seen == 0).nonzero(as_tuple=True)
     mean = normal.mean[columns] + found.completed[rows, columns]
     variance = found.variance(normal)[rows, columns]
+    # cells that others determine have a deviation of zero
     deviation = variance.sqrt().clamp_(min=em.LEAST_DEVIATION)
     t = (mean[:, None] - scores[columns]).div_(sqrt(2) * deviation[:, None])
     lost = t.erfc_().mul_(weight[rows, None] / 2)

@@ -20,6 +20,7 @@ def extrapolate(first: Normal, second: Normal, third: Normal) -> Normal:
     before = sum(squares(r) for r, _ in steps)
     bend = sum(squares(v - r) for r, v in steps)
     length = (before / bend) ** 0.5 if bend else 1.0
+    # a length of 1 is a step of EM without extrapolation
     while length > 1.01:
         mean, covariance = (
             a + 2 * length * r + length**2 * (v - r)

@@ -28,6 +28,7 @@ from skvnce.distributions.normal import (
 from skvnce.distributions.quantiles import midpoint_levels
 
 _LEVELS = 12  # number of quantiles that represent each predicted score
+# cumulated weights have rounding errors
 _ROUNDING = 1e-9  # difference below which shares are equal
 _ROWS = 2000  # approximate maximum number of rows whose cells are predicted
 
@@ -92,6 +93,7 @@ def _left_out_precision(
     half = torch.linalg.solve_triangular(given.factor, right, upper=False)
     diagonal = precision.diagonal()[columns]
     seen = batch.seen[:, columns] > 0
+    # any positive number where a cell is missing, because its root is a divisor
     return (diagonal - half.square().sum(1)).where(seen, diagonal)
 
 
@@ -119,6 +121,7 @@ def fit_steps(
     widest = max(map(len, values.values()), default=2)
     edges = cells.new_full((len(columns), widest - 1), torch.inf)
     table = cells.new_zeros(len(columns), widest)
+    # a systematic sample, without random numbers
     some = slice(None, None, max(1, len(cells) // _ROWS))
     scores, cells, weights = scores.take(some), cells[some], weights[some]
     mean, deviation = left_out_moments(normal, scores, columns)
@@ -139,9 +142,11 @@ def _weights_of_values(cells: Tensor, weights: Tensor, known: Tensor) -> Tensor:
 def _edges(mean: Tensor, deviation: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
     """Find quantiles of a mixture of normals at the cumulative shares of the values."""
     t = midpoint_levels(_LEVELS, mean)  # with more levels, of less weight, in the tails
+    # the derivative of t^2 (3 - 2 t) is 6 t (1 - t), the weight of the level
     noise, part = torch.special.ndtri(t.square() * (3 - 2 * t)), t * (1 - t)
     pooled, order = (mean[:, None] + deviation[:, None] * noise).flatten().sort()
     below = (weights[:, None] * part).flatten()[order].cumsum(0)
     share = counts.cumsum(0)[:-1] / counts.sum()
+    # a share that equals a level up to rounding counts as reaching it
     places = torch.searchsorted(below / below[-1], share - _ROUNDING)
     return pooled[places.clamp(max=len(pooled) - 1)]

@@ -23,11 +23,13 @@ from skvnce.distributions.quantiles import inside, midpoint_levels
 from skvnce.variational.base import Uniforms, global_stream
 
 _IDLE = 4.0  # distance in standard deviations from which a bound has no effect (3e-5)
+# the more cells are drawn, the more their weights vary
 _POINTS = {1: 128, 3: 256, 6: 512, 9: 2048}  # minimum near cells: points of a row
 _MORE = 8  # factor of the number of points if few of them have most of the weight
 _EFFECTIVE = 0.2  # minimum effective share of the points
 _TRIES = 3  # number of rejected draws of a row before weighted draws are used
 _DRAWN = 64  # number of weighted draws from which one is selected
+# 8 MiB in double precision
 _AT_ONCE = 2**20  # maximum size of a batch
 
 Lattice = Callable[[Incomplete], Uniforms]
@@ -151,6 +153,7 @@ def _near_of(
     below, above = (low - mean) / deviation, (high - mean) / deviation
     near = (below > -_IDLE) | (above < _IDLE)
     chance = log_interval(below, above).where(near, torch.inf)
+    # in this order the weights vary less
     order = chance.argsort(dim=1, stable=True)  # most restricted cells first
     counts = near.sum(1)
     found = []
@@ -244,6 +247,7 @@ def _shift_of(
     even = 1 / weight.square().sum(0) > _EFFECTIVE * n_points
     weight, free = weight * share * n_points, torch.special.ndtri(uniform)
     if to_cells is None:
+        # the last cell by its mean, which is 0 without bounds
         z[..., -1], free[..., -1] = last, 0.0
         moved = (weight[..., None] * z - share[..., None] * free).sum(0)
         return near.shifts(moved), even
@@ -280,6 +284,7 @@ def draw(
         if not outside.any():
             return x
         again = data.take(outside.nonzero()[:, 1])
+        # all missing cells of a row again: single ones have another distribution
         x[outside] = em.draw(normal, again)[0]
         outside = _outside(x, hidden, low, high)
     draws, rows = outside.nonzero(as_tuple=True)

@@ -94,6 +94,7 @@ class _Rows:
 
     def __init__(self, x: Tensor, observed: Tensor, strength: float) -> None:
         self.strength, self.centre = strength, x.mean(0)
+        # products of cells around their mean lose no digits
         self.x = x - self.centre
         self.missing = [(~row).nonzero()[:, 0] for row in observed]
         self.products = self.x @ self.x.T
@@ -115,6 +116,7 @@ class _Rows:
         for row, missing in enumerate(self.missing):
             if len(missing):
                 self.x[row, missing] = self.drawn(row, missing)
+                # only one row has changed
                 products = self.x @ self.x[row]
                 self.products[row], self.products[:, row] = products, products
 
@@ -132,6 +134,7 @@ class _Rows:
         root = self._root(others, own)
         projected = others.centred(self.x @ gap)
         solved = _solved(root, projected)
+        # rounding may make the difference negative
         square = (gap @ gap - projected @ solved).clamp(min=0) / self.strength
         scale = ((n / (n - 1) + square) / self._chi_square(len(missing))).sqrt()
         noise = normal_numbers((n + d,), gap)
@@ -147,6 +150,7 @@ class _Rows:
 
     def _root(self, others: "_Others", own: Tensor) -> Tensor:
         """Factorise A of eq. (2) from the products of all cells."""
+        # products over observed columns: all products less those of missing cells
         matrix = others.centred(others.centred(self.products - own @ own.T).T)
         matrix.diagonal().add_(self.strength)
         return cholesky(matrix)

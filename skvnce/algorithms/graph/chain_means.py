@@ -40,8 +40,11 @@ from skvnce.samplers.blocks import (
 )
 from skvnce.variational.base import Uniforms
 
+# 32 MiB in double precision
 _AT_ONCE = 2**22  # maximum number of matrix entries in a batch
+# steps are divided by slopes, so that smaller ones would amplify their noise
 _LEAST_SLOPE = 0.2
+# for directions that coincide within the missing cells, and for cells that do not vary
 _LEAST, _TINY = 1e-9, 1e-30
 _PARTS = 6  # parts of the chain, whose averages give the noise of each estimate
 N_TABLES = 3 * _PARTS  # number of tables in memory
@@ -108,6 +111,7 @@ def chain_means(
         place = torch.zeros(len(several), dtype=torch.int64)
         place[lines.rows] = torch.arange(len(lines.rows))
     batch = max(1, _AT_ONCE // off.numel())
+    # rows with and without directions apart, because tensors have one shape
     for chosen in (several & ~with_lines, several & with_lines):
         places = chosen.nonzero().squeeze(1)
         for rows in places.split(batch) if len(places) else ():
@@ -130,6 +134,7 @@ def averages(
     n_steps: int,
 ) -> Averages:
     """Run the chains and average over their parts."""
+    # the first half of the burn-in forgets the start
     n_parts, n_looks = min(_PARTS, n_steps), burn_in // 2
     shape, width = data.x.shape, 0 if lines is None else lines.basis.shape[1]
     mean, given = torch.zeros(2, n_parts, *shape).to(data.x)
@@ -156,6 +161,7 @@ def averages(
     state = run_chain(sampler, state, data, burn_in - n_looks)
     state = run_chain(sampler, state, data, n_looks, look)
     run_chain(sampler, state, data, n_steps, add)
+    # values without truncation
     if not n_looks:
         variance.copy_(model.precision.diagonal().reciprocal().expand(shape))
         slopes.fill_(1.0)
@@ -186,8 +192,11 @@ def least_noisy(
     if len(plain) == 1:
         return plain[0]
     ways = [plain, *corrected(off, observed, known, directions)]
+    # corrections are linear, and may leave the support
     ways = torch.stack([way.where(way.mean(0) > 0, plain) for way in ways])
+    # observed cells have no weight in the comparison
     scale = known.mean.var(0).where(~observed, torch.inf).clamp(min=_TINY)
+    # failed corrections are NaN, and never the best
     best = (ways.var(1) / scale).sum(-1).nan_to_num(torch.inf).argmin(0)
     return ways.mean(1)[best, torch.arange(len(best))]
 
@@ -201,6 +210,7 @@ def corrected(
     definite.
     """
     missing = (~observed).to(off)
+    # the rows and columns of observed cells are those of the identity
     inverse = known.variance.reciprocal().where(~observed, 1.0)
     matrix = missing[:, :, None] * off * missing[:, None] + inverse.diag_embed()
     factor, failed = torch.linalg.cholesky_ex(matrix)

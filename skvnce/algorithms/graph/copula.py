@@ -67,8 +67,10 @@ from skvnce.distributions.normal import Normal
 _WARM_UP, _AVERAGED = 4, 66
 MOST_ROUNDS = _WARM_UP + _AVERAGED
 _APART, _PAIRS = 3, 10  # sweeps between draws whose covariance estimates v, and pairs
+# penalties of the start are divided by it
 _LEAST = 1e-3  # v of a column that says nothing
 _LIGHT = 0.75  # a of eq. (1), in sqrt(log(columns) / n)
+# in tables of few rows the likelihood would have no maximum
 _PRIOR = 0.01  # rows of independent columns, for each latent variable
 
 
@@ -102,6 +104,7 @@ def e_step(latents: Latents, rows: list[Rows]) -> EStep:
         return [part.start(Theta.independent(latents.size).mean) for part in rows]
 
     def step(z: list[np.ndarray], theta: Theta) -> tuple[list[np.ndarray], Normal]:
+        # copies, because the caller may keep the old state
         z = [one.copy() for one in z]
         drawn(rows, z, theta, latents)
         return z, set_scales(latents, z, moments(z))
@@ -127,6 +130,7 @@ def of_nominal(latents: Latents, rows: list[Rows]) -> Tensor:
     nominal = torch.zeros(latents.size, dtype=torch.bool)
     for _, block in latents.nominal:
         nominal[block] = True
+    # other columns have closed forms (`pairs.explained`)
     draws = e_step(latents, [part._replace(ordered=[]) for part in rows])
     theta = Theta.independent(latents.size)
     z, total = draws.init(), torch.zeros_like(theta.mean)
@@ -258,6 +262,7 @@ class Criterion(NamedTuple):
         known = n * float(share.mean()) ** 2
         if float(edges.sum()) / d > known / ROWS_A_NEIGHBOUR:
             return inf
+        # for each latent variable, so that n times the loss is exact to 0.1
         accuracy = 0.1 / (n * len(theta.mean))
         loss = problem.fitted(self.normal, theta, edges, accuracy).loss
         each = torch.outer(free, free) * edge_weights(share)
@@ -346,4 +351,5 @@ def light_penalty(information: Tensor, n_rows: int) -> Penalty:
     """Make the penalty of EM, eq. (1), as it is without strong edges."""
     d, root = len(information), information.sqrt()
     unit = torch.outer(root, root) * em.off_diagonal(d)
+    # the logarithm of a single column would be 0
     return Penalty(unit, unit).with_alpha(_LIGHT * (log(max(d, 2)) / n_rows) ** 0.5)

@@ -13,6 +13,7 @@ from skvnce.algorithms.graph.em import MStep, Solution
 from skvnce.algorithms.graph.graphical_lasso import Blocks
 from skvnce.distributions.normal import Normal
 
+# a power of two, by which division and multiplication are exact
 _GRID = 2.0**-22  # of moments and starts of correlations: 2.4e-7
 TOL = (1e-3, 1e-6)  # duality gaps of the rounds and of the last solution
 
@@ -104,6 +105,7 @@ def contrasts(covariance: Tensor, blocks: Blocks) -> Tensor:
     places, sizes = blocks.places, blocks.sizes
     several = (places[:, None] == places) & (sizes > 1)[places]
     common = several / sizes[places].to(covariance)
+    # a projection, so that the matrix stays positive definite
     differences = torch.eye(len(common)).to(common) - common
     return differences @ covariance @ differences + common
 

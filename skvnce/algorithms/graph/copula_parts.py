@@ -50,6 +50,7 @@ class Sums(NamedTuple):
     @classmethod
     def of(cls, z: np.ndarray) -> Self:
         """Compute those of latent variables (latents, n)."""
+        # numpy warns of means of no row
         mean = z.mean(1) if z.shape[1] else np.zeros(len(z))
         deviations = z - mean[:, None]
         return cls(z.shape[1], mean, deviations @ deviations.T)
@@ -57,6 +58,7 @@ class Sums(NamedTuple):
     def merged(self, other: Self) -> "Sums":
         """Merge with those of other rows (Chan, Golub and LeVeque 1983)."""
         total = self.n_rows + other.n_rows
+        # two parts without rows are merged, too
         share, gap = other.n_rows / max(total, 1), other.mean - self.mean
         between = self.n_rows * share * np.outer(gap, gap)
         scatter = self.scatter + other.scatter + between
@@ -89,6 +91,7 @@ class Part(NamedTuple):
             Rows.parts(latents, Incomplete.from_array(nodes)) if len(nodes) else []
         )
         mean = Theta.independent(latents.size).mean
+        # the first one is for parts without rows
         z = [np.empty((latents.size, 0)), *(rows.start(mean) for rows in batches)]
         known = [(rows.ordered, rows.nominal) for rows in batches]
         return cls(np.concatenate(z, 1), known)

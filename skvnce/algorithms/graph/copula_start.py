@@ -24,6 +24,7 @@ from skvnce.algorithms.graph.copula_m_step import Penalty, Theta
 from skvnce.algorithms.graph.em import EStep, Method
 from skvnce.distributions.normal import Normal
 
+# correlations of pairs, each on its own, may have negative eigenvalues
 _LEAST = 1e-4  # eigenvalue of the correlations of a start
 _SOLVES = 2  # of which the first has the whole penalty
 _SETTLE = 5  # sweeps that forget where latent variables start
@@ -60,6 +61,7 @@ def started(normal: Normal, penalty: Penalty, share: Tensor, method: Method) -> 
 
 def adapted(penalty: Penalty, moved: Tensor, strengths: Tensor) -> Penalty:
     """Reduce the weights of strong edges, eq. (1); `moved` is t."""
+    # u is infinite at r = 1
     r = strengths.abs().clamp(max=1 - _LEAST)
     share = moved / (moved + r / (1 - r.square())).clamp(min=_LEAST)
     return penalty._replace(weight=penalty.weight * share)

@@ -66,6 +66,7 @@ def fit_to_edges(
         slope = float((here.gradient * move).sum())
         here = _moved(here, move, slope, covariance)
         objective, gap = certify(here, covariance, weight, blocks)
+        # such a step changes the loss by less than its rounding
         if slope > -_ROUNDING:
             break
     return Solution(here.precision, objective, gap, count)
@@ -75,10 +76,13 @@ def _moved(here: Point, move: Tensor, slope: float, covariance: Tensor) -> Point
     """Make the full step, or a shorter one that is certain to decrease the loss."""
     decrement = (-slope) ** 0.5
     lengths = [0.5**k for k in range(_HALVINGS)]
+    # near the minimum shorter steps are never necessary
     for length in lengths if decrement > _NEAR else lengths[:1]:
         found = here.precision + length * move
         smooth, root = smooth_loss(found, covariance)
+        # Armijo's condition
         if smooth <= here.smooth + 1e-4 * length * slope:
             return point_at(found, smooth, root, covariance)
+    # the loss is self-concordant, so that this length decreases it in any case
     found = here.precision + move / (1 + decrement)
     return point_at(found, *smooth_loss(found, covariance), covariance)

@@ -27,6 +27,7 @@ _MAD = 0.6745  # median absolute deviation of a standard normal
 _SIDE = np.array([0.0, 1.0, -1.0])  # of the null on which a component lies
 _TINY = 1e-300  # share of a component that is not used
 _TOL = 1e-4  # gain of a round in the log-likelihood of all values, in nats
+# squares of exp(300) are finite
 _FAR = 300.0  # largest logarithm of an extrapolated deviation
 
 
@@ -51,12 +52,14 @@ def fit_mixture(w: Tensor, max_iter: int = 500, tol: float = _TOL) -> Mixture:
     It starts with a null as wide as the bulk of the values.
     """
     middle = w.median()
+    # most values may be equal
     bulk = ((w - middle).abs().median() / _MAD).clamp(min=1e-12)
     start = _Point(
         np.array([0.8, 0.1, 0.1]),
         (middle + 3 * bulk * torch.from_numpy(_SIDE)).numpy(),
         bulk.expand(3).numpy(),
     )
+    # a component that shrinks to a single value would have an infinite likelihood
     return _climbed(w, start, _free(float(bulk) * 1e-3), max_iter, tol)
 
 
@@ -121,6 +124,7 @@ def _round(
     total = np.maximum(weight.sum(1), 1e-9)
     mean = weight @ w / total
     variance = (weight * (w - mean[:, None]) ** 2).sum(1) / total
+    # components that are not used stay so
     share = total * (share > 0) / (total * (share > 0)).sum()
     return log_likelihood, constrained(_Point(share, mean, np.sqrt(variance)))
 
@@ -165,6 +169,7 @@ def edge_probabilities(strengths: Tensor) -> Tensor:
     pairs = tuple(torch.triu_indices(*strengths.shape, 1))
     w, found = strengths[pairs], torch.zeros_like(strengths)
     if len(w.unique()) > 1:
+        # mean log-likelihood of one normal, without the constant that `log_joint` omits
         alone = -w.std(correction=0).log() - w.new_tensor(0.5)
         found[pairs] = found[pairs[::-1]] = _probabilities(w, fit_mixture(w), alone)
     return found

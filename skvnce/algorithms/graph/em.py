@@ -29,6 +29,7 @@ from skvnce.samplers.gibbs import antithetic
 from skvnce.training.adam import NotFinite
 from skvnce.variational.base import global_stream
 
+# conditional deviations before truncation are at most twice that of the column
 DIAGONAL_FLOOR = 0.25  # minimum K_jj, for columns of unit standard deviation
 
 
@@ -344,8 +345,10 @@ def learn_graph(
         last = state
         state, completed = e_step.step(state, family.model(theta))
         age = n_round - warm_up
+        # summaries of these rounds are replaced and not averaged
         brief = m_step.sketch is not None and age < 1 and not e_step.once
         new = (m_step.sketch if brief else m_step.summarise)(completed)
+        # the first averaged round replaces the last one of the warm-up
         summary = new if age <= 1 else m_step.merge(summary, new, 1 / age)
         solution = m_step.solve(summary, theta, penalty, m_step.tol[0])
         if not isfinite(solution.loss):
@@ -405,6 +408,7 @@ def safe(theta: Theta) -> Theta:
 
 def largest_cut(before: Theta, after: Theta) -> float:
     """Compute the largest share by which an entry of K shrank."""
+    # entries of zero are divisors
     size = before.precision.abs().clamp(min=torch.finfo(torch.float64).tiny)
     return float(((before.precision - after.precision).abs() / size).max())
 
@@ -418,4 +422,5 @@ def edge_strengths(precision: Tensor) -> Tensor:
 def associations(precision: Tensor) -> Tensor:
     """Compute -K_ij / sqrt(K_ii K_jj): positive for a positive association."""
     found = edge_strengths(precision)
+    # 0.0 minus the matrix, because minus zero would be -0.0
     return 0.0 - (found - found.diagonal().diag())

@@ -58,8 +58,10 @@ def ridge_of_links(data: Incomplete) -> float:
     covariance = x.T @ x / count - mean * mean.T
     squared = covariance.square() / (variance * variance.T).clamp(min=1e-12)
     excess = (squared.clamp(max=1) - 1 / count) / (scale * scale[:, None]).square()
+    # if all pairs are observed by few rows, those with most are used
     known = off_diagonal(d) * (count >= min(_FEW, float(count.max())))
     tau2 = float((excess * known).sum() / known.sum().clamp(min=1))
+    # the ridge is at most 10, also if no pair is correlated
     return 1 / (n * max(tau2, 0.1 / n))
 
 
@@ -133,8 +135,10 @@ def ridge_of_linear(
     n_pairs = float((seen.T @ seen).mean())
     mean = observed_mean(data.x, data.observed)
     values, vectors = torch.linalg.eigh(covariance)
+    # eigenvalues are divisors, and zero for collinear columns
     values = values.clamp(min=1e-9 * float(values[-1]))
     of_links = 1 / (n_pairs * (torch.outer(values, values) + 2 * ridge))
+    # off-diagonal entries occur twice in the likelihood, and vary less
     of_links.diagonal().mul_(2)
     variance = (of_links @ (vectors.T @ mean).square()).mean()
     variance = variance + (1 / values).mean() / n_pairs

@@ -24,11 +24,14 @@ from torch import Tensor
 
 from skvnce.algorithms.graph.newton import newton_step
 
+# each computation takes a further Cholesky factor
 _CERTIFY = 2  # iterations between two computations of the duality gap
 _NEWTON = 8  # iterations between two steps of Newton's method
+# 2**-60 of the first step is below its rounding
 _HALVINGS = 60  # of a step
 _SHORTER = 8  # number of lengths of a step of Newton's method
 _CONJUGATE = 20  # conjugate gradients of such a step
+# norms of blocks of zero are divisors
 _TINY = 1e-300
 
 
@@ -146,8 +149,10 @@ def solve(
     for count in range(1, max_iter + 1):
         if step is None:
             inverse = covariance - here.gradient
+            # the Hessian D -> W D W has the square of the largest eigenvalue of W
             step = torch.linalg.matrix_norm(inverse, 2).square().reciprocal()
         before, here, step = here, *_moved(here, step, covariance, weight, blocks)
+        # a point that does not move is the minimum up to rounding
         if count % _CERTIFY == 0 or here.precision.equal(before.precision):
             objective, gap = certify(here, covariance, weight, blocks)
             if gap <= tol or here.precision.equal(before.precision):
@@ -161,6 +166,7 @@ def started(covariance: Tensor, start: Tensor, weight: Tensor, blocks: Blocks) -
     """Start without the excluded blocks; with the diagonal if that is better."""
     kept = start * blocks.spread((weight < inf).to(start))
     diagonal = covariance.diagonal().reciprocal().diag()
+    # negated, so that NaN counts as worse
     if not smooth_loss(kept, covariance)[0] < smooth_loss(diagonal, covariance)[0]:
         kept = diagonal
     return point_at(kept, *smooth_loss(kept, covariance), covariance)
@@ -184,6 +190,7 @@ def _moved(
         smooth, root = smooth_loss(found, covariance)
         square = move.square().sum()
         bound = here.smooth + (here.gradient * move).sum() + square / (2 * step)
+        # close to the minimum both sides are equal up to rounding
         if smooth <= bound + 1e-12 * bound.abs():
             break
         step = step / 2
@@ -210,6 +217,7 @@ def accelerated(
         The value of (1) there.
     """
     norms = blocks.norms(here.precision)
+    # the penalty has no derivative at blocks of zero, which stay so in this step
     pull = blocks.spread((weight / norms).where(norms > 0, 0.0))
     free = blocks.spread((norms > 0).to(norms))
     gradient = torch.addcmul(here.gradient * free, pull, here.precision)
@@ -218,6 +226,7 @@ def accelerated(
     move = newton_step(inverse, gradient, free, _CONJUGATE, curvature)
     for k in range(_SHORTER):
         found = here.precision + 0.5**k * move
+        # the diagonal, without a penalty, cannot become zero
         stays = (weight == 0) | (blocks.sums(found * here.precision) > 0)
         found = found * blocks.spread(stays.to(found))
         smooth, root = smooth_loss(found, covariance)

@@ -114,4 +114,5 @@ def mean_pairs(observed: Tensor) -> float:
     if d < 2:
         return float(seen.sum())
     count = (seen.T @ seen) * off_diagonal(d)
+    # the logarithm of less than one row would reward edges
     return max(float(count.sum()) / (d * (d - 1)), 1.0)

@@ -141,6 +141,7 @@ class Information(NamedTuple):
         covariance = drawn.second - torch.outer(drawn.mean, drawn.mean)
         variance = covariance.diagonal()
         excess = drawn.fourth / variance.square() - 1  # 2 for a normal
+        # it enters the information of a squared column four times
         inflate = (excess / 2).clamp(min=1) ** 0.25
         return cls(drawn.mean, covariance, covariance * torch.outer(inflate, inflate))
 
@@ -160,6 +161,7 @@ class Information(NamedTuple):
         crossed = torch.outer(self.mean, self.mean) * self.covariance
         links = (torch.outer(heavy, heavy) + self.heavy.square()) / 2
         links += (by_linear + by_linear.T) / 2 + crossed
+        # the sums above count both entries of a pair
         links.diagonal().div_(2)
         return torch.cat([links, variance[:, None]], 1)
 
@@ -194,6 +196,7 @@ def within_reach(point: Tensor, last: Moments) -> Tensor:
     step = point - last.theta
     length = (step * Information.of(last.drawn).product(step)).sum()
     reach = _REACH * len(point)
+    # steps within reach are not changed
     return last.theta + (reach / length.clamp(min=reach)).sqrt() * step
 
 
@@ -240,12 +243,14 @@ def maximum_likelihood(
     d, width = len(centre), len(centre) + fit_linear
     of_data = completed_by_gibbs(data)
     n_chains = min(max(len(data.x), _CHAINS[0]), _CHAINS[1])
+    # pairs of antithetic chains
     hidden = torch.zeros(2, n_chains // 2, d, dtype=torch.bool)
     every = missing_of(hidden)
     unseen = Incomplete(torch.zeros(hidden.shape, dtype=torch.float64), hidden)
 
     def init() -> tuple:
         rows = of_data.init()
+        # chains start at rows of the data, near those of the model
         picked = torch.randint(rows.x.shape[1], hidden.shape[1:2])
         return rows, State(rows.x[0][picked].expand(hidden.shape).clone()), None
 

@@ -60,6 +60,7 @@ def newton_step(
         new = _dot(rest, scaled)
         towards = torch.addcmul(scaled, new / old, towards)
         old = new
+    # exactly symmetric in spite of rounding
     return (move + move.T) / 2
 
 

@@ -14,6 +14,7 @@ from skvnce._progress import OnRound, step, steps, tell_round
 from skvnce.algorithms.graph.em import Fit, Method, off_diagonal
 
 ROWS_A_NEIGHBOUR = 10  # fewer rows for each neighbour make a refit unreliable
+# as in scikit-learn's GraphicalLassoCV
 _RATIO = 100  # ratio of the largest to the smallest alpha of an automatic path
 
 
@@ -52,6 +53,7 @@ def largest_alpha(method: Method, fit: Fit, penalty: NamedTuple) -> float:
     while links(high):
         high *= 2
     low = high / 2
+    # without any dependence no alpha gives an edge
     while low > 1e-8 and not links(low):
         low, high = low / 2, low
     while high > 1.05 * low:

@@ -19,6 +19,7 @@ from skvnce.samplers.blocks import block_gibbs, missing_of
 from skvnce.variational.base import Uniforms
 
 N_BLOCKS = 5  # number of blocks of columns that `log_predictive` hides in turn
+# for the blocks of two partitions, see `blocks_of`
 N_CHAINS = 2 * N_BLOCKS  # number of its chains for each row
 
 
@@ -131,6 +132,7 @@ def log_predictive(
     Tensor of shape (n,)
     """
     blocks, n_ways = blocks_of(data.x.shape[1])
+    # x keeps the hidden values, at which `_average_density` needs the densities
     rest = Incomplete(data.x, data.observed & ~blocks[:, None])
     sources = [uniforms(block) for block in range(len(blocks))]
 

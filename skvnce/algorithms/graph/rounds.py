@@ -66,5 +66,6 @@ def rounds_to_settle(observed: Tensor, left: float) -> int:
     """
     seen = observed.double()
     rate = 1 - float((seen.T @ seen).mean()) / len(seen)
+    # the logarithms of 0 and of 1 are no divisors
     n_rounds = ceil(log(left) / log(min(max(rate, 0.1), 0.99)))
     return min(max(n_rounds, _FEWEST), _MOST)

@@ -36,6 +36,7 @@ from skvnce.objectives.score_matching import Weight, saturating_weight
 from skvnce.training.proximal import Quadratic
 
 _DRAWN = torch.float32  # of sums over draws, whose noise is far above its rounding
+# they are d^3 numbers, 8 MiB with 100 features
 _DENSE = 100  # maximum number of features for which the statistics are formed
 _BRIEF = 30  # number of features above which products with rows are faster in a round
 _TABLES = 4  # number of tables whose rows are stored with more features
@@ -90,6 +91,7 @@ def weighted_products(u: Tensor, h: Tensor) -> Tensor:
     columns, width = u.T.contiguous(), u.shape[1]
     found = h.new_empty(width, width, h.shape[1])
     for k in range(width):
+        # products of two entries are symmetric, so that half of them suffice
         found[k, k:] = found[k:, k] = (columns[k:] * columns[k]) @ h
     return found.div_(len(u)).permute(2, 0, 1).contiguous()
 
@@ -108,6 +110,7 @@ def target_of(u: Tensor, h: Tensor, slope: Tensor) -> Tensor:
 
 def running_mean(old: Statistics, new: Statistics, weight: float) -> Statistics:
     """Move the statistics a fraction `weight` of the way to the new ones."""
+    # in place, because the statistics are d^3 numbers
     return Statistics(*(a.lerp_(b, weight) for a, b in zip(old, new, strict=True)))
 
 
@@ -128,6 +131,7 @@ def quadratic_of(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadrat
     rows = stats.gamma + ridges(penalty, width).to(dtype).diag_embed()
     if width > len(centre):
         rows = rows + torch.outer(to_linear, to_linear).to(dtype)
+    # factorised once for all certificates
     factor, failed = torch.linalg.cholesky_ex(rows)
 
     def product(point: Tensor) -> Tensor:
@@ -266,6 +270,7 @@ def score_matching(
     completed rows of several rounds instead.
     """
     dense = len(centre) <= _DENSE
+    # without draws there is no noise
     dtype = torch.float64 if data.observed.all() else _DRAWN
     options = centre, fit_linear, weight, dtype
     summarise, merge, tol = (

@@ -78,6 +78,7 @@ def probabilities_of_scores(scores: Tensor, unsigned: Tensor) -> Tensor:
 
 def _group(w: np.ndarray, signed: bool) -> Group:
     """Count scores on the grid."""
+    # scores on a grid need one evaluation of the densities for all pairs
     places = np.rint((w + _FAR) / _STEP).astype(int)
     densities = _signed_densities() if signed else _densities()
     return Group(np.bincount(places, minlength=len(_SCORES)), densities)

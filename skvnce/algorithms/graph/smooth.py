@@ -58,6 +58,7 @@ def minimise_loss(
     parts += [start.linear] * fit_linear + [start.log_scale[None]] * fit_scale
     vector = torch.cat(parts).detach()
     weight, bound = torch.zeros_like(vector), torch.full_like(vector, -torch.inf)
+    # the penalty counts both triangles, of which the vector has one
     weight[:n_links] = 2 * penalty.weight[tuple(lower)]
     bound[:n_links][lower[0] == lower[1]] = DIAGONAL_FLOOR
     found = minimise(value, vector, weight, bound, tol=tol, max_iter=max_iter)

@@ -139,9 +139,11 @@ def vnce_cdi(
 
     def improve(state: State, model: TruncatedGaussian) -> State:
         """Make the steps of a round."""
+        # one batch, as each step uses all rows
         x, every = state.x.clone(), [torch.arange(len(data.x))]
 
         def loss(_: Tensor) -> Tensor:
+            # a copy, because x is overwritten before the gradient is computed
             rows = latent_cells(x.clone(), observed)
             draws = rows.draw(state.q, n_draws)
             x.copy_(data.with_values(write(draws.values[0].detach())))

@@ -53,6 +53,7 @@ class Rows(NamedTuple):
 
 def choose_latent(observed: Tensor) -> Tensor:
     """Choose one missing cell of each row at random; -1 if there is none."""
+    # -1 is below all random numbers
     score = torch.rand(observed.shape, dtype=torch.float64).masked_fill(observed, -1)
     best, latent = score.max(-1)
     return latent.masked_fill(best < 0, -1)

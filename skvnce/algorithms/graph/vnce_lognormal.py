@@ -44,6 +44,7 @@ from skvnce.variational.cells import NormalCells, normal_scale
 from skvnce.variational.marginal_cells import DefendedCells, MarginalCells
 from skvnce.variational.sequential import SequentialPosterior
 
+# there may be zeros, which have no logarithm
 _FLOOR = 0.01  # smallest cell in logarithms, relative to the mean of its column
 
 

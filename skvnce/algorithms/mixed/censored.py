@@ -26,6 +26,7 @@ from skvnce.algorithms.mixed.tail_families import Tail, tail_of
 _ROUNDS = 2000  # maximum number of rounds of eq. (1)
 _SETTLED = 1e-7  # change of a share at which they end
 _LEAST = 1e-9  # minimum share of a value that is kept
+# beyond the scores of all probabilities in double precision, which end at 38
 _LINEAR = 40.0  # score of the outermost points of a linear marginal
 
 
@@ -89,6 +90,7 @@ def censored(
         end = limits[0][limits[0] > found.values[-1]].min()
         tails.append(_tail(found, end, 1 - found.above, n, 1.0, lowest))
     parts = [inner, *(Marginal(one.values, one.scores, one.scores) for one in tails)]
+    # the values of a marginal increase
     parts.sort(key=lambda part: float(part.values[0]))
     joined = Marginal(*(torch.cat(part) for part in zip(*parts, strict=True)))
     return joined, max((one.doubt for one in tails), default=0.0)
@@ -109,11 +111,13 @@ def estimate_shares(
     last = last.where(high <= values[-1], len(values) + 1)
     total = weights.sum() + limit_weights.sum()
     share = torch.full_like(mass, 1 / len(mass))
+    # no mass beyond the values unless cells are known to lie there
     share[0] *= (last == 0).any()
     share[-1] *= (first == len(values) + 1).any()
     for _ in range(_ROUNDS):
         below = torch.nn.functional.pad(share.cumsum(0), (1, 0))
         each = limit_weights / (below[last + 1] - below[first])
+        # changes at both ends of an interval, whatever number of values is inside
         change = torch.zeros_like(below).index_add_(0, first, each)
         change.index_add_(0, last + 1, -each)
         before, share = share, (mass + share * change.cumsum(0)[:-1]) / total

@@ -23,6 +23,7 @@ Limits = tuple[Tensor, Tensor]
 
 NUMERIC, ORDINAL, NOMINAL = "numeric", "ordinal", "nominal"
 _FEWEST, _LEAST_SHARE = 3, 0.005  # number and share of equal cells that are an interval
+# an interval without width would count as an observed cell
 _NARROWEST = 1e-9  # width in scores of the interval of a cell between limits
 _REPEATED = 0.5  # share of cells with equal values from which only values are drawn
 
@@ -88,12 +89,14 @@ class Marginal(NamedTuple):
         low, high = ends
         middle = (low + high) / 2
         is_point = (number < _FEWEST) | (shares < _LEAST_SHARE)
+        # the middle of the share, because the last share ends at an infinite score
         low, high = (ndtri(torch.where(is_point, middle, end)) for end in (low, high))
         return cls(values, low, high)
 
     @classmethod
     def of_intervals(cls, values: Tensor, mass: Tensor) -> Self:
         """Make that of values of which each is an interval, and their mass."""
+        # without the last edge, which is infinite
         edges = ndtri(mass.cumsum(0)[:-1] / mass.sum())
         far = edges.new_full((1,), torch.inf)
         return cls(values, torch.cat([-far, edges]), torch.cat([edges, far]))
@@ -112,6 +115,7 @@ class Marginal(NamedTuple):
         right = torch.searchsorted(self.values, cells.contiguous()).clamp(max=last)
         left = (right - 1).clamp(min=0)
         between = (cells > self.values[left]) & (cells < self.values[right])
+        # any positive number where it is not used
         width = (self.values[right] - self.values[left]).where(between, 1.0)
         share = (cells - self.values[left]) / width
         gap = self.low[right] - self.high[left]
@@ -162,6 +166,7 @@ class Marginal(NamedTuple):
         The slope at a value is that between its neighbours in the square root of the
         number of values.  An interval without a bound counts as its other end.
         """
+        # differences over few values are mostly noise, over many not local
         reach = max(1, round(len(self.values) ** 0.5))
         last = len(self.values) - 1
         place = torch.searchsorted(self.values, cells.contiguous()).clamp(max=last)

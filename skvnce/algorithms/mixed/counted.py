@@ -14,7 +14,9 @@ from torch import Tensor
 from skvnce.algorithms.mixed.columns import Marginal
 
 MOST = 2048  # knots at quantiles
+# quantiles leave wide gaps in the tails
 _OUTER = 32  # further knots at each end
+# below the share from which a value is an interval (`columns`): such values are knots
 _FREQUENT = 0.002  # share of a value that is always a knot
 _REPEATED = 0.5  # as in `columns`
 
@@ -48,6 +50,7 @@ def counts_at(cells: np.ndarray, knots: np.ndarray) -> np.ndarray:
         The first and each second column belong to knots.
     """
     edges = np.empty(2 * len(knots) - 1)
+    # counts up to the middles show which cells are nearest to a knot
     edges[::2], edges[1::2] = knots, knots[:-1] + np.diff(knots) / 2
     cells = np.sort(cells)
     return np.stack([np.searchsorted(cells, edges, side) for side in ("left", "right")])

@@ -209,6 +209,7 @@ class _Sums(NamedTuple):
             for one in (self.means, *self.probabilities)
         )
         found = [
+            # rows that observe the column have no prediction, and the sum 0
             None if p is None else torch.from_numpy(p / p.sum(1, keepdims=True).clip(1))
             for p in probabilities
         ]
@@ -230,6 +231,7 @@ def draw(
     rows = Rows.of(latents, latents.bounds(data, limits))
     z = rows.start(models[0].normal.mean)
     empty = ~data.observed.any(1)
+    # rows without an observed cell start at exact draws, and need no burn-in
     z[:, empty.numpy()] = drawn(models[0].normal, int(empty.sum()))
     return torch.stack(
         [

@@ -54,11 +54,13 @@ def truncated(
     """
     ends = (np.stack([low, high]) - mean) / scale
     flipped = ends[0] > 0
+    # probabilities near 1 have few digits, those near 0 all
     ends = cdf(np.where(flipped, -ends[::-1], ends))
     z = quantile(ends[0] + u * (ends[1] - ends[0]))
     np.negative(z, out=z, where=flipped)
     z *= scale
     z += mean
+    # quantiles of rounded probabilities may leave the interval
     np.maximum(z, low, out=z)
     return np.minimum(z, high, out=z)
 
@@ -230,6 +232,7 @@ class Rows(NamedTuple):
         for column in self.nominal:
             part = mean[column.block].numpy()
             z[column.block] = part[:, None]
+            # the latent variable of the observed level has to be the largest
             z[column.block.start + column.levels, column.seen] = part.max() + 0.5
         return z
 
@@ -251,6 +254,7 @@ class Rows(NamedTuple):
         """
         for column in self.ordered:
             j, rows = column.latent, self._together(column.latent, factors)
+            # the joint move replaces the draw of the single variable in these rows
             before = z[:, rows]
             column.sweep(z, factors, uniform, shown and shown.ordered)
             if len(rows):
@@ -325,6 +329,7 @@ def start_of(parts: list[Rows], weights: list[Tensor]) -> Normal:
     latents = parts[0].latents
     mean = np.zeros(latents.size)
     for place, (_, block) in enumerate(latents.nominal):
+        # levels without a cell would have an infinite score
         count = np.full(block.stop - block.start, 0.5)
         for rows, weight in zip(parts, weights, strict=True):
             own = rows.nominal[place].rows_of
@@ -411,6 +416,7 @@ def posterior_draws(
         drawn = em.draw_parameters(*posterior, more)
         loss = _loss(drawn, drawn.mean - normal.mean, moments, total)
         normal = set_scales(latents, z, drawn)
+        # the density of latent variables changes with their unit
         found.losses.append(loss + _change_of_scales(drawn, normal))
         factors = Factors.of(normal, latents)
         found.trace.append(np.stack([normal.mean, factors.explained()]))
@@ -420,9 +426,11 @@ def posterior_draws(
             found.estimates.append(normal)
         if left < every * n_draws and left % every == 0:
             wide = em.draw_parameters(*posterior)
+            # without the rows, which belong to the parameters of the chain
             found.draws.append(set_scales(latents, [], wide))
         if on_round(number, found.losses[-1], change):
             break
+    # a callback has stopped the chain before the first draw
     if not found.draws:
         found = found._replace(draws=[normal], estimates=[normal])
     return found

@@ -17,6 +17,7 @@ import numpy as np
 
 from skvnce.algorithms.mixed.normal import quantile
 
+# a draw of one given the other forgets 1 - 0.95^2, a tenth
 _SAME = 0.95  # correlation above which columns form a group
 
 

@@ -14,6 +14,7 @@ import torch
 
 from skvnce.algorithms.mixed.normal import cdf, quantile
 
+# the quantile of 0 is infinite
 _LEAST = 1e-300  # probability below which a draw is its bound
 _TOGETHER = 32  # levels, to whose means all others contribute by a product of matrices
 
@@ -30,6 +31,7 @@ def below(
     part = quantile(part)
     part *= scale
     part += mean
+    # quantiles of rounded probabilities may exceed the bound
     return np.minimum(part, bound, out=part)
 
 
@@ -78,6 +80,7 @@ class GivenOthers(NamedTuple):
         scale, own = scales[block], slopes[block, block]
         others = slopes[block, : block.start], slopes[block, block.stop :]
         precision = own / np.square(scale)[:, None]
+        # slopes over variances are symmetric but for rounding
         root = np.linalg.inv(np.linalg.cholesky((precision + precision.T) / 2)).T
         gain = root @ root.T / np.square(scale)
         inner = own - np.eye(len(own))
@@ -164,6 +167,7 @@ class Nominal(NamedTuple):
                 z[k, rows] = own[rows]
         pull = np.einsum("kr,kr->r", given.inner.T[:, self.levels], z[:, self.seen])
         mean = base[places] - pull
+        # not among those of which the maximum is taken
         z[places] = -np.inf
         parts = given.scales[self.levels], z.max(0)[self.seen], uniform[places]
         z[places] = above(mean, *parts)

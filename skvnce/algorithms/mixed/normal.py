@@ -9,6 +9,7 @@ import torch
 def cdf(x: np.ndarray) -> np.ndarray:
     """Compute Phi(x), accurately in the lower tail."""
     found = np.asarray(x / -sqrt(2))
+    # the tensor shares the memory of the array
     torch.from_numpy(found).erfc_()
     found /= 2
     return found

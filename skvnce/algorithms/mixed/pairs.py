@@ -26,6 +26,7 @@ from skvnce.distributions.quantiles import normal_cdf
 _DEGREE = 40  # of the polynomials: 0.9 ** 40 is 0.015
 _STEPS = 12  # of Newton's method or bisection; one suffices for numbers
 _FAR = 38.0  # beyond which the normal density is zero
+# variances are divisors
 _LEAST = 1e-12  # variance below which a column counts as constant
 
 
@@ -139,6 +140,7 @@ def coefficients(marginal: Marginal) -> Tensor:
 
 def _integrals(low: Tensor, high: Tensor) -> Tensor:
     """Compute the integrals of h_k phi over intervals; (degree + 2, n_intervals)."""
+    # infinite ends times a density of 0 would be NaN
     ends = torch.stack([low, high]).clamp(-_FAR, _FAR)
     density = torch.exp(-ends.square() / 2) / sqrt(2 * pi)
     each = [density, ends * density]  # h_k phi at the ends
@@ -166,6 +168,7 @@ def solved(target: Tensor, shapes: Tensor) -> Tensor:
     r = (target / torch.outer(shapes[:, 0], shapes[:, 0])).clamp(-1, 1)
     for _ in range(_STEPS):
         value, slope = series(r, shapes)
+        # the series increases with r, so that the solution stays between both
         low, high = low.where(value > target, r), high.where(value < target, r)
         moved = r - (value - target) / slope
         within = (moved >= low) & (moved <= high)

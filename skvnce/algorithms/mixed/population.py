@@ -60,6 +60,7 @@ _SHARE = 0.5  # rows of independent scores, for each column of them
 _FEWEST = 20  # minimum number of observed cells
 _LEVEL = 0.05  # of the tests of a table whether marginals change
 _N_BINS = 32  # of predicted means
+# beyond 5 deviations lies a share of 3e-7
 _REACH, _N_SCORES = 5.0, 61  # in deviations; of scores at which eq. (1) is tabulated
 _SMALLEST = 1e-12  # share of an interval
 _LEAST = 1e-3  # minimum width of bins, variance, and share of the variance in eq. (3)
@@ -176,6 +177,7 @@ class ScoreTable(NamedTuple):
         means = means.where(seen, 0.0)
         parts = [(means, seen)]
         for levels, (_, block) in zip(bounds.levels, latents.nominal, strict=True):
+            # without the last level, which the others determine
             parts.append(_indicators(levels, block.stop - block.start))
         x, observed = (torch.cat(part, 1) for part in zip(*parts, strict=True))
         spread = torch.ones_like(x[0])
@@ -194,6 +196,7 @@ class ScoreTable(NamedTuple):
         """
         x, observed = self.scores
         seen = observed[:, columns].double()
+        # Bonferroni's correction, for scores and squares of all columns
         level = _LEVEL / (2 * x.shape[1] * max(len(columns), 1))
         least = -torch.special.ndtri(torch.tensor(level / 2).to(x))
         found = [
@@ -216,6 +219,7 @@ def _differences(x: Tensor, observed: Tensor, seen: Tensor, weights: Tensor) -> 
     inner, sums = seen.T @ known, seen.T @ (known * x)
     outer = total - inner
     fewest = torch.minimum(inner, outer)
+    # weights are divisors, also where there are too few rows
     inner, outer = (one.clamp(min=1.0) for one in (inner, outer))
     gap = sums / inner - ((known * x).sum(0) - sums) / outer
     error = scale * (1 / inner + 1 / outer).sqrt()
@@ -225,6 +229,7 @@ def _differences(x: Tensor, observed: Tensor, seen: Tensor, weights: Tensor) -> 
 def _means_between(low: Tensor, high: Tensor) -> Tensor:
     """Compute the means of a standard normal variable in intervals."""
     density = (torch.exp(-end.square() / 2) / sqrt(2 * pi) for end in (low, high))
+    # the share of an interval is a divisor
     share = (normal_cdf(high) - normal_cdf(low)).clamp(min=_SMALLEST)
     return (next(density) - next(density)) / share
 
@@ -294,6 +299,7 @@ def _latent_moments(
 ) -> tuple[Tensor, Tensor]:
     """Compute eq. (3)."""
     explained = (variance - deviation.square()) / spread.square()
+    # a difference of estimates, which may be negative
     left = (variance / spread - explained).clamp(min=_LEAST * variance)
     return centre + (mean - centre) / spread, left
 
@@ -319,6 +325,7 @@ class Mixture(NamedTuple):
         low = means.min()
         width = (means.max() - low).clamp(min=_LEAST)
         at = (means - low) / width * (_N_BINS - 1)
+        # the largest mean has no bin to its right
         left = at.long().clamp(max=_N_BINS - 2)
         part = weights * (at - left)
         sums = means.new_zeros(2, _N_BINS)

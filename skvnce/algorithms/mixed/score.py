@@ -21,6 +21,7 @@ from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import inside
 from skvnce.variational.base import Uniforms
 
+# 16 MiB in double precision
 _AT_ONCE = 2**21  # maximum size of a batch of matrices or draws
 
 
@@ -98,6 +99,7 @@ def _bounded(latents: Latents, data: Incomplete) -> tuple[Tensor, Tensor, Tensor
         seen = (levels >= 0).nonzero().squeeze(1)
         own = torch.eye(block.stop - block.start).to(low)[levels[seen]]
         part = own[:, None, :] - torch.eye(own.shape[1]).to(low)
+        # the observed level itself stays as it is, so that the map is invertible
         part = torch.where(own[:, :, None] > 0, own[:, None, :], part)
         maps[seen, block, block] = part
         low[seen, block] = torch.where(own > 0, -torch.inf, 0.0).to(low)

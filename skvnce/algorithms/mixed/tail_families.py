@@ -26,12 +26,16 @@ from torch.special import gammainc, gammaincc, gammaln, ndtri
 
 from skvnce.distributions.quantiles import normal_cdf
 
+# from 0.05 to 158, at which a gamma distribution is nearly normal
 SHAPES = torch.logspace(-1.3, 2.2, 141, dtype=torch.float64)
 _NEAR = 0.9  # share of the observed cells that are near the limit
+# down to the smallest numbers, which quantiles of small shapes reach
 _LOGARITHMS = (-690.0, 9.0)  # range of those of gamma quantiles
+# down to 6e-13 of the logarithm
 _HALVINGS = 50
 _LIGHT = 1e-4  # weight, relative to the largest, below which a curve is left out
 _NEGATIVE = 1e-4  # share of negative cells above which positive cells are not normal
+# beyond 8 lies a share of 6e-16 of a normal distribution
 _FARTHEST, _STEP = 8.0, 0.1  # scores at which tails are tabulated
 _LEAST = 1e-300  # probability
 # Kolmogorov distance up to which the average fits, times the root of the number of
@@ -96,6 +100,7 @@ def weibull(q: Tensor, z: Tensor) -> Family:
 
 def _exponential(z: Tensor) -> Tensor:
     """Compute ``-log(1 - Phi(z))``, accurately in both tails."""
+    # clamped, because both branches are computed
     lower = -torch.log1p(-normal_cdf(z.clamp(max=0)))
     return torch.where(z < 0, lower, -torch.special.log_ndtr(-z))
 
@@ -123,6 +128,7 @@ def _gamma_quantile(z: Tensor) -> Tensor:
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         x = middle.exp()
+        # each tail by the function that is accurate in it
         below = torch.where(
             is_lower, gammainc(shapes, x) < share, gammaincc(shapes, x) > share
         )
@@ -186,9 +192,11 @@ def tail_of(
     losses = torch.cat(
         [n * _log_likelihood(one, *observed, sign) + log for one, log in families]
     )
+    # families whose density is not finite have no weight
     weights = torch.softmax(losses.nan_to_num(-torch.inf), 0)
     scores = z + sign * torch.arange(0, _FARTHEST, _STEP, dtype=torch.float64)
     curves = torch.cat([one.quantile(scores[:, None]) for one, _ in families], 1)
+    # infinite values times a weight of 0 would be NaN
     kept = weights > _LIGHT * weights.max()
     distance = _distance([one for one, _ in families], weights, share, *observed, sign)
     curves, weights = curves[:, kept], weights[kept] / weights[kept].sum()
@@ -238,6 +246,7 @@ def _log_likelihood(
 def _are_near(shares: Tensor) -> Tensor:
     """Return which values are near the limit, by shares in order of their distance."""
     near = shares.cumsum(0) <= _NEAR * shares.sum()
+    # a single value says nothing about the shape
     near[:2] = True
     return near
 

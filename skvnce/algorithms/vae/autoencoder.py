@@ -39,6 +39,7 @@ from skvnce.training.rounds import MAX_NORM, cooling_after, rows_of
 from skvnce.variational.anchored import Anchor, AnchoredEncoder
 from skvnce.variational.base import Uniforms, draw_latents
 
+# without one, the likelihood of cells that are predicted exactly would be infinite
 FLOOR = 0.03  # minimum standard deviation of a score given the latents
 
 
@@ -251,6 +252,7 @@ def train_while_better(
     shown = {"on_round": record, "on_step": averaged.update, "parts": parts}
     train(auto, loss, weights, training, n_rounds=max_rounds, **shown)
     chosen = best.restore()
+    # the best round is one of the averages, which the modules then get
     averaged.replace()
     return chosen
 

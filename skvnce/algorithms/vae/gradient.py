@@ -101,6 +101,7 @@ class WeightedBound:
         value = log(self._n_draws) - (log_weight - log_share).mean()
         least = torch.finfo(z.dtype).eps  # products of denormal numbers are slow
         share = threshold(log_share.exp_(), least, 0.0).unsqueeze(-1)
+        # minus, because the loss is the negative mean over rows
         weight = share / -len(rows)
         slopes = (slope.mul_(weight) for slope in slopes)
         by_z = self._model.differentiate(decoded, *slopes)  # eq. (4)

@@ -42,6 +42,7 @@ class HeldOut:
         for rows in chunks(self.auto, len(self.hidden), _N_DRAWS):
             (_, posterior), (x, kept) = self._batches.of(rows)
             q = posterior(x, kept)
+            # the same numbers in each round, so that gains are not those of the draws
             z = draw_latents(q, stream(0), _N_DRAWS, x)
             log_ratio = self.auto.model.prior().log_prob(z) - q.log_prob(z)
             for first in range(0, len(x), _IN_CACHE):
@@ -73,6 +74,7 @@ def held_out_log_prob(auto: Autoencoder, data: Incomplete, hidden: Tensor) -> Te
     """Compute `HeldOut.log_prob` once, and leave the modes of the modules; (n,)."""
     training = [part.training for part in auto]
     found = HeldOut(auto, data, hidden).log_prob()
+    # `HeldOut` has turned dropout off
     for part, mode in zip(auto, training, strict=True):
         part.train(mode)
     return found

@@ -133,6 +133,7 @@ def sites(
     eye = torch.eye(z.shape[1]).to(z)
     for _ in range(_STEPS):
         slope, precision = _derivatives(log_prob, z)
+        # the prior of z adds the identity and -z
         step = torch.linalg.solve(eye + precision, (slope - z)[..., None])[..., 0]
         length = step.norm(dim=1, keepdim=True)
         z = z + step * (_LONGEST / length.clamp(min=_LONGEST))
@@ -154,6 +155,7 @@ def _derivatives(
     function: Callable[[Tensor], Tensor], z: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Compute the gradient and minus the Hessian of a function of rows; concave."""
+    # the derivatives need a graph even if the caller has turned gradients off
     with torch.enable_grad():
         z = z.detach().requires_grad_()
         [slope] = torch.autograd.grad(function(z).sum(), z, create_graph=True)
@@ -162,6 +164,7 @@ def _derivatives(
             for part in slope.unbind(1)
         ]
     values, vectors = torch.linalg.eigh(-torch.stack(rows, 1))
+    # rounding may make eigenvalues of a concave function positive
     precision = vectors * values.clamp(min=0.0)[:, None] @ vectors.mT
     return slope.detach(), precision
 
@@ -222,6 +225,7 @@ def anchor_of(found: Posterior, filled: Tensor, x: Tensor) -> Anchor:
     """Make the anchor of rows x (*batch, features) in their precision."""
     factor, n = found.factor, len(found.factor)
     if n and factor.stride(0) == 0:  # one for all rows
+        # triangular systems are solved once for all rows
         factor = factor[:1]
     eye = torch.eye(found.mean.shape[1]).to(filled).expand_as(factor)
     root = torch.linalg.solve_triangular(factor.mT, eye, upper=True)

@@ -206,6 +206,7 @@ def encoder_loss(
 
     It is the bound of an algorithm, or MIWAE's for those that complete rows.
     """
+    # only the encoder is trained, for the model as it is used
     auto.model.requires_grad_(False).eval()
     bound = BOUNDS.get(name, BOUNDS["miwae"])
     return bound_loss(bound, auto, NO_PARTS, data, training)

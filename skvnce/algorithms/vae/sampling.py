@@ -29,7 +29,7 @@ from skvnce.samplers.resampling import normalised, resample, take
 from skvnce.variational.base import Uniforms, at_quantiles, draw
 
 _PROPOSED = 4  # number of proposals for each draw at which a chain starts
-_PER_DRAW = 1.5  # number of proposals for each draw that is spread evenly
+_PER_DRAW = 1.5  # number of proposals for each stratified draw
 _LEAST = 12  # number of iterations for them, unless `n_steps` is smaller
 _WARM = 4  # number of particles of each chain in a warm-up
 _AT_ONCE = 2**22  # maximum size of a chunk of rows
@@ -61,7 +61,7 @@ class Rule(NamedTuple):
     draws : callable
         (auto, data, n_draws, n_steps, streams) to `Drawn`.
     stratified : callable or None
-        The same, with dependent draws that are spread evenly over the distribution.
+        The same, with stratified draws, which depend on each other.
     n_particles, n_proposals : int
         Numbers of tables that are encoded, and of latents that are proposed, in each
         row and step.  Chains have one of both for each draw, which do not count here.
@@ -137,6 +137,7 @@ def by_lair(
             auto.posterior,
             n_particles=n_particles,
             n_replenish=n_replenish,
+            # encoded once, because the rows are the same in each iteration
             replenish=fresh and constant(fresh(data)),
             uniforms=streams(0),
         )
@@ -162,10 +163,11 @@ def stratified_draws(
     """Represent the proposals of all iterations by draws of equal weight.
 
     Latents are resampled systematically (Kitagawa 1996), and cells are drawn by
-    uniform numbers that are preferably distributed evenly over the draws, too.
+    uniform numbers that are preferably stratified over the draws, too.
     """
     log_weight = torch.cat([one.log_weight for one in proposed])
     first = streams(1)(0, data.x[None, :, :1]).squeeze(-1)
+    # one uniform number a row for all levels: systematic resampling
     levels = (torch.arange(n_draws).to(first)[:, None] + first) / n_draws
     cells = _cells_at(auto, proposed, resample(log_weight, levels))
     uniform = streams(2)(0, data.x.expand(n_draws, *data.x.shape))
@@ -267,6 +269,7 @@ def warmed_up(
     auto: Autoencoder, data: Incomplete, n_chains: int, n_steps: int, streams: Streams
 ) -> Tensor:
     """Complete rows by LAIR with four particles a chain; (n_chains, n, features)."""
+    # particles of a chain are the first dimension, chains the second
     sampler = lair(*auto, n_particles=_WARM, n_replenish=1, uniforms=streams(5))
     x = start(auto, data, _WARM * n_chains, streams).unflatten(0, (_WARM, n_chains))
     return run_chain(sampler, sampler.init(data, x), data, n_steps).x[0]
@@ -304,7 +307,7 @@ def approximate_mean(
     to_cells : callable
         Maps drawn scores (*batch, features) to cells.
     streams : Streams
-        Preferably numbers that are distributed evenly over the draws.
+        Preferably numbers that are stratified over the draws.
     n_draws : int
 
     Returns

@@ -116,6 +116,7 @@ class BlockChains:
         state = self.sampler.init(part, *self.take(rows))
         for _ in range(n_sweeps):
             state, _ = self.sampler.step(state, part)
+        # states have further fields, which do not persist
         for value, moved in zip(self.now, state, strict=False):
             value[:, rows] = moved
         return self.take(rows)

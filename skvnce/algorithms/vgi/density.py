@@ -204,6 +204,7 @@ def held_out_log_prob(
     ):
         x = chains.take(rows)
         q = pair.conditionals.at(x, columns.expand(x.shape[:-1]))
+        # with the true value, whose estimated density is then bounded
         tried = torch.cat([true.expand(1, *x.shape[:-1]), q.sample((_NORMALISING,))])
         place = columns.expand(tried.shape).unsqueeze(-1)
         moved = x.expand(len(tried), *x.shape).scatter(-1, place, tried.unsqueeze(-1))
@@ -263,6 +264,7 @@ def normal_start(
 def normal_draw(normal: Normal, data: Incomplete, uniforms: Uniforms) -> Tensor:
     """Draw missing cells of rows (n_draws, n, features) as `normal_start` does."""
     data = data.on(normal.mean.device)
+    # the quantiles of 0 and 1 are infinite
     noise = torch.special.ndtri(uniforms(0, data.x).clamp(2.0**-50, 1 - 2.0**-50))
     free = normal.mean + noise @ torch.linalg.cholesky(normal.covariance).T
     shifted = (data.x - free).where(data.observed, 0.0) + normal.mean
@@ -352,6 +354,7 @@ def chunks(fitted: Fitted, observed: Tensor, n_draws: int) -> Iterable[Tensor]:
         len(w[0, 0]) for w in fitted.pair.conditionals.networks.biases
     )
     size = max(1, _AT_ONCE // (n_draws * width))
+    # rows of a chunk make the same number of steps
     for count in n_missing.unique():
         for rows in (n_missing == count).nonzero().squeeze(1).split(size):
             tell(f"rows with {int(count)} missing cells")

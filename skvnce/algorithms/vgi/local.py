@@ -92,6 +92,7 @@ def local_proposal(
     density, (least, most) = log_prob(x), _STEPS
     for number in range(n_steps):
         both = uniforms(number, x.new_empty(2, *x.shape))
+        # sizes are uniform in logarithms, because the right one is not known
         size = least * (most / least) ** both[1, ..., :1]
         step = size * torch.special.ndtri(inside(both[0]))
         proposed = x.where(observed, x + step)

@@ -152,6 +152,7 @@ def train(
     """
     sampler = sampler or projected_latent(model, n_chains=len(x))
     batches = batches or epochs(len(data.x), settings.batch_size, data.x.device)
+    # `descend` asks for batches once an epoch
     numbers = count(1)
 
     def renewed() -> Iterable[Tensor]:

@@ -33,8 +33,10 @@ from skvnce.samplers.variational_gibbs import Hypercube
 from skvnce.variational.mixed_gibbs import Indicators, MixedConditionals
 
 _ROWS = 2**14  # number of rows from which the conditionals start
+# indicators of all levels of a column sum to 1, so that their covariance is singular
 _RIDGE = 1e-3  # added to variances of inputs
 _PRIOR = 10.0  # weight of the prior of means of levels, in rows
+# the same as in `gaussian.normal_scores`
 _FARTHEST = 1e6  # maximum absolute score
 _BURN_IN = 10  # sweeps before chains complete rows
 
@@ -156,8 +158,10 @@ def _discriminants(
     """Compute slopes and constants of the logits of levels given centred inputs."""
     one = torch.nn.functional.one_hot(codes.long(), n_levels).to(inputs)
     number = one.sum(0)
+    # the logarithm of a level without a row would be infinite
     shares = (number + 0.5) / (len(codes) + 0.5 * n_levels)
     means = one.T @ inputs / (number + _PRIOR)[:, None]
+    # the covariance of all rows less that between levels
     within = covariance - means.T @ (shares[:, None] * means)
     slopes = torch.linalg.solve(within, means.T).T
     return slopes, shares.log() - (slopes * means).sum(1) / 2

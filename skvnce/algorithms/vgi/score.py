@@ -87,6 +87,7 @@ def score(
             _WALK,
         )
         safe = normal_draw(fitted.normal, part, streams(5)).to(x.device)
+        # proposals take turns, so that their shares are those of eq. (1) without noise
         number = torch.arange(n_draws, device=x.device) % (CHAINS + 1 + _LOCAL)
         near = (number > CHAINS)[:, None, None]
         safe = local.sample(n_draws, streams(8)).where(near, safe)

@@ -190,6 +190,7 @@ def warm_up_conditionals(
         x, seen = chains.take(rows), observed[rows]
         columns = scan_order(~seen, global_stream(0, x))[..., 0]
         weights = shares[rows].expand(x.shape).gather(-1, columns.unsqueeze(-1))
+        # rows without an observed cell have no cell to score
         weights = weights.squeeze(-1) * seen.any(1)
         return -regression(conditionals, x, columns, weights.to(x)).mean()
 
@@ -260,6 +261,7 @@ def select(observed: Tensor, x: Tensor, n_selected: int) -> Tensor:
     order = scan_order(observed, global_stream(0, x))
     n_missing = (~observed).sum(1)
     number = torch.arange(n_selected, device=x.device)
+    # cells are repeated only in rows that miss fewer than are selected
     place = number[:, None] % n_missing  # (n_selected, n)
     place = place.view(n_selected, *[1] * (x.dim() - 2), -1, 1)
     order = order.expand(n_selected, *order.shape)
@@ -359,6 +361,7 @@ def fine_tune(
     losses : list of float
         Minus J of the epochs.
     """
+    # a copy, so that the caller's model keeps its gradients
     frozen = deepcopy(pair.model).requires_grad_(False)
     tuned = Pair(frozen, deepcopy(pair.conditionals))
     rows = (~chains.data.observed).any(1).nonzero().squeeze(1)

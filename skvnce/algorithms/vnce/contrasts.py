@@ -25,6 +25,7 @@ from skvnce.models.noise import (
 )
 from skvnce.objectives.vnce import Contrast, Rows
 
+# over the root of d, so that the distance from a row does not grow with d
 _STEP = 1.0  # of the conditional-NCE kernel, in standard deviations over the root of d
 
 
@@ -124,6 +125,7 @@ def log_noise_of_data(noise: Noise, data: Incomplete) -> Tensor:
     try:
         found = noise.log_prob(*data)
     except ValueError as error:
+        # torch's check of arguments names the support
         if "support" not in str(error):
             raise
         raise UnsuitableNoise(
@@ -145,6 +147,7 @@ def contrast_around(
     """Draw rows of noise around each row, without a density."""
     n, d = data.x.shape
     step = _STEP * summary.scale / d**0.5
+    # two cells of a binary row flip on average; above 1/2 the kernel would invert rows
     scale = step.where(summary.kind != BINARY, min(0.5, 2 / d))
     y = neighbours(data.x, summary.kind, scale, noise_ratio)
     return Contrast(

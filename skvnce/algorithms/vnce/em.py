@@ -82,6 +82,7 @@ class Problem(NamedTuple):
     def parts(self) -> Iterator[tuple[Contrast, tuple[Uniforms, Uniforms]]]:
         """Yield the parts of the rows, each with its random numbers."""
         for place, part in enumerate(self.contrast.split(self.size)):
+            # far apart, so that parts share no numbers with fits of the next seeds
             first = 2 * (self.seed + 1000003 * place)
             pair = stream(first), stream(first + 1)
             yield part, tuple(self.arrange(uniforms) for uniforms in pair)
@@ -161,6 +162,7 @@ def fit_model(
     the result is minus that of VNCE, plus the penalty.
     """
     n = len(problem.contrast.data.observed)
+    # a copy, because an exact posterior would follow the model while it is fitted
     posterior = copy.deepcopy(problem.posterior)
 
     def drawn() -> Iterator[tuple[Contrast, tuple[Draws, Draws]]]:
@@ -169,6 +171,7 @@ def fit_model(
                 draws = draw_both(posterior, part, uniforms)
             yield part, draws  # outside, because a generator keeps its contexts
 
+    # draws of all rows are in memory only if they are those of one part
     kept = list(drawn()) if problem.size >= n else None
 
     def losses() -> Iterator[Tensor]:

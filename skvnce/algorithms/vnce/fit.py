@@ -199,6 +199,7 @@ def fit_from_one_start(
         free = problem._replace(log_density=model.log_density, posterior=drawn)
         with step("fitting the posterior of unobserved variables"):
             fit_proposals(settings.solver, free, data)
+    # the parts are used without gradients and dropout from here on
     for module in fitted[:2]:
         module.eval().requires_grad_(False)
     evaluation = em.evaluate(problem).on(inputs.data.x.device)
@@ -252,6 +253,7 @@ def start_scale(problem: em.Problem, model: Scaled, *, free: bool) -> None:
         model.log_scale.requires_grad_(False)
     elif model.log_scale.requires_grad:
         start = em.log_mean(em.evaluate(problem).noise)
+        # weights of importance sampling may overflow
         model.rescale(start if start.isfinite() else 0.0)
 
 

@@ -25,8 +25,10 @@ from skvnce.objectives.vnce import (
 from skvnce.variational.base import Draws, Posterior, Uniforms, global_stream
 from skvnce.variational.sequential import SequentialPosterior, integrated, joined
 
+# a power of two, because draws are points of a lattice
 EVALUATED = 64  # number of draws for means, scores and densities
 CANDIDATES = 80  # weighted draws of which one is selected; the bias falls as 1 over it
+# 16 MiB in double precision
 PART = 2**21  # maximum size of the draws of one part of the rows
 
 
@@ -106,8 +108,10 @@ class Fitted(NamedTuple):
         Random numbers are of torch's global stream.
         """
         is_exact = isinstance(self.model.model, FreeGaussian)
+        # a draw of the exact conditional needs no selection
         n_draws = 1 if is_exact else CANDIDATES
         values, weight = self.weighted_draws(data, global_stream, n_draws)
+        # on the CPU, so that the draws are the same on each device
         chosen = torch.multinomial(weight.exp().T.cpu(), 1).T[..., None]
         chosen = chosen.to(weight.device)
         chosen = chosen.expand(1, -1, values[place].shape[-1])

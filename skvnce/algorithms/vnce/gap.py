@@ -19,6 +19,7 @@ from skvnce.variational.base import shifted_lattice, stream
 
 MOST_LOST = 0.1  # in nats; the draws of a fit that lose more are too few
 _ROWS = 200  # maximum number of incomplete rows, evenly spaced
+# a power of two, because draws are points of a lattice
 _MANY = 1024  # number of draws that replaces infinitely many
 _SEEDS = 101, 102  # other random numbers than those of a fit
 
@@ -45,6 +46,7 @@ def bound_gap(fitted: Fitted, data: Incomplete, n_draws: int) -> float:
     rows = (~data.observed.all(1)).nonzero().squeeze(1)
     if fitted.is_integrated or not len(rows):
         return 0.0
+    # the ceiling of the ratio, so that there are at most that many rows
     some = data.take(rows[:: -(-len(rows) // _ROWS)]).on(fitted.device)
     _, posterior = fitted.at(some.observed, n_draws)
     trained = mean_over_draws if is_discrete(posterior, some) else log_marginal

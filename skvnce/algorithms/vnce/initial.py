@@ -37,6 +37,7 @@ def normal_of_cells(data: Incomplete, positive: Tensor, floor: Tensor) -> Normal
     floor : Tensor of shape (features,)
         Replaces zeros in logarithms.
     """
+    # missing cells are zeros, which have no logarithm
     x = data.x.where(data.observed, 1.0)
     x = normal_scale(x, positive, floor).where(data.observed, 0.0)
     return _fit(Incomplete(x, data.observed), (_OF_CELLS,))

@@ -69,6 +69,7 @@ def n_arguments(module: nn.Module) -> int:
     """Count the arguments of `log_density`: 1 without latents, 2 with them."""
     parameters = inspect.signature(module.log_density).parameters.values()
     needed = [one for one in parameters if one.default is one.empty]
+    # arguments with defaults are not passed
     count = len(needed) or len(parameters)
     if count not in (1, 2):
         raise NotAModel(
@@ -250,6 +251,7 @@ def rebuild(
 ) -> tuple[Scaled, nn.ModuleList]:
     """Make the modules of a fit again, whose state the caller then loads."""
     width = len(summary.kind)
+    # the loaded state replaces its values
     normal = standard_normal(width)
     model = build_model(make_model, lambda: normal, width)
     steps = [exact_cells(normal)]

@@ -21,6 +21,7 @@ from skvnce.distributions.normal import Normal
 from skvnce.models.noise import Marginals, Noise, Rescaled
 from skvnce.training.adam import NotFinite
 
+# the default ratio of the estimators
 REFERENCE_RATIO = 10  # number of rows of the reference noise for each row of data
 _CHECKED = 2000  # maximum number of rows for the check of the scale by fresh noise
 
@@ -168,6 +169,7 @@ def _prepare(
     if settings.model is None:
         units, summary = Units(mean, scale), ColumnSummary.standard(len(mean))
     data = units.scaled(nodes)
+    # model and noise may need it, for each start
     normal = cache(lambda: initial_normal(data))
     noise = fit_noise(settings.noise, marginals, units, normal)
     inputs = fit.Inputs(
