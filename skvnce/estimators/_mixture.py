@@ -1,10 +1,13 @@
 """An imputer by mixtures of normals and of latent classes."""
 
+from functools import partial
+
 import numpy as np
 from joblib import Parallel, delayed
 from sklearn.utils._param_validation import StrOptions
 
 from skvnce._random import seed_from
+from skvnce.algorithms.mixture.em import ignore
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -21,14 +24,136 @@ from skvnce.estimators._validation import (
     integer_from,
 )
 from skvnce.fits import mixtures
-from skvnce.fitted.held_out_cells import hold_out
 from skvnce.fitted.mixture import Averaged, MixtureModel
 
 _REMEDY = "GaussianImputer or ForestImputer may fill them better."
 
 
 class MixtureImputer(CallbackSupportMixin, Imputer):
-    """Impute by averages of mixtures of normals."""
+    """Impute by averages of mixtures of normals.
+
+    A mixture of normal distributions sees what one normal distribution cannot: groups
+    of rows, bends and unequal spread.  Members of the ensemble are mixtures that are
+    fitted by EM to the observed cells, each to randomly weighted rows.  One half models
+    normal scores of the ranks, the other half the columns as they are: both together
+    are better than either.  Columns of categories are latent classes: within a
+    component they are independent of each other and of the numbers.
+
+    Parameters
+    ----------
+    n_components : "auto" or int, default="auto"
+        Number of components of each mixture, at most the number of rows.  ``"auto"`` is
+        20, fewer if there are less rows, and 1 from 100 columns of numbers on.  With 1
+        a member is a normal distribution.
+    n_estimators : int, default=8
+        Number of members.
+    marginals : {"both", "normal-scores", "raw"}, default="both"
+        What the components are normal distributions of: normal scores of the ranks in
+        each column, columns as they are, or one and the other in turn.
+    max_iter : int, default=12
+        Number of rounds of EM for each member.
+    min_value, max_value : None, "observed", float, array-like of shape \
+            (n_features,) or dict, default=None
+        Bounds of imputed values.  None means the smallest and the largest observed cell
+        of each column for predictions and draws.
+    missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
+        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
+        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
+        any other marker only cells that are equal to it are missing; NaN in an array is
+        then an error, and cells that stay missing keep the marker.
+    keep_empty_features : bool, default=False
+        Whether columns that are entirely missing at `fit` are filled with 0 (the bound
+        nearest to 0) instead of dropped.
+    add_indicator : bool, default=False
+        Whether `transform` appends a `sklearn.impute.MissingIndicator`.
+    categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
+        Which columns have categories; see `GaussianImputer`.
+    handle_unknown : {"error", "missing"}, default="error"
+        Whether a category that `fit` has not seen raises a ValueError, or is treated as
+        missing.
+    on_misfit : {"warn", "raise", "ignore"}, default="warn"
+        What `fit` does if held-out cells of a column are predicted worse than by the
+        mean, or if a few cells dominate the squared errors of a column.
+    n_jobs : int or None, default=None
+        Number of threads that fit members.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of the weights of rows, and of the clusters at which components start.
+    verbose : int, default=0
+        If 1, print the steps of `fit`, `transform` and `sample` that take longer than a
+        second.  If 2, print all.
+
+    Attributes
+    ----------
+    n_components_ : int
+        Number of components of each member; 0 if all columns are constant.
+    held_out_gain_ : float
+        One minus the ratio of the squared errors of a mixture to those of the column
+        means, on a tenth of the observed cells, which it is fitted without; NaN with
+        ``on_misfit="ignore"``.  See the user guide.
+    marginal_columns_ : ndarray of bool, of shape (n_model_columns,)
+        Columns that the check on held-out cells found to be predicted worse than by
+        their means, and that are imputed from their observed cells instead.
+    feature_indices_ : ndarray of shape (n_model_columns,)
+        Indices of the columns of X that the model uses: those with at least two
+        different observed values.
+    constants_ : dict of int to float or category
+        Values of the constant columns, by column index.
+    feature_ranges_ : ndarray of shape (2, n_features_in_)
+        Smallest and largest valid value of each column of X.
+    categories_ : dict of str to ndarray
+        The categories of each column of them.  Only if there are categories.
+    indicator_ : MissingIndicator or None
+        The indicator of missing cells; None without `add_indicator`.
+    n_features_in_ : int
+        Number of features seen during `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features seen during `fit`, if X has feature names that are strings.
+
+    Notes
+    -----
+    Means, draws and log-densities of a member are exact: the conditional distribution
+    of the missing cells of a row is a mixture of conditional normals, whose weights are
+    the posterior probabilities of the components given the observed cells.  Members
+    count equally: `transform` averages their means and probabilities, draws of `sample`
+    are of one member after the other, and the density of `score_samples` is the average
+    of theirs.
+
+    A member weights the rows at random by the Bayesian bootstrap (Rubin 1981), so that
+    draws vary as the parameters do.  With one member there are no random weights, and
+    the parameters count as known.
+
+    EM is that of Ghahramani and Jordan (1994), with the conjugate prior of Fraley and
+    Raftery (2007): each component has as many more rows as there are columns, of the
+    covariance within all components.  Components whose rows leave it therefore keep
+    this covariance and never are singular.  There is no `partial_fit`: the components
+    of new rows would have to be found anew.  A large table in parts is fitted by a
+    sample of its rows.  There are no limits of single cells.
+
+    The loops over rows are compiled by numba when they are first used, for some ten
+    seconds, and the code is kept on disk.
+
+    References
+    ----------
+    Ghahramani and Jordan (1994), Supervised learning from incomplete data via an EM
+    approach; Fraley and Raftery (2007), Bayesian regularization for normal mixture
+    estimation and model-based clustering; Di Zio, Guarnera and Luzi (2007), Imputation
+    through finite Gaussian mixture models; Vermunt et al. (2008), Multiple imputation
+    of incomplete categorical data using latent class analysis; Murray and Reiter
+    (2016), Multiple imputation of missing categorical and continuous values via
+    Bayesian mixture models with local dependence; Rubin (1981), The Bayesian bootstrap.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import MixtureImputer
+    >>> rng = np.random.default_rng(0)
+    >>> angle = rng.uniform(0, np.pi, size=400)
+    >>> X = np.column_stack([np.cos(angle), np.sin(angle)])  # half a ring
+    >>> X[:100, 1] = np.nan
+    >>> filled = MixtureImputer(random_state=0).fit_transform(X)
+    >>> bool(abs(filled[:100, 1] - np.sin(angle[:100])).mean() < 0.05)
+    True
+    """
 
     _has_density = True
     _has_new_rows = True
@@ -83,7 +208,32 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         self.verbose = verbose
 
     def fit(self, X, y=None, sample_weight=None):
-        """Fit to X."""
+        """Fit the members to the observed cells.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.  A
+            table in parts (`skvnce.options.Chunks`, or of dask) is fitted by a sample of
+            its rows.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Frequencies of the rows: a row of weight k counts as k equal rows.
+
+        Returns
+        -------
+        self : MixtureImputer
+
+        Raises
+        ------
+        ValueError
+            If X has infinite cells or no observed cell, if a parameter is out of range,
+            or, with ``on_misfit="raise"``, if a column is predicted worse than by its
+            mean.
+        TypeError
+            If a parameter has a wrong type.
+        """
         return self._set(self._new()._fit(X, sample_weight))
 
     @reports_fit
@@ -95,7 +245,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         rng = np.random.default_rng(seed_from(self.random_state))
         self._report_numbers(cells)
         with self._threads():
-            self._fit_members(cells, rng, on_round)
+            self._fit_members(cells, rng, ignore)
             self._check_predictions(cells, rng)
         finish()
         return self
@@ -112,7 +262,9 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             return
         number = int(self.n_estimators)
         weights = [
-            mixtures.posterior_weights(rng, cells.weights) if number > 1 else cells.weights
+            mixtures.posterior_weights(rng, cells.weights)
+            if number > 1
+            else cells.weights
             for _ in range(number)
         ]
         self._members = tuple(
@@ -121,15 +273,17 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         self.n_components_ = len(self._members[0][0][0])
 
     def _fitted(self, cells, weights, rng, on_round):
-        kinds = mixtures.MARGINALS[self.marginals]
+        """Fit a member to each of the weights of the rows; list of `MixtureModel`."""
+        kinds = mixtures.MARGINALS[self.marginals][: len(weights)]
+        starts = [mixtures.start_of(cells, self._schema, one) for one in kinds]
         size = mixtures.count_components(self.n_components, *cells.nodes.shape)
-        given = (
-            (w, mixtures.Settings(size, int(self.max_iter), kinds[i % len(kinds)]), one)
-            for i, (w, one) in enumerate(zip(weights, rng.spawn(len(weights))))
-        )
+        fit = partial(mixtures.fit_member, cells, self._schema)
+        sizes = size, int(self.max_iter)
         return Parallel(self.n_jobs, prefer="threads")(
-            delayed(mixtures.fit_member)(cells, self._schema, *one, lambda *_: None)
-            for one in given
+            delayed(fit)(own, starts[i % len(starts)], *sizes, one, on_round)
+            for i, (own, one) in enumerate(
+                zip(weights, rng.spawn(len(weights)), strict=True)
+            )
         )
 
     def _check_predictions(self, cells, rng):
@@ -139,7 +293,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             some = ~np.isnan(kept).all(1)
             without = cells._replace(nodes=kept[some])
             weights = [cells.weights[some]] * len(mixtures.MARGINALS[self.marginals])
-            models = self._fitted(without, weights, rng, lambda *_: None)
+            models = self._fitted(without, weights, rng, ignore)
             filled, shares = Averaged(models).fill(kept[rows])
             columns = self.feature_indices_
             return self._schema.values.clipped(filled, columns), shares

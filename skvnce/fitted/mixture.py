@@ -20,26 +20,26 @@ class MixtureModel(NamedTuple):
     ----------
     mixture : Mixture
     is_categorical : ndarray of bool, of shape (n_model_columns,)
-    points : Points
-        From scores to cells of the columns of numbers.
     valid : Points
-        The same, that end at the ranges of the columns.
+        From scores to valid cells of the columns of numbers.
+    points : Points
+        The same without ends, by which cells are scored.
     """
 
     mixture: Mixture
     is_categorical: np.ndarray
-    points: Points
     valid: Points
+    points: Points
 
     @classmethod
     def of_plain(cls, plain: tuple) -> Self:
         """Make a model of what `plain` returned."""
-        mixture, is_categorical, points, valid = plain
-        return cls(Mixture(*mixture), is_categorical, Points(*points), Points(*valid))
+        mixture, is_categorical, valid, points = plain
+        return cls(Mixture(*mixture), is_categorical, Points(*valid), Points(*points))
 
     def plain(self) -> tuple:
         """Convert the model to tuples of arrays, which can be stored anywhere."""
-        parts = tuple(self.mixture), tuple(self.points), tuple(self.valid)
+        parts = tuple(self.mixture), tuple(self.valid), tuple(self.points)
         return parts[0], self.is_categorical, *parts[1:]
 
     def fill(
@@ -68,7 +68,7 @@ class MixtureModel(NamedTuple):
         ).numpy()
         scores, codes = model.draw(self.mixture, data, uniform, noise, levels)
         drawn = np.empty((n_draws, *nodes.shape))
-        drawn[..., ~self.is_categorical] = self.points.to_cells(scores)
+        drawn[..., ~self.is_categorical] = self.valid.to_cells(scores)
         drawn[..., self.is_categorical] = codes
         return np.where(np.isnan(nodes), drawn, nodes)
 

@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce.algorithms.mixture.model import (
+    LEAST_SHARE,
     Arranged,
     Mixture,
     normalised,
@@ -33,10 +34,15 @@ from skvnce.algorithms.mixture.model import (
 )
 
 _FIRST = 5.0  # strength of the covariance prior in the first round, over the last one
-_ALL_COMPONENTS = 3, 4  # first rounds, and each n-th, in which no component is skipped
+_FIRST_ROUNDS, _EVERY = 3, 4  # rounds, and each n-th, in which no component is skipped
 _SKIPPED = 1e-5  # responsibility below which a row skips a component in other rounds
-_SMEARED = 0.9  # responsibility of the nearest centre at the start
 _NARROWER = 0.7  # covariance within components at the start, over that of all rows
+_OF_ALL_ROWS = 0.05  # rows a column of the covariance of all rows in W
+_ROUNDS_OF_CLUSTERS = 4  # EM moves the centres anyway
+
+
+def ignore(number: int, log_likelihood: float) -> None:
+    """Do nothing after a round."""
 
 
 class Prior(NamedTuple):
@@ -77,6 +83,10 @@ class Sums(NamedTuple):
     second: np.ndarray
     classes: tuple[np.ndarray, ...] = ()
 
+    def means(self, centre: np.ndarray) -> np.ndarray:
+        """Average the rows of each component, and one at the centre."""
+        return (self.first + centre) / (self.totals + 1)[:, None]
+
     def scatter(self, means: np.ndarray, centre: np.ndarray) -> np.ndarray:
         """Sum squares around means, that of the prior for means included; (k, d, d)."""
         cross = self.first[:, :, None] * means[:, None]
@@ -95,7 +105,7 @@ def sums_of(
 
     model = mixture.means, mixture.covariances
     totals, first, second = kernels.expected_sums(*data.groups, weights, shares, *model)
-    second += np.tril(second, -1).transpose(0, 2, 1)
+    second += np.triu(second, 1).transpose(0, 2, 1)
     weighted, classes = shares * weights[:, None], []
     for code, known in zip(data.codes.T, mixture.classes, strict=True):
         seen = code >= 0
@@ -107,7 +117,7 @@ def sums_of(
 
 def maximised(sums: Sums, prior: Prior) -> Mixture:
     """Maximise eq. (1), given expected sums: the M-step."""
-    means = (sums.first + prior.centre) / (sums.totals + 1)[:, None]
+    means = sums.means(prior.centre)
     scatter = sums.scatter(means, prior.centre) + prior.strength * prior.within
     covariances = scatter / (sums.totals + prior.strength)[:, None, None]
     weights = (sums.totals + 1) / (sums.totals + 1).sum()
@@ -131,10 +141,11 @@ def penalised(mixture: Mixture, prior: Prior, log_likelihood: float) -> float:
     return float(found)
 
 
-def within_components(sums: Sums, means: np.ndarray, prior: Prior, rows: float):
-    """Pool the covariances within components, with some rows of the prior."""
-    scatter = sums.scatter(means, prior.centre).sum(0)
-    return (scatter + rows * prior.within) / (sums.totals.sum() + rows)
+def pooled(
+    scatter: np.ndarray, totals: np.ndarray, prior: Prior, rows: float
+) -> np.ndarray:
+    """Pool the scatter (n_components, d, d) of components, with rows of the prior."""
+    return (scatter.sum(0) + rows * prior.within) / (totals.sum() + rows)
 
 
 class Fit(NamedTuple):
@@ -144,89 +155,81 @@ class Fit(NamedTuple):
     ----------
     mixture : Mixture
     prior : Prior
-        Of the last rounds.
-    objectives : list of float
-        Eq. (1) without its penalty, a row: the log-likelihood of each round.
+        Of the last round.
+    log_likelihoods : list of float
+        Of the parameters at which each round but the first began.
     """
 
     mixture: Mixture
     prior: Prior
-    objectives: list[float]
+    log_likelihoods: list[float]
 
 
 def fit_mixture(
     data: Arranged,
     weights: np.ndarray,
-    filled: np.ndarray,
-    first_shares: np.ndarray,
+    means: np.ndarray,
+    shares: np.ndarray,
     prior: Prior,
     n_rounds: int,
-    on_round: Callable = lambda *_: None,
+    on_round: Callable = ignore,
 ) -> Fit:
-    """Fit a mixture, from responsibilities of the rows.
+    """Fit a mixture, from means and responsibilities.
 
     Parameters
     ----------
     data : Arranged
     weights : ndarray of shape (n,)
         In the order of `data`.
-    first_shares : ndarray of shape (n, n_components)
-        Responsibilities from which the first round starts.
+    means : ndarray of shape (n_components, d)
+    shares : ndarray of shape (n, n_components)
+        In the order of `data`.
     prior : Prior
         `within` is the covariance of all rows.
     n_rounds : int
     on_round : callable
+        Called with the number of the round and the log-likelihood.
+
+    Returns
+    -------
+    Fit
     """
-    n_components, d = first_shares.shape[1], len(prior.centre)
-    mixture = Mixture(
-        first_shares.mean(0),
-        np.tile(prior.centre, (n_components, 1)),
-        np.tile(_NARROWER * prior.within, (n_components, 1, 1)),
-        tuple(np.tile(one / one.sum(), (n_components, 1)) for one in prior.classes),
+    n_components, d = means.shape
+    every = np.tile(_NARROWER * prior.within, (n_components, 1, 1))
+    classes = tuple(
+        np.tile(one / one.sum(), (n_components, 1)) for one in prior.classes
     )
-    mixture = mixture._replace(means=_means_of(filled, weights, first_shares))
-    shares, objectives, current = first_shares, [], prior
-    skipped = None
+    mixture = Mixture(shares.mean(0), means, every, classes)
+    skipped, found, current = None, [], prior
     for number in range(n_rounds):
         if number:
-            every = number < _ALL_COMPONENTS[0] or number % _ALL_COMPONENTS[1] == 0
-            scores = scores_of(mixture, data, None if every else skipped)
+            if number < _FIRST_ROUNDS or number % _EVERY == 0:
+                skipped = None
+            scores = scores_of(mixture, data, skipped)
             skipped = scores < scores.max(1, keepdims=True) + log(_SKIPPED)
-            shares, found = normalised(scores)
-            objectives.append(float(weights @ found))
+            shares, log_density = normalised(scores, LEAST_SHARE)
+            found.append(float(weights @ log_density))
         sums = sums_of(mixture, data, weights, shares)
-        strength = prior.strength * (
-            1 + (_FIRST - 1) * max(0.0, 1 - 2 * number / n_rounds)
+        left = max(0.0, 1 - 2 * number / n_rounds)  # 0 in the second half
+        centred = sums.scatter(sums.means(prior.centre), prior.centre)
+        current = prior._replace(
+            strength=prior.strength * (1 + (_FIRST - 1) * left),
+            within=pooled(centred, sums.totals, prior, _OF_ALL_ROWS * d),
         )
-        means = (sums.first + prior.centre) / (sums.totals + 1)[:, None]
-        within = within_components(sums, means, prior, _POOLED * d)
-        current = prior._replace(strength=strength, within=within)
         mixture = maximised(sums, current)
-        on_round(number, mixture)
-    return Fit(mixture, current, objectives)
+        on_round(number + 1, found[-1] if found else np.nan)
+    return Fit(mixture, current, found)
 
 
-_POOLED = 0.05  # rows a column of the covariance of all rows in that within components
-
-
-def _means_of(filled, weights, shares):
-    """Start the components at the means of filled rows."""
-    mass = (shares * weights[:, None]).T
-    return mass @ filled / np.maximum(mass.sum(1), _TINY)[:, None]
-
-
-_TINY = 1e-300
-
-
-def first_shares(filled: np.ndarray, n_components: int, rng) -> np.ndarray:
-    """Cluster filled rows (n, width) by k-means; (n, n_components)."""
-    centres = filled[rng.choice(len(filled), n_components, replace=False)]
-    for _ in range(4):
-        distance = (centres**2).sum(1) - 2 * filled @ centres.T
-        near = distance.argmin(1)
-        for k in range(n_components):
-            if (near == k).any():
-                centres[k] = filled[near == k].mean(0)
-    found = np.full((len(filled), n_components), (1 - _SMEARED) / n_components)
-    found[np.arange(len(filled)), near] += _SMEARED
-    return found
+def clustered(
+    rows: np.ndarray, n_components: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Cluster rows (n, width) by k-means; (n, n_components), 1 for the nearest."""
+    centres = rows[rng.choice(len(rows), n_components, replace=False)]
+    for _ in range(_ROUNDS_OF_CLUSTERS):
+        near = ((centres**2).sum(1) - 2 * rows @ centres.T).argmin(1)
+        shares = np.eye(n_components)[near]
+        totals = shares.sum(0)
+        kept = totals > 0  # a centre may lose all of its rows
+        centres[kept] = shares.T[kept] @ rows / totals[kept, None]
+    return shares

@@ -1,7 +1,7 @@
 """Compiled loops over rows: densities, conditional moments and draws of components.
 
-Rows are sorted by pattern of missing cells.  The rows of a group share a pattern, and
-thus for each component k the factor L_k of its covariance S_k of the observed columns o,
+Rows are sorted by their pattern of missing cells.  Rows of a group share a pattern, and
+thus, for each component k, the factor L_k of the covariance S_k of observed columns o,
 
     S_k,oo = L_k L_k',    B_k = L_k^-1 S_k,om,    V_k = S_k,mm - B_k' B_k            (1)
     x_m | x_o, k ~ N(mean_k,m + B_k' r, V_k),     r = L_k^-1 (x_o - mean_k,o)        (2)
@@ -12,18 +12,22 @@ of it stays in the cache of the processor, which batches of small matrices do no
 """
 
 import math
+from collections.abc import Callable
 
 import numba
 import numpy as np
 
-_BLOCK = 64  # rows whose residuals of all components fit into the cache
 _LEAST_PIVOT = 1e-12  # of a covariance of columns of unit variance
 _NEVER = -1e300  # log-weight of a component that a row skips; exp() of it is 0
 
 
-def _compiled(function):
+def _compiled(function: Callable) -> Callable:
     """Compile a function; keep the code on disk where a folder can be written."""
-    options = {"nogil": True, "error_model": "numpy", "fastmath": {"contract", "reassoc"}}
+    options = {
+        "nogil": True,
+        "error_model": "numpy",
+        "fastmath": {"contract", "reassoc"},
+    }
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # numba finds no folder for its cache
@@ -31,24 +35,29 @@ def _compiled(function):
 
 
 @_compiled
-def _factorise(a, n):
-    """Replace the lower triangle of a (n, n) by its Cholesky factor."""
+def _factorise(a: np.ndarray, n: int) -> None:
+    """Replace the upper triangle of a (n, n) by U, where a = U' U.
+
+    The inner loops run along rows, whose cells the processor handles together.
+    """
     for j in range(n):
-        for k in range(j):
-            a[j, j] -= a[j, k] * a[j, k]
-        a[j, j] = math.sqrt(max(a[j, j], _LEAST_PIVOT))
+        pivot = math.sqrt(max(a[j, j], _LEAST_PIVOT))
+        a[j, j] = pivot
+        for k in range(j + 1, n):
+            a[j, k] /= pivot
         for i in range(j + 1, n):
-            total = a[i, j]
-            for k in range(j):
-                total -= a[i, k] * a[j, k]
-            a[i, j] = total / a[j, j]
+            scale = a[j, i]
+            for k in range(i, n):
+                a[i, k] -= scale * a[j, k]
 
 
 @_compiled
-def _observed_factor(covariance, seen, n_seen, factor):
-    """Factorise the observed block, and return the log of its half determinant."""
+def _observed_factor(
+    covariance: np.ndarray, seen: np.ndarray, n_seen: int, factor: np.ndarray
+) -> float:
+    """Factorise the observed block, and return half the log of its determinant."""
     for a in range(n_seen):
-        for b in range(a + 1):
+        for b in range(a, n_seen):
             factor[a, b] = covariance[seen[a], seen[b]]
     _factorise(factor, n_seen)
     log_det = 0.0
@@ -58,42 +67,93 @@ def _observed_factor(covariance, seen, n_seen, factor):
 
 
 @_compiled
-def _residual(row, mean, seen, n_seen, factor, out):
+def _residual(
+    row: np.ndarray,
+    mean: np.ndarray,
+    seen: np.ndarray,
+    n_seen: int,
+    factor: np.ndarray,
+    out: np.ndarray,
+) -> float:
     """Solve for r of eq. (2), and return r' r."""
     square = 0.0
     for a in range(n_seen):
-        total = row[seen[a]] - mean[seen[a]]
-        for b in range(a):
-            total -= factor[a, b] * out[b]
-        out[a] = total / factor[a, a]
-        square += out[a] * out[a]
+        out[a] = row[seen[a]] - mean[seen[a]]
+    for a in range(n_seen):
+        scale = out[a] / factor[a, a]
+        out[a] = scale
+        square += scale * scale
+        for b in range(a + 1, n_seen):
+            out[b] -= scale * factor[a, b]
     return square
 
 
 @_compiled
-def _regression(covariance, seen, n_seen, missing, n_missing, factor, out):
-    """Solve for the transpose of B of eq. (1)."""
-    for b in range(n_missing):
-        for a in range(n_seen):
-            total = covariance[seen[a], missing[b]]
-            for e in range(a):
-                total -= factor[a, e] * out[b, e]
-            out[b, a] = total / factor[a, a]
+def _regression(
+    covariance: np.ndarray,
+    seen: np.ndarray,
+    n_seen: int,
+    missing: np.ndarray,
+    n_missing: int,
+    factor: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Solve for B of eq. (1)."""
+    for a in range(n_seen):
+        for b in range(n_missing):
+            out[a, b] = covariance[seen[a], missing[b]]
+    for a in range(n_seen):
+        for b in range(n_missing):
+            out[a, b] /= factor[a, a]
+        for e in range(a + 1, n_seen):
+            scale = factor[a, e]
+            for b in range(n_missing):
+                out[e, b] -= scale * out[a, b]
 
 
 @_compiled
-def _left_variance(covariance, missing, n_missing, n_seen, slopes, out):
-    """Compute the lower triangle of V of eq. (1)."""
+def _left_variance(
+    covariance: np.ndarray,
+    missing: np.ndarray,
+    n_missing: int,
+    n_seen: int,
+    slopes: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Compute the upper triangle of V of eq. (1)."""
     for a in range(n_missing):
-        for b in range(a + 1):
-            total = covariance[missing[a], missing[b]]
-            for e in range(n_seen):
-                total -= slopes[a, e] * slopes[b, e]
-            out[a, b] = total
+        for b in range(a, n_missing):
+            out[a, b] = covariance[missing[a], missing[b]]
+    for e in range(n_seen):
+        for a in range(n_missing):
+            scale = slopes[e, a]
+            for b in range(a, n_missing):
+                out[a, b] -= scale * slopes[e, b]
 
 
 @_compiled
-def _split(observed, seen, missing):
+def _conditional_means(
+    mean: np.ndarray,
+    missing: np.ndarray,
+    n_missing: int,
+    n_seen: int,
+    slopes: np.ndarray,
+    residual: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Compute the means of eq. (2)."""
+    for b in range(n_missing):
+        out[b] = mean[missing[b]]
+    for a in range(n_seen):
+        scale = residual[a]
+        for b in range(n_missing):
+            out[b] += scale * slopes[a, b]
+
+
+@_compiled
+def _split(
+    observed: np.ndarray, seen: np.ndarray, missing: np.ndarray
+) -> tuple[int, int]:
     n_seen = n_missing = 0
     for j in range(len(observed)):
         if observed[j]:
@@ -106,8 +166,8 @@ def _split(observed, seen, missing):
 
 
 @_compiled
-def _normalise(scores, n_components, least):
-    """Turn log-weights into probabilities without those below `least`; their log-sum."""
+def _normalise(scores: np.ndarray, n_components: int, least: float) -> float:
+    """Turn log-weights into shares, 0 for those below `least`; return the log-sum."""
     top = scores[0]
     for k in range(1, n_components):
         top = max(top, scores[k])
@@ -126,7 +186,15 @@ def _normalise(scores, n_components, least):
 
 
 @_compiled
-def scores_of_rows(x, observed, starts, prior, means, covariances, skipped):
+def scores_of_rows(
+    x: np.ndarray,
+    observed: np.ndarray,
+    starts: np.ndarray,
+    prior: np.ndarray,
+    means: np.ndarray,
+    covariances: np.ndarray,
+    skipped: np.ndarray,
+) -> np.ndarray:
     """Compute log weights of the components plus log-densities; (n, n_components)."""
     n, d = x.shape
     n_components = len(means)
@@ -151,7 +219,7 @@ def scores_of_rows(x, observed, starts, prior, means, covariances, skipped):
 
 
 @_compiled
-def normalised(scores, least):
+def normalised(scores: np.ndarray, least: float) -> np.ndarray:
     """Turn scores into responsibilities in place; return the log-density of rows."""
     found = np.empty(len(scores))
     for i in range(len(scores)):
@@ -160,7 +228,15 @@ def normalised(scores, least):
 
 
 @_compiled
-def expected_sums(x, observed, starts, weights, responsibilities, means, covariances):
+def expected_sums(
+    x: np.ndarray,
+    observed: np.ndarray,
+    starts: np.ndarray,
+    weights: np.ndarray,
+    responsibilities: np.ndarray,
+    means: np.ndarray,
+    covariances: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sum completed rows of each component: the E-step.
 
     Returns
@@ -168,7 +244,7 @@ def expected_sums(x, observed, starts, weights, responsibilities, means, covaria
     totals : ndarray of shape (n_components,)
     first : ndarray of shape (n_components, d)
     second : ndarray of shape (n_components, d, d)
-        The lower triangles.
+        The upper triangles.
     """
     d = x.shape[1]
     n_components = len(means)
@@ -176,7 +252,7 @@ def expected_sums(x, observed, starts, weights, responsibilities, means, covaria
     second = np.zeros((n_components, d, d))
     seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
     factor, slopes, left = np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
-    residual, row = np.empty(d), np.empty(d)
+    residual, row, expected = np.empty(d), np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
         n_seen, n_missing = _split(observed[starts[g]], seen, missing)
         for k in range(n_components):
@@ -190,32 +266,40 @@ def expected_sums(x, observed, starts, weights, responsibilities, means, covaria
                     if is_new:
                         _observed_factor(covariances[k], seen, n_seen, factor)
                         _regression(
-                            covariances[k], seen, n_seen, missing, n_missing, factor, slopes
+                            covariances[k],
+                            seen,
+                            n_seen,
+                            missing,
+                            n_missing,
+                            factor,
+                            slopes,
                         )
                         is_new = False
                     _residual(x[i], means[k], seen, n_seen, factor, residual)
+                    _conditional_means(
+                        means[k], missing, n_missing, n_seen, slopes, residual, expected
+                    )
                     for b in range(n_missing):
-                        total = means[k, missing[b]]
-                        for a in range(n_seen):
-                            total += slopes[b, a] * residual[a]
-                        row[missing[b]] = total
+                        row[missing[b]] = expected[b]
                 mass += weight
                 for a in range(d):
                     scaled = weight * row[a]
                     first[k, a] += scaled
-                    for b in range(a + 1):
+                    for b in range(a, d):
                         second[k, a, b] += scaled * row[b]
             totals[k] += mass
             if n_missing and mass:
                 _left_variance(covariances[k], missing, n_missing, n_seen, slopes, left)
                 for a in range(n_missing):
-                    for b in range(a + 1):  # `missing` increases
+                    for b in range(a, n_missing):  # `missing` increases
                         second[k, missing[a], missing[b]] += mass * left[a, b]
     return totals, first, second
 
 
 @_compiled
-def _cell_mean(mean, deviation, scores, cells):
+def _cell_mean(
+    mean: float, deviation: float, scores: np.ndarray, cells: np.ndarray
+) -> float:
     """Compute the mean of a piecewise linear function of N(mean, deviation**2).
 
     The function runs through (scores, cells); beyond the last points it continues.
@@ -240,8 +324,16 @@ def _cell_mean(mean, deviation, scores, cells):
 
 @_compiled
 def filled_rows(
-    x, observed, starts, responsibilities, means, covariances, scores, cells, counts
-):
+    x: np.ndarray,
+    observed: np.ndarray,
+    starts: np.ndarray,
+    responsibilities: np.ndarray,
+    means: np.ndarray,
+    covariances: np.ndarray,
+    scores: np.ndarray,
+    cells: np.ndarray,
+    counts: np.ndarray,
+) -> np.ndarray:
     """Fill missing cells by means of functions of the columns, which are mixed.
 
     Parameters
@@ -253,7 +345,7 @@ def filled_rows(
     filled = np.zeros((n, d))
     seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
     factor, slopes, residual = np.empty((d, d)), np.empty((d, d)), np.empty(d)
-    deviation = np.empty(d)
+    deviation, expected = np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
         n_seen, n_missing = _split(observed[starts[g]], seen, missing)
         if not n_missing:
@@ -272,24 +364,32 @@ def filled_rows(
                     for b in range(n_missing):
                         total = covariances[k, missing[b], missing[b]]
                         for a in range(n_seen):
-                            total -= slopes[b, a] * slopes[b, a]
+                            total -= slopes[a, b] * slopes[a, b]
                         deviation[b] = math.sqrt(max(total, _LEAST_PIVOT))
                     is_new = False
                 _residual(x[i], means[k], seen, n_seen, factor, residual)
+                _conditional_means(
+                    means[k], missing, n_missing, n_seen, slopes, residual, expected
+                )
                 for b in range(n_missing):
                     j = missing[b]
-                    mean = means[k, j]
-                    for a in range(n_seen):
-                        mean += slopes[b, a] * residual[a]
                     points = counts[j]
                     filled[i, j] += share * _cell_mean(
-                        mean, deviation[b], scores[j, :points], cells[j, :points]
+                        expected[b], deviation[b], scores[j, :points], cells[j, :points]
                     )
     return filled
 
 
 @_compiled
-def drawn_rows(x, observed, starts, chosen, noise, means, covariances):
+def drawn_rows(
+    x: np.ndarray,
+    observed: np.ndarray,
+    starts: np.ndarray,
+    chosen: np.ndarray,
+    noise: np.ndarray,
+    means: np.ndarray,
+    covariances: np.ndarray,
+) -> None:
     """Draw missing cells given the component of each draw.
 
     Parameters
@@ -301,7 +401,7 @@ def drawn_rows(x, observed, starts, chosen, noise, means, covariances):
     n_draws, _, d = noise.shape
     seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
     factor, slopes, left = np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
-    residual, standard = np.empty(d), np.empty(d)
+    residual, standard, expected = np.empty(d), np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
         n_seen, n_missing = _split(observed[starts[g]], seen, missing)
         for k in range(len(means)):
@@ -314,7 +414,13 @@ def drawn_rows(x, observed, starts, chosen, noise, means, covariances):
                     if is_new:
                         _observed_factor(covariances[k], seen, n_seen, factor)
                         _regression(
-                            covariances[k], seen, n_seen, missing, n_missing, factor, slopes
+                            covariances[k],
+                            seen,
+                            n_seen,
+                            missing,
+                            n_missing,
+                            factor,
+                            slopes,
                         )
                         _left_variance(
                             covariances[k], missing, n_missing, n_seen, slopes, left
@@ -323,15 +429,22 @@ def drawn_rows(x, observed, starts, chosen, noise, means, covariances):
                         is_new = False
                     if not is_solved:
                         _residual(x[i], means[k], seen, n_seen, factor, residual)
+                        _conditional_means(
+                            means[k],
+                            missing,
+                            n_missing,
+                            n_seen,
+                            slopes,
+                            residual,
+                            expected,
+                        )
                         is_solved = True
                     for a in range(n_seen):
                         noise[t, i, seen[a]] = x[i, seen[a]]
                     for b in range(n_missing):
                         standard[b] = noise[t, i, missing[b]]
                     for b in range(n_missing):
-                        total = means[k, missing[b]]
-                        for a in range(n_seen):
-                            total += slopes[b, a] * residual[a]
+                        total = expected[b]
                         for a in range(b + 1):
-                            total += left[b, a] * standard[a]
+                            total += left[a, b] * standard[a]
                         noise[t, i, missing[b]] = total

@@ -10,6 +10,8 @@ from typing import NamedTuple, Self
 import numpy as np
 from scipy.special import ndtri
 
+Pair = tuple[np.ndarray, np.ndarray]
+
 _N_POINTS = 40  # more change errors of the means in the third digit only
 _FARTHEST = 3.7  # largest normal score of an observed cell: P = 1 / 9,000
 _FAR = 100.0  # distance, in scores, of the last points, which make the tails linear
@@ -30,7 +32,7 @@ class Points(NamedTuple):
     counts: np.ndarray
 
     @classmethod
-    def of(cls, pairs: list[tuple[np.ndarray, np.ndarray]]) -> Self:
+    def of(cls, pairs: list[Pair]) -> Self:
         """Collect pairs of scores and cells of the columns."""
         counts = np.array([len(scores) for scores, _ in pairs], dtype=np.int64)
         widest = counts.max(initial=2)
@@ -45,7 +47,7 @@ class Points(NamedTuple):
         """Make the functions whose values are the scores."""
         return cls.of([(np.array([0.0, 1.0]), np.array([0.0, 1.0]))] * d)
 
-    def pair(self, j: int) -> tuple[np.ndarray, np.ndarray]:
+    def pair(self, j: int) -> Pair:
         """Return the scores and cells of a column."""
         return self.scores[j, : self.counts[j]], self.cells[j, : self.counts[j]]
 
@@ -77,13 +79,15 @@ class Points(NamedTuple):
 
     def within(self, low: np.ndarray, high: np.ndarray) -> Self:
         """Let cells end at a range (d,) each; infinite ends are none."""
-        return type(self).of([
-            _ended(*self.pair(j), *ends)
-            for j, ends in enumerate(zip(low, high, strict=True))
-        ])
+        return type(self).of(
+            [
+                _ended(*self.pair(j), *ends)
+                for j, ends in enumerate(zip(low, high, strict=True))
+            ]
+        )
 
 
-def _ended(scores, cells, low, high):
+def _ended(scores: np.ndarray, cells: np.ndarray, low: float, high: float) -> Pair:
     """Replace the tails of a function by constants, from where it reaches its range."""
     inside = (cells > low) & (cells < high)
     left, right = np.interp([low, high], cells, scores)
@@ -107,19 +111,19 @@ def normal_scores(x: np.ndarray, weights: np.ndarray) -> Points:
     return Points.of([_by_rank(*_observed(column, weights)) for column in x.T])
 
 
-def _observed(column, weights):
+def _observed(column: np.ndarray, weights: np.ndarray) -> Pair:
     seen = ~np.isnan(column) & (weights > 0)
     return column[seen], weights[seen]
 
 
-def _standard(values, weights):
+def _standard(values: np.ndarray, weights: np.ndarray) -> Pair:
     mean = np.average(values, weights=weights)
     scale = np.sqrt(np.average((values - mean) ** 2, weights=weights))
     far = np.array([-_FAR, _FAR])
     return far, mean + far * (scale or 1.0)
 
 
-def _by_rank(values, weights):
+def _by_rank(values: np.ndarray, weights: np.ndarray) -> Pair:
     unique, place = np.unique(values, return_inverse=True)
     if len(unique) < 3:  # two points have no shape
         return _standard(values, weights)

@@ -16,7 +16,8 @@ import numpy as np
 
 from skvnce.algorithms.mixture.margins import Points
 
-LEAST_SHARE = 1e-3  # responsibility below which a component does not count in a row
+LEAST_SHARE = 1e-2  # responsibility of a row below which EM leaves a component out
+_NONE = 1e-6  # the same of predictions, whose error is of this order
 
 
 class Mixture(NamedTuple):
@@ -86,7 +87,9 @@ class Arranged(NamedTuple):
             codes = np.zeros((n, 0), dtype=np.int64)
         if not n or not observed.shape[1]:
             order = np.arange(n)
-            return cls(np.zeros(numbers.shape), observed, np.array([0, n]), codes, order)
+            return cls(
+                np.zeros(numbers.shape), observed, np.array([0, n]), codes, order
+            )
         packed = np.packbits(observed, axis=1)
         order = np.lexsort(packed.T)
         packed = packed[order]
@@ -133,7 +136,7 @@ def scores_of(
 
 
 def normalised(
-    scores: np.ndarray, least: float = LEAST_SHARE
+    scores: np.ndarray, least: float = _NONE
 ) -> tuple[np.ndarray, np.ndarray]:
     """Turn scores into responsibilities, in place, and log-densities.
 
