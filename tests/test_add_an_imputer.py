@@ -51,6 +51,7 @@ def test_checks_of_sklearn(estimator, check):
     check(estimator)
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("name", NAN_CHECKS)
 def test_nan_contract(name):
     with warnings.catch_warnings():

@@ -141,7 +141,7 @@ def assert_given_back(X, codes, columns, is_exact=True):
                 assert here[row] == lists[name][row]
 
 
-@pytest.mark.quick
+@pytest.mark.quick(13)
 @pytest.mark.parametrize(("library", "kind"), KINDS)
 @settings(max_examples=8, deadline=None, phases=[Phase.generate])
 @given(data=st.data())

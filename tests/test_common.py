@@ -68,7 +68,7 @@ def short_training(request, monkeypatch):
 FIRST = {type(estimator).__name__: estimator for estimator in reversed(ESTIMATORS)}
 
 
-@pytest.mark.quick(share=6)
+@pytest.mark.quick(29)
 @UNSETTLED
 @UNUSED
 @parametrize_with_checks([*FIRST.values(), *SHORT])
@@ -92,7 +92,7 @@ LAST = {type(estimator).__name__: estimator for estimator in ESTIMATORS}
 
 
 @pytest.mark.sampled
-@pytest.mark.quick
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", LAST)
 @pytest.mark.parametrize("check", EXTRA, ids=lambda check: check.__name__)
 @UNSETTLED
@@ -134,7 +134,7 @@ CASES = [
 
 
 @pytest.mark.sampled
-@pytest.mark.quick(share=6)
+@pytest.mark.quick(20)
 @pytest.mark.parametrize(("place", "name"), CASES)
 def test_nan_contract(place, name):
     with warnings.catch_warnings():

@@ -182,7 +182,7 @@ def pattern(text):
     return ".*".join(map(re.escape, text.split(".*")))
 
 
-@pytest.mark.quick(share=4)
+@pytest.mark.quick(7)
 @pytest.mark.parametrize("name", FIRST)
 @pytest.mark.parametrize("kind", NO_TABLES)
 def test_what_is_no_table_is_refused_by_name(kind, name):
@@ -265,7 +265,7 @@ MASKED = {
 }
 
 
-@pytest.mark.quick(5)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", FIRST)
 def test_masked_cells_are_missing(name, fitted):
     expected = list(answers(fitted(name), incomplete_table()))

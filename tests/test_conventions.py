@@ -238,6 +238,7 @@ def plain(value):
     return value is None or isinstance(value, (np.ndarray, np.generic, int, float, str))
 
 
+@pytest.mark.quick(6)
 def test_fitted_attributes_are_those_of_the_page(fitted):
     name, estimator = fitted
     public = {word for word in vars(estimator) if not word.startswith("_")}
@@ -248,6 +249,7 @@ def test_fitted_attributes_are_those_of_the_page(fitted):
         assert plain(getattr(estimator, word)), word
 
 
+@pytest.mark.quick(6)
 def test_returned_kinds_are_those_of_the_page(fitted, frame):
     name, estimator = fitted
     row = {short: rest for short, *rest in table("estimators")}[name]

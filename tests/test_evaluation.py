@@ -98,7 +98,7 @@ def test_scores_are_those_of_the_metrics():
         assert np.isnan(row["pfc"]) and np.isnan(row["brier"]) and row["seconds"] > 0
 
 
-@pytest.mark.quick
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("mechanism", ["mcar", "mar", "patterns"])
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_mixed_frames(mechanism, library):
@@ -337,6 +337,7 @@ def incomplete(rng, n=200):
     return pd.DataFrame(hide(X, mcar(X, 0.2, random_state=0)), columns=list("abc"))
 
 
+@pytest.mark.slow
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("blanks", [0, 30])
 def test_energy_i_scores_leave_names_out(blanks):
@@ -365,6 +366,7 @@ def test_categories_of_few_remaining_cells_have_an_energy_i_score():
     assert 0 < found.columns["level"] < 1
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("order", [1, -1])
 def test_reports_score_no_column_that_an_imputer_passes_through(order):
     X = incomplete(np.random.default_rng(0)).assign(pid=np.arange(200))

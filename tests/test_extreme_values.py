@@ -50,6 +50,7 @@ def fitted():
     return fit
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", FIRST)
 def test_single_precision_does_not_overflow(name, fitted):
     X = near_the_end()

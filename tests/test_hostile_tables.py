@@ -270,7 +270,7 @@ def short_training(monkeypatch):
     monkeypatch.setattr(_scores, "fit_covariance", partial(fit_covariance, n_rounds=5))
 
 
-@pytest.mark.quick(8)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", CASES)
 def test_some_hostile_tables(name):
     estimator, count, _ = CASES[name]
@@ -285,6 +285,7 @@ def test_many_hostile_tables(name):
     search(estimator, count)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", LONGER)
 def test_some_longer_hostile_tables(name):
     search(CASES[name][0], LONGER[name][0], MANY_ROWS)

@@ -104,6 +104,7 @@ def normal_crps(true):
     return true * (2 * below - 1) + 2 * density - 1 / np.sqrt(np.pi)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("n_draws", [2, 3, 20])
 def test_crps_of_normal_draws_has_the_closed_form_as_mean(n_draws, rng):
     true, n_repeats = 0.7, 4_000

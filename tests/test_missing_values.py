@@ -142,7 +142,7 @@ def assert_same(found, expected, marker=np.nan):
 
 
 @named(IMPUTERS)
-@pytest.mark.quick
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("marker", [-1, 0, np.float32(0.5)])
 def test_a_number_marks_as_nan_does(imputer, marker, short_training):
     hidden, table = holes(), numbers()
@@ -155,6 +155,7 @@ def test_a_number_marks_as_nan_does(imputer, marker, short_training):
     np.testing.assert_array_equal(X, before)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("dtype", [np.int64, np.int8, np.uint16, np.float32])
 def test_arrays_of_other_types(dtype):
     hidden, table = holes(), np.minimum(numbers() // 10, 120)
@@ -179,7 +180,7 @@ def test_integers_that_floats_round_are_an_error():
 
 
 @named(MIXED)
-@pytest.mark.quick
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("marker", ["unknown", -1])
 @pytest.mark.parametrize("library", ["pandas", "category", "polars", "array"])
 def test_levels(imputer, marker, library, short_training):
@@ -210,6 +211,7 @@ def test_levels(imputer, marker, library, short_training):
         assert [*map(str, found[0].dtypes)] == [*map(str, X.dtypes)]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("marker", [None, pd.NA, float("nan"), np.float32("nan")])
 def test_nan_none_and_na_are_one_marker(marker):
     frame = mixed(np.nan).convert_dtypes()
@@ -233,6 +235,7 @@ OUTPUTS = {
 }
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("marker", ["unknown", -1])
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_cells_that_stay_missing_keep_the_marker(kind, marker):
@@ -316,6 +319,7 @@ def test_partial_fit(imputer, short_training):
     assert_same(results[:1], results[1:])
 
 
+@pytest.mark.quick(4)
 @named([NORMAL, COPULA])
 @pytest.mark.parametrize("marker", ["unknown", -1])
 @pytest.mark.parametrize("kind", ["array", "pandas", "polars"])
@@ -458,6 +462,7 @@ NAN = [
 ]
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("X", NAN, ids=lambda X: type(X).__module__.split(".")[0])
 @pytest.mark.parametrize("marker", [-1, "?"])
 def test_nan_beside_another_marker_is_an_error(X, marker):

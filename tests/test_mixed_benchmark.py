@@ -192,6 +192,7 @@ def test_draws_of_a_rival_come_back_in_codes_of_the_case(tmp_path):
     assert answer.told == {"version": "fake 1.0", "remarks": remarks}
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -379,6 +379,7 @@ COMBINATIONS = [
 ]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.sampled
 @pytest.mark.parametrize(("case", "table"), COMBINATIONS)
 def test_parameters_have_an_effect_or_a_warning(case, table):

@@ -383,7 +383,7 @@ FITTED = [  # and steps of fit, transform and score_samples
 ]
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(2)
 @pytest.mark.filterwarnings("ignore:selection='cv' chose")  # of three alphas
 @SHORT
 @pytest.mark.parametrize(
@@ -401,7 +401,7 @@ def test_fits_name_their_steps(estimator, of_fit, of_rows, X, capsys, slow):
     assert set(of_rows) <= set(steps_of(lines(capsys)))
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(2)
 @SHORT
 @pytest.mark.filterwarnings("ignore:selection='cv' chose the smallest")
 @pytest.mark.parametrize(

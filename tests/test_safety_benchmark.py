@@ -132,6 +132,7 @@ class Sleeper:
         return np.stack([self.transform(X)] * n_draws)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("step", "fails"),
     [

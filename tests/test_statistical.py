@@ -52,6 +52,7 @@ def seeds(rng, fault):
     return not low < 1 + 10 * fault + 2 * rng.standard_normal() < high
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("alarm", [share, counts, mean, means, errors, seeds])
 def test_a_right_implementation_fails_at_the_stated_rate(alarm, seed):
     rng = np.random.default_rng(seed)

@@ -155,7 +155,7 @@ def test_fit_reads_parts_or_refuses_them(estimator, form):
         check_refusal(call, counted, named(estimator))
 
 
-@pytest.mark.quick(6)
+@pytest.mark.quick(2)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("estimator", QUICKEST, ids=named)
 def test_methods_of_rows_read_parts_or_refuse_them(estimator):
@@ -237,7 +237,7 @@ def mixed(n=240):
     return frame.assign(flag=z > 0, count=rng.poisson(2, n))
 
 
-@pytest.mark.quick
+@pytest.mark.quick(1)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("levels", ["known", "unknown"])
 @pytest.mark.parametrize(

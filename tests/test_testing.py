@@ -468,6 +468,7 @@ def sound_cases():
                 yield pytest.param(check, id=f"{type(estimator).__name__}-{name}")
 
 
+@pytest.mark.quick(17)
 @pytest.mark.parametrize("check", list(sound_cases()))
 def test_sound_estimator_passes(check):
     check()

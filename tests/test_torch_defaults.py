@@ -84,7 +84,7 @@ def results(fitted):
     return found
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning",
     "ignore::skvnce.exceptions.MisfitWarning",
@@ -102,6 +102,7 @@ def test_results_are_bit_equal(estimator, request):
     assert defaults() == before
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_each_default_alone(device, dtype, changed):

@@ -109,7 +109,7 @@ CASES = [
 ]
 
 
-@pytest.mark.quick
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(("estimator", "way"), CASES)
 def test_fit_warns_at_the_line_of_the_user(estimator, way, X):
     caught = recorded(way, clone(estimator), X)

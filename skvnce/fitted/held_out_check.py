@@ -100,7 +100,7 @@ def _some_rows(nodes, rows):
     return rows[key <= np.unique(key)[:_PREDICTED][-1]]
 
 
-def _compared(nodes, predict, weights, hidden, scale):
+def _compared(nodes, predict, weights, hidden, scale=None):
     """Predict held-out cells; compare errors of columns scaled by their maximum."""
     nothing = HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     if hidden is None:

@@ -171,7 +171,7 @@ def test_the_toy_data_of_the_paper_are_recovered(seed):
     assert np.abs(z_mean(found, np.concatenate([MEAN, wrong]))).max() > 1.5 * GATE
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("rank", [1, 2, 4])
 def test_the_rank_is_found_on_held_out_cells(rank, seed):
     rng = np.random.default_rng(seed)

@@ -248,6 +248,7 @@ def test_ranges_grow(short):
     assert pickle.dumps(bounded) == before
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("make", [small, imputer])
 def test_values_under_the_mask_and_empty_rows_do_not_matter(make, short):
     X = curved(300, 0)

@@ -68,6 +68,7 @@ def require_consistent(table, part):
     assert table.notna().all(axis=None)
 
 
+@pytest.mark.quick(1)
 @MODELS
 def test_all_tables_satisfy_the_equations(model, monkeypatch):
     monkeypatch.setattr(rounds, "STEPS", 5)
@@ -425,7 +426,7 @@ WHOLE_EQUATIONS = {
 }
 
 
-@pytest.mark.quick
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("dtype", ["float64", "Int64"])
 @pytest.mark.parametrize("seed", range(3))
 def test_whole_numbers_satisfy_equations_with_other_numbers(seed, dtype):

@@ -287,6 +287,7 @@ def table(name, seed):
     return X
 
 
+@pytest.mark.quick(2)
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", [quick_or_slow(name) for name in ESTIMATORS])
 def test_fits_and_uses_are_those_of_the_cpu(name, seed, device, gradients, monkeypatch):
@@ -322,6 +323,7 @@ STUCK = {
 }
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", STUCK)
 def test_modules_with_tensors_of_the_cpu_are_named(name, seed, device, monkeypatch):
     monkeypatch.setattr("skvnce.training.rounds.STEPS", 2)
@@ -366,7 +368,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("estimator", OTHERS, ids=lambda one: type(one).__name__)
 def test_all_other_estimators_need_no_gradients(estimator, seed, device, gradients):
     n_made = FakeTensor.n_made

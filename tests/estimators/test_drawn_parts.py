@@ -30,6 +30,7 @@ def summed(n):
     return X
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "estimator", [LAIR, FOREST, CONSTRAINED], ids=["LAIR", "forest", "consistent"]
 )
@@ -90,6 +91,7 @@ def test_parameters_are_checked_as_in_memory(estimator):
             fitted.sample(parts(X), **given)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("container", ["pandas", "polars", None])
 def test_parts_without_rows_are_of_the_same_type(container):
     if container:

@@ -64,6 +64,7 @@ def test_a_long_fit_is_announced_before_it_starts(
 FROZEN = FrozenEstimator(VariationalAutoencoder())
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "model",
     [

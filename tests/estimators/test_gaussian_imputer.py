@@ -91,6 +91,7 @@ def test_units_do_not_matter(X):
     )
 
 
+@pytest.mark.slow
 def test_intervals_of_draws_cover(seed):
     """Over independent tables, and not if the draws deviate half as much."""
     found = []
@@ -324,6 +325,7 @@ def test_bounds_hold(marginals, seed):
     np.testing.assert_allclose(apart, 0, atol=1e-12)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("marginals", ["normal", "auto"])
 def test_imputed_cells_are_possible_without_bounds(marginals, seed):
     """Counts, two values, concentrations: no argument is needed."""

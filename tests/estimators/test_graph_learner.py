@@ -249,6 +249,7 @@ def test_a_fit_that_fails_late_leaves_no_trace(X, monkeypatch):
     assert fitted.transform(X).shape == X.shape
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_passed_in_is_modified(method, X, frame):
     before = X.copy()

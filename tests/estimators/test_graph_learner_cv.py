@@ -50,6 +50,7 @@ def links(K):
     return np.count_nonzero(np.triu(K, 1))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("rule", RULES)
 def test_each_rule_chooses_on_the_path(rule, by_rule):
     learner = by_rule(rule)
@@ -125,6 +126,7 @@ def test_a_table_of_constants_has_no_links(rule):
     assert learner.edges().empty and learner.score(X) == 0
 
 
+@pytest.mark.quick(1)
 @pytest.mark.filterwarnings("ignore:.* has no effect. selection")
 @pytest.mark.parametrize("rule", ["cv", "cv-1se", "stability"])
 def test_all_columns_may_be_constant_in_a_part_of_the_rows(rule, data):

@@ -96,7 +96,7 @@ def test_estimators_offer_no_control(X):
 # What they have in common
 
 
-@pytest.mark.quick
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("fit_linear", [True, False])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_table_with_holes(method, fit_linear, seed):
@@ -126,7 +126,7 @@ def test_a_large_alpha_gives_exact_zeros(method, X):
     assert (fitted.edge_strengths_ == 0).all()
 
 
-@pytest.mark.quick(5)
+@pytest.mark.quick(2)
 @pytest.mark.filterwarnings("ignore:EM stopped after max_iter=1 rounds")  # right
 @pytest.mark.parametrize("method", METHODS)
 def test_a_seed_decides_all(method, X):
@@ -138,7 +138,7 @@ def test_a_seed_decides_all(method, X):
     assert (first == other).all() == fixed
 
 
-@pytest.mark.quick(5)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("method", METHODS)
 def test_columns_have_no_units(method, X):
     scale = np.array([1e3, 1.0, 1e-4, 7.0])
@@ -281,7 +281,7 @@ def fit_or_refuse(method, X, **params):
     return fitted
 
 
-@pytest.mark.quick
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("awkward", AWKWARD)
 @pytest.mark.parametrize("method", METHODS)
 def test_awkward_tables_are_fitted(method, awkward, seed):
@@ -324,6 +324,7 @@ def collinear(seed, hidden, d=30, correlation=0.99):
     return np.maximum(X, 0)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("method", ["score-matching", "pseudo-likelihood", CHAINS])
 def test_collinear_columns(method, seed):
     X = collinear(seed, hidden=0.3)

@@ -61,7 +61,7 @@ def means_of_normal(fitted, X, rows):
     return normal_means(normal.mean_, normal.covariance_, rows)
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("sampler", ["lair", "ac-mwg", "mwg", "pseudo-gibbs"])
 def test_draws_have_the_conditional_normal(X, fitted, sampler):
     """The means of a normal distribution have a closed form."""

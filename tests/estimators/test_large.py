@@ -53,7 +53,7 @@ def most_rows(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.quick
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("marginals", ["normal", "auto"])
 def test_fit_is_that_in_memory(marginals, most_rows):
     X = table()
@@ -100,7 +100,7 @@ def test_all_weights_of_a_part_may_be_zero(most_rows):
         other.fit(parts(X), sample_weight=parts(0 * weights[:, None]))
 
 
-@pytest.mark.quick
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["frame", "array"])
 def test_dask_fits_and_fills_as_in_memory(kind, most_rows):
     dd, da = pytest.importorskip("dask.dataframe"), pytest.importorskip("dask.array")

@@ -72,6 +72,7 @@ def test_scores_count_levels(kind, request):
         np.testing.assert_allclose(np.exp(log_prob), shares, atol=0.1)
 
 
+@pytest.mark.quick(1)
 @both
 def test_several_members_are_averaged(kind, brief):
     X, _, _ = frame(2, n=60)
@@ -83,6 +84,7 @@ def test_several_members_are_averaged(kind, brief):
     ] * 3
 
 
+@pytest.mark.quick(1)
 @both
 def test_categories_alone(kind, brief):
     X, _, _ = frame(3, n=80)

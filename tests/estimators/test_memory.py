@@ -49,6 +49,7 @@ def test_all_classes_have_an_estimate():
     assert names == set(_memory._COPIES)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("estimator", quickest(), ids=lambda one: type(one).__name__)
 def test_a_fit_that_cannot_fit(estimator, X, monkeypatch):

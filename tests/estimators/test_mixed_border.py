@@ -145,7 +145,7 @@ def assert_possible(found):
     assert set(found["count"]) <= set(range(5))
 
 
-@pytest.mark.quick
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("output", ["pandas", "default"])
 def test_what_comes_in_comes_out(imputer, output):
     X = incomplete()

@@ -68,6 +68,7 @@ def evidence_of(model, X):
         return enumerate_joint(evidence).logsumexp(0).numpy()
 
 
+@pytest.mark.slow
 def test_patterns_are_recovered(fitted, pictures):
     cosine, order = assigned(fitted.components_, pictures.components)
     assert cosine.min() > 0.9

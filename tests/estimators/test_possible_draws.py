@@ -54,6 +54,7 @@ def drawn(imputer, X):
     return draws
 
 
+@pytest.mark.quick(1)
 @by_imputer
 @settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32 - 1))

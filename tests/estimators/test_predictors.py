@@ -443,6 +443,7 @@ def test_weights_count_in_intervals():
     assert_allclose(whole.interval(X), part.interval(X))
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "predictor",
     [MultipleImputationRegressor(), MultipleImputationClassifier()],

@@ -81,6 +81,7 @@ def named():
     return X.assign(id=names, note=notes)[["id", *X.columns, "note"]]
 
 
+@pytest.mark.quick(2)
 @make_any
 @IGNORED
 def test_names_do_not_change_the_model(make):
@@ -277,7 +278,7 @@ def test_a_table_of_names_alone():
     pd.testing.assert_frame_equal(filled, Y)
 
 
-@pytest.mark.quick
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("kind", ["pandas", "Float64", "float32", "arrow", "polars"])
 @make_any
 def test_whole_floats_are_filled_by_whole_floats(make, kind):
@@ -303,6 +304,7 @@ def test_whole_floats_are_filled_by_whole_floats(make, kind):
         assert (x != x.round()).any()
 
 
+@pytest.mark.quick(2)
 @make_any
 def test_integers_and_whole_floats_are_filled_alike(make):
     X = plain().drop(columns="city")

@@ -45,7 +45,7 @@ def excess(said, y):
     return max(gap - 3 * error for gap, error in zip(gaps, errors, strict=True))
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("share", "intercept"), [(0.0, 0.0), (0.2, 0.0), (0.4, 0.0), (0.4, -2.0)]
 )

@@ -61,6 +61,7 @@ def test_equal_to_a_fit_to_the_group_where_all_columns_are_numbers():
     assert not np.array_equal(imputer.sample(frame, 3, 7, as_array=True), drawn)
 
 
+@pytest.mark.quick(1)
 @names
 def test_treated_rows_lose_the_effect(imputer):
     frame, control = trial(400, 2, effect=4.0)
@@ -114,6 +115,7 @@ def test_a_curve_under_the_reference():
     assert found[0] - found[1] > 0.4
 
 
+@pytest.mark.quick(1)
 @names
 def test_what_the_user_passed_in_does_not_change(imputer):
     frame, control = trial(120, 5)

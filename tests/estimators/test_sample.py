@@ -84,6 +84,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", OF_CELLS)
 def test_draws_are_a_list_of_arrays_or_one_array(fitted, frame, name):
     model = fitted(OF_CELLS, name)

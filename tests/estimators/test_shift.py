@@ -48,7 +48,7 @@ def mixed_rows(n, seed):
     return frame
 
 
-@pytest.mark.quick
+@pytest.mark.quick(1)
 @names
 @pytest.mark.parametrize("kind", ["numbers", "counts"])
 def test_a_shift_that_a_range_cuts_off_is_announced(imputer, kind):
@@ -180,6 +180,7 @@ def test_cells_stay_within_bounds():
     assert (table[:, np.isnan(X[:, 1]), 1] == 4).all()
 
 
+@pytest.mark.quick(1)
 @names
 def test_mixed_frames_come_back(imputer):
     frame = mixed_rows(80, 7)
@@ -244,7 +245,7 @@ def test_cells_that_follow_have_the_same_random_numbers_for_all_log_odds():
     assert (one["income"] == again["income"])[alike].mean() < 0.1
 
 
-@pytest.mark.quick
+@pytest.mark.quick(1)
 @names
 @pytest.mark.parametrize("shift", [{1: -0.3}, {0: 1.0}])
 def test_no_shift_has_the_random_numbers_of_a_shift(imputer, shift):

@@ -136,7 +136,7 @@ def with_warning(estimator, X):
     return [str(w.message) for w in ours if "A few cells" in str(w.message)]
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("estimator", ESTIMATORS, **name_of)
 def test_each_estimator_names_them_once(estimator, seed):
     (message,) = with_warning(clone(estimator), table(seed))
@@ -145,7 +145,7 @@ def test_each_estimator_names_them_once(estimator, seed):
     assert with_warning(clone(estimator), table(seed, far=12.0)) == []  # control
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("estimator", ESTIMATORS, **name_of)
 def test_they_can_be_refused_or_ignored(estimator, seed):
     estimator = clone(estimator).set_params(on_misfit="raise")

@@ -90,7 +90,7 @@ def test_curves_are_learnt_and_lines_left_alone(seed):
     assert gain.mean() > GATE * gain.std() / np.sqrt(len(gain))
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("objective", list(ALGORITHMS))
 def test_every_objective_trains(X, objective):
     vae = VariationalAutoencoder(algorithm=objective, n_training_draws=2, **FIXED).fit(

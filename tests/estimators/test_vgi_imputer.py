@@ -75,6 +75,7 @@ def test_draws_have_the_conditional_normal(seed):
     assert (draws[:, ~cells] == X[:60][~cells]).all()
 
 
+@pytest.mark.slow
 def test_scores_of_a_normal_are_exact_within_their_errors(X):
     imputer = VGIImputer(
         clone(NORMAL).set_params(n_importance_samples=128), random_state=0
@@ -212,7 +213,7 @@ def test_members_have_weights_of_their_own(X):
     assert len(imputer.sample(X, n_draws=4, random_state=0)) == 4
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("model", ["vae", Blob, "flow", "factor-analysis"])
 def test_a_row_has_one_answer(X, model, seed):
     model = IncompleteDensity(model, max_iter=0)

@@ -179,6 +179,7 @@ def test_a_constant_fold_does_not_stop_a_search(seed):
 # models of one's own ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "noise",
     [
@@ -471,6 +472,7 @@ def test_rows_alone_decide(model):
 # the fit ------------------------------------------------------------------------------
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("model", [None, Bell, Enumerated])
 def test_parts_of_the_rows_give_the_same_fit(model, monkeypatch):
     X = gaussian_table(2, n=200, missing=0.2 if model is None else 0.0) - MEAN

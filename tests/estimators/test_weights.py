@@ -158,6 +158,7 @@ def two_groups():
     return X[kept], np.where(groups == 0, 3, 1)[kept]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("imputer", WEIGHING, ids=lambda one: type(one).__name__)
 def test_weights_count_as_equal_rows(imputer):
     """Means of a row without observed cells: about (1, -1) instead of (2, -2)."""
@@ -173,6 +174,7 @@ def test_weights_count_as_equal_rows(imputer):
     assert not exact or abs(found - repeated).max() < 1e-6
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("imputer", MEMBERS, ids=lambda one: type(one).__name__)
 def test_rows_of_weight_zero_are_left_out(imputer):
     X, _ = two_groups()

@@ -190,6 +190,7 @@ def require_agreement(table, frame):
     assert (table.dtypes == frame.dtypes).all()
 
 
+@pytest.mark.quick(1)
 @names
 def test_rules_of_missing_gates_are_applied_to_each_draw(imputer):
     """Without rules, rows contradict; with `brand` observed the smoker is known."""
@@ -212,6 +213,7 @@ def test_rules_of_missing_gates_are_applied_to_each_draw(imputer):
     assert np.any(skipped)
 
 
+@pytest.mark.quick(1)
 @names
 def test_rules_see_the_whole_numbers_that_are_returned(imputer):
     """A prediction of 12.3 children is 12, so that the rule of more than 12 denies."""

@@ -109,6 +109,7 @@ class TestMissingness:
 
 
 class TestImputation:
+    @pytest.mark.quick(2)
     @pytest.mark.parametrize("kind", ["density", "strip", "box"])
     @pytest.mark.parametrize("container", ["pandas", "polars"])
     def test_a_panel_for_each_column_with_missing_cells(self, container, kind):

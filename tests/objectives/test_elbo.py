@@ -175,6 +175,7 @@ def test_strata_have_less_variance(model, seed):
     assert z_two_sample(*squares) > GATE
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("bound", [miss_iwae, miss_siwae])
 def test_importance_weighting_rises_to_the_evidence(model, seed, bound):
     exact = log_evidence(model, *rows(1)).detach()

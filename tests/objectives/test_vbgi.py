@@ -287,7 +287,7 @@ def distance(name, chains, learning):
     return abs(z_mean(torch.stack(found), exact)).max()
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["both", "A", "B", "marginal"])
 def test_the_gradient_in_the_model_is_that_of_the_likelihood(name, learning):
     """On average over draws of p(x_mis, z | x_obs); not if chains ignore x_obs."""

@@ -102,7 +102,7 @@ def test_the_evidence_is_integrated_right(x):
     assert float(log_evidence(x)) == pytest.approx(np.log(sum(halves)), abs=1e-7)
 
 
-@pytest.mark.quick
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("noise", [MATCHED, DIFFUSE], ids=["matched", "diffuse"])
 def test_q_tends_to_that_of_the_elbo_as_nu_grows(x, noise):
     found = distances(x, noise, RATIOS)

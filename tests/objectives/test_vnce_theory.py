@@ -168,6 +168,7 @@ def exact(width):
     return table(NormalScaleMixture, width).log_softmax(0)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("nu", RATIOS)
 @pytest.mark.parametrize("start", [2.0, 8.0])
 def test_em_never_decreases_nce_and_reaches_its_maximiser(start, nu):

@@ -66,6 +66,7 @@ def run_from_target(sampler, seed, n_steps=4):
         return run_chain(sampler, state, data, n_steps).x
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_chains_converge_to_the_target(name, seed):
     assert worst_z(run(SAMPLERS[name], seed, 60)) < GATE
@@ -86,7 +87,7 @@ def test_pseudo_gibbs_is_wrong_where_its_encoder_is(seed):
     assert worst_z(run_from_target(sampler, seed)) > 2 * GATE
 
 
-@pytest.mark.quick
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("name", ["mwg", "ac_mwg", "ac_mwg, short history"])
 @pytest.mark.parametrize("rule", ["accept all", "turned over"])
 def test_a_broken_accept_step_is_seen(name, rule, seed, monkeypatch):

@@ -47,7 +47,7 @@ def of_rows(values):
     return [b[..., np.isnan(row)] for b, row in zip(blocks, ROWS, strict=True)]
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("k", "r", "n_steps"), [(10, 1, 60), (4, 2, 120), (1, 2, 400), (0, 10, 60)]
 )

@@ -45,6 +45,7 @@ def student(x, row, missing, strength):
     return mean[missing] + gap @ weights, spread * freedom / (freedom - 2), freedom
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("strength", [0.3, 40.0])  # freedom at its minimum, and above
 def test_a_row_has_its_conditional_distribution(strength, seed):
     torch.manual_seed(seed)

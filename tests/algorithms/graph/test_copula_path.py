@@ -67,7 +67,7 @@ def test_edges_are_fitted_without_a_penalty(seed):
     assert (abs(penalised - correlations)[edges & ~np.eye(5, dtype=bool)] > 0.05).all()
 
 
-@pytest.mark.quick
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("selection", ["ebic", "cv"])
 @pytest.mark.parametrize("share", [0.0, 0.3])
 def test_the_chosen_alpha_reproduces_the_graph(selection, share, seed):

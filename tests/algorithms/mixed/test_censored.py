@@ -92,7 +92,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_means_below_a_limit_are_those_of_skewed_distributions(shape, seed):
     """40 % are not seen; the mean error is below .1 of the deviation of these cells."""
@@ -159,7 +159,7 @@ def doubts(shape, n, rng, lowest=0.0, upper=False, n_tables=8):
         yield made(partial(censored, lowest=lowest), x[seen], *ends)[1]
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("shape", OTHERS.values(), ids=OTHERS)
 def test_shapes_of_no_family_are_doubtful(shape, seed):
     """Of 1000 rows, nine in ten tables have 1.35 times the distance of the limit."""

@@ -81,6 +81,7 @@ def exact_probabilities(auto, data):
     return (share[..., None] * cells.level_probabilities).sum(0)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("rule", "n_steps"), [("lair", 10), ("mwg", 8), ("ac-mwg", 30)]
 )

@@ -82,7 +82,7 @@ def evidence(auto, data):
     return log_evidence(model, data.x.double(), data.observed, n_points=300)
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", [*COMPLETING[:2], "mvae", "miwae", *COMPLETING[2:]])
 def test_training_raises_the_likelihood(name, seed):
     data = table(seed)

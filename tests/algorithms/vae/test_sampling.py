@@ -61,6 +61,7 @@ def errors(rule, auto, seed, n_steps, moments=exact_moments, options=None):
     return max(found)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("rule", list(SAMPLERS))
 def test_with_the_exact_encoder_all_rules_are_exact(rule, seed):
     def wrong(row):  # control
@@ -71,6 +72,7 @@ def test_with_the_exact_encoder_all_rules_are_exact(rule, seed):
     assert errors(rule, autoencoder(), seed, n_steps, wrong) > GATE
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("rule", "n_steps"), [("lair", 40), ("mwg", 15), ("ac-mwg", 25)]
 )
@@ -97,6 +99,7 @@ def bounded_moments(row, low):
     return np.array([(inside * term).sum() for term in terms])
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("rule", list(SAMPLERS))
 def test_draws_follow_the_distribution_within_bounds(rule, seed):
     """The cell without bounds, too, as the latents know of them."""
@@ -132,7 +135,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("rule", "options", "n_steps"), OPTIONS.values(), ids=OPTIONS)
 def test_options_of_samplers_are_exact_too(rule, options, n_steps, seed):
     off = autoencoder(shift=0.3, std=0.3)

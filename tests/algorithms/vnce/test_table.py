@@ -52,7 +52,7 @@ def runs(monkeypatch):
     return found, counted
 
 
-@pytest.mark.quick(3)
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
