@@ -214,7 +214,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.  Rows that are entirely missing are ignored.  A
-            table in parts (`skvnce.options.Chunks`, or of dask) is fitted by a sample of
+            table in parts (`skvnce.options.Chunks`, or dask) is fitted by a sample of
             its rows.
         y : None
             Ignored.
@@ -291,8 +291,8 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
 
         def predict(kept, rows):
             some = ~np.isnan(kept).all(1)
-            without = cells._replace(nodes=kept[some])
-            weights = [cells.weights[some]] * len(mixtures.MARGINALS[self.marginals])
+            without = cells._replace(nodes=kept[some], weights=cells.weights[some])
+            weights = [without.weights] * len(mixtures.MARGINALS[self.marginals])
             models = self._fitted(without, weights, rng, ignore)
             filled, shares = Averaged(models).fill(kept[rows])
             columns = self.feature_indices_

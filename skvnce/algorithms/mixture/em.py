@@ -34,8 +34,7 @@ from skvnce.algorithms.mixture.model import (
 )
 
 _FIRST = 5.0  # strength of the covariance prior in the first round, over the last one
-_FIRST_ROUNDS, _EVERY = 3, 4  # rounds, and each n-th, in which no component is skipped
-_SKIPPED = 1e-5  # responsibility below which a row skips a component in other rounds
+_SKIPPED = 1e-3  # responsibility below which a row skips a component from then on
 _NARROWER = 0.7  # covariance within components at the start, over that of all rows
 _OF_ALL_ROWS = 0.05  # rows a column of the covariance of all rows in W
 _ROUNDS_OF_CLUSTERS = 4  # EM moves the centres anyway
@@ -103,7 +102,7 @@ def sums_of(
     """Compute the expected sums for responsibilities (n, n_components)."""
     from skvnce.algorithms.mixture import kernels
 
-    model = mixture.means, mixture.covariances
+    model = mixture.means, mixture.precisions()
     totals, first, second = kernels.expected_sums(*data.groups, weights, shares, *model)
     second += np.triu(second, 1).transpose(0, 2, 1)
     weighted, classes = shares * weights[:, None], []
@@ -203,8 +202,6 @@ def fit_mixture(
     skipped, found, current = None, [], prior
     for number in range(n_rounds):
         if number:
-            if number < _FIRST_ROUNDS or number % _EVERY == 0:
-                skipped = None
             scores = scores_of(mixture, data, skipped)
             skipped = scores < scores.max(1, keepdims=True) + log(_SKIPPED)
             shares, log_density = normalised(scores, LEAST_SHARE)

@@ -1,14 +1,16 @@
 """Compiled loops over rows: densities, conditional moments and draws of components.
 
-Rows are sorted by their pattern of missing cells.  Rows of a group share a pattern, and
-thus, for each component k, the factor L_k of the covariance S_k of observed columns o,
+Rows are sorted by their pattern of missing cells.  With P_k the inverse of the
+covariance S_k of component k, o and m the observed and missing columns of a row, and r
+its observed cells minus their mean,
 
-    S_k,oo = L_k L_k',    B_k = L_k^-1 S_k,om,    V_k = S_k,mm - B_k' B_k            (1)
-    x_m | x_o, k ~ N(mean_k,m + B_k' r, V_k),     r = L_k^-1 (x_o - mean_k,o)        (2)
-    log N(x_o) = -(r' r + |o| log 2 pi) / 2 - sum log diag L_k                       (3)
+    P_k,mm = U' U,    w = U'^-1 P_k,mo r                                             (1)
+    x_m | x_o, k ~ N(mean_k,m - U^-1 w, U^-1 U'^-1)                                  (2)
+    log N(x_o) = (log|P_k| - r' P_k,oo r + w' w - |o| log 2 pi) / 2 - sum log diag U (3)
 
-Where patterns repeat, eq. (1) is computed once a group; where each row has its own, all
-of it stays in the cache of the processor, which batches of small matrices do not.
+Where patterns repeat, U is computed once a group; where each row has its own, all of it
+stays in the cache of the processor, which batches of small matrices do not.  Inner
+loops run along rows of matrices, whose cells the processor handles together.
 """
 
 import math
@@ -17,7 +19,8 @@ from collections.abc import Callable
 import numba
 import numpy as np
 
-_LEAST_PIVOT = 1e-12  # of a covariance of columns of unit variance
+_LEAST_PIVOT = 1e-12  # of precisions, which are at least 1 over the largest variance
+_NORMAL_TAIL = 5.0  # beyond which a normal variable is with probability 3e-7
 _NEVER = -1e300  # log-weight of a component that a row skips; exp() of it is 0
 
 
@@ -36,10 +39,7 @@ def _compiled(function: Callable) -> Callable:
 
 @_compiled
 def _factorise(a: np.ndarray, n: int) -> None:
-    """Replace the upper triangle of a (n, n) by U, where a = U' U.
-
-    The inner loops run along rows, whose cells the processor handles together.
-    """
+    """Replace the upper triangle of a (n, n) by U, where a = U' U."""
     for j in range(n):
         pivot = math.sqrt(max(a[j, j], _LEAST_PIVOT))
         a[j, j] = pivot
@@ -52,102 +52,85 @@ def _factorise(a: np.ndarray, n: int) -> None:
 
 
 @_compiled
-def _observed_factor(
-    covariance: np.ndarray, seen: np.ndarray, n_seen: int, factor: np.ndarray
+def _factor(
+    precision: np.ndarray, missing: np.ndarray, n_missing: int, factor: np.ndarray
 ) -> float:
-    """Factorise the observed block, and return half the log of its determinant."""
-    for a in range(n_seen):
-        for b in range(a, n_seen):
-            factor[a, b] = covariance[seen[a], seen[b]]
-    _factorise(factor, n_seen)
-    log_det = 0.0
-    for a in range(n_seen):
-        log_det += math.log(factor[a, a])
-    return log_det
+    """Compute U of eq. (1), and return the sum of the logs of its diagonal."""
+    for a in range(n_missing):
+        for b in range(a, n_missing):
+            factor[a, b] = precision[missing[a], missing[b]]
+    _factorise(factor, n_missing)
+    total = 0.0
+    for a in range(n_missing):
+        total += math.log(factor[a, a])
+    return total
 
 
 @_compiled
-def _residual(
+def _pull(
     row: np.ndarray,
     mean: np.ndarray,
+    precision: np.ndarray,
     seen: np.ndarray,
     n_seen: int,
+    out: np.ndarray,
+) -> float:
+    """Compute P r for all columns, and return r' P_oo r."""
+    out[:] = 0.0
+    for a in range(n_seen):
+        residual = row[seen[a]] - mean[seen[a]]
+        for b in range(len(out)):
+            out[b] += residual * precision[seen[a], b]
+    square = 0.0
+    for a in range(n_seen):
+        square += (row[seen[a]] - mean[seen[a]]) * out[seen[a]]
+    return square
+
+
+@_compiled
+def _whitened(
+    pull: np.ndarray,
+    missing: np.ndarray,
+    n_missing: int,
     factor: np.ndarray,
     out: np.ndarray,
 ) -> float:
-    """Solve for r of eq. (2), and return r' r."""
+    """Solve for w of eq. (1), and return w' w."""
+    for a in range(n_missing):
+        out[a] = pull[missing[a]]
     square = 0.0
-    for a in range(n_seen):
-        out[a] = row[seen[a]] - mean[seen[a]]
-    for a in range(n_seen):
+    for a in range(n_missing):
         scale = out[a] / factor[a, a]
         out[a] = scale
         square += scale * scale
-        for b in range(a + 1, n_seen):
+        for b in range(a + 1, n_missing):
             out[b] -= scale * factor[a, b]
     return square
 
 
 @_compiled
-def _regression(
-    covariance: np.ndarray,
-    seen: np.ndarray,
-    n_seen: int,
-    missing: np.ndarray,
-    n_missing: int,
-    factor: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Solve for B of eq. (1)."""
-    for a in range(n_seen):
-        for b in range(n_missing):
-            out[a, b] = covariance[seen[a], missing[b]]
-    for a in range(n_seen):
-        for b in range(n_missing):
-            out[a, b] /= factor[a, a]
-        for e in range(a + 1, n_seen):
+def _solve(factor: np.ndarray, n: int, out: np.ndarray) -> None:
+    """Replace a vector by U^-1 times it."""
+    for a in range(n - 1, -1, -1):
+        total = out[a]
+        for b in range(a + 1, n):
+            total -= factor[a, b] * out[b]
+        out[a] = total / factor[a, a]
+
+
+@_compiled
+def _inverse(factor: np.ndarray, n: int, out: np.ndarray) -> None:
+    """Compute the upper triangle of U^-1, and 0 below it."""
+    for a in range(n - 1, -1, -1):
+        for b in range(n):
+            out[a, b] = 0.0
+        out[a, a] = 1.0
+        for e in range(a + 1, n):
             scale = factor[a, e]
-            for b in range(n_missing):
-                out[e, b] -= scale * out[a, b]
-
-
-@_compiled
-def _left_variance(
-    covariance: np.ndarray,
-    missing: np.ndarray,
-    n_missing: int,
-    n_seen: int,
-    slopes: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Compute the upper triangle of V of eq. (1)."""
-    for a in range(n_missing):
-        for b in range(a, n_missing):
-            out[a, b] = covariance[missing[a], missing[b]]
-    for e in range(n_seen):
-        for a in range(n_missing):
-            scale = slopes[e, a]
-            for b in range(a, n_missing):
-                out[a, b] -= scale * slopes[e, b]
-
-
-@_compiled
-def _conditional_means(
-    mean: np.ndarray,
-    missing: np.ndarray,
-    n_missing: int,
-    n_seen: int,
-    slopes: np.ndarray,
-    residual: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Compute the means of eq. (2)."""
-    for b in range(n_missing):
-        out[b] = mean[missing[b]]
-    for a in range(n_seen):
-        scale = residual[a]
-        for b in range(n_missing):
-            out[b] += scale * slopes[a, b]
+            for b in range(e, n):
+                out[a, b] -= scale * out[e, b]
+        for b in range(a, n):
+            out[a, b] /= factor[a, a]
 
 
 @_compiled
@@ -192,17 +175,21 @@ def scores_of_rows(
     starts: np.ndarray,
     prior: np.ndarray,
     means: np.ndarray,
-    covariances: np.ndarray,
+    precisions: np.ndarray,
+    log_dets: np.ndarray,
     skipped: np.ndarray,
 ) -> np.ndarray:
-    """Compute log weights of the components plus log-densities; (n, n_components)."""
+    """Compute log weights of the components plus eq. (3); (n, n_components).
+
+    `log_dets` (n_components,) are those of P_k.
+    """
     n, d = x.shape
     n_components = len(means)
     scores = np.empty((n, n_components))
     seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
-    factor, residual = np.empty((d, d)), np.empty(d)
+    factor, pull, whitened = np.empty((d, d)), np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
-        n_seen, _ = _split(observed[starts[g]], seen, missing)
+        n_seen, n_missing = _split(observed[starts[g]], seen, missing)
         constant = 0.5 * n_seen * math.log(2 * math.pi)
         for k in range(n_components):
             is_new = True
@@ -211,10 +198,12 @@ def scores_of_rows(
                     scores[i, k] = _NEVER
                     continue
                 if is_new:
-                    log_det = _observed_factor(covariances[k], seen, n_seen, factor)
+                    log_det = _factor(precisions[k], missing, n_missing, factor)
                     is_new = False
-                square = _residual(x[i], means[k], seen, n_seen, factor, residual)
-                scores[i, k] = prior[i, k] - 0.5 * square - log_det - constant
+                square = _pull(x[i], means[k], precisions[k], seen, n_seen, pull)
+                square -= _whitened(pull, missing, n_missing, factor, whitened)
+                log_density = 0.5 * (log_dets[k] - square) - log_det - constant
+                scores[i, k] = prior[i, k] + log_density
     return scores
 
 
@@ -235,7 +224,7 @@ def expected_sums(
     weights: np.ndarray,
     responsibilities: np.ndarray,
     means: np.ndarray,
-    covariances: np.ndarray,
+    precisions: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sum completed rows of each component: the E-step.
 
@@ -251,8 +240,8 @@ def expected_sums(
     totals, first = np.zeros(n_components), np.zeros((n_components, d))
     second = np.zeros((n_components, d, d))
     seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
-    factor, slopes, left = np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
-    residual, row, expected = np.empty(d), np.empty(d), np.empty(d)
+    factor, inverse = np.empty((d, d)), np.empty((d, d))
+    pull, step, row = np.empty(d), np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
         n_seen, n_missing = _split(observed[starts[g]], seen, missing)
         for k in range(n_components):
@@ -264,23 +253,13 @@ def expected_sums(
                 row[:] = x[i]
                 if n_missing:
                     if is_new:
-                        _observed_factor(covariances[k], seen, n_seen, factor)
-                        _regression(
-                            covariances[k],
-                            seen,
-                            n_seen,
-                            missing,
-                            n_missing,
-                            factor,
-                            slopes,
-                        )
+                        _factor(precisions[k], missing, n_missing, factor)
                         is_new = False
-                    _residual(x[i], means[k], seen, n_seen, factor, residual)
-                    _conditional_means(
-                        means[k], missing, n_missing, n_seen, slopes, residual, expected
-                    )
+                    _pull(x[i], means[k], precisions[k], seen, n_seen, pull)
+                    _whitened(pull, missing, n_missing, factor, step)
+                    _solve(factor, n_missing, step)
                     for b in range(n_missing):
-                        row[missing[b]] = expected[b]
+                        row[missing[b]] = means[k, missing[b]] - step[b]
                 mass += weight
                 for a in range(d):
                     scaled = weight * row[a]
@@ -289,10 +268,13 @@ def expected_sums(
                         second[k, a, b] += scaled * row[b]
             totals[k] += mass
             if n_missing and mass:
-                _left_variance(covariances[k], missing, n_missing, n_seen, slopes, left)
+                _inverse(factor, n_missing, inverse)
                 for a in range(n_missing):
                     for b in range(a, n_missing):  # `missing` increases
-                        second[k, missing[a], missing[b]] += mass * left[a, b]
+                        total = 0.0
+                        for e in range(b, n_missing):
+                            total += inverse[a, e] * inverse[b, e]
+                        second[k, missing[a], missing[b]] += mass * total
     return totals, first, second
 
 
@@ -309,9 +291,9 @@ def _cell_mean(
     for j in range(1, len(scores) - 1):
         new = (cells[j + 1] - cells[j]) / (scores[j + 1] - scores[j])
         far = (mean - scores[j]) / deviation
-        if far > 8.0:
+        if far > _NORMAL_TAIL:
             above = mean - scores[j]
-        elif far < -8.0:
+        elif far < -_NORMAL_TAIL:
             above = 0.0
         else:
             density = math.exp(-0.5 * far * far) / math.sqrt(2 * math.pi)
@@ -329,7 +311,7 @@ def filled_rows(
     starts: np.ndarray,
     responsibilities: np.ndarray,
     means: np.ndarray,
-    covariances: np.ndarray,
+    precisions: np.ndarray,
     scores: np.ndarray,
     cells: np.ndarray,
     counts: np.ndarray,
@@ -344,8 +326,8 @@ def filled_rows(
     n, d = x.shape
     filled = np.zeros((n, d))
     seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
-    factor, slopes, residual = np.empty((d, d)), np.empty((d, d)), np.empty(d)
-    deviation, expected = np.empty(d), np.empty(d)
+    factor, inverse = np.empty((d, d)), np.empty((d, d))
+    pull, step, deviation = np.empty(d), np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
         n_seen, n_missing = _split(observed[starts[g]], seen, missing)
         if not n_missing:
@@ -357,25 +339,23 @@ def filled_rows(
                 if share == 0.0:
                     continue
                 if is_new:
-                    _observed_factor(covariances[k], seen, n_seen, factor)
-                    _regression(
-                        covariances[k], seen, n_seen, missing, n_missing, factor, slopes
-                    )
+                    _factor(precisions[k], missing, n_missing, factor)
+                    _inverse(factor, n_missing, inverse)
                     for b in range(n_missing):
-                        total = covariances[k, missing[b], missing[b]]
-                        for a in range(n_seen):
-                            total -= slopes[a, b] * slopes[a, b]
-                        deviation[b] = math.sqrt(max(total, _LEAST_PIVOT))
+                        total = 0.0
+                        for e in range(b, n_missing):
+                            total += inverse[b, e] * inverse[b, e]
+                        deviation[b] = math.sqrt(total)
                     is_new = False
-                _residual(x[i], means[k], seen, n_seen, factor, residual)
-                _conditional_means(
-                    means[k], missing, n_missing, n_seen, slopes, residual, expected
-                )
+                _pull(x[i], means[k], precisions[k], seen, n_seen, pull)
+                _whitened(pull, missing, n_missing, factor, step)
+                _solve(factor, n_missing, step)
                 for b in range(n_missing):
                     j = missing[b]
+                    mean = means[k, j] - step[b]
                     points = counts[j]
                     filled[i, j] += share * _cell_mean(
-                        expected[b], deviation[b], scores[j, :points], cells[j, :points]
+                        mean, deviation[b], scores[j, :points], cells[j, :points]
                     )
     return filled
 
@@ -388,7 +368,7 @@ def drawn_rows(
     chosen: np.ndarray,
     noise: np.ndarray,
     means: np.ndarray,
-    covariances: np.ndarray,
+    precisions: np.ndarray,
 ) -> None:
     """Draw missing cells given the component of each draw.
 
@@ -400,8 +380,8 @@ def drawn_rows(
     """
     n_draws, _, d = noise.shape
     seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
-    factor, slopes, left = np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
-    residual, standard, expected = np.empty(d), np.empty(d), np.empty(d)
+    factor, pull = np.empty((d, d)), np.empty(d)
+    step, standard = np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
         n_seen, n_missing = _split(observed[starts[g]], seen, missing)
         for k in range(len(means)):
@@ -412,39 +392,18 @@ def drawn_rows(
                     if chosen[t, i] != k:
                         continue
                     if is_new:
-                        _observed_factor(covariances[k], seen, n_seen, factor)
-                        _regression(
-                            covariances[k],
-                            seen,
-                            n_seen,
-                            missing,
-                            n_missing,
-                            factor,
-                            slopes,
-                        )
-                        _left_variance(
-                            covariances[k], missing, n_missing, n_seen, slopes, left
-                        )
-                        _factorise(left, n_missing)
+                        _factor(precisions[k], missing, n_missing, factor)
                         is_new = False
                     if not is_solved:
-                        _residual(x[i], means[k], seen, n_seen, factor, residual)
-                        _conditional_means(
-                            means[k],
-                            missing,
-                            n_missing,
-                            n_seen,
-                            slopes,
-                            residual,
-                            expected,
-                        )
+                        _pull(x[i], means[k], precisions[k], seen, n_seen, pull)
+                        _whitened(pull, missing, n_missing, factor, step)
+                        _solve(factor, n_missing, step)
                         is_solved = True
                     for a in range(n_seen):
                         noise[t, i, seen[a]] = x[i, seen[a]]
                     for b in range(n_missing):
                         standard[b] = noise[t, i, missing[b]]
+                    _solve(factor, n_missing, standard)
                     for b in range(n_missing):
-                        total = expected[b]
-                        for a in range(b + 1):
-                            total += left[a, b] * standard[a]
-                        noise[t, i, missing[b]] = total
+                        j = missing[b]
+                        noise[t, i, j] = means[k, j] - step[b] + standard[b]

@@ -37,6 +37,10 @@ class Mixture(NamedTuple):
     covariances: np.ndarray
     classes: tuple[np.ndarray, ...] = ()
 
+    def precisions(self) -> np.ndarray:
+        """Invert the covariances."""
+        return np.linalg.inv(self.covariances)
+
     def log_weights(self, codes: np.ndarray) -> np.ndarray:
         """Compute the logarithms of the weights times theta of eq. (2).
 
@@ -131,7 +135,9 @@ def scores_of(
     prior = mixture.log_weights(data.codes)
     if skipped is None:
         skipped = np.zeros(prior.shape, dtype=bool)
-    given = prior, mixture.means, mixture.covariances, skipped
+    precisions = mixture.precisions()
+    _, log_dets = np.linalg.slogdet(precisions)
+    given = prior, mixture.means, precisions, log_dets, skipped
     return kernels.scores_of_rows(*data.groups, *given)
 
 
@@ -170,7 +176,7 @@ def conditional_means(
     from skvnce.algorithms.mixture import kernels
 
     shares, _ = responsibilities(mixture, data)
-    model = mixture.means, mixture.covariances
+    model = mixture.means, mixture.precisions()
     means = kernels.filled_rows(*data.groups, shares, *model, *points)
     levels = [data.restored(shares @ one) for one in mixture.classes]
     return data.restored(means), levels
@@ -208,7 +214,7 @@ def draw(
     chosen = (uniform[..., None] > shares.cumsum(1)).sum(-1)
     chosen = np.minimum(chosen, (shares > 0).cumsum(1).argmax(1))  # of a sum below 1
     rows = np.ascontiguousarray(noise[:, data.order])
-    model = mixture.means, mixture.covariances
+    model = mixture.means, mixture.precisions()
     kernels.drawn_rows(*data.groups, chosen, rows, *model)
     codes = np.tile(data.codes, (len(uniform), 1, 1))
     for j, levels in enumerate(mixture.classes):
