@@ -25,6 +25,7 @@ _COPIES = {
     "GaussianImputer": 4,
     "IncompleteFactorAnalysis": 4,
     "LAIRImputer": 8,
+    "MixtureImputer": 8,
     "NoisyOr": 4,
     "TruncatedGaussianGraphLearner": 8,
     "VGIImputer": 6,

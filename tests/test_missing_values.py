@@ -25,6 +25,7 @@ from skvnce import (
     ForestImputer,
     GaussianImputer,
     LAIRImputer,
+    MixtureImputer,
     MultipleImputationClassifier,
     TruncatedGaussianGraphLearner,
     TruncatedGaussianGraphLearnerCV,
@@ -55,6 +56,7 @@ COPULA = CopulaGraphLearner(max_iter=3, random_state=0)
 IMPUTERS = [
     NORMAL,
     LAIRImputer(VAE, **DRAWS),
+    MixtureImputer(2, n_estimators=2, max_iter=2, random_state=0),
     VGIImputer(IncompleteDensity("factor-analysis", **SHORT), **DRAWS),
     ForestImputer(NORMAL, **FOREST, random_state=0),
     ConstrainedImputer(NORMAL, random_state=0),
@@ -67,6 +69,7 @@ IMPUTERS = [
 MIXED = [
     NORMAL,
     LAIRImputer(VAE, **DRAWS),
+    MixtureImputer(2, n_estimators=2, max_iter=2, random_state=0),
     VGIImputer(IncompleteDensity("vae", **SHORT), **DRAWS),
     ForestImputer(NORMAL, **FOREST, random_state=0),
     ConstrainedImputer(NORMAL, random_state=0),

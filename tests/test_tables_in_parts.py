@@ -246,6 +246,7 @@ def mixed(n=240):
         skvnce.GaussianImputer(max_iter=20, n_parameter_draws=2, random_state=0),
         skvnce.CopulaGraphLearner(max_iter=20, random_state=0),
         skvnce.ForestImputer(n_estimators=3, random_state=0),
+        skvnce.MixtureImputer(n_estimators=2, random_state=0),
     ],
     ids=named,
 )

@@ -127,7 +127,8 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     covariance within all components.  Components whose rows leave it therefore keep
     this covariance and never are singular.  There is no `partial_fit`: the components
     of new rows would have to be found anew.  A large table in parts is fitted by a
-    sample of its rows.  There are no limits of single cells.
+    sample of its rows.  There are no limits of single cells, and the parameters are
+    arrays, not a torch module.
 
     The loops over rows are compiled by numba when they are first used, for some ten
     seconds, and the code is kept on disk.
