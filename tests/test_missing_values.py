@@ -310,7 +310,7 @@ def test_limits_and_reference():
     assert_same(found, other)
 
 
-@named([NORMAL, LAIRImputer(VAE, **DRAWS), VGIImputer(IMPUTERS[2].model, **DRAWS)])
+@named([NORMAL, LAIRImputer(VAE, **DRAWS), VGIImputer(IMPUTERS[3].model, **DRAWS)])
 def test_partial_fit(imputer, short_training):
     hidden = holes(200)
     X, nan = np.where(hidden, -1, numbers(200)), np.where(hidden, np.nan, numbers(200))
@@ -403,7 +403,7 @@ def test_new_rows_keep_the_marker():
     assert imputer.transform(rows).shape == (5, 2)
 
 
-@named([COPULA, IMPUTERS[3]])
+@named([COPULA, IMPUTERS[4]])
 def test_the_time_of_a_fit_is_estimated(imputer, monkeypatch):
     """By a fit to a part of the table, in which NaN marks missing cells."""
     X = np.random.default_rng(0).integers(1, 100, (40, 200))

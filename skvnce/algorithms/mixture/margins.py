@@ -8,7 +8,7 @@ the column, so that means are those of draws which are clipped to it.
 from typing import NamedTuple, Self
 
 import numpy as np
-from scipy.special import ndtri
+import torch
 
 Pair = tuple[np.ndarray, np.ndarray]
 
@@ -89,6 +89,8 @@ class Points(NamedTuple):
 
 def _ended(scores: np.ndarray, cells: np.ndarray, low: float, high: float) -> Pair:
     """Replace the tails of a function by constants, from where it reaches its range."""
+    low = max(low, cells[0]) if np.isfinite(low) else low  # ends may be far beyond
+    high = min(high, cells[-1]) if np.isfinite(high) else high
     inside = (cells > low) & (cells < high)
     left, right = np.interp([low, high], cells, scores)
     parts_scores, parts_cells = [scores[inside]], [cells[inside]]
@@ -129,7 +131,8 @@ def _by_rank(values: np.ndarray, weights: np.ndarray) -> Pair:
         return _standard(values, weights)
     mass = np.bincount(place, weights)
     share = (mass.cumsum() - mass / 2) / (mass.sum() + mass.sum() / len(values))
-    scores = ndtri(share).clip(-_FARTHEST, _FARTHEST)
+    scores = torch.special.ndtri(torch.from_numpy(share)).numpy()
+    scores = scores.clip(-_FARTHEST, _FARTHEST)
     kept = np.concatenate([[True], np.diff(scores) > 0])
     scores, cells = scores[kept], unique[kept]
     if len(scores) > _N_POINTS:
