@@ -105,6 +105,8 @@ def answer_of(estimator, case, seed):
     probabilities = {}
     for name, found in estimator.category_probabilities(test).items():
         j = case.names.index(name)
+        if case.levels[j] is None:  # few whole numbers, which the imputer takes as such
+            continue
         probabilities[j] = np.zeros((len(test), len(case.levels[j])))
         probabilities[j][:, list(found)] = found.to_numpy()
     return Answer(points, probabilities, draws)

@@ -21,7 +21,7 @@ MARGINALS = {
     "both": (margins.normal_scores, margins.standardised),
 }
 
-_STRENGTH = 1.0  # of the prior for covariances, in rows a column
+_STRENGTH = 0.5  # of the prior for covariances, in rows a column
 _OF_NORMAL = 0.05  # the same of the normal distribution from which components start
 _OF_CLASSES = 1.0  # of the prior for categories, in rows
 _ROUNDS_OF_NORMAL = 60

@@ -41,14 +41,21 @@ def _compiled(function: Callable) -> Callable:
 def _factorise(a: np.ndarray, n: int) -> None:
     """Replace the upper triangle of a (n, n) by U, where a = U' U."""
     for j in range(n):
-        pivot = math.sqrt(max(a[j, j], _LEAST_PIVOT))
-        a[j, j] = pivot
-        for k in range(j + 1, n):
-            a[j, k] /= pivot
-        for i in range(j + 1, n):
-            scale = a[j, i]
-            for k in range(i, n):
-                a[i, k] -= scale * a[j, k]
+        e = 0
+        while e + 4 <= j:  # four rows are read before one is written
+            c0, c1, c2, c3 = a[e, j], a[e + 1, j], a[e + 2, j], a[e + 3, j]
+            for k in range(j, n):
+                near = c0 * a[e, k] + c1 * a[e + 1, k]
+                a[j, k] -= near + c2 * a[e + 2, k] + c3 * a[e + 3, k]
+            e += 4
+        while e < j:
+            c0 = a[e, j]
+            for k in range(j, n):
+                a[j, k] -= c0 * a[e, k]
+            e += 1
+        scale = 1 / math.sqrt(max(a[j, j], _LEAST_PIVOT))
+        for k in range(j, n):
+            a[j, k] *= scale
 
 
 @_compiled
@@ -76,11 +83,23 @@ def _pull(
     out: np.ndarray,
 ) -> float:
     """Compute P r for all columns, and return r' P_oo r."""
+    d = len(out)
     out[:] = 0.0
-    for a in range(n_seen):
-        residual = row[seen[a]] - mean[seen[a]]
-        for b in range(len(out)):
-            out[b] += residual * precision[seen[a], b]
+    a = 0
+    while a + 4 <= n_seen:  # as in `_factorise`
+        s0, s1, s2, s3 = seen[a], seen[a + 1], seen[a + 2], seen[a + 3]
+        r0, r1 = row[s0] - mean[s0], row[s1] - mean[s1]
+        r2, r3 = row[s2] - mean[s2], row[s3] - mean[s3]
+        for b in range(d):
+            near = r0 * precision[s0, b] + r1 * precision[s1, b]
+            out[b] += near + r2 * precision[s2, b] + r3 * precision[s3, b]
+        a += 4
+    while a < n_seen:
+        s0 = seen[a]
+        r0 = row[s0] - mean[s0]
+        for b in range(d):
+            out[b] += r0 * precision[s0, b]
+        a += 1
     square = 0.0
     for a in range(n_seen):
         square += (row[seen[a]] - mean[seen[a]]) * out[seen[a]]
@@ -124,11 +143,20 @@ def _inverse(factor: np.ndarray, n: int, out: np.ndarray) -> None:
     for a in range(n - 1, -1, -1):
         for b in range(n):
             out[a, b] = 0.0
-        out[a, a] = 1.0
-        for e in range(a + 1, n):
-            scale = factor[a, e]
+        e = a + 1
+        while e + 4 <= n:  # as in `_factorise`
+            c0, c1 = factor[a, e], factor[a, e + 1]
+            c2, c3 = factor[a, e + 2], factor[a, e + 3]
+            for b in range(e, n):  # below the diagonal are zeros
+                near = c0 * out[e, b] + c1 * out[e + 1, b]
+                out[a, b] -= near + c2 * out[e + 2, b] + c3 * out[e + 3, b]
+            e += 4
+        while e < n:
+            c0 = factor[a, e]
             for b in range(e, n):
-                out[a, b] -= scale * out[e, b]
+                out[a, b] -= c0 * out[e, b]
+            e += 1
+        out[a, a] = 1.0
         for b in range(a, n):
             out[a, b] /= factor[a, a]
 
