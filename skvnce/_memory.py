@@ -36,6 +36,7 @@ _N_MATRICES = 4  # covariance, precision, root, moments, or others of their size
 _TREE = 1024  # bytes of a tree of scikit-learn, at least
 _WITHOUT_PAIRS = {"NoisyOr", "VNCEEstimator"}
 _PARTS = {"CopulaGraphLearner", "GaussianImputer", "IncompleteFactorAnalysis"}
+_PARTS |= {"MixtureImputer"}
 _IN_PARTS = (
     "Fit to the table in parts: skvnce.options.Chunks.from_array(X), or a data "
     "frame of dask."
@@ -168,7 +169,9 @@ def check_memory(n_bytes: float, what: str, remedy: str) -> None:
         )
 
 
-_READERS_OF_PARTS = "GaussianImputer, CopulaGraphLearner and IncompleteFactorAnalysis"
+_READERS_OF_PARTS = (
+    "GaussianImputer, CopulaGraphLearner, IncompleteFactorAnalysis and MixtureImputer"
+)
 
 
 def needs_memory(cls: type, X: object, *, reset: bool, name: str = "X") -> None:

@@ -19,7 +19,7 @@ from skvnce.options import Chunks
 da, dd = pytest.importorskip("dask.array"), pytest.importorskip("dask.dataframe")
 
 FITTED_IN_PARTS = {"GaussianImputer", "IncompleteFactorAnalysis"}
-FITTED_IN_PARTS |= {"CopulaGraphLearner"}
+FITTED_IN_PARTS |= {"CopulaGraphLearner", "MixtureImputer"}
 LAZY = {"transform", "score_samples", "score"}
 FORMS = ["array", "frame", "Chunks"]
 NAMES, PART = list("abc"), 40

@@ -25,6 +25,7 @@ from skvnce.estimators._validation import (
 )
 from skvnce.fits import mixtures
 from skvnce.fitted.mixture import Averaged, MixtureModel
+from skvnce.sources.chunks import in_parts
 
 _REMEDY = "GaussianImputer or ForestImputer may fill them better."
 
@@ -240,8 +241,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     @reports_fit
     def _fit(self, X, sample_weight):
         """Do what `fit` does, on a copy that has no other user."""
-        cells = self._read(X, sample_weight)
-        self._fit_indicator(cells.table)
+        cells = self._read_all(X, sample_weight)
         on_round, finish = report_rounds(self, None, X=cells.table)
         rng = np.random.default_rng(seed_from(self.random_state))
         self._report_numbers(cells)
@@ -250,6 +250,19 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             self._check_predictions(cells, rng)
         finish()
         return self
+
+    def _read_all(self, X, sample_weight):
+        """Read the table of a fit, and fit the indicator to all of its rows."""
+        source = in_parts(X)
+        if source is None:
+            cells = self._read(X, sample_weight)
+            self._fit_indicator(cells.table)
+            return cells
+        self._check_parameters()
+        large = self._read_large(source, sample_weight)
+        self._learn_values(large.cells.table, large.summary)
+        self._fit_indicator(np.where(large.summary.missing, np.nan, 0.0)[None])
+        return large.cells
 
     def _report_numbers(self, cells):
         numbers = self.feature_indices_[~self._schema.is_categorical]
@@ -277,7 +290,8 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         """Fit a member to each of the weights of the rows; list of `MixtureModel`."""
         kinds = mixtures.MARGINALS[self.marginals][: len(weights)]
         starts = [mixtures.start_of(cells, self._schema, one) for one in kinds]
-        size = mixtures.count_components(self.n_components, *cells.nodes.shape)
+        n_numbers = np.count_nonzero(~self._schema.is_categorical)
+        size = mixtures.count_components(self.n_components, len(cells.nodes), n_numbers)
         fit = partial(mixtures.fit_member, cells, self._schema)
         sizes = size, int(self.max_iter)
         return Parallel(self.n_jobs, prefer="threads")(

@@ -36,6 +36,7 @@ def test_the_limit_is_that_of_the_machine_or_its_container(monkeypatch, tmp_path
 
 
 IN_PARTS = {"GaussianImputer", "IncompleteFactorAnalysis", "CopulaGraphLearner"}
+IN_PARTS |= {"MixtureImputer"}
 
 
 def quickest():

@@ -130,7 +130,7 @@ def _by_rank(values: np.ndarray, weights: np.ndarray) -> Pair:
     if len(unique) < 3:  # two points have no shape
         return _standard(values, weights)
     mass = np.bincount(place, weights)
-    share = (mass.cumsum() - mass / 2) / (mass.sum() + mass.sum() / len(values))
+    share = (mass.cumsum() - mass / 2) / mass.sum()
     scores = torch.special.ndtri(torch.from_numpy(share)).numpy()
     scores = scores.clip(-_FARTHEST, _FARTHEST)
     kept = np.concatenate([[True], np.diff(scores) > 0])
