@@ -10,7 +10,13 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 
-from skvnce import ForestImputer, GaussianImputer, LAIRImputer, VGIImputer
+from skvnce import (
+    ForestImputer,
+    GaussianImputer,
+    LAIRImputer,
+    MixtureImputer,
+    VGIImputer,
+)
 
 DRAWS = 50
 ROUNDS = 5  # of chained forests
@@ -119,6 +125,13 @@ def gaussian(case, seed):
     return of_estimator(model, case, seed)
 
 
+def mixture(case, seed):
+    """Fit mixtures of normals and of latent classes."""
+    options = {"on_misfit": "ignore", "handle_unknown": "missing"}
+    model = MixtureImputer(random_state=seed, **options)
+    return of_estimator(model, case, seed)
+
+
 def lair(case, seed):
     """Fit autoencoders that start at the latent normal model."""
     options = {"on_misfit": "ignore", "handle_unknown": "missing"}
@@ -178,6 +191,7 @@ BASELINES = {
 }
 OURS = {
     "GaussianImputer": gaussian,
+    "MixtureImputer": mixture,
     "LAIRImputer": lair,
     "VGIImputer": vgi,
     "ForestImputer": forest,
