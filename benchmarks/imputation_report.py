@@ -86,8 +86,8 @@ METHODS_READ = """\
   copula. **Gaussian, fixed parameters**: all draws from the fitted parameters.
 - **LAIRImputer**: ours, no argument but the seed. **LAIR, ...**: with another objective
   of its autoencoder.
-- **MixtureImputer**: ours, no argument but the seed: eight mixtures of normals; the time
-  of compilation is not counted.
+- **MixtureImputer**: ours, no argument but the seed: eight mixtures of normals. Time of
+  compilation is not counted.
 - **ForestImputer**: ours, no argument but the seed: GaussianImputer averaged with
   forests; **ForestImputer, LAIR**: LAIRImputer averaged with forests.
 - **VGIImputer**: ours, no argument but the seed: an autoencoder fitted by variational
