@@ -14,6 +14,7 @@ from skvnce.estimators._callbacks import (
     reports_fit,
 )
 from skvnce.estimators._imputer import Imputer
+from skvnce.estimators._unused_parameters import warn_of_bounded_levels, warn_of_unused
 from skvnce.estimators._validation import (
     AUTO,
     BOUND,
@@ -28,6 +29,7 @@ from skvnce.fitted.mixture import Averaged, MixtureModel
 from skvnce.sources.chunks import in_parts
 
 _REMEDY = "GaussianImputer or ForestImputer may fill them better."
+_SETTLED = "a mixture of one component is fitted until it settles"
 
 
 class MixtureImputer(CallbackSupportMixin, Imputer):
@@ -52,7 +54,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         What the components are normal distributions of: normal scores of the ranks in
         each column, columns as they are, or one and the other in turn.
     max_iter : int, default=12
-        Number of rounds of EM for each member.
+        Number of rounds of EM for each member of several components.
     min_value, max_value : None, "observed", float, array-like of shape \
             (n_features,) or dict, default=None
         Bounds of imputed values.  None means the smallest and the largest observed cell
@@ -60,8 +62,8 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
         and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
-        any other marker only cells that are equal to it are missing; NaN in an array is
-        then an error, and cells that stay missing keep the marker.
+        other markers a number marks numbers that equal it, and a text equal text; NaN
+        is then an error, and cells that stay missing keep the marker.
     keep_empty_features : bool, default=False
         Whether columns that are entirely missing at `fit` are filled with 0 (the bound
         nearest to 0) instead of dropped.
@@ -87,6 +89,8 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     ----------
     n_components_ : int
         Number of components of each member; 0 if all columns are constant.
+    n_iter_ : int
+        Number of rounds of EM of each member: `max_iter`.
     held_out_gain_ : float
         One minus the ratio of the squared errors of a mixture to those of the column
         means, on a tenth of the observed cells, which it is fitted without; NaN with
@@ -153,7 +157,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     >>> X = np.column_stack([np.cos(angle), np.sin(angle)])  # half a ring
     >>> X[:100, 1] = np.nan
     >>> filled = MixtureImputer(random_state=0).fit_transform(X)
-    >>> bool(abs(filled[:100, 1] - np.sin(angle[:100])).mean() < 0.05)
+    >>> bool(abs(filled[:100, 1] - np.sin(angle[:100])).mean() < 0.1)
     True
     """
 
@@ -248,8 +252,18 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         with self._threads():
             self._fit_members(cells, rng, ignore)
             self._check_predictions(cells, rng)
+        self._warn_of_unused()
+        self.n_iter_ = int(self.max_iter)
         finish()
         return self
+
+    def _warn_of_unused(self):
+        """Warn of parameters that have no effect on this table."""
+        warn_of_bounded_levels(self)
+        if self.n_components_ == 1:
+            warn_of_unused(self, {"max_iter": _SETTLED})
+        if self.n_components_ and self._schema.is_categorical.all():
+            warn_of_unused(self, {"marginals": "the table has no columns of numbers"})
 
     def _read_all(self, X, sample_weight):
         """Read the table of a fit, and fit the indicator to all of its rows."""
