@@ -18,7 +18,7 @@ _CGROUPS = (
 # Tables of the size of X, for NoisyOr of its missing cells and ones, that a fit has in
 # memory together, at least.  From 40,000 to 120,000 rows of 10 columns the peak of
 # short fits grows by 31 tables (VariationalAutoencoder, LAIRImputer), 14 (VGIImputer),
-# 42 (VNCEEstimator), 19 (ForestImputer) and 7 (NoisyOr).
+# 42 (VNCEEstimator), 23 (MixtureImputer), 19 (ForestImputer) and 7 (NoisyOr).
 _COPIES = {
     "CopulaGraphLearner": 8,
     "ForestImputer": 8,
