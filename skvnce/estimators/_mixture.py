@@ -46,8 +46,8 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     ----------
     n_components : "auto" or int, default="auto"
         Number of components of each mixture, at most the number of rows.  ``"auto"`` is
-        20, fewer if there are less rows, and 1 from 100 columns of numbers on.  With 1
-        a member is a normal distribution.
+        20, or a tenth of the rows if that is less, and 1 from 100 columns of numbers
+        on.  With 1 a member is a normal distribution.
     n_estimators : int, default=8
         Number of members.
     marginals : {"both", "normal-scores", "raw"}, default="both"
@@ -128,7 +128,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     the parameters count as known.
 
     EM is that of Ghahramani and Jordan (1994), with the conjugate prior of Fraley and
-    Raftery (2007): each component has as many more rows as there are columns, of the
+    Raftery (2007): each component has half a row more for each column of numbers, of the
     covariance within all components.  Components whose rows leave it therefore keep
     this covariance and never are singular.  There is no `partial_fit`: the components
     of new rows would have to be found anew.  A large table in parts is fitted by a

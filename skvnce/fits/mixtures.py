@@ -27,6 +27,7 @@ _OF_CLASSES = 1.0  # of the prior for categories, in rows
 _ROUNDS_OF_NORMAL = 60
 _TINY = 1e-300  # a divisor of sums that are 0
 _MOST_COMPONENTS = 20  # with more, errors of other tables hardly decrease
+_ROWS = 10  # rows a component, below which it finds groups in noise
 _WIDE = 100  # columns from which a round of EM takes minutes
 
 
@@ -54,7 +55,8 @@ class Start(NamedTuple):
 def count_components(requested: int | str, n_rows: int, n_columns: int) -> int:
     """Return how many components the table of a fit has."""
     if isinstance(requested, str):
-        requested = _MOST_COMPONENTS if n_columns < _WIDE else 1
+        most = _MOST_COMPONENTS if n_columns < _WIDE else 1
+        requested = min(most, max(1, n_rows // _ROWS))
     return min(int(requested), n_rows)
 
 
@@ -121,7 +123,7 @@ def fit_member(
         mixture = _of_one(normal, start.prior.classes)
     else:
         data = Arranged.of(scores, codes)
-        shares = em.clustered(start.rows, n_components, rng)
+        shares = em.clustered(start.rows, weights, n_components, rng)
         mass = shares * weights[:, None]
         means = (mass.T @ start.filled) / np.maximum(mass.sum(0), _TINY)[:, None]
         given = weights[data.order], means, shares[data.order], start.prior

@@ -155,21 +155,22 @@ def repeated():
 
 
 DEGENERATE = {
-    "two rows": (few(2)[:, 1:], 2),
-    "fewer rows than components": (few(7), 7),
-    "a column with two values": (binary(), 20),
-    "equal rows": (repeated(), 20),
-    "constant": (np.array([[1.0, 2.0], [1.0, np.nan], [np.nan, 2.0]]), 0),
-    "proportional columns": (np.outer(np.arange(30.0), [1, 2, 3]), 20),
+    "two rows": (few(2)[:, 1:], 20, 2),
+    "fewer rows than components": (few(7), 20, 7),
+    "few rows": (few(30), "auto", 3),
+    "a column with two values": (binary(), "auto", 6),
+    "equal rows": (repeated(), 20, 20),
+    "constant": (np.array([[1.0, 2.0], [1.0, np.nan], [np.nan, 2.0]]), "auto", 0),
+    "proportional columns": (np.outer(np.arange(30.0), [1, 2, 3]), 20, 20),
 }
 
 
 @pytest.mark.filterwarnings("ignore:Constant where observed")
 @pytest.mark.parametrize("name", DEGENERATE)
 def test_degenerate_tables_are_filled(name):
-    X, n_components = DEGENERATE[name]
-    imputer = MixtureImputer(n_estimators=2, **QUIET).fit(X)
-    assert imputer.n_components_ == n_components
+    X, n_components, expected = DEGENERATE[name]
+    imputer = MixtureImputer(n_components, n_estimators=2, **QUIET).fit(X)
+    assert imputer.n_components_ == expected
     filled, (drawn,) = imputer.transform(X), imputer.sample(X, random_state=0)
     low, high = np.nanmin(X, 0), np.nanmax(X, 0)
     for table in (filled, drawn, imputer.sample_rows(5, random_state=0)):
@@ -196,14 +197,14 @@ def test_draws_of_two_values_are_these_values():
     assert ((filled > 0) & (filled < 1)).all()  # means are not
 
 
-def test_the_number_of_components_depends_on_the_columns_of_numbers():
+def test_the_number_of_components_depends_on_rows_and_columns():
     rng = np.random.default_rng(0)
-    wide = rng.normal(size=(30, 100))
+    wide = rng.normal(size=(50, 100))
     wide[::3] *= np.where(rng.random(wide[::3].shape) < 0.1, np.nan, 1)
     assert MixtureImputer(n_estimators=1, **QUIET).fit(wide).n_components_ == 1
-    assert MixtureImputer(n_estimators=1, **QUIET).fit(wide[:, 1:]).n_components_ == 20
+    assert MixtureImputer(n_estimators=1, **QUIET).fit(wide[:, 1:]).n_components_ == 5
     levels = pd.DataFrame(np.where(wide > 0, "a", "b"), dtype="category")
-    assert MixtureImputer(n_estimators=1, **QUIET).fit(levels).n_components_ == 20
+    assert MixtureImputer(n_estimators=1, **QUIET).fit(levels).n_components_ == 5
 
 
 @pytest.mark.parametrize("marginals", ["raw", "normal-scores"])

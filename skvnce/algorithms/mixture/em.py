@@ -219,14 +219,16 @@ def fit_mixture(
 
 
 def clustered(
-    rows: np.ndarray, n_components: int, rng: np.random.Generator
+    rows: np.ndarray, weights: np.ndarray, n_components: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Cluster rows (n, width) by k-means; (n, n_components), 1 for the nearest."""
-    centres = rows[rng.choice(len(rows), n_components, replace=False)]
+    share = weights / weights.sum()
+    centres = rows[rng.choice(len(rows), n_components, replace=False, p=share)]
     for _ in range(_ROUNDS_OF_CLUSTERS):
         near = ((centres**2).sum(1) - 2 * rows @ centres.T).argmin(1)
         shares = np.eye(n_components)[near]
-        totals = shares.sum(0)
+        mass = shares * weights[:, None]
+        totals = mass.sum(0)
         kept = totals > 0  # a centre may lose all of its rows
-        centres[kept] = shares.T[kept] @ rows / totals[kept, None]
+        centres[kept] = mass.T[kept] @ rows / totals[kept, None]
     return shares

@@ -9,174 +9,28 @@ its observed cells minus their mean,
     log N(x_o) = (log|P_k| - r' P_k,oo r + w' w - |o| log 2 pi) / 2 - sum log diag U (3)
 
 Where patterns repeat, U is computed once a group; where each row has its own, all of it
-stays in the cache of the processor, which batches of small matrices do not.  Inner
-loops run along rows of matrices, whose cells the processor handles together.
+stays in the cache of the processor, which batches of small matrices do not.
 """
 
 import math
-from collections.abc import Callable
 
-import numba
 import numpy as np
 
-_LEAST_PIVOT = 1e-12  # of precisions, which are at least 1 over the largest variance
-_NORMAL_TAIL = 5.0  # beyond which a normal variable is with probability 3e-7
+from skvnce.algorithms.mixture.blocks import (
+    compiled,
+    factorised,
+    inverse,
+    pulled,
+    solve,
+    split,
+    whitened,
+)
+
+_NORMAL_TAIL = 4.5  # deviations beyond which a normal variable is negligible (3e-6)
 _NEVER = -1e300  # log-weight of a component that a row skips; exp() of it is 0
 
 
-def _compiled(function: Callable) -> Callable:
-    """Compile a function; keep the code on disk where a folder can be written."""
-    options = {
-        "nogil": True,
-        "error_model": "numpy",
-        "fastmath": {"contract", "reassoc"},
-    }
-    try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # numba finds no folder for its cache
-        return numba.njit(**options)(function)
-
-
-@_compiled
-def _factorise(a: np.ndarray, n: int) -> None:
-    """Replace the upper triangle of a (n, n) by U, where a = U' U."""
-    for j in range(n):
-        e = 0
-        while e + 4 <= j:  # four rows are read before one is written
-            c0, c1, c2, c3 = a[e, j], a[e + 1, j], a[e + 2, j], a[e + 3, j]
-            for k in range(j, n):
-                near = c0 * a[e, k] + c1 * a[e + 1, k]
-                a[j, k] -= near + c2 * a[e + 2, k] + c3 * a[e + 3, k]
-            e += 4
-        while e < j:
-            c0 = a[e, j]
-            for k in range(j, n):
-                a[j, k] -= c0 * a[e, k]
-            e += 1
-        scale = 1 / math.sqrt(max(a[j, j], _LEAST_PIVOT))
-        for k in range(j, n):
-            a[j, k] *= scale
-
-
-@_compiled
-def _factor(
-    precision: np.ndarray, missing: np.ndarray, n_missing: int, factor: np.ndarray
-) -> float:
-    """Compute U of eq. (1), and return the sum of the logs of its diagonal."""
-    for a in range(n_missing):
-        for b in range(a, n_missing):
-            factor[a, b] = precision[missing[a], missing[b]]
-    _factorise(factor, n_missing)
-    total = 0.0
-    for a in range(n_missing):
-        total += math.log(factor[a, a])
-    return total
-
-
-@_compiled
-def _pull(
-    row: np.ndarray,
-    mean: np.ndarray,
-    precision: np.ndarray,
-    seen: np.ndarray,
-    n_seen: int,
-    out: np.ndarray,
-) -> float:
-    """Compute P r for all columns, and return r' P_oo r."""
-    d = len(out)
-    out[:] = 0.0
-    a = 0
-    while a + 4 <= n_seen:  # as in `_factorise`
-        s0, s1, s2, s3 = seen[a], seen[a + 1], seen[a + 2], seen[a + 3]
-        r0, r1 = row[s0] - mean[s0], row[s1] - mean[s1]
-        r2, r3 = row[s2] - mean[s2], row[s3] - mean[s3]
-        for b in range(d):
-            near = r0 * precision[s0, b] + r1 * precision[s1, b]
-            out[b] += near + r2 * precision[s2, b] + r3 * precision[s3, b]
-        a += 4
-    while a < n_seen:
-        s0 = seen[a]
-        r0 = row[s0] - mean[s0]
-        for b in range(d):
-            out[b] += r0 * precision[s0, b]
-        a += 1
-    square = 0.0
-    for a in range(n_seen):
-        square += (row[seen[a]] - mean[seen[a]]) * out[seen[a]]
-    return square
-
-
-@_compiled
-def _whitened(
-    pull: np.ndarray,
-    missing: np.ndarray,
-    n_missing: int,
-    factor: np.ndarray,
-    out: np.ndarray,
-) -> float:
-    """Solve for w of eq. (1), and return w' w."""
-    for a in range(n_missing):
-        out[a] = pull[missing[a]]
-    square = 0.0
-    for a in range(n_missing):
-        scale = out[a] / factor[a, a]
-        out[a] = scale
-        square += scale * scale
-        for b in range(a + 1, n_missing):
-            out[b] -= scale * factor[a, b]
-    return square
-
-
-@_compiled
-def _solve(factor: np.ndarray, n: int, out: np.ndarray) -> None:
-    """Replace a vector by U^-1 times it."""
-    for a in range(n - 1, -1, -1):
-        total = out[a]
-        for b in range(a + 1, n):
-            total -= factor[a, b] * out[b]
-        out[a] = total / factor[a, a]
-
-
-@_compiled
-def _inverse(factor: np.ndarray, n: int, out: np.ndarray) -> None:
-    """Compute the upper triangle of U^-1, and 0 below it."""
-    for a in range(n - 1, -1, -1):
-        for b in range(n):
-            out[a, b] = 0.0
-        e = a + 1
-        while e + 4 <= n:  # as in `_factorise`
-            c0, c1 = factor[a, e], factor[a, e + 1]
-            c2, c3 = factor[a, e + 2], factor[a, e + 3]
-            for b in range(e, n):  # below the diagonal are zeros
-                near = c0 * out[e, b] + c1 * out[e + 1, b]
-                out[a, b] -= near + c2 * out[e + 2, b] + c3 * out[e + 3, b]
-            e += 4
-        while e < n:
-            c0 = factor[a, e]
-            for b in range(e, n):
-                out[a, b] -= c0 * out[e, b]
-            e += 1
-        out[a, a] = 1.0
-        for b in range(a, n):
-            out[a, b] /= factor[a, a]
-
-
-@_compiled
-def _split(
-    observed: np.ndarray, seen: np.ndarray, missing: np.ndarray
-) -> tuple[int, int]:
-    n_seen = n_missing = 0
-    for j in range(len(observed)):
-        if observed[j]:
-            seen[n_seen] = j
-            n_seen += 1
-        else:
-            missing[n_missing] = j
-            n_missing += 1
-    return n_seen, n_missing
-
-
-@_compiled
+@compiled
 def _normalise(scores: np.ndarray, n_components: int, least: float) -> float:
     """Turn log-weights into shares, 0 for those below `least`; return the log-sum."""
     top = scores[0]
@@ -196,7 +50,7 @@ def _normalise(scores: np.ndarray, n_components: int, least: float) -> float:
     return math.log(total) + top
 
 
-@_compiled
+@compiled
 def scores_of_rows(
     x: np.ndarray,
     observed: np.ndarray,
@@ -215,9 +69,9 @@ def scores_of_rows(
     n_components = len(means)
     scores = np.empty((n, n_components))
     seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
-    factor, pull, whitened = np.empty((d, d)), np.empty(d), np.empty(d)
+    factor, pull, white = np.empty((d, d)), np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
-        n_seen, n_missing = _split(observed[starts[g]], seen, missing)
+        n_seen, n_missing = split(observed[starts[g]], seen, missing)
         constant = 0.5 * n_seen * math.log(2 * math.pi)
         for k in range(n_components):
             is_new = True
@@ -226,16 +80,16 @@ def scores_of_rows(
                     scores[i, k] = _NEVER
                     continue
                 if is_new:
-                    log_det = _factor(precisions[k], missing, n_missing, factor)
+                    log_det = factorised(precisions[k], missing, n_missing, factor)
                     is_new = False
-                square = _pull(x[i], means[k], precisions[k], seen, n_seen, pull)
-                square -= _whitened(pull, missing, n_missing, factor, whitened)
+                square = pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
+                square -= whitened(pull, missing, n_missing, factor, white)
                 log_density = 0.5 * (log_dets[k] - square) - log_det - constant
                 scores[i, k] = prior[i, k] + log_density
     return scores
 
 
-@_compiled
+@compiled
 def normalised(scores: np.ndarray, least: float) -> np.ndarray:
     """Turn scores into responsibilities in place; return the log-density of rows."""
     found = np.empty(len(scores))
@@ -244,7 +98,7 @@ def normalised(scores: np.ndarray, least: float) -> np.ndarray:
     return found
 
 
-@_compiled
+@compiled
 def expected_sums(
     x: np.ndarray,
     observed: np.ndarray,
@@ -268,10 +122,10 @@ def expected_sums(
     totals, first = np.zeros(n_components), np.zeros((n_components, d))
     second = np.zeros((n_components, d, d))
     seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
-    factor, inverse = np.empty((d, d)), np.empty((d, d))
+    factor, inverted = np.empty((d, d)), np.empty((d, d))
     pull, step, row = np.empty(d), np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
-        n_seen, n_missing = _split(observed[starts[g]], seen, missing)
+        n_seen, n_missing = split(observed[starts[g]], seen, missing)
         for k in range(n_components):
             mass, is_new = 0.0, True
             for i in range(starts[g], starts[g + 1]):
@@ -281,11 +135,11 @@ def expected_sums(
                 row[:] = x[i]
                 if n_missing:
                     if is_new:
-                        _factor(precisions[k], missing, n_missing, factor)
+                        factorised(precisions[k], missing, n_missing, factor)
                         is_new = False
-                    _pull(x[i], means[k], precisions[k], seen, n_seen, pull)
-                    _whitened(pull, missing, n_missing, factor, step)
-                    _solve(factor, n_missing, step)
+                    pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
+                    whitened(pull, missing, n_missing, factor, step)
+                    solve(factor, n_missing, step)
                     for b in range(n_missing):
                         row[missing[b]] = means[k, missing[b]] - step[b]
                 mass += weight
@@ -296,17 +150,17 @@ def expected_sums(
                         second[k, a, b] += scaled * row[b]
             totals[k] += mass
             if n_missing and mass:
-                _inverse(factor, n_missing, inverse)
+                inverse(factor, n_missing, inverted)
                 for a in range(n_missing):
                     for b in range(a, n_missing):  # `missing` increases
                         total = 0.0
                         for e in range(b, n_missing):
-                            total += inverse[a, e] * inverse[b, e]
+                            total += inverted[a, e] * inverted[b, e]
                         second[k, missing[a], missing[b]] += mass * total
     return totals, first, second
 
 
-@_compiled
+@compiled
 def _cell_mean(
     mean: float, deviation: float, scores: np.ndarray, cells: np.ndarray
 ) -> float:
@@ -314,25 +168,24 @@ def _cell_mean(
 
     The function runs through (scores, cells); beyond the last points it continues.
     """
-    slope = (cells[1] - cells[0]) / (scores[1] - scores[0])
-    total = cells[0] + slope * (mean - scores[0])
-    for j in range(1, len(scores) - 1):
+    reach = _NORMAL_TAIL * deviation
+    first = np.searchsorted(scores[1:-1], mean - reach)
+    step = scores[first + 1] - scores[first]
+    slope = (cells[first + 1] - cells[first]) / step
+    total = cells[first] + slope * (mean - scores[first])
+    for j in range(first + 1, len(scores) - 1):
+        if scores[j] > mean + reach:
+            break
         new = (cells[j + 1] - cells[j]) / (scores[j + 1] - scores[j])
         far = (mean - scores[j]) / deviation
-        if far > _NORMAL_TAIL:
-            above = mean - scores[j]
-        elif far < -_NORMAL_TAIL:
-            above = 0.0
-        else:
-            density = math.exp(-0.5 * far * far) / math.sqrt(2 * math.pi)
-            share = 0.5 * math.erfc(-far / math.sqrt(2.0))
-            above = deviation * (far * share + density)
-        total += (new - slope) * above
+        density = math.exp(-0.5 * far * far) / math.sqrt(2 * math.pi)
+        share = 0.5 * math.erfc(-far / math.sqrt(2.0))
+        total += (new - slope) * deviation * (far * share + density)
         slope = new
     return total
 
 
-@_compiled
+@compiled
 def filled_rows(
     x: np.ndarray,
     observed: np.ndarray,
@@ -354,10 +207,10 @@ def filled_rows(
     n, d = x.shape
     filled = np.zeros((n, d))
     seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
-    factor, inverse = np.empty((d, d)), np.empty((d, d))
+    factor, inverted = np.empty((d, d)), np.empty((d, d))
     pull, step, deviation = np.empty(d), np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
-        n_seen, n_missing = _split(observed[starts[g]], seen, missing)
+        n_seen, n_missing = split(observed[starts[g]], seen, missing)
         if not n_missing:
             continue
         for k in range(len(means)):
@@ -367,17 +220,17 @@ def filled_rows(
                 if share == 0.0:
                     continue
                 if is_new:
-                    _factor(precisions[k], missing, n_missing, factor)
-                    _inverse(factor, n_missing, inverse)
+                    factorised(precisions[k], missing, n_missing, factor)
+                    inverse(factor, n_missing, inverted)
                     for b in range(n_missing):
                         total = 0.0
                         for e in range(b, n_missing):
-                            total += inverse[b, e] * inverse[b, e]
+                            total += inverted[b, e] * inverted[b, e]
                         deviation[b] = math.sqrt(total)
                     is_new = False
-                _pull(x[i], means[k], precisions[k], seen, n_seen, pull)
-                _whitened(pull, missing, n_missing, factor, step)
-                _solve(factor, n_missing, step)
+                pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
+                whitened(pull, missing, n_missing, factor, step)
+                solve(factor, n_missing, step)
                 for b in range(n_missing):
                     j = missing[b]
                     mean = means[k, j] - step[b]
@@ -388,7 +241,7 @@ def filled_rows(
     return filled
 
 
-@_compiled
+@compiled
 def drawn_rows(
     x: np.ndarray,
     observed: np.ndarray,
@@ -411,7 +264,7 @@ def drawn_rows(
     factor, pull = np.empty((d, d)), np.empty(d)
     step, standard = np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
-        n_seen, n_missing = _split(observed[starts[g]], seen, missing)
+        n_seen, n_missing = split(observed[starts[g]], seen, missing)
         for k in range(len(means)):
             is_new = True
             for i in range(starts[g], starts[g + 1]):
@@ -420,18 +273,18 @@ def drawn_rows(
                     if chosen[t, i] != k:
                         continue
                     if is_new:
-                        _factor(precisions[k], missing, n_missing, factor)
+                        factorised(precisions[k], missing, n_missing, factor)
                         is_new = False
                     if not is_solved:
-                        _pull(x[i], means[k], precisions[k], seen, n_seen, pull)
-                        _whitened(pull, missing, n_missing, factor, step)
-                        _solve(factor, n_missing, step)
+                        pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
+                        whitened(pull, missing, n_missing, factor, step)
+                        solve(factor, n_missing, step)
                         is_solved = True
                     for a in range(n_seen):
                         noise[t, i, seen[a]] = x[i, seen[a]]
                     for b in range(n_missing):
                         standard[b] = noise[t, i, missing[b]]
-                    _solve(factor, n_missing, standard)
+                    solve(factor, n_missing, standard)
                     for b in range(n_missing):
                         j = missing[b]
                         noise[t, i, j] = means[k, j] - step[b] + standard[b]
