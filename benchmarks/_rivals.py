@@ -22,6 +22,7 @@ from skvnce import (
     ForestImputer,
     GaussianImputer,
     LAIRImputer,
+    MixtureImputer,
     VariationalAutoencoder,
     VGIImputer,
 )
@@ -128,6 +129,7 @@ METHODS = {
     "Gaussian, fixed parameters": lambda seed: GaussianImputer(n_parameter_draws=0),
     "LAIRImputer": lambda seed: LAIRImputer(random_state=seed),
     **{f"LAIR, {name}": lair_of(value) for name, value in BOUNDS.items()},
+    "MixtureImputer": lambda seed: MixtureImputer(random_state=seed),
     "ForestImputer": lambda seed: ForestImputer(random_state=seed),
     "ForestImputer, LAIR": lambda seed: ForestImputer(LAIRImputer(), random_state=seed),
     "VGIImputer": lambda seed: VGIImputer(random_state=seed),

@@ -18,13 +18,14 @@ _CGROUPS = (
 # Tables of the size of X, for NoisyOr of its missing cells and ones, that a fit has in
 # memory together, at least.  From 40,000 to 120,000 rows of 10 columns the peak of
 # short fits grows by 31 tables (VariationalAutoencoder, LAIRImputer), 14 (VGIImputer),
-# 42 (VNCEEstimator), 19 (ForestImputer) and 7 (NoisyOr).
+# 42 (VNCEEstimator), 23 (MixtureImputer), 19 (ForestImputer) and 7 (NoisyOr).
 _COPIES = {
     "CopulaGraphLearner": 8,
     "ForestImputer": 8,
     "GaussianImputer": 4,
     "IncompleteFactorAnalysis": 4,
     "LAIRImputer": 8,
+    "MixtureImputer": 8,
     "NoisyOr": 4,
     "TruncatedGaussianGraphLearner": 8,
     "VGIImputer": 6,
@@ -35,6 +36,7 @@ _N_MATRICES = 4  # covariance, precision, root, moments, or others of their size
 _TREE = 1024  # bytes of a tree of scikit-learn, at least
 _WITHOUT_PAIRS = {"NoisyOr", "VNCEEstimator"}
 _PARTS = {"CopulaGraphLearner", "GaussianImputer", "IncompleteFactorAnalysis"}
+_PARTS |= {"MixtureImputer"}
 _IN_PARTS = (
     "Fit to the table in parts: skvnce.options.Chunks.from_array(X), or a data "
     "frame of dask."
@@ -167,7 +169,9 @@ def check_memory(n_bytes: float, what: str, remedy: str) -> None:
         )
 
 
-_READERS_OF_PARTS = "GaussianImputer, CopulaGraphLearner and IncompleteFactorAnalysis"
+_READERS_OF_PARTS = (
+    "GaussianImputer, CopulaGraphLearner, IncompleteFactorAnalysis and MixtureImputer"
+)
 
 
 def needs_memory(cls: type, X: object, *, reset: bool, name: str = "X") -> None:

@@ -13,6 +13,7 @@ from skvnce import (
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
+    MixtureImputer,
     MultipleImputationClassifier,
     MultipleImputationRegressor,
     NoisyOr,
@@ -102,6 +103,15 @@ ESTIMATORS = [
     ),
     CopulaGraphLearner(),
     CopulaGraphLearnerCV(alphas=4),
+    MixtureImputer(),
+    MixtureImputer(
+        3,
+        n_estimators=1,
+        marginals="raw",
+        max_value=1e300,
+        categorical_features=None,
+        add_indicator=True,
+    ),
 ]
 
 # Those with a target.  The NaN contract does not apply to them: its checks fit X alone
@@ -122,12 +132,13 @@ PREDICTORS = [
 
 # Those that the longer NaN contract suite is run over, at least one a class.
 CONTRACT = [ESTIMATORS[0], *ESTIMATORS[4:6], *ESTIMATORS[8:10]]
-CONTRACT += [ESTIMATORS[12], ESTIMATORS[14], ESTIMATORS[16], ESTIMATORS[-7]]
-CONTRACT += [*ESTIMATORS[-5:-3], *ESTIMATORS[-2:]]
+CONTRACT += [ESTIMATORS[12], ESTIMATORS[14], ESTIMATORS[16], ESTIMATORS[-9]]
+CONTRACT += [*ESTIMATORS[-7:-5], *ESTIMATORS[-4:-1]]
 
 # Those that it is run over with the slow tests.
 CONTRACT_SLOWLY = [*ESTIMATORS[2:4], ESTIMATORS[17]]
 CONTRACT_SLOWLY.append(clone(ESTIMATORS[6]).set_params(add_indicator=False))
+CONTRACT_SLOWLY.append(clone(ESTIMATORS[-1]).set_params(add_indicator=False))
 
 # Of these, those that a cluster of dask runs, too: loky sends all to other processes.
 CLUSTERED = [0]
@@ -136,6 +147,7 @@ CLUSTERED = [0]
 SMALL_IMPUTERS = [
     GaussianImputer(random_state=0),
     ForestImputer(n_estimators=6, random_state=0),
+    MixtureImputer(3, n_estimators=2, max_iter=4, random_state=0),
     LAIRImputer(
         VariationalAutoencoder(max_iter=1, hidden_layer_sizes=(8,)),
         n_estimators=2,

@@ -329,6 +329,17 @@ def test_the_door_is_light():
     assert "'torch'" in loaded and float(seconds) > 0.1  # negative control
 
 
+def test_numba_is_imported_when_a_mixture_is_fitted():
+    code = (
+        "import sys, skvnce; X = [[1.0, 2.0], [3.0, float('nan')], [2.0, 5.0]]; "
+        "one = skvnce.{}(on_misfit='ignore', random_state=0); "
+        "before = 'numba' in sys.modules; one.fit(X).transform(X); "
+        "print(before, 'numba' in sys.modules)"
+    )
+    assert run(code.format("GaussianImputer")) == "False False"
+    assert run(code.format("MixtureImputer")) == "False True"
+
+
 def test_public_names():
     assert sorted(skvnce.__all__) == skvnce.__all__ == dir(skvnce)
     assert all(getattr(skvnce, name) is not None for name in skvnce.__all__)

@@ -24,6 +24,7 @@ CLASSES = {
     "VAE": skvnce.VariationalAutoencoder,
     "LAIR": skvnce.LAIRImputer,
     "VGI": skvnce.VGIImputer,
+    "MI": skvnce.MixtureImputer,
     "VN": skvnce.VNCEEstimator,
     "NO": skvnce.NoisyOr,
     "MIC": skvnce.MultipleImputationClassifier,
@@ -187,6 +188,7 @@ FITS = {
     "VAE": {"n_components": 1, **QUICK},
     "LAIR": {"n_estimators": 1, **DRAWS},
     "VGI": DRAWS,
+    "MI": {"n_estimators": 2, "random_state": 0},
     "VN": {"max_iter": 1, "random_state": 0},
     "NO": {"n_components": 1, "max_iter": 2, "binarize": 3.0, "random_state": 0},
     "MIC": {"n_estimators": 2, "random_state": 0},
@@ -195,7 +197,9 @@ FITS = {
 NOT_ALWAYS = {  # log_scale_ only of "vnce...", categories_ of tables that have some
     "G": {"log_scale_"},
     "GCV": {"log_scale_"},
-    **dict.fromkeys(["CG", "CGCV", "FI", "CI", "VAE", "LAIR", "VGI"], {"categories_"}),
+    **dict.fromkeys(
+        ["CG", "CGCV", "FI", "CI", "VAE", "LAIR", "VGI", "MI"], {"categories_"}
+    ),
     "GI": {"categories_", "trace_", "r_hat_", "n_burn_in_", "latent_names_"},
 }
 

@@ -26,6 +26,7 @@ from skvnce import (
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
+    MixtureImputer,
     NoisyOr,
     TruncatedGaussianGraphLearner,
     TruncatedGaussianGraphLearnerCV,
@@ -83,6 +84,11 @@ CASES = {
         3,
         60,
     ),
+    "mixtures": (
+        MixtureImputer(4, n_estimators=2, max_iter=4, random_state=0),
+        10,
+        250,
+    ),
     "factors": (IncompleteFactorAnalysis(), 40, 500),
     "noisy-or": (
         NoisyOr(2, max_iter=1, hidden_layer_sizes=(4,), random_state=0),
@@ -119,6 +125,7 @@ CASES = {
 LONGER = {
     "gaussian": (8, 150),
     "normal": (8, 150),
+    "mixtures": (4, 100),
     "factors": (8, 150),
     "graph": (1, 6),
     "copula graph": (1, 6),

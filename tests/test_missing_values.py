@@ -25,6 +25,7 @@ from skvnce import (
     ForestImputer,
     GaussianImputer,
     LAIRImputer,
+    MixtureImputer,
     MultipleImputationClassifier,
     TruncatedGaussianGraphLearner,
     TruncatedGaussianGraphLearnerCV,
@@ -55,6 +56,7 @@ COPULA = CopulaGraphLearner(max_iter=3, random_state=0)
 IMPUTERS = [
     NORMAL,
     LAIRImputer(VAE, **DRAWS),
+    MixtureImputer(2, n_estimators=2, max_iter=2, random_state=0),
     VGIImputer(IncompleteDensity("factor-analysis", **SHORT), **DRAWS),
     ForestImputer(NORMAL, **FOREST, random_state=0),
     ConstrainedImputer(NORMAL, random_state=0),
@@ -67,6 +69,7 @@ IMPUTERS = [
 MIXED = [
     NORMAL,
     LAIRImputer(VAE, **DRAWS),
+    MixtureImputer(2, n_estimators=2, max_iter=2, random_state=0),
     VGIImputer(IncompleteDensity("vae", **SHORT), **DRAWS),
     ForestImputer(NORMAL, **FOREST, random_state=0),
     ConstrainedImputer(NORMAL, random_state=0),
@@ -307,7 +310,7 @@ def test_limits_and_reference():
     assert_same(found, other)
 
 
-@named([NORMAL, LAIRImputer(VAE, **DRAWS), VGIImputer(IMPUTERS[2].model, **DRAWS)])
+@named([NORMAL, LAIRImputer(VAE, **DRAWS), VGIImputer(IMPUTERS[3].model, **DRAWS)])
 def test_partial_fit(imputer, short_training):
     hidden = holes(200)
     X, nan = np.where(hidden, -1, numbers(200)), np.where(hidden, np.nan, numbers(200))
@@ -400,7 +403,7 @@ def test_new_rows_keep_the_marker():
     assert imputer.transform(rows).shape == (5, 2)
 
 
-@named([COPULA, IMPUTERS[3]])
+@named([COPULA, IMPUTERS[4]])
 def test_the_time_of_a_fit_is_estimated(imputer, monkeypatch):
     """By a fit to a part of the table, in which NaN marks missing cells."""
     X = np.random.default_rng(0).integers(1, 100, (40, 200))
@@ -506,7 +509,7 @@ def test_the_description_is_the_same_everywhere():
         if "missing_values" in inspect.signature(cls).parameters:
             [text] = re.findall(r"missing_values : (?:.+\n)(?: {8}.+\n)+", cls.__doc__)
             found[name] = text
-    assert len(found) == 6 and len(set(found.values())) == 1
+    assert len(found) == 7 and len(set(found.values())) == 1
 
 
 MARKERS = st.one_of(

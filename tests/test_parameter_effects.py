@@ -23,6 +23,7 @@ from skvnce import (
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
+    MixtureImputer,
     MultipleImputationClassifier,
     MultipleImputationRegressor,
     NoisyOr,
@@ -226,6 +227,17 @@ CASES = {
     ),
     "lair": (LAIRImputer(VAE, **DRAWN), {"sampler": "mwg", **MEMBERS, **OF_CELLS}),
     "vgi": (VGIImputer(DENSITY, **DRAWN), {**MEMBERS, **OF_CELLS}),
+    "mixtures": (
+        MixtureImputer(2, n_estimators=2, max_iter=4, random_state=0),
+        {
+            "n_components": 3,
+            "n_estimators": 1,
+            "marginals": "raw",
+            "max_iter": 2,
+            "random_state": 1,
+            **OF_CELLS,
+        },
+    ),
     "autoencoder": (
         VAE,
         {

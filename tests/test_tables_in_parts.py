@@ -19,7 +19,7 @@ from skvnce.options import Chunks
 da, dd = pytest.importorskip("dask.array"), pytest.importorskip("dask.dataframe")
 
 FITTED_IN_PARTS = {"GaussianImputer", "IncompleteFactorAnalysis"}
-FITTED_IN_PARTS |= {"CopulaGraphLearner"}
+FITTED_IN_PARTS |= {"CopulaGraphLearner", "MixtureImputer"}
 LAZY = {"transform", "score_samples", "score"}
 FORMS = ["array", "frame", "Chunks"]
 NAMES, PART = list("abc"), 40
@@ -246,6 +246,7 @@ def mixed(n=240):
         skvnce.GaussianImputer(max_iter=20, n_parameter_draws=2, random_state=0),
         skvnce.CopulaGraphLearner(max_iter=20, random_state=0),
         skvnce.ForestImputer(n_estimators=3, random_state=0),
+        skvnce.MixtureImputer(n_estimators=2, random_state=0),
     ],
     ids=named,
 )

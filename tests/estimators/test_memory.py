@@ -7,7 +7,13 @@ import pytest
 from cases import ESTIMATORS, PREDICTORS
 from sklearn.base import clone
 
-from skvnce import ConstrainedImputer, ForestImputer, GaussianImputer, _memory
+from skvnce import (
+    ConstrainedImputer,
+    ForestImputer,
+    GaussianImputer,
+    MixtureImputer,
+    _memory,
+)
 from skvnce.options import Chunks
 
 
@@ -30,6 +36,7 @@ def test_the_limit_is_that_of_the_machine_or_its_container(monkeypatch, tmp_path
 
 
 IN_PARTS = {"GaussianImputer", "IncompleteFactorAnalysis", "CopulaGraphLearner"}
+IN_PARTS |= {"MixtureImputer"}
 
 
 def quickest():
@@ -81,7 +88,7 @@ def test_a_fit_to_many_columns_that_cannot_fit(monkeypatch):
         GaussianImputer().fit(X)
 
 
-@pytest.mark.parametrize("kind", [GaussianImputer, ForestImputer])
+@pytest.mark.parametrize("kind", [GaussianImputer, ForestImputer, MixtureImputer])
 def test_draws_that_cannot_fit(kind, X, monkeypatch):
     imputer = kind(random_state=0).fit(X)
     monkeypatch.setattr(_memory, "memory_limit", lambda: 10 * X.nbytes)

@@ -19,6 +19,7 @@ from skvnce import (
     ForestImputer,
     GaussianImputer,
     LAIRImputer,
+    MixtureImputer,
     MultipleImputationClassifier,
     MultipleImputationRegressor,
     VariationalAutoencoder,
@@ -47,6 +48,11 @@ def forest(**options):
     return ForestImputer(gaussian(**options), n_estimators=4, random_state=0)
 
 
+def mixtures(**options):
+    given = {"n_estimators": 2, "on_misfit": "ignore", "random_state": 0}
+    return MixtureImputer(3, **given, **options)
+
+
 def consistent(**options):
     return ConstrainedImputer(gaussian(**options), random_state=0)
 
@@ -55,7 +61,7 @@ def graph(**options):
     return CopulaGraphLearner(0.2, on_misfit="ignore", random_state=0, **options)
 
 
-MADE = [gaussian, lair, forest, consistent]
+MADE = [gaussian, lair, forest, mixtures, consistent]
 make_any = pytest.mark.parametrize("make", MADE)
 
 

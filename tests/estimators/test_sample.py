@@ -14,6 +14,7 @@ from skvnce import (
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
+    MixtureImputer,
     NoisyOr,
     TruncatedGaussianGraphLearner,
     TruncatedGaussianGraphLearnerCV,
@@ -38,6 +39,7 @@ OF_CELLS = {
         CopulaGraphLearner(on_misfit="ignore"), alphas=3, random_state=0
     ),
     "gaussian": GaussianImputer(n_parameter_draws=2, add_indicator=True, **QUICK),
+    "mixtures": MixtureImputer(2, n_estimators=2, add_indicator=True, **QUICK),
     "lair": LAIRImputer(LINEAR, n_estimators=1, **SHORT),
     "vgi": VGIImputer(IncompleteDensity("flow", max_iter=0), n_estimators=1, **SHORT),
     "vnce": VNCEEstimator(max_iter=1, **QUICK),
@@ -46,6 +48,7 @@ OF_CELLS = {
 OF_ROWS = {
     "copula graph": CopulaGraphLearner(**QUICK),
     "gaussian": GaussianImputer(n_parameter_draws=2, **QUICK),
+    "mixtures": MixtureImputer(2, n_estimators=2, **QUICK),
     "factors": IncompleteFactorAnalysis(1),
     "vae": VariationalAutoencoder(max_iter=0, random_state=0),
     "noisy-or": NoisyOr(1, binarize=2.0, max_iter=1, random_state=0),

@@ -11,6 +11,7 @@ from skvnce import (
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
+    MixtureImputer,
     TruncatedGaussianGraphLearner,
     VariationalAutoencoder,
     VGIImputer,
@@ -23,6 +24,7 @@ from skvnce.tables.heavy_tails import heavy_tailed
 AUTO = VariationalAutoencoder(max_iter=0, n_training_draws=2)
 ESTIMATORS = [
     GaussianImputer(),
+    MixtureImputer(2, n_estimators=2),
     VNCEEstimator(max_iter=2, noise_ratio=2),
     LAIRImputer(AUTO, n_estimators=2, n_draws=2),
     VGIImputer(IncompleteDensity("factor-analysis", max_iter=0), n_draws=2),

@@ -14,6 +14,7 @@ from skvnce import (
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
+    MixtureImputer,
     MultipleImputationRegressor,
     TruncatedGaussianGraphLearner,
     VariationalAutoencoder,
@@ -143,6 +144,7 @@ MEMBERS = [
 WEIGHING = [
     *MEMBERS,
     ForestImputer(PLAIN, n_estimators=20, random_state=0),
+    MixtureImputer(2, n_estimators=4, **QUIET),
     ConstrainedImputer(PLAIN, random_state=0),
 ]
 

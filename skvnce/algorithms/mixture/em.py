@@ -1,0 +1,234 @@
+"""EM for mixtures of normals with latent classes, from incomplete rows.
+
+It maximises, over the parameters of eq. (1) of `model`,
+
+    sum_i w_i log p(x_i,obs) + sum_k log pi_k + sum_kj a sum_l p_jl log theta_kjl
+      - sum_k (v (log|S_k| + tr W S_k^-1) + (mean_k - m)' S_k^-1 (mean_k - m)) / 2   (1)
+
+whose penalty is that of a conjugate prior: each component has v more rows with the
+covariance W, one more with the mean m of all rows, and a more with the shares p_j of
+the categories (Fraley and Raftery 2007).  W is the covariance within components of all
+together; in the first rounds it follows them, and v is larger, so that components
+separate slowly.  The E-step is that of Ghahramani and Jordan (1994) for incomplete
+rows.
+
+References
+----------
+Ghahramani, Z. and Jordan, M. I. (1994), Supervised learning from incomplete data via an
+EM approach. Fraley, C. and Raftery, A. E. (2007), Bayesian regularization for normal
+mixture estimation and model-based clustering.
+"""
+
+from collections.abc import Callable
+from math import log
+from typing import NamedTuple
+
+import numpy as np
+
+from skvnce.algorithms.mixture.model import (
+    LEAST_SHARE,
+    Arranged,
+    Mixture,
+    normalised,
+    scores_of,
+)
+
+_FIRST = 5.0  # strength of the covariance prior in the first round, over the last one
+_SKIPPED = 1e-3  # responsibility below which a row skips a component from then on
+_NARROWER = 0.7  # covariance within components at the start, over that of all rows
+_OF_ALL_ROWS = 0.05  # rows a column of the covariance of all rows in W
+_ROUNDS_OF_CLUSTERS = 4  # EM moves the centres anyway
+
+
+def ignore(number: int, log_likelihood: float) -> None:
+    """Do nothing after a round."""
+
+
+class Prior(NamedTuple):
+    """The penalty of eq. (1).
+
+    Attributes
+    ----------
+    strength : float
+        v, in rows.
+    within : ndarray of shape (d, d)
+        W.
+    centre : ndarray of shape (d,)
+        m.
+    classes : tuple of ndarray of shape (n_categories,)
+        a p_j.
+    """
+
+    strength: float
+    within: np.ndarray
+    centre: np.ndarray
+    classes: tuple[np.ndarray, ...] = ()
+
+
+class Sums(NamedTuple):
+    """Expected sums of the rows of each component.
+
+    Attributes
+    ----------
+    totals : ndarray of shape (n_components,)
+    first : ndarray of shape (n_components, d)
+    second : ndarray of shape (n_components, d, d)
+    classes : tuple of ndarray of shape (n_components, n_categories)
+        Of rows in which the category is observed.
+    """
+
+    totals: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    classes: tuple[np.ndarray, ...] = ()
+
+    def means(self, centre: np.ndarray) -> np.ndarray:
+        """Average the rows of each component, and one at the centre."""
+        return (self.first + centre) / (self.totals + 1)[:, None]
+
+    def scatter(self, means: np.ndarray, centre: np.ndarray) -> np.ndarray:
+        """Sum squares around means, that of the prior for means included; (k, d, d)."""
+        cross = self.first[:, :, None] * means[:, None]
+        square = means[:, :, None] * means[:, None]
+        far = means - centre
+        found = self.second - cross - cross.transpose(0, 2, 1)
+        found += self.totals[:, None, None] * square
+        return found + far[:, :, None] * far[:, None]
+
+
+def sums_of(
+    mixture: Mixture, data: Arranged, weights: np.ndarray, shares: np.ndarray
+) -> Sums:
+    """Compute the expected sums for responsibilities (n, n_components)."""
+    from skvnce.algorithms.mixture import kernels
+
+    model = mixture.means, mixture.precisions()
+    totals, first, second = kernels.expected_sums(*data.groups, weights, shares, *model)
+    second += np.triu(second, 1).transpose(0, 2, 1)
+    weighted, classes = shares * weights[:, None], []
+    for code, known in zip(data.codes.T, mixture.classes, strict=True):
+        seen = code >= 0
+        indicator = np.zeros((seen.sum(), known.shape[1]))
+        indicator[np.arange(len(indicator)), code[seen]] = 1.0
+        classes.append(weighted[seen].T @ indicator)
+    return Sums(totals, first, second, tuple(classes))
+
+
+def maximised(sums: Sums, prior: Prior) -> Mixture:
+    """Maximise eq. (1), given expected sums: the M-step."""
+    means = sums.means(prior.centre)
+    scatter = sums.scatter(means, prior.centre) + prior.strength * prior.within
+    covariances = scatter / (sums.totals + prior.strength)[:, None, None]
+    weights = (sums.totals + 1) / (sums.totals + 1).sum()
+    classes = tuple(
+        (counts + more) / (counts.sum(1, keepdims=True) + more.sum())
+        for counts, more in zip(sums.classes, prior.classes, strict=True)
+    )
+    return Mixture(weights, means, covariances, classes)
+
+
+def penalised(mixture: Mixture, prior: Prior, log_likelihood: float) -> float:
+    """Compute eq. (1)."""
+    far = mixture.means - prior.centre
+    matrix = prior.strength * prior.within + far[:, :, None] * far[:, None]
+    _, log_det = np.linalg.slogdet(mixture.covariances)
+    trace = np.linalg.solve(mixture.covariances, matrix).trace(axis1=1, axis2=2)
+    found = log_likelihood + np.log(mixture.weights).sum()
+    found -= (prior.strength * log_det + trace).sum() / 2
+    for shares, more in zip(mixture.classes, prior.classes, strict=True):
+        found += (np.log(shares) @ more).sum()
+    return float(found)
+
+
+def pooled(
+    scatter: np.ndarray, totals: np.ndarray, prior: Prior, rows: float
+) -> np.ndarray:
+    """Pool the scatter (n_components, d, d) of components, with rows of the prior."""
+    return (scatter.sum(0) + rows * prior.within) / (totals.sum() + rows)
+
+
+class Fit(NamedTuple):
+    """A fitted mixture.
+
+    Attributes
+    ----------
+    mixture : Mixture
+    prior : Prior
+        Of the last round.
+    log_likelihoods : list of float
+        Of the parameters at which each round but the first began.
+    """
+
+    mixture: Mixture
+    prior: Prior
+    log_likelihoods: list[float]
+
+
+def fit_mixture(
+    data: Arranged,
+    weights: np.ndarray,
+    means: np.ndarray,
+    shares: np.ndarray,
+    prior: Prior,
+    n_rounds: int,
+    on_round: Callable = ignore,
+) -> Fit:
+    """Fit a mixture, from means and responsibilities.
+
+    Parameters
+    ----------
+    data : Arranged
+    weights : ndarray of shape (n,)
+        In the order of `data`.
+    means : ndarray of shape (n_components, d)
+    shares : ndarray of shape (n, n_components)
+        In the order of `data`.
+    prior : Prior
+        `within` is the covariance of all rows.
+    n_rounds : int
+    on_round : callable
+        Called with the number of the round and the log-likelihood.
+
+    Returns
+    -------
+    Fit
+    """
+    n_components, d = means.shape
+    every = np.tile(_NARROWER * prior.within, (n_components, 1, 1))
+    classes = tuple(
+        np.tile(one / one.sum(), (n_components, 1)) for one in prior.classes
+    )
+    mixture = Mixture(shares.mean(0), means, every, classes)
+    skipped, found, current = None, [], prior
+    for number in range(n_rounds):
+        if number:
+            scores = scores_of(mixture, data, skipped)
+            skipped = scores < scores.max(1, keepdims=True) + log(_SKIPPED)
+            shares, log_density = normalised(scores, LEAST_SHARE)
+            found.append(float(weights @ log_density))
+        sums = sums_of(mixture, data, weights, shares)
+        left = max(0.0, 1 - 2 * number / n_rounds)  # 0 in the second half
+        centred = sums.scatter(sums.means(prior.centre), prior.centre)
+        current = prior._replace(
+            strength=prior.strength * (1 + (_FIRST - 1) * left),
+            within=pooled(centred, sums.totals, prior, _OF_ALL_ROWS * d),
+        )
+        mixture = maximised(sums, current)
+        on_round(number + 1, found[-1] if found else np.nan)
+    return Fit(mixture, current, found)
+
+
+def clustered(
+    rows: np.ndarray, weights: np.ndarray, n_components: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Cluster rows (n, width) by k-means; (n, n_components), 1 for the nearest."""
+    share = weights / weights.sum()
+    centres = rows[rng.choice(len(rows), n_components, replace=False, p=share)]
+    for _ in range(_ROUNDS_OF_CLUSTERS):
+        near = ((centres**2).sum(1) - 2 * rows @ centres.T).argmin(1)
+        shares = np.eye(n_components)[near]
+        mass = shares * weights[:, None]
+        totals = mass.sum(0)
+        kept = totals > 0  # a centre may lose all of its rows
+        centres[kept] = mass.T[kept] @ rows / totals[kept, None]
+    return shares

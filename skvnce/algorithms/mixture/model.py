@@ -1,0 +1,224 @@
+"""A mixture of normals with latent classes: its exact conditional distributions.
+
+Rows have numbers z and categories c, which are independent given the component:
+
+    p(z, c) = sum_k pi_k N(z; mean_k, S_k) prod_j theta_kj[c_j]                      (1)
+    p(k | observed)  proportional to  pi_k N(z_obs) prod_{j observed} theta_kj[c_j]  (2)
+
+The product over components of eq. (2) and the conditional normals of `kernels` are the
+distribution of the missing cells.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from skvnce.algorithms.mixture.margins import Points
+
+LEAST_SHARE = 1e-2  # responsibility of a row below which EM leaves a component out
+_NONE = 1e-6  # the same of predictions, whose error is of this order
+
+
+class Mixture(NamedTuple):
+    """Parameters of eq. (1).
+
+    Attributes
+    ----------
+    weights : ndarray of shape (n_components,)
+    means : ndarray of shape (n_components, d)
+    covariances : ndarray of shape (n_components, d, d)
+    classes : tuple of ndarray of shape (n_components, n_categories)
+        Probabilities of the categories of each column of them.
+    """
+
+    weights: np.ndarray
+    means: np.ndarray
+    covariances: np.ndarray
+    classes: tuple[np.ndarray, ...] = ()
+
+    def precisions(self) -> np.ndarray:
+        """Invert the covariances."""
+        return np.linalg.inv(self.covariances)
+
+    def log_weights(self, codes: np.ndarray) -> np.ndarray:
+        """Compute the logarithms of the weights times theta of eq. (2).
+
+        Parameters
+        ----------
+        codes : ndarray of int, of shape (n, n_categorical)
+            -1 marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n, n_components)
+        """
+        found = np.tile(np.log(self.weights), (len(codes), 1))
+        for code, shares in zip(codes.T, self.classes, strict=True):
+            known = np.column_stack([np.log(shares), np.zeros(len(shares))])
+            found += known.T[code]  # the last row, of zeros, is that of -1
+        return found
+
+
+class Arranged(NamedTuple):
+    """Rows, sorted by the pattern of their missing numbers.
+
+    Attributes
+    ----------
+    x : ndarray of shape (n, d)
+        0 where missing.
+    observed : ndarray of bool, of shape (n, d)
+    starts : ndarray of int, of shape (n_patterns + 1,)
+        Where the rows of each pattern begin, and the number of rows.
+    codes : ndarray of int, of shape (n, n_categorical)
+        -1 where missing.
+    order : ndarray of int, of shape (n,)
+        Which row of the table each is.
+    """
+
+    x: np.ndarray
+    observed: np.ndarray
+    starts: np.ndarray
+    codes: np.ndarray
+    order: np.ndarray
+
+    @classmethod
+    def of(cls, numbers: np.ndarray, codes: np.ndarray | None = None) -> Self:
+        """Sort rows (n, d) of numbers, NaN where missing, and of codes."""
+        observed = ~np.isnan(numbers)
+        n = len(numbers)
+        if codes is None:
+            codes = np.zeros((n, 0), dtype=np.int64)
+        if not n or not observed.shape[1]:
+            order = np.arange(n)
+            return cls(
+                np.zeros(numbers.shape), observed, np.array([0, n]), codes, order
+            )
+        packed = np.packbits(observed, axis=1)
+        order = np.lexsort(packed.T)
+        packed = packed[order]
+        changes = np.flatnonzero((packed[1:] != packed[:-1]).any(1)) + 1
+        starts = np.concatenate([[0], changes, [n]])
+        x = np.where(observed, numbers, 0.0)[order]
+        return cls(x, observed[order], starts, codes[order], order)
+
+    @property
+    def groups(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What the loops over rows need."""
+        return self.x, self.observed, self.starts
+
+    def restored(self, rows: np.ndarray) -> np.ndarray:
+        """Undo the order of rows (..., n, width)."""
+        found = np.empty_like(rows)
+        found[..., self.order, :] = rows
+        return found
+
+
+def scores_of(
+    mixture: Mixture, data: Arranged, skipped: np.ndarray | None = None
+) -> np.ndarray:
+    """Compute the logarithms of the terms of eq. (1), for observed cells.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    data : Arranged
+    skipped : ndarray of bool, of shape (n, n_components), default=None
+        Components that do not count in a row.
+
+    Returns
+    -------
+    ndarray of shape (n, n_components)
+    """
+    from skvnce.algorithms.mixture import kernels
+
+    prior = mixture.log_weights(data.codes)
+    if skipped is None:
+        skipped = np.zeros(prior.shape, dtype=bool)
+    precisions = mixture.precisions()
+    _, log_dets = np.linalg.slogdet(precisions)
+    given = prior, mixture.means, precisions, log_dets, skipped
+    return kernels.scores_of_rows(*data.groups, *given)
+
+
+def normalised(
+    scores: np.ndarray, least: float = _NONE
+) -> tuple[np.ndarray, np.ndarray]:
+    """Turn scores into responsibilities, in place, and log-densities.
+
+    Returns
+    -------
+    shares : ndarray of shape (n, n_components)
+        Eq. (2); those below `least` are 0.
+    log_density : ndarray of shape (n,)
+    """
+    from skvnce.algorithms.mixture import kernels
+
+    return scores, kernels.normalised(scores, least)
+
+
+def responsibilities(mixture: Mixture, data: Arranged) -> tuple[np.ndarray, np.ndarray]:
+    """Compute eq. (2) and log-densities, see `normalised`."""
+    return normalised(scores_of(mixture, data))
+
+
+def conditional_means(
+    mixture: Mixture, data: Arranged, points: Points
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Compute means of functions of missing numbers, and probabilities of categories.
+
+    Returns
+    -------
+    means : ndarray of shape (n, d)
+        In the order of the table; arbitrary in observed cells.
+    probabilities : list of ndarray of shape (n, n_categories)
+    """
+    from skvnce.algorithms.mixture import kernels
+
+    shares, _ = responsibilities(mixture, data)
+    model = mixture.means, mixture.precisions()
+    means = kernels.filled_rows(*data.groups, shares, *model, *points)
+    levels = [data.restored(shares @ one) for one in mixture.classes]
+    return data.restored(means), levels
+
+
+def draw(
+    mixture: Mixture,
+    data: Arranged,
+    uniform: np.ndarray,
+    noise: np.ndarray,
+    uniform_levels: Sequence[np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw missing cells from their joint distribution.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    data : Arranged
+    uniform : ndarray of shape (n_draws, n)
+        Uniform numbers that choose the component, in the order of the table.
+    noise : ndarray of shape (n_draws, n, d)
+        Standard normal numbers.
+    uniform_levels : sequence of ndarray of shape (n_draws, n)
+        Uniform numbers for each column of categories.
+
+    Returns
+    -------
+    numbers : ndarray of shape (n_draws, n, d)
+    codes : ndarray of int, of shape (n_draws, n, n_categorical)
+    """
+    from skvnce.algorithms.mixture import kernels
+
+    shares, _ = responsibilities(mixture, data)
+    uniform = uniform[:, data.order]
+    chosen = (uniform[..., None] > shares.cumsum(1)).sum(-1)
+    chosen = np.minimum(chosen, (shares > 0).cumsum(1).argmax(1))  # of a sum below 1
+    rows = np.ascontiguousarray(noise[:, data.order])
+    model = mixture.means, mixture.precisions()
+    kernels.drawn_rows(*data.groups, chosen, rows, *model)
+    codes = np.tile(data.codes, (len(uniform), 1, 1))
+    for j, levels in enumerate(mixture.classes):
+        below = levels.cumsum(1)[:, :-1][chosen]
+        new = (uniform_levels[j][:, data.order, None] > below).sum(-1)
+        codes[..., j] = np.where(codes[..., j] < 0, new, codes[..., j])
+    return data.restored(rows), data.restored(codes)

@@ -1,0 +1,346 @@
+"""An imputer by mixtures of normals and of latent classes."""
+
+from functools import partial
+
+import numpy as np
+from joblib import Parallel, delayed
+from sklearn.utils._param_validation import StrOptions
+
+from skvnce._random import seed_from
+from skvnce.algorithms.mixture.em import ignore
+from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    reports_fit,
+)
+from skvnce.estimators._imputer import Imputer
+from skvnce.estimators._unused_parameters import warn_of_bounded_levels, warn_of_unused
+from skvnce.estimators._validation import (
+    AUTO,
+    BOUND,
+    N_JOBS,
+    OF_IMPUTERS,
+    ON_MISFIT,
+    RANDOM_STATE,
+    integer_from,
+)
+from skvnce.fits import mixtures
+from skvnce.fitted.mixture import Averaged, MixtureModel
+from skvnce.sources.chunks import in_parts
+
+_REMEDY = "GaussianImputer or ForestImputer may fill them better."
+_SETTLED = "a mixture of one component is fitted until it settles"
+
+
+class MixtureImputer(CallbackSupportMixin, Imputer):
+    """Impute by averages of mixtures of normals.
+
+    A mixture of normal distributions sees what one normal distribution cannot: groups
+    of rows, bends and unequal spread.  Members of the ensemble are mixtures that are
+    fitted by EM to the observed cells, each to randomly weighted rows.  One half models
+    normal scores of the ranks, the other half the columns as they are: both together
+    are better than either.  Columns of categories are latent classes: within a
+    component they are independent of each other and of the numbers.
+
+    Parameters
+    ----------
+    n_components : "auto" or int, default="auto"
+        Number of components of each mixture, at most the number of rows.  ``"auto"`` is
+        20, or a tenth of the rows if that is less, and 1 from 100 columns of numbers
+        on.  With 1 a member is a normal distribution.
+    n_estimators : int, default=8
+        Number of members.
+    marginals : {"both", "normal-scores", "raw"}, default="both"
+        What the components are normal distributions of: normal scores of the ranks in
+        each column, columns as they are, or one and the other in turn.
+    max_iter : int, default=12
+        Number of rounds of EM for each member of several components.
+    min_value, max_value : None, "observed", float, array-like of shape \
+            (n_features,) or dict, default=None
+        Bounds of imputed values.  None means the smallest and the largest observed cell
+        of each column for predictions and draws.
+    missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
+        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
+        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
+        other markers a number marks numbers that equal it, and a text equal text; NaN
+        is then an error, and cells that stay missing keep the marker.
+    keep_empty_features : bool, default=False
+        Whether columns that are entirely missing at `fit` are filled with 0 (the bound
+        nearest to 0) instead of dropped.
+    add_indicator : bool, default=False
+        Whether `transform` appends a `sklearn.impute.MissingIndicator`.
+    categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
+        Which columns have categories; see `GaussianImputer`.
+    handle_unknown : {"error", "missing"}, default="error"
+        Whether a category that `fit` has not seen raises a ValueError, or is treated as
+        missing.
+    on_misfit : {"warn", "raise", "ignore"}, default="warn"
+        What `fit` does if held-out cells of a column are predicted worse than by the
+        mean, or if a few cells dominate the squared errors of a column.
+    n_jobs : int or None, default=None
+        Number of threads that fit members.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of the weights of rows, and of the clusters at which components start.
+    verbose : int, default=0
+        If 1, print the steps of `fit`, `transform` and `sample` that take longer than a
+        second.  If 2, print all.
+
+    Attributes
+    ----------
+    n_components_ : int
+        Number of components of each member; 0 if all columns are constant.
+    n_iter_ : int
+        Number of rounds of EM of each member: `max_iter`.
+    held_out_gain_ : float
+        One minus the ratio of the squared errors of a mixture to those of the column
+        means, on a tenth of the observed cells, which it is fitted without; NaN with
+        ``on_misfit="ignore"``.  See the user guide.
+    marginal_columns_ : ndarray of bool, of shape (n_model_columns,)
+        Columns that the check on held-out cells found to be predicted worse than by
+        their means, and that are imputed from their observed cells instead.
+    feature_indices_ : ndarray of shape (n_model_columns,)
+        Indices of the columns of X that the model uses: those with at least two
+        different observed values.
+    constants_ : dict of int to float or category
+        Values of the constant columns, by column index.
+    feature_ranges_ : ndarray of shape (2, n_features_in_)
+        Smallest and largest valid value of each column of X.
+    categories_ : dict of str to ndarray
+        The categories of each column of them.  Only if there are categories.
+    indicator_ : MissingIndicator or None
+        The indicator of missing cells; None without `add_indicator`.
+    n_features_in_ : int
+        Number of features seen during `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features seen during `fit`, if X has feature names that are strings.
+
+    Notes
+    -----
+    Means, draws and log-densities of a member are exact: the conditional distribution
+    of the missing cells of a row is a mixture of conditional normals, whose weights are
+    the posterior probabilities of the components given the observed cells.  Members
+    count equally: `transform` averages their means and probabilities, draws of `sample`
+    are of one member after the other, and the density of `score_samples` is the average
+    of theirs.
+
+    A member weights the rows at random by the Bayesian bootstrap (Rubin 1981), so that
+    draws vary as the parameters do.  With one member there are no random weights, and
+    the parameters count as known.
+
+    EM is that of Ghahramani and Jordan (1994), with the conjugate prior of Fraley and
+    Raftery (2007): each component has half a row more for each column of numbers, of the
+    covariance within all components.  Components whose rows leave it therefore keep
+    this covariance and never are singular.  There is no `partial_fit`: the components
+    of new rows would have to be found anew.  A large table in parts is fitted by a
+    sample of its rows.  There are no limits of single cells, and the parameters are
+    arrays, not a torch module.
+
+    The loops over rows are compiled by numba when they are first used, for some ten
+    seconds, and the code is kept on disk.
+
+    References
+    ----------
+    Ghahramani and Jordan (1994), Supervised learning from incomplete data via an EM
+    approach; Fraley and Raftery (2007), Bayesian regularization for normal mixture
+    estimation and model-based clustering; Di Zio, Guarnera and Luzi (2007), Imputation
+    through finite Gaussian mixture models; Vermunt et al. (2008), Multiple imputation
+    of incomplete categorical data using latent class analysis; Murray and Reiter
+    (2016), Multiple imputation of missing categorical and continuous values via
+    Bayesian mixture models with local dependence; Rubin (1981), The Bayesian bootstrap.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import MixtureImputer
+    >>> rng = np.random.default_rng(0)
+    >>> angle = rng.uniform(0, np.pi, size=400)
+    >>> X = np.column_stack([np.cos(angle), np.sin(angle)])  # half a ring
+    >>> X[:100, 1] = np.nan
+    >>> filled = MixtureImputer(random_state=0).fit_transform(X)
+    >>> bool(abs(filled[:100, 1] - np.sin(angle[:100])).mean() < 0.1)
+    True
+    """
+
+    _has_density = True
+    _has_new_rows = True
+
+    _parameter_constraints = {
+        "n_components": [AUTO, integer_from(1)],
+        "n_estimators": [integer_from(1)],
+        "marginals": [StrOptions(set(mixtures.MARGINALS))],
+        "max_iter": [integer_from(1)],
+        "min_value": BOUND,
+        "max_value": BOUND,
+        **OF_IMPUTERS,
+        "on_misfit": ON_MISFIT,
+        "n_jobs": N_JOBS,
+        "random_state": RANDOM_STATE,
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        n_components="auto",
+        *,
+        n_estimators=8,
+        marginals="both",
+        max_iter=12,
+        min_value=None,
+        max_value=None,
+        missing_values=np.nan,
+        keep_empty_features=False,
+        add_indicator=False,
+        categorical_features="from_dtype",
+        handle_unknown="error",
+        on_misfit="warn",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_components = n_components
+        self.n_estimators = n_estimators
+        self.marginals = marginals
+        self.max_iter = max_iter
+        self.min_value = min_value
+        self.max_value = max_value
+        self.missing_values = missing_values
+        self.keep_empty_features = keep_empty_features
+        self.add_indicator = add_indicator
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.on_misfit = on_misfit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Fit the members to the observed cells.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.  A
+            table in parts (`skvnce.options.Chunks`, or dask) is fitted by a sample of
+            its rows.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Frequencies of the rows: a row of weight k counts as k equal rows.
+
+        Returns
+        -------
+        self : MixtureImputer
+
+        Raises
+        ------
+        ValueError
+            If X has infinite cells or no observed cell, if a parameter is out of range,
+            or, with ``on_misfit="raise"``, if a column is predicted worse than by its
+            mean.
+        TypeError
+            If a parameter has a wrong type.
+        """
+        return self._set(self._new()._fit(X, sample_weight))
+
+    @reports_fit
+    def _fit(self, X, sample_weight):
+        """Do what `fit` does, on a copy that has no other user."""
+        cells = self._read_all(X, sample_weight)
+        on_round, finish = report_rounds(self, None, X=cells.table)
+        rng = np.random.default_rng(seed_from(self.random_state))
+        self._report_numbers(cells)
+        with self._threads():
+            self._fit_members(cells, rng, ignore)
+            self._check_predictions(cells, rng)
+        self._warn_of_unused()
+        self.n_iter_ = int(self.max_iter)
+        finish()
+        return self
+
+    def _warn_of_unused(self):
+        """Warn of parameters that have no effect on this table."""
+        warn_of_bounded_levels(self)
+        if self.n_components_ == 1:
+            warn_of_unused(self, {"max_iter": _SETTLED})
+        if self.n_components_ and self._schema.is_categorical.all():
+            warn_of_unused(self, {"marginals": "the table has no columns of numbers"})
+
+    def _read_all(self, X, sample_weight):
+        """Read the table of a fit, and fit the indicator to all of its rows."""
+        source = in_parts(X)
+        if source is None:
+            cells = self._read(X, sample_weight)
+            self._fit_indicator(cells.table)
+            return cells
+        self._check_parameters()
+        large = self._read_large(source, sample_weight)
+        self._learn_values(large.cells.table, large.summary)
+        self._fit_indicator(np.where(large.summary.missing, np.nan, 0.0)[None])
+        return large.cells
+
+    def _report_numbers(self, cells):
+        numbers = self.feature_indices_[~self._schema.is_categorical]
+        self._report_tails(cells.table, numbers)
+
+    def _fit_members(self, cells, rng, on_round):
+        """Fit all members; each but a single one to random weights of the rows."""
+        self._members = ()
+        self.n_components_ = 0
+        if not self.feature_indices_.size:
+            return
+        number = int(self.n_estimators)
+        weights = [
+            mixtures.posterior_weights(rng, cells.weights)
+            if number > 1
+            else cells.weights
+            for _ in range(number)
+        ]
+        self._members = tuple(
+            one.plain() for one in self._fitted(cells, weights, rng, on_round)
+        )
+        self.n_components_ = len(self._members[0][0][0])
+
+    def _fitted(self, cells, weights, rng, on_round):
+        """Fit a member to each of the weights of the rows; list of `MixtureModel`."""
+        kinds = mixtures.MARGINALS[self.marginals][: len(weights)]
+        starts = [mixtures.start_of(cells, self._schema, one) for one in kinds]
+        n_numbers = np.count_nonzero(~self._schema.is_categorical)
+        size = mixtures.count_components(self.n_components, len(cells.nodes), n_numbers)
+        fit = partial(mixtures.fit_member, cells, self._schema)
+        sizes = size, int(self.max_iter)
+        return Parallel(self.n_jobs, prefer="threads")(
+            delayed(fit)(own, starts[i % len(starts)], *sizes, one, on_round)
+            for i, (own, one) in enumerate(
+                zip(weights, rng.spawn(len(weights)), strict=True)
+            )
+        )
+
+    def _check_predictions(self, cells, rng):
+        """Fit without the held-out cells, and predict them."""
+
+        def predict(kept, rows):
+            some = ~np.isnan(kept).all(1)
+            without = cells._replace(nodes=kept[some], weights=cells.weights[some])
+            weights = [without.weights] * len(mixtures.MARGINALS[self.marginals])
+            models = self._fitted(without, weights, rng, ignore)
+            filled, shares = Averaged(models).fill(kept[rows])
+            columns = self.feature_indices_
+            return self._schema.values.clipped(filled, columns), shares
+
+        predict = predict if self.feature_indices_.size else None
+        known = {"weights": cells.weights, "scale": cells.scale}
+        self._check_held_out(cells.nodes, predict, **known)
+        self._report_misfit(_REMEDY)
+
+    def _models(self):
+        return [MixtureModel.of_plain(one) for one in self._members]
+
+    def _cell_model(self):
+        return Averaged(self._models())
+
+    def _drawing_models(self, n_draws, *, is_joint=True):
+        return self._models()
+
+    def _with_one_draw(self):
+        members = [(one,) for one in self._members]
+        return self._copies_with("_members", members) or [self]

@@ -1,0 +1,132 @@
+"""Fitted mixtures of normals: they fill, draw and score rows, in the units of X."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from scipy.special import logsumexp
+
+from skvnce.algorithms.mixture import model
+from skvnce.algorithms.mixture.margins import Points
+from skvnce.algorithms.mixture.model import Arranged, Mixture
+from skvnce.tables.cell_limits import CellLimits
+
+
+class MixtureModel(NamedTuple):
+    """A mixture of normals of scores of numbers, and of latent classes.
+
+    Attributes
+    ----------
+    mixture : Mixture
+    is_categorical : ndarray of bool, of shape (n_model_columns,)
+    valid : Points
+        From scores to valid cells of the columns of numbers.
+    points : Points
+        The same without ends, by which cells are scored.
+    """
+
+    mixture: Mixture
+    is_categorical: np.ndarray
+    valid: Points
+    points: Points
+
+    @classmethod
+    def of_plain(cls, plain: tuple) -> Self:
+        """Make a model of what `plain` returned."""
+        mixture, is_categorical, valid, points = plain
+        return cls(Mixture(*mixture), is_categorical, Points(*valid), Points(*points))
+
+    def plain(self) -> tuple:
+        """Convert the model to tuples of arrays, which can be stored anywhere."""
+        parts = tuple(self.mixture), tuple(self.valid), tuple(self.points)
+        return parts[0], self.is_categorical, *parts[1:]
+
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Fill by means, and by the most probable categories; see `CellModel`."""
+        data = self._arranged(nodes)
+        means, shares = model.conditional_means(self.mixture, data, self.valid)
+        filled, places = nodes.copy(), np.flatnonzero(self.is_categorical)
+        numbers, missing = ~self.is_categorical, np.isnan(nodes)
+        filled[:, numbers] = np.where(missing[:, numbers], means, nodes[:, numbers])
+        probabilities = dict(zip(places.tolist(), shares, strict=True))
+        for j, found in probabilities.items():
+            filled[:, j] = np.where(missing[:, j], found.argmax(1), nodes[:, j])
+        return filled, probabilities
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        data, n = self._arranged(nodes), len(nodes)
+        uniform = torch.rand(n_draws, n, dtype=torch.float64).numpy()
+        noise = torch.randn(n_draws, n, data.x.shape[1], dtype=torch.float64).numpy()
+        levels = torch.rand(
+            len(self.mixture.classes), n_draws, n, dtype=torch.float64
+        ).numpy()
+        scores, codes = model.draw(self.mixture, data, uniform, noise, levels)
+        drawn = np.empty((n_draws, *nodes.shape))
+        drawn[..., ~self.is_categorical] = self.valid.to_cells(scores)
+        drawn[..., self.is_categorical] = codes
+        return np.where(np.isnan(nodes), drawn, nodes)
+
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Compute log-densities of rows, and their standard errors, 0; each (n,)."""
+        data = self._arranged(nodes)
+        found = np.empty(len(nodes))
+        found[data.order] = model.responsibilities(self.mixture, data)[1]
+        found += self.points.log_slopes(nodes[:, ~self.is_categorical])
+        return found, np.zeros(len(nodes))
+
+    def _arranged(self, nodes: np.ndarray) -> Arranged:
+        numbers = self.points.to_scores(nodes[:, ~self.is_categorical])
+        codes = np.nan_to_num(nodes[:, self.is_categorical], nan=-1).astype(np.int64)
+        return Arranged.of(numbers, codes)
+
+
+class Averaged(NamedTuple):
+    """Models of equal weight, whose mixture is a model.
+
+    Attributes
+    ----------
+    models : sequence of MixtureModel
+    """
+
+    models: Sequence[MixtureModel]
+
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Average means and probabilities; see `CellModel`."""
+        filled, probabilities = 0.0, {}
+        for one in self.models:
+            cells, shares = one.fill(nodes, limits)
+            filled = filled + cells / len(self.models)
+            for j, own in shares.items():
+                probabilities[j] = probabilities.get(j, 0.0) + own / len(self.models)
+        for j, shares in probabilities.items():
+            missing = np.isnan(nodes[:, j])
+            filled[:, j] = np.where(missing, shares.argmax(1), nodes[:, j])
+        return filled, probabilities
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells, of each row by a random model; see `CellModel`."""
+        turns = torch.randint(len(self.models), (len(nodes),)).numpy()
+        drawn = np.empty((n_draws, *nodes.shape))
+        for turn in np.unique(turns):
+            rows = turns == turn
+            drawn[:, rows] = self.models[turn].draw(nodes[rows], n_draws)
+        return drawn
+
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Compute the log of the average density, and errors, 0; each (n,)."""
+        found = [one.log_density(nodes)[0] for one in self.models]
+        return logsumexp(found, axis=0) - np.log(len(found)), np.zeros(len(nodes))

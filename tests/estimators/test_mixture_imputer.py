@@ -1,0 +1,271 @@
+"""MixtureImputer: bends, groups and interactions, one component, degenerate tables."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import make_moons
+
+from skvnce import GaussianImputer, MixtureImputer
+from skvnce.exceptions import MisfitWarning
+from skvnce.metrics import imputation_rmse
+from skvnce.options import Chunks
+
+QUIET = {"on_misfit": "ignore", "random_state": 0}
+NORMAL = GaussianImputer(n_parameter_draws=0, **QUIET)
+MIXTURE = MixtureImputer(10, n_estimators=2, **QUIET)
+ONE = MixtureImputer(1, n_estimators=2, **QUIET)
+
+
+def without(X, n_rows, column):
+    """Hide the first cells of a column; returns the table and a mask."""
+    hidden = np.zeros(X.shape, dtype=bool)
+    hidden[:n_rows, column] = True
+    return np.where(hidden, np.nan, X), hidden
+
+
+def ring(seed, n=400):
+    """Draw points of a ring, with a column that is their product."""
+    rng = np.random.default_rng(seed)
+    angle = rng.uniform(0, 2 * np.pi, n)
+    X = np.column_stack([np.cos(angle), np.sin(angle), np.sin(2 * angle)])
+    return X + 0.05 * rng.normal(size=X.shape)
+
+
+def test_a_ring_is_seen(seed):
+    """At 20 seeds the errors are at most 0.113, those of the others at least 0.43."""
+    full = ring(seed)
+    X, hidden = without(full, 120, 2)
+    error, *others = (
+        imputation_rmse(full, clone(one).fit_transform(X), hidden)
+        for one in (MIXTURE, NORMAL, ONE)
+    )
+    assert error < 0.16 < 0.35 < min(others)
+
+
+def test_draws_are_near_two_moons(seed):
+    """Farther than 0.3 are 2 to 7 % of the draws, and 18 to 26 % of a normal's."""
+    full, _ = make_moons(400, noise=0.05, random_state=seed)
+    X, hidden = without(full, 120, 1)
+    curve, _ = make_moons(200)
+
+    def share_far(imputer):
+        drawn = imputer.fit(X).sample(X, 5, random_state=0, as_array=True)
+        drawn = drawn[:, hidden.any(1)].reshape(-1, 2)
+        away = np.linalg.norm(drawn[:, None] - curve, axis=2).min(1)
+        return (away > 0.3).mean()
+
+    assert share_far(clone(MIXTURE)) < 0.11
+    assert share_far(clone(ONE).set_params(marginals="raw")) > 0.14
+
+
+def test_interactions_of_categories_are_seen(seed):
+    """At 20 seeds the log-loss is at most 0.44, that of the others 0.687 to 0.704."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(0, 2, (2, 600))
+    c = np.where(rng.random(600) < 0.1, a == b, a != b)
+    names = {"a": np.array(["x", "y"])[a], "b": np.array(["p", "q"])[b]}
+    frame = pd.DataFrame({**names, "c": np.where(c, "yes", "no")}, dtype="category")
+    frame.loc[:199, "c"] = np.nan
+
+    def loss(imputer):
+        shares = clone(imputer).fit(frame).category_probabilities(frame)["c"][:200]
+        assert np.allclose(shares.sum(axis=1), 1)
+        return -np.log(np.where(c[:200], shares["yes"], shares["no"])).mean()
+
+    assert loss(MIXTURE) < 0.55 < 0.66 < min(loss(NORMAL), loss(ONE))
+
+
+def correlated(seed, n=200):
+    rng = np.random.default_rng(seed)
+    covariance = [[1, 0.6, 0.2], [0.6, 2, -0.5], [0.2, -0.5, 0.5]]
+    X = rng.multivariate_normal([1, -2, 5], covariance, size=n)
+    X[rng.random(X.shape) < 0.2] = np.nan
+    return X
+
+
+WIDE = {"min_value": -1e3, "max_value": 1e3, **QUIET}
+
+
+def test_one_component_is_a_normal_distribution(seed):
+    """Up to where EM stops, it has the mean and covariance of GaussianImputer."""
+    X = correlated(seed)
+    one = MixtureImputer(1, n_estimators=1, marginals="raw", **WIDE).fit(X)
+    given = {"shrinkage": 0.05, "marginals": "normal", "n_parameter_draws": 0, **WIDE}
+    normal = GaussianImputer(tol=1e-6, max_iter=1000, **given).fit(X)
+    assert one.n_components_ == 1
+    np.testing.assert_allclose(one.transform([[np.nan] * 3]), [normal.mean_], atol=1e-3)
+    drawn = one.sample_rows(20_000, random_state=0)
+    error = normal.covariance_.diagonal().max() * (2 / 20_000) ** 0.5
+    assert abs(np.cov(drawn.T) - normal.covariance_).max() < 5 * error
+    # the same slopes and log-densities: the same covariance
+    rows = np.array([[0.0, np.nan, np.nan], [np.nan, 0.0, 4.0], [2.0, -3.0, np.nan]])
+    expected = normal.transform(rows)
+    np.testing.assert_allclose(one.transform(rows), expected, atol=5e-3)
+    rows = np.concatenate([X, rows])
+    expected = normal.score_samples(rows)
+    np.testing.assert_allclose(one.score_samples(rows), expected, atol=0.02)
+    other = clone(one).set_params(n_components=3).fit(X)
+    assert abs(other.score_samples(rows) - expected).max() > 0.1
+
+
+def test_weights_equal_rows_with_one_member():
+    X = correlated(0, 60)
+    counts = np.arange(60) % 3 + 1
+    many = np.repeat(X, counts, axis=0)
+    one = MixtureImputer(1, n_estimators=1, **QUIET)
+    weighted = clone(one).fit(X, sample_weight=counts).transform(X)
+    np.testing.assert_allclose(weighted, clone(one).fit(many).transform(X), atol=1e-6)
+    assert abs(weighted - clone(one).fit(X).transform(X)).max() > 1e-3
+
+
+def test_members_differ_and_a_single_one_has_no_random_weights():
+    """The seed changes means of two members, not those of one with one component."""
+    X, row = correlated(0, 15), np.full((1, 3), np.nan)
+
+    def mean(n_estimators, seed):
+        given = {**WIDE, "random_state": seed, "marginals": "raw"}
+        return (
+            MixtureImputer(1, n_estimators=n_estimators, **given).fit(X).transform(row)
+        )
+
+    assert (abs(mean(2, 0) - mean(2, 1)) > 1e-3).all()
+    np.testing.assert_array_equal(mean(1, 0), mean(1, 1))
+
+
+def few(n, seed=0):
+    X = np.random.default_rng(seed).normal(size=(n, 3))
+    X[::2, 0], X[1, 2] = np.nan, np.nan
+    return X
+
+
+def binary():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(0, 2, 60), rng.normal(size=60)])
+    X[::5, 0] = np.nan
+    return X
+
+
+def repeated():
+    """Two points, 20 times each, so that most components have no row of their own."""
+    return np.tile([[1.0, 2.0], [3.0, 4.0], [np.nan, 4.0], [1.0, np.nan]], (20, 1))
+
+
+DEGENERATE = {
+    "two rows": (few(2)[:, 1:], 20, 2),
+    "fewer rows than components": (few(7), 20, 7),
+    "few rows": (few(30), "auto", 3),
+    "a column with two values": (binary(), "auto", 6),
+    "equal rows": (repeated(), 20, 20),
+    "constant": (np.array([[1.0, 2.0], [1.0, np.nan], [np.nan, 2.0]]), "auto", 0),
+    "proportional columns": (np.outer(np.arange(30.0), [1, 2, 3]), 20, 20),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Constant where observed")
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_degenerate_tables_are_filled(name):
+    X, n_components, expected = DEGENERATE[name]
+    imputer = MixtureImputer(n_components, n_estimators=2, **QUIET).fit(X)
+    assert imputer.n_components_ == expected
+    filled, (drawn,) = imputer.transform(X), imputer.sample(X, random_state=0)
+    low, high = np.nanmin(X, 0), np.nanmax(X, 0)
+    for table in (filled, drawn, imputer.sample_rows(5, random_state=0)):
+        assert np.isfinite(table).all()
+        assert ((low <= table) & (table <= high)).all()
+    assert np.isfinite(imputer.score_samples(X)).all()
+    seen = ~np.isnan(X)
+    np.testing.assert_array_equal(drawn[seen], X[seen])
+
+
+def test_one_row_is_refused():
+    with pytest.raises(
+        ValueError, match="a minimum of 2 is required by MixtureImputer"
+    ):
+        MixtureImputer().fit([[1.0, np.nan]])
+
+
+def test_draws_of_two_values_are_these_values():
+    X = binary()
+    drawn = MixtureImputer(n_estimators=2, **QUIET).fit(X).sample(X, 20, 0)
+    values = np.concatenate(drawn)[:, 0]
+    assert set(values) == {0.0, 1.0}
+    filled = MixtureImputer(n_estimators=2, **QUIET).fit_transform(X)[::5, 0]
+    assert ((filled > 0) & (filled < 1)).all()  # means are not
+
+
+def test_the_number_of_components_depends_on_rows_and_columns():
+    rng = np.random.default_rng(0)
+    wide = rng.normal(size=(50, 100))
+    wide[::3] *= np.where(rng.random(wide[::3].shape) < 0.1, np.nan, 1)
+    assert MixtureImputer(n_estimators=1, **QUIET).fit(wide).n_components_ == 1
+    assert MixtureImputer(n_estimators=1, **QUIET).fit(wide[:, 1:]).n_components_ == 5
+    levels = pd.DataFrame(np.where(wide > 0, "a", "b"), dtype="category")
+    assert MixtureImputer(n_estimators=1, **QUIET).fit(levels).n_components_ == 5
+
+
+@pytest.mark.parametrize("marginals", ["raw", "normal-scores"])
+def test_bounds_widen_and_end_the_range(marginals):
+    """Draws lie between observed cells by default, else within the user's bounds."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 1)) + rng.normal(size=(100, 3))
+    X[:60, 1] = np.nan
+    ends = np.nanmin(X, 0), np.nanmax(X, 0)
+
+    def drawn(**bounds):
+        imputer = MixtureImputer(2, n_estimators=2, marginals=marginals, **QUIET)
+        imputer.set_params(**bounds).fit(X)
+        assert np.isfinite(imputer.transform(X)).all()
+        return imputer.sample(X, 40, random_state=0, as_array=True)[:, :60, 1]
+
+    usual = drawn()
+    assert ends[0][1] <= usual.min() and usual.max() <= ends[1][1]
+    near = ends[1][1] + 0.3
+    wider = drawn(max_value={1: near})
+    assert ends[1][1] < wider.max() <= near and wider.min() >= ends[0][1]
+    for far in (1e3, 1e300):  # bounds beyond all scores
+        free = drawn(min_value=-far, max_value=far)
+        assert free.max() > near and abs(free).max() < 100
+
+
+def test_the_usual_ways_give_equal_results():
+    """Threads, copies and the order of columns in memory."""
+    X = correlated(0, 60)
+    imputer = MixtureImputer(3, n_estimators=3, **QUIET).fit(X)
+    expected = imputer.transform(X), imputer.sample(X, random_state=1)[0]
+    others = [
+        clone(imputer).set_params(n_jobs=2).fit(X),
+        clone(imputer).fit(np.asfortranarray(X)),
+        pickle.loads(pickle.dumps(imputer)),
+    ]
+    for other in others:
+        np.testing.assert_array_equal(other.transform(X), expected[0])
+        np.testing.assert_array_equal(other.sample(X, random_state=1)[0], expected[1])
+    different = clone(imputer).set_params(random_state=1).fit(X)
+    assert abs(different.transform(X) - expected[0]).max() > 1e-3
+
+
+def test_parts_are_read_as_the_table():
+    """The indicator knows the cells of all rows."""
+    X = correlated(0, 60)
+    X[:, 0], X[55, 0] = np.nan_to_num(X[:, 0]), np.nan
+    imputer = MixtureImputer(3, n_estimators=2, add_indicator=True, **QUIET)
+    found = clone(imputer).fit(Chunks.from_array(X, 10))
+    np.testing.assert_allclose(found.transform(X), imputer.fit_transform(X), atol=1e-6)
+    assert found.transform(X).shape == (60, 6)
+
+
+def test_noise_is_reported_and_structure_is_not():
+    """Columns of noise are predicted worse than by means, and filled by others."""
+    noise = np.random.default_rng(0).normal(size=(100, 10))
+    noise[np.random.default_rng(99).random(noise.shape) < 0.3] = np.nan
+    with pytest.warns(MisfitWarning, match="GaussianImputer or ForestImputer may"):
+        imputer = MixtureImputer(n_estimators=2, random_state=0).fit(noise)
+    assert imputer.marginal_columns_.any() and imputer.held_out_gain_ < 0.2
+    X, _ = without(ring(0), 120, 2)
+    with warnings.catch_warnings(action="error"):
+        imputer = MixtureImputer(10, n_estimators=2, random_state=0).fit(X)
+    assert imputer.held_out_gain_ > 0.5 and not imputer.marginal_columns_.any()
