@@ -128,8 +128,8 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     the parameters count as known.
 
     EM is that of Ghahramani and Jordan (1994), with the conjugate prior of Fraley and
-    Raftery (2007): each component has half a row more for each column of numbers, of the
-    covariance within all components.  Components whose rows leave it therefore keep
+    Raftery (2007): each component has half a row more for each column of numbers, of
+    the covariance within all components.  Components whose rows leave it therefore keep
     this covariance and never are singular.  There is no `partial_fit`: the components
     of new rows would have to be found anew.  A large table in parts is fitted by a
     sample of its rows.  There are no limits of single cells, and the parameters are
