@@ -6,8 +6,8 @@ import numpy as np
 from joblib import Parallel, delayed
 from sklearn.utils._param_validation import StrOptions
 
+from skvnce._progress import steps
 from skvnce._random import seed_from
-from skvnce.algorithms.mixture.em import ignore
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -246,11 +246,11 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     def _fit(self, X, sample_weight):
         """Do what `fit` does, on a copy that has no other user."""
         cells = self._read_all(X, sample_weight)
-        on_round, finish = report_rounds(self, None, X=cells.table)
+        _, finish = report_rounds(self, None, X=cells.table)
         rng = np.random.default_rng(seed_from(self.random_state))
         self._report_numbers(cells)
         with self._threads():
-            self._fit_members(cells, rng, ignore)
+            self._fit_members(cells, rng)
             self._check_predictions(cells, rng)
         self._warn_of_unused()
         self.n_iter_ = int(self.max_iter)
@@ -282,7 +282,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         numbers = self.feature_indices_[~self._schema.is_categorical]
         self._report_tails(cells.table, numbers)
 
-    def _fit_members(self, cells, rng, on_round):
+    def _fit_members(self, cells, rng):
         """Fit all members; each but a single one to random weights of the rows."""
         self._members = ()
         self.n_components_ = 0
@@ -295,21 +295,20 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             else cells.weights
             for _ in range(number)
         ]
-        self._members = tuple(
-            one.plain() for one in self._fitted(cells, weights, rng, on_round)
-        )
+        members = steps("member", self._fitted(cells, weights, rng), number)
+        self._members = tuple(one.plain() for one in members)
         self.n_components_ = len(self._members[0][0][0])
 
-    def _fitted(self, cells, weights, rng, on_round):
-        """Fit a member to each of the weights of the rows; list of `MixtureModel`."""
+    def _fitted(self, cells, weights, rng):
+        """Fit a member to each of the weights of the rows; yields `MixtureModel`."""
         kinds = mixtures.MARGINALS[self.marginals][: len(weights)]
         starts = [mixtures.start_of(cells, self._schema, one) for one in kinds]
         n_numbers = np.count_nonzero(~self._schema.is_categorical)
         size = mixtures.count_components(self.n_components, len(cells.nodes), n_numbers)
         fit = partial(mixtures.fit_member, cells, self._schema)
         sizes = size, int(self.max_iter)
-        return Parallel(self.n_jobs, prefer="threads")(
-            delayed(fit)(own, starts[i % len(starts)], *sizes, one, on_round)
+        return Parallel(self.n_jobs, prefer="threads", return_as="generator")(
+            delayed(fit)(own, starts[i % len(starts)], *sizes, one)
             for i, (own, one) in enumerate(
                 zip(weights, rng.spawn(len(weights)), strict=True)
             )
@@ -322,7 +321,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             some = ~np.isnan(kept).all(1)
             without = cells._replace(nodes=kept[some], weights=cells.weights[some])
             weights = [without.weights] * len(mixtures.MARGINALS[self.marginals])
-            models = self._fitted(without, weights, rng, ignore)
+            models = [*self._fitted(without, weights, rng)]
             filled, shares = Averaged(models).fill(kept[rows])
             columns = self.feature_indices_
             return self._schema.values.clipped(filled, columns), shares

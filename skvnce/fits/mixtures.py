@@ -94,7 +94,6 @@ def fit_member(
     n_components: int,
     n_rounds: int,
     rng: np.random.Generator,
-    on_round: Callable = em.ignore,
 ) -> MixtureModel:
     """Fit a mixture to weighted rows.
 
@@ -108,8 +107,6 @@ def fit_member(
     n_components, n_rounds : int
     rng : numpy.random.Generator
         Chooses the rows at which clusters start.
-    on_round : callable
-        See `fit_mixture`.
 
     Returns
     -------
@@ -127,7 +124,7 @@ def fit_member(
         mass = shares * weights[:, None]
         means = (mass.T @ start.filled) / np.maximum(mass.sum(0), _TINY)[:, None]
         given = weights[data.order], means, shares[data.order], start.prior
-        mixture = em.fit_mixture(data, *given, n_rounds, on_round).mixture
+        mixture = em.fit_mixture(data, *given, n_rounds).mixture
     valid = points.within(*_ends(numbers, schema))
     return MixtureModel(mixture, schema.is_categorical, valid, points)
 

@@ -7,10 +7,11 @@ It maximises, over the parameters of eq. (1) of `model`,
 
 whose penalty is that of a conjugate prior: each component has v more rows with the
 covariance W, one more with the mean m of all rows, and a more with the shares p_j of
-the categories (Fraley and Raftery 2007).  W is the covariance within components of all
-together; in the first rounds it follows them, and v is larger, so that components
-separate slowly.  The E-step is that of Ghahramani and Jordan (1994) for incomplete
-rows.
+the categories (Fraley and Raftery 2007).  W is the pooled covariance within components,
+anew in each round; with a fixed W no round decreases eq. (1).  In the first rounds v is
+larger, so that components separate slowly.  The E-step is that of Ghahramani and Jordan
+(1994) for incomplete rows.  A row skips components whose probability is small, and they
+are not tried again.
 
 References
 ----------
@@ -19,7 +20,6 @@ EM approach. Fraley, C. and Raftery, A. E. (2007), Bayesian regularization for n
 mixture estimation and model-based clustering.
 """
 
-from collections.abc import Callable
 from math import log
 from typing import NamedTuple
 
@@ -38,10 +38,6 @@ _SKIPPED = 1e-3  # responsibility below which a row skips a component from then 
 _NARROWER = 0.7  # covariance within components at the start, over that of all rows
 _OF_ALL_ROWS = 0.05  # rows a column of the covariance of all rows in W
 _ROUNDS_OF_CLUSTERS = 4  # EM moves the centres anyway
-
-
-def ignore(number: int, log_likelihood: float) -> None:
-    """Do nothing after a round."""
 
 
 class Prior(NamedTuple):
@@ -171,7 +167,6 @@ def fit_mixture(
     shares: np.ndarray,
     prior: Prior,
     n_rounds: int,
-    on_round: Callable = ignore,
 ) -> Fit:
     """Fit a mixture, from means and responsibilities.
 
@@ -186,8 +181,6 @@ def fit_mixture(
     prior : Prior
         `within` is the covariance of all rows.
     n_rounds : int
-    on_round : callable
-        Called with the number of the round and the log-likelihood.
 
     Returns
     -------
@@ -214,7 +207,6 @@ def fit_mixture(
             within=pooled(centred, sums.totals, prior, _OF_ALL_ROWS * d),
         )
         mixture = maximised(sums, current)
-        on_round(number + 1, found[-1] if found else np.nan)
     return Fit(mixture, current, found)
 
 
