@@ -13,7 +13,11 @@ from collections import Counter
 N_ANCESTORS = 3  # of a class, that are ours, however they are stacked
 N_CODE_LINES = 300  # of a file, without blank lines, comments and docstrings
 ANCESTORS = {}
-CODE_LINES = {"testing/_checks.py": 302}
+CODE_LINES = {
+    "testing/_checks.py": 302,
+    # numba compiles anew what has changed in the file of a function, not in others
+    "algorithms/mixture/kernels.py": 345,
+}
 WRITES = {}
 TAKES = {  # and why
     "_binary_tables": 1,  # scikit-learn's validate_data

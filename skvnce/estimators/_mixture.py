@@ -3,6 +3,7 @@
 from functools import partial
 
 import numpy as np
+import torch
 from joblib import Parallel, delayed
 from sklearn.utils._param_validation import StrOptions
 
@@ -29,7 +30,11 @@ from skvnce.fitted.mixture import Averaged, MixtureModel
 from skvnce.sources.chunks import in_parts
 
 _REMEDY = "GaussianImputer or ForestImputer may fill them better."
-_SETTLED = "a mixture of one component is fitted until it settles"
+_NOT_FINITE = (
+    "The covariances of a mixture are not finite. Divide sample_weight by its mean, if "
+    "there are very large weights, or rescale columns with very large values."
+)
+_SETTLED = "a normal distribution is fitted until it converges, in at most 60 rounds"
 
 
 class MixtureImputer(CallbackSupportMixin, Imputer):
@@ -90,7 +95,8 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     n_components_ : int
         Number of components of each member; 0 if all columns are constant.
     n_iter_ : int
-        Number of rounds of EM of each member: `max_iter`.
+        Number of rounds of EM of each member: `max_iter`, or 1 if there is at most one
+        component.
     held_out_gain_ : float
         One minus the ratio of the squared errors of a mixture to those of the column
         means, on a tenth of the observed cells, which it is fitted without; NaN with
@@ -129,11 +135,14 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
 
     EM is that of Ghahramani and Jordan (1994), with the conjugate prior of Fraley and
     Raftery (2007): each component has half a row more for each column of numbers, of
-    the covariance within all components.  Components whose rows leave it therefore keep
-    this covariance and never are singular.  There is no `partial_fit`: the components
-    of new rows would have to be found anew.  A large table in parts is fitted by a
-    sample of its rows.  There are no limits of single cells, and the parameters are
-    arrays, not a torch module.
+    the covariance within all components (five times as many in the first round), one
+    more at the mean of all rows, and one more of the shares of categories.  Components
+    whose rows leave it therefore keep this covariance.  A millionth of the variance of
+    each column is noise, so that copies of columns leave no covariance singular.
+
+    There is no `partial_fit`: the components of new rows would have to be found anew.
+    A large table in parts is fitted by a sample of its rows.  There are no limits of
+    single cells, and the parameters are arrays, not a torch module.
 
     The loops over rows are compiled by numba when they are first used, for some ten
     seconds, and the code is kept on disk.
@@ -249,11 +258,14 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         _, finish = report_rounds(self, None, X=cells.table)
         rng = np.random.default_rng(seed_from(self.random_state))
         self._report_numbers(cells)
-        with self._threads():
-            self._fit_members(cells, rng)
-            self._check_predictions(cells, rng)
+        try:
+            with self._threads():
+                self._fit_members(cells, rng)
+                self._check_predictions(cells, rng)
+        except (np.linalg.LinAlgError, torch.linalg.LinAlgError) as error:
+            raise ValueError(_NOT_FINITE) from error
         self._warn_of_unused()
-        self.n_iter_ = int(self.max_iter)
+        self.n_iter_ = int(self.max_iter) if self.n_components_ > 1 else 1
         finish()
         return self
 

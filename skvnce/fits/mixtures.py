@@ -117,7 +117,8 @@ def fit_member(
     scores = points.to_scores(numbers)
     if n_components == 1:
         normal, _ = _normal(scores, weights)
-        mixture = _of_one(normal, start.prior.classes)
+        n_categories = schema.n_categories[schema.is_categorical]
+        mixture = _of_one(normal, _shares(codes, weights, n_categories))
     else:
         data = Arranged.of(scores, codes)
         shares = em.clustered(start.rows, weights, n_components, rng)
@@ -125,18 +126,18 @@ def fit_member(
         means = (mass.T @ start.filled) / np.maximum(mass.sum(0), _TINY)[:, None]
         given = weights[data.order], means, shares[data.order], start.prior
         mixture = em.fit_mixture(data, *given, n_rounds).mixture
+    if not np.isfinite(mixture.covariances).all():
+        raise np.linalg.LinAlgError("a covariance is not finite")
     valid = points.within(*_ends(numbers, schema))
     return MixtureModel(mixture, schema.is_categorical, valid, points)
 
 
 def _of_one(normal, classes):
     """Make the mixture of one component, of which EM needs no prior within others."""
-    return Mixture(
-        np.ones(1),
-        normal.mean.numpy()[None],
-        normal.covariance.numpy()[None],
-        tuple(one[None] / one.sum() for one in classes),
-    )
+    noise = em.LEAST_VARIANCE * np.eye(len(normal.mean))
+    covariance = normal.covariance.numpy() + noise
+    means = normal.mean.numpy()[None]
+    return Mixture(np.ones(1), means, covariance[None], tuple(s[None] for s in classes))
 
 
 def _split(nodes, is_categorical):

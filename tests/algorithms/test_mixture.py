@@ -301,3 +301,41 @@ def test_slopes_are_those_of_the_scores():
     assert np.isclose(points.log_slopes(row)[0], np.log(ratio).sum(), rtol=1e-5)
     row[0, 1] = np.nan
     assert np.isclose(points.log_slopes(row)[0], np.log(ratio[0, 0]), rtol=1e-5)
+
+
+def test_scores_of_ranks_are_symmetric():
+    """More than 9,000 rows have ranks whose scores are clipped, on both sides."""
+    x = np.exp(2 * np.random.default_rng(10).normal(size=(20_000, 1)))
+    weights = np.ones(len(x))
+    z = normal_scores(x, weights).to_scores(x)
+    other = normal_scores(-x, weights).to_scores(-x)
+    assert abs(z + other).max() < 0.05 and z.max() < 3.8
+    assert len(np.unique(z)) == len(x)
+
+
+def test_scores_continue_with_the_average_slope():
+    x = np.random.default_rng(11).normal(size=(100, 1))
+    points = normal_scores(x, np.ones(100))
+    scores, cells = points.pair(0)
+    slope = (scores[-2] - scores[1]) / (cells[-2] - cells[1])
+    far = np.array([[x.max() + 1], [x.max() + 5e3], [x.min() - 5e3], [1e9]])
+    found = points.to_scores(far)[:, 0]
+    expected = scores[-2] + slope * (far[:2, 0] - cells[-2])
+    np.testing.assert_allclose(found[:2], expected)
+    assert np.isclose(found[2], scores[1] + slope * (far[2, 0] - cells[1]))
+    assert found[3] == 1e6  # squares remain far from the largest float
+
+
+def test_the_covariance_within_components_is_that_of_groups():
+    """Two far groups of narrow spread, and one component more than groups."""
+    rng = np.random.default_rng(12)
+    x = rng.normal(size=(400, 2)) / 20 + np.repeat([[-1.0, 1.0], [1.0, -1.0]], 200, 0)
+    data, weights = Arranged.of(x), np.ones(400)
+    prior = em.Prior(1.0, np.cov(x.T), x.mean(0))
+    shares = em.clustered(x, weights, 3, rng)
+    means = (shares.T @ x) / shares.sum(0)[:, None]
+    rows = weights[data.order], means, shares[data.order]
+    fit = em.fit_mixture(data, *rows, prior, 12)
+    assert (fit.prior.within.diagonal() < 0.02).all()
+    assert (prior.within.diagonal() > 0.9).all()  # negative control
+    assert fit.log_likelihoods[-1] > fit.log_likelihoods[0]

@@ -11,6 +11,7 @@ from sklearn.datasets import make_moons
 
 from skvnce import GaussianImputer, MixtureImputer
 from skvnce.exceptions import MisfitWarning
+from skvnce.fits.mixtures import posterior_weights
 from skvnce.metrics import imputation_rmse
 from skvnce.options import Chunks
 
@@ -269,3 +270,118 @@ def test_noise_is_reported_and_structure_is_not():
     with warnings.catch_warnings(action="error"):
         imputer = MixtureImputer(10, n_estimators=2, random_state=0).fit(X)
     assert imputer.held_out_gain_ > 0.5 and not imputer.marginal_columns_.any()
+
+
+def copies(n):
+    """Three copies of two columns, and one in other units."""
+    A = np.random.default_rng(1).normal(size=(n, 2))
+    A[np.random.default_rng(2).random(A.shape) < 0.2] = np.nan
+    return np.column_stack([A, A, A, 1000 * A[:, 0]])
+
+
+@pytest.mark.parametrize("n", [300, 3000])
+def test_copies_of_columns_are_predicted_by_each_other(n):
+    X = copies(n)
+    imputer = MixtureImputer(n_estimators=2, random_state=0).fit(X)
+    assert imputer.held_out_gain_ > 0.9
+    assert np.isfinite(imputer.score_samples(X)).all()
+    hidden = X.copy()
+    hidden[: n // 2, 0] = np.nan
+    filled, known = imputer.transform(hidden), ~np.isnan(X[:, 0])
+    assert abs(filled[known, 0] - X[known, 0]).max() < 0.2
+
+
+@pytest.mark.parametrize("marginals", ["raw", "normal-scores", "both"])
+def test_the_density_integrates_to_one(marginals):
+    x = np.random.default_rng(3).gamma(2.0, size=(300, 1))
+    x[::5] = np.nan
+    options = {**QUIET, "n_estimators": 2, "marginals": marginals}
+    grid = np.linspace(-6, 40, 200_001)
+    density = np.exp(MixtureImputer(4, **options).fit(x).score_samples(grid[:, None]))
+    assert abs(np.trapezoid(density, grid) - 1) < 0.01
+
+
+def test_drawn_categories_have_their_probabilities():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=300)
+    level = np.where(x + rng.normal(size=300) > 0, "a", "b").astype(object)
+    level[:150] = None
+    frame = pd.DataFrame({"x": x, "level": pd.Categorical(level)})
+    imputer = MixtureImputer(3, n_estimators=2, **QUIET).fit(frame)
+    shares = imputer.category_probabilities(frame)["level"]["a"][:150]
+    tables = imputer.sample(frame, 400, random_state=0)
+    found = np.mean([[one == "a" for one in table[:150, 1]] for table in tables], 0)
+    assert (abs(found - shares) < 5 * 0.5 / 400**0.5).all()
+    assert shares.min() < 0.3 < 0.7 < shares.max()
+
+
+def test_members_have_the_marginals_and_weights_of_their_turn():
+    rng = np.random.default_rng(5)
+    frame = pd.DataFrame(
+        {
+            "x": rng.gamma(1.0, size=200),
+            "y": pd.Categorical(rng.choice(["a", "b"], 200)),
+        }
+    )
+    both = MixtureImputer(1, n_estimators=4, **QUIET).fit(frame)
+    models = both._models()
+    counts = [len(one.points.pair(0)[0]) for one in models]
+    assert counts[0] == counts[2] > 10 and counts[1] == counts[3] == 2
+    shares = np.array([one.mixture.classes[0][0, 0] for one in models])
+    assert len(np.unique(shares)) == 4 and np.ptp(shares) > 1e-3
+    cells = [one.points.pair(0)[1] for one in models[1::2]]
+    assert not np.allclose(*cells)  # standardised by the weights of the member
+
+
+def test_new_rows_are_of_all_members():
+    """Members of two equal rows with random weights have means that differ much."""
+    X = np.repeat([[0.0, 1.0], [1.0, 0.0]], 10, 0)
+    imputer = MixtureImputer(1, n_estimators=4, marginals="raw", **QUIET).fit(X)
+    turns = []
+    for one in imputer._models():
+        turns.append(one.mixture.means[0] + one.points.pair(0)[1].mean())
+    assert len(np.unique(np.round(turns, 6))) > 2
+    models = imputer._cell_model()
+
+    class Seen:
+        def __init__(self, number):
+            self.number = number
+
+        def draw(self, nodes, n_draws):
+            return np.full((n_draws, *nodes.shape), self.number)
+
+    drawn = models._replace(models=[Seen(k) for k in range(4)]).draw(X, 1)
+    assert set(drawn.ravel()) == {0, 1, 2, 3}
+
+
+def test_mean_weights_are_the_given_ones():
+    rng, given = np.random.default_rng(6), np.array([0.5, 1.0, 4.0])
+    drawn = np.array([posterior_weights(rng, given) for _ in range(4000)])
+    # shares have a Dirichlet distribution
+    share = given / given.sum()
+    error = np.sqrt(share * (1 - share) / (given.sum() + 1) / 4000) * given.sum()
+    assert (abs(drawn.mean(0) - given) < 5 * error).all()
+
+
+def test_a_few_huge_cells_are_reported():
+    X = correlated(0, 100)
+    X[0, 0] = 1e6
+    with pytest.warns(MisfitWarning, match="column 0"):
+        MixtureImputer(n_estimators=2, random_state=0).fit(X)
+
+
+@pytest.mark.filterwarnings("ignore:sample_weight has a mean")
+def test_huge_weights_give_finite_results_or_are_named():
+    """Which of the two depends on rounding, if one row outweighs all others."""
+    X = correlated(0, 60)
+    fitted = []
+    for weights in (np.full(60, 1e20), np.r_[1e20, np.ones(59)]):
+        imputer = MixtureImputer(4, n_estimators=2, **QUIET)
+        try:
+            imputer.fit(X, sample_weight=weights)
+        except ValueError as error:
+            assert "sample_weight" in str(error)
+        else:
+            assert np.isfinite(imputer.score_samples(X)).all()
+            fitted.append(imputer)
+    assert fitted

@@ -33,6 +33,7 @@ from skvnce.algorithms.mixture.model import (
     scores_of,
 )
 
+LEAST_VARIANCE = 1e-6  # of scores given all others, so that copies can be inverted
 _FIRST = 5.0  # strength of the covariance prior in the first round, over the last one
 _SKIPPED = 1e-3  # responsibility below which a row skips a component from then on
 _NARROWER = 0.7  # covariance within components at the start, over that of all rows
@@ -98,8 +99,9 @@ def sums_of(
     """Compute the expected sums for responsibilities (n, n_components)."""
     from skvnce.algorithms.mixture import kernels
 
-    model = mixture.means, mixture.precisions()
-    totals, first, second = kernels.expected_sums(*data.groups, weights, shares, *model)
+    normals = mixture.means, mixture.precisions()
+    given = data.groups, weights, shares, normals
+    totals, first, second = kernels.expected_sums(*given)
     second += np.triu(second, 1).transpose(0, 2, 1)
     weighted, classes = shares * weights[:, None], []
     for code, known in zip(data.codes.T, mixture.classes, strict=True):
@@ -187,6 +189,7 @@ def fit_mixture(
     Fit
     """
     n_components, d = means.shape
+    noise = LEAST_VARIANCE * np.eye(d)
     every = np.tile(_NARROWER * prior.within, (n_components, 1, 1))
     classes = tuple(
         np.tile(one / one.sum(), (n_components, 1)) for one in prior.classes
@@ -207,6 +210,7 @@ def fit_mixture(
             within=pooled(centred, sums.totals, prior, _OF_ALL_ROWS * d),
         )
         mixture = maximised(sums, current)
+        mixture = mixture._replace(covariances=mixture.covariances + noise)
     return Fit(mixture, current, found)
 
 

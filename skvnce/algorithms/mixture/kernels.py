@@ -9,28 +9,182 @@ its observed cells minus their mean,
     log N(x_o) = (log|P_k| - r' P_k,oo r + w' w - |o| log 2 pi) / 2 - sum log diag U (3)
 
 Where patterns repeat, U is computed once a group; where each row has its own, all of it
-stays in the cache of the processor, which batches of small matrices do not.
+stays in the cache of the processor, which batches of small matrices do not.  Inner
+loops run along rows of matrices, whose cells the processor handles together, and read
+four rows before they write one.
+
+All functions are in one file: numba compiles anew what has changed in the file of the
+function that is called, and not what that imports.
 """
 
 import math
+from collections.abc import Callable
 
+import numba
 import numpy as np
 
-from skvnce.algorithms.mixture.blocks import (
-    compiled,
-    factorised,
-    inverse,
-    pulled,
-    solve,
-    split,
-    whitened,
-)
+Rows = tuple[np.ndarray, np.ndarray, np.ndarray]  # x, observed and starts of `Arranged`
+Normals = tuple[np.ndarray, np.ndarray]  # means and precisions of the components
 
+_LEAST_PIVOT = 1e-12  # of precisions, which are at least 1 over the largest variance
 _NORMAL_TAIL = 4.5  # deviations beyond which a normal variable is negligible (3e-6)
 _NEVER = -1e300  # log-weight of a component that a row skips; exp() of it is 0
 
 
-@compiled
+def _compiled(function: Callable) -> Callable:
+    """Compile a function; keep the code on disk where a folder can be written."""
+    options = {
+        "nogil": True,
+        "error_model": "numpy",
+        "fastmath": {"contract", "reassoc"},
+    }
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # numba finds no folder for its cache
+        return numba.njit(**options)(function)
+
+
+@_compiled
+def _factorise(a: np.ndarray, n: int) -> None:
+    """Replace the upper triangle of a (n, n) by U, where a = U' U."""
+    for j in range(n):
+        e = 0
+        while e + 4 <= j:  # four rows are read before one is written
+            c0, c1, c2, c3 = a[e, j], a[e + 1, j], a[e + 2, j], a[e + 3, j]
+            for k in range(j, n):
+                near = c0 * a[e, k] + c1 * a[e + 1, k]
+                a[j, k] -= near + c2 * a[e + 2, k] + c3 * a[e + 3, k]
+            e += 4
+        while e < j:
+            c0 = a[e, j]
+            for k in range(j, n):
+                a[j, k] -= c0 * a[e, k]
+            e += 1
+        scale = 1 / math.sqrt(max(a[j, j], _LEAST_PIVOT))
+        for k in range(j, n):
+            a[j, k] *= scale
+
+
+@_compiled
+def _factorised(
+    precision: np.ndarray, missing: np.ndarray, n_missing: int, factor: np.ndarray
+) -> float:
+    """Compute U of eq. (1), and return the sum of the logs of its diagonal."""
+    for a in range(n_missing):
+        for b in range(a, n_missing):
+            factor[a, b] = precision[missing[a], missing[b]]
+    _factorise(factor, n_missing)
+    total = 0.0
+    for a in range(n_missing):
+        total += math.log(factor[a, a])
+    return total
+
+
+@_compiled
+def _pulled(
+    row: np.ndarray,
+    mean: np.ndarray,
+    precision: np.ndarray,
+    seen: np.ndarray,
+    n_seen: int,
+    out: np.ndarray,
+) -> float:
+    """Compute P r for all columns, and return r' P_oo r."""
+    d = len(out)
+    out[:] = 0.0
+    a = 0
+    while a + 4 <= n_seen:  # as in `factorise`
+        s0, s1, s2, s3 = seen[a], seen[a + 1], seen[a + 2], seen[a + 3]
+        r0, r1 = row[s0] - mean[s0], row[s1] - mean[s1]
+        r2, r3 = row[s2] - mean[s2], row[s3] - mean[s3]
+        for b in range(d):
+            near = r0 * precision[s0, b] + r1 * precision[s1, b]
+            out[b] += near + r2 * precision[s2, b] + r3 * precision[s3, b]
+        a += 4
+    while a < n_seen:
+        s0 = seen[a]
+        r0 = row[s0] - mean[s0]
+        for b in range(d):
+            out[b] += r0 * precision[s0, b]
+        a += 1
+    square = 0.0
+    for a in range(n_seen):
+        square += (row[seen[a]] - mean[seen[a]]) * out[seen[a]]
+    return square
+
+
+@_compiled
+def _whitened(
+    pull: np.ndarray,
+    missing: np.ndarray,
+    n_missing: int,
+    factor: np.ndarray,
+    out: np.ndarray,
+) -> float:
+    """Solve for w of eq. (1), and return w' w."""
+    for a in range(n_missing):
+        out[a] = pull[missing[a]]
+    square = 0.0
+    for a in range(n_missing):
+        scale = out[a] / factor[a, a]
+        out[a] = scale
+        square += scale * scale
+        for b in range(a + 1, n_missing):
+            out[b] -= scale * factor[a, b]
+    return square
+
+
+@_compiled
+def _solve(factor: np.ndarray, n: int, out: np.ndarray) -> None:
+    """Replace a vector by U^-1 times it."""
+    for a in range(n - 1, -1, -1):
+        total = out[a]
+        for b in range(a + 1, n):
+            total -= factor[a, b] * out[b]
+        out[a] = total / factor[a, a]
+
+
+@_compiled
+def _inverse(factor: np.ndarray, n: int, out: np.ndarray) -> None:
+    """Compute the upper triangle of U^-1, and 0 below it."""
+    for a in range(n - 1, -1, -1):
+        for b in range(n):
+            out[a, b] = 0.0
+        e = a + 1
+        while e + 4 <= n:  # as in `factorise`
+            c0, c1 = factor[a, e], factor[a, e + 1]
+            c2, c3 = factor[a, e + 2], factor[a, e + 3]
+            for b in range(e, n):  # below the diagonal are zeros
+                near = c0 * out[e, b] + c1 * out[e + 1, b]
+                out[a, b] -= near + c2 * out[e + 2, b] + c3 * out[e + 3, b]
+            e += 4
+        while e < n:
+            c0 = factor[a, e]
+            for b in range(e, n):
+                out[a, b] -= c0 * out[e, b]
+            e += 1
+        out[a, a] = 1.0
+        for b in range(a, n):
+            out[a, b] /= factor[a, a]
+
+
+@_compiled
+def _split(
+    observed: np.ndarray, seen: np.ndarray, missing: np.ndarray
+) -> tuple[int, int]:
+    """List the observed and the missing columns, and count them."""
+    n_seen = n_missing = 0
+    for j in range(len(observed)):
+        if observed[j]:
+            seen[n_seen] = j
+            n_seen += 1
+        else:
+            missing[n_missing] = j
+            n_missing += 1
+    return n_seen, n_missing
+
+
+@_compiled
 def _normalise(scores: np.ndarray, n_components: int, least: float) -> float:
     """Turn log-weights into shares, 0 for those below `least`; return the log-sum."""
     top = scores[0]
@@ -50,14 +204,11 @@ def _normalise(scores: np.ndarray, n_components: int, least: float) -> float:
     return math.log(total) + top
 
 
-@compiled
+@_compiled
 def scores_of_rows(
-    x: np.ndarray,
-    observed: np.ndarray,
-    starts: np.ndarray,
+    rows: Rows,
     prior: np.ndarray,
-    means: np.ndarray,
-    precisions: np.ndarray,
+    normals: Normals,
     log_dets: np.ndarray,
     skipped: np.ndarray,
 ) -> np.ndarray:
@@ -65,13 +216,15 @@ def scores_of_rows(
 
     `log_dets` (n_components,) are those of P_k.
     """
+    x, observed, starts = rows
+    means, precisions = normals
     n, d = x.shape
     n_components = len(means)
     scores = np.empty((n, n_components))
     seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
     factor, pull, white = np.empty((d, d)), np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
-        n_seen, n_missing = split(observed[starts[g]], seen, missing)
+        n_seen, n_missing = _split(observed[starts[g]], seen, missing)
         constant = 0.5 * n_seen * math.log(2 * math.pi)
         for k in range(n_components):
             is_new = True
@@ -80,16 +233,16 @@ def scores_of_rows(
                     scores[i, k] = _NEVER
                     continue
                 if is_new:
-                    log_det = factorised(precisions[k], missing, n_missing, factor)
+                    log_det = _factorised(precisions[k], missing, n_missing, factor)
                     is_new = False
-                square = pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
-                square -= whitened(pull, missing, n_missing, factor, white)
+                square = _pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
+                square -= _whitened(pull, missing, n_missing, factor, white)
                 log_density = 0.5 * (log_dets[k] - square) - log_det - constant
                 scores[i, k] = prior[i, k] + log_density
     return scores
 
 
-@compiled
+@_compiled
 def normalised(scores: np.ndarray, least: float) -> np.ndarray:
     """Turn scores into responsibilities in place; return the log-density of rows."""
     found = np.empty(len(scores))
@@ -98,15 +251,12 @@ def normalised(scores: np.ndarray, least: float) -> np.ndarray:
     return found
 
 
-@compiled
+@_compiled
 def expected_sums(
-    x: np.ndarray,
-    observed: np.ndarray,
-    starts: np.ndarray,
+    rows: Rows,
     weights: np.ndarray,
     responsibilities: np.ndarray,
-    means: np.ndarray,
-    precisions: np.ndarray,
+    normals: Normals,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sum completed rows of each component: the E-step.
 
@@ -117,6 +267,8 @@ def expected_sums(
     second : ndarray of shape (n_components, d, d)
         The upper triangles.
     """
+    x, observed, starts = rows
+    means, precisions = normals
     d = x.shape[1]
     n_components = len(means)
     totals, first = np.zeros(n_components), np.zeros((n_components, d))
@@ -125,7 +277,7 @@ def expected_sums(
     factor, inverted = np.empty((d, d)), np.empty((d, d))
     pull, step, row = np.empty(d), np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
-        n_seen, n_missing = split(observed[starts[g]], seen, missing)
+        n_seen, n_missing = _split(observed[starts[g]], seen, missing)
         for k in range(n_components):
             mass, is_new = 0.0, True
             for i in range(starts[g], starts[g + 1]):
@@ -135,11 +287,11 @@ def expected_sums(
                 row[:] = x[i]
                 if n_missing:
                     if is_new:
-                        factorised(precisions[k], missing, n_missing, factor)
+                        _factorised(precisions[k], missing, n_missing, factor)
                         is_new = False
-                    pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
-                    whitened(pull, missing, n_missing, factor, step)
-                    solve(factor, n_missing, step)
+                    _pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
+                    _whitened(pull, missing, n_missing, factor, step)
+                    _solve(factor, n_missing, step)
                     for b in range(n_missing):
                         row[missing[b]] = means[k, missing[b]] - step[b]
                 mass += weight
@@ -150,7 +302,7 @@ def expected_sums(
                         second[k, a, b] += scaled * row[b]
             totals[k] += mass
             if n_missing and mass:
-                inverse(factor, n_missing, inverted)
+                _inverse(factor, n_missing, inverted)
                 for a in range(n_missing):
                     for b in range(a, n_missing):  # `missing` increases
                         total = 0.0
@@ -160,7 +312,7 @@ def expected_sums(
     return totals, first, second
 
 
-@compiled
+@_compiled
 def _cell_mean(
     mean: float, deviation: float, scores: np.ndarray, cells: np.ndarray
 ) -> float:
@@ -185,32 +337,31 @@ def _cell_mean(
     return total
 
 
-@compiled
+@_compiled
 def filled_rows(
-    x: np.ndarray,
-    observed: np.ndarray,
-    starts: np.ndarray,
+    rows: Rows,
     responsibilities: np.ndarray,
-    means: np.ndarray,
-    precisions: np.ndarray,
-    scores: np.ndarray,
-    cells: np.ndarray,
-    counts: np.ndarray,
+    normals: Normals,
+    points: tuple[np.ndarray, np.ndarray, np.ndarray],
 ) -> np.ndarray:
     """Fill missing cells by means of functions of the columns, which are mixed.
 
     Parameters
     ----------
-    scores, cells : ndarray of shape (d, n_points)
-        Of the functions, see `_cell_mean`; `counts` (d,) are the numbers of points.
+    points : tuple of ndarray
+        Scores and cells (d, n_points) of the functions, see `_cell_mean`, and the
+        numbers of points (d,).
     """
+    x, observed, starts = rows
+    means, precisions = normals
+    scores, cells, counts = points
     n, d = x.shape
     filled = np.zeros((n, d))
     seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
     factor, inverted = np.empty((d, d)), np.empty((d, d))
     pull, step, deviation = np.empty(d), np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
-        n_seen, n_missing = split(observed[starts[g]], seen, missing)
+        n_seen, n_missing = _split(observed[starts[g]], seen, missing)
         if not n_missing:
             continue
         for k in range(len(means)):
@@ -220,17 +371,17 @@ def filled_rows(
                 if share == 0.0:
                     continue
                 if is_new:
-                    factorised(precisions[k], missing, n_missing, factor)
-                    inverse(factor, n_missing, inverted)
+                    _factorised(precisions[k], missing, n_missing, factor)
+                    _inverse(factor, n_missing, inverted)
                     for b in range(n_missing):
                         total = 0.0
                         for e in range(b, n_missing):
                             total += inverted[b, e] * inverted[b, e]
                         deviation[b] = math.sqrt(total)
                     is_new = False
-                pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
-                whitened(pull, missing, n_missing, factor, step)
-                solve(factor, n_missing, step)
+                _pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
+                _whitened(pull, missing, n_missing, factor, step)
+                _solve(factor, n_missing, step)
                 for b in range(n_missing):
                     j = missing[b]
                     mean = means[k, j] - step[b]
@@ -241,15 +392,12 @@ def filled_rows(
     return filled
 
 
-@compiled
+@_compiled
 def drawn_rows(
-    x: np.ndarray,
-    observed: np.ndarray,
-    starts: np.ndarray,
+    rows: Rows,
     chosen: np.ndarray,
     noise: np.ndarray,
-    means: np.ndarray,
-    precisions: np.ndarray,
+    normals: Normals,
 ) -> None:
     """Draw missing cells given the component of each draw.
 
@@ -259,12 +407,14 @@ def drawn_rows(
     noise : ndarray of shape (n_draws, n, d)
         Standard normal numbers, which are replaced by the rows.
     """
+    x, observed, starts = rows
+    means, precisions = normals
     n_draws, _, d = noise.shape
     seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
     factor, pull = np.empty((d, d)), np.empty(d)
     step, standard = np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
-        n_seen, n_missing = split(observed[starts[g]], seen, missing)
+        n_seen, n_missing = _split(observed[starts[g]], seen, missing)
         for k in range(len(means)):
             is_new = True
             for i in range(starts[g], starts[g + 1]):
@@ -273,18 +423,18 @@ def drawn_rows(
                     if chosen[t, i] != k:
                         continue
                     if is_new:
-                        factorised(precisions[k], missing, n_missing, factor)
+                        _factorised(precisions[k], missing, n_missing, factor)
                         is_new = False
                     if not is_solved:
-                        pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
-                        whitened(pull, missing, n_missing, factor, step)
-                        solve(factor, n_missing, step)
+                        _pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
+                        _whitened(pull, missing, n_missing, factor, step)
+                        _solve(factor, n_missing, step)
                         is_solved = True
                     for a in range(n_seen):
                         noise[t, i, seen[a]] = x[i, seen[a]]
                     for b in range(n_missing):
                         standard[b] = noise[t, i, missing[b]]
-                    solve(factor, n_missing, standard)
+                    _solve(factor, n_missing, standard)
                     for b in range(n_missing):
                         j = missing[b]
                         noise[t, i, j] = means[k, j] - step[b] + standard[b]

@@ -14,6 +14,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 _N_POINTS = 40  # more change errors of the means in the third digit only
 _FARTHEST = 3.7  # largest normal score of an observed cell: P = 1 / 9,000
+_LARGEST = 1e6  # absolute score of a cell of other rows, whose square is no problem
 _FAR = 100.0  # distance, in scores, of the last points, which make the tails linear
 
 
@@ -57,8 +58,10 @@ class Points(NamedTuple):
         for j, column in enumerate(x.T):
             scores, cells = self.pair(j)
             found[:, j] = np.interp(column, cells, scores)
-        found[np.isnan(x)] = np.nan
-        return found
+            slopes = np.diff(scores)[[0, -1]] / np.diff(cells)[[0, -1]]
+            found[:, j] += slopes[0] * np.minimum(column - cells[0], 0.0)
+            found[:, j] += slopes[1] * np.maximum(column - cells[-1], 0.0)
+        return found.clip(-_LARGEST, _LARGEST)
 
     def to_cells(self, scores: np.ndarray) -> np.ndarray:
         """Map scores (..., d) to cells."""
@@ -135,6 +138,7 @@ def _by_rank(values: np.ndarray, weights: np.ndarray) -> Pair:
     scores = scores.clip(-_FARTHEST, _FARTHEST)
     kept = np.concatenate([[True], np.diff(scores) > 0])
     scores, cells = scores[kept], unique[kept]
+    cells[-1] = unique[-1]  # of equal clipped scores, `kept` has the first
     if len(scores) > _N_POINTS:
         grid = np.linspace(scores[0], scores[-1], _N_POINTS)
         cells = np.interp(grid, scores, cells)

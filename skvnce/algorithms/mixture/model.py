@@ -137,8 +137,8 @@ def scores_of(
         skipped = np.zeros(prior.shape, dtype=bool)
     precisions = mixture.precisions()
     _, log_dets = np.linalg.slogdet(precisions)
-    given = prior, mixture.means, precisions, log_dets, skipped
-    return kernels.scores_of_rows(*data.groups, *given)
+    normals = mixture.means, precisions
+    return kernels.scores_of_rows(data.groups, prior, normals, log_dets, skipped)
 
 
 def normalised(
@@ -176,8 +176,8 @@ def conditional_means(
     from skvnce.algorithms.mixture import kernels
 
     shares, _ = responsibilities(mixture, data)
-    model = mixture.means, mixture.precisions()
-    means = kernels.filled_rows(*data.groups, shares, *model, *points)
+    normals = mixture.means, mixture.precisions()
+    means = kernels.filled_rows(data.groups, shares, normals, tuple(points))
     levels = [data.restored(shares @ one) for one in mixture.classes]
     return data.restored(means), levels
 
@@ -214,8 +214,8 @@ def draw(
     chosen = (uniform[..., None] > shares.cumsum(1)).sum(-1)
     chosen = np.minimum(chosen, (shares > 0).cumsum(1).argmax(1))  # of a sum below 1
     rows = np.ascontiguousarray(noise[:, data.order])
-    model = mixture.means, mixture.precisions()
-    kernels.drawn_rows(*data.groups, chosen, rows, *model)
+    normals = mixture.means, mixture.precisions()
+    kernels.drawn_rows(data.groups, chosen, rows, normals)
     codes = np.tile(data.codes, (len(uniform), 1, 1))
     for j, levels in enumerate(mixture.classes):
         below = levels.cumsum(1)[:, :-1][chosen]
