@@ -166,6 +166,7 @@ def problem(n_steps=60, n=3, vae=None, rows=ROWS[:1]):
 EVERY = study.METHODS | study.ABLATIONS
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", [name for name in EVERY if name != "marginal"])
 def test_the_budget_is_what_is_evaluated(name, seed):
     given = problem()

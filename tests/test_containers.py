@@ -386,6 +386,7 @@ def test_sparse_frames_of_zeros_are_noisy_or_s():
         clone(FIRST["GaussianImputer"]).fit(thin)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     "make",
     [

@@ -239,6 +239,7 @@ def test_energy_i_scores_of_categories():
     assert found.columns == pytest.approx({"level": expected})
 
 
+@pytest.mark.slow
 def test_energy_i_scores_of_mixed_frames():
     """No column is observed wherever another is; rows are chosen by position."""
     frame = mixed(np.random.default_rng(1))

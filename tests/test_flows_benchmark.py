@@ -76,6 +76,7 @@ def run_on(start, method, monkeypatch):
     return torch.nn.utils.parameters_to_vector(start.model.parameters()), found
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("method", study.METHODS)
 def test_no_method_sees_hidden_cells(small, monkeypatch, method):
     """The truth of hidden cells does not change a fit; that of observed cells does."""

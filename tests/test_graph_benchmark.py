@@ -98,6 +98,7 @@ def test_a_quick_run(monkeypatch, capsys, tmp_path, small):
     assert "nan" not in text
 
 
+@pytest.mark.slow
 def test_figures_are_drawn_from_results(monkeypatch, capsys, tmp_path):
     pytest.importorskip("matplotlib").use("Agg")
     path, output = tmp_path / "found.jsonl", tmp_path / "doc" / "benchmarks" / "page.md"

@@ -364,6 +364,7 @@ class Broken(GaussianImputer):
         return found
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     "fault",
     [

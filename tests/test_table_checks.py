@@ -202,6 +202,7 @@ def test_a_skipped_question_is_found(rng):
     assert "where=" in message
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("share", [0.5, 0.95, 0.99])
 def test_rarely_observed_columns_skip_nothing(seed, share):
     # a report has probability .001, so that 7 in 100 tables have one of 1e-14
@@ -296,6 +297,7 @@ def test_a_smooth_function_of_a_number_is_no_group(rng):
     assert p_share(wrong, 20, 0.02, "greater") > FAILURE
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.4])
 def test_rare_values_of_independent_rows_are_not_alike(seed, share):
     """One rare value alone in its group would have no variance within groups."""
@@ -410,6 +412,7 @@ GROUP, YEAR = np.repeat(np.arange(40), 5), 1960 + np.arange(300) % 60
 LABELS = np.array([f"label {k}" for k in range(40)])
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize(
     "columns",
     [

@@ -135,6 +135,7 @@ def test_all_public_estimators_are_tested():
     assert public == {type(one) for one in QUICKEST}
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("estimator", QUICKEST, ids=named)
 def test_fit_reads_parts_or_refuses_them(estimator, form):

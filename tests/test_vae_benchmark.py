@@ -89,6 +89,7 @@ def test_fits_side_by_side_do_not_touch(method, seed):
         assert (leaf.grad[1] != 0).any()
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("method", study.METHODS)
 def test_no_method_sees_hidden_cells(method, seed):
     """Fits are equal whatever hidden cells are; observed cells matter."""

@@ -33,6 +33,7 @@ def rows(seed):
     return x, observed
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("method", study.METHODS)
 def test_no_method_sees_hidden_cells(method, rows, monkeypatch):
     """Those of training and of validation rows; observed ones matter."""

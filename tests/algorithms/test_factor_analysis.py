@@ -46,6 +46,7 @@ def fit(data, rank=2, weights=None, tol=1e-9, max_iter=3000):
     )
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("rank", "options"),
     [(1, {}), (2, {"rate": 0.7}), (2, {"noise": 0.01}), (8, {"n": 20}), (3, {"n": 6})],

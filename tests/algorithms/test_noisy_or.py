@@ -183,6 +183,7 @@ def learner_of(way, x, components, seed):
     return rows, Learner(model, built(way, seed, torch.float32))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("way", INFERENCES)
 def test_learning_raises_its_bound(way, pictures, seed):
     rng = np.random.default_rng(seed)

@@ -32,6 +32,7 @@ def dense(normal, x, o):
     return filled, covariance, own.log_prob(x[o])
 
 
+@pytest.mark.quick(6)
 @pytest.mark.parametrize("kinds", [1, 2])
 @pytest.mark.parametrize("cells", [2**16, 60, 1])
 @pytest.mark.parametrize("widest", [0, 2, 5])  # LAPACK, both, sweeps

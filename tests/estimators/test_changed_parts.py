@@ -31,6 +31,7 @@ def with_fewer_cells():
     return np.where(np.arange(X.size).reshape(X.shape) == 77, np.nan, X)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("first", [1, 2, 3])
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_changes_are_noticed_in_each_reading(learner, first, monkeypatch):

@@ -138,6 +138,7 @@ def test_independent_nominal_columns_have_few_edges_at_the_chosen_alpha():
     assert count <= 8
 
 
+@pytest.mark.slow
 @pytest.mark.quick(1)
 @pytest.mark.filterwarnings("ignore:.* has no effect. selection")
 @pytest.mark.parametrize("selection", ["ebic", "cv", "cv-1se", "stability"])
@@ -248,6 +249,7 @@ def test_a_column_of_many_levels_is_one_node(n_levels):
     assert abs(learner.associations_[1, 2]) > 0.3
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("copies", ["equal", "nearly equal", "binary"])
 def test_columns_that_repeat_others_are_linked(copies):
     rng = np.random.default_rng(0)

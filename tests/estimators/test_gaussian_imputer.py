@@ -172,6 +172,7 @@ def test_duplicated_columns(X):
     assert missing.any()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("value", [0.0, 3.0, -1e9])
 def test_a_constant_column_is_imputed_by_its_value(X, value):
     X = np.column_stack([X, np.full(len(X), value)])
@@ -209,6 +210,7 @@ def test_a_constant_fold_does_not_stop_a_search(seed):
     assert np.isfinite(search.fit(X).cv_results_["mean_test_score"]).all()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("factor", [1e-30, 1e-6, 1e30])
 def test_auto_does_not_depend_on_units(factor, X):
     plain, scaled = fitted(X), fitted(X * factor)

@@ -459,6 +459,7 @@ def test_networkx_graph(frame):
     assert list(empty.to_networkx().nodes) == NAMES
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("complete", [True, False])
 @pytest.mark.parametrize("fit_linear", [True, False])
 def test_columns_have_no_units(complete, fit_linear, X):

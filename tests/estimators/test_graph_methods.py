@@ -112,6 +112,7 @@ def test_a_table_with_holes(method, fit_linear, seed):
         assert fitted.ridge_linear_ == 0
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_single_column(method, X):
     fitted = learner(method).fit(X[:, :1])

@@ -161,6 +161,7 @@ def test_columns_that_a_density_gets_wrong(seed):
     assert with_warning(imputer, X) == []
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "imputer",
     [

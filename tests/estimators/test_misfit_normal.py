@@ -48,6 +48,7 @@ def test_the_gain_is_that_of_the_model(seed):
     assert imputer.held_out_gain_ > 4.5 * 0.1  # control: far above that of means
 
 
+@pytest.mark.slow
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("correlation", [0.0, 0.5])
 def test_no_alarm_on_normal_tables(seed, correlation):

@@ -109,6 +109,7 @@ def test_scores_of_words_never_seen_lie_below_too():
     assert (model.leak_ >= 1e-6 * (1 - 1e-6)).all()
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_learns_from_missing_cells(way, X):
     model = NoisyOr(3, algorithm=way, **QUICK).fit(X)
@@ -235,6 +236,7 @@ def test_counts_of_words_need_no_preparation():
     np.testing.assert_array_equal(found, binary.fit_transform(texts))
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize(
     ("params", "error", "match"),
     [
@@ -295,6 +297,7 @@ def test_tables_of_one_value(way, value):
     assert np.isfinite(rates).all()
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("off", [[2], [1, 3], [0, 1, 3, 4]])
 @pytest.mark.parametrize("n_components", [3, 5, 6])
 def test_columns_that_are_always_off(off, n_components):
@@ -418,6 +421,7 @@ def test_names(pictures):
     assert NoisyOr(2, **QUICK).fit(pictures.data).top_terms(1)[0][0].startswith("x")
 
 
+@pytest.mark.slow
 def test_partial_fit_learns_from_parts():
     x = make_binary_patterns(2000, random_state=3)
     held_out = make_binary_patterns(600, random_state=4).data
@@ -473,6 +477,7 @@ def test_repeated_passes_do_not_weaken_the_prior(X):
     assert weights[1] > 2 * weights[0]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_partial_fit_goes_on_after_storing(way, X):
     model = NoisyOr(3, algorithm=way, **QUICK).partial_fit(X)

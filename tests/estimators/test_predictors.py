@@ -322,6 +322,7 @@ def test_predictors_are_parts_of_searches_and_pipelines(predictor):
     assert clone(fitted).get_params().keys() == predictor.get_params().keys()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "imputer", SMALL_IMPUTERS, indirect=True, ids=lambda one: type(one).__name__
 )
@@ -379,6 +380,7 @@ def test_defaults_take_numbers_and_categories():
     assert fitted.score(frame, y > 6) > 0.7
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("make", [pd.DataFrame.copy, pl.from_pandas, np.array])
 def test_the_default_model_refuses_strings_and_names_the_column(make):
     frame, y = mixed()

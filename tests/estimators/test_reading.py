@@ -185,6 +185,7 @@ def test_repeated_rows_are_found_by_names_that_are_passed_through(convert):
         quiet.fit(convert(X))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     "cell", [lambda k: 2**53 + 1 + k, lambda k: {"a": k}, lambda k: (k, 1), uuid.UUID]
 )

@@ -165,6 +165,7 @@ def test_a_call_without_a_table_names_the_estimator(fitted, frame, name):
         model.sample(None)
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("library", ["default", "pandas", "polars"])
 def test_lists_of_tables_are_pooled_and_scored(fitted, frame, library):
     model = fitted(OF_CELLS, "gaussian").set_output(transform=library)

@@ -415,6 +415,7 @@ class Mixing(NoDensity):
         return ((x - x.mean(0)) * (1 + self.weight)).sum(1)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize(
     ("model", "error", "message"),
     [

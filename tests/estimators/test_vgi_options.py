@@ -126,6 +126,7 @@ def test_conditionals_have_the_network(trained, network, kind, shares):
     assert isinstance(trained_ones.body, nn.Identity) is not shares
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("family", "head"),
     [
@@ -145,6 +146,7 @@ def test_conditionals_are_warmed_up_for_so_many_passes(trained, n_warm_up):
     assert trained(VGI(n_warm_up=n_warm_up))["regressions"] == n_warm_up
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("algorithm", "wanted"),
     [

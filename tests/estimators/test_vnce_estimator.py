@@ -679,6 +679,7 @@ def fitted_to_few():
     return X, VNCEEstimator(random_state=0).fit(X)
 
 
+@pytest.mark.quick(7)
 @pytest.mark.parametrize(("params", "kind", "message"), BAD)
 def test_bad_parameters_are_named(params, kind, message, fitted_to_few):
     X, estimator = fitted_to_few[0], copy(fitted_to_few[1])

@@ -333,6 +333,7 @@ def test_rows_are_drawn_given_that_the_rule_holds(seed):
     assert (fitted.transform(few)[:, 0] < 0.5).any()
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["polars", "objects", "numbers"])
 def test_rules_read_the_container_of_the_table(kind):
     frame = unknown_smokers()

@@ -45,6 +45,7 @@ def algorithm_one(data, eps, x, z, uniforms, n_steps):
     return torch.stack(tables)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("eps", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("row", range(3))
 def test_against_algorithm_one(eps, row, seed):

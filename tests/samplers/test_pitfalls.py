@@ -77,6 +77,7 @@ def test_pseudo_gibbs_finds_near_modes_only(seed):
     assert WORKS < distance(sampler, "poor start", seed) < FAILS
 
 
+@pytest.mark.slow
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_ac_mwg(problem, seed):

@@ -276,6 +276,7 @@ def test_the_truth_is_stationary(seed):
     assert np.abs(z_mean(gradients_at_the_truth(seed), 0)).max() < GATE
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -275,6 +275,7 @@ def test_missing_cells_of_rounded_columns_are_drawn_before_rounding(seed):
     assert torch.isin(values, HALVES).all()
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", COMPLETING)
 @pytest.mark.parametrize("garbage", [torch.nan, 1e6])
 def test_values_under_the_mask_are_never_read(name, garbage, seed):
