@@ -9,16 +9,18 @@ def column_moments(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute weighted means and standard deviations of the observed cells."""
     seen = ~np.isnan(nodes) * weights[:, None]
-    total = seen.sum(0)
     with np.errstate(over="ignore", invalid="ignore"):  # the check of the scale follows
-        mean = np.nansum(nodes * seen, 0) / total
-        return mean, np.sqrt(np.nansum((nodes - mean) ** 2 * seen, 0) / total)
+        mean = _means(nodes, seen)
+        return mean, np.sqrt(_means((nodes - mean) ** 2, seen))
 
 
 def column_means(nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Compute weighted means of the observed cells."""
-    seen = ~np.isnan(nodes) * weights[:, None]
-    return np.nansum(nodes * seen, 0) / seen.sum(0)
+    return _means(nodes, ~np.isnan(nodes) * weights[:, None])
+
+
+def _means(values: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    return np.nansum(values * seen, 0) / seen.sum(0)
 
 
 def constant_columns(nodes: np.ndarray) -> np.ndarray:
