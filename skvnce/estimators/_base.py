@@ -221,11 +221,17 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             reject_limits(lower, upper)
             large = self._read_large(source, sample_weight)
             self._learn_values(large.cells.table, large.summary)
-            return large.cells
-        table = self._read_table(X)
-        limits = limits_of(self._schema, lower, upper, X, table)
-        given = table, limits, sample_weight
-        return self._read_limited(*given, is_whole=is_frame(X))
+            cells = large.cells
+            seen = np.where(large.summary.missing, np.nan, 0.0)[None]
+        else:
+            table = self._read_table(X)
+            limits = limits_of(self._schema, lower, upper, X, table)
+            given = table, limits, sample_weight
+            cells = self._read_limited(*given, is_whole=is_frame(X))
+            seen = cells.table
+        if hasattr(self, "add_indicator"):
+            self._fit_indicator(seen)
+        return cells
 
     def _read_limited(self, X, limits, sample_weight=None, *, is_whole):
         """Choose the columns of the model, and set which values are valid.

@@ -27,7 +27,6 @@ from skvnce.estimators._validation import (
 )
 from skvnce.fits import mixtures
 from skvnce.fitted.mixture import Averaged, MixtureModel
-from skvnce.sources.chunks import in_parts
 
 _REMEDY = "GaussianImputer or ForestImputer may fill them better."
 _NOT_FINITE = (
@@ -254,7 +253,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     @reports_fit
     def _fit(self, X, sample_weight):
         """Do what `fit` does, on a copy that has no other user."""
-        cells = self._read_all(X, sample_weight)
+        cells = self._read(X, sample_weight)
         _, finish = report_rounds(self, None, X=cells.table)
         rng = np.random.default_rng(seed_from(self.random_state))
         self._report_numbers(cells)
@@ -277,19 +276,6 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         if self.n_components_ and self._schema.is_categorical.all():
             warn_of_unused(self, {"marginals": "the table has no columns of numbers"})
 
-    def _read_all(self, X, sample_weight):
-        """Read the table of a fit, and fit the indicator to all of its rows."""
-        source = in_parts(X)
-        if source is None:
-            cells = self._read(X, sample_weight)
-            self._fit_indicator(cells.table)
-            return cells
-        self._check_parameters()
-        large = self._read_large(source, sample_weight)
-        self._learn_values(large.cells.table, large.summary)
-        self._fit_indicator(np.where(large.summary.missing, np.nan, 0.0)[None])
-        return large.cells
-
     def _report_numbers(self, cells):
         numbers = self.feature_indices_[~self._schema.is_categorical]
         self._report_tails(cells.table, numbers)
@@ -307,9 +293,9 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             else cells.weights
             for _ in range(number)
         ]
-        members = steps("member", self._fitted(cells, weights, rng), number)
+        members = [*steps("member", self._fitted(cells, weights, rng), number)]
         self._members = tuple(one.plain() for one in members)
-        self.n_components_ = len(self._members[0][0][0])
+        self.n_components_ = len(members[0].mixture.weights)
 
     def _fitted(self, cells, weights, rng):
         """Fit a member to each of the weights of the rows; yields `MixtureModel`."""
