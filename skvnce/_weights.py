@@ -64,15 +64,19 @@ def warn_of_scale(weights: np.ndarray, n_rows: int) -> None:
 
 
 def random_weights(
-    rng: np.random.Generator, n: int, weights: np.ndarray | None = None
+    rng: np.random.Generator,
+    n: int,
+    weights: np.ndarray | None = None,
+    shape: float = _SHAPE,
 ) -> np.ndarray:
     """Draw the weights of n rows for one of several members.
 
-    That of a row that counts k times is distributed as a sum of k weights.
+    That of a row that counts k times is distributed as a sum of k weights.  Shape 1 is
+    the Bayesian bootstrap (Rubin 1981).
     """
     if weights is None:
-        return rng.gamma(_SHAPE, size=n)
-    return np.maximum(rng.gamma(_SHAPE * weights), _LEAST * weights)
+        return rng.gamma(shape, size=n)
+    return np.maximum(rng.gamma(shape * weights), _LEAST * weights)
 
 
 def weighted_rows(

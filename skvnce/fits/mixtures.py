@@ -7,11 +7,12 @@ import numpy as np
 import torch
 
 from skvnce._incomplete import Incomplete
+from skvnce._weights import random_weights
 from skvnce.algorithms.gaussian import em as normal_em
 from skvnce.algorithms.mixture import em, margins
 from skvnce.algorithms.mixture.model import Arranged, Mixture
 from skvnce.distributions.normal import Normal
-from skvnce.fitted.mixture import MixtureModel
+from skvnce.fitted.mixture import MixtureModel, split_columns
 from skvnce.tables.model_columns import ModelCells
 from skvnce.tables.schema import Schema
 
@@ -25,7 +26,6 @@ _STRENGTH = 0.5  # of the prior for covariances, in rows a column
 _OF_NORMAL = 0.05  # the same of the normal distribution from which components start
 _OF_CLASSES = 1.0  # of the prior for categories, in rows
 _ROUNDS_OF_NORMAL = 60
-_TINY = 1e-300  # a divisor of sums that are 0
 _MOST_COMPONENTS = 20  # with more, errors of other tables hardly decrease
 _ROWS = 10  # rows a component, below which it finds groups in noise
 _WIDE = 100  # columns from which a round of EM takes minutes
@@ -40,15 +40,13 @@ class Start(NamedTuple):
         Makes scores, see `margins`.
     prior : Prior
         With the moments of a normal distribution of all rows.
-    filled : ndarray of shape (n, d)
-        Scores, filled by the means of this distribution.
     rows : ndarray of shape (n, width)
-        The same with indicators of categories, by which rows are clustered.
+        Scores, filled by the means of this distribution, and indicators of categories,
+        by which rows are clustered.
     """
 
     to_scores: Callable
     prior: em.Prior
-    filled: np.ndarray
     rows: np.ndarray
 
 
@@ -61,17 +59,14 @@ def count_components(requested: int | str, n_rows: int, n_columns: int) -> int:
 
 
 def posterior_weights(rng: np.random.Generator, weights: np.ndarray) -> np.ndarray:
-    """Draw weights of rows by the Bayesian bootstrap (Rubin 1981).
-
-    The weight of a row that counts k times is distributed as a sum of k weights.
-    """
-    drawn = np.maximum(rng.gamma(weights), 1e-9 * weights)
+    """Draw weights of rows by the Bayesian bootstrap, with the sum of `weights`."""
+    drawn = random_weights(rng, len(weights), weights, shape=1.0)
     return drawn * (weights.sum() / drawn.sum())
 
 
 def start_of(cells: ModelCells, schema: Schema, to_scores: Callable) -> Start:
     """Fit one normal distribution to the scores of all rows."""
-    numbers, codes = _split(cells.nodes, schema.is_categorical)
+    numbers, codes = split_columns(cells.nodes, schema.is_categorical)
     scores = to_scores(numbers, cells.weights).to_scores(numbers)
     normal, filled = _normal(scores, cells.weights)
     n_categories = schema.n_categories[schema.is_categorical]
@@ -83,7 +78,7 @@ def start_of(cells: ModelCells, schema: Schema, to_scores: Callable) -> Start:
         tuple(_OF_CLASSES * one for one in shares),
     )
     indicators = map(_indicators, codes.T, shares)
-    return Start(to_scores, prior, filled, np.column_stack([filled, *indicators]))
+    return Start(to_scores, prior, np.column_stack([filled, *indicators]))
 
 
 def fit_member(
@@ -112,7 +107,7 @@ def fit_member(
     -------
     MixtureModel
     """
-    numbers, codes = _split(cells.nodes, schema.is_categorical)
+    numbers, codes = split_columns(cells.nodes, schema.is_categorical)
     points = start.to_scores(numbers, weights)
     scores = points.to_scores(numbers)
     if n_components == 1:
@@ -121,9 +116,8 @@ def fit_member(
         mixture = _of_one(normal, _shares(codes, weights, n_categories))
     else:
         data = Arranged.of(scores, codes)
-        shares = em.clustered(start.rows, weights, n_components, rng)
-        mass = shares * weights[:, None]
-        means = (mass.T @ start.filled) / np.maximum(mass.sum(0), _TINY)[:, None]
+        shares, centres = em.clustered(start.rows, weights, n_components, rng)
+        means = centres[:, : scores.shape[1]]  # without those of indicators
         given = weights[data.order], means, shares[data.order], start.prior
         mixture = em.fit_mixture(data, *given, n_rounds).mixture
     if not np.isfinite(mixture.covariances).all():
@@ -138,12 +132,6 @@ def _of_one(normal, classes):
     covariance = normal.covariance.numpy() + noise
     means = normal.mean.numpy()[None]
     return Mixture(np.ones(1), means, covariance[None], tuple(s[None] for s in classes))
-
-
-def _split(nodes, is_categorical):
-    """Return the numbers (n, d), and the codes of categories, -1 where missing."""
-    codes = np.nan_to_num(nodes[:, is_categorical], nan=-1)
-    return nodes[:, ~is_categorical], codes.astype(np.int64)
 
 
 def _ends(numbers, schema):

@@ -6,10 +6,11 @@ columns, data types, bounds, `where` and the rest are the same for all models, s
 `skvnce.fitted.fill` and the base class of imputers.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
+from scipy.special import logsumexp
 
 from skvnce.tables.cell_limits import CellLimits
 
@@ -62,6 +63,29 @@ class CellModel(Protocol):
 def n_chains(model: CellModel, n_draws: int | None = None) -> int:
     """Return how many copies of the rows a model has in memory at a time."""
     return model.n_chains(n_draws) if hasattr(model, "n_chains") else 1
+
+
+def average_density(
+    found: Sequence[tuple[np.ndarray, np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Average densities of several models.
+
+    Parameters
+    ----------
+    found : sequence of pairs of ndarray of shape (n,)
+        Log-densities and their standard errors.
+
+    Returns
+    -------
+    log_density, error : ndarray of shape (n,)
+        Of the average.
+    """
+    log_prob, error = np.moveaxis(np.array(found), 1, 0)
+    total = logsumexp(log_prob, axis=0) - np.log(len(found))
+    # differences of logarithms, because densities of long rows underflow
+    shares = np.exp(log_prob - total) / len(found)
+    # delta method, for independent errors of the models
+    return total, np.sqrt(np.square(shares * error).sum(0))
 
 
 def repeated(estimate: Callable, *, with_errors: bool) -> tuple[np.ndarray, np.ndarray]:

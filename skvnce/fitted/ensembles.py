@@ -5,11 +5,11 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from scipy.special import logsumexp
 
 from skvnce._keyed import row_keyed
 from skvnce.algorithms.vae.sampling import Rule
 from skvnce.fitted.autoencoder import EncoderModel, stratified
+from skvnce.fitted.base import average_density
 from skvnce.fitted.density import ChainModel
 from skvnce.tables.cell_limits import CellLimits
 from skvnce.tables.statistics import half_sample_mode
@@ -199,13 +199,7 @@ class Ensemble(NamedTuple):
         self, nodes: np.ndarray, *, with_errors: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
         """Estimate the log of the average density, and its errors; each (n,)."""
-        found = np.array([member.log_density(nodes) for member in self.members])
-        log_prob, error = found[:, 0], found[:, 1]
-        total = logsumexp(log_prob, axis=0) - np.log(len(found))
-        # differences of logarithms, because densities of long rows underflow
-        shares = np.exp(log_prob - total) / len(found)
-        # delta method, for independent errors of the members
-        return total, np.sqrt(np.square(shares * error).sum(0))
+        return average_density([one.log_density(nodes) for one in self.members])
 
     def _drawn_by_all(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
         """Draw cells by all members, and average probabilities of categories."""

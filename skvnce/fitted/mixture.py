@@ -5,12 +5,20 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
-from scipy.special import logsumexp
 
 from skvnce.algorithms.mixture import model
 from skvnce.algorithms.mixture.margins import Points
 from skvnce.algorithms.mixture.model import Arranged, Mixture
+from skvnce.fitted.base import average_density
 from skvnce.tables.cell_limits import CellLimits
+
+
+def split_columns(
+    nodes: np.ndarray, is_categorical: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers (n, d), and the codes of categories, -1 where missing."""
+    codes = np.nan_to_num(nodes[:, is_categorical], nan=-1)
+    return nodes[:, ~is_categorical], codes.astype(np.int64)
 
 
 class MixtureModel(NamedTuple):
@@ -78,14 +86,14 @@ class MixtureModel(NamedTuple):
         """Compute log-densities of rows, and their standard errors, 0; each (n,)."""
         data = self._arranged(nodes)
         found = np.empty(len(nodes))
-        found[data.order] = model.responsibilities(self.mixture, data)[1]
+        prepared = model.prepare(self.mixture)
+        found[data.order] = model.responsibilities(prepared, data)[1]
         found += self.points.log_slopes(nodes[:, ~self.is_categorical])
         return found, np.zeros(len(nodes))
 
     def _arranged(self, nodes: np.ndarray) -> Arranged:
-        numbers = self.points.to_scores(nodes[:, ~self.is_categorical])
-        codes = np.nan_to_num(nodes[:, self.is_categorical], nan=-1).astype(np.int64)
-        return Arranged.of(numbers, codes)
+        numbers, codes = split_columns(nodes, self.is_categorical)
+        return Arranged.of(self.points.to_scores(numbers), codes)
 
 
 class Averaged(NamedTuple):
@@ -128,5 +136,4 @@ class Averaged(NamedTuple):
         self, nodes: np.ndarray, *, with_errors: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
         """Compute the log of the average density, and errors, 0; each (n,)."""
-        found = [one.log_density(nodes)[0] for one in self.models]
-        return logsumexp(found, axis=0) - np.log(len(found)), np.zeros(len(nodes))
+        return average_density([one.log_density(nodes) for one in self.models])

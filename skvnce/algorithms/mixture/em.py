@@ -29,7 +29,9 @@ from skvnce.algorithms.mixture.model import (
     LEAST_SHARE,
     Arranged,
     Mixture,
+    Prepared,
     normalised,
+    prepare,
     scores_of,
 )
 
@@ -63,66 +65,61 @@ class Prior(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Expected sums of the rows of each component.
+    """Expected sums of the rows of each component, and of the prior for its mean.
 
     Attributes
     ----------
     totals : ndarray of shape (n_components,)
-    first : ndarray of shape (n_components, d)
-    second : ndarray of shape (n_components, d, d)
+        Weights of the rows.
+    means : ndarray of shape (n_components, d)
+        Of the rows, and of one more at the centre of the prior.
+    scatter : ndarray of shape (n_components, d, d)
+        Sums of squares around these means.
     classes : tuple of ndarray of shape (n_components, n_categories)
         Of rows in which the category is observed.
     """
 
     totals: np.ndarray
-    first: np.ndarray
-    second: np.ndarray
+    means: np.ndarray
+    scatter: np.ndarray
     classes: tuple[np.ndarray, ...] = ()
-
-    def means(self, centre: np.ndarray) -> np.ndarray:
-        """Average the rows of each component, and one at the centre."""
-        return (self.first + centre) / (self.totals + 1)[:, None]
-
-    def scatter(self, means: np.ndarray, centre: np.ndarray) -> np.ndarray:
-        """Sum squares around means, that of the prior for means included; (k, d, d)."""
-        cross = self.first[:, :, None] * means[:, None]
-        square = means[:, :, None] * means[:, None]
-        far = means - centre
-        found = self.second - cross - cross.transpose(0, 2, 1)
-        found += self.totals[:, None, None] * square
-        return found + far[:, :, None] * far[:, None]
 
 
 def sums_of(
-    mixture: Mixture, data: Arranged, weights: np.ndarray, shares: np.ndarray
+    prepared: Prepared,
+    data: Arranged,
+    weights: np.ndarray,
+    shares: np.ndarray,
+    centre: np.ndarray,
 ) -> Sums:
     """Compute the expected sums for responsibilities (n, n_components)."""
     from skvnce.algorithms.mixture import kernels
 
-    normals = mixture.means, mixture.precisions()
-    given = data.groups, weights, shares, normals
+    given = data.groups, weights, shares, prepared.normals
     totals, first, second = kernels.expected_sums(*given)
     second += np.triu(second, 1).transpose(0, 2, 1)
+    means = (first + centre) / (totals + 1)[:, None]
+    cross, far = first[:, :, None] * means[:, None], means - centre
+    scatter = second - cross - cross.transpose(0, 2, 1)
+    scatter += totals[:, None, None] * (means[:, :, None] * means[:, None])
+    scatter += far[:, :, None] * far[:, None]
     weighted, classes = shares * weights[:, None], []
-    for code, known in zip(data.codes.T, mixture.classes, strict=True):
+    for code, known in zip(data.codes.T, prepared.mixture.classes, strict=True):
         seen = code >= 0
-        indicator = np.zeros((seen.sum(), known.shape[1]))
-        indicator[np.arange(len(indicator)), code[seen]] = 1.0
-        classes.append(weighted[seen].T @ indicator)
-    return Sums(totals, first, second, tuple(classes))
+        classes.append(weighted[seen].T @ np.eye(known.shape[1])[code[seen]])
+    return Sums(totals, means, scatter, tuple(classes))
 
 
 def maximised(sums: Sums, prior: Prior) -> Mixture:
     """Maximise eq. (1), given expected sums: the M-step."""
-    means = sums.means(prior.centre)
-    scatter = sums.scatter(means, prior.centre) + prior.strength * prior.within
+    scatter = sums.scatter + prior.strength * prior.within
     covariances = scatter / (sums.totals + prior.strength)[:, None, None]
     weights = (sums.totals + 1) / (sums.totals + 1).sum()
     classes = tuple(
         (counts + more) / (counts.sum(1, keepdims=True) + more.sum())
         for counts, more in zip(sums.classes, prior.classes, strict=True)
     )
-    return Mixture(weights, means, covariances, classes)
+    return Mixture(weights, sums.means, covariances, classes)
 
 
 def penalised(mixture: Mixture, prior: Prior, log_likelihood: float) -> float:
@@ -138,11 +135,10 @@ def penalised(mixture: Mixture, prior: Prior, log_likelihood: float) -> float:
     return float(found)
 
 
-def pooled(
-    scatter: np.ndarray, totals: np.ndarray, prior: Prior, rows: float
-) -> np.ndarray:
-    """Pool the scatter (n_components, d, d) of components, with rows of the prior."""
-    return (scatter.sum(0) + rows * prior.within) / (totals.sum() + rows)
+def pooled(sums: Sums, prior: Prior, rows: float) -> np.ndarray:
+    """Pool the covariances within components, with rows of the prior."""
+    total = sums.totals.sum() + rows
+    return (sums.scatter.sum(0) + rows * prior.within) / total
 
 
 class Fit(NamedTuple):
@@ -197,17 +193,17 @@ def fit_mixture(
     mixture = Mixture(shares.mean(0), means, every, classes)
     skipped, found, current = None, [], prior
     for number in range(n_rounds):
+        prepared = prepare(mixture)
         if number:
-            scores = scores_of(mixture, data, skipped)
+            scores = scores_of(prepared, data, skipped)
             skipped = scores < scores.max(1, keepdims=True) + log(_SKIPPED)
             shares, log_density = normalised(scores, LEAST_SHARE)
             found.append(float(weights @ log_density))
-        sums = sums_of(mixture, data, weights, shares)
+        sums = sums_of(prepared, data, weights, shares, prior.centre)
         left = max(0.0, 1 - 2 * number / n_rounds)  # 0 in the second half
-        centred = sums.scatter(sums.means(prior.centre), prior.centre)
         current = prior._replace(
             strength=prior.strength * (1 + (_FIRST - 1) * left),
-            within=pooled(centred, sums.totals, prior, _OF_ALL_ROWS * d),
+            within=pooled(sums, prior, _OF_ALL_ROWS * d),
         )
         mixture = maximised(sums, current)
         mixture = mixture._replace(covariances=mixture.covariances + noise)
@@ -216,8 +212,16 @@ def fit_mixture(
 
 def clustered(
     rows: np.ndarray, weights: np.ndarray, n_components: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Cluster rows (n, width) by k-means; (n, n_components), 1 for the nearest."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Cluster rows (n, width) by k-means.
+
+    Returns
+    -------
+    shares : ndarray of shape (n, n_components)
+        1 for the nearest centre.
+    centres : ndarray of shape (n_components, width)
+        Means of the rows of each, or a row if it has lost all of them.
+    """
     share = weights / weights.sum()
     centres = rows[rng.choice(len(rows), n_components, replace=False, p=share)]
     for _ in range(_ROUNDS_OF_CLUSTERS):
@@ -225,6 +229,6 @@ def clustered(
         shares = np.eye(n_components)[near]
         mass = shares * weights[:, None]
         totals = mass.sum(0)
-        kept = totals > 0  # a centre may lose all of its rows
+        kept = totals > 0
         centres[kept] = mass.T[kept] @ rows / totals[kept, None]
-    return shares
+    return shares, centres

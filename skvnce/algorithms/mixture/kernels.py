@@ -33,11 +33,8 @@ _NEVER = -1e300  # log-weight of a component that a row skips; exp() of it is 0
 
 def _compiled(function: Callable) -> Callable:
     """Compile a function; keep the code on disk where a folder can be written."""
-    options = {
-        "nogil": True,
-        "error_model": "numpy",
-        "fastmath": {"contract", "reassoc"},
-    }
+    options = {"nogil": True, "error_model": "numpy"}
+    options["fastmath"] = {"contract", "reassoc"}
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # numba finds no folder for its cache
@@ -93,7 +90,7 @@ def _pulled(
     d = len(out)
     out[:] = 0.0
     a = 0
-    while a + 4 <= n_seen:  # as in `factorise`
+    while a + 4 <= n_seen:  # as in `_factorise`
         s0, s1, s2, s3 = seen[a], seen[a + 1], seen[a + 2], seen[a + 3]
         r0, r1 = row[s0] - mean[s0], row[s1] - mean[s1]
         r2, r3 = row[s2] - mean[s2], row[s3] - mean[s3]
@@ -145,13 +142,29 @@ def _solve(factor: np.ndarray, n: int, out: np.ndarray) -> None:
 
 
 @_compiled
+def _completed(
+    mean: np.ndarray,
+    pull: np.ndarray,
+    missing: np.ndarray,
+    n_missing: int,
+    factor: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Compute the means of eq. (2)."""
+    _whitened(pull, missing, n_missing, factor, out)
+    _solve(factor, n_missing, out)
+    for b in range(n_missing):
+        out[b] = mean[missing[b]] - out[b]
+
+
+@_compiled
 def _inverse(factor: np.ndarray, n: int, out: np.ndarray) -> None:
     """Compute the upper triangle of U^-1, and 0 below it."""
     for a in range(n - 1, -1, -1):
         for b in range(n):
             out[a, b] = 0.0
         e = a + 1
-        while e + 4 <= n:  # as in `factorise`
+        while e + 4 <= n:  # as in `_factorise`
             c0, c1 = factor[a, e], factor[a, e + 1]
             c2, c3 = factor[a, e + 2], factor[a, e + 3]
             for b in range(e, n):  # below the diagonal are zeros
@@ -185,21 +198,18 @@ def _split(
 
 
 @_compiled
-def _normalise(scores: np.ndarray, n_components: int, least: float) -> float:
+def _normalise(scores: np.ndarray, least: float) -> float:
     """Turn log-weights into shares, 0 for those below `least`; return the log-sum."""
-    top = scores[0]
-    for k in range(1, n_components):
-        top = max(top, scores[k])
-    total = kept = 0.0
-    for k in range(n_components):
+    top, total, kept = scores.max(), 0.0, 0.0
+    for k in range(len(scores)):
         scores[k] = math.exp(scores[k] - top)
         total += scores[k]
-    for k in range(n_components):
+    for k in range(len(scores)):
         scores[k] /= total
         if scores[k] < least:
             scores[k] = 0.0
         kept += scores[k]
-    for k in range(n_components):
+    for k in range(len(scores)):
         scores[k] /= kept
     return math.log(total) + top
 
@@ -247,16 +257,13 @@ def normalised(scores: np.ndarray, least: float) -> np.ndarray:
     """Turn scores into responsibilities in place; return the log-density of rows."""
     found = np.empty(len(scores))
     for i in range(len(scores)):
-        found[i] = _normalise(scores[i], scores.shape[1], least)
+        found[i] = _normalise(scores[i], least)
     return found
 
 
 @_compiled
 def expected_sums(
-    rows: Rows,
-    weights: np.ndarray,
-    responsibilities: np.ndarray,
-    normals: Normals,
+    rows: Rows, weights: np.ndarray, responsibilities: np.ndarray, normals: Normals
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sum completed rows of each component: the E-step.
 
@@ -275,7 +282,7 @@ def expected_sums(
     second = np.zeros((n_components, d, d))
     seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
     factor, inverted = np.empty((d, d)), np.empty((d, d))
-    pull, step, row = np.empty(d), np.empty(d), np.empty(d)
+    pull, expected, row = np.empty(d), np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
         n_seen, n_missing = _split(observed[starts[g]], seen, missing)
         for k in range(n_components):
@@ -290,10 +297,9 @@ def expected_sums(
                         _factorised(precisions[k], missing, n_missing, factor)
                         is_new = False
                     _pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
-                    _whitened(pull, missing, n_missing, factor, step)
-                    _solve(factor, n_missing, step)
+                    _completed(means[k], pull, missing, n_missing, factor, expected)
                     for b in range(n_missing):
-                        row[missing[b]] = means[k, missing[b]] - step[b]
+                        row[missing[b]] = expected[b]
                 mass += weight
                 for a in range(d):
                     scaled = weight * row[a]
@@ -359,7 +365,7 @@ def filled_rows(
     filled = np.zeros((n, d))
     seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
     factor, inverted = np.empty((d, d)), np.empty((d, d))
-    pull, step, deviation = np.empty(d), np.empty(d), np.empty(d)
+    pull, expected, deviation = np.empty(d), np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
         n_seen, n_missing = _split(observed[starts[g]], seen, missing)
         if not n_missing:
@@ -380,24 +386,19 @@ def filled_rows(
                         deviation[b] = math.sqrt(total)
                     is_new = False
                 _pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
-                _whitened(pull, missing, n_missing, factor, step)
-                _solve(factor, n_missing, step)
+                _completed(means[k], pull, missing, n_missing, factor, expected)
                 for b in range(n_missing):
                     j = missing[b]
-                    mean = means[k, j] - step[b]
-                    points = counts[j]
+                    known = counts[j]
                     filled[i, j] += share * _cell_mean(
-                        mean, deviation[b], scores[j, :points], cells[j, :points]
+                        expected[b], deviation[b], scores[j, :known], cells[j, :known]
                     )
     return filled
 
 
 @_compiled
 def drawn_rows(
-    rows: Rows,
-    chosen: np.ndarray,
-    noise: np.ndarray,
-    normals: Normals,
+    rows: Rows, chosen: np.ndarray, noise: np.ndarray, normals: Normals
 ) -> None:
     """Draw missing cells given the component of each draw.
 
@@ -412,7 +413,7 @@ def drawn_rows(
     n_draws, _, d = noise.shape
     seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
     factor, pull = np.empty((d, d)), np.empty(d)
-    step, standard = np.empty(d), np.empty(d)
+    expected, standard = np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
         n_seen, n_missing = _split(observed[starts[g]], seen, missing)
         for k in range(len(means)):
@@ -427,8 +428,7 @@ def drawn_rows(
                         is_new = False
                     if not is_solved:
                         _pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
-                        _whitened(pull, missing, n_missing, factor, step)
-                        _solve(factor, n_missing, step)
+                        _completed(means[k], pull, missing, n_missing, factor, expected)
                         is_solved = True
                     for a in range(n_seen):
                         noise[t, i, seen[a]] = x[i, seen[a]]
@@ -436,5 +436,4 @@ def drawn_rows(
                         standard[b] = noise[t, i, missing[b]]
                     _solve(factor, n_missing, standard)
                     for b in range(n_missing):
-                        j = missing[b]
-                        noise[t, i, j] = means[k, j] - step[b] + standard[b]
+                        noise[t, i, missing[b]] = expected[b] + standard[b]

@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
+import torch
 
 from skvnce.algorithms.mixture.margins import Points
+from skvnce.distributions.patterns import patterns
 
 LEAST_SHARE = 1e-2  # responsibility of a row below which EM leaves a component out
 _NONE = 1e-6  # the same of predictions, whose error is of this order
@@ -37,10 +39,6 @@ class Mixture(NamedTuple):
     covariances: np.ndarray
     classes: tuple[np.ndarray, ...] = ()
 
-    def precisions(self) -> np.ndarray:
-        """Invert the covariances."""
-        return np.linalg.inv(self.covariances)
-
     def log_weights(self, codes: np.ndarray) -> np.ndarray:
         """Compute the logarithms of the weights times theta of eq. (2).
 
@@ -58,6 +56,34 @@ class Mixture(NamedTuple):
             known = np.column_stack([np.log(shares), np.zeros(len(shares))])
             found += known.T[code]  # the last row, of zeros, is that of -1
         return found
+
+
+class Prepared(NamedTuple):
+    """A mixture with what all rows share; see `prepare`.
+
+    Attributes
+    ----------
+    mixture : Mixture
+    precisions : ndarray of shape (n_components, d, d)
+        The inverses of the covariances.
+    log_dets : ndarray of shape (n_components,)
+        Of the precisions.
+    """
+
+    mixture: Mixture
+    precisions: np.ndarray
+    log_dets: np.ndarray
+
+    @property
+    def normals(self) -> tuple[np.ndarray, np.ndarray]:
+        """What the loops over rows need."""
+        return self.mixture.means, self.precisions
+
+
+def prepare(mixture: Mixture) -> Prepared:
+    """Invert the covariances."""
+    precisions = np.linalg.inv(mixture.covariances)
+    return Prepared(mixture, precisions, np.linalg.slogdet(precisions)[1])
 
 
 class Arranged(NamedTuple):
@@ -86,19 +112,11 @@ class Arranged(NamedTuple):
     def of(cls, numbers: np.ndarray, codes: np.ndarray | None = None) -> Self:
         """Sort rows (n, d) of numbers, NaN where missing, and of codes."""
         observed = ~np.isnan(numbers)
-        n = len(numbers)
         if codes is None:
-            codes = np.zeros((n, 0), dtype=np.int64)
-        if not n or not observed.shape[1]:
-            order = np.arange(n)
-            return cls(
-                np.zeros(numbers.shape), observed, np.array([0, n]), codes, order
-            )
-        packed = np.packbits(observed, axis=1)
-        order = np.lexsort(packed.T)
-        packed = packed[order]
-        changes = np.flatnonzero((packed[1:] != packed[:-1]).any(1)) + 1
-        starts = np.concatenate([[0], changes, [n]])
+            codes = np.zeros((len(numbers), 0), dtype=np.int64)
+        pattern = patterns(torch.from_numpy(observed))[1].numpy()
+        order = np.argsort(pattern, kind="stable")
+        starts = np.concatenate([[0], np.bincount(pattern).cumsum()])
         x = np.where(observed, numbers, 0.0)[order]
         return cls(x, observed[order], starts, codes[order], order)
 
@@ -115,13 +133,13 @@ class Arranged(NamedTuple):
 
 
 def scores_of(
-    mixture: Mixture, data: Arranged, skipped: np.ndarray | None = None
+    prepared: Prepared, data: Arranged, skipped: np.ndarray | None = None
 ) -> np.ndarray:
     """Compute the logarithms of the terms of eq. (1), for observed cells.
 
     Parameters
     ----------
-    mixture : Mixture
+    prepared : Prepared
     data : Arranged
     skipped : ndarray of bool, of shape (n, n_components), default=None
         Components that do not count in a row.
@@ -132,13 +150,11 @@ def scores_of(
     """
     from skvnce.algorithms.mixture import kernels
 
-    prior = mixture.log_weights(data.codes)
+    prior = prepared.mixture.log_weights(data.codes)
     if skipped is None:
         skipped = np.zeros(prior.shape, dtype=bool)
-    precisions = mixture.precisions()
-    _, log_dets = np.linalg.slogdet(precisions)
-    normals = mixture.means, precisions
-    return kernels.scores_of_rows(data.groups, prior, normals, log_dets, skipped)
+    given = prior, prepared.normals, prepared.log_dets, skipped
+    return kernels.scores_of_rows(data.groups, *given)
 
 
 def normalised(
@@ -157,9 +173,11 @@ def normalised(
     return scores, kernels.normalised(scores, least)
 
 
-def responsibilities(mixture: Mixture, data: Arranged) -> tuple[np.ndarray, np.ndarray]:
+def responsibilities(
+    prepared: Prepared, data: Arranged
+) -> tuple[np.ndarray, np.ndarray]:
     """Compute eq. (2) and log-densities, see `normalised`."""
-    return normalised(scores_of(mixture, data))
+    return normalised(scores_of(prepared, data))
 
 
 def conditional_means(
@@ -175,9 +193,10 @@ def conditional_means(
     """
     from skvnce.algorithms.mixture import kernels
 
-    shares, _ = responsibilities(mixture, data)
-    normals = mixture.means, mixture.precisions()
-    means = kernels.filled_rows(data.groups, shares, normals, tuple(points))
+    prepared = prepare(mixture)
+    shares, _ = responsibilities(prepared, data)
+    given = shares, prepared.normals, tuple(points)
+    means = kernels.filled_rows(data.groups, *given)
     levels = [data.restored(shares @ one) for one in mixture.classes]
     return data.restored(means), levels
 
@@ -209,13 +228,13 @@ def draw(
     """
     from skvnce.algorithms.mixture import kernels
 
-    shares, _ = responsibilities(mixture, data)
+    prepared = prepare(mixture)
+    shares, _ = responsibilities(prepared, data)
     uniform = uniform[:, data.order]
     chosen = (uniform[..., None] > shares.cumsum(1)).sum(-1)
     chosen = np.minimum(chosen, (shares > 0).cumsum(1).argmax(1))  # of a sum below 1
     rows = np.ascontiguousarray(noise[:, data.order])
-    normals = mixture.means, mixture.precisions()
-    kernels.drawn_rows(data.groups, chosen, rows, normals)
+    kernels.drawn_rows(data.groups, chosen, rows, prepared.normals)
     codes = np.tile(data.codes, (len(uniform), 1, 1))
     for j, levels in enumerate(mixture.classes):
         below = levels.cumsum(1)[:, :-1][chosen]
