@@ -327,7 +327,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
             if self.feature_indices_.size:
-                self._fit_graph(data, on_round, self._problem(data, cells), cells)
+                self._fit_graph(cells, on_round, self._problem(data, cells))
             else:
                 self._set_empty_graph()
         finish()
@@ -341,7 +341,6 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         large = self._read_large(source)
         cells = large.cells
         self._learn_values(cells.table, large.summary)
-        data = Incomplete.from_array(cells.nodes)
         # without a problem, `_fit_graph` makes one of the rows in memory
         parts, given = nullcontext(), (source, large, self.random_state)
         if large.is_sample:
@@ -352,21 +351,22 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
                 self._set_empty_graph()
             else:
                 with parts as problem:
-                    self._fit_graph(data, on_round, problem, cells)
+                    self._fit_graph(cells, on_round, problem)
         finish()
         return self
 
-    def _fit_graph(self, data, on_round, problem=None, cells=None):
+    def _fit_graph(self, cells, on_round, problem=None):
         """Solve the problem, and check the result.
 
-        The problem may be that of a table of which `data` is a sample.
+        The problem may be that of a table of which `cells` are a sample.
         """
+        data = Incomplete.from_array(cells.nodes)
         problem = problem or self._problem(data)
         first = problem.first(on_round=on_round, **self._stopping(data))
         fit = problem.chosen(first, first.theta, float(self.alpha))
         self._keep(fit, problem, data)
         self._set_probabilities(first, problem)
-        self._check_predictions(problem, data, fit.theta, cells=cells)
+        self._check_predictions(problem, cells, fit.theta)
 
     def _validated(self, X):
         """Validate the table of a fit."""
@@ -376,10 +376,10 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         return table
 
     def _read_rows(self, X):
-        """Choose the columns, and return the rows that have observed cells."""
+        """Choose the columns; return `ModelCells` of the rows with observed cells."""
         cells = self._read_cells(X)
         self._learn_values(cells.table)
-        return Incomplete.from_array(cells.nodes)
+        return cells
 
     def _problem(self, data, cells=None):
         """Determine the marginals of the columns, and build the method."""
@@ -468,9 +468,9 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
                 edge_scores(problem, first), grouped[:, None] | grouped
             ).numpy()
 
-    def _check_predictions(self, problem, data, theta, strength="alpha", cells=None):
+    def _check_predictions(self, problem, cells, theta, strength="alpha"):
         """Check the predictions of the model, and report a misfit."""
-        limits, hidden = None if cells is None else cells.limits, None
+        limits, hidden = cells.limits, None
         if limits is not None:
             hidden = held_out_cells(cells)
 
@@ -483,6 +483,5 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
             own = limits and limits.of_rows(rows)
             return model.fill(kept[rows], own)
 
-        scale = None if cells is None else cells.scale
-        self._check_held_out(data.to_array(), predict, hidden=hidden, scale=scale)
+        self._check_held_out(cells.nodes, predict, hidden=hidden, scale=cells.scale)
         self._report_misfit(_REMEDY)

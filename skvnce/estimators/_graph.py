@@ -323,11 +323,11 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         table = self._validated(X)
         # before arrays of the size of the table are made
         check_fit(type(self), table.shape)
-        data = self._read_rows(table)
+        cells = self._read_rows(table)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
             if self.feature_indices_.size:
-                self._fit_graph(data, on_round)
+                self._fit_graph(cells, on_round)
             else:
                 self._set_empty_graph()
         finish()
@@ -394,8 +394,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     def _threads(self):
         return threads_for(len(self.feature_indices_))
 
-    def _fit_graph(self, data, on_round):
+    def _fit_graph(self, cells, on_round):
         """Build and solve the problem, and check the result."""
+        data = Incomplete.from_array(cells.nodes)
         problem = self._problem(data)
         self.n_tuning_iter_ = rounds_of_tuning()
         fit = problem.learn(
@@ -403,9 +404,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         )
         self._keep(fit, problem, data)
         self._set_probabilities(fit, problem)
-        self._check_predictions(problem, data, fit.theta)
+        self._check_predictions(problem, cells, fit.theta)
 
-    def _check_predictions(self, problem, data, theta, strength="alpha"):
+    def _check_predictions(self, problem, cells, theta, strength="alpha"):
         """Check the fit, and report a misfit; `strength` sets the L1 penalty."""
 
         def predict(kept, rows):
@@ -416,7 +417,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
                 # cells without a prediction count as predicted infinitely badly
                 return None, {}
 
-        self._check_held_out(data.to_array(), predict)
+        self._check_held_out(cells.nodes, predict, scale=cells.scale)
+        data = Incomplete.from_array(cells.nodes)
         options = {"fit_linear": self.fit_linear, "cut": self.largest_cut_}
         options["remedy"] = f"{strength} or ridge={self.ridge_:.2g}"
         found = graph_checks.messages(self._schema, data, theta, **options)
@@ -434,11 +436,11 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         return X
 
     def _read_rows(self, X):
-        """Choose the columns, and return the rows that have observed cells."""
+        """Choose the columns; return `ModelCells` of the rows with observed cells."""
         cells = self._read_cells(X)
         self._report_tails(cells.table, self.feature_indices_)
         self._learn_values(cells.table)
-        return Incomplete.from_array(cells.nodes)
+        return cells
 
     def _problem(self, data):
         """Scale the columns, choose the ridges, and build the method."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms.graph.penalty_path import learn_path
 
@@ -31,10 +32,11 @@ class Resample(NamedTuple):
         learner = self.learner
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the final fit repeats relevant warnings
-            data = learner._read_rows(self.rows[train])
+            cells = learner._read_rows(self.rows[train])
             if not learner.feature_indices_.size:  # all are constant in these rows
                 # a model without columns has log-density 0
                 return [0.0] * len(self.alphas)
+            data = Incomplete.from_array(cells.nodes)
             problem, first, path = self._path(data, seed)
             scores = []
             for theta in path.thetas:
@@ -50,9 +52,10 @@ class Resample(NamedTuple):
         found = np.zeros((len(self.alphas), d, d), dtype=bool)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            data = learner._read_rows(self.rows[some])
+            cells = learner._read_rows(self.rows[some])
             if not learner.feature_indices_.size:  # all are constant in these rows
                 return found
+            data = Incomplete.from_array(cells.nodes)
             problem, _, path = self._path(data, seed)
         places = np.ix_(learner.feature_indices_, learner.feature_indices_)
         for links, theta in zip(found, path.thetas, strict=True):

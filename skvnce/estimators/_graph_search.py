@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import check_cv
 from sklearn.utils._param_validation import StrOptions
 
+from skvnce._incomplete import Incomplete
 from skvnce._memory import check_fit, needs_memory
 from skvnce._progress import rounds_of_tuning, steps
 from skvnce._random import seeded
@@ -127,7 +128,8 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         learner.set_params(random_state=self.random_state, verbose=0)
         X = learner._validated(X)
         check_fit(type(learner), X.shape)
-        data = learner._read_rows(X)
+        cells = learner._read_rows(X)
+        data = Incomplete.from_array(cells.nodes)
         on_round, finish = report_rounds(self, learner.max_iter, X=X)
         with failures_named(learner._remedy()):
             with learner._threads(), seeded(self.random_state) as seed:
@@ -136,7 +138,7 @@ class GraphSearch(CallbackSupportMixin, Imputer):
                     stopping = learner._stopping(data)
                     found = learn_path(problem, alphas, on_round=on_round, **stopping)
             if learner.feature_indices_.size:
-                self._choose(data, Search(learner, problem, *found, X, seed))
+                self._choose(cells, data, Search(learner, problem, *found, X, seed))
             else:
                 self._set_empty_path(learner, alphas)
         self._show(learner)
@@ -154,7 +156,7 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         fitted = {k: v for k, v in vars(learner).items() if k not in unfitted}
         vars(self).update(fitted)
 
-    def _choose(self, data, search):
+    def _choose(self, cells, data, search):
         """Choose alpha by the criterion, and fit the learner of the search."""
         learner, problem, first, path = search[:4]
         method = problem.method
@@ -177,7 +179,7 @@ class GraphSearch(CallbackSupportMixin, Imputer):
             learner._keep(fit, problem, data)
             learner._set_probabilities(first, problem)
             with seeded(search.seed):
-                learner._check_predictions(problem, data, fit.theta, "alphas")
+                learner._check_predictions(problem, cells, fit.theta, "alphas")
 
     def _set_empty_path(self, learner, alphas):
         """Set the attributes of a path of graphs without nodes."""

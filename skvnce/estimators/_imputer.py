@@ -601,19 +601,20 @@ class Imputer(IncompleteTransformer):
 
     def _completed(self, predicted, checked, X, where=None, limits=None):
         """Return predictions of validated rows as `transform` does."""
-        table, indicators = returned(self._schema, predicted.filled, checked), ()
+        schema = self._schema
+        table, indicators = returned(schema, predicted.filled, checked), ()
         table = self._whole(table, checked, X)  # what rules see
         indicator = getattr(self, "indicator_", None)
         if indicator is not None:
-            names = indicator.get_feature_names_out(self._schema.all_names)
+            names = indicator.get_feature_names_out(schema.all_names)
             indicators = indicator.transform(checked).astype(table.dtype), names
         if isinstance(where, Rules):
             drawer = self._drawer(checked, OF_PREDICTION, 0, limits)
             drawer = self._whole_draws(drawer, checked, X)
             given = table, np.isnan(checked), predicted.probabilities, drawer
             table, where = where.of_prediction(*given)
-        given = *emptied(self._schema, table, np.isnan(checked), where), X
-        return as_given(self._schema, self._container(), *given, *indicators)
+        given = *emptied(schema, table, np.isnan(checked), where), X
+        return as_given(schema, self._container(), *given, *indicators)
 
     def _report_tails(self, X, columns, sums=None):
         """Warn or raise if a few cells dominate the squared errors of a column.

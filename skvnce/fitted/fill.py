@@ -123,10 +123,12 @@ def certain(schema: Schema, X: np.ndarray) -> dict:
 
     Columns that were entirely missing at `fit` have none.
     """
+    if not schema.columns:
+        return {}
     never, cells = np.isnan(schema.ends).all(0), with_constants(schema, X)
     return {
         place: np.eye(len(column.levels))[np.nan_to_num(cells[:, place]).astype(int)]
-        for place, column in enumerate(schema.columns or ())
+        for place, column in enumerate(schema.columns)
         if column.levels and not never[place]
     }
 
@@ -137,9 +139,11 @@ def returned(schema: Schema, filled: np.ndarray, X: np.ndarray) -> np.ndarray:
     Empty columns are kept or dropped; `filled` has values for them.
     """
     filled = np.where(np.isnan(X), filled, X)
-    empty = np.setdiff1d(schema.returned, schema.model_columns)
-    filled[..., empty] = np.nan_to_num(filled[..., empty])
-    return filled[..., schema.returned]
+    kept = schema.returned
+    if len(kept) > len(schema.model_columns):  # all of which are kept
+        empty = np.setdiff1d(kept, schema.model_columns)
+        filled[..., empty] = np.nan_to_num(filled[..., empty])
+    return filled[..., kept]
 
 
 def chunks(schema: Schema, X: np.ndarray, n_chains: int = 1) -> Iterator:

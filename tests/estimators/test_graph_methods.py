@@ -11,6 +11,7 @@ from _graph_controls import GraphControl, graph_learner
 from sklearn.exceptions import ConvergenceWarning
 
 from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV
+from skvnce._incomplete import Incomplete
 from skvnce.algorithms.graph import maximum_likelihood
 from skvnce.algorithms.graph.problem import ALGORITHMS, CONTROLS
 from skvnce.algorithms.graph.single_imputation import FILLERS
@@ -350,7 +351,8 @@ def test_baselines_learn_from_the_table_that_was_filled(method, imputation, seed
     X = rng.gamma(4.0, size=(60, 3)) * [1.0, 10.0, 0.1]
     X[rng.uniform(size=X.shape) < 0.3] = np.nan
     learner = GraphControl(algorithm=method, imputation=imputation)
-    problem = learner._problem(learner._read_rows(X))
+    data = Incomplete.from_array(learner._read_rows(X).nodes)
+    problem = learner._problem(data)
     assert problem.method.e_step.once
     values = np.nanmean(X, 0) if imputation == "mean" else 0.0
     filled = np.where(np.isnan(X), values, X)[~np.isnan(X).all(1)]

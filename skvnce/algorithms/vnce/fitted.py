@@ -58,6 +58,8 @@ class Fitted(NamedTuple):
 
     def on(self, device: torch.device) -> Self:
         """Move to a device, in place."""
+        if device == self.device:  # torch would look at each parameter
+            return self
         moved = self.model.to(device), self.steps.to(device)
         return type(self)(*moved, *self[2:])
 
