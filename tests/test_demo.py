@@ -94,6 +94,7 @@ def test_the_survey_is_imputed_and_losses_are_named(survey, capsys):
     assert len(worse) == 2
 
 
+@pytest.mark.slow
 def test_shares_of_halves_are_those_of_edges():
     rng = np.random.default_rng(0)
     a = rng.normal(size=(400, 1))

@@ -424,8 +424,8 @@ class Imputer(IncompleteTransformer):
         checked = self._checked(X)
         wanted = mask_of(self._schema, where, X, checked)
         limits = self._limits_of(lower, upper, X, checked)
-        given = checked, X, wanted, limits
-        return self._completed(self._predicted(checked, limits), *given)
+        predicted = self._predicted(checked, limits)
+        return self._completed(predicted, checked, X, wanted, limits)
 
     def _cell_model(self):
         """Make the fitted model, a `CellModel`."""
@@ -472,8 +472,8 @@ class Imputer(IncompleteTransformer):
 
     def _drawn_tables(self, X, n_draws, random_state, limits=None):
         """Draw cells of validated rows; (n_draws, n_samples, n_features_out)."""
-        models = self._models_of_draws(n_draws)
-        return self._drawn_by(models, X, n_draws, random_state, limits)
+        given = X, n_draws, random_state, limits
+        return self._drawn_by(self._models_of_draws(n_draws), *given)
 
     def _drawn_by(self, models, X, n_draws, random_state, limits=None):
         """Draw cells of validated rows by models; see `_drawn_tables`."""
@@ -601,11 +601,10 @@ class Imputer(IncompleteTransformer):
 
     def _completed(self, predicted, checked, X, where=None, limits=None):
         """Return predictions of validated rows as `transform` does."""
-        schema = self._schema
-        table, indicators = returned(schema, predicted.filled, checked), ()
+        schema, indicators = self._schema, ()
+        table = returned(schema, predicted.filled, checked)
         table = self._whole(table, checked, X)  # what rules see
-        indicator = getattr(self, "indicator_", None)
-        if indicator is not None:
+        if (indicator := getattr(self, "indicator_", None)) is not None:
             names = indicator.get_feature_names_out(schema.all_names)
             indicators = indicator.transform(checked).astype(table.dtype), names
         if isinstance(where, Rules):

@@ -181,6 +181,7 @@ def test_sums_with_common_parts_hold_together():
         assert (table >= 0).all()
 
 
+@pytest.mark.slow
 def test_where_indicators_and_intervals():
     _, part = households()
     model = GaussianImputer(add_indicator=True)

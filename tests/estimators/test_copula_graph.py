@@ -111,6 +111,7 @@ def test_edges_are_recovered_with_missing_cells(missing, least):
     assert not control or abs(np.mean(control) - 0.5) < 0.15
 
 
+@pytest.mark.slow
 def test_independent_columns_have_few_edges_at_the_chosen_alpha():
     shares = []
     for seed in range(4):
@@ -206,6 +207,7 @@ def test_frames_come_back_filled_with_their_data_types(survey, container):
     assert (cells == survey.astype(object).to_numpy()[known]).all()
 
 
+@pytest.mark.slow
 def test_displays_read_fitted_graphs(survey):
     import matplotlib
 

@@ -350,6 +350,7 @@ def test_more_rows_are_trained_on_the_device(make, seed, device, monkeypatch):
     assert not np.allclose(found, first, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_categories_stay_on_the_cpu(seed, device):
     X = pd.DataFrame(rows(seed), columns=list("abc"))
     X["c"] = X["c"].map(str).astype("category").where(X["c"].notna())

@@ -489,6 +489,7 @@ def test_the_model_is_in_the_units_of_the_table(X):
 # Convergence, callbacks and output
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("method", METHODS)
 def test_too_few_rounds_warn_and_say_what_to_raise(method, X):
     with pytest.warns(ConvergenceWarning, match="max_iter=3.*Raise max_iter or tol"):

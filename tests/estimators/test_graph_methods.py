@@ -334,6 +334,7 @@ def test_collinear_columns(method, seed):
     check_fitted(fitted, X)
 
 
+@pytest.mark.slow
 def test_chains_stay_with_correlated_columns(seed):
     """With unlimited steps of the model they leave the data for most seeds."""
     X = collinear(seed, hidden=0.3, d=15, correlation=0.9)

@@ -229,6 +229,7 @@ def test_several_members_differ_and_all_are_drawn_from(X):
     assert (imputer.score_samples(X) >= np.min(apart, 0) - 1e-12).all()
 
 
+@pytest.mark.slow
 def test_a_sampler_of_ones_own(X, fitted):
     few = X[:40]
     fitted.set_params(sampler=lambda model, posterior: mwg(model, posterior))

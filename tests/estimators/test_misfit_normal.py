@@ -61,6 +61,7 @@ def test_no_alarm_on_normal_tables(seed, correlation):
     assert alarms == [[]] * 20
 
 
+@pytest.mark.slow
 def test_what_is_not_predicted_comes_from_marginals(seed):
     X, imputer = overfitted(seed)
     (text,) = with_warning(imputer, X)

@@ -85,6 +85,7 @@ def test_patterns_are_recovered(fitted, pictures):
     assert assigned(broken.components_, pictures.components)[0].mean() < 0.7
 
 
+@pytest.mark.slow
 def test_scores_lie_below_the_log_probability(fitted):
     held_out = make_binary_patterns(200, random_state=5).data
     exact = evidence_of(fitted, held_out)

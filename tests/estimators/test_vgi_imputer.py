@@ -200,6 +200,7 @@ def test_an_untrained_autoencoder_is_the_normal(seed):
     assert abs(apart).max() < 2e-2 and error.max() < 1e-3
 
 
+@pytest.mark.slow
 def test_members_have_weights_of_their_own(X):
     model = IncompleteDensity("factor-analysis", max_iter=0, n_importance_samples=16)
     options = {"n_draws": 6, "n_steps": 1, "random_state": 0}

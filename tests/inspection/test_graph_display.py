@@ -96,6 +96,7 @@ def test_of_a_large_graph_the_largest_part_is_drawn_and_its_hubs_are_named():
     assert len(display.ax_.texts) == 7
 
 
+@pytest.mark.slow
 def test_hubs_are_large_and_strong_links_are_wide_and_on_top():
     display = GraphDisplay.from_estimator(large())
     assert np.ptp(display.points_.get_sizes()) > 0

@@ -82,6 +82,7 @@ def test_chains_of_the_exact_conditionals_always_accept_and_keep_the_law(
     assert not torch.equal(x[:2000], later)
 
 
+@pytest.mark.slow
 def test_scores_are_within_their_errors(fitted, data, seed):
     found = score(fitted, data, streams(data, seed), n_draws=512, n_sweeps=1)
     exact = em.log_prob(fitted.normal, data)
