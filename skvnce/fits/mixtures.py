@@ -1,4 +1,4 @@
-"""Fit the members of an ensemble of mixtures, each to randomly weighted rows."""
+"""Fit a mixture to weighted rows, and what all mixtures of a table start from."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -32,7 +32,7 @@ _WIDE = 100  # columns from which a round of EM takes minutes
 
 
 class Start(NamedTuple):
-    """What the members with a kind of marginals start from.
+    """What the mixtures with a kind of marginals start from.
 
     Attributes
     ----------
@@ -113,7 +113,8 @@ def fit_member(
     if n_components == 1:
         normal, _ = _normal(scores, weights)
         n_categories = schema.n_categories[schema.is_categorical]
-        mixture = _of_one(normal, _shares(codes, weights, n_categories))
+        shares = _shares(codes, weights, n_categories)
+        mixture = _of_one(normal.mean.numpy(), normal.covariance.numpy(), shares)
     else:
         data = Arranged.of(scores, codes)
         shares, centres = em.clustered(start.rows, weights, n_components, rng)
@@ -122,16 +123,27 @@ def fit_member(
         mixture = em.fit_mixture(data, *given, n_rounds).mixture
     if not np.isfinite(mixture.covariances).all():
         raise np.linalg.LinAlgError("a covariance is not finite")
+    return _model(mixture, points, numbers, schema)
+
+
+def model_of_start(cells: ModelCells, schema: Schema, start: Start) -> MixtureModel:
+    """Return the model of one component from which all mixtures start."""
+    numbers, _ = split_columns(cells.nodes, schema.is_categorical)
+    prior, points = start.prior, start.to_scores(numbers, cells.weights)
+    shares = [one / one.sum() for one in prior.classes]
+    return _model(_of_one(prior.centre, prior.within, shares), points, numbers, schema)
+
+
+def _model(mixture, points, numbers, schema):
     valid = points.within(*_ends(numbers, schema))
     return MixtureModel(mixture, schema.is_categorical, valid, points)
 
 
-def _of_one(normal, classes):
+def _of_one(mean, covariance, classes):
     """Make the mixture of one component, of which EM needs no prior within others."""
-    noise = em.LEAST_VARIANCE * np.eye(len(normal.mean))
-    covariance = normal.covariance.numpy() + noise
-    means = normal.mean.numpy()[None]
-    return Mixture(np.ones(1), means, covariance[None], tuple(s[None] for s in classes))
+    covariance = covariance + em.LEAST_VARIANCE * np.eye(len(mean))
+    given = mean[None], covariance[None], tuple(one[None] for one in classes)
+    return Mixture(np.ones(1), *given)
 
 
 def _ends(numbers, schema):

@@ -92,23 +92,31 @@ def held_out_attributes(schema, nodes, predict, weights=None, hidden=None, scale
     }
 
 
-def _some_rows(nodes, rows):
-    """Select about 1000 of the rows by their content; equal rows stay together."""
-    if len(rows) <= _PREDICTED:
+def some_rows(nodes, rows, most=_PREDICTED):
+    """Select about `most` of the rows by their content; equal rows stay together."""
+    if len(rows) <= most:
         return rows
     key = row_keyed(nodes[rows], 0)(0, torch.empty(len(rows), 1))[:, 0].numpy()
-    return rows[key <= np.unique(key)[:_PREDICTED][-1]]
+    return rows[key <= np.unique(key)[:most][-1]]
+
+
+def cells_to_hide(nodes, weights, hidden=None):
+    """Select those of a tenth of the observed cells whose columns vary without them.
+
+    `hidden` takes the place of the tenth.
+    """
+    if hidden is None:
+        hidden = hold_out(nodes, torch.from_numpy(weights), HELD_OUT)[1].numpy()
+    kept = np.where(hidden, np.nan, nodes)
+    hidden = hidden & ~(np.fmax.reduce(kept) <= np.fmin.reduce(kept))
+    return hidden & ~np.isnan(kept).all(0)
 
 
 def _compared(nodes, predict, weights, hidden, scale=None):
     """Predict held-out cells; compare errors of columns scaled by their maximum."""
     nothing = HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
-    if hidden is None:
-        hidden = hold_out(nodes, torch.from_numpy(weights), HELD_OUT)[1].numpy()
-    kept = np.where(hidden, np.nan, nodes)
-    hidden = hidden & ~(np.fmax.reduce(kept) <= np.fmin.reduce(kept))
-    hidden &= ~np.isnan(kept).all(0)
-    rows = _some_rows(nodes, np.flatnonzero(hidden.any(1)))
+    hidden = cells_to_hide(nodes, weights, hidden)
+    rows = some_rows(nodes, np.flatnonzero(hidden.any(1)))
     if not len(rows):
         return nothing
     kept = np.where(hidden, np.nan, nodes)

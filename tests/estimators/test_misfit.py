@@ -12,7 +12,7 @@ from skvnce._incomplete import Incomplete
 from skvnce.exceptions import MisfitWarning
 from skvnce.fits.graph_checks import wide_columns
 from skvnce.fitted import held_out_check as misfit
-from skvnce.fitted.held_out_check import _some_rows, compare_errors
+from skvnce.fitted.held_out_check import compare_errors, some_rows
 
 
 def fits_well(seed, n=300):
@@ -240,13 +240,13 @@ def test_columns_count_alike(monkeypatch):
 def test_about_a_thousand_rows_are_judged(seed):
     nodes = np.random.default_rng(seed).normal(size=(3000, 2))
     places = np.arange(0, 3000, 2)
-    chosen = _some_rows(nodes, places)
+    chosen = some_rows(nodes, places)
     assert len(chosen) == 1000 and np.isin(chosen, places).all()
-    assert _some_rows(nodes, places[:1000]).tolist() == places[:1000].tolist()
-    backwards = _some_rows(nodes[::-1], 2999 - places[::-1])
+    assert some_rows(nodes, places[:1000]).tolist() == places[:1000].tolist()
+    backwards = some_rows(nodes[::-1], 2999 - places[::-1])
     assert set(2999 - backwards) == set(chosen)  # of their content, not their order
     nodes[1::2] = nodes[::2]  # each twice: both, or none
-    assert len(_some_rows(nodes, np.arange(3000))) == 2000
+    assert len(some_rows(nodes, np.arange(3000))) == 2000
 
 
 def test_a_table_that_fits_is_not_announced(seed):

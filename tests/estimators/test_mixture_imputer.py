@@ -11,7 +11,7 @@ from sklearn.datasets import make_moons
 
 from skvnce import GaussianImputer, MixtureImputer
 from skvnce.exceptions import MisfitWarning
-from skvnce.fits.mixtures import posterior_weights
+from skvnce.fits.mixtures import count_components, posterior_weights
 from skvnce.metrics import imputation_rmse
 from skvnce.options import Chunks
 
@@ -198,14 +198,31 @@ def test_draws_of_two_values_are_these_values():
     assert ((filled > 0) & (filled < 1)).all()  # means are not
 
 
-def test_the_number_of_components_depends_on_rows_and_columns():
-    rng = np.random.default_rng(0)
-    wide = rng.normal(size=(50, 100))
-    wide[::3] *= np.where(rng.random(wide[::3].shape) < 0.1, np.nan, 1)
-    assert MixtureImputer(n_estimators=1, **QUIET).fit(wide).n_components_ == 1
-    assert MixtureImputer(n_estimators=1, **QUIET).fit(wide[:, 1:]).n_components_ == 5
-    levels = pd.DataFrame(np.where(wide > 0, "a", "b"), dtype="category")
-    assert MixtureImputer(n_estimators=1, **QUIET).fit(levels).n_components_ == 5
+@pytest.mark.parametrize(
+    ("requested", "n_rows", "n_columns", "expected"),
+    [
+        ("auto", 50, 99, 5),
+        ("auto", 50, 100, 1),
+        ("auto", 9, 3, 1),
+        ("auto", 5000, 0, 20),
+        (30, 50, 100, 30),
+        (30, 20, 3, 20),
+    ],
+)
+def test_most_components_depend_on_rows_and_columns(
+    requested, n_rows, n_columns, expected
+):
+    assert count_components(requested, n_rows, n_columns) == expected
+
+
+def test_several_components_are_kept_if_they_predict_held_out_cells(seed):
+    """One is kept of 14 in 20 normal tables, so of at least 4 in 12 but for 2e-3."""
+    imputer = MixtureImputer(n_estimators=2, max_iter=6, **QUIET)
+    seeds = range(12 * seed, 12 * seed + 12)
+    found = [imputer.fit(correlated(one, 150)).n_components_ for one in seeds]
+    assert set(found) <= {1, 14} and found.count(1) >= 4
+    assert imputer.fit(without(ring(seed, 150), 50, 2)[0]).n_components_ == 15
+    assert imputer.n_iter_ == 6
 
 
 @pytest.mark.parametrize("marginals", ["raw", "normal-scores"])
@@ -264,7 +281,7 @@ def test_noise_is_reported_and_structure_is_not():
     noise = np.random.default_rng(0).normal(size=(100, 10))
     noise[np.random.default_rng(99).random(noise.shape) < 0.3] = np.nan
     with pytest.warns(MisfitWarning, match="GaussianImputer or ForestImputer may"):
-        imputer = MixtureImputer(n_estimators=2, random_state=0).fit(noise)
+        imputer = MixtureImputer(10, n_estimators=2, random_state=0).fit(noise)
     assert imputer.marginal_columns_.any() and imputer.held_out_gain_ < 0.2
     X, _ = without(ring(0), 120, 2)
     with warnings.catch_warnings(action="error"):

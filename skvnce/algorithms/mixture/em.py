@@ -30,9 +30,7 @@ from skvnce.algorithms.mixture.model import (
     Arranged,
     Mixture,
     Prepared,
-    normalised,
     prepare,
-    scores_of,
 )
 
 LEAST_VARIANCE = 1e-6  # of scores given all others, so that copies can be inverted
@@ -85,18 +83,39 @@ class Sums(NamedTuple):
     classes: tuple[np.ndarray, ...] = ()
 
 
-def sums_of(
+def expected(
     prepared: Prepared,
     data: Arranged,
     weights: np.ndarray,
-    shares: np.ndarray,
     centre: np.ndarray,
-) -> Sums:
-    """Compute the expected sums for responsibilities (n, n_components)."""
+    skipped: np.ndarray | None = None,
+    least: float = 0.0,
+) -> tuple[Sums, float]:
+    """Compute the expected sums and the log-likelihood: the E-step.
+
+    Parameters
+    ----------
+    prepared : Prepared
+    data : Arranged
+    weights : ndarray of shape (n,)
+        Of the rows, in the order of `data`.
+    centre : ndarray of shape (d,)
+        Where the prior has one more row.
+    skipped : ndarray of bool, of shape (n, n_components), default=None
+        Components that do not count in a row.  Those whose probability is small
+        relative to the largest one are added, in place.
+    least : float, default=0
+        Responsibility below which a component does not count in this round.
+    """
     from skvnce.algorithms.mixture import kernels
 
-    given = data.groups, weights, shares, prepared.normals
-    totals, first, second = kernels.expected_sums(*given)
+    mixture = prepared.mixture
+    prior, limit = mixture.log_weights(data.codes), log(_SKIPPED)
+    if skipped is None:
+        skipped, limit = np.zeros(prior.shape, dtype=bool), -np.inf
+    given = weights, prior, prepared.normals, prepared.log_dets, skipped
+    found = kernels.expectation(data.groups, *given, (limit, least))
+    shares, log_density, totals, first, second = found
     second += np.triu(second, 1).transpose(0, 2, 1)
     means = (first + centre) / (totals + 1)[:, None]
     cross, far = first[:, :, None] * means[:, None], means - centre
@@ -104,10 +123,11 @@ def sums_of(
     scatter += totals[:, None, None] * (means[:, :, None] * means[:, None])
     scatter += far[:, :, None] * far[:, None]
     weighted, classes = shares * weights[:, None], []
-    for code, known in zip(data.codes.T, prepared.mixture.classes, strict=True):
+    for code, known in zip(data.codes.T, mixture.classes, strict=True):
         seen = code >= 0
         classes.append(weighted[seen].T @ np.eye(known.shape[1])[code[seen]])
-    return Sums(totals, means, scatter, tuple(classes))
+    sums = Sums(totals, means, scatter, tuple(classes))
+    return sums, float(weights @ log_density)
 
 
 def maximised(sums: Sums, prior: Prior) -> Mixture:
@@ -190,16 +210,15 @@ def fit_mixture(
     classes = tuple(
         np.tile(one / one.sum(), (n_components, 1)) for one in prior.classes
     )
-    mixture = Mixture(shares.mean(0), means, every, classes)
-    skipped, found, current = None, [], prior
+    even = np.full(n_components, 1 / n_components)
+    mixture = Mixture(even, means, every, classes)
+    skipped, found, current = shares == 0, [], prior
     for number in range(n_rounds):
-        prepared = prepare(mixture)
-        if number:
-            scores = scores_of(prepared, data, skipped)
-            skipped = scores < scores.max(1, keepdims=True) + log(_SKIPPED)
-            shares, log_density = normalised(scores, LEAST_SHARE)
-            found.append(float(weights @ log_density))
-        sums = sums_of(prepared, data, weights, shares, prior.centre)
+        given = weights, prior.centre, skipped, LEAST_SHARE
+        sums, log_likelihood = expected(prepare(mixture), data, *given)
+        found.append(log_likelihood)
+        if not number:  # in the first round each row is of its cluster alone
+            skipped = np.zeros(shares.shape, dtype=bool)
         left = max(0.0, 1 - 2 * number / n_rounds)  # 0 in the second half
         current = prior._replace(
             strength=prior.strength * (1 + (_FIRST - 1) * left),
@@ -207,7 +226,7 @@ def fit_mixture(
         )
         mixture = maximised(sums, current)
         mixture = mixture._replace(covariances=mixture.covariances + noise)
-    return Fit(mixture, current, found)
+    return Fit(mixture, current, found[1:])
 
 
 def clustered(

@@ -215,60 +215,35 @@ def _normalise(scores: np.ndarray, least: float) -> float:
 
 
 @_compiled
-def scores_of_rows(
+def expectation(
     rows: Rows,
+    weights: np.ndarray,
     prior: np.ndarray,
     normals: Normals,
     log_dets: np.ndarray,
     skipped: np.ndarray,
-) -> np.ndarray:
-    """Compute log weights of the components plus eq. (3); (n, n_components).
+    limits: tuple[float, float],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Sum completed rows of each component: the E-step, in one pass over the rows.
 
-    `log_dets` (n_components,) are those of P_k.
-    """
-    x, observed, starts = rows
-    means, precisions = normals
-    n, d = x.shape
-    n_components = len(means)
-    scores = np.empty((n, n_components))
-    seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
-    factor, pull, white = np.empty((d, d)), np.empty(d), np.empty(d)
-    for g in range(len(starts) - 1):
-        n_seen, n_missing = _split(observed[starts[g]], seen, missing)
-        constant = 0.5 * n_seen * math.log(2 * math.pi)
-        for k in range(n_components):
-            is_new = True
-            for i in range(starts[g], starts[g + 1]):
-                if skipped[i, k]:
-                    scores[i, k] = _NEVER
-                    continue
-                if is_new:
-                    log_det = _factorised(precisions[k], missing, n_missing, factor)
-                    is_new = False
-                square = _pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
-                square -= _whitened(pull, missing, n_missing, factor, white)
-                log_density = 0.5 * (log_dets[k] - square) - log_det - constant
-                scores[i, k] = prior[i, k] + log_density
-    return scores
-
-
-@_compiled
-def normalised(scores: np.ndarray, least: float) -> np.ndarray:
-    """Turn scores into responsibilities in place; return the log-density of rows."""
-    found = np.empty(len(scores))
-    for i in range(len(scores)):
-        found[i] = _normalise(scores[i], least)
-    return found
-
-
-@_compiled
-def expected_sums(
-    rows: Rows, weights: np.ndarray, responsibilities: np.ndarray, normals: Normals
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Sum completed rows of each component: the E-step.
+    Parameters
+    ----------
+    weights : ndarray of shape (n,)
+        Rows of weight 0 are not completed.
+    prior : ndarray of shape (n, n_components)
+        Logarithms of the weights of the components, to which eq. (3) is added.
+    log_dets : ndarray of shape (n_components,)
+        Of P_k.
+    skipped : ndarray of bool, of shape (n, n_components)
+        Components that do not count in a row.  Those whose sum is less than the largest
+        one plus the first of `limits` are added, in place.
+    limits : tuple of float
+        The second is the responsibility below which a component does not count.
 
     Returns
     -------
+    responsibilities : ndarray of shape (n, n_components)
+    log_density : ndarray of shape (n,)
     totals : ndarray of shape (n_components,)
     first : ndarray of shape (n_components, d)
     second : ndarray of shape (n_components, d, d)
@@ -276,46 +251,67 @@ def expected_sums(
     """
     x, observed, starts = rows
     means, precisions = normals
-    d = x.shape[1]
+    n, d = x.shape
     n_components = len(means)
+    shares, log_density = np.empty((n, n_components)), np.empty(n)
     totals, first = np.zeros(n_components), np.zeros((n_components, d))
     second = np.zeros((n_components, d, d))
     seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
-    factor, inverted = np.empty((d, d)), np.empty((d, d))
-    pull, expected, row = np.empty(d), np.empty(d), np.empty(d)
+    # of each component: the pattern of its factor, and w of the row at hand
+    current = np.full(n_components, -1)
+    factors, whites = np.empty((n_components, d, d)), np.empty((n_components, d))
+    log_diagonals, masses = np.empty(n_components), np.empty(n_components)
+    inverted, pull, row = np.empty((d, d)), np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
         n_seen, n_missing = _split(observed[starts[g]], seen, missing)
-        for k in range(n_components):
-            mass, is_new = 0.0, True
-            for i in range(starts[g], starts[g + 1]):
-                weight = responsibilities[i, k] * weights[i]
+        constant = 0.5 * n_seen * math.log(2 * math.pi)
+        masses[:] = 0.0
+        for i in range(starts[g], starts[g + 1]):
+            top = _NEVER
+            for k in range(n_components):
+                shares[i, k] = _NEVER
+                if skipped[i, k]:
+                    continue
+                factor = factors[k]
+                if current[k] != g:
+                    log_diagonals[k] = _factorised(
+                        precisions[k], missing, n_missing, factor
+                    )
+                    current[k] = g
+                square = _pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
+                square -= _whitened(pull, missing, n_missing, factor, whites[k])
+                log_normal = 0.5 * (log_dets[k] - square) - log_diagonals[k] - constant
+                shares[i, k] = prior[i, k] + log_normal
+                top = max(top, shares[i, k])
+            for k in range(n_components):
+                if shares[i, k] < top + limits[0]:
+                    skipped[i, k] = True
+            log_density[i] = _normalise(shares[i], limits[1])
+            for k in range(n_components):
+                weight = shares[i, k] * weights[i]
                 if weight == 0.0:
                     continue
                 row[:] = x[i]
-                if n_missing:
-                    if is_new:
-                        _factorised(precisions[k], missing, n_missing, factor)
-                        is_new = False
-                    _pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
-                    _completed(means[k], pull, missing, n_missing, factor, expected)
-                    for b in range(n_missing):
-                        row[missing[b]] = expected[b]
-                mass += weight
+                _solve(factors[k], n_missing, whites[k])
+                for b in range(n_missing):
+                    row[missing[b]] = means[k, missing[b]] - whites[k, b]
+                masses[k] += weight
                 for a in range(d):
                     scaled = weight * row[a]
                     first[k, a] += scaled
                     for b in range(a, d):
                         second[k, a, b] += scaled * row[b]
-            totals[k] += mass
-            if n_missing and mass:
-                _inverse(factor, n_missing, inverted)
+        for k in range(n_components):
+            totals[k] += masses[k]
+            if n_missing and masses[k]:
+                _inverse(factors[k], n_missing, inverted)
                 for a in range(n_missing):
                     for b in range(a, n_missing):  # `missing` increases
                         total = 0.0
                         for e in range(b, n_missing):
                             total += inverted[a, e] * inverted[b, e]
-                        second[k, missing[a], missing[b]] += mass * total
-    return totals, first, second
+                        second[k, missing[a], missing[b]] += masses[k] * total
+    return shares, log_density, totals, first, second
 
 
 @_compiled

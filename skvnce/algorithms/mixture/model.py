@@ -132,52 +132,23 @@ class Arranged(NamedTuple):
         return found
 
 
-def scores_of(
-    prepared: Prepared, data: Arranged, skipped: np.ndarray | None = None
-) -> np.ndarray:
-    """Compute the logarithms of the terms of eq. (1), for observed cells.
-
-    Parameters
-    ----------
-    prepared : Prepared
-    data : Arranged
-    skipped : ndarray of bool, of shape (n, n_components), default=None
-        Components that do not count in a row.
-
-    Returns
-    -------
-    ndarray of shape (n, n_components)
-    """
-    from skvnce.algorithms.mixture import kernels
-
-    prior = prepared.mixture.log_weights(data.codes)
-    if skipped is None:
-        skipped = np.zeros(prior.shape, dtype=bool)
-    given = prior, prepared.normals, prepared.log_dets, skipped
-    return kernels.scores_of_rows(data.groups, *given)
-
-
-def normalised(
-    scores: np.ndarray, least: float = _NONE
+def responsibilities(
+    prepared: Prepared, data: Arranged
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Turn scores into responsibilities, in place, and log-densities.
+    """Compute eq. (2) and log-densities of the observed cells.
 
     Returns
     -------
     shares : ndarray of shape (n, n_components)
-        Eq. (2); those below `least` are 0.
+        Eq. (2), in the order of `data`; those below 1e-6 are 0.
     log_density : ndarray of shape (n,)
     """
     from skvnce.algorithms.mixture import kernels
 
-    return scores, kernels.normalised(scores, least)
-
-
-def responsibilities(
-    prepared: Prepared, data: Arranged
-) -> tuple[np.ndarray, np.ndarray]:
-    """Compute eq. (2) and log-densities, see `normalised`."""
-    return normalised(scores_of(prepared, data))
+    prior = prepared.mixture.log_weights(data.codes)
+    nothing = np.zeros(len(prior)), prior  # weights of rows, of which no sum is needed
+    rest = prepared.normals, prepared.log_dets, np.zeros(prior.shape, dtype=bool)
+    return kernels.expectation(data.groups, *nothing, *rest, (-np.inf, _NONE))[:2]
 
 
 def conditional_means(

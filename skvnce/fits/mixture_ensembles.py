@@ -1,0 +1,147 @@
+"""Fit an ensemble of mixtures, and choose between one and several components."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from skvnce._progress import steps
+from skvnce._random import seeded
+from skvnce.fits.mixtures import (
+    MARGINALS,
+    Start,
+    count_components,
+    fit_member,
+    model_of_start,
+    posterior_weights,
+    start_of,
+)
+from skvnce.fitted.draw_scores import draw_score
+from skvnce.fitted.held_out_check import cells_to_hide
+from skvnce.fitted.mixture import MixtureModel
+from skvnce.tables.model_columns import ModelCells
+from skvnce.tables.schema import Schema
+
+_FEWER = 2  # how many times fewer rounds decide between one and several components
+
+
+class Settings(NamedTuple):
+    """What an ensemble of mixtures is fitted with; see `MixtureImputer`.
+
+    Attributes
+    ----------
+    n_components : "auto" or int
+    n_members : int
+    marginals : str
+    n_rounds : int
+    n_jobs : int or None
+    is_checked : bool
+        Whether mixtures are wanted that have not used some cells.
+    """
+
+    n_components: int | str
+    n_members: int
+    marginals: str
+    n_rounds: int
+    n_jobs: int | None
+    is_checked: bool
+
+
+class Ensemble(NamedTuple):
+    """Fitted mixtures.
+
+    Attributes
+    ----------
+    members : list of MixtureModel
+    hidden : ndarray of bool, of shape (n, n_nodes)
+        Observed cells.
+    without : list of MixtureModel
+        One with each kind of marginals, fitted without these cells.
+    """
+
+    members: list[MixtureModel]
+    hidden: np.ndarray
+    without: list[MixtureModel]
+
+
+class _Fits(NamedTuple):
+    """Fits of mixtures to one table."""
+
+    schema: Schema
+    starts: list[Start]
+    settings: Settings
+    rng: np.random.Generator
+
+    def members(
+        self,
+        cells: ModelCells,
+        weights: Sequence[np.ndarray],
+        size: int,
+        n_rounds: int,
+    ) -> list[MixtureModel]:
+        """Fit a mixture of `size` components to each of the weights of the rows."""
+        streams, n = self.rng.spawn(len(weights)), len(weights)
+        starts = [self.starts[i % len(self.starts)] for i in range(n)]
+        jobs = (
+            delayed(fit_member)(cells, self.schema, own, start, size, n_rounds, rng)
+            for own, start, rng in zip(weights, starts, streams, strict=True)
+        )
+        run = Parallel(self.settings.n_jobs, prefer="threads", return_as="generator")
+        return [*steps("member", run(jobs), n)]
+
+
+def fit_ensemble(
+    cells: ModelCells, schema: Schema, settings: Settings, rng: np.random.Generator
+) -> Ensemble:
+    """Fit an ensemble of mixtures.
+
+    One mixture with each kind of marginals is fitted without a tenth of the cells, by
+    which several components are compared with one if `settings` leaves the number open.
+
+    Parameters
+    ----------
+    cells : ModelCells
+    schema : Schema
+    settings : Settings
+    rng : numpy.random.Generator
+        Draws the weights of rows, and the rows at which components start.
+
+    Returns
+    -------
+    Ensemble
+    """
+    n_numbers = np.count_nonzero(~schema.is_categorical)
+    size = count_components(settings.n_components, len(cells.nodes), n_numbers)
+    is_open = isinstance(settings.n_components, str) and size > 1
+    hidden = np.zeros(cells.nodes.shape, dtype=bool)
+    if is_open or settings.is_checked:
+        hidden = cells_to_hide(cells.nodes, cells.weights)
+    kept = cells._replace(nodes=np.where(hidden, np.nan, cells.nodes))
+    kinds = MARGINALS[settings.marginals][: settings.n_members]
+    starts = [start_of(kept, schema, kind) for kind in kinds]
+    fits = _Fits(schema, starts, settings, rng)
+    weights, without = _weights_of_members(cells, settings, rng), []
+    if hidden.any():
+        own, few = [cells.weights] * len(kinds), -(-settings.n_rounds // _FEWER)
+        without = fits.members(kept, own, size, few)
+    if is_open and without:
+        normals = [model_of_start(kept, schema, start) for start in starts]
+        if _are_better(normals, without, cells, hidden, schema):
+            size, without = 1, normals
+    members = fits.members(cells, weights, size, settings.n_rounds)
+    return Ensemble(members, hidden, without)
+
+
+def _weights_of_members(cells, settings, rng):
+    """Draw weights of the rows for each member, but for a single one."""
+    if settings.n_members == 1:
+        return [cells.weights]
+    return [posterior_weights(rng, cells.weights) for _ in range(settings.n_members)]
+
+
+def _are_better(normals, mixtures, cells, hidden, schema):
+    """Compare draws of held-out cells by models that have not used them."""
+    known = cells.nodes, hidden, cells.scale, schema.is_categorical
+    with seeded(0):
+        return draw_score(normals, *known) < draw_score(mixtures, *known)
