@@ -5,8 +5,8 @@
 y is linear and z (yes or no) logistic in a number x and in a group of three levels,
 n = 300. Cells of x and of the group are missing: 30 % of each completely at random
 (MCAR), or 34 % with a probability that grows with y and z (MAR). 20 tables are
-completed by `GaussianImputer`, and by R's mice with its default methods, which also
-pools them.
+completed by `GaussianImputer`, by `MixtureImputer`, and by R's mice with its default
+methods, which also pools them.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from _mice import installed
 from _report import made_by, publish, table
 from scipy.special import expit, logit
 
-from skvnce import GaussianImputer
+from skvnce import GaussianImputer, MixtureImputer
 from skvnce.missingness import hide
 from skvnce.pooling import fit_each, pool_models
 
@@ -33,6 +33,7 @@ TERMS = ("intercept", "group b", "group c", "x")
 LEVELS = np.array(["a", "b", "c"])
 IN_R = [0, 2, 3, 1, 4, 6, 7, 5]  # where R has the coefficients: it puts x second
 DRAWS = 20
+OURS = (GaussianImputer, MixtureImputer)
 
 
 def simulate(rng, mechanism, n=300):
@@ -81,10 +82,10 @@ def intervals_alone(frame):
     return np.vstack([one(frame).conf_int() for one in (linear, logistic)]).T
 
 
-def ours(incomplete, seed):
-    """Return intervals from draws of the package, and its seconds of CPU."""
+def ours(make, incomplete, seed):
+    """Return intervals from draws of an imputer, and its seconds of CPU."""
     start = time.process_time()
-    imputer = GaussianImputer(random_state=seed).set_output(transform="pandas")
+    imputer = make(random_state=seed).set_output(transform="pandas")
     draws = imputer.fit(incomplete).sample(incomplete, n_draws=DRAWS, random_state=seed)
     seconds = time.process_time() - start
     return pooled_intervals(draws), seconds
@@ -115,9 +116,11 @@ def study(mechanism, repetitions):
     rng = np.random.default_rng(0)
     pairs = [simulate(rng, mechanism) for _ in range(repetitions)]
     found = {"complete data": [intervals_alone(full) for full, _ in pairs]}
-    answers = [ours(incomplete, seed) for seed, (_, incomplete) in enumerate(pairs)]
-    seconds = {"GaussianImputer": np.mean([answer[1] for answer in answers])}
-    found["GaussianImputer"] = [answer[0] for answer in answers]
+    seconds = {}
+    for make in OURS:
+        answers = [ours(make, one, seed) for seed, (_, one) in enumerate(pairs)]
+        seconds[make.__name__] = np.mean([answer[1] for answer in answers])
+        found[make.__name__] = [answer[0] for answer in answers]
     if installed():
         found["mice"], spent = mice([incomplete for _, incomplete in pairs])
         seconds["mice"] = np.mean(spent)

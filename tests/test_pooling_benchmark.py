@@ -46,11 +46,12 @@ def test_mice_names_the_same_coefficients(rng):
 
 
 @pytest.mark.slow
-def test_pooled_intervals_of_regressions_cover(rng):
+@pytest.mark.parametrize("make", study.OURS)
+def test_pooled_intervals_of_regressions_cover(rng, make):
     """In short; the benchmark has more repetitions, and mice beside it."""
     found = []
     for repeat in range(12):
         _, part = study.simulate(rng, "MAR")
-        found.append(study.covers(study.ours(part, repeat)[0]))
+        found.append(study.covers(study.ours(make, part, repeat)[0]))
     for count in np.sum(found, axis=0):  # of each coefficient
         assert binomtest(int(count), 12, 0.95).pvalue > 1e-5
