@@ -47,9 +47,10 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     ----------
     n_components : "auto" or int, default="auto"
         Number of components of each mixture, at most the number of rows.  ``"auto"`` is
-        20, or a tenth of the rows if that is less, and 1 from 100 columns of numbers
-        on, or if draws of held-out cells by 1 are closer to them.  With 1 a member is a
-        normal distribution.
+        20, or a tenth of the rows if that is less, or 1, or in tables with categories a
+        quarter: of these the number whose draws of held-out cells are closest to them.
+        From 100 columns of numbers on it is 1.  With 1 a member is a normal
+        distribution.
     n_estimators : int, default=8
         Number of members.
     marginals : {"both", "normal-scores", "raw"}, default="both"
@@ -131,7 +132,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     the parameters count as known.
 
     For ``n_components="auto"`` mixtures with half the rounds are fitted without a tenth
-    of the cells, and draws of these cells are compared with draws by one normal
+    of the cells, and their draws of these cells are compared with those of one normal
     distribution: by the continuous ranked probability score of numbers in standard
     deviations, and half the Brier score of categories.  In small linear tables one
     component is better.

@@ -1,4 +1,4 @@
-"""Fit an ensemble of mixtures, and choose between one and several components."""
+"""Fit an ensemble of mixtures, and choose the number of components."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -23,7 +23,8 @@ from skvnce.fitted.mixture import MixtureModel
 from skvnce.tables.model_columns import ModelCells
 from skvnce.tables.schema import Schema
 
-_FEWER = 2  # how many times fewer rounds decide between one and several components
+_FEWER = 2  # how many times fewer rounds decide on the number of components
+_NEXT = 4  # how many times fewer components categories may have; of numbers few win
 
 
 class Settings(NamedTuple):
@@ -90,6 +91,13 @@ class _Fits(NamedTuple):
         run = Parallel(self.settings.n_jobs, prefer="threads", return_as="generator")
         return [*steps("member", run(jobs), n)]
 
+    def of_each_kind(self, cells: ModelCells, size: int) -> list[MixtureModel]:
+        """Fit a mixture with each kind of marginals, in fewer rounds."""
+        if size == 1:  # which `starts` have fitted
+            return [model_of_start(cells, self.schema, start) for start in self.starts]
+        few = -(-self.settings.n_rounds // _FEWER)
+        return self.members(cells, [cells.weights] * len(self.starts), size, few)
+
 
 def fit_ensemble(
     cells: ModelCells, schema: Schema, settings: Settings, rng: np.random.Generator
@@ -97,7 +105,7 @@ def fit_ensemble(
     """Fit an ensemble of mixtures.
 
     One mixture with each kind of marginals is fitted without a tenth of the cells, by
-    which several components are compared with one if `settings` leaves the number open.
+    which the number of components is chosen if `settings` leaves it open.
 
     Parameters
     ----------
@@ -120,17 +128,22 @@ def fit_ensemble(
     kept = cells._replace(nodes=np.where(hidden, np.nan, cells.nodes))
     kinds = MARGINALS[settings.marginals][: settings.n_members]
     starts = [start_of(kept, schema, kind) for kind in kinds]
-    fits = _Fits(schema, starts, settings, rng)
-    weights, without = _weights_of_members(cells, settings, rng), []
+    fits, without = _Fits(schema, starts, settings, rng), []
+    weights = _weights_of_members(cells, settings, rng)
     if hidden.any():
-        own, few = [cells.weights] * len(kinds), -(-settings.n_rounds // _FEWER)
-        without = fits.members(kept, own, size, few)
-    if is_open and without:
-        normals = [model_of_start(kept, schema, start) for start in starts]
-        if _are_better(normals, without, cells, hidden, schema):
-            size, without = 1, normals
+        sizes = _candidates(size, schema) if is_open else [size]
+        found = {one: fits.of_each_kind(kept, one) for one in sizes}
+        known = cells.nodes, hidden, cells.scale, schema.is_categorical
+        size = _best(found, known) if is_open else size
+        without = found[size]
     members = fits.members(cells, weights, size, settings.n_rounds)
     return Ensemble(members, hidden, without)
+
+
+def _candidates(size, schema):
+    """List the numbers of components that are compared."""
+    few = size // _NEXT if schema.is_categorical.any() else 1
+    return [size, few, 1] if few > 1 else [size, 1]
 
 
 def _weights_of_members(cells, settings, rng):
@@ -140,8 +153,11 @@ def _weights_of_members(cells, settings, rng):
     return [posterior_weights(rng, cells.weights) for _ in range(settings.n_members)]
 
 
-def _are_better(normals, mixtures, cells, hidden, schema):
-    """Compare draws of held-out cells by models that have not used them."""
-    known = cells.nodes, hidden, cells.scale, schema.is_categorical
-    with seeded(0):
-        return draw_score(normals, *known) < draw_score(mixtures, *known)
+def _best(found, known):
+    """Return the number of components whose draws of held-out cells are closest."""
+
+    def score(size):
+        with seeded(0):
+            return draw_score(found[size], *known)
+
+    return min(found, key=score)
