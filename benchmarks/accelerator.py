@@ -155,14 +155,14 @@ def report(found, device, options):
         made_by("accelerator.py", f"Commit {commit()}. {machine}"),
         f"Tables of {COLUMNS} columns, {MISSING:.0%} of the cells missing. Seconds of "
         f"wall time after a fit and draws of {FEW} rows: medians of "
-        f"{options.repetitions}, but one run where both took more than "
-        f"{options.seconds / 6:g} s. A process has {options.seconds:g} s; what it had "
-        "not finished then is not measured. On the CPU these estimators limit linear "
-        "algebra to one of the threads. The largest number of rounds of training is "
-        f"{options.rounds}: a fit is the start, which is found on the CPU, these "
-        f"rounds and the check of held-out cells. `sample` makes {DRAWS} draws of the "
-        "missing cells of all rows; VariationalAutoencoder, which has no such method, "
-        "draws as many new rows by `sample_rows`.",
+        f"{options.repetitions}, but one run where they took more than "
+        f"{options.seconds / 6:g} s together. A process has {options.seconds:g} s; "
+        "what it had not finished then is not measured. On the CPU these estimators "
+        "limit linear algebra to one of the threads. The largest number of rounds of "
+        f"training is {options.rounds}: a fit is the start, which is found on the CPU, "
+        f"these rounds and the check of held-out cells. `sample` makes {DRAWS} draws "
+        "of the missing cells of all rows; VariationalAutoencoder, which has no such "
+        "method, draws as many new rows by `sample_rows`.",
         table(header, rows),
     ]
 
