@@ -38,7 +38,7 @@ def estimators():
     vae = {"max_iter": 1, "hidden_layer_sizes": (8,), "random_state": 0}
     fixed = {"random_state": 0}
     density = options.IncompleteDensity("vae", max_iter=1)
-    return {
+    found = {
         "GaussianImputer": public.GaussianImputer(n_parameter_draws=3, **fixed),
         "CopulaGraphLearner": public.CopulaGraphLearner(max_iter=8, **fixed),
         "TruncatedGaussianGraphLearner": public.TruncatedGaussianGraphLearner(
@@ -55,6 +55,11 @@ def estimators():
         ),
         "IncompleteFactorAnalysis": public.IncompleteFactorAnalysis(2),
     }
+    if hasattr(public, "MixtureImputer"):  # a version before has none
+        found["MixtureImputer"] = public.MixtureImputer(
+            5, n_estimators=2, max_iter=3, **fixed
+        )
+    return found
 
 
 def example(shape):
@@ -67,18 +72,20 @@ def example(shape):
 
 def calls(one, X):
     """Yield the methods of an estimator, and functions that call them."""
-    one.fit(X[:100])  # loads modules
+    one.fit(X[:100]).transform(X[:100])  # loads modules, and compiled loops
     yield "fit", partial(one.fit, X)
     yield "transform", partial(one.transform, X)
     if hasattr(one, "sample"):
         yield "sample", partial(one.sample, X, 2, random_state=0)
 
 
-def times(shapes):
+def times(shapes, names):
     """Measure this version: seconds by estimator, shape and method."""
     found = {}
     warnings.simplefilter("ignore")
     for name, one in estimators().items():
+        if names and name not in names:
+            continue
         for size in shapes:
             if size == "large" and name not in LARGE:
                 continue
@@ -94,9 +101,10 @@ def times(shapes):
     return found
 
 
-def measured(folder, shapes):
+def measured(folder, shapes, names):
     """Run this script in a process with the version in a folder."""
-    command = [sys.executable, __file__, "--measure", "--shapes", *shapes]
+    command = [sys.executable, __file__, "--measure"]
+    command += ["--shapes", *shapes, "--names", *names]
     path = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=path, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
@@ -108,31 +116,38 @@ def main():
     parser.add_argument("--before", type=Path)
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--shapes", nargs="+", default=[*SHAPES], choices=[*SHAPES])
+    parser.add_argument("--names", nargs="*", default=[], help="default: all")
     parser.add_argument("--quick", action="store_true", help="small tables, once")
     parser.add_argument("--output")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
-        print(json.dumps(times(given.shapes)))
+        print(json.dumps(times(given.shapes, given.names)))
         return
     if given.quick:
         given.shapes, given.repetitions = ["small"], 1
     folders = [ROOT] if given.before is None else [given.before.resolve(), ROOT]
     runs = [
-        [measured(folder, given.shapes) for folder in folders]
+        [measured(folder, given.shapes, given.names) for folder in folders]
         for _ in range(given.repetitions)
     ]
     publish(report(runs), given.output)
 
 
 def report(runs):
-    """Compare the versions: the parts of the page."""
+    """Compare the versions: the parts of the page.
+
+    An estimator that the version before has not got has no ratio.
+    """
     rows, ratios = [], []
     for key in runs[0][-1]:
-        before, now = (np.median([run[k][key] for run in runs]) for k in (0, -1))
+        before, now = (
+            np.median([run[k].get(key, np.nan) for run in runs]) for k in (0, -1)
+        )
         ratios.append(now / before)
-        rows.append([*key.split(), f"{now:.3g}", f"{now / before:.2f}"])
-    mean, largest = np.exp(np.mean(np.log(ratios))), max(ratios)
+        ratio = "" if np.isnan(before) else f"{now / before:.2f}"
+        rows.append([*key.split(), f"{now:.3g}", ratio])
+    mean, largest = np.exp(np.nanmean(np.log(ratios))), np.nanmax(ratios)
     return [
         "# Time of estimators before and after the redesign",
         made_by("estimator_times.py", "Seconds of the processor, one thread."),
