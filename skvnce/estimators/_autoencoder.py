@@ -28,6 +28,7 @@ from skvnce.estimators._column_scores import (
 )
 from skvnce.estimators._options import fields_of
 from skvnce.estimators._validation import check_rank
+from skvnce.fits import mixture_start
 from skvnce.fits.training_rounds import failures_named, train_in_rounds
 from skvnce.fitted.category_scores import check_models_levels, count_outputs
 from skvnce.fitted.held_out_cells import hold_out
@@ -44,10 +45,13 @@ SOLVER = {  # the values of the fields that are "auto"
     "device": "cpu",
 }
 _MIXED = 5  # number of posterior components for objectives with mixtures
+_SHORT_COOLING = 4  # the same as `COOLING`, where rounds are few and steps large
 
 
 class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer):
     """Base class of `VariationalAutoencoder`, which documents parameters."""
+
+    _from_mixture = False  # whether training starts with rows that a mixture completes
 
     def _scored(self, X):
         """Estimate the log-densities of rows and their standard errors."""
@@ -60,9 +64,12 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         """Return the number of draws from which log-densities are estimated."""
         return int(self.n_importance_samples)
 
-    def _fit_member(self, imputer, X, weights=None, on_chosen=None):
+    def _fit_member(
+        self, imputer, X, weights=None, on_chosen=None, *, from_mixture=False
+    ):
         """Fit to the validated table of an imputer; see `_fit_table`."""
         self._check_parameters()
+        self._from_mixture = from_mixture
         self._set_columns(imputer._schema)
         return self._fit_table(X, weights, on_chosen)
 
@@ -170,7 +177,9 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
                 found = self._without(hidden, here, data, weights, normal, linear)
                 on_chosen(WithoutCells(found, nodes, hidden.numpy()))
 
-        self._train(auto, data, nodes, weights, on_round, show)
+        _, hidden = hold_out(nodes, weights, self._solver()["validation_fraction"])
+        rows = mixture_start.Rows(data, hidden, weights)
+        self._train(auto, rows, normal, on_round, show)
         self._set_modules(auto)
 
     def _set_modules(self, auto):
@@ -190,27 +199,46 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         unseen._cache = [autoencoder.Autoencoder(*map(moved, auto, *starts))]
         return unseen
 
-    def _train(self, auto, data, nodes, weights, on_round, on_chosen):
-        """Train in rounds."""
+    def _train(self, auto, rows, normal, on_round, on_chosen):
+        """Train in rounds; the first ones also use completed rows of a mixture."""
         fields = self._solver()
         share, patience = fields["validation_fraction"], fields["n_iter_no_change"]
-        device = self._device()
+        device, mixture = self._device(), None
         auto = auto.on(device)
-        single = Incomplete(data.x.float(), data.observed).on(device)
         algorithm, training = ALGORITHMS[self.algorithm], self._training()
         sizes = self._architecture()
-        rounds = Rounds(auto, single, weights, algorithm, training, sizes)
+        single = rows.single().on(device)
+        rounds = Rounds(auto, single.data, rows.weights, algorithm, training, sizes)
+        if self._from_mixture and self.max_iter:
+            mixture = mixture_start.fit_mixture(rows, normal)
+
+        def first(rows):
+            if mixture is not None:
+                rows = mixture_start.with_completed(rows, mixture, self._families())
+            there = rows.single().on(device)
+            return rounds.of(there.data, rows.weights), there.hidden
 
         def while_better(report):
-            _, hidden = hold_out(nodes, weights, share)
+            own, hidden = first(rows)
             limits = {"max_rounds": self.max_iter, "patience": patience}
-            there = hidden.to(device)
-            n_rounds = rounds.while_better(there, **limits, on_round=report)
-            on_chosen(hidden)
+            n_rounds = own.while_better(hidden, **limits, on_round=report)
+            on_chosen(rows.hidden)
             return n_rounds
 
+        def on_all(n_rounds, n_cooling, report):
+            losses = []
+            if n_rounds and mixture is not None:
+                own, _ = first(rows.all_seen())
+                losses, n_rounds = own.on_all(n_rounds, 0, report), 0
+            done = len(losses)
+            more = rounds.on_all(
+                n_rounds, n_cooling, lambda n, loss: report(done + n, loss)
+            )
+            return losses + more
+
+        cooling = _SHORT_COOLING if mixture is not None else COOLING
         found = train_in_rounds(
-            self.max_iter, share, while_better, rounds.on_all, on_round
+            self.max_iter, share, while_better, on_all, on_round, cooling=cooling
         )
         self.loss_curve_, self.validation_scores_, self.best_iter_ = found
         self.n_iter_ = len(self.loss_curve_)

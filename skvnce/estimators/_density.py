@@ -96,8 +96,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         Number of completions of each row that training keeps and updates.  ``"auto"``:
         2 for ``"vae"``, else 5.
     solver : "auto" or Adam, default="auto"
-        AdamW for the model, with averages of the parameters over about the last 200
-        steps; the conditionals use AMSGrad with three times its learning rate.  The
+        AdamW for the model, with averages of the parameters over about the last quarter
+        of the steps, at most 200; the conditionals use AMSGrad with three times its learning rate.  The
         fields of `Adam` that are ``"auto"`` have these values: ``batch_size=128``;
         ``learning_rate_init=1e-3``, or 3e-3 for ``"vae"`` with at most 20 columns,
         whose linear part has 0.3 times that; ``n_iter_no_change=6``: training stops

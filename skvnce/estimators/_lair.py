@@ -39,6 +39,7 @@ from skvnce.estimators._validation import (
     OF_CATEGORIES,
     integer_from,
 )
+from skvnce.fits import mixture_start
 from skvnce.fits.duration import OF_ALL_COLUMNS, warn_of_duration, with_warning
 from skvnce.fits.stream import (
     check_can_stream,
@@ -49,6 +50,9 @@ from skvnce.fitted.held_out_check import HELD_OUT
 from skvnce.fitted.without_cells import WithoutCells
 from skvnce.samplers.base import Sampler
 
+# of the default autoencoder, which starts with rows that a mixture completes: few,
+# large steps
+_LARGE = {"batch_size": 256, "learning_rate_init": 1.5e-2, "n_iter_no_change": 3}
 _TIMED = 150  # columns of the copy; with fewer, most of the time is that of calls
 
 
@@ -67,7 +71,11 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
     ----------
     model : VariationalAutoencoder, FrozenEstimator of one, TorchVAE or None, \
             default=None
-        The autoencoder to train; None is ``VariationalAutoencoder()``.  A fitted one in
+        The autoencoder to train.  None is one that makes few, large steps: at most 6
+        rounds of 50 and 4 with a decreasing learning rate, of which all but the last
+        also learn rows that a mixture of normals completes (see Notes); if there are
+        categories, less than 20 rows, or more than 99 columns, it is
+        ``VariationalAutoencoder()``.  A fitted one in
         a `sklearn.frozen.FrozenEstimator` is not trained, only sampled, and neither is
         a `skvnce.options.TorchVAE`, your own autoencoder in torch.
     sampler : str, LAIR, ACMWG, MWG or callable, default="lair"
@@ -88,9 +96,9 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         most probable level.
     n_steps : int, default=20
         Number of iterations of LAIR, or of moves of each chain of the other samplers.
-        `transform` by LAIR needs fewer: 12, or as many as make 1.5 proposals for each
+        `transform` by LAIR needs fewer: 8, or as many as make 1.5 proposals for each
         draw.
-    n_draws : int, default=200
+    n_draws : int, default=128
         Number of draws that `transform` summarises.  By LAIR they are spread evenly
         over the distribution: their means have smaller errors than those of independent
         draws.  If it is smaller than the number of members, some members are not used.
@@ -169,6 +177,11 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
 
     Notes
     -----
+    The mixture at which the default autoencoder starts is one member of a
+    `MixtureImputer`, fitted without the held-out cells.  Its draws complete each row
+    three times, and 70 % of the rows of a batch are completed ones.  The last rounds,
+    with the decreasing learning rate, use the table alone.
+
     Draws of columns with repeated values are observed values, and draws of integer
     columns are integers; means are in data frames, and need not be in arrays.  Bounds
     apply to draws, not to the training or to `score_samples`.  The random numbers of
@@ -214,7 +227,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         n_estimators="auto",
         strategy="mean",
         n_steps=20,
-        n_draws=200,
+        n_draws=128,
         min_value=None,
         max_value=None,
         missing_values=np.nan,
@@ -434,7 +447,10 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
     def _train(self, X, weights, on_chosen):
         """Train a first member, then the others for as many rounds; return a list."""
         given = self.model
-        base = VariationalAutoencoder() if given is None else clone(given)
+        known = *X.shape, self._schema.is_categorical
+        from_mixture = given is None and mixture_start.can_start(*known)
+        own = _quick() if from_mixture else VariationalAutoencoder()
+        base = own if given is None else clone(given)
         count, found = count_members(self.n_estimators, X, weights), []
         members = seeds_and_weights(count, len(X), self.random_state, weights)
         members = with_warning(type(self).__name__, members, count)
@@ -442,7 +458,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
             warnings.filterwarnings("ignore", "Entirely missing|Constant where")
             for seed, own in steps("member", members, count, has_parts=True):
                 member = clone(base).set_params(random_state=seed)
-                found.append(member._fit_member(self, X, own, on_chosen))
+                given = self, X, own, on_chosen
+                found.append(member._fit_member(*given, from_mixture=from_mixture))
                 # the first member has chosen the number of rounds for all
                 solver = Adam(**base._solver() | {"validation_fraction": 0})
                 base.set_params(max_iter=found[0].best_iter_, solver=solver)
@@ -471,3 +488,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
             return found
 
         return sampling.by_chains(make)
+
+
+def _quick():
+    """Make the autoencoder of tables on which a mixture can be fitted."""
+    return VariationalAutoencoder(n_training_draws=3, max_iter=6, solver=Adam(**_LARGE))

@@ -94,8 +94,8 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     dropout : float, default=0.1
         Dropout rate in the residual blocks.
     solver : "auto" or Adam, default="auto"
-        AdamW, with averages of the parameters over about the last 200 steps.  The
-        fields of `skvnce.options.Adam` that are ``"auto"`` have these values:
+        AdamW, with averages of the parameters over about the last quarter of the steps,
+        at most 200.  The fields of `skvnce.options.Adam` that are ``"auto"`` have these values:
         ``batch_size=128``; ``learning_rate_init=4e-3`` for the networks, and 0.3 times
         as large for the linear part; ``weight_decay=0.05``; ``n_iter_no_change=5``:
         training stops after this number of rounds without a better prediction of

@@ -82,7 +82,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     n_steps : int, default=20
         Number of sweeps over the missing cells before the first draw of a chain; for
         ``"vae"``, number of iterations of LAIR.
-    n_draws : int, default=200
+    n_draws : int, default=128
         Number of draws that `transform` summarises.  If it is smaller than the number
         of members, some members are not used.
     min_value, max_value : float, array-like of shape (n_features,), dict, \
@@ -225,7 +225,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         n_estimators="auto",
         strategy="mean",
         n_steps=20,
-        n_draws=200,
+        n_draws=128,
         min_value=None,
         max_value=None,
         missing_values=np.nan,

@@ -1,7 +1,9 @@
 """Rounds of training of an autoencoder, with and without held-out cells."""
 
 from collections.abc import Callable
+from copy import copy
 from functools import partial
+from typing import Self
 
 from torch import Tensor
 
@@ -48,6 +50,12 @@ class Rounds:
         hidden, dropout, _ = architecture
         network = partial(ResidualPerceptron, hidden=hidden, dropout=dropout)
         self.parts = algorithm.parts(auto, network)
+
+    def of(self, data: Incomplete, weights: Tensor) -> Self:
+        """Return the training of the same modules on other rows."""
+        found = copy(self)
+        found.data, found.weights = data, weights
+        return found
 
     def while_better(
         self,
