@@ -238,7 +238,13 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
 
         cooling = _SHORT_COOLING if mixture is not None else COOLING
         found = train_in_rounds(
-            self.max_iter, share, while_better, on_all, on_round, cooling=cooling
+            self.max_iter,
+            share,
+            while_better,
+            on_all,
+            on_round,
+            cooling=cooling,
+            warns=mixture is None,  # its few rounds are meant to be few
         )
         self.loss_curve_, self.validation_scores_, self.best_iter_ = found
         self.n_iter_ = len(self.loss_curve_)

@@ -447,8 +447,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
     def _train(self, X, weights, on_chosen):
         """Train a first member, then the others for as many rounds; return a list."""
         given = self.model
-        known = *X.shape, self._schema.is_categorical
-        from_mixture = given is None and mixture_start.can_start(*known)
+        numbers = given is None and not self._schema.is_categorical.any()
+        from_mixture = numbers and mixture_start.can_start(*X.shape)
         own = _quick() if from_mixture else VariationalAutoencoder()
         base = own if given is None else clone(given)
         count, found = count_members(self.n_estimators, X, weights), []

@@ -95,10 +95,11 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         Dropout rate in the residual blocks.
     solver : "auto" or Adam, default="auto"
         AdamW, with averages of the parameters over about the last quarter of the steps,
-        at most 200.  The fields of `skvnce.options.Adam` that are ``"auto"`` have these values:
-        ``batch_size=128``; ``learning_rate_init=4e-3`` for the networks, and 0.3 times
-        as large for the linear part; ``weight_decay=0.05``; ``n_iter_no_change=5``:
-        training stops after this number of rounds without a better prediction of
+        at most 200.  The fields of `skvnce.options.Adam` that are ``"auto"`` have these
+        values: ``batch_size=128``; ``learning_rate_init=4e-3`` for the networks, and
+        0.3 times as large for the linear part; ``weight_decay=0.05``;
+        ``n_iter_no_change=5``: training stops after this number of rounds without a
+        better prediction of
         held-out cells, and returns to the best round; ``validation_fraction=0.1``: the
         share of the observed cells that are held out to choose the number of rounds.
         Afterwards the same number of rounds, at most six, uses all cells with a

@@ -58,10 +58,9 @@ class Rows(NamedTuple):
         return Incomplete(self.data.x.where(kept, 0.0), kept)
 
 
-def can_start(n_rows: int, n_columns: int, is_categorical: np.ndarray) -> bool:
+def can_start(n_rows: int, n_columns: int) -> bool:
     """Return whether a table of numbers is fitted by several components."""
-    numbers = not is_categorical.any()
-    return numbers and count_components("auto", n_rows, n_columns) > 1
+    return count_components("auto", n_rows, n_columns) > 1
 
 
 def fit_mixture(rows: Rows, normal: Normal) -> Mixture | None:
@@ -76,12 +75,10 @@ def fit_mixture(rows: Rows, normal: Normal) -> Mixture | None:
     Returns
     -------
     Mixture or None
-        None if the table is too small, or too wide, for several components.
+        None if EM fails.
     """
     data, d = rows.seen(), rows.data.x.shape[1]
     size = count_components("auto", len(data.x), d)
-    if size == 1:
-        return None
     filled = normal_em.conditional_mean(normal, data).numpy()
     arranged, weights = _arranged(data), rows.weights.numpy()
     covariance, mean = normal.covariance.numpy(), normal.mean.numpy()

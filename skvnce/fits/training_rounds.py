@@ -47,7 +47,9 @@ class Training(NamedTuple):
     best_iter: int
 
 
-def train_in_rounds(most, share, while_better, on_all, on_round, *, cooling=COOLING):
+def train_in_rounds(
+    most, share, while_better, on_all, on_round, *, cooling=COOLING, warns=True
+):
     """Train while held-out cells are predicted better, then briefly on all cells.
 
     Parameters
@@ -69,6 +71,8 @@ def train_in_rounds(most, share, while_better, on_all, on_round, *, cooling=COOL
         Called after each round except cooling rounds.
     cooling : int
         Maximum number of cooling rounds.
+    warns : bool
+        Whether to warn if held-out cells choose the maximum number of rounds.
 
     Returns
     -------
@@ -91,7 +95,7 @@ def train_in_rounds(most, share, while_better, on_all, on_round, *, cooling=COOL
         # no further rounds on all cells but those in which the learning rate falls
         best, n_rounds = while_better(record), 0
     losses += on_all(n_rounds, min(cooling, best), report)
-    if share and best == most > 0:
+    if warns and share and best == most > 0:
         warn_user(
             f"Held-out cells were still predicted better after max_iter={most} rounds. "
             "Raise max_iter.",
