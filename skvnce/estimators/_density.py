@@ -15,6 +15,7 @@ from skvnce._modules import filled_once, load_state, state_of
 from skvnce._progress import step
 from skvnce._random import seeded
 from skvnce._threads import one_thread
+from skvnce.algorithms.mixture.model import Mixture
 from skvnce.algorithms.vgi import density, initial, training
 from skvnce.distributions.normal import Normal
 from skvnce.estimators._callbacks import (
@@ -31,8 +32,11 @@ from skvnce.estimators._density_options import (
     chains_of,
     check_rebuilt,
     conditionals_of,
+    defaults_of,
     made_by_user,
+    number_of,
     placed,
+    settings_of,
 )
 from skvnce.estimators._options import Adam, Option, fields_of
 from skvnce.estimators._validation import (
@@ -49,21 +53,13 @@ from skvnce.fits.density_training import (
     warm_up_model,
 )
 from skvnce.fits.training_rounds import failures_named, train_in_rounds
+from skvnce.fits.vgi_rounds import Limits, VGIRounds, fit_mixture
 from skvnce.fitted.density import ChainModel
 from skvnce.fitted.held_out_cells import hold_out
 from skvnce.fitted.without_cells import WithoutCells, moved
 from skvnce.samplers.variational_gibbs import Hypercube
 from skvnce.tables.model_columns import FILLED_BY_CONSTANT, Handling
 
-_SOLVER = {  # the values of the fields that are "auto"
-    "batch_size": 128,
-    "learning_rate_init": 1e-3,
-    "n_iter_no_change": 6,
-    "validation_fraction": 0.1,
-    "device": "cpu",
-}
-_FASTER = {"learning_rate_init": 3e-3}  # of an autoencoder of few columns
-_FEW = 20  # which are at most so many; more columns need more steps
 MOST_OUTSIDE = 0.25  # share of draws out of range above which a column is reported
 
 
@@ -94,21 +90,24 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         rounds.
     n_training_draws : "auto" or int, default="auto"
         Number of completions of each row that training keeps and updates.  ``"auto"``:
-        2 for ``"vae"``, else 5.
+        2 for ``"vae"``, or 1 if it starts at a mixture (see `VGI`), else 5.
     solver : "auto" or Adam, default="auto"
-        AdamW for the model, with averages of the parameters over about the last 200
-        steps; the conditionals use AMSGrad with three times its learning rate.  The
-        fields of `Adam` that are ``"auto"`` have these values: ``batch_size=128``;
-        ``learning_rate_init=1e-3``, or 3e-3 for ``"vae"`` with at most 20 columns,
-        whose linear part has 0.3 times that; ``n_iter_no_change=6``: training stops
-        after this number of rounds without a better prediction of held-out cells;
+        AdamW for the model, with averages of the parameters over about the last quarter
+        of the steps, at most 200; the conditionals use AMSGrad with three times its
+        learning rate.  The fields of `Adam` that are ``"auto"`` have these values:
+        ``batch_size=128``; ``learning_rate_init=1e-3``, or 3e-3 for ``"vae"`` with at
+        most 20 columns that does not start at a mixture, whose linear part has 0.3
+        times that; ``n_iter_no_change=6``, or 3 from a mixture: training stops after
+        this number of rounds without a better prediction of held-out cells;
         ``validation_fraction=0.1``: the share of the observed cells that are held out
         to choose the number of rounds.  With 0, training runs `max_iter` rounds on all
         cells.  ``device="cuda"`` trains and is used on a GPU, unless there are
         categories.
-    max_iter : int, default=40
+    max_iter : "auto" or int, default="auto"
         Maximum number of rounds of 50 steps of the optimiser.  With 0 the result is the
-        normal distribution at which all models except your own start.
+        normal distribution at which all models except your own start.  ``"auto"`` is 1
+        for an autoencoder that starts at a mixture (see `VGI`) and has learned the
+        completed rows in a warm-up of at most 6 rounds, else 40.
     n_importance_samples : int, default=64
         Number of draws in `score_samples`.
 
@@ -122,6 +121,9 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         Number of rounds that held-out cells chose.
     n_iter_ : int
         Number of rounds.
+    n_warm_up_iter_ : int
+        Number of rounds in which an autoencoder has learned rows that a mixture
+        completes, which are no steps of VGI; held-out cells choose it, too.
     n_tuning_iter_ : int
         Number of rounds of EM to fit the initial normal distribution.
     location_, scale_ : ndarray of shape (n_nodes,)
@@ -150,7 +152,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         "algorithm": [StrOptions({"vgi", "mcem"}), VGI, MCEM],
         "n_training_draws": [AUTO, integer_from(1)],
         "solver": [AUTO, Adam],
-        "max_iter": [integer_from(0)],
+        "max_iter": [AUTO, integer_from(0)],
         "n_importance_samples": [integer_from(2)],
     }
 
@@ -161,7 +163,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         algorithm="vgi",
         n_training_draws="auto",
         solver="auto",
-        max_iter=40,
+        max_iter="auto",
         n_importance_samples=64,
     ):
         self.model = model
@@ -171,6 +173,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         self.max_iter = max_iter
         self.n_importance_samples = n_importance_samples
 
+    _mixture = None  # weights, means and covariances of the one at which it starts
     _slot = "model.solver"
     _schema = property(schema_of)
 
@@ -205,27 +208,36 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             return {"vgi": VGI, "mcem": MCEM}[self.algorithm]()
         return self.algorithm
 
+    def _defaults(self):
+        """Return what parameters that are "auto" stand for."""
+        n_columns = len(getattr(self, "scale_", ()))
+        return defaults_of(self._has_encoder(), n_columns, self._mixture is not None)
+
     def _solver(self):
         """Return the fields of the solver."""
-        few = self._has_encoder() and len(getattr(self, "scale_", ())) <= _FEW
-        defaults = _SOLVER | (_FASTER if few else {})
-        return fields_of(self.solver, self._slot, defaults)
+        return fields_of(self.solver, self._slot, self._defaults().solver)
 
     def _n_chains(self):
         """Return K, the number of completions of each row."""
-        if isinstance(self.n_training_draws, str):
-            return 2 if self._has_encoder() else 5
-        return int(self.n_training_draws)
+        return number_of(self.n_training_draws, self._defaults().n_chains)
+
+    def _most_rounds(self):
+        """Return the maximum number of rounds."""
+        return number_of(self.max_iter, self._defaults().n_rounds)
 
     @reports_fit
-    def _fit_member(self, imputer, X, seed, weights=None, on_chosen=None):
+    def _fit_member(
+        self, imputer, X, seed, weights=None, on_chosen=None, n_warm_up=None
+    ):
         """Fit to the validated table of an imputer, as autoencoders do.
 
-        Weights (n_samples,) are those of the rows in EM and in training.
+        Weights (n_samples,) are those of the rows in EM and in training.  Without
+        `n_warm_up`, held-out cells choose the number of rounds of the warm-up.
         """
         vars(self).update(attributes_of(imputer._schema))
         nodes, weights = self._read_nodes(X, weights, "there is nothing to impute.")
-        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        most = None if isinstance(self.max_iter, str) else self.max_iter
+        on_round, finish = report_rounds(self, most, X=X)
         with one_thread(), seeded(seed):
             rate = self._solver()["learning_rate_init"]
             remedy = (
@@ -233,11 +245,11 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
                 "IncompleteDensity(..., solver=Adam(...))."
             )
             with failures_named(remedy):
-                self._fit_nodes(nodes, weights, on_round, on_chosen)
+                self._fit_nodes(nodes, weights, on_round, on_chosen, n_warm_up)
         finish()
         return self
 
-    def _fit_nodes(self, nodes, weights, on_round, on_chosen):
+    def _fit_nodes(self, nodes, weights, on_round, on_chosen, n_warm_up):
         asked = np.full(nodes.shape[1], "auto", dtype=object)
         nonlinear = isinstance(self.model, str)  # a user's density gets linear scores
         data, normal = self._fit_normal(
@@ -248,30 +260,39 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         self._model_seed = int(torch.randint(2**31 - 1, ()))  # the same at each rebuild
         self._ends = tuple(end.numpy() for end in initial.range_of(start))
         device = self._device()
+        _, hidden = hold_out(nodes, weights, self._solver()["validation_fraction"])
+        self._mixture = self._fit_mixture(start, hidden)
         pair = placed(self._pair(normal), device, len(self.scale_))
         if isinstance(self._method(), VGI):
-            share = self._solver()["validation_fraction"]
-            _, hidden = hold_out(nodes, weights, share)
 
             def show(chains):
                 if on_chosen is not None and hidden.any():
                     found = self._without(hidden, pair, start, chains.hypercube)
                     on_chosen(WithoutCells(found, nodes, some_rows(hidden).numpy()))
 
-            chains = self._train(pair, start, hidden, on_round, show)
+            chains = self._train(pair, start, hidden, on_round, show, n_warm_up)
             share = chains.n_outside / chains.n_drawn.clamp(min=1)
             rounded = np.array(self.families_) == "rounded"
             diverging = (share > MOST_OUTSIDE).cpu().numpy() & ~rounded
             self.diverging_ = self.feature_indices_[diverging].tolist()
         else:
-            n_rounds, method = int(self.max_iter), self._method()
+            n_rounds, method = self._most_rounds(), self._method()
             sizes = self._n_chains(), self._settings(), method, n_rounds, device
             chains, self.loss_curve_ = maximised(pair, start, *sizes, on_round)
             self.validation_scores_, self.best_iter_ = [], n_rounds
+            self.n_warm_up_iter_ = 0
             self.diverging_ = []
         self.n_iter_ = len(self.loss_curve_)
         self._hypercube = tuple(part.cpu().numpy() for part in chains.hypercube)
         self._set_modules(pair)
+
+    def _fit_mixture(self, start, hidden):
+        """Fit the mixture at which training starts, as arrays; None if at a normal."""
+        method = self._method()
+        starts = self._has_encoder() and isinstance(method, VGI) and self.max_iter
+        if not starts or method.start != "auto":
+            return None
+        return fit_mixture(start, hidden)
 
     def _set_modules(self, pair):
         """Store the parameters of trained modules."""
@@ -291,23 +312,14 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             model = DENSITIES[self.model](normal, self._families(), like)
         method = self._method()
         option = method if isinstance(method, VGI) else VGI()
-        conditionals = conditionals_of(option, normal, self._ends, self._families())
+        given = option, normal, self._ends, self._families()
+        conditionals = conditionals_of(*given, self._mixture)
         return training.Pair(model.float(), conditionals.float())
 
     def _settings(self):
-        fields, method = self._solver(), self._method()
-        rate, n_updates, n_selected = fields["learning_rate_init"], "auto", 1
-        if isinstance(method, VGI):
-            n_updates, n_selected = method.n_updates, method.n_selected
-        if isinstance(n_updates, str):
-            n_updates = min(8, 2 * len(self.scale_))
-        return training.TrainingSettings(
-            n_updates=int(n_updates),
-            n_selected=int(n_selected),
-            batch_size=int(fields["batch_size"]),
-            learning_rate=rate,
-            q_learning_rate=3 * rate,
-        )
+        given = self._method(), self._solver(), self._defaults().n_updates
+        # the encoder has learned rows with missing values in the warm-up
+        return settings_of(*given, trains_encoder=self._mixture is None)
 
     def _without(self, hidden, pair, start, hypercube):
         """Copy the estimator, with modules that have not seen some cells."""
@@ -327,52 +339,44 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         unseen._cache = [density.Fitted(found, normal, self._families(), cube)]
         return unseen
 
-    def _train(self, pair, start, hidden, on_round, on_chosen):
+    def _train(self, pair, start, hidden, on_round, on_chosen, n_warm_up):
         """Train in rounds, on the device of the modules; return the final chains."""
-        settings, seen, fields = self._settings(), start.without(hidden), self._solver()
-        device = self._device()
+        settings, fields, device = self._settings(), self._solver(), self._device()
         if not isinstance(self.model, str):
             with step("fitting the density to completed rows"):
                 ways = initial.ChainSettings(self._n_chains())
-                chains = initial.make_chains(seen, ways).on(device)
-                warm_up_model(pair.model, chains, len(seen.weights), settings)
-        method = self._method()
-        ways = chains_of(method, self._n_chains())
-        chains = initial.make_chains(seen, ways).on(device)
-        start, there = start.on(device), hidden.to(device)
-        warm_up_conditionals(pair.conditionals, chains, settings, method)
+                chains = initial.make_chains(start.without(hidden), ways).on(device)
+                warm_up_model(pair.model, chains, len(start.weights), settings)
+        method, most = self._method(), self._most_rounds()
+        ways, mixture = chains_of(method, self._n_chains()), self._mixture
+        rounds = VGIRounds(
+            pair,
+            start,
+            hidden,
+            ways,
+            settings,
+            Limits(most, fields["n_iter_no_change"], n_warm_up),
+            mixture and Mixture(*mixture),
+            device,
+        )
+        warm_up_conditionals(pair.conditionals, rounds.chains, settings, method)
 
         def while_better(report):
-            n_rounds = density.train_while_better(
-                pair,
-                start,
-                chains,
-                there,
-                settings,
-                max_rounds=self.max_iter,
-                patience=fields["n_iter_no_change"],
-                on_round=report,
-            )
-            on_chosen(chains)
+            n_rounds = rounds.while_better(report)
+            on_chosen(rounds.chains)
             return n_rounds
 
-        def on_all(n_rounds, n_cooling, report):
-            nonlocal chains
-            chains = initial.renewed(chains, start, ways)
-            return density.train_on_all(
-                pair,
-                start,
-                chains,
-                settings,
-                n_rounds=n_rounds,
-                n_cooling=n_cooling,
-                on_round=report,
-            )
-
-        share = fields["validation_fraction"]
-        found = train_in_rounds(self.max_iter, share, while_better, on_all, on_round)
+        found = train_in_rounds(
+            most,
+            fields["validation_fraction"],
+            while_better,
+            rounds.on_all,
+            on_round,
+            warns=mixture is None,  # from there, few rounds are meant to be few
+        )
         self.loss_curve_, self.validation_scores_, self.best_iter_ = found
-        return chains
+        self.n_warm_up_iter_ = rounds.n_warm_up
+        return rounds.chains
 
     @filled_once
     def _fitted(self):

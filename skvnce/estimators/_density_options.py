@@ -1,6 +1,7 @@
 """Algorithms of `IncompleteDensity`, as options, and the densities that it names."""
 
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,9 +10,11 @@ from sklearn.utils._param_validation import StrOptions
 from skvnce._random import seeded
 from skvnce.algorithms.vgi import initial
 from skvnce.algorithms.vgi.autoencoder import AutoencoderDensity
+from skvnce.algorithms.vgi.training import TrainingSettings
 from skvnce.estimators._column_scores import auto_rank, linear_start
 from skvnce.estimators._options import Option
 from skvnce.estimators._validation import AUTO, integer_from
+from skvnce.fits.vgi_rounds import AVERAGED
 from skvnce.fitted.without_cells import turned_like
 from skvnce.models.factor_density import FactorDensity
 from skvnce.models.rowwise import own_density
@@ -25,8 +28,52 @@ _HEADS = {
     "spline": lambda low, high: SplineHead(),
     "bounded": BoundedHead,
 }
-_STARTS = {"normal": initial.by_normal, "marginals": initial.by_marginals}
+_STARTS = {
+    "auto": initial.by_normal,
+    "normal": initial.by_normal,
+    "marginals": initial.by_marginals,
+}
 _RANGES = {"observed": observed_hypercube, "unbounded": initial.unlimited}
+
+_SOLVER = {  # the values of the fields that are "auto"
+    "batch_size": 128,
+    "learning_rate_init": 1e-3,
+    "n_iter_no_change": 6,
+    "validation_fraction": 0.1,
+    "device": "cpu",
+}
+_FASTER = {"learning_rate_init": 3e-3}  # of an autoencoder of few columns
+_FEW = 20  # which are at most so many; more columns need more steps
+_FROM_MIXTURE = {"n_iter_no_change": 3}  # also of the warm-up
+
+
+class Defaults(NamedTuple):
+    """What parameters of `IncompleteDensity` that are "auto" stand for.
+
+    Attributes
+    ----------
+    solver : dict
+    n_chains, n_updates, n_rounds : int
+    """
+
+    solver: dict
+    n_chains: int
+    n_updates: int
+    n_rounds: int
+
+
+def defaults_of(has_encoder, n_columns, from_mixture):
+    """Return what "auto" stands for."""
+    if from_mixture:  # chains start where they would be after many updates
+        return Defaults(_SOLVER | _FROM_MIXTURE, 1, 2, 1)
+    faster = _FASTER if has_encoder and n_columns <= _FEW else {}
+    n_updates = min(8, 2 * n_columns)
+    return Defaults(_SOLVER | faster, 2 if has_encoder else 5, n_updates, 40)
+
+
+def number_of(asked, default):
+    """Return a number that a parameter asks for."""
+    return int(default if isinstance(asked, str) else asked)
 
 
 class VGI(Option):
@@ -44,12 +91,17 @@ class VGI(Option):
         input (extended conditionals, which are cheaper); or a network for each column.
     n_updates : "auto" or int, default="auto"
         G, the number of missing cells that a visit of a row draws in each chain.
-        ``"auto"`` is twice the number of columns, at most 8.
+        ``"auto"`` is 2 with the draws of a mixture, else twice the number of columns,
+        at most 8.
     n_selected : int, default=1
         M, the number of missing cells of a row in the objective.
-    start : {"normal", "marginals"}, default="normal"
-        Initial completions of rows: draws of the normal distribution that EM fits,
-        given the observed cells, or observed cells of the same columns (f0).
+    start : {"auto", "normal", "marginals"}, default="auto"
+        Initial completions of rows (f0): draws of the normal distribution that EM fits,
+        given the observed cells, or observed cells of the same columns.  ``"auto"`` are
+        draws of a mixture of normals if ``model="vae"``, there are no categories, and
+        the table has at least 20 rows and less than 100 columns; else those of the
+        normal distribution.  The means of the mixture are then the offset of the
+        conditionals, and the autoencoder first learns the completed rows.
     chain_range : {"observed", "unbounded"}, default="observed"
         Whether draws outside of the observed range of their column are rejected during
         training.
@@ -86,7 +138,7 @@ class VGI(Option):
         network="shared",
         n_updates="auto",
         n_selected=1,
-        start="normal",
+        start="auto",
         chain_range="observed",
         n_warm_up=0,
     ):
@@ -130,12 +182,16 @@ class MCEM(Option):
         self.every = every
 
 
-def conditionals_of(option, normal, ends, families):
-    """Make the conditionals of a `VGI`; `ends` are the ranges of the scores."""
+def conditionals_of(option, normal, ends, families, mixture=None):
+    """Make the conditionals of a `VGI`; `ends` are the ranges of the scores.
+
+    With the arrays of a mixture they start at this instead of the normal distribution.
+    """
     head = _HEADS[option.conditionals](*map(torch.tensor, ends))
     if families.levels:
         return initial.mixed_conditionals(normal, families, head, option.network)
-    return initial.anchored_conditionals(normal, head, option.network)
+    mixture = mixture and tuple(map(torch.tensor, mixture))
+    return initial.anchored_conditionals(normal, head, option.network, mixture)
 
 
 def chains_of(option, n_chains):
@@ -145,10 +201,24 @@ def chains_of(option, n_chains):
     )
 
 
+def settings_of(method, fields, n_updates, *, trains_encoder):
+    """Return the settings of a training by an algorithm and fields of its solver."""
+    rate, is_vgi = fields["learning_rate_init"], isinstance(method, VGI)
+    return TrainingSettings(
+        n_updates=number_of(method.n_updates if is_vgi else "auto", n_updates),
+        n_selected=int(method.n_selected) if is_vgi else 1,
+        batch_size=int(fields["batch_size"]),
+        learning_rate=rate,
+        q_learning_rate=3 * rate,
+        trains_encoder=trains_encoder,
+        averaged=None if trains_encoder else AVERAGED,
+    )
+
+
 def _linear(normal, like=None):
     rank = auto_rank(len(normal.mean))
     linear = linear_start(normal, rank)
-    if like is not None:
+    if like is not None and like is not normal:
         linear = turned_like(linear, linear_start(like, rank))
     return linear
 

@@ -88,9 +88,9 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         most probable level.
     n_steps : int, default=20
         Number of iterations of LAIR, or of moves of each chain of the other samplers.
-        `transform` by LAIR needs fewer: 12, or as many as make 1.5 proposals for each
+        `transform` by LAIR needs fewer: 8, or as many as make 1.5 proposals for each
         draw.
-    n_draws : int, default=200
+    n_draws : int, default=128
         Number of draws that `transform` summarises.  By LAIR they are spread evenly
         over the distribution: their means have smaller errors than those of independent
         draws.  If it is smaller than the number of members, some members are not used.
@@ -214,7 +214,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         n_estimators="auto",
         strategy="mean",
         n_steps=20,
-        n_draws=200,
+        n_draws=128,
         min_value=None,
         max_value=None,
         missing_values=np.nan,

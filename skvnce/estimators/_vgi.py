@@ -82,7 +82,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     n_steps : int, default=20
         Number of sweeps over the missing cells before the first draw of a chain; for
         ``"vae"``, number of iterations of LAIR.
-    n_draws : int, default=200
+    n_draws : int, default=128
         Number of draws that `transform` summarises.  If it is smaller than the number
         of members, some members are not used.
     min_value, max_value : float, array-like of shape (n_features,), dict, \
@@ -164,7 +164,12 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     -----
     All models except your own start at a normal distribution that EM fits, or at the
     latent normal model of `GaussianImputer` if there are categories, and training
-    continues as long as held-out cells are predicted better.
+    continues as long as held-out cells are predicted better.  An autoencoder of numbers
+    goes on from a mixture of normals (see `skvnce.options.VGI`): its draws are the
+    initial completions and chains, its means are the offset of the conditionals q, and
+    in a warm-up of at most 6 rounds of 50 steps the autoencoder learns the completed
+    rows, by the importance-weighted bound.  Steps of VGI follow, and a last round or
+    two with a decreasing learning rate.
 
     The objective averages log p over the value of one missing cell x_j that q draws,
     ``E_q(x_j) log p(x_j, x_-j) + H(q)``, eq. (11) of Simkus et al.  For a column of
@@ -225,7 +230,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         n_estimators="auto",
         strategy="mean",
         n_steps=20,
-        n_draws=200,
+        n_draws=128,
         min_value=None,
         max_value=None,
         missing_values=np.nan,
@@ -390,7 +395,9 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         members = seeds_and_weights(count, len(X), self.random_state, weights)
         members = with_warning(type(self).__name__, members, count)
         for seed, own in steps("member", members, count, has_parts=True):
-            member = clone(base)._fit_member(self, X, seed, own, on_chosen)
+            given = self, X, seed, own, on_chosen
+            chosen = found[0].n_warm_up_iter_ if found else None
+            member = clone(base)._fit_member(*given, n_warm_up=chosen)
             self._warn_of_divergence(member)
             found.append(member)
             # the first member has chosen the number of rounds for all

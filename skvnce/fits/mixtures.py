@@ -22,7 +22,7 @@ MARGINALS = {
     "both": (margins.normal_scores, margins.standardised),
 }
 
-_STRENGTH = 0.5  # of the prior for covariances, in rows a column
+STRENGTH = 0.5  # of the prior for covariances, in rows a column
 _OF_NORMAL = 0.05  # the same of the normal distribution from which components start
 _OF_CLASSES = 1.0  # of the prior for categories, in rows
 _ROUNDS_OF_NORMAL = 60
@@ -72,7 +72,7 @@ def start_of(cells: ModelCells, schema: Schema, to_scores: Callable) -> Start:
     n_categories = schema.n_categories[schema.is_categorical]
     shares = _shares(codes, cells.weights, n_categories)
     prior = em.Prior(
-        _STRENGTH * scores.shape[1],
+        STRENGTH * scores.shape[1],
         normal.covariance.numpy(),
         normal.mean.numpy(),
         tuple(_OF_CLASSES * one for one in shares),

@@ -47,7 +47,7 @@ class Training(NamedTuple):
     best_iter: int
 
 
-def train_in_rounds(most, share, while_better, on_all, on_round):
+def train_in_rounds(most, share, while_better, on_all, on_round, *, warns=True):
     """Train while held-out cells are predicted better, then briefly on all cells.
 
     Parameters
@@ -67,6 +67,8 @@ def train_in_rounds(most, share, while_better, on_all, on_round):
         losses.
     on_round : callable
         Called after each round except cooling rounds.
+    warns : bool
+        Whether to warn if held-out cells choose the maximum number of rounds.
 
     Returns
     -------
@@ -89,7 +91,7 @@ def train_in_rounds(most, share, while_better, on_all, on_round):
         # no further rounds on all cells but those in which the learning rate falls
         best, n_rounds = while_better(record), 0
     losses += on_all(n_rounds, min(COOLING, best), report)
-    if share and best == most > 0:
+    if warns and share and best == most > 0:
         warn_user(
             f"Held-out cells were still predicted better after max_iter={most} rounds. "
             "Raise max_iter.",

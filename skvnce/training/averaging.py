@@ -25,6 +25,9 @@ class Averaged:
     Parameters
     ----------
     modules : iterable of nn.Module
+    share : float, default=None
+        Share of the steps so far that an average spans at most.  With the full span
+        averages of few large steps would still be near the start.
 
     Attributes
     ----------
@@ -32,8 +35,11 @@ class Averaged:
         The copies.
     """
 
-    def __init__(self, modules: Iterable[nn.Module]) -> None:
+    def __init__(
+        self, modules: Iterable[nn.Module], share: float | None = None
+    ) -> None:
         self._followed = list(modules)
+        self._share, self._n_steps = share, 0
         # with their buffers, so that the copies can be evaluated
         self.modules = [deepcopy(module) for module in self._followed]
         self._averages, self._values = (
@@ -43,9 +49,11 @@ class Averaged:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move the averages by a share of 1 / 200 towards the modules' parameters."""
+        """Move the averages by 1 / 200, or more at first, towards the parameters."""
+        self._n_steps += 1
+        early = _SPAN if self._share is None else 1 + self._share * self._n_steps
         if self._averages:
-            torch._foreach_lerp_(self._averages, self._values, 1 / _SPAN)
+            torch._foreach_lerp_(self._averages, self._values, 1 / min(_SPAN, early))
 
     def replace(self) -> None:
         """Copy the averaged parameters to the modules."""

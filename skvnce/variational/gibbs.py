@@ -8,7 +8,7 @@ columns (appendix E).
 
 The location of q_j is a linear function of the other cells plus the output of the
 network, which is initially zero.  For normal rows the linear part alone is exact,
-`anchor`.
+`anchor`.  To both a fixed function of the other cells may be added, an offset.
 
 References
 ----------
@@ -84,6 +84,12 @@ class _Conditionals(nn.Module):
         Outputs of the body.
     hidden : tuple of int
         Sizes of the hidden layers of each column's network.
+
+    Attributes
+    ----------
+    offset : nn.Module or None
+        Maps rows (n, features) and columns (n,) to what is added to the locations and
+        the logarithms of the scales.
     """
 
     def __init__(
@@ -95,7 +101,7 @@ class _Conditionals(nn.Module):
         hidden: tuple[int, ...],
     ) -> None:
         super().__init__()
-        self.head, self.body = head, body
+        self.head, self.body, self.offset = head, body, None
         self.networks = ColumnNetworks(
             n_features, [n_shared, *hidden, head.n_parameters]
         )
@@ -124,9 +130,13 @@ class _Conditionals(nn.Module):
         # without the diagonal, which would let q_j depend linearly on x_j
         slopes = nn.functional.embedding(flat, self.slopes * self.others)
         loc = (rows * slopes).sum(-1) + self.intercepts[flat]
+        log_scale = self.log_scales[flat]
+        if self.offset is not None:
+            mean, wider = self.offset(rows, flat)
+            loc, log_scale = loc + mean, log_scale + wider
         return self.head(
             (loc + raw[:, 0]).view(columns.shape),
-            (self.log_scales[flat] + raw[:, 1]).view(columns.shape),
+            (log_scale + raw[:, 1]).view(columns.shape),
             raw[:, 2:].view(*columns.shape, self.head.n_parameters - 2),
             columns,
         )
@@ -135,11 +145,14 @@ class _Conditionals(nn.Module):
         """Return q_j of all columns, raw (n_columns, n, n_parameters)."""
         raw = raw.movedim(0, 1).reshape(*x.shape, -1)
         loc = x @ (self.slopes * self.others).T + self.intercepts
+        columns = torch.arange(x.shape[-1], device=x.device).expand(x.shape)
+        log_scale = self.log_scales
+        if self.offset is not None:
+            rows = x.unsqueeze(-2).expand(*x.shape, -1).reshape(-1, x.shape[-1])
+            mean, wider = self.offset(rows, columns.reshape(-1))
+            loc, log_scale = loc + mean.view(x.shape), log_scale + wider.view(x.shape)
         return self.head(
-            loc + raw[..., 0],
-            self.log_scales + raw[..., 1],
-            raw[..., 2:],
-            torch.arange(x.shape[-1], device=x.device).expand(x.shape),
+            loc + raw[..., 0], log_scale + raw[..., 1], raw[..., 2:], columns
         )
 
 

@@ -6,11 +6,11 @@ from torch import nn
 from skvnce.training.averaging import Averaged
 
 
-def steps_of(values):
+def steps_of(values, share=None):
     """Move one weight through some values; the module and its average."""
     module = nn.Linear(1, 1, bias=False)
     nn.init.constant_(module.weight, 1.0)
-    averaged = Averaged([module])
+    averaged = Averaged([module], share)
     for value in values:
         nn.init.constant_(module.weight, value)
         averaged.update()
@@ -27,6 +27,16 @@ def test_a_step_counts_less_with_every_later_one():
     (mean,) = averaged.modules
     assert torch.isclose(mean.weight, torch.tensor(expected)).all()
     assert module.weight.item() == 5.0  # which goes on by itself
+
+
+def test_early_averages_may_span_a_share_of_the_steps():
+    values, expected = [3.0, -2.0, 5.0], 1.0
+    for number, value in enumerate(values, 1):
+        expected += (value - expected) / (1 + number / 4)
+    (mean,) = steps_of(values, 0.25)[1].modules
+    assert torch.isclose(mean.weight, torch.tensor(expected)).all()
+    (late,) = steps_of([4.0, 1.0] * 400, 0.25)[1].modules
+    assert 2.4 < late.weight.item() < 2.6  # over 200 steps
 
 
 def test_modules_take_the_averages():

@@ -148,12 +148,15 @@ class Training(NamedTuple):
     learning_rate : float
     weight_decay : float
         Of the networks.
+    averaged : float or None
+        Share of the steps so far that averages span, see `Averaged`.
     """
 
     n_draws: int
     batch_size: int
     learning_rate: float
     weight_decay: float
+    averaged: float | None = None
 
 
 def train(
@@ -238,7 +241,7 @@ def train_while_better(
     part, hidden = data.take(rows), held_out[rows]
     chosen = weights[rows.to(weights.device)]
     shares = (chosen / chosen.sum()).to(data.x)
-    averaged = Averaged([*auto, *parts.values()])
+    averaged = Averaged([*auto, *parts.values()], training.averaged)
     predicted = HeldOut(Autoencoder(*averaged.modules[:2]), part, hidden)
     start = predicted.log_prob()
     best = Best(averaged.modules, patience)

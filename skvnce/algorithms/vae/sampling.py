@@ -30,7 +30,7 @@ from skvnce.variational.base import Uniforms, at_quantiles, draw
 
 _PROPOSED = 4  # number of proposals for each draw at which a chain starts
 _PER_DRAW = 1.5  # number of proposals for each stratified draw
-_LEAST = 12  # number of iterations for them, unless `n_steps` is smaller
+_LEAST = 8  # number of iterations for them, unless `n_steps` is smaller
 _WARM = 4  # number of particles of each chain in a warm-up
 _AT_ONCE = 2**22  # maximum size of a chunk of rows
 

@@ -107,7 +107,7 @@ def train_while_better(
     if not held_out.any():
         return 0
     scores = _scores_of(start, chains, held_out)
-    first, averaged = scores(pair), Averaged(pair)
+    first, averaged = scores(pair), Averaged(pair, settings.averaged)
     mean = Pair(*averaged.modules)
     best = Best(mean, patience)
 
@@ -125,7 +125,7 @@ def train_while_better(
         batches=batches_of(start, chains, settings.batch_size),
         on_epoch=record,
         on_step=averaged.update,
-        aside=_encoder_loss(pair.model, chains),
+        aside=_encoder_loss(pair.model, chains, settings),
         max_norm=MAX_NORM,
     )
     chosen = best.restore()
@@ -149,10 +149,10 @@ def _scores_of(
 
 
 def _encoder_loss(
-    model: nn.Module, chains: Chains
+    model: nn.Module, chains: Chains, settings: TrainingSettings
 ) -> Callable[[Tensor], Tensor] | None:
     """Make the loss of the encoder for rows with missing values, if there is one."""
-    if not isinstance(model, AutoencoderDensity):
+    if not (isinstance(model, AutoencoderDensity) and settings.trains_encoder):
         return None
     return lambda rows: model.encoder_loss(chains.data.take(rows))
 
@@ -176,7 +176,7 @@ def train_on_all(
         batches=batches_of(start, chains, settings.batch_size),
         schedule=cooling_after(n_rounds),
         on_epoch=on_round,
-        aside=_encoder_loss(pair.model, chains),
+        aside=_encoder_loss(pair.model, chains, settings),
         max_norm=MAX_NORM,
     )
 

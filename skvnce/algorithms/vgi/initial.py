@@ -35,6 +35,7 @@ from skvnce.variational.base import global_stream
 from skvnce.variational.gibbs import ExtendedConditionals, StandardConditionals, anchor
 from skvnce.variational.heads import Head
 from skvnce.variational.mixed_gibbs import Indicators, MixedConditionals
+from skvnce.variational.mixture_offset import MixtureOffset
 
 _BODY = 64  # width of the shared layers of the conditionals
 
@@ -138,11 +139,21 @@ MIXED_NETWORKS = {
 
 
 def anchored_conditionals(
-    normal: Normal, head: Head, network: str = "shared"
+    normal: Normal,
+    head: Head,
+    network: str = "shared",
+    mixture: tuple[Tensor, ...] | None = None,
 ) -> StandardConditionals | ExtendedConditionals:
-    """Make conditionals of a kind of `NETWORKS`, exact for a normal distribution."""
+    """Make conditionals of a kind of `NETWORKS`, exact for a normal distribution.
+
+    With the weights, means and covariances of a mixture they have its means and
+    standard deviations instead.
+    """
     found = NETWORKS[network](len(normal.mean), head)
-    anchor(found, normal.mean, torch.linalg.inv(normal.covariance))
+    if mixture is None:
+        anchor(found, normal.mean, torch.linalg.inv(normal.covariance))
+    else:
+        found.offset = MixtureOffset(*mixture)
     return found
 
 

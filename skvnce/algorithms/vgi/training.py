@@ -72,6 +72,11 @@ class TrainingSettings(NamedTuple):
         Of Adam for the model, and of AMSGrad for q.
     weight_decay : float
         Of the model, unless it has `parameter_groups`.
+    trains_encoder : bool
+        Whether the encoder of an autoencoder also learns rows with missing values,
+        which has no effect on J.
+    averaged : float or None
+        Share of the steps so far that averages span, see `Averaged`.
     """
 
     n_updates: int = 5
@@ -80,6 +85,8 @@ class TrainingSettings(NamedTuple):
     learning_rate: float = 1e-3
     q_learning_rate: float = 1e-3
     weight_decay: float = 0.0
+    trains_encoder: bool = True
+    averaged: float | None = None
 
 
 class Chains:
