@@ -47,6 +47,7 @@ def makers():
             max_iter=5, n_steps=4
         ),
         "ForestImputer": lambda: skvnce.ForestImputer(n_estimators=6, n_draws=2),
+        "MixtureImputer": lambda: skvnce.MixtureImputer(5, n_estimators=2, max_iter=3),
         "ConstrainedImputer": skvnce.ConstrainedImputer,
         "VariationalAutoencoder": lambda: skvnce.VariationalAutoencoder(**QUICK_VAE),
         "LAIRImputer": lambda: deep("LAIRImputer", n_steps=3),
