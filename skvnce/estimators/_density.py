@@ -92,22 +92,22 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         Number of completions of each row that training keeps and updates.  ``"auto"``:
         2 for ``"vae"``, or 1 if it starts at a mixture (see `VGI`), else 5.
     solver : "auto" or Adam, default="auto"
-        AdamW for the model, with averages of the parameters over about the last quarter
-        of the steps, at most 200; the conditionals use AMSGrad with three times its
-        learning rate.  The fields of `Adam` that are ``"auto"`` have these values:
-        ``batch_size=128``; ``learning_rate_init=1e-3``, or 3e-3 for ``"vae"`` with at
-        most 20 columns that does not start at a mixture, whose linear part has 0.3
-        times that; ``n_iter_no_change=6``, or 3 from a mixture: training stops after
-        this number of rounds without a better prediction of held-out cells;
-        ``validation_fraction=0.1``: the share of the observed cells that are held out
-        to choose the number of rounds.  With 0, training runs `max_iter` rounds on all
-        cells.  ``device="cuda"`` trains and is used on a GPU, unless there are
-        categories.
+        AdamW for the model, with averages of the parameters over about the last 200
+        steps, from a mixture over the last quarter of them; the conditionals use
+        AMSGrad with three times its learning rate. The fields of `Adam` that are
+        ``"auto"`` have these values: ``batch_size=128``; ``learning_rate_init=1e-3``,
+        or 3e-3 for ``"vae"`` with at most 20 columns that does not start at a mixture,
+        whose linear part has 0.3 times that; ``n_iter_no_change=6``, or 3 from a
+        mixture: training stops after this number of rounds without a better prediction
+        of held-out cells; ``validation_fraction=0.1``: the share of the observed cells
+        that are held out to choose the number of rounds. With 0, training runs
+        `max_iter` rounds on all cells. ``device="cuda"`` trains and is used on a GPU,
+        unless there are categories.
     max_iter : "auto" or int, default="auto"
         Maximum number of rounds of 50 steps of the optimiser.  With 0 the result is the
         normal distribution at which all models except your own start.  ``"auto"`` is 1
-        for an autoencoder that starts at a mixture (see `VGI`) and has learned the
-        completed rows in a warm-up of at most 6 rounds, else 40.
+        for an autoencoder that starts at a mixture (see `VGI`), after a warm-up of at
+        most 6 rounds in which it learns the completed rows, else 40.
     n_importance_samples : int, default=64
         Number of draws in `score_samples`.
 
@@ -123,7 +123,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         Number of rounds.
     n_warm_up_iter_ : int
         Number of rounds in which an autoencoder has learned rows that a mixture
-        completes, which are no steps of VGI; held-out cells choose it, too.
+        completes, which are no steps of VGI.  Held-out cells choose it, 0 included, for
+        the first member; without them it is 6.
     n_tuning_iter_ : int
         Number of rounds of EM to fit the initial normal distribution.
     location_, scale_ : ndarray of shape (n_nodes,)
@@ -261,7 +262,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         self._ends = tuple(end.numpy() for end in initial.range_of(start))
         device = self._device()
         _, hidden = hold_out(nodes, weights, self._solver()["validation_fraction"])
-        self._mixture = self._fit_mixture(start, hidden)
+        self._mixture = self._fit_mixture(start, hidden, n_warm_up)
         pair = placed(self._pair(normal), device, len(self.scale_))
         if isinstance(self._method(), VGI):
 
@@ -286,10 +287,10 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         self._hypercube = tuple(part.cpu().numpy() for part in chains.hypercube)
         self._set_modules(pair)
 
-    def _fit_mixture(self, start, hidden):
+    def _fit_mixture(self, start, hidden, n_warm_up):
         """Fit the mixture at which training starts, as arrays; None if at a normal."""
-        method = self._method()
-        starts = self._has_encoder() and isinstance(method, VGI) and self.max_iter
+        method, rounds = self._method(), self.max_iter or n_warm_up
+        starts = self._has_encoder() and isinstance(method, VGI) and rounds
         if not starts or method.start != "auto":
             return None
         return fit_mixture(start, hidden)

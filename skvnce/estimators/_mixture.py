@@ -48,9 +48,9 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     n_components : "auto" or int, default="auto"
         Number of components of each mixture, at most the number of rows.  ``"auto"`` is
         20, or a tenth of the rows if that is less, or 1, or in tables with categories a
-        quarter: of these the number whose draws of held-out cells are closest to them.
-        From 100 columns of numbers on it is 1.  With 1 a member is a normal
-        distribution.
+        quarter: of these the number whose draws of held-out cells are closest to them,
+        or the first if no cell can be held out.  From 100 columns of numbers on it
+        is 1.  With 1 a member is a normal distribution.
     n_estimators : int, default=8
         Number of members.
     marginals : {"both", "normal-scores", "raw"}, default="both"
@@ -135,7 +135,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     of the cells, and their draws of these cells are compared with those of one normal
     distribution: by the continuous ranked probability score of numbers in standard
     deviations, and half the Brier score of categories.  In small linear tables one
-    component is better.
+    component is better; the choice is noisy where few cells can be held out.
 
     EM is that of Ghahramani and Jordan (1994), with the conjugate prior of Fraley and
     Raftery (2007): each component has half a row more for each column of numbers, of

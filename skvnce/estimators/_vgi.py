@@ -324,9 +324,9 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         """Go on learning from more rows.
 
         The first call is `fit`.  Every other call trains each model on its rows alone,
-        for as many rounds as held-out cells chose in `fit`, so that no row is kept, and
-        the earlier ones are slowly forgotten (fine-tuning).  Columns, valid values
-        and standardisation remain those of `fit`.
+        for as many rounds as held-out cells chose in `fit`, at least one, so that no
+        row is kept, and the earlier ones are slowly forgotten (fine-tuning).  Columns,
+        valid values and standardisation remain those of `fit`.
 
         Parameters
         ----------

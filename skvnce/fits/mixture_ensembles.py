@@ -120,7 +120,8 @@ def fit_ensemble(
     Ensemble
     """
     n_numbers = np.count_nonzero(~schema.is_categorical)
-    size = count_components(settings.n_components, len(cells.nodes), n_numbers)
+    size = count_components(settings.n_components, cells.weights.sum(), n_numbers)
+    size = min(size, len(cells.nodes))
     is_open = isinstance(settings.n_components, str) and size > 1
     hidden = np.zeros(cells.nodes.shape, dtype=bool)
     if is_open or settings.is_checked:

@@ -50,12 +50,12 @@ class Start(NamedTuple):
     rows: np.ndarray
 
 
-def count_components(requested: int | str, n_rows: int, n_columns: int) -> int:
+def count_components(requested: int | str, n_rows: float, n_columns: int) -> int:
     """Return how many components the table of a fit has."""
     if isinstance(requested, str):
         most = _MOST_COMPONENTS if n_columns < _WIDE else 1
         requested = min(most, max(1, n_rows // _ROWS))
-    return min(int(requested), n_rows)
+    return min(int(requested), max(1, int(n_rows)))
 
 
 def posterior_weights(rng: np.random.Generator, weights: np.ndarray) -> np.ndarray:

@@ -337,3 +337,45 @@ def test_the_covariance_within_components_is_that_of_groups():
     assert (fit.prior.within.diagonal() < 0.02).all()
     assert (prior.within.diagonal() > 0.9).all()  # negative control
     assert fit.log_likelihoods[-1] > fit.log_likelihoods[0]
+
+
+def test_skipped_components_do_not_count(known):
+    """A first pass marks improbable components, and a second one leaves them out."""
+    mixture, numbers, codes = known
+    data, weights = Arranged.of(numbers, codes), np.ones(len(numbers))
+    prepared, centre = prepare(mixture), np.zeros(numbers.shape[1])
+    shares, _ = responsibilities(prepared, data)
+    skipped = np.zeros(shares.shape, dtype=bool)
+    em.expected(prepared, data, weights, centre, skipped)
+    expected = shares < 1e-3 * shares.max(1, keepdims=True)
+    np.testing.assert_array_equal(skipped, expected)
+    skipped[:, 0] |= ~skipped[:, 1]  # rows keep another one
+    sums, total = em.expected(prepared, data, weights, centre, skipped.copy())
+    kept = np.where(skipped, 0, shares)
+    kept /= kept.sum(1, keepdims=True)
+    np.testing.assert_allclose(sums.totals, kept.sum(0), atol=1e-6)
+    assert 0 <= sums.totals[0] < shares[:, 0].sum() - 1
+    assert total < em.expected(prepared, data, weights, centre)[1]
+
+
+def test_a_row_keeps_its_largest_component():
+    """Of 200 equal ones, which are all below the least share."""
+    x = np.array([[0.5], [np.nan]])
+    equal = Mixture(np.full(200, 1 / 200), np.zeros((200, 1)), np.ones((200, 1, 1)), ())
+    given = prepare(equal), Arranged.of(x), np.ones(2), np.zeros(1), None, 0.01
+    sums, _ = em.expected(*given)
+    np.testing.assert_allclose(sums.totals, np.full(200, 2 / 200))
+    none, _ = em.expected(*given[:5], 0.0)
+    np.testing.assert_allclose(sums.means, none.means)
+
+
+def test_small_shares_do_not_count_and_others_sum_to_one(known):
+    mixture, numbers, codes = known
+    data, weights = Arranged.of(numbers, codes), np.ones(len(numbers))
+    shares, _ = responsibilities(prepare(mixture), data)
+    centre = np.zeros(numbers.shape[1])
+    sums, _ = em.expected(prepare(mixture), data, weights, centre, None, 0.2)
+    kept = np.where(shares < 0.2, 0, shares)
+    kept /= kept.sum(1, keepdims=True)
+    assert abs(kept - shares).max() > 0.05
+    np.testing.assert_allclose(sums.totals, kept.sum(0))

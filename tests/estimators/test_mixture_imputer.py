@@ -11,9 +11,12 @@ from sklearn.datasets import make_moons
 
 from skvnce import GaussianImputer, MixtureImputer
 from skvnce.exceptions import MisfitWarning
+from skvnce.fits.mixture_ensembles import _candidates
 from skvnce.fits.mixtures import count_components, posterior_weights
 from skvnce.metrics import imputation_rmse
 from skvnce.options import Chunks
+from skvnce.tables.column_kinds import Column
+from skvnce.tables.schema import Schema
 
 QUIET = {"on_misfit": "ignore", "random_state": 0}
 NORMAL = GaussianImputer(n_parameter_draws=0, **QUIET)
@@ -213,6 +216,21 @@ def test_most_components_depend_on_rows_and_columns(
     requested, n_rows, n_columns, expected
 ):
     assert count_components(requested, n_rows, n_columns) == expected
+
+
+def test_only_tables_with_categories_may_have_a_quarter_of_the_components():
+    numbers = Schema(2, columns=[Column("numeric"), Column("nominal", ("a", "b"))])
+    assert _candidates(20, numbers._replace(model_columns=np.array([0]))) == [20, 1]
+    mixed = numbers._replace(model_columns=np.array([0, 1]))
+    assert _candidates(20, mixed) == [20, 5, 1]
+    assert _candidates(7, mixed) == [7, 1]
+
+
+def test_a_weight_is_a_number_of_rows_for_the_number_of_components():
+    X, weights = ring(0, 100), np.full(100, 3)
+    one = MixtureImputer(n_estimators=1, max_iter=4, **QUIET)
+    assert clone(one).fit(X, sample_weight=weights).n_components_ == 20
+    assert clone(one).fit(X).n_components_ == 10
 
 
 def test_several_components_are_kept_if_they_predict_held_out_cells(seed):

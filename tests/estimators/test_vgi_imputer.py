@@ -178,12 +178,16 @@ def test_the_default_makes_steps_of_vgi(monkeypatch, seed):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_an_autoencoder_learns_a_curve(seed):
-    """Held-out cells gain, and so does the log-density of other rows."""
+    """Held-out cells gain, and so does the log-density of other rows.
+
+    By steps of VGI alone: from a mixture the warm-up has learned the curve already.
+    """
     X, new = hide(*curved(seed, n=400)), hide(*curved(seed + 1000, n=2000))
     options = {"n_estimators": 1, "on_misfit": "ignore", "random_state": 0}
     found = []
     for max_iter in (0, 8):
-        model = IncompleteDensity("vae", max_iter=max_iter)
+        start = VGI(start="normal")
+        model = IncompleteDensity("vae", algorithm=start, max_iter=max_iter)
         found.append(VGIImputer(model, **options).fit(X))
     assert max(found[1].estimators_[0].validation_scores_) > 0
     gain = found[1].score_samples(new) - found[0].score_samples(new)
@@ -544,3 +548,37 @@ def test_monte_carlo_em_has_no_partial_fit(X):
     imputer = VGIImputer(density, on_misfit="ignore").fit(X)
     with pytest.raises(ValueError, match="partial_fit requires algorithm='vgi'"):
         imputer.partial_fit(X)
+
+
+def ring(n, seed=0):
+    """Draw points of a ring, and hide the product of their coordinates in some."""
+    rng = np.random.default_rng(seed)
+    angle = rng.uniform(0, 2 * np.pi, n)
+    full = np.column_stack([np.cos(angle), np.sin(angle), np.sin(2 * angle)])
+    full += 0.05 * rng.normal(size=full.shape)
+    X = full.copy()
+    X[: n // 3, 2] = np.nan
+    return X, full
+
+
+@pytest.mark.slow
+def test_all_members_start_at_a_mixture(seed):
+    """At 10 seeds the errors were 0.09 to 0.16, from normals 0.4 to 0.8."""
+    X, full = ring(150, seed)
+    imputer = VGIImputer(n_estimators=2, on_misfit="ignore", random_state=0).fit(X)
+    first, second = (one.n_warm_up_iter_ for one in imputer.estimators_)
+    assert first == second
+    assert all(one._mixture is not None for one in imputer.estimators_)
+    error = (imputer.transform(X) - full)[:50, 2].std()
+    assert error < 0.3
+
+
+def test_the_start_may_be_a_normal(seed):
+    X, _ = ring(60, seed)
+    model = IncompleteDensity(algorithm=VGI(start="normal"), max_iter=1)
+    given = {"n_estimators": 1, "on_misfit": "ignore", "random_state": 0}
+    (one,) = VGIImputer(model, **given).fit(X).estimators_
+    assert one.n_warm_up_iter_ == 0 and one._mixture is None
+    auto = IncompleteDensity(max_iter=1, solver=Adam(validation_fraction=0))
+    (one,) = VGIImputer(auto, **given).fit(X).estimators_
+    assert one.n_warm_up_iter_ == 6 and one._mixture is not None

@@ -65,4 +65,5 @@ def test_conditionals_start_there(seed):
         )
         for found in (q.mean, every.mean[:, j]):
             torch.testing.assert_close(found, mean)
-        torch.testing.assert_close(q.stddev, log_scale.exp())
+        for found in (q.stddev, every.stddev[:, j]):
+            torch.testing.assert_close(found, log_scale.exp())

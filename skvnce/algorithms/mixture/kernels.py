@@ -199,11 +199,15 @@ def _split(
 
 @_compiled
 def _normalise(scores: np.ndarray, least: float) -> float:
-    """Turn log-weights into shares, 0 for those below `least`; return the log-sum."""
+    """Turn log-weights into shares, 0 for those below `least`; return the log-sum.
+
+    The largest share remains in any case.
+    """
     top, total, kept = scores.max(), 0.0, 0.0
     for k in range(len(scores)):
         scores[k] = math.exp(scores[k] - top)
         total += scores[k]
+    least = min(least, 1 / total)
     for k in range(len(scores)):
         scores[k] /= total
         if scores[k] < least:
