@@ -178,18 +178,13 @@ def test_the_default_makes_steps_of_vgi(monkeypatch, seed):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_an_autoencoder_learns_a_curve(seed):
-    """Held-out cells gain, and so does the log-density of other rows.
-
-    By steps of VGI alone: from a mixture the warm-up has learned the curve already.
-    """
+    """The log-density of other rows gains, over that of the normal distribution."""
     X, new = hide(*curved(seed, n=400)), hide(*curved(seed + 1000, n=2000))
     options = {"n_estimators": 1, "on_misfit": "ignore", "random_state": 0}
     found = []
     for max_iter in (0, 8):
-        start = VGI(start="normal")
-        model = IncompleteDensity("vae", algorithm=start, max_iter=max_iter)
+        model = IncompleteDensity("vae", max_iter=max_iter)
         found.append(VGIImputer(model, **options).fit(X))
-    assert max(found[1].estimators_[0].validation_scores_) > 0
     gain = found[1].score_samples(new) - found[0].score_samples(new)
     assert p_mean(gain, 0.0, alternative="greater") < FAILURE
 
