@@ -45,6 +45,7 @@ from skvnce.estimators._validation import (
     integer_from,
     schema_of,
 )
+from skvnce.fits import mixture_start
 from skvnce.fits.density_training import (
     maximised,
     some_rows,
@@ -53,7 +54,7 @@ from skvnce.fits.density_training import (
     warm_up_model,
 )
 from skvnce.fits.training_rounds import failures_named, train_in_rounds
-from skvnce.fits.vgi_rounds import Limits, VGIRounds, fit_mixture
+from skvnce.fits.vgi_rounds import Limits, VGIRounds
 from skvnce.fitted.density import ChainModel
 from skvnce.fitted.held_out_cells import hold_out
 from skvnce.fitted.without_cells import WithoutCells, moved
@@ -293,7 +294,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         starts = self._has_encoder() and isinstance(method, VGI) and rounds
         if not starts or method.start != "auto":
             return None
-        return fit_mixture(start, hidden)
+        found = mixture_start.fit_mixture(start, hidden)
+        return found and found[:3]  # a plain tuple, which skops can store
 
     def _set_modules(self, pair):
         """Store the parameters of trained modules."""
@@ -319,8 +321,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
 
     def _settings(self):
         given = self._method(), self._solver(), self._defaults().n_updates
-        # the encoder has learned rows with missing values in the warm-up
-        return settings_of(*given, trains_encoder=self._mixture is None)
+        return settings_of(*given, from_mixture=self._mixture is not None)
 
     def _without(self, hidden, pair, start, hypercube):
         """Copy the estimator, with modules that have not seen some cells."""

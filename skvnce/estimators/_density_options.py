@@ -201,7 +201,7 @@ def chains_of(option, n_chains):
     )
 
 
-def settings_of(method, fields, n_updates, *, trains_encoder):
+def settings_of(method, fields, n_updates, *, from_mixture):
     """Return the settings of a training by an algorithm and fields of its solver."""
     rate, is_vgi = fields["learning_rate_init"], isinstance(method, VGI)
     return TrainingSettings(
@@ -210,8 +210,9 @@ def settings_of(method, fields, n_updates, *, trains_encoder):
         batch_size=int(fields["batch_size"]),
         learning_rate=rate,
         q_learning_rate=3 * rate,
-        trains_encoder=trains_encoder,
-        averaged=None if trains_encoder else AVERAGED,
+        # else it has learned rows with missing values in the warm-up
+        trains_encoder=not from_mixture,
+        averaged=AVERAGED if from_mixture else None,
     )
 
 

@@ -6,8 +6,6 @@ groups and bends of the table: an autoencoder that learns them together with the
 themselves needs fewer steps than one that starts at the normal distribution alone.
 """
 
-from typing import NamedTuple, Self
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -16,8 +14,7 @@ from skvnce._incomplete import Incomplete
 from skvnce.algorithms.gaussian import em as normal_em
 from skvnce.algorithms.mixture import em, model
 from skvnce.algorithms.mixture.model import Arranged, Mixture
-from skvnce.distributions.cells import Families
-from skvnce.distributions.normal import Normal
+from skvnce.algorithms.vgi.initial import Start
 from skvnce.fits.mixtures import STRENGTH, count_components
 
 _ROUNDS = 12  # of EM, those of `MixtureImputer`
@@ -25,60 +22,28 @@ _TABLES = 3  # number of completions of each row
 _SHARE = 0.7  # of completed rows in a batch
 
 
-class Rows(NamedTuple):
-    """Rows of a training, and which of their cells are held out.
-
-    Attributes
-    ----------
-    data : Incomplete
-    hidden : Tensor of bool, of shape (n, features)
-    weights : Tensor of shape (n,)
-    """
-
-    data: Incomplete
-    hidden: Tensor
-    weights: Tensor
-
-    def single(self) -> Self:
-        """Return scores in single precision."""
-        data = Incomplete(self.data.x.float(), self.data.observed)
-        return self._replace(data=data)
-
-    def on(self, device: torch.device) -> Self:
-        """Return cells on a device; the weights stay where they are."""
-        return self._replace(data=self.data.on(device), hidden=self.hidden.to(device))
-
-    def seen(self) -> Incomplete:
-        """Return the cells that are not held out."""
-        kept = self.data.observed & ~self.hidden
-        return Incomplete(self.data.x.where(kept, 0.0), kept)
-
-
-def can_start(n_rows: int, n_columns: int) -> bool:
-    """Return whether a table of numbers is fitted by several components."""
-    return count_components("auto", n_rows, n_columns) > 1
-
-
-def fit_mixture(rows: Rows, normal: Normal) -> Mixture | None:
-    """Fit a mixture to the scores of rows, without held-out cells.
+def fit_mixture(start: Start, hidden: Tensor) -> Mixture | None:
+    """Fit a mixture to scores of numbers, without held-out cells.
 
     Parameters
     ----------
-    rows : Rows
-    normal : Normal
-        Fitted to the scores.
+    start : Start
+    hidden : Tensor of bool, of shape (n, features)
 
     Returns
     -------
     Mixture or None
-        None if EM fails.
+        None if there are categories, if the table has too few rows, or too many
+        columns, for several components, or if EM fails.
     """
-    data, d = rows.seen(), rows.data.x.shape[1]
-    size = count_components("auto", len(data.x), d)
+    n, d = start.data.x.shape
+    size = count_components("auto", n, d)
+    if start.families.levels or size == 1:
+        return None
+    data, normal = start.without(hidden).data, start.normal
     filled = normal_em.conditional_mean(normal, data).numpy()
-    arranged, weights = _arranged(data), rows.weights.numpy()
-    covariance, mean = normal.covariance.numpy(), normal.mean.numpy()
-    prior = em.Prior(STRENGTH * d, covariance, mean)
+    arranged, weights = _arranged(data), start.weights.numpy()
+    prior = em.Prior(STRENGTH * d, normal.covariance.numpy(), normal.mean.numpy())
     shares, centres = em.clustered(filled, weights, size, _generator())
     given = weights[arranged.order], centres, shares[arranged.order], prior
     found = em.fit_mixture(arranged, *given, _ROUNDS).mixture
@@ -95,21 +60,31 @@ def completed(mixture: Mixture, data: Incomplete, n_tables: int) -> Tensor:
     return data.with_values(drawn.clamp(low.amin(0), high.amax(0)))
 
 
-def with_completed(rows: Rows, mixture: Mixture, families: Families) -> Rows:
-    """Add completed rows to rows; cells of rounded columns are values of these."""
-    seen, at = rows.seen(), families.rounded
+def with_completed(
+    start: Start, hidden: Tensor, mixture: Mixture
+) -> tuple[Incomplete, Tensor, Tensor]:
+    """Add completed rows to rows; cells of rounded columns are values of these.
+
+    Returns
+    -------
+    data : Incomplete
+    hidden : Tensor of bool, of shape (n_rows, features)
+        The held-out cells; completed rows have none.
+    weights : Tensor of shape (n_rows,)
+    """
+    seen, at = start.without(hidden).data, start.families.rounded
     tables = completed(mixture, seen, _TABLES)
     if len(at):
-        tables = tables.index_copy(-1, at, families.nearest(tables[..., at]))
+        tables = tables.index_copy(-1, at, start.families.nearest(tables[..., at]))
         tables = seen.with_values(tables)
-    more = tables.flatten(0, 1).to(rows.data.x)
+    more = tables.flatten(0, 1).to(start.data.x)
     every = torch.ones_like(more, dtype=torch.bool)
     data = Incomplete(
-        torch.cat([rows.data.x, more]), torch.cat([rows.data.observed, every])
+        torch.cat([start.data.x, more]), torch.cat([start.data.observed, every])
     )
-    own, others = rows.weights * (1 - _SHARE), rows.weights * _SHARE / _TABLES
+    own, others = start.weights * (1 - _SHARE), start.weights * _SHARE / _TABLES
     weights = torch.cat([own, others.repeat(_TABLES)])
-    return Rows(data, torch.cat([rows.hidden, ~every]), weights)
+    return data, torch.cat([hidden, ~every]), weights
 
 
 def _arranged(data: Incomplete) -> Arranged:

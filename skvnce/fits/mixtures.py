@@ -10,6 +10,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._weights import random_weights
 from skvnce.algorithms.gaussian import em as normal_em
 from skvnce.algorithms.mixture import em, margins
+from skvnce.algorithms.mixture.margins import Points
 from skvnce.algorithms.mixture.model import Arranged, Mixture
 from skvnce.distributions.normal import Normal
 from skvnce.fitted.mixture import MixtureModel, split_columns
@@ -38,6 +39,8 @@ class Start(NamedTuple):
     ----------
     to_scores : callable
         Makes scores, see `margins`.
+    points : Points
+        Those of all rows.
     prior : Prior
         With the moments of a normal distribution of all rows.
     rows : ndarray of shape (n, width)
@@ -46,6 +49,7 @@ class Start(NamedTuple):
     """
 
     to_scores: Callable
+    points: Points
     prior: em.Prior
     rows: np.ndarray
 
@@ -67,7 +71,8 @@ def posterior_weights(rng: np.random.Generator, weights: np.ndarray) -> np.ndarr
 def start_of(cells: ModelCells, schema: Schema, to_scores: Callable) -> Start:
     """Fit one normal distribution to the scores of all rows."""
     numbers, codes = split_columns(cells.nodes, schema.is_categorical)
-    scores = to_scores(numbers, cells.weights).to_scores(numbers)
+    points = to_scores(numbers, cells.weights)
+    scores = points.to_scores(numbers)
     normal, filled = _normal(scores, cells.weights)
     n_categories = schema.n_categories[schema.is_categorical]
     shares = _shares(codes, cells.weights, n_categories)
@@ -78,7 +83,7 @@ def start_of(cells: ModelCells, schema: Schema, to_scores: Callable) -> Start:
         tuple(_OF_CLASSES * one for one in shares),
     )
     indicators = map(_indicators, codes.T, shares)
-    return Start(to_scores, prior, np.column_stack([filled, *indicators]))
+    return Start(to_scores, points, prior, np.column_stack([filled, *indicators]))
 
 
 def fit_member(
@@ -129,9 +134,9 @@ def fit_member(
 def model_of_start(cells: ModelCells, schema: Schema, start: Start) -> MixtureModel:
     """Return the model of one component from which all mixtures start."""
     numbers, _ = split_columns(cells.nodes, schema.is_categorical)
-    prior, points = start.prior, start.to_scores(numbers, cells.weights)
-    shares = [one / one.sum() for one in prior.classes]
-    return _model(_of_one(prior.centre, prior.within, shares), points, numbers, schema)
+    shares = [one / one.sum() for one in start.prior.classes]
+    mixture = _of_one(start.prior.centre, start.prior.within, shares)
+    return _model(mixture, start.points, numbers, schema)
 
 
 def _model(mixture, points, numbers, schema):

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from skvnce._incomplete import Incomplete
 from skvnce._progress import step
 from skvnce.algorithms.mixture.model import Mixture
 from skvnce.algorithms.vae.autoencoder import Training
@@ -52,19 +53,6 @@ class Limits(NamedTuple):
     n_rounds: int
     patience: int
     n_warm_up: int | None
-
-
-def fit_mixture(start: Start, hidden: Tensor) -> tuple | None:
-    """Fit a mixture to scores of numbers, without held-out cells, as arrays.
-
-    None if there are categories, or if the table has too few rows, or too many columns,
-    for several components.
-    """
-    if start.families.levels or not mixture_start.can_start(*start.data.x.shape):
-        return None
-    rows = mixture_start.Rows(start.data, hidden, start.weights)
-    found = mixture_start.fit_mixture(rows, start.normal)
-    return found and (found.weights, found.means, found.covariances)
 
 
 def by_mixture(mixture: Mixture, start: Start, n_chains: int) -> Tensor:
@@ -109,8 +97,7 @@ class VGIRounds:
         device: torch.device,
     ) -> None:
         self._pair, self._settings, self._limits = pair, settings, limits
-        self._rows = mixture_start.Rows(start.data, hidden, start.weights)
-        self._families, self._mixture, self._device = start.families, mixture, device
+        self._mixture, self._device, self._given = mixture, device, (start, hidden)
         if mixture is not None:
             ways = ways._replace(complete=partial(by_mixture, mixture))
         self._ways = ways
@@ -124,7 +111,7 @@ class VGIRounds:
         self._has_chosen = True
         if self._mixture is not None:
             with step("learning rows that a mixture completes"):
-                rounds, hidden = self._warm_up(self._rows)
+                rounds, hidden = self._warm_up()
                 limits = {"max_rounds": _WARM_UP, "patience": patience}
                 self.n_warm_up = rounds.while_better(
                     hidden, **limits, on_round=lambda *_: False
@@ -151,7 +138,7 @@ class VGIRounds:
         if self._mixture is not None and not self._has_chosen:
             self.n_warm_up = _WARM_UP if asked is None else asked
             with step("learning rows that a mixture completes"):
-                rounds, _ = self._warm_up(self._rows)
+                rounds, _ = self._warm_up()
                 rounds.on_all(self.n_warm_up, 0, lambda n, loss: False)
         if self.n_warm_up:
             n_cooling = _COOLING
@@ -166,11 +153,12 @@ class VGIRounds:
             on_round=on_round,
         )
 
-    def _warm_up(self, rows: mixture_start.Rows) -> tuple[Rounds, Tensor]:
+    def _warm_up(self) -> tuple[Rounds, Tensor]:
         """Make the training on rows and their completions, and its held-out cells."""
-        more = mixture_start.with_completed(rows, self._mixture, self._families)
-        there = more.single().on(self._device)
+        found = mixture_start.with_completed(*self._given, self._mixture)
+        data, hidden, weights = found
+        single = Incomplete(data.x.float(), data.observed).on(self._device)
         # with the intervals of rounded cells, which steps of VGI draw
-        auto = self._pair.model.autoencoder(self._families.on(self._device))
-        given = there.data, more.weights, ALGORITHMS["miwae"], _TRAINING, ARCHITECTURE
-        return Rounds(auto, *given), there.hidden
+        auto = self._pair.model.autoencoder(self._start.families)
+        given = single, weights, ALGORITHMS["miwae"], _TRAINING, ARCHITECTURE
+        return Rounds(auto, *given), hidden.to(self._device)

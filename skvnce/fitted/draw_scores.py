@@ -7,6 +7,7 @@ import torch
 
 from skvnce.fitted.base import CellModel
 from skvnce.fitted.held_out_check import some_rows
+from skvnce.tables.statistics import fair_scores
 
 _DRAWS = 40  # the score is fair to any number; with 40 noise of draws hardly adds
 _ROWS = 300  # in which cells are drawn; more are rarely needed for a decision
@@ -56,18 +57,10 @@ def draw_score(
         drawn = np.concatenate([one.draw(kept, number) for one in models])
     numbers, levels = hidden & ~is_categorical, hidden & is_categorical
     unit = np.broadcast_to(scale, nodes.shape)[numbers]
-    found = [
-        _fair(drawn[:, numbers] / unit, nodes[numbers] / unit),
-        _fair(*_indicators(drawn[:, levels], nodes[levels])) / 2,
-    ]
-    return float(np.sum([one.sum() for one in found]) / hidden.sum())
-
-
-def _fair(draws: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Compute eq. (1) for numbers; draws (m, n_cells), truth and result (n_cells,)."""
-    m, draws = len(draws), np.sort(draws, 0)
-    weights = (2 * np.arange(1, m + 1) - m - 1) / (m * (m - 1))
-    return abs(draws - truth).mean(0) - np.tensordot(weights, draws, 1)
+    of_numbers = fair_scores((drawn[:, numbers] - nodes[numbers]) / unit)
+    drawn, truth = _indicators(drawn[:, levels], nodes[levels])
+    total = of_numbers.sum() + fair_scores(drawn - truth).sum() / 2
+    return float(total / hidden.sum())
 
 
 def _indicators(draws: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,7 @@ from skvnce.metrics._checks import finite
 from skvnce.missingness import _check_hidden, _table
 from skvnce.tables.containers import readable, reject_parts
 from skvnce.tables.mixed import columns_by_dtype, select_columns
+from skvnce.tables.statistics import fair_scores
 
 
 def imputation_rmse(X_true, X_imputed, hidden, *, scale=None):
@@ -130,11 +131,8 @@ def crps(X_true, draws, hidden, *, scale=None):
     >>> crps([[3.0]], [[[0.0]], [[1.0]]], [[True]])
     2.0
     """
-    errors = np.sort(_errors(X_true, draws, "draws", hidden, scale, n_min=2), axis=0)
-    m = len(errors)
-    # The double sum of eq. (1) is 2 sum_k (2k - m - 1) x_(k) over the sorted draws.
-    weights = (2 * np.arange(1, m + 1) - m - 1) / (m * (m - 1))
-    return float(np.mean(np.abs(errors)) - np.mean(weights @ errors))
+    errors = _errors(X_true, draws, "draws", hidden, scale, n_min=2)
+    return float(fair_scores(errors).mean())
 
 
 def coverage(X_true, draws, hidden, *, level=0.9, ties="inside"):

@@ -23,6 +23,29 @@ def _means(values: np.ndarray, seen: np.ndarray) -> np.ndarray:
     return np.nansum(values * seen, 0) / seen.sum(0)
 
 
+def fair_scores(errors: np.ndarray) -> np.ndarray:
+    """Compute the fair score of Ferro (2014) from draws minus the truth.
+
+    With m draws x_k of a cell of truth y it is
+
+        sum_k |x_k - y| / m - sum_kl |x_k - x_l| / (2 m (m - 1)),
+
+    whose expectation does not depend on m.
+
+    Parameters
+    ----------
+    errors : ndarray of shape (m, ...)
+
+    Returns
+    -------
+    ndarray of shape (...)
+    """
+    m, errors = len(errors), np.sort(errors, axis=0)
+    # the double sum is 2 sum_k (2k - m - 1) x_(k) over the sorted draws
+    weights = (2 * np.arange(1, m + 1) - m - 1) / (m * (m - 1))
+    return np.abs(errors).mean(0) - np.tensordot(weights, errors, 1)
+
+
 def constant_columns(nodes: np.ndarray) -> np.ndarray:
     """Return which columns have observed cells that are equal, up to rounding."""
     # unlike nanmin and nanmax, these do not warn of columns without a cell
