@@ -9,6 +9,7 @@ from importlib import import_module
 from skvnce._version import __version__
 
 _HOMES = {
+    "ColumnImputer": "skvnce.estimators._columns",
     "ConstrainedImputer": "skvnce.estimators._constrained",
     "CopulaGraphLearner": "skvnce.estimators._copula_graph",
     "CopulaGraphLearnerCV": "skvnce.estimators._graph_cv",
@@ -36,6 +37,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "ColumnImputer",
     "ConstrainedImputer",
     "CopulaGraphLearner",
     "CopulaGraphLearnerCV",

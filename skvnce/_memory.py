@@ -20,6 +20,7 @@ _CGROUPS = (
 # short fits grows by 31 tables (VariationalAutoencoder, LAIRImputer), 14 (VGIImputer),
 # 42 (VNCEEstimator), 23 (MixtureImputer), 19 (ForestImputer) and 7 (NoisyOr).
 _COPIES = {
+    "ColumnImputer": 8,
     "CopulaGraphLearner": 8,
     "ForestImputer": 8,
     "GaussianImputer": 4,

@@ -1,17 +1,12 @@
 """An imputer that averages another imputer with random forests."""
 
 from numbers import Real
-from types import SimpleNamespace
 
 import numpy as np
-import torch
 from sklearn.base import clone
 
-from skvnce._keyed import row_keyed
 from skvnce._memory import check_fit, check_trees, needs_memory
-from skvnce._progress import steps
 from skvnce._random import seed_from
-from skvnce._weights import rows_with_data
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -27,17 +22,14 @@ from skvnce.estimators._validation import (
     integer_from,
 )
 from skvnce.estimators._wrapper import ByModel
-from skvnce.fits import forest_weights
+from skvnce.fits.column_learners import ForestLearner
 from skvnce.fits.duration import OF_ALL_COLUMNS, warn_of_duration
-from skvnce.fitted import column_forests
-from skvnce.fitted.column_forests import Chains, ColumnForest, Growth, Ranks
-from skvnce.fitted.fill import Predicted, incomplete_chunks
+from skvnce.fitted.column_forests import Growth
 from skvnce.tables.cells import is_missing
 
-_SWEEPS = {"n_burn_in": 1, "n_sweeps": 2}  # of the chains of `transform`
-_FIRST = 3  # times as many trees as those whose draws complete the table
 _TIMED = 100  # maximum number of trees of a forest whose time is measured
-_WEIGHED = 1000  # maximum number of rows that choose the weights
+# leaves and shares of columns: for relations without noise, and for noise
+_SHAPES = [(1, 1.0), (5, 0.5)]
 
 
 class ForestImputer(CallbackSupportMixin, ByModel):
@@ -152,8 +144,8 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         "n_estimators": [integer_from(1)],
         "weight": [AUTO, Number(Real, 0, 1, closed="both")],
         "n_completions": [integer_from(1)],
-        "min_samples_leaf": [integer_from(1)],
-        "max_features": [Number(Real, 0, 1, closed="right")],
+        "min_samples_leaf": [AUTO, integer_from(1)],
+        "max_features": [AUTO, Number(Real, 0, 1, closed="right")],
         "max_samples": [integer_from(2)],
         "n_draws": [integer_from(1)],
         "n_steps": [integer_from(1)],
@@ -169,8 +161,8 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         n_estimators=100,
         weight="auto",
         n_completions=3,
-        min_samples_leaf=2,
-        max_features=0.5,
+        min_samples_leaf="auto",
+        max_features="auto",
         max_samples=10_000,
         n_draws=8,
         n_steps=3,
@@ -244,25 +236,34 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         if not is_array:  # only now are there codes of levels
             self._warn_of_duration(cells)
         _, finish = report_rounds(self, None, X=cells)
-        weights, kept = rows_with_data(cells, sample_weight)
-        cells, weights = cells[kept], None if sample_weight is None else weights[kept]
-        growth = Growth(
-            int(self.n_estimators),
-            int(self.min_samples_leaf),
-            float(self.max_features),
-            int(self.max_samples),
-            self.n_jobs,
-        )
-        first = growth._replace(n_estimators=-(-growth.n_estimators // _FIRST))
-        completed = self._completions(self.model_, cells, 1, rng)
-        self._grow(cells, weights, completed, first, rng)
-        # the first forests alone complete the table
-        self.weights_ = np.ones(len(self.feature_indices_))
-        completed = self._completions(self, cells, self.n_completions, rng)
-        unseen = self._grow(cells, weights, completed, growth, rng)
-        self._choose_weights(cells, weights, unseen, rng)
+        given = cells, sample_weight, self._learners, self.n_completions, rng
+        self._fit_columns(*given)
         finish()
         return self
+
+    def _learners(self, nodes):
+        """List what may grow the forest of each column."""
+        n_levels, width = self._schema.n_categories.tolist(), nodes.shape[1]
+        return {
+            j: [
+                ForestLearner(j, np.delete(np.arange(width), j), n_levels[j], one)
+                for one in self._growths()
+            ]
+            for j in range(width)
+        }
+
+    def _growths(self):
+        """List how forests may be grown."""
+        shapes = _SHAPES
+        if not isinstance(self.min_samples_leaf, str):
+            shapes = [(int(self.min_samples_leaf), one) for _, one in shapes]
+        if not isinstance(self.max_features, str):
+            shapes = [(one, float(self.max_features)) for one, _ in shapes]
+        last = int(self.max_samples), self.n_jobs
+        return [
+            Growth(int(self.n_estimators), *shape, *last)
+            for shape in dict.fromkeys(shapes)
+        ]
 
     def _warn_of_duration(self, cells):
         """Warn if the forests of a table of numbers and codes will take minutes."""
@@ -274,164 +275,3 @@ class ForestImputer(CallbackSupportMixin, ByModel):
             times["model"] = clone(self.model).set_params(**asked)
         remedy = "Lower n_estimators, leave out columns, or use GaussianImputer."
         warn_of_duration(self, cells, remedy, plain={"model": None}, **times)
-
-    def _grow(self, cells, weights, completed, growth, rng):
-        """Grow the forests on completions of the training rows."""
-        nodes = cells[:, self.feature_indices_].astype(np.float64)
-        ranks = Ranks.of(nodes)
-        self._values = list(ranks.values)
-        completed = ranks.encoded(completed)
-        own = ranks.encoded(nodes)
-        width, n_levels = nodes.shape[1], self._schema.n_categories.tolist()
-        grown = [
-            column_forests.grow(
-                j, completed, own[:, j], nodes[:, j], n_levels[j], growth, rng, weights
-            )
-            # a single column has no others that predict it
-            for j in steps("forest", range(width if width > 1 else 0), width)
-        ]
-        missing = np.isnan(nodes).sum(0)
-        in_order = sorted(
-            (one for one, _ in grown), key=lambda one: missing[one.column]
-        )
-        self._forests = [forest.plain() for forest in in_order]
-        return [unseen for _, unseen in grown]
-
-    def _choose_weights(self, cells, weights, unseen, rng):
-        """Predict a hidden cell of each row, and set the weights.
-
-        Parameters
-        ----------
-        cells : ndarray of shape (n, n_features_in_)
-            The training rows.
-        weights : ndarray of shape (n,) or None
-            Their frequencies.
-        unseen : list of ndarray of bool, of shape (n_trees, n)
-            For each column, the rows that a tree was not grown on.
-        rng : numpy.random.Generator
-        """
-        width = len(self.feature_indices_)
-        if not isinstance(self.weight, str) or not unseen:
-            weight = 0.5 if isinstance(self.weight, str) else float(self.weight)
-            self.weights_ = np.full(width, weight)
-            return
-        nodes, n_levels = cells[:, self.feature_indices_], self._schema.n_categories
-        rows, hidden = forest_weights.hide_one(nodes, n_levels, _WEIGHED, rng)
-        places, seed = self.feature_indices_[hidden], int(rng.integers(2**31 - 1))
-        refitted = forest_weights.fitted_without(
-            self.model_, cells, (rows, places), seed, weights
-        )
-        kept = cells[rows]
-        kept[np.arange(len(rows)), places] = np.nan
-        own = refitted._predicted(kept)
-        trees = {j: one[:, rows] for j, one in enumerate(unseen)}
-        other = self._by_forests(kept, own, trees)
-        units = {forest.column: forest.moments[1] for forest in self._in_order()}
-        chosen = forest_weights.choose(
-            cells[rows], hidden, self.feature_indices_, units, own, other
-        )
-        same = forest_weights.repeated(nodes.astype(np.float64), n_levels)
-        self.weights_ = np.where(same, 0.0, chosen)
-
-    def _completions(self, imputer, cells, n_draws, seed):
-        """Draw the nodes of rows by an imputer; (n_draws, n, n_nodes)."""
-        tables = imputer._drawn_tables(cells, int(n_draws), seed)
-        return tables[..., self._nodes_out()].astype(np.float64)
-
-    def _nodes_out(self):
-        """Return the places of the columns of the model in filled tables."""
-        return np.searchsorted(self._schema.returned, self.feature_indices_)
-
-    def _predicted(self, X, limits=None):
-        own = self.model_._predicted(X)
-        other = self._by_forests(X, own)
-        missing = np.isnan(X)
-        for weight, place in zip(self.weights_, self.feature_indices_, strict=True):
-            rows = missing[:, place]
-            if place in own.probabilities:
-                found = own.probabilities[place]
-                parts = found[rows], other.probabilities[place][rows]
-                found[rows] = forest_weights.pooled(*parts, weight)
-                own.filled[rows, place] = found[rows].argmax(1)
-            else:
-                gap = other.filled[rows, place] - own.filled[rows, place]
-                own.filled[rows, place] += weight * gap
-        return own
-
-    def _by_forests(self, X, start, trees=None):
-        """Predict missing cells of validated rows by the forests alone.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n_samples, n_features_in_)
-        start : Predicted
-            Where the chains start.
-        trees : dict
-            See `column_forests.predict`.
-
-        Returns
-        -------
-        Predicted
-        """
-        chains = Chains(int(self.n_draws), **_SWEEPS)
-        forests, ranks = self._in_order(), Ranks(self._values)
-        filled = start.filled.copy()
-        levels = {place: one.copy() for place, one in start.probabilities.items()}
-        parts = incomplete_chunks(self._schema, X, int(self.n_draws))
-        for (rows, columns), nodes in parts:
-            some = trees and {j: one[:, rows[:, 0]] for j, one in trees.items()}
-            missing = np.isnan(nodes)
-            first = ranks.encoded(np.where(missing, filled[rows, columns], nodes))
-            numbers = _numbers_of(nodes)
-            found = column_forests.predict(
-                forests, first, missing, chains, numbers, some
-            )
-            for node, cells in found.items():
-                place, part = columns[0, node], rows[missing[:, node], 0]
-                if place in levels:
-                    levels[place][part] = cells
-                else:
-                    filled[part, place] = cells[:, 0]
-        return Predicted(filled, levels)
-
-    def _in_order(self):
-        """List the forests, by increasing numbers of missing cells at `fit`."""
-        return [ColumnForest.of_plain(one) for one in self._forests]
-
-    def _models_of_draws(self, n_draws, *, is_joint=True):
-        def draw(nodes, number, limits=None):
-            table = np.full((len(nodes), self.n_features_in_), np.nan)
-            table[:, self.feature_indices_] = nodes
-            seed = int(torch.randint(2**31, ()))
-            return self._completions(self, table, number, seed)
-
-        return [SimpleNamespace(draw=draw)] * n_draws
-
-    def _drawn_tables(self, X, n_draws, random_state, limits=None):
-        rng = np.random.default_rng(seed_from(random_state))
-        tables = self.model_._drawn_tables(X, n_draws, rng)
-        kept = self._nodes_out()
-        rows = np.flatnonzero(np.isnan(X[:, self.feature_indices_]).any(1))
-        if not len(rows):
-            return tables
-        cells = np.ix_(np.arange(n_draws), rows, kept)
-        ranks = Ranks(self._values).encoded(tables[cells])
-        missing = np.isnan(X[np.ix_(rows, self.feature_indices_)])
-        chosen = column_forests.redraw(
-            self._in_order(), ranks, missing, self.weights_, int(self.n_steps), rng
-        )
-        for node, values in enumerate(self._values):
-            table, row = chosen[..., node].nonzero()
-            drawn = values[ranks[table, row, node].astype(int)]
-            tables[table, rows[row], kept[node]] = drawn
-        return tables
-
-
-def _numbers_of(nodes):
-    """Make uniform numbers that are functions of the rows of nodes."""
-    numbers = row_keyed(nodes, 0)
-
-    def uniforms(number, shape):
-        return numbers(number, torch.empty(shape, dtype=torch.float64)).numpy()
-
-    return uniforms

@@ -1,12 +1,20 @@
-"""Imputers that use another, fitted imputer, their `model_`."""
+"""Imputers that use other, fitted imputers."""
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from skvnce._memory import needs_memory
+from skvnce._weights import rows_with_data
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._imputer import Imputer
+from skvnce.fits.column_fits import Joint, Table, fit_columns
+from skvnce.fits.refits import fitted_without
+from skvnce.fitted.by_columns import ByColumns, Chains
+from skvnce.fitted.column_models import restored, stored
+from skvnce.fitted.held_out_check import cells_to_hide
+from skvnce.fitted.pools import Pool, Turns
+from skvnce.tables.statistics import column_moments
 
 _OF_MODEL = (
     "feature_indices_",
@@ -16,6 +24,8 @@ _OF_MODEL = (
     "_valid",
     "_spreads",
 )
+_SWEEPS = {"n_burn_in": 1, "n_sweeps": 2}  # of the chains of `transform`
+_DRAWN = 30  # models of which tables are drawn during a fit
 
 
 class ByModel(Imputer):
@@ -26,21 +36,27 @@ class ByModel(Imputer):
 
     def _settings(self):
         """Return the imputer that decides how columns are read."""
-        model = getattr(self, "model_", self.model)
-        return (GaussianImputer() if model is None else model)._settings()
+        model = getattr(self, "model_", None)
+        return (self._models_asked()[0] if model is None else model)._settings()
 
-    def _seeded(self, rng):
+    def _models_asked(self):
+        """List what the parameter `model` stands for."""
+        if self.model is None:
+            return [GaussianImputer()]
+        return self.model if isinstance(self.model, list) else [self.model]
+
+    def _seeded(self, rng, model=None):
         """Clone `model`, with a seed."""
-        model = GaussianImputer() if self.model is None else clone(self.model)
+        model = clone(self._models_asked()[0] if model is None else model)
         # drawn in any case, so that later numbers do not depend on the model
         seed = int(rng.integers(2**31 - 1))
         if "random_state" in model.get_params(deep=False):
             model.set_params(random_state=seed)
         return model
 
-    def _fitted_model(self, rng, X, sample_weight):
+    def _fitted_model(self, rng, X, sample_weight, model=None):
         """Fit a clone of `model`."""
-        model = self._seeded(rng)
+        model = self._seeded(rng, model)
         if sample_weight is None:
             return model.fit(X)
         if not has_fit_parameter(model, "sample_weight"):
@@ -72,8 +88,70 @@ class ByModel(Imputer):
 
     def _marker(self):
         """Return that of `model_`, which reads the tables, or else of `model`."""
-        model = getattr(self, "model_", self.model)
-        return np.nan if model is None else model._marker()
+        model = getattr(self, "model_", None)
+        if model is not None:
+            return model._marker()
+        return np.nan if self.model is None else self._models_asked()[0]._marker()
 
     def _keeps_empty(self):
         return hasattr(self, "model_") and self.model_._keeps_empty()
+
+    def _joint_models(self):
+        """List the fitted imputers that columns are averaged with."""
+        return getattr(self, "models_", [self.model_])
+
+    def _fit_columns(self, cells, sample_weight, learners, n_completions, rng):
+        """Fit models of columns, and weigh them and the joint models.
+
+        Parameters
+        ----------
+        cells : ndarray of shape (n_samples, n_features_in_)
+            Validated rows.
+        sample_weight : array-like of shape (n_samples,) or None
+        learners : callable
+            Maps the cells of the columns of the model to what `fit_columns` takes.
+        n_completions : int
+        rng : numpy.random.Generator
+        """
+        weights, kept = rows_with_data(cells, sample_weight)
+        cells, weights = cells[kept], weights[kept]
+        nodes = cells[:, self.feature_indices_].astype(np.float64)
+        hidden, joint = np.zeros(nodes.shape, dtype=bool), self._joint_models()
+        known, without, found = None if sample_weight is None else weights, joint, {}
+        if nodes.shape[1] > 1:  # a single column has no others that predict it
+            found = learners(nodes)
+        if len(joint) > 1 or (found and isinstance(self.weight, str)):
+            hidden = cells_to_hide(nodes, weights)
+            rows, columns = hidden.nonzero()
+            given = cells, (rows, self.feature_indices_[columns])
+            seeds = rng.integers(2**31 - 1, size=len(joint)).tolist()
+            without = [
+                fitted_without(one, *given, seed, known)
+                for one, seed in zip(joint, seeds, strict=True)
+            ]
+        models = [[_turns(one, _DRAWN) for one in some] for some in (without, joint)]
+        scale = column_moments(nodes, weights)[1]
+        table = Table(nodes, known, hidden, scale, self._schema.is_categorical)
+        given = found, self.weight, int(n_completions), rng
+        fitted = fit_columns(table, Joint(*models), *given)
+        self._column_models = [stored(one) for one in fitted.columns]
+        self._joint_weights, self.weights_ = fitted.joint_weights, fitted.weights
+
+    def _by_columns(self, n_draws):
+        """Make the model of all cells."""
+        columns = [restored(one) for one in self._column_models]
+        chains = Chains(int(self.n_draws), **_SWEEPS)
+        joint = [_turns(one, n_draws) for one in self._joint_models()]
+        pool = joint[0] if len(joint) == 1 else Pool(joint, self._joint_weights)
+        return ByColumns(pool, columns, self.weights_, chains, int(self.n_steps))
+
+    def _cell_model(self):
+        return self._by_columns(1)
+
+    def _drawing_models(self, n_draws, *, is_joint=True):
+        return [self._by_columns(n_draws)]
+
+
+def _turns(imputer, n_draws):
+    """Make the model of an imputer that fills by one model, and draws by several."""
+    return Turns(imputer._valid_model(), imputer._models_of_draws(n_draws))

@@ -18,10 +18,10 @@ function that is called, and not what that imports.
 """
 
 import math
-from collections.abc import Callable
 
-import numba
 import numpy as np
+
+from skvnce._compiled import compiled
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]  # x, observed and starts of `Arranged`
 Normals = tuple[np.ndarray, np.ndarray]  # means and precisions of the components
@@ -29,16 +29,7 @@ Normals = tuple[np.ndarray, np.ndarray]  # means and precisions of the component
 _LEAST_PIVOT = 1e-12  # of precisions, which are at least 1 over the largest variance
 _NORMAL_TAIL = 4.5  # deviations beyond which a normal variable is negligible (3e-6)
 _NEVER = -1e300  # log-weight of a component that a row skips; exp() of it is 0
-
-
-def _compiled(function: Callable) -> Callable:
-    """Compile a function; keep the code on disk where a folder can be written."""
-    options = {"nogil": True, "error_model": "numpy"}
-    options["fastmath"] = {"contract", "reassoc"}
-    try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # numba finds no folder for its cache
-        return numba.njit(**options)(function)
+_compiled = compiled(fastmath={"contract", "reassoc"})
 
 
 @_compiled

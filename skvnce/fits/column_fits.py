@@ -1,0 +1,203 @@
+"""Fit models of columns to a table that a joint model completes, and weight them.
+
+A tenth of the observed cells is held out.  Joint models and column models that have not
+used them draw them, and the scores of these draws choose the learner of each column and
+the weights.  Then column models are fitted anew to all observed cells, in a table that
+the chosen average has completed.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from skvnce._progress import steps
+from skvnce._random import seeded
+from skvnce.fits.column_learners import Learner, Training
+from skvnce.fits.pool_weights import best_of, distances, weights_of
+from skvnce.fits.refits import repeated
+from skvnce.fitted.base import CellModel
+from skvnce.fitted.by_columns import ByColumns, Chains, redraw
+from skvnce.fitted.column_models import ColumnModel
+from skvnce.fitted.held_out_check import some_rows
+from skvnce.fitted.pools import Pool
+
+_DRAWS = 30  # of held-out cells; the score is fair to any number
+_ROWS = 1000  # in which cells are drawn; more hardly change weights
+_SWEEPS = 2  # of the draws that complete the table
+_ALONE = Chains(1, 0, 1)  # nothing is predicted there
+
+
+class Table(NamedTuple):
+    """Rows of the joint model's columns.
+
+    Attributes
+    ----------
+    nodes : ndarray of shape (n, n_nodes)
+        NaN marks missing cells.
+    weights : ndarray of shape (n,) or None
+    hidden : ndarray of bool, of shape (n, n_nodes)
+        The cells that are held out; none if weights are known.
+    scale : ndarray of shape (n_nodes,)
+    is_categorical : ndarray of bool, of shape (n_nodes,)
+    """
+
+    nodes: np.ndarray
+    weights: np.ndarray | None
+    hidden: np.ndarray
+    scale: np.ndarray
+    is_categorical: np.ndarray
+
+
+class Joint(NamedTuple):
+    """Joint models of a table.
+
+    Attributes
+    ----------
+    without : sequence of CellModel
+        Fitted without the held-out cells.
+    models : sequence of CellModel
+        Fitted to all cells.
+    """
+
+    without: Sequence[CellModel]
+    models: Sequence[CellModel]
+
+
+class FittedColumns(NamedTuple):
+    """Models of columns and their weights.
+
+    Attributes
+    ----------
+    columns : list of ColumnModel
+        In the order of a sweep.
+    weights : ndarray of shape (n_nodes,)
+        Of the column models.
+    joint_weights : ndarray of shape (n_models, n_nodes)
+        Of the joint models among themselves.
+    """
+
+    columns: list[ColumnModel]
+    weights: np.ndarray
+    joint_weights: np.ndarray
+
+
+def fit_columns(
+    table: Table,
+    joint: Joint,
+    learners: Mapping[int, Sequence[Learner]],
+    weight: float | str,
+    n_completions: int,
+    rng: np.random.Generator,
+) -> FittedColumns:
+    """Fit models of columns, and weigh them and the joint models.
+
+    Parameters
+    ----------
+    table : Table
+    joint : Joint
+    learners : dict of int to sequence of Learner
+        The candidates of each column that gets a model.
+    weight : "auto" or float
+        Of the column models; ``"auto"`` lets held-out cells choose.
+    n_completions : int
+        Number of completed tables that the final models learn from.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    FittedColumns
+    """
+    width, n_joint = table.nodes.shape[1], len(joint.models)
+    equal = np.full((n_joint, width), 1 / n_joint)
+    kept = np.where(table.hidden, np.nan, table.nodes)
+    order, candidates = _in_order(table.nodes, learners), {}
+    if order:
+        completed = _completed(Pool(joint.without, equal), kept, 1, rng)
+        training = Training(completed, kept, table.weights)
+        candidates = {
+            j: [one.learn(training, rng, is_final=False) for one in learners[j]]
+            for j in steps("model of a column", order, len(order))
+        }
+    chosen, found = _chosen(table, kept, joint.without, candidates, rng)
+    own, of_joint = _weights(table, found, weight, order, equal)
+    used = [j for j in order if own[j] > 0]
+    if not used:
+        return FittedColumns([], own, of_joint)
+    first = [candidates[j][chosen[j]] for j in used]
+    model = ByColumns(Pool(joint.models, of_joint), first, own, _ALONE, _SWEEPS)
+    completed = _completed(model, table.nodes, n_completions, rng)
+    training = Training(completed, table.nodes, table.weights)
+    columns = [
+        learners[j][chosen[j]].learn(training, rng, is_final=True)
+        for j in steps("model of a column", used, len(used))
+    ]
+    return FittedColumns(columns, own, of_joint)
+
+
+def _weights(table, found, weight, order, equal):
+    """Return the weights of column models, and of joint models among themselves."""
+    width = table.nodes.shape[1]
+    with_model = np.isin(np.arange(width), order)
+    if found is None:
+        found = np.concatenate([equal / 2, np.full((1, width), 0.5)])
+    own = found[-1].copy() if isinstance(weight, str) else np.full(width, float(weight))
+    # a leaf, or a residual, is wider than what a column leaves open that this repeats
+    same = repeated(table.nodes, table.is_categorical)
+    if isinstance(weight, str):
+        own[same] = 0.0
+    own[~with_model] = 0.0
+    rest = found[:-1].sum(0)
+    of_joint = np.where(rest > 0, found[:-1] / np.where(rest > 0, rest, 1.0), equal)
+    return own, of_joint
+
+
+def _in_order(nodes, learners):
+    """List the columns that get a model, by their numbers of missing cells."""
+    missing = np.isnan(nodes).sum(0)
+    return sorted(learners, key=lambda j: missing[j])
+
+
+def _completed(model, nodes, n_draws, rng):
+    """Complete rows by draws; (n_draws, n, n_nodes)."""
+    with seeded(int(rng.integers(2**31 - 1))), torch.no_grad():
+        return model.draw(nodes, n_draws)
+
+
+def _chosen(table, kept, joint, candidates, rng):
+    """Choose a candidate for each column, and weights (n_joint + 1, n_nodes)."""
+    chosen = np.zeros(table.nodes.shape[1], dtype=int)
+    rows = some_rows(table.nodes, np.flatnonzero(table.hidden.any(1)), _ROWS)
+    if not len(rows):
+        return chosen, None
+    kept, known = kept[rows], (table.nodes[rows], table.hidden[rows])
+    known = *known, table.scale, table.is_categorical
+    own = [_completed(one, kept, _DRAWS, rng) for one in joint]
+    # each model has its share of the rows that columns are drawn from
+    mixed = np.stack([own[k % len(own)][k] for k in range(_DRAWS)])
+    drawn, missing = [], np.isnan(kept)
+    for number in range(max(map(len, candidates.values()), default=0)):
+        # the last one again where there are fewer
+        columns = {j: one[min(number, len(one) - 1)] for j, one in candidates.items()}
+        drawn.append(_drawn_alone(columns, mixed, missing, rng))
+    if len(drawn) > 1:
+        chosen = best_of(distances(drawn, *known), table.is_categorical)
+        for j in candidates:
+            drawn[0][..., j] = drawn[chosen[j]][..., j]
+    weights = weights_of(distances([*own, *drawn[:1]], *known), table.is_categorical)
+    if not drawn:  # a row for the models of columns, of which there is none
+        weights = np.concatenate([weights, np.zeros_like(weights[:1])])
+    return chosen, weights
+
+
+def _drawn_alone(columns, mixed, missing, rng):
+    """Draw each column given draws of the joint models of all others."""
+    found = mixed.copy()
+    for j, column in columns.items():
+        some, one = mixed.copy(), np.zeros(mixed.shape[-1])
+        one[j] = 1.0
+        with seeded(int(rng.integers(2**31 - 1))):
+            redraw([column], some, missing, one, 1)
+        found[..., j] = some[..., j]
+    return found

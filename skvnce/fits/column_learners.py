@@ -1,0 +1,166 @@
+"""What learns the model of one column from completed tables."""
+
+from inspect import signature
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from sklearn.base import clone, is_classifier
+from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.utils.validation import has_fit_parameter
+
+from skvnce.fitted import column_forests
+from skvnce.fitted.column_forests import Growth
+from skvnce.fitted.column_models import (
+    Classification,
+    ColumnModel,
+    Design,
+    Quantiles,
+    Regression,
+)
+
+_FOLDS = 5  # whose residuals a column of numbers is drawn with
+_CHOOSERS = 3  # times fewer trees that choose weights, and complete the table
+
+
+class Training(NamedTuple):
+    """What a column is learned from.
+
+    Attributes
+    ----------
+    completed : ndarray of shape (n_tables, n, n_nodes)
+    nodes : ndarray of shape (n, n_nodes)
+        NaN marks missing cells.
+    weights : ndarray of shape (n,) or None
+        Frequencies of the rows.
+    """
+
+    completed: np.ndarray
+    nodes: np.ndarray
+    weights: np.ndarray | None
+
+
+class Learner(Protocol):
+    """Learns the model of a column."""
+
+    column: int
+
+    def learn(
+        self, training: Training, rng: np.random.Generator, *, is_final: bool
+    ) -> ColumnModel:
+        """Learn; a model that is not final only chooses, and completes the table."""
+        ...
+
+
+class ForestLearner(NamedTuple):
+    """Grows a forest for a column; see `Learner`."""
+
+    column: int
+    predictors: np.ndarray
+    n_levels: int
+    growth: Growth
+
+    def learn(
+        self, training: Training, rng: np.random.Generator, *, is_final: bool
+    ) -> ColumnModel:
+        """Grow all trees, or a third of them."""
+        growth, cells = self.growth, training.nodes[:, self.column]
+        if not is_final:
+            few = -(-growth.n_estimators // _CHOOSERS)
+            growth = growth._replace(n_estimators=few)
+        given = self.column, training.completed, cells, self.n_levels, growth, rng
+        return column_forests.grow(*given, self.predictors, training.weights)
+
+
+class EstimatorLearner(NamedTuple):
+    """Fits a regressor or a classifier to a column; see `Learner`.
+
+    Attributes
+    ----------
+    column : int
+    label : str
+        Name of the column, for errors.
+    model : regressor or classifier
+    design : Design
+    n_levels : int
+    max_samples : int
+    """
+
+    column: int
+    label: str
+    model: Any
+    design: Design
+    n_levels: int
+    max_samples: int
+
+    def learn(
+        self, training: Training, rng: np.random.Generator, *, is_final: bool
+    ) -> ColumnModel:
+        """Fit to the rows that have the cell, in one completed table after another."""
+        rows, weights = self._rows(training, rng)
+        turns = rng.permutation(np.arange(len(rows)) % len(training.completed))
+        predictors = self.design.matrix(training.completed[turns, rows])
+        target, model = training.nodes[rows, self.column], self._seeded(rng)
+        try:
+            return self._fitted(model, predictors, target, weights, rng)
+        except Exception as error:  # of any library; it is raised again
+            raise ValueError(
+                f"{self.model!r} failed on column {self.label}: {error} Pass another "
+                "estimator for this column, or None."
+            ) from error
+
+    def _rows(self, training, rng):
+        """Select rows; a model that takes no weights gets them in proportion."""
+        rows = np.flatnonzero(~np.isnan(training.nodes[:, self.column]))
+        weights = None if training.weights is None else training.weights[rows]
+        if len(rows) > self.max_samples:
+            some = np.sort(rng.choice(len(rows), self.max_samples, replace=False))
+            rows, weights = rows[some], None if weights is None else weights[some]
+        if weights is not None and not has_fit_parameter(self.model, "sample_weight"):
+            share = weights / weights.sum()
+            return np.sort(rng.choice(rows, len(rows), p=share)), None
+        return rows, weights
+
+    def _seeded(self, rng):
+        """Clone the estimator; those of other columns have other seeds."""
+        model, seed = clone(self.model), int(rng.integers(2**31 - 1))
+        known = model.get_params()
+        seeds = [one for one in known if one.rsplit("__", 1)[-1] == "random_state"]
+        return model.set_params(**{one: seed for one in seeds if known[one] is None})
+
+    def _fitted(self, model, predictors, target, weights, rng):
+        given = {} if weights is None else {"sample_weight": weights}
+        known = self.column, model, self.design
+        if is_classifier(model):
+            model.fit(predictors, target.astype(int), **given)
+            return Classification(*known, self.n_levels)
+        options = options_of_quantiles(model)
+        if options is not None:
+            model.fit(predictors, target, **given)
+            return Quantiles(*known, options)
+        folds = KFold(min(_FOLDS, len(target)), shuffle=True, random_state=0)
+        out = cross_val_predict(
+            clone(model), predictors, target, cv=folds, params=given
+        )
+        model.fit(predictors, target, **given)
+        out = np.asarray(out, dtype=float).ravel()
+        order = np.argsort(out, kind="stable")
+        return Regression(*known, out[order], (target - out)[order])
+
+
+def options_of_quantiles(model: Any) -> dict | None:
+    """Return the arguments by which `predict` returns quantiles; None if it cannot.
+
+    Such are regressors whose `predict` has the parameter ``quantiles``: forests of
+    quantile-forest, and TabPFN, which has ``output_type``, too.
+    """
+    found = _parameters(model.predict)
+    if "quantiles" not in found:
+        return None
+    return {"output_type": "quantiles"} if "output_type" in found else {}
+
+
+def _parameters(function):
+    try:
+        return signature(function).parameters
+    except (TypeError, ValueError):  # functions without a signature
+        return {}

@@ -1,0 +1,199 @@
+"""Models of single columns given the other ones, which any regressor can be.
+
+Cells of a regressor's column are drawn as its prediction plus a residual of a row whose
+prediction was similar, so that the spread may depend on the prediction.  Residuals are
+out of fold: those of the rows that a model was fitted to are too small.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from skvnce.fitted.column_forests import ColumnForest
+from skvnce.fitted.trees import Trees
+
+_LEAST = 1e-6  # probability of a level of which a classifier knows nothing
+_NEAR = 20  # residuals from which a draw selects; with fewer, spreads are noisy
+_QUANTILES = 99  # of regressors that predict quantiles
+
+
+class ColumnModel(Protocol):
+    """A model of a column given completed rows.
+
+    Attributes
+    ----------
+    column : int
+        Its place among the columns of the joint model.
+    width : int
+        Number of levels of the column, or 1.
+    """
+
+    column: int
+    width: int
+
+    def draw(
+        self, rows: np.ndarray, uniform: np.ndarray, *, with_means: bool = False
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Draw the cells of the column.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (n, n_nodes)
+            Completed rows; the column itself has no influence.
+        uniform : ndarray of shape (n,)
+            Random numbers, of which the draws are functions.
+        with_means : bool
+            Whether means, or probabilities of levels, are wanted.
+
+        Returns
+        -------
+        cells : ndarray of shape (n,)
+        means : ndarray of shape (n, width) or None
+        """
+        ...
+
+
+class Design(NamedTuple):
+    """The predictors of a column, as a matrix that any regressor accepts.
+
+    Attributes
+    ----------
+    columns : tuple of int
+        Places among the columns of the joint model.
+    n_levels : tuple of int
+        Of the nominal ones with at least three levels, which become indicators; 0 for
+        others.
+    """
+
+    columns: tuple[int, ...]
+    n_levels: tuple[int, ...]
+
+    def matrix(self, rows: np.ndarray) -> np.ndarray:
+        """Make the matrix (n, n_predictors) of completed rows (n, n_nodes)."""
+        parts = [
+            rows[:, [j]] if not n else (rows[:, [j]] == np.arange(n)).astype(float)
+            for j, n in zip(self.columns, self.n_levels, strict=True)
+        ]
+        return np.concatenate(parts, axis=1)
+
+
+class Regression(NamedTuple):
+    """A fitted regressor of a column; see `ColumnModel`.
+
+    Attributes
+    ----------
+    column : int
+    model : regressor
+    design : Design
+    predictions : ndarray of shape (n,)
+        Out of fold, increasing.
+    residuals : ndarray of shape (n,)
+        Of the same rows.
+    width : int
+    """
+
+    column: int
+    model: Any
+    design: Design
+    predictions: np.ndarray
+    residuals: np.ndarray
+    width: int = 1
+
+    def draw(
+        self, rows: np.ndarray, uniform: np.ndarray, *, with_means: bool = False
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Draw predictions plus residuals; see `ColumnModel`."""
+        means = self.model.predict(self.design.matrix(rows)).astype(float).ravel()
+        size = min(_NEAR, len(self.residuals))
+        middle = np.searchsorted(self.predictions, means) - size // 2
+        first = np.clip(middle, 0, len(self.residuals) - size)
+        picked = self.residuals[first + (uniform * size).astype(int)]
+        return means + picked, means[:, None] if with_means else None
+
+
+class Quantiles(NamedTuple):
+    """A fitted regressor whose `predict` takes ``quantiles``; see `ColumnModel`.
+
+    Attributes
+    ----------
+    column : int
+    model : regressor
+    design : Design
+    options : dict
+        Other arguments of `predict`.
+    width : int
+    """
+
+    column: int
+    model: Any
+    design: Design
+    options: dict
+    width: int = 1
+
+    def draw(
+        self, rows: np.ndarray, uniform: np.ndarray, *, with_means: bool = False
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Draw between predicted quantiles; see `ColumnModel`."""
+        levels = np.arange(1, _QUANTILES + 1) / (_QUANTILES + 1)
+        given = {"quantiles": levels.tolist(), **self.options}
+        found = self.model.predict(self.design.matrix(rows), **given)
+        # a list of quantiles (TabPFN), or a row for each row
+        table = np.stack(found, 1) if isinstance(found, list) else np.asarray(found)
+        table = np.sort(table.astype(float), axis=1)  # quantiles may cross
+        place = uniform * (_QUANTILES + 1) - 1
+        low = np.clip(np.floor(place).astype(int), 0, _QUANTILES - 2)
+        share = np.clip(place - low, 0.0, 1.0)
+        at = np.arange(len(rows))
+        drawn = table[at, low] * (1 - share) + table[at, low + 1] * share
+        return drawn, table.mean(1)[:, None] if with_means else None
+
+
+class Classification(NamedTuple):
+    """A fitted classifier of a column; see `ColumnModel`.
+
+    Attributes
+    ----------
+    column : int
+    model : classifier
+        Its classes are codes of levels.
+    design : Design
+    width : int
+    """
+
+    column: int
+    model: Any
+    design: Design
+    width: int
+
+    def draw(
+        self, rows: np.ndarray, uniform: np.ndarray, *, with_means: bool = False
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Draw levels by their probabilities; see `ColumnModel`."""
+        shares = np.full((len(rows), self.width), _LEAST)
+        found = self.model.predict_proba(self.design.matrix(rows))
+        shares[:, self.model.classes_.astype(int)] += found
+        shares /= shares.sum(1, keepdims=True)
+        # the last sum may be rounded to less than a uniform number
+        drawn = (shares.cumsum(1)[:, :-1] <= uniform[:, None]).sum(1)
+        return drawn.astype(float), shares if with_means else None
+
+
+def stored(model: ColumnModel) -> tuple:
+    """Convert a model to its name and plain values, which skops can store."""
+    return type(model).__name__, tuple(map(_plain, model))
+
+
+def _plain(value: Any) -> Any:
+    """Convert a value of a model; those of a NamedTuple have lost its class."""
+    return tuple(value) if hasattr(value, "_fields") else value
+
+
+def restored(found: tuple) -> ColumnModel:
+    """Make a model of what `stored` returned."""
+    name, values = found
+    kinds = {one.__name__: one for one in (Regression, Quantiles, Classification)}
+    kinds["ColumnForest"] = ColumnForest
+    model = kinds[name](*values)
+    if name == "ColumnForest":
+        return model._replace(trees=Trees(*model.trees))
+    return model._replace(design=Design(*model.design))
