@@ -28,8 +28,9 @@ from skvnce.fitted.column_forests import Growth
 from skvnce.tables.cells import is_missing
 
 _TIMED = 100  # maximum number of trees of a forest whose time is measured
-# leaves and shares of columns: for relations without noise, and for noise
-_SHAPES = [(1, 1.0), (5, 0.5)]
+# kinds of splits, leaves and shares of columns: for relations without noise, and, by
+# extremely randomised trees, for noise
+_SHAPES = [("best", 1, 1.0), ("random", 5, 1.0)]
 
 
 class ForestImputer(CallbackSupportMixin, ByModel):
@@ -158,7 +159,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         self,
         model=None,
         *,
-        n_estimators=100,
+        n_estimators=50,
         weight="auto",
         n_completions=3,
         min_samples_leaf="auto",
@@ -254,15 +255,16 @@ class ForestImputer(CallbackSupportMixin, ByModel):
 
     def _growths(self):
         """List how forests may be grown."""
-        shapes = _SHAPES
-        if not isinstance(self.min_samples_leaf, str):
-            shapes = [(int(self.min_samples_leaf), one) for _, one in shapes]
-        if not isinstance(self.max_features, str):
-            shapes = [(one, float(self.max_features)) for one, _ in shapes]
+        asked = self.min_samples_leaf, self.max_features
+        shapes = [
+            (kind, *(auto if isinstance(own, str) else own for own, auto in known))
+            for kind, *autos in _SHAPES
+            for known in [[*zip(asked, autos, strict=True)]]
+        ]
         last = int(self.max_samples), self.n_jobs
         return [
-            Growth(int(self.n_estimators), *shape, *last)
-            for shape in dict.fromkeys(shapes)
+            Growth(int(self.n_estimators), kind, int(leaf), float(share), *last)
+            for kind, leaf, share in shapes
         ]
 
     def _warn_of_duration(self, cells):

@@ -20,6 +20,7 @@ class Growth(NamedTuple):
     """How forests are grown: the parameters of `ForestImputer` and of scikit-learn."""
 
     n_estimators: int
+    splitter: str
     min_samples_leaf: int
     max_features: float
     max_samples: int
@@ -179,6 +180,7 @@ def _tree(others, target, bag, seed, growth, state):
     used = np.flatnonzero(counts)
     state.seed(seed)
     tree = DecisionTreeRegressor(
+        splitter=growth.splitter,
         min_samples_leaf=growth.min_samples_leaf,
         max_features=growth.max_features,
         random_state=state,
