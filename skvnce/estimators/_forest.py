@@ -14,6 +14,7 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._missing_table import names_table
+from skvnce.estimators._mixture import MixtureImputer
 from skvnce.estimators._validation import (
     AUTO,
     N_JOBS,
@@ -27,6 +28,7 @@ from skvnce.fits.duration import OF_ALL_COLUMNS, warn_of_duration
 from skvnce.fitted.column_forests import Growth
 from skvnce.tables.cells import is_missing
 
+_MEMBERS = 4  # of the mixture; with eight, errors hardly decrease beside forests
 _TIMED = 100  # maximum number of trees of a forest whose time is measured
 # kinds of splits, leaves and shares of columns: for relations without noise, and, by
 # extremely randomised trees, for noise
@@ -39,36 +41,41 @@ class ForestImputer(CallbackSupportMixin, ByModel):
     Forests find what smooth models miss, such as bands, steps and interactions of
     columns.  `model` is fitted first and completes the table by a draw.  On the
     completed table one forest for each column learns to predict its observed cells from
-    the other columns.  These forests, which are small, complete the table by draws, and
-    the final forests learn from what they completed.  Then predictions are averaged:
-    means of numbers arithmetically, probabilities of levels geometrically.  In rows
-    with several missing cells the forests' predictions are averages over Gibbs chains,
-    which start at the fillings of `model` and draw the missing cells in turn.
+    the other columns.  These forests, which are small, choose how the trees of each
+    column grow, and its weight, and complete the table with `model`; the final forests
+    learn from what they completed.  Then predictions are averaged: means of numbers
+    arithmetically, probabilities of levels geometrically.  In rows with several missing
+    cells the forests' predictions are averages over Gibbs chains, which start at the
+    fillings of `model` and draw the missing cells in turn.  `ColumnImputer` does the
+    same with any regressor or classifier.
 
     Parameters
     ----------
-    model : GaussianImputer, LAIRImputer, VGIImputer or None, default=None
-        The other imputer.  It decides how columns are read (`categorical_features`),
-        which of them are passed through, as names of rows and free text, about what
-        marks missing cells, bounds, empty columns and indicators.  None is
-        ``GaussianImputer()``.
-    n_estimators : int, default=100
+    model : imputer of this package or None, default=None
+        The other imputer, such as `GaussianImputer` or `LAIRImputer`.  It decides how
+        columns are read (`categorical_features`), which of them are passed through, as
+        names of rows and free text, about what marks missing cells, bounds, empty
+        columns and indicators.  None is ``MixtureImputer(n_estimators=4)``.
+    n_estimators : int, default=50
         Number of trees for each column.
     weight : "auto" or float, default="auto"
-        Weight of the forests, from 0 to 1.  ``"auto"`` chooses one weight for numbers,
-        by squared errors, and one for categories, by log-loss: in at most 1000 rows
-        one observed cell is hidden and predicted, by a clone of `model` that is fitted
-        without these cells and by the trees that were not grown on the row.  The best
-        weight of n cells is moved towards 0.5, by a share of 100 / (n + 100).  Columns
-        of numbers that nearly repeat another one (a squared correlation above 0.9975)
-        are left to `model`, whose draws are narrower there than those of trees.  A
-        number saves the second fit of `model`.
+        Weight of the forests, from 0 to 1.  ``"auto"`` chooses it for each column, by
+        the continuous ranked probability score (half the Brier score of categories) of
+        draws of the cells of a tenth of the rows, by a clone of `model` and by forests
+        that have not seen these rows.  A weight is moved towards those of all columns
+        of numbers, or of categories, and towards 0.5, the more the fewer cells there
+        are.  Columns of numbers that nearly repeat another one (a squared correlation
+        above 0.9975) are left to `model`, whose draws are narrower there than those of
+        trees.  A number saves the second fit of `model`.
     n_completions : int, default=3
         Number of completed tables that the final trees are grown on.
-    min_samples_leaf : int, default=2
-        Minimum number of rows in a leaf.
-    max_features : float, default=0.5
-        Share of the columns that a split chooses from.
+    min_samples_leaf : "auto" or int, default="auto"
+        Minimum number of rows in a leaf.  ``"auto"`` chooses for each column, by the
+        cells that choose `weight`, between trees of the best splits with leaves of one
+        row, which suit relations without noise, and extremely randomised trees with
+        leaves of five rows.  With a number as `weight` it is the former.
+    max_features : "auto" or float, default="auto"
+        Share of the columns that a split chooses from; ``"auto"`` takes all.
     max_samples : int, default=10000
         Maximum number of rows, chosen at random, that the forest of a column learns
         from.
@@ -88,10 +95,10 @@ class ForestImputer(CallbackSupportMixin, ByModel):
 
     Attributes
     ----------
-    model_ : GaussianImputer, LAIRImputer or VGIImputer
+    model_ : imputer
         The fitted imputer.
     weights_ : ndarray of shape (n_nodes,)
-        Weight of the forest of each column.
+        Weight of the forest of each column.  Forests of weight 0 are not kept.
     feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that the model uses: those with at least two
         different observed values.
@@ -122,8 +129,9 @@ class ForestImputer(CallbackSupportMixin, ByModel):
 
     References
     ----------
-    Breiman (2001), Random forests; Meinshausen (2006), Quantile regression forests;
-    Stekhoven and Buehlmann (2012), MissForest; Doove, van Buuren and Dusseldorp (2014),
+    Breiman (2001), Random forests; Geurts, Ernst and Wehenkel (2006), Extremely
+    randomized trees; Meinshausen (2006), Quantile regression forests; Stekhoven and
+    Buehlmann (2012), MissForest; Doove, van Buuren and Dusseldorp (2014),
     Recursive partitioning for missing data imputation in the presence of interaction
     effects.
 
@@ -241,6 +249,9 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         self._fit_columns(*given)
         finish()
         return self
+
+    def _default_model(self):
+        return MixtureImputer(n_estimators=_MEMBERS)
 
     def _learners(self, nodes):
         """List what may grow the forest of each column."""

@@ -9,10 +9,10 @@ from skvnce._weights import rows_with_data
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._imputer import Imputer
 from skvnce.fits.column_fits import Joint, Table, fit_columns
-from skvnce.fits.refits import fitted_without
+from skvnce.fits.held_out_rows import hold_out_rows
+from skvnce.fits.refits import refitted
 from skvnce.fitted.by_columns import ByColumns, Chains
 from skvnce.fitted.column_models import restored, stored
-from skvnce.fitted.held_out_check import cells_to_hide
 from skvnce.fitted.pools import Pool, Turns
 from skvnce.tables.statistics import column_moments
 
@@ -42,8 +42,12 @@ class ByModel(Imputer):
     def _models_asked(self):
         """List what the parameter `model` stands for."""
         if self.model is None:
-            return [GaussianImputer()]
+            return [self._default_model()]
         return self.model if isinstance(self.model, list) else [self.model]
+
+    def _default_model(self):
+        """Make what None stands for."""
+        return GaussianImputer()
 
     def _seeded(self, rng, model=None):
         """Clone `model`, with a seed."""
@@ -116,22 +120,22 @@ class ByModel(Imputer):
         weights, kept = rows_with_data(cells, sample_weight)
         cells, weights = cells[kept], weights[kept]
         nodes = cells[:, self.feature_indices_].astype(np.float64)
-        hidden, joint = np.zeros(nodes.shape, dtype=bool), self._joint_models()
+        held, joint = np.zeros(len(nodes), dtype=bool), self._joint_models()
         known, without, found = None if sample_weight is None else weights, joint, {}
         if nodes.shape[1] > 1:  # a single column has no others that predict it
             found = learners(nodes)
         if len(joint) > 1 or (found and isinstance(self.weight, str)):
-            hidden = cells_to_hide(nodes, weights)
-            rows, columns = hidden.nonzero()
-            given = cells, (rows, self.feature_indices_[columns])
+            held = hold_out_rows(nodes)
+        if held.any():
+            given = cells[~held], None if known is None else known[~held]
             seeds = rng.integers(2**31 - 1, size=len(joint)).tolist()
             without = [
-                fitted_without(one, *given, seed, known)
+                refitted(one, given[0], seed, given[1])
                 for one, seed in zip(joint, seeds, strict=True)
             ]
         models = [[_turns(one, _DRAWN) for one in some] for some in (without, joint)]
         scale = column_moments(nodes, weights)[1]
-        table = Table(nodes, known, hidden, scale, self._schema.is_categorical)
+        table = Table(nodes, known, held, scale, self._schema.is_categorical)
         given = found, self.weight, int(n_completions), rng
         fitted = fit_columns(table, Joint(*models), *given)
         self._column_models = [stored(one) for one in fitted.columns]

@@ -1,9 +1,9 @@
 """Fit models of columns to a table that a joint model completes, and weight them.
 
-A tenth of the observed cells is held out.  Joint models and column models that have not
-used them draw them, and the scores of these draws choose the learner of each column and
-the weights.  Then column models are fitted anew to all observed cells, in a table that
-the chosen average has completed.
+A tenth of the rows is held out.  Joint models and column models that have not used them
+draw their cells, and the scores of these draws choose the learner of each column and
+the weights.  Then column models are fitted anew to all rows, in a table that the chosen
+average has completed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,16 +15,15 @@ import torch
 from skvnce._progress import steps
 from skvnce._random import seeded
 from skvnce.fits.column_learners import Learner, Training
+from skvnce.fits.held_out_rows import masked
 from skvnce.fits.pool_weights import best_of, distances, weights_of
 from skvnce.fits.refits import repeated
 from skvnce.fitted.base import CellModel
 from skvnce.fitted.by_columns import ByColumns, Chains, redraw
 from skvnce.fitted.column_models import ColumnModel
-from skvnce.fitted.held_out_check import some_rows
 from skvnce.fitted.pools import Pool
 
 _DRAWS = 30  # of held-out cells; the score is fair to any number
-_ROWS = 1000  # in which cells are drawn; more hardly change weights
 _SWEEPS = 2  # of the draws that complete the table
 _ALONE = Chains(1, 0, 1)  # nothing is predicted there
 
@@ -37,15 +36,15 @@ class Table(NamedTuple):
     nodes : ndarray of shape (n, n_nodes)
         NaN marks missing cells.
     weights : ndarray of shape (n,) or None
-    hidden : ndarray of bool, of shape (n, n_nodes)
-        The cells that are held out; none if weights are known.
+    held : ndarray of bool, of shape (n,)
+        The rows that are held out; none if weights are known.
     scale : ndarray of shape (n_nodes,)
     is_categorical : ndarray of bool, of shape (n_nodes,)
     """
 
     nodes: np.ndarray
     weights: np.ndarray | None
-    hidden: np.ndarray
+    held: np.ndarray
     scale: np.ndarray
     is_categorical: np.ndarray
 
@@ -56,7 +55,7 @@ class Joint(NamedTuple):
     Attributes
     ----------
     without : sequence of CellModel
-        Fitted without the held-out cells.
+        Fitted without the held-out rows.
     models : sequence of CellModel
         Fitted to all cells.
     """
@@ -111,16 +110,17 @@ def fit_columns(
     """
     width, n_joint = table.nodes.shape[1], len(joint.models)
     equal = np.full((n_joint, width), 1 / n_joint)
-    kept = np.where(table.hidden, np.nan, table.nodes)
+    kept = table.nodes[~table.held]
     order, candidates = _in_order(table.nodes, learners), {}
     if order:
         completed = _completed(Pool(joint.without, equal), kept, 1, rng)
-        training = Training(completed, kept, table.weights)
+        weights = None if table.weights is None else table.weights[~table.held]
+        training = Training(completed, kept, weights)
         candidates = {
             j: [one.learn(training, rng, is_final=False) for one in learners[j]]
             for j in steps("model of a column", order, len(order))
         }
-    chosen, found = _chosen(table, kept, joint.without, candidates, rng)
+    chosen, found = _chosen(table, joint.without, candidates, rng)
     own, of_joint = _weights(table, found, weight, order, equal)
     used = [j for j in order if own[j] > 0]
     if not used:
@@ -165,14 +165,14 @@ def _completed(model, nodes, n_draws, rng):
         return model.draw(nodes, n_draws)
 
 
-def _chosen(table, kept, joint, candidates, rng):
+def _chosen(table, joint, candidates, rng):
     """Choose a candidate for each column, and weights (n_joint + 1, n_nodes)."""
     chosen = np.zeros(table.nodes.shape[1], dtype=int)
-    rows = some_rows(table.nodes, np.flatnonzero(table.hidden.any(1)), _ROWS)
-    if not len(rows):
+    if not table.held.any():
         return chosen, None
-    kept, known = kept[rows], (table.nodes[rows], table.hidden[rows])
-    known = *known, table.scale, table.is_categorical
+    held = masked(table.nodes[table.held])
+    kept = np.where(held.hidden, np.nan, held.nodes)
+    known = *held, table.scale, table.is_categorical
     own = [_completed(one, kept, _DRAWS, rng) for one in joint]
     # each model has its share of the rows that columns are drawn from
     mixed = np.stack([own[k % len(own)][k] for k in range(_DRAWS)])

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 _OF_KIND = 200  # cells that all columns of the kind count for
-_EQUAL = 2  # cells that equal weights count for
+_EQUAL = 20  # cells that equal weights count for
 _SHIFTS = 8  # pairings of the draws of two models
 
 

@@ -1,4 +1,4 @@
-"""Fits of imputers without some cells, and columns that other ones repeat."""
+"""Fits of imputers to some of the rows, and columns that other ones repeat."""
 
 import warnings
 
@@ -40,16 +40,14 @@ def repeated(nodes, n_levels):
     return (close & number[:, None] & number).any(1)
 
 
-def fitted_without(model, cells, hidden, seed, weights=None):
-    """Fit a clone of an imputer to validated rows without some cells.
+def refitted(model, cells, seed, weights=None):
+    """Fit a clone of an imputer to some of the validated rows.
 
     Parameters
     ----------
     model : Imputer
-        Fitted to these rows.
+        Fitted to all rows.
     cells : ndarray of shape (n, n_features)
-    hidden : tuple of ndarray of int
-        Rows and columns of the cells.
     seed : int
     weights : ndarray of shape (n,), default=None
         Frequencies of the rows; None means 1 for each.
@@ -58,8 +56,6 @@ def fitted_without(model, cells, hidden, seed, weights=None):
     -------
     Imputer
     """
-    kept = cells.copy()
-    kept[hidden] = np.nan
     other = clone(model)
     wanted = {"random_state": seed, "on_misfit": "ignore", "verbose": 0}
     known = other.get_params(deep=False)
@@ -67,4 +63,4 @@ def fitted_without(model, cells, hidden, seed, weights=None):
     with warnings.catch_warnings():  # `model` has given them already
         warnings.simplefilter("ignore")
         given = {} if weights is None else {"sample_weight": weights}
-        return other.fit(Encoded(kept, model._schema), **given)
+        return other.fit(Encoded(cells, model._schema), **given)

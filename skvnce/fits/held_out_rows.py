@@ -1,0 +1,68 @@
+"""Rows that are held out, and their cells that are predicted.
+
+A model that has seen the other cells of a row predicts its hidden cell better than that
+of a new row.  So whole rows are held out to compare models, and each of their cells is
+hidden once.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from skvnce._keyed import row_keyed
+from skvnce.fitted.held_out_cells import row_folds
+from skvnce.tables.statistics import constant_columns
+
+_PARTS = 10  # of which one is held out
+_MASKS = 5  # of a row; a fifth of its cells is hidden at a time
+_MOST = 400  # held-out rows
+
+
+class Held(NamedTuple):
+    """Held-out rows, once for each mask.
+
+    Attributes
+    ----------
+    nodes : ndarray of shape (n, n_nodes)
+    hidden : ndarray of bool, of shape (n, n_nodes)
+        Observed cells.
+    """
+
+    nodes: np.ndarray
+    hidden: np.ndarray
+
+
+def hold_out_rows(nodes: np.ndarray) -> np.ndarray:
+    """Choose about a tenth of the rows, without which each column varies.
+
+    The choice is a function of the ranks in each row, as that of `row_folds`.
+
+    Parameters
+    ----------
+    nodes : ndarray of shape (n, n_nodes)
+        NaN marks missing cells.
+
+    Returns
+    -------
+    ndarray of bool, of shape (n,)
+    """
+    held = row_folds(nodes, _PARTS).numpy() == 0
+    held[np.flatnonzero(held)[_MOST:]] = False
+    for j in np.flatnonzero(_fixed(nodes[~held])):
+        held &= np.isnan(nodes[:, j])
+    return held
+
+
+def _fixed(nodes: np.ndarray) -> np.ndarray:
+    """Return which columns are missing or constant."""
+    return np.isnan(nodes).all(0) | constant_columns(nodes)
+
+
+def masked(rows: np.ndarray) -> Held:
+    """Hide each observed cell of rows (n, n_nodes) in one of five copies of them."""
+    uniform = row_keyed(rows, 0)(0, torch.from_numpy(rows)).numpy()
+    mask = (uniform * _MASKS).astype(int)
+    hidden = np.concatenate([(mask == i) & ~np.isnan(rows) for i in range(_MASKS)])
+    some = hidden.any(1)
+    return Held(np.tile(rows, (_MASKS, 1))[some], hidden[some])
