@@ -127,7 +127,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
 
     Notes
     -----
-    Means, draws and log-densities of a member are exact: the conditional distribution
+    Means, draws and log-densities of a member, and medians of all, are exact: the conditional distribution
     of the missing cells of a row is a mixture of conditional normals, whose weights are
     the posterior probabilities of the components given the observed cells.  Members
     count equally: `transform` averages their means and probabilities, draws of `sample`

@@ -128,7 +128,8 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         there are no draws, a round is 20 iterations of L-BFGS.
     strategy : {"mean", "median", "mode"}, default="mean"
         How `transform` fills numbers: by their conditional means, medians or modes.
-        Medians have the smallest mean absolute error.
+        Medians have the smallest mean absolute error.  They are the means of the
+        default model, which is normal.  Not for models with latents.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
         What `fit` does if a few cells dominate the squared errors of a column, or if
         the model predicts held-out cells of a column significantly worse than the mean
@@ -362,6 +363,9 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
                 self._fit_model(cells, on_round)
             else:
                 self._set_no_model()
+        if self.n_components_:
+            reason = "transform returns means of the latents"
+            warn_of_unused(self, {"strategy": reason})
         finish()
         return self
 
