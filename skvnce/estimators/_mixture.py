@@ -127,12 +127,13 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
 
     Notes
     -----
-    Means, draws and log-densities of a member, and medians of all, are exact: the conditional distribution
-    of the missing cells of a row is a mixture of conditional normals, whose weights are
-    the posterior probabilities of the components given the observed cells.  Members
-    count equally: `transform` averages their means and probabilities, draws of `sample`
-    are of one member after the other, and the density of `score_samples` is the average
-    of theirs.
+    Means, draws and log-densities of a member, and medians of the average, are exact:
+    the conditional distribution of the missing cells of a row is a mixture of
+    conditional normals, whose weights are the posterior probabilities of the components
+    given the observed cells.  Members count equally: `transform` averages their means
+    and probabilities, draws of `sample` are of one member after the other, and the
+    density of `score_samples` is the average of theirs.  Modes take five times as long
+    as medians.
 
     A member weights the rows at random by the Bayesian bootstrap (Rubin 1981), so that
     draws vary as the parameters do.  With one member there are no random weights, and

@@ -164,9 +164,12 @@ def test_another_strategy_is_an_error(name):
 
 @pytest.mark.parametrize("name", ["normal", "mixtures", "copula graph"])
 def test_medians_have_smaller_absolute_errors(name, seed):
-    """At 20 seeds the ratio is at most 0.955 for all three."""
-    full, X = skewed(seed, n=500)
-    fitted, hidden = clone(IMPUTERS[name]).fit(X), np.isnan(X)
+    """At 12 seeds the ratios are 0.80 to 0.96, the largest of the copula graph."""
+    rng = np.random.default_rng(seed)
+    full = np.exp(0.6 * rng.normal(size=(800, 1)) + rng.normal(size=(800, 4)))
+    hidden = rng.random(full.shape) < 0.25
+    X = np.where(hidden, np.nan, full)
+    fitted = clone(IMPUTERS[name]).fit(X)
     mean, median = (
         abs(filled(fitted, X, one) - full)[hidden].mean() for one in ("mean", "median")
     )
