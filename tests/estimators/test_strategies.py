@@ -266,6 +266,31 @@ def share_below(model: Averaged, row, column, cell, n=20_000):
     return total / len(model.models)
 
 
+def test_medians_by_chains_are_those_of_the_normal_distribution(seed):
+    """Numbers without repeated values and limits have jointly normal scores."""
+    _, X = skewed(seed)
+    X += 1e-9 * np.random.default_rng(seed).random(X.shape)  # no ties at the ends
+    learner = CopulaGraphLearner(max_iter=20, **QUIET).fit(X)
+    model, hidden = learner._cell_model(), np.isnan(X)
+    marginals = model.latents.marginals
+    columns = [
+        one.scores(torch.from_numpy(x)) for one, x in zip(marginals, X.T, strict=True)
+    ]
+    scores = np.where(hidden, np.nan, np.column_stack([low for low, _ in columns]))
+    mean, covariance = (part.numpy() for part in model.normal)
+    exact = normal_means(mean, covariance, scores)
+    exact = np.column_stack(
+        [
+            one.cells(torch.from_numpy(x))
+            for one, x in zip(marginals, exact.T, strict=True)
+        ]
+    )
+    apart = filled(learner, X, "median") - exact
+    assert abs(apart[hidden]).mean() < 0.03 * np.nanstd(X)
+    others = filled(learner, X, "mean") - exact
+    assert abs(others[hidden]).mean() > 0.1 * np.nanstd(X)  # control
+
+
 def test_the_truncated_graph_is_exact_in_rows_that_miss_one_cell(seed):
     rng = np.random.default_rng(seed)
     X = rng.gamma(2.0, size=(200, 1)) + rng.gamma(1.0, size=(200, 3))
