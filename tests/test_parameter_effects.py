@@ -177,6 +177,7 @@ OF_TABLES = {
     "handle_unknown": "missing",
     "random_state": 5,
 }
+MEDIANS = {"strategy": "median"}
 OF_CELLS = {"min_value": -5.0, "max_value": 99.0, **OF_TABLES}
 MEMBERS = {"n_estimators": 2, "strategy": "median", "n_steps": 4, "n_draws": 16}
 OF_PATH = {"alphas": 4, "gamma": 1.0, "cv": 2, "n_subsamples": 2, "random_state": 1}
@@ -187,6 +188,7 @@ OF_GRAPH = {
     "ridge_linear": 1.0,
     "noise_ratio": 2,
     "n_steps": 3,
+    **MEDIANS,
     "max_iter": 1,
     "on_misfit": "ignore",
     "missing_values": -7,
@@ -214,6 +216,7 @@ CASES = {
             "n_parameter_draws": 0,
             "max_iter": 2,
             "tol": 5.0,
+            **MEDIANS,
             **OF_CELLS,
         },
     ),
@@ -223,7 +226,7 @@ CASES = {
     ),
     "copula graph": (
         CopulaGraphLearner(max_iter=20, random_state=0),
-        {"alpha": 0.5, "max_iter": 2, "tol": 5.0, **OF_TABLES},
+        {"alpha": 0.5, "max_iter": 2, "tol": 5.0, **MEDIANS, **OF_TABLES},
     ),
     "lair": (LAIRImputer(VAE, **DRAWN), {"sampler": "mwg", **MEMBERS, **OF_CELLS}),
     "vgi": (VGIImputer(DENSITY, **DRAWN), {**MEMBERS, **OF_CELLS}),
@@ -235,6 +238,7 @@ CASES = {
             "marginals": "raw",
             "max_iter": 2,
             "random_state": 1,
+            **MEDIANS,
             **OF_CELLS,
         },
     ),
@@ -303,6 +307,7 @@ CASES = {
             "ridge": 1.0,
             "n_init": 2,
             "max_iter": 1,
+            **MEDIANS,
             "on_misfit": "ignore",
             "missing_values": -7,
             "keep_empty_features": True,
@@ -340,6 +345,7 @@ NO_EFFECT = [  # cases, parameters, tables, and the reason
     (set(CASES), {"on_misfit"}, EVERY, "nothing may be misfitted"),
     (LINEAR, {"marginals"}, {"complete"}, "here, 'auto' chooses 'normal'"),
     ({"classifier"}, {"calibration_cv"}, {"complete"}, "nothing is averaged"),
+    ({"VNCE"}, {"strategy"}, EVERY, "the default model is normal"),
     ({"VNCE"}, {"max_iter"}, EVERY, "a round suffices for the default model"),
     ({"VNCE"}, {"n_training_draws", "n_init"}, {"complete"}, "nothing is drawn"),
     ({"forest"}, {"n_completions"}, {"complete"}, "all completions are equal"),

@@ -20,6 +20,40 @@ def quantile_loss(error: Tensor, level: Tensor) -> Tensor:
     return torch.maximum(level * error, (level - 1) * error)
 
 
+def weighted_quantiles(values: Tensor, weights: Tensor, levels: Tensor) -> Tensor:
+    """Find quantiles of weighted points, linear between the middles of their weights.
+
+    Parameters
+    ----------
+    values : Tensor of shape (n_points, *batch)
+        At least two points.
+    weights : Tensor that broadcasts to (n_points, *batch)
+    levels : Tensor of shape (n_levels,)
+
+    Returns
+    -------
+    Tensor of shape (n_levels, *batch)
+
+    Examples
+    --------
+    >>> points, equal = torch.tensor([3.0, 0.0, 1.0, 4.0]), torch.ones(4)
+    >>> weighted_quantiles(points, equal, torch.tensor([0.0, 0.5]))
+    tensor([0., 2.])
+    """
+    values, order = values.sort(dim=0)
+    weights = weights.expand_as(values).gather(0, order)
+    middles = (weights.cumsum(0) - weights / 2) / weights.sum(0)
+    middles, values = (part.movedim(0, -1).contiguous() for part in (middles, values))
+    levels = levels.to(values).expand(*values.shape[:-1], -1).contiguous()
+    right = torch.searchsorted(middles, levels).clamp(1, values.shape[-1] - 1)
+    low, high = (middles.gather(-1, place) for place in (right - 1, right))
+    # points without weight have the same middle
+    width = (high - low).clamp(min=torch.finfo(values.dtype).tiny)
+    share = ((levels - low) / width).clamp(0, 1)
+    before, after = (values.gather(-1, place) for place in (right - 1, right))
+    return (before + share * (after - before)).movedim(-1, 0)
+
+
 def normal_cdf(x: Tensor) -> Tensor:
     """Compute Phi(x), accurately in the lower tail, where `torch.special.ndtr` is not.
 

@@ -24,11 +24,13 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._edges import edges, to_networkx
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._missing_table import names_table
+from skvnce.estimators._unused_parameters import warn_of_unused_by_levels
 from skvnce.estimators._validation import (
     MISSING_VALUES,
     OF_CATEGORIES,
     ON_MISFIT,
     RANDOM_STATE,
+    STRATEGY,
     Number,
     integer_from,
 )
@@ -85,6 +87,10 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
     tol : float, default=2e-3
         EM stops if no association changes by more than `tol` in a round.  It is not the
         accuracy of the estimate.
+    strategy : {"mean", "median", "mode"}, default="mean"
+        How `transform` fills numbers: by their conditional means, medians or modes.
+        Medians have the smallest mean absolute error.  Categories always get their most
+        probable level.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
         What `fit` does if the model does not suit the table: it warns
         (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  It checks for
@@ -238,6 +244,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         "alpha": [Number(Real, 0, None, closed="left")],
         "max_iter": [integer_from(1)],
         "tol": [Number(Real, 0, None, closed="left")],
+        "strategy": STRATEGY,
         "on_misfit": ON_MISFIT,
         "missing_values": MISSING_VALUES,
         "keep_empty_features": ["boolean"],
@@ -252,6 +259,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         *,
         max_iter=100,
         tol=2e-3,
+        strategy="mean",
         on_misfit="warn",
         missing_values=np.nan,
         keep_empty_features=False,
@@ -263,6 +271,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         self.alpha = alpha
         self.max_iter = max_iter
         self.tol = tol
+        self.strategy = strategy
         self.on_misfit = on_misfit
         self.missing_values = missing_values
         self.keep_empty_features = keep_empty_features
@@ -437,6 +446,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         self.n_iter_, self.loss_curve_ = len(fit.losses), fit.losses
         self.change_, self.optimality_gap_ = fit.change, fit.gap
         self._warn_unless_converged()
+        warn_of_unused_by_levels(self)
 
     def _warn_unless_converged(self):
         if self.n_iter_ == self.max_iter and self.change_ > self.tol:

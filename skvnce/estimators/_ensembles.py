@@ -3,22 +3,22 @@
 from math import ceil
 
 import numpy as np
-from sklearn.utils._param_validation import StrOptions
 
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
 from skvnce._weights import random_weights
 from skvnce.algorithms.mixed.columns import NUMERIC
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._unused_parameters import warn_of_bounded_levels, warn_of_unused
+from skvnce.estimators._unused_parameters import warn_of_unused_by_levels
 from skvnce.estimators._validation import (
     BOUND,
     MISSING_VALUES,
     ON_MISFIT,
     RANDOM_STATE,
+    STRATEGY,
     integer_from,
 )
-from skvnce.fitted.ensembles import STRATEGIES, Ensemble
+from skvnce.fitted.ensembles import Ensemble
 from skvnce.tables.model_columns import (
     observed_columns,
     warn_of_constants,
@@ -28,7 +28,7 @@ from skvnce.tables.model_columns import (
 from skvnce.tables.statistics import constant_columns
 
 OF_MEMBERS = {  # constraints of the parameters that the imputers share
-    "strategy": [StrOptions(set(STRATEGIES))],
+    "strategy": STRATEGY,
     "n_steps": [integer_from(1)],
     "n_draws": [integer_from(1)],
     "min_value": BOUND,
@@ -56,17 +56,16 @@ class DrawnByMembers(Imputer):
 
     def _cell_model(self):
         members = [self._member_model(one) for one in self.estimators_]
-        summary, known = STRATEGIES[self.strategy], self._schema
-        sizes = int(self.n_draws), summary, known.values, known.model_columns
-        return Ensemble(members, *sizes)
+        known = self._schema
+        return Ensemble(members, int(self.n_draws), known.values, known.model_columns)
 
     def _drawing_models(self, n_draws, *, is_joint=True):
         return [self._member_model(one) for one in self.estimators_]
 
     def _marginal_columns(self):
-        levels, summary = self._schema.is_categorical, STRATEGIES[self.strategy]
+        levels = self._schema.is_categorical
         return {
-            j: one if levels[j] else one._replace(best=summary(one.values))
+            j: one if levels[j] else one._replace(best=one.values.mean())
             for j, one in super()._marginal_columns().items()
         }
 
@@ -150,11 +149,7 @@ class DrawnByMembers(Imputer):
         bounds that the user passes.
         """
         self._learn_values(X)
-        warn_of_bounded_levels(self)
-        columns = self._schema.columns
-        if columns and all(column.levels is not None for column in columns):
-            reason = "no column has numbers, and levels are filled by probability"
-            warn_of_unused(self, {"strategy": reason})
+        warn_of_unused_by_levels(self)
         if frozen is not None:
             found = self._schema.values
             known = frozen._schema.values

@@ -19,7 +19,10 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._missing_table import names_table
-from skvnce.estimators._unused_parameters import warn_of_bounded_levels, warn_of_unused
+from skvnce.estimators._unused_parameters import (
+    warn_of_unused,
+    warn_of_unused_by_levels,
+)
 from skvnce.estimators._validation import (
     AUTO,
     BOUND,
@@ -101,6 +104,10 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         copula) if that improves the prediction of held-out cells, as it does for skewed
         columns.  ``"normal"`` always uses the normal distribution.  With categories,
         numbers are always functions of normal scores, by their observed distribution.
+    strategy : {"mean", "median", "mode"}, default="mean"
+        How `transform` fills numbers: by their conditional means, medians or modes.
+        Medians have the smallest mean absolute error.  Categories always get their most
+        probable level.
     min_value, max_value : float, array-like of shape (n_features,), dict, "observed" \
             or None, default=None
         Bounds of imputed cells.  A number holds for all columns; a sequence gives one
@@ -316,6 +323,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         shrinkage="auto",
         *,
         marginals="auto",
+        strategy="mean",
         min_value=None,
         max_value=None,
         n_parameter_draws=20,
@@ -332,6 +340,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     ):
         self.shrinkage = shrinkage
         self.marginals = marginals
+        self.strategy = strategy
         self.min_value = min_value
         self.max_value = max_value
         self.n_parameter_draws = n_parameter_draws
@@ -541,7 +550,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         """Fit to categories, or with limits of cells, by Gibbs sampling."""
         schema, name = self._schema, type(self).__name__
         warn_of_unused(self, without_effect(schema.is_categorical))
-        warn_of_bounded_levels(self)
+        warn_of_unused_by_levels(self)
         has_check = self.on_misfit != "ignore"
         warn_if_many_levels(schema, cells, settings, name, has_check=has_check)
         self.shrinkage_, self.n_tuning_iter_ = settings.shrinkage, 0

@@ -32,6 +32,7 @@ from skvnce.estimators._validation import (
     MISSING_VALUES,
     ON_MISFIT,
     RANDOM_STATE,
+    STRATEGY,
     Number,
     integer_from,
 )
@@ -91,6 +92,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     n_steps : int, default=30
         Number of Gibbs sweeps that `transform` and `score_samples` average over, after
         half as many sweeps of burn-in.  `sample` makes the sum of both.
+    strategy : {"mean", "median", "mode"}, default="mean"
+        How `transform` fills numbers: by their conditional means, medians or modes.
+        Medians have the smallest mean absolute error.
     max_iter : int, default=100
         Maximum number of rounds of EM, of one E-step and one M-step each.
     tol : "auto" or float, default="auto"
@@ -245,6 +249,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         "ridge_linear": [AUTO, Number(Real, 0, None, closed="left")],
         "noise_ratio": [integer_from(1)],
         "n_steps": [integer_from(1)],
+        "strategy": STRATEGY,
         "max_iter": [integer_from(1)],
         "tol": [AUTO, Number(Real, 0, None, closed="left")],
         "on_misfit": ON_MISFIT,
@@ -264,6 +269,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         ridge_linear="auto",
         noise_ratio=10,
         n_steps=30,
+        strategy="mean",
         max_iter=100,
         tol="auto",
         on_misfit="warn",
@@ -279,6 +285,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         self.ridge_linear = ridge_linear
         self.noise_ratio = noise_ratio
         self.n_steps = n_steps
+        self.strategy = strategy
         self.max_iter = max_iter
         self.tol = tol
         self.on_misfit = on_misfit

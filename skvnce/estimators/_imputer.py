@@ -71,9 +71,9 @@ class Imputer(IncompleteTransformer):
     def transform(self, X, *, where=None, lower=None, upper=None):
         """Fill missing cells by predictions given the observed cells of their row.
 
-        Numbers are filled by conditional means, or by the summary that `strategy`
-        names, and categories by the most probable one.  A prediction is a function of
-        the row alone, and within `feature_ranges_`.
+        Numbers are filled by conditional means, or by the medians or modes that
+        `strategy` names, and categories by the most probable one.  A prediction is a
+        function of the row alone, and within `feature_ranges_`.
 
         Parameters
         ----------
@@ -449,9 +449,9 @@ class Imputer(IncompleteTransformer):
 
     def _valid_cells(self, models):
         """Let the cells of models be valid values of their columns."""
-        schema = self._schema
+        schema, strategy = self._schema, getattr(self._settings(), "strategy", "mean")
         valid = schema.values, schema.model_columns, self._marginal_columns()
-        return [ValidCells(one, *valid) for one in models]
+        return [ValidCells(one, *valid, strategy) for one in models]
 
     def _valid_model(self):
         """Make the model whose cells are valid; None if all columns are constant."""

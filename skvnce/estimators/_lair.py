@@ -84,8 +84,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         uncertainty of the parameters.  ``"auto"`` is 40 columns / rows, rounded up, and
         at most 4; it is 1 from 40 rows a column on.  A frozen model counts as one.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` summarises the draws of a cell.  Categories always get their
-        most probable level.
+        How `transform` summarises the draws of a number.  Medians have the smallest
+        mean absolute error.  Categories always get their most probable level.
     n_steps : int, default=20
         Number of iterations of LAIR, or of moves of each chain of the other samplers.
         `transform` by LAIR needs fewer: 8, or as many as make 1.5 proposals for each

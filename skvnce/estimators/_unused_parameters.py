@@ -24,8 +24,12 @@ def warn_of_unused(estimator, reasons):
             warn_user(f"{name}={value!r} has no effect: {reason}.")
 
 
-def warn_of_bounded_levels(estimator):
-    """Warn of bounds of columns of categories, or passed through, which have none."""
+def warn_of_unused_by_levels(estimator):
+    """Warn of parameters of numbers without effect on columns of categories.
+
+    These are bounds of such columns, or of some that are passed through, and `strategy`
+    if there are no others.
+    """
     columns = estimator._schema.columns
     if not columns:
         return
@@ -35,9 +39,13 @@ def warn_of_bounded_levels(estimator):
         "columns of categories have no bounds, but only observed levels": levels,
         "columns that are passed through are not filled": passed,
     }
+    no_numbers = len(levels) + len(passed) == len(columns)
+    if no_numbers:
+        reason = "no column has numbers, and levels are filled by probability"
+        warn_of_unused(estimator, {"strategy": reason})
     for name in ("min_value", "max_value"):
-        given = getattr(estimator, name)
-        if len(levels) + len(passed) == len(columns):
+        given = getattr(estimator, name, None)
+        if no_numbers and given is not None:
             warn_of_unused(estimator, {name: next(iter(reasons))})
         elif hasattr(given, "items"):  # a dict, or a Series
             places = [estimator._schema.index_of(key, name) for key in given.keys()]

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_array, validate_data
 from skvnce._arguments import check_bool, check_count, is_finite
 from skvnce._memory import needs_memory
 from skvnce._weights import rows_with_data
+from skvnce.fitted.strategies import STRATEGIES
 from skvnce.tables.checks import check_deviations, warn_of_table
 from skvnce.tables.column_kinds import (
     FROM_DTYPE,
@@ -95,12 +96,14 @@ BOUND = [  # constraints of `min_value` and `max_value`
     dict,
 ]
 ON_MISFIT = [StrOptions({"warn", "raise", "ignore"})]  # constraints of `on_misfit`
+STRATEGY = [StrOptions(set(STRATEGIES))]  # constraints of `strategy`
 OF_CATEGORIES = {  # constraints of the parameters of estimators that read categories
     "categorical_features": [StrOptions({FROM_DTYPE}), "array-like", dict, None],
     "handle_unknown": [StrOptions({"error", "missing"})],
 }
 MISSING_VALUES = [Marker()]  # constraints of `missing_values`
 OF_IMPUTERS = {  # constraints of the parameters of imputers of numbers and categories
+    "strategy": STRATEGY,
     "missing_values": MISSING_VALUES,
     "keep_empty_features": ["boolean"],
     "add_indicator": ["boolean"],

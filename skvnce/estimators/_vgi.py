@@ -77,8 +77,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         uncertainty of the parameters.  ``"auto"`` is 40 columns / rows, rounded up, and
         at most 4; it is 1 from 40 rows a column on.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` summarises the draws of a cell.  Categories always get their
-        most probable level.
+        How `transform` summarises the draws of a number.  Medians have the smallest
+        mean absolute error.  Categories always get their most probable level.
     n_steps : int, default=20
         Number of sweeps over the missing cells before the first draw of a chain; for
         ``"vae"``, number of iterations of LAIR.

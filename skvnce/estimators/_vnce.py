@@ -28,6 +28,7 @@ from skvnce.estimators._validation import (
     MISSING_VALUES,
     ON_MISFIT,
     RANDOM_STATE,
+    STRATEGY,
     Number,
     integer_from,
 )
@@ -125,6 +126,10 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
     max_iter : int, default=200
         Maximum number of rounds of ``"lbfgs"``; number of epochs of ``"adam"``.  If
         there are no draws, a round is 20 iterations of L-BFGS.
+    strategy : {"mean", "median", "mode"}, default="mean"
+        How `transform` fills numbers: by their conditional means, medians or modes.
+        Medians have the smallest mean absolute error.  They are the means of the
+        default model, which is normal.  Not for models with latents.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
         What `fit` does if a few cells dominate the squared errors of a column, or if
         the model predicts held-out cells of a column significantly worse than the mean
@@ -265,6 +270,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         "ridge": [AUTO, Number(Real, 0, None, closed="left")],
         "n_init": [_COUNT],
         "max_iter": [_COUNT],
+        "strategy": STRATEGY,
         "on_misfit": ON_MISFIT,
         "missing_values": MISSING_VALUES,
         "keep_empty_features": ["boolean"],
@@ -285,6 +291,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         ridge="auto",
         n_init=1,
         max_iter=200,
+        strategy="mean",
         on_misfit="warn",
         missing_values=np.nan,
         keep_empty_features=False,
@@ -301,6 +308,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         self.ridge = ridge
         self.n_init = n_init
         self.max_iter = max_iter
+        self.strategy = strategy
         self.on_misfit = on_misfit
         self.missing_values = missing_values
         self.keep_empty_features = keep_empty_features
@@ -355,6 +363,9 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
                 self._fit_model(cells, on_round)
             else:
                 self._set_no_model()
+        if self.n_components_:
+            reason = "transform returns means of the latents"
+            warn_of_unused(self, {"strategy": reason})
         finish()
         return self
 

@@ -21,10 +21,10 @@ class CellModel(Protocol):
     """A fitted model that fills and draws the missing cells of rows.
 
     It may also have ``log_density(nodes, with_errors)``, which returns values (n,) and
-    their standard errors (n,), of any value if they are not requested, and
-    ``n_chains(n_draws)``, the number of copies of the rows that are in memory at a time
-    when so many draws are made, or with None when means are computed; without it one
-    copy is.
+    their standard errors (n,), of any value if they are not requested, ``points``, see
+    `skvnce.fitted.strategies`, and ``n_chains(n_draws)``, the number of copies of the
+    rows that are in memory at a time when so many draws are made, or with None when
+    means are computed; without it one copy is.
     """
 
     def fill(

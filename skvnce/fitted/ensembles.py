@@ -12,15 +12,8 @@ from skvnce.fitted.autoencoder import EncoderModel, stratified
 from skvnce.fitted.base import average_density
 from skvnce.fitted.density import ChainModel
 from skvnce.tables.cell_limits import CellLimits
-from skvnce.tables.statistics import half_sample_mode
 from skvnce.tables.valid_values import ValidValues
 from skvnce.variational.base import global_stream
-
-STRATEGIES = {
-    "mean": partial(np.mean, axis=0),
-    "median": partial(np.median, axis=0),
-    "mode": half_sample_mode,
-}
 
 _SUMMED = 20  # chains of a row over which tables are summarised
 # independent chains, because draws of one chain depend on each other
@@ -160,23 +153,20 @@ class ChainMember(NamedTuple):
 
 
 class Ensemble(NamedTuple):
-    """Models that predict cells by a summary of all their draws.
+    """Models that predict cells by all their draws.
 
     Attributes
     ----------
     members : sequence of Member
     n_draws : int
         Number of draws of a prediction, by all members together.
-    summary : callable
-        Maps draws (n_draws, ...) to a summary (...).
     values : ValidValues
-        To which draws are rounded before they are summarised.
+        To which draws are rounded before their means are computed.
     columns : ndarray of int, of shape (n_model_columns,)
     """
 
     members: Sequence[Member]
     n_draws: int
-    summary: Callable
     values: ValidValues
     columns: np.ndarray
 
@@ -187,13 +177,18 @@ class Ensemble(NamedTuple):
     def fill(
         self, nodes: np.ndarray, limits: CellLimits | None = None
     ) -> tuple[np.ndarray, dict]:
-        """Fill missing cells by a summary of draws; see `CellModel`."""
+        """Fill missing cells by means of draws; see `CellModel`."""
         drawn, probabilities = self._drawn_by_all(nodes)
-        # rounded first, so that a median or a mode is a valid value
-        cells = self.summary(self.values.rounded(drawn, self.columns))
+        cells = self.values.rounded(drawn, self.columns).mean(0)
         for node, levels in probabilities.items():
             cells[:, node] = levels.argmax(1)
         return cells, probabilities
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Draw cells that represent their distributions; see `strategies`."""
+        return self._drawn_by_all(nodes)
 
     def log_density(
         self, nodes: np.ndarray, *, with_errors: bool = True

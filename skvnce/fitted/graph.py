@@ -4,6 +4,7 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
@@ -35,19 +36,24 @@ class GraphModel(NamedTuple):
         """Return how many copies of the rows are in memory at a time."""
         return N_TABLES if n_draws is None else n_draws
 
+    @property
+    def n_points(self) -> int:
+        """The number of tables in memory when quantiles are computed."""
+        return self.n_steps
+
     def fill(
         self, nodes: np.ndarray, limits: CellLimits | None = None
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells by their conditional means; see `CellModel`."""
-        found = prediction.conditional_mean(
-            self.model,
-            Incomplete.from_array(nodes),
-            self.start,
-            row_keyed(nodes, 0),
-            burn_in=self.n_steps // 2,
-            n_steps=self.n_steps,
-        )
+        found = prediction.conditional_mean(*self._given(nodes), **self._lengths)
         return found.numpy(), {}
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Find quantiles of missing cells; see `strategies`."""
+        given = *self._given(nodes), torch.tensor(levels)
+        return prediction.quantiles(*given, **self._lengths).numpy(), {}
 
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
@@ -69,6 +75,16 @@ class GraphModel(NamedTuple):
         """Score rows by their held-out cells, and estimate errors; each (n,)."""
         return repeated(partial(self._log_predictive, nodes), with_errors=with_errors)
 
+    def _given(self, nodes: np.ndarray) -> tuple:
+        """Return what predicts cells as functions of the row."""
+        data = Incomplete.from_array(nodes)
+        return self.model, data, self.start, row_keyed(nodes, 0)
+
+    @property
+    def _lengths(self) -> dict:
+        """The lengths of the chains that predict cells."""
+        return {"burn_in": self.n_steps // 2, "n_steps": self.n_steps}
+
     def _log_predictive(self, nodes: np.ndarray, number: int) -> np.ndarray:
         """Estimate the scores; others with another number."""
         # 0 is the key of `fill`, and each of the chains has its own
@@ -78,6 +94,5 @@ class GraphModel(NamedTuple):
             Incomplete.from_array(nodes),
             self.start,
             lambda block: row_keyed(nodes, first + block),
-            burn_in=self.n_steps // 2,
-            n_steps=self.n_steps,
+            **self._lengths,
         ).numpy()

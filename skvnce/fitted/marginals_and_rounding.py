@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from skvnce.fitted.base import CellModel, n_chains
+from skvnce.fitted.strategies import STRATEGIES
 from skvnce.tables.cell_limits import CellLimits
 from skvnce.tables.valid_values import ValidValues
 
@@ -50,6 +51,11 @@ class Marginal(NamedTuple):
         share = np.diff(self.below, prepend=0.0, append=1.0)
         return np.bincount(self.values.astype(int), share, minlength=n_categories)
 
+    def quantiles(self, levels: np.ndarray) -> np.ndarray:
+        """Find quantiles, linear between the middles of the weights; (n_levels,)."""
+        below, up_to = np.append(0.0, self.below), np.append(self.below, 1.0)
+        return np.interp(levels, (below + up_to) / 2, self.values)
+
     def draws(self, shape: tuple) -> np.ndarray:
         """Draw observed cells of a shape, with torch's global stream."""
         uniform = torch.rand(shape, dtype=torch.float64).numpy()
@@ -69,27 +75,49 @@ class ValidCells(NamedTuple):
     marginals : dict of int to Marginal
         By model column: what takes the place of the model.  Cells with limits are the
         model's, as observed values may be outside of the limits.
+    strategy : str, default="mean"
+        By which numbers are filled, a key of `STRATEGIES`.
     """
 
     model: CellModel
     values: ValidValues
     columns: np.ndarray
     marginals: dict
+    strategy: str = "mean"
 
     def n_chains(self, n_draws: int | None) -> int:
         """Return how many copies of the rows are in memory at a time."""
+        strategy = STRATEGIES[self.strategy]
+        if strategy and n_draws is None:
+            return strategy.n_chains(self.model)
         return n_chains(self.model, n_draws)
 
     def fill(self, nodes: np.ndarray, limits: Limits = None) -> tuple[np.ndarray, dict]:
         """Fill missing cells; see `CellModel`."""
-        cells, probabilities = self.model.fill(nodes, limits)
-        cells = self.values.clipped(cells, self.columns)
+        cells, probabilities = self._predicted(nodes, limits)
         for node, one in self.marginals.items():
-            cells[..., node] = _unless_limited(one.best, cells, node, limits)
+            best = self._best(node, is_number=node not in probabilities)
+            cells[..., node] = _unless_limited(best, cells, node, limits)
             if node in probabilities:
                 own = probabilities[node]
                 own[:] = one.probabilities(own.shape[1])
         return cells, probabilities
+
+    def _predicted(self, nodes: np.ndarray, limits: Limits) -> tuple[np.ndarray, dict]:
+        """Fill missing cells by the model."""
+        strategy, valid = STRATEGIES[self.strategy], (self.values, self.columns)
+        if strategy:
+            return strategy.fill(self.model, nodes, limits, *valid)
+        cells, probabilities = self.model.fill(nodes, limits)
+        return self.values.clipped(cells, self.columns), probabilities
+
+    def _best(self, node: int, *, is_number: bool) -> float:
+        """Return what fills a column by its marginal distribution."""
+        one, strategy = self.marginals[node], STRATEGIES[self.strategy]
+        if strategy and is_number:
+            points = one.quantiles(strategy.levels)[:, None]
+            return strategy.of(points, self.values, self.columns[[node]])[0]
+        return one.best
 
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: Limits = None

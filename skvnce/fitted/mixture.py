@@ -9,6 +9,7 @@ import torch
 from skvnce.algorithms.mixture import model
 from skvnce.algorithms.mixture.margins import Points
 from skvnce.algorithms.mixture.model import Arranged, Mixture
+from skvnce.algorithms.mixture.quantiles import Given, quantiles
 from skvnce.fitted.base import average_density
 from skvnce.tables.cell_limits import CellLimits
 
@@ -91,6 +92,10 @@ class MixtureModel(NamedTuple):
         found += self.points.log_slopes(nodes[:, ~self.is_categorical])
         return found, np.zeros(len(nodes))
 
+    def given(self, nodes: np.ndarray) -> Given:
+        """Compute the distributions of missing numbers given their rows."""
+        return Given.of(self.mixture, self._arranged(nodes), self.points)
+
     def _arranged(self, nodes: np.ndarray) -> Arranged:
         numbers, codes = split_columns(nodes, self.is_categorical)
         return Arranged.of(self.points.to_scores(numbers), codes)
@@ -120,6 +125,24 @@ class Averaged(NamedTuple):
             missing = np.isnan(nodes[:, j])
             filled[:, j] = np.where(missing, shares.argmax(1), nodes[:, j])
         return filled, probabilities
+
+    @property
+    def n_points(self) -> int:
+        """The number of tables in memory when quantiles are computed."""
+        return 2 * sum(len(one.mixture.weights) for one in self.models)
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Find quantiles of missing cells; see `strategies`."""
+        numbers, found = ~self.models[0].is_categorical, np.nan_to_num(nodes)
+        found = np.repeat(found[None], len(levels), axis=0)
+        members = [one.given(nodes) for one in self.models]
+        missing = np.isnan(nodes[:, numbers])
+        cells = quantiles(members, missing, levels)
+        found[..., numbers] = np.where(missing, cells, found[..., numbers])
+        has_levels = not numbers.all()
+        return found, self.fill(nodes)[1] if has_levels else {}
 
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None

@@ -21,7 +21,7 @@ from skvnce.algorithms.gaussian.copula import Copula
 from skvnce.algorithms.gaussian.marginals import PiecewiseLinear
 from skvnce.algorithms.gaussian.steps import Steps
 from skvnce.algorithms.mixed import fill as mixed
-from skvnce.algorithms.mixed import score
+from skvnce.algorithms.mixed import points, score
 from skvnce.algorithms.mixed.columns import NUMERIC, Latents, Marginal
 from skvnce.algorithms.mixed.fill import Chains
 from skvnce.algorithms.mixed.gibbs import Factors, at_once
@@ -125,6 +125,14 @@ class CopulaModel(NamedTuple):
         means = copula.conditional_mean(model, self.units.scaled(nodes), _lattice)
         return self.units.restored(means), {}
 
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Find quantiles of missing cells; see `strategies`."""
+        model, scaled = self._within(limits), self.units.scaled(nodes)
+        found = copula.quantiles(model, scaled, torch.tensor(levels), _lattice)
+        return self.units.restored(found), {}
+
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
     ) -> np.ndarray:
@@ -224,6 +232,19 @@ class LatentNormal(NamedTuple):
                 found[j][seen] = np.eye(shares.shape[1])[nodes[seen, j].astype(int)]
         return Incomplete.from_array(nodes).with_values(cells).numpy(), found
 
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Find quantiles of missing cells; see `strategies`."""
+        levels = torch.tensor(levels)
+        found = [
+            points.quantiles(*given, levels, ends)
+            for *given, ends in self._predicting(nodes, limits)
+        ]
+        has_levels = any(kind != NUMERIC for kind in self.kinds)
+        probabilities = self.fill(nodes, limits)[1] if has_levels else {}
+        return torch.cat(found, 1).numpy(), probabilities
+
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
     ) -> np.ndarray:
@@ -285,20 +306,18 @@ class LatentNormal(NamedTuple):
         self, nodes: np.ndarray, limits: CellLimits | None = None
     ) -> mixed.Predictions:
         ordinal = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
-        models = [Factors.of(one, self.latents) for one in self.normals]
         found = [
-            mixed.predict(
-                self.latents,
-                models,
-                Incomplete.from_array(part),
-                _PREDICTING,
-                row_keyed(part, 0),
-                ordinal,
-                ends,
-            )
-            for part, ends in self._parts(nodes, limits)
+            mixed.predict(*given, ordinal, ends)
+            for *given, ends in self._predicting(nodes, limits)
         ]
         return mixed.Predictions.joined(found)
+
+    def _predicting(self, nodes: np.ndarray, limits: CellLimits | None) -> Iterator:
+        """Yield what predicts parts of the rows, and their limits."""
+        models = [Factors.of(one, self.latents) for one in self.normals]
+        for part, ends in self._parts(nodes, limits):
+            data, numbers = Incomplete.from_array(part), row_keyed(part, 0)
+            yield self.latents, models, data, _PREDICTING, numbers, ends
 
 
 def no_latents() -> LatentNormal:

@@ -39,6 +39,15 @@ class ScaledDensity(NamedTuple):
         found = self.fitted.filled(self._scaled(nodes), row_lattice(nodes, 0))
         return self.units.restored(found.cpu()), {}
 
+    @torch.no_grad()
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Find quantiles of missing cells; see `strategies`."""
+        numbers, levels = row_lattice(nodes, 0), torch.tensor(levels)
+        found = self.fitted.quantiles(self._scaled(nodes), numbers, levels)
+        return self.units.restored(found.cpu()), {}
+
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
     ) -> np.ndarray:

@@ -11,7 +11,7 @@ from statistical import FAILURE, p_mean
 from estimators.test_gaussian_mixed import frame, loss
 from estimators.test_members_mixed import NAMES, imputer
 from skvnce import LAIRImputer, VGIImputer
-from skvnce.fitted.ensembles import STRATEGIES, ChainMember, Ensemble
+from skvnce.fitted.ensembles import ChainMember, Ensemble
 from skvnce.tables.valid_values import ValidValues
 
 pytestmark = pytest.mark.filterwarnings("ignore:Chains ran away")
@@ -105,7 +105,7 @@ def two_members(n_draws):
     none, one = np.zeros(1, dtype=bool), np.ones(1)
     values = ValidValues(0 * one, one, np.stack([none, none]), {}, none)
     members = [Certain(0), Certain(1)]
-    return Ensemble(members, n_draws, STRATEGIES["mean"], values, np.arange(1))
+    return Ensemble(members, n_draws, values, np.arange(1))
 
 
 def test_members_count_by_their_draws():

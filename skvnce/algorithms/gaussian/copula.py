@@ -288,12 +288,40 @@ def draw(copula: Copula, data: Incomplete, n_draws: int) -> Tensor:
     else:
         bounds = copula.bounds_before(moments)
         found = truncation.draw(copula.normal, scores, *bounds, n_draws)
-    if moments is not None:
-        found = copula.calibration.moved(found, *moments)
-    drawn = copula.cells(found)
+    return data.with_values(_valid_cells(copula, found, moments))
+
+
+def quantiles(
+    copula: Copula, data: Incomplete, levels: Tensor, lattice: Lattice
+) -> Tensor:
+    """Find quantiles of each missing cell; (n_levels, n, features).
+
+    They are exact if no bound is near, because cells are increasing functions of
+    scores.  Otherwise they move as those of weighted points of `lattice` do, see
+    `conditional_mean`.
+    """
+    scores = copula.given(data)
+    moments = em.conditional_moments(copula.normal, scores)
+    found = moments[0] + torch.special.ndtri(levels)[:, None, None] * moments[1]
     if copula.bounds is not None:
-        drawn = drawn.clamp(*copula.bounds)
+        bounds = copula.bounds_before(moments)
+        given = copula.normal, scores, *bounds, lattice
+        found = found + truncation.quantile_shift(*given, levels)
+    moments = moments if copula.calibrates else None
+    return data.with_values(_valid_cells(copula, found, moments))
+
+
+def _valid_cells(copula: Copula, scores: Tensor, moments: Moments) -> Tensor:
+    """Map scores (*batch, n, features) to valid cells, calibrated if there are moments.
+
+    The map increases in each score.
+    """
+    if moments is not None:
+        scores = copula.calibration.moved(scores, *moments)
+    cells = copula.cells(scores)
+    if copula.bounds is not None:
+        cells = cells.clamp(*copula.bounds)
     if copula.steps is not None:
         # after the bounds, so that cells of these columns are observed values
-        drawn = copula.steps.put(found, drawn)
-    return data.with_values(drawn)
+        cells = copula.steps.put(scores, cells)
+    return cells

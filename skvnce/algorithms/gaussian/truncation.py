@@ -8,6 +8,7 @@ regression.  All rows with the same number of such cells are processed together.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -19,7 +20,11 @@ from skvnce._progress import tell
 from skvnce.algorithms.gaussian import em
 from skvnce.distributions.bounded_normal import BoundedNormal, log_interval
 from skvnce.distributions.normal import Batch, Normal, arrange, cholesky, prepare
-from skvnce.distributions.quantiles import inside, midpoint_levels
+from skvnce.distributions.quantiles import (
+    inside,
+    midpoint_levels,
+    weighted_quantiles,
+)
 from skvnce.variational.base import Uniforms, global_stream
 
 _IDLE = 4.0  # distance in standard deviations from which a bound has no effect (3e-5)
@@ -202,18 +207,49 @@ def mean_shift(
     -------
     Tensor of shape (n, features)
     """
-    shift = torch.zeros_like(data.x)
-    for near in near_cells(normal, data, low, high):
+    near = near_cells(normal, data, low, high)
+    shift_of = partial(_shift_of, data=data, lattice=lattice, to_cells=to_cells)
+    return _shifted(torch.zeros_like(data.x), near, shift_of)
+
+
+def quantile_shift(
+    normal: Normal,
+    data: Incomplete,
+    low: Tensor,
+    high: Tensor,
+    lattice: Lattice,
+    levels: Tensor,
+) -> Tensor:
+    """Estimate the shift of the quantiles of missing scores by their bounds.
+
+    See `mean_shift` for the parameters.
+
+    Returns
+    -------
+    Tensor of shape (n_levels, n, features)
+    """
+    near = near_cells(normal, data, low, high)
+    shift_of = partial(_quantile_shift_of, data=data, lattice=lattice, levels=levels)
+    return _shifted(data.x.new_zeros(len(levels), *data.x.shape), near, shift_of)
+
+
+def _shifted(shift: Tensor, batches: list[Near], shift_of: Callable) -> Tensor:
+    """Set the shifts (*several, n, features) of rows near bounds, and return all.
+
+    `shift_of` maps some rows and a number of points to the shifts of their cells, and
+    to which of the rows have weights that are even enough.
+    """
+    for near in batches:
         count = near.low.shape[1]
         n_points = next(n for at, n in reversed(_POINTS.items()) if count >= at)
         for points in (n_points, _MORE * n_points):
             size = max(
-                1, _AT_ONCE // (points * max(near.root.shape[1], shift.shape[1]))
+                1, _AT_ONCE // (points * max(near.root.shape[1], shift.shape[-1]))
             )
             again = []
             for part in map(near.take, torch.arange(len(near.rows)).split(size)):
                 tell(f"rows with {count} cells near to a bound")
-                moved, even = _shift_of(part, data, lattice, to_cells, points)
+                moved, even = shift_of(part, points)
                 _put(shift, part, moved)
                 again.append(part.rows[~even])
             near = near.take(torch.isin(near.rows, torch.cat(again)))
@@ -223,19 +259,46 @@ def mean_shift(
 
 
 def _put(shift: Tensor, near: Near, moved: Tensor) -> None:
-    wide = shift.new_zeros(len(near.rows), shift.shape[1] + near.columns.shape[1])
-    wide.scatter_(1, near.columns, moved)
-    shift[near.rows] = wide[:, : shift.shape[1]]
+    width = shift.shape[-1]
+    wide = shift.new_zeros(*moved.shape[:-1], width + near.columns.shape[1])
+    wide.scatter_(-1, near.columns.expand_as(moved), moved)
+    shift[..., near.rows, :] = wide[..., :width]
 
 
-def _shift_of(
-    near: Near,
-    data: Incomplete,
-    lattice: Lattice,
-    to_cells: ToCells | None,
-    n_points: int,
-) -> tuple[Tensor, Tensor]:
-    """Estimate the shift of the cells (n, width); also return which rows succeeded."""
+class Points(NamedTuple):
+    """Weighted points of the near cells of rows, with and without their bounds.
+
+    Attributes
+    ----------
+    table : Tensor of shape (points, n, features)
+        Uniform numbers.
+    z, free : Tensor of shape (points, n, n_near)
+        Standardised near cells with, and without bounds.
+    weight : Tensor of shape (points, n)
+        Of the points with bounds; the sum over the points is about one.
+    share : Tensor of shape (points, 1) or (1,)
+        Of the points without bounds.
+    last : Tensor of shape (points, n)
+        See `Near.draw`.
+    even : Tensor of bool, of shape (n,)
+        The rows in which not few points have most of the weight.
+    """
+
+    table: Tensor
+    z: Tensor
+    free: Tensor
+    weight: Tensor
+    share: Tensor
+    last: Tensor
+    even: Tensor
+
+    def noise(self, near: Near) -> Tensor:
+        """Make residuals of all cells given the near ones; (points, n, width)."""
+        uniform = near.uniforms(self.table, near.root.shape[1])
+        return near.rest() * torch.special.ndtri(uniform)
+
+
+def _points_of(near: Near, data: Incomplete, lattice: Lattice, n_points: int) -> Points:
     part, count = data.take(near.rows), near.low.shape[1]
     table = lattice(part)(0, data.x.new_empty(n_points, *part.x.shape))
     uniform, share = near.uniforms(table, count), data.x.new_full((1,), 1 / n_points)
@@ -246,6 +309,35 @@ def _shift_of(
     z, last, weight = near.draw(uniform)
     even = 1 / weight.square().sum(0) > _EFFECTIVE * n_points
     weight, free = weight * share * n_points, torch.special.ndtri(uniform)
+    return Points(table, z, free, weight, share, last, even)
+
+
+def _quantile_shift_of(
+    near: Near, n_points: int, *, data: Incomplete, lattice: Lattice, levels: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Estimate the shifts of quantiles (n_levels, n, width), and which succeeded."""
+    points = _points_of(near, data, lattice, n_points)
+    noise = points.noise(near)
+    pairs = (points.z, points.weight), (points.free, points.share)
+    # both have the same error if bounds have no effect
+    after, before = (
+        weighted_quantiles(noise + near.shifts(cells), weights[..., None], levels)
+        for cells, weights in pairs
+    )
+    return after - before, points.even
+
+
+def _shift_of(
+    near: Near,
+    n_points: int,
+    *,
+    data: Incomplete,
+    lattice: Lattice,
+    to_cells: ToCells | None,
+) -> tuple[Tensor, Tensor]:
+    """Estimate the shift of the cells (n, width); also return which rows succeeded."""
+    points = _points_of(near, data, lattice, n_points)
+    _, z, free, weight, share, last, even = points
     if to_cells is None:
         # the last cell by its mean, which is 0 without bounds
         z[..., -1], free[..., -1] = last, 0.0
@@ -253,7 +345,7 @@ def _shift_of(
         return near.shifts(moved), even
     rows, places = (near.columns < data.x.shape[1]).nonzero(as_tuple=True)
     columns, mean = near.columns[rows, places], near.mean[rows, places]
-    noise = near.rest() * torch.special.ndtri(near.uniforms(table, near.root.shape[1]))
+    noise = points.noise(near)
     with_bounds, without = (
         to_cells(
             near.rows[rows],

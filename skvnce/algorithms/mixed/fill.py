@@ -99,20 +99,37 @@ def predict(
     limits : pair of Tensor of shape (n, features), default=None
         See `Latents.bounds`.
     """
+    sums = _Sums.zeros(latents, len(data.x), levels_of)
+    sweeps = latents, models, data, chains, uniforms, limits, sums.shown()
+    for _ in paired_sweeps(*sweeps):
+        pass
+    return sums.averages(2 * len(models) * chains.n_sweeps)
+
+
+def paired_sweeps(
+    latents: Latents,
+    models: list[Factors],
+    data: Incomplete,
+    chains: Chains,
+    uniforms: Uniforms,
+    limits: Limits | None,
+    shown: Shown,
+) -> Iterator[np.ndarray]:
+    """Sweep both chains of each row, and yield when those of each model are done.
+
+    The second chains of all rows follow the first ones.  See `predict`.
+    """
     n = len(data.x)
     pairs = data.take(torch.arange(n).repeat(2))
     ends = limits and tuple(one.repeat(2, 1) for one in limits)
     rows = Rows.of(latents, latents.bounds(pairs, ends))
     z = rows.start(models[0].normal.mean)
-    sums = _Sums.zeros(latents, pairs, levels_of)
 
     def mirrored(step: int, x: Tensor) -> Tensor:
         uniform = uniforms(step, x[:n])
         return torch.cat([uniform, 1 - uniform])
 
-    for _ in _swept(rows, z, models, chains, mirrored, sums.shown()):
-        pass
-    return sums.averages(2 * len(models) * chains.n_sweeps)
+    yield from _swept(rows, z, models, chains, mirrored, shown)
 
 
 def _swept(
@@ -158,14 +175,15 @@ class _Sums(NamedTuple):
     probabilities: list[np.ndarray | None]
 
     @classmethod
-    def zeros(cls, latents: Latents, data: Incomplete, levels_of: set[int]) -> Self:
-        """Make sums of zero."""
+    def zeros(cls, latents: Latents, n: int, levels_of: set[int]) -> Self:
+        """Make sums of zero for the two chains of n rows."""
         probabilities: list[np.ndarray | None] = []
         for j, marginal in enumerate(latents.marginals):
             width = latents.n_levels[j] if marginal is None else len(marginal.values)
             wanted = marginal is None or j in levels_of
-            probabilities.append(np.zeros((len(data.x), width)) if wanted else None)
-        return cls(latents, np.zeros(data.x.shape), probabilities)
+            probabilities.append(np.zeros((2 * n, width)) if wanted else None)
+        means = np.zeros((2 * n, len(latents.marginals)))
+        return cls(latents, means, probabilities)
 
     def shown(self) -> Shown:
         """Return what adds the predictions of the conditionals of a sweep."""

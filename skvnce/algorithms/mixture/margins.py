@@ -56,11 +56,16 @@ class Points(NamedTuple):
         """Map cells (n, d) to scores; NaN stays."""
         found = np.empty(x.shape)
         for j, column in enumerate(x.T):
-            scores, cells = self.pair(j)
-            found[:, j] = np.interp(column, cells, scores)
-            slopes = np.diff(scores)[[0, -1]] / np.diff(cells)[[0, -1]]
-            found[:, j] += slopes[0] * np.minimum(column - cells[0], 0.0)
-            found[:, j] += slopes[1] * np.maximum(column - cells[-1], 0.0)
+            found[:, j] = self.scores_of(j, column)
+        return found
+
+    def scores_of(self, j: int, column: np.ndarray) -> np.ndarray:
+        """Map cells (*batch) of a column to scores; NaN stays."""
+        scores, cells = self.pair(j)
+        found = np.interp(column, cells, scores)
+        slopes = np.diff(scores)[[0, -1]] / np.diff(cells)[[0, -1]]
+        found += slopes[0] * np.minimum(column - cells[0], 0.0)
+        found += slopes[1] * np.maximum(column - cells[-1], 0.0)
         return found.clip(-_LARGEST, _LARGEST)
 
     def to_cells(self, scores: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ distribution of the missing cells.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -170,6 +171,30 @@ def conditional_means(
     means = kernels.filled_rows(data.groups, *given)
     levels = [data.restored(shares @ one) for one in mixture.classes]
     return data.restored(means), levels
+
+
+def conditional_moments(
+    prepared: Prepared, data: Arranged
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compute means and standard deviations of missing numbers in each component.
+
+    Returns
+    -------
+    means, deviations : ndarray of shape (n_components, n, d)
+        In the order of the table; 0 in observed cells.
+    """
+    (centres, precisions), n_components = prepared.normals, len(prepared.log_dets)
+    means, deviations = np.zeros((2, n_components, *data.x.shape))
+    for first, last in pairwise(data.starts):
+        seen = np.flatnonzero(data.observed[first])
+        hidden = np.flatnonzero(~data.observed[first])
+        inverse = np.linalg.inv(precisions[:, hidden[:, None], hidden])
+        gap = data.x[first:last, seen] - centres[:, None, seen]
+        pull = gap @ precisions[:, seen[:, None], hidden]
+        means[:, first:last, hidden] = centres[:, None, hidden] - pull @ inverse
+        spread = np.sqrt(inverse.diagonal(axis1=1, axis2=2))
+        deviations[:, first:last, hidden] = spread[:, None]
+    return data.restored(means), data.restored(deviations)
 
 
 def draw(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.vnce import em
 from skvnce.algorithms.vnce.contrasts import contrast_with
+from skvnce.distributions.quantiles import weighted_quantiles
 from skvnce.models.free_gaussian import FreeGaussian
 from skvnce.models.noise import Noise
 from skvnce.models.scaled import Scaled
@@ -103,6 +104,17 @@ class Fitted(NamedTuple):
             return self.model.model.conditional_mean(data.x, data.observed)
         values, weight = self.weighted_draws(data, uniforms)
         return (weight.exp()[..., None] * values[0]).sum(0)
+
+    def quantiles(self, data: Incomplete, uniforms: Uniforms, levels: Tensor) -> Tensor:
+        """Find quantiles of the missing cells; (n_levels, n, features).
+
+        Those of the normal distribution are at its mean only, which is its median and
+        its mode.
+        """
+        if isinstance(self.model.model, FreeGaussian):
+            return self.filled(data, uniforms)[None]
+        values, weight = self.weighted_draws(data, uniforms)
+        return weighted_quantiles(values[0], weight.exp()[..., None], levels)
 
     def one_draw(self, data: Incomplete, place: int) -> Tensor:
         """Draw rows (place 0) or latents (1), by selection among weighted candidates.
