@@ -18,6 +18,7 @@ from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._validation import (
     AUTO,
     RANDOM_STATE,
+    STRATEGY,
     Number,
     integer_from,
 )
@@ -80,6 +81,10 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         averages over.
     n_steps : int, default=3
         Number of sweeps of `sample`.
+    strategy : {"mean", "median", "mode"}, default="mean"
+        How `transform` fills numbers: by their conditional means, medians or modes.
+        Medians have the smallest mean absolute error.  Categories always get their most
+        probable level.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the fit; replaces the `random_state` of `model`, and one of None in the
         estimators.
@@ -167,6 +172,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         "max_samples": [integer_from(2)],
         "n_draws": [integer_from(1)],
         "n_steps": [integer_from(1)],
+        "strategy": STRATEGY,
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
     }
@@ -184,6 +190,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         max_samples=10_000,
         n_draws=8,
         n_steps=3,
+        strategy="mean",
         random_state=None,
         verbose=0,
     ):
@@ -197,6 +204,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         self.max_samples = max_samples
         self.n_draws = n_draws
         self.n_steps = n_steps
+        self.strategy = strategy
         self.random_state = random_state
         self.verbose = verbose
 

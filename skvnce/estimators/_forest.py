@@ -19,6 +19,7 @@ from skvnce.estimators._validation import (
     AUTO,
     N_JOBS,
     RANDOM_STATE,
+    STRATEGY,
     Number,
     integer_from,
 )
@@ -83,6 +84,10 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         Number of Gibbs chains for each row that `transform` averages over.
     n_steps : int, default=3
         Number of sweeps of `sample`.
+    strategy : {"mean", "median", "mode"}, default="mean"
+        How `transform` fills numbers: by their conditional means, medians or modes.
+        Medians have the smallest mean absolute error.  Categories always get their most
+        probable level.
     n_jobs : int or None, default=None
         Number of processes or threads that grow trees, as in scikit-learn's forests.
     random_state : int, RandomState instance, Generator or None, default=None
@@ -158,6 +163,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         "max_samples": [integer_from(2)],
         "n_draws": [integer_from(1)],
         "n_steps": [integer_from(1)],
+        "strategy": STRATEGY,
         "n_jobs": N_JOBS,
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
@@ -175,6 +181,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         max_samples=10_000,
         n_draws=8,
         n_steps=3,
+        strategy="mean",
         n_jobs=None,
         random_state=None,
         verbose=0,
@@ -188,6 +195,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         self.max_samples = max_samples
         self.n_draws = n_draws
         self.n_steps = n_steps
+        self.strategy = strategy
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose

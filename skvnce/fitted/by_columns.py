@@ -14,7 +14,7 @@ import torch
 from skvnce._keyed import row_keyed
 from skvnce.fitted.base import CellModel, n_chains
 from skvnce.fitted.column_models import ColumnModel
-from skvnce.fitted.pools import averaged
+from skvnce.fitted.pools import MIDDLES, averaged, pooled_shares, quantiles
 from skvnce.tables.cell_limits import CellLimits
 
 
@@ -26,14 +26,33 @@ class Chains(NamedTuple):
     n_chains : int
     n_burn_in, n_sweeps : int
         Sweeps before those that count, and those that count.
+    keeps_draws : bool
+        Whether the draws of the chains are wanted.
     """
 
     n_chains: int
     n_burn_in: int
     n_sweeps: int
+    keeps_draws: bool = False
 
 
-_ALONE = Chains(1, 0, 1)  # of rows with one missing cell, whose chains would be equal
+class Found(NamedTuple):
+    """Predictions of a column in the rows that miss it.
+
+    Attributes
+    ----------
+    means : ndarray of shape (n_missing, width)
+        Means, or probabilities of levels.
+    draws : ndarray of shape (n_chains, n_missing)
+        Of the last sweep.
+    """
+
+    means: np.ndarray
+    draws: np.ndarray
+
+
+_ALONE = Chains(1, 0, 1)
+_OF_POINTS = Chains(63, 2, 1, keeps_draws=True)  # an odd number, whose median is a draw
 
 
 class ByColumns(NamedTuple):
@@ -67,23 +86,53 @@ class ByColumns(NamedTuple):
         self, nodes: np.ndarray, limits: CellLimits | None = None
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells by averages; see `CellModel`."""
-        missing = np.isnan(nodes)
         start, shares = self.joint.fill(nodes.copy(), limits)
-        filled, levels = start.copy(), {node: p.copy() for node, p in shares.items()}
+        filled = start.copy()
+        levels = {node: one.copy() for node, one in shares.items()}
+        for node, rows, found in self._predictions(nodes, start, self.chains):
+            if node in levels:
+                levels[node][rows] = found.means
+            else:
+                filled[rows, node] = found.means[:, 0]
+        return averaged([start, filled], [shares, levels], self._both)
+
+    @property
+    def n_points(self) -> int:
+        """Number of tables in memory while points are computed."""
+        return len(MIDDLES) + _OF_POINTS.n_chains
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Find quantiles of the average; see `skvnce.fitted.strategies`."""
+        start, _ = self.joint.fill(nodes.copy(), limits)
+        points, shares = self.joint.points(nodes.copy(), MIDDLES, limits)
+        drawn = np.repeat(start[None], _OF_POINTS.n_chains, axis=0)
+        own = {node: one.copy() for node, one in shares.items()}
+        for node, rows, found in self._predictions(nodes, start, _OF_POINTS):
+            drawn[:, rows, node] = found.draws
+            if node in own:
+                own[node][rows] = found.means
+        averages = pooled_shares([shares, own], self._both)
+        return quantiles([points, drawn], self._both, levels), averages
+
+    @property
+    def _both(self) -> np.ndarray:
+        """Weights of the joint model and of the column models; (2, n_nodes)."""
+        return np.stack([1 - self.weights, self.weights])
+
+    def _predictions(self, nodes, start, chains):
+        """Predict by the column models; yields columns, rows and `Found`."""
+        missing = np.isnan(nodes)
         several = missing.sum(1) > 1
-        for rows, chains in ((several, self.chains), (~several, _ALONE)):
+        # the chains of rows with one missing cell would be equal, but for their draws
+        alone = chains if chains.keeps_draws else _ALONE
+        for rows, own in ((several, chains), (~several, alone)):
             if not rows.any():
                 continue
-            some, numbers = np.flatnonzero(rows), uniforms_of(nodes[rows])
-            given = start[rows], missing[rows], chains, numbers
-            for node, cells in predict(self.columns, *given).items():
-                place = some[missing[rows, node]]
-                if node in levels:
-                    levels[node][place] = cells
-                else:
-                    filled[place, node] = cells[:, 0]
-        weights = np.stack([1 - self.weights, self.weights])
-        return averaged([start, filled], [shares, levels], weights)
+            given = start[rows], missing[rows], own, uniforms_of(nodes[rows])
+            for node, found in predict(self.columns, *given).items():
+                yield node, np.flatnonzero(rows)[missing[rows, node]], found
 
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
@@ -117,11 +166,11 @@ def predict(
 
     Returns
     -------
-    dict of int to ndarray of shape (n_missing, width)
-        For each column, the means or probabilities in the rows that miss it.
+    dict of int to Found
+        For each column, of the rows that miss it.
     """
     state = np.repeat(start[None], chains.n_chains, axis=0)
-    found = {}
+    means, drawn = {}, {}
     for number in range(chains.n_burn_in + chains.n_sweeps):
         uniform, counts = uniforms(number, state.shape), number >= chains.n_burn_in
         for column in columns:
@@ -131,12 +180,13 @@ def predict(
                 continue
             given = np.ascontiguousarray(state[:, rows].reshape(-1, state.shape[-1]))
             numbers = uniform[:, rows, j].ravel()
-            drawn, means = column.draw(given, numbers, with_means=counts)
+            drawn[j], cells = column.draw(given, numbers, with_means=counts)
+            drawn[j] = drawn[j].reshape(chains.n_chains, -1)
             if counts:
-                cells = means.reshape(chains.n_chains, len(rows), -1).mean(0)
-                found[j] = found.get(j, 0.0) + cells / chains.n_sweeps
-            state[:, rows, j] = drawn.reshape(chains.n_chains, -1)
-    return found
+                cells = cells.reshape(chains.n_chains, len(rows), -1).mean(0)
+                means[j] = means.get(j, 0.0) + cells / chains.n_sweeps
+            state[:, rows, j] = drawn[j]
+    return {j: Found(means[j], drawn[j]) for j in means}
 
 
 def redraw(

@@ -103,6 +103,17 @@ class ValidCells(NamedTuple):
                 own[:] = one.probabilities(own.shape[1])
         return cells, probabilities
 
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = None
+    ) -> tuple[np.ndarray, dict]:
+        """Represent the distributions of cells; see `skvnce.fitted.strategies`."""
+        points, probabilities = self.model.points(nodes, levels, limits)
+        middles = (np.arange(len(points)) + 0.5) / len(points)
+        for node, one in self.marginals.items():
+            own = one.quantiles(middles)[:, None]
+            points[..., node] = _unless_limited(own, points, node, limits)
+        return self.values.rounded(points, self.columns), probabilities
+
     def _predicted(self, nodes: np.ndarray, limits: Limits) -> tuple[np.ndarray, dict]:
         """Fill missing cells by the model."""
         strategy, valid = STRATEGIES[self.strategy], (self.values, self.columns)

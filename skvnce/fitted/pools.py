@@ -11,12 +11,15 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from skvnce.distributions.quantiles import weighted_quantiles
 from skvnce.fitted.base import CellModel, n_chains
 from skvnce.tables.cell_limits import CellLimits
 
 # a level of which one model is sure that it is impossible would have probability 0 in
 # the geometric mean, whatever the others say
 _FLOOR = 0.003  # least probability in a geometric mean
+_N_POINTS = 31  # quantiles that represent the distribution of a cell
+MIDDLES = (np.arange(_N_POINTS) + 0.5) / _N_POINTS  # their levels
 
 
 def averaged(
@@ -39,13 +42,41 @@ def averaged(
     shares : dict of int to ndarray of shape (n, n_levels)
     """
     cells = sum(own * weight for own, weight in zip(filled, weights, strict=True))
-    found = {
-        node: geometric([one[node] for one in shares], weights[:, node])
-        for node in shares[0]
-    }
+    found = pooled_shares(shares, weights)
     for node, levels in found.items():
         cells[:, node] = levels.argmax(1)
     return cells, found
+
+
+def pooled_shares(shares: Sequence[dict], weights: np.ndarray) -> dict:
+    """Average the probabilities of all columns of categories; see `averaged`."""
+    return {
+        node: geometric([one[node] for one in shares], weights[:, node])
+        for node in shares[0]
+    }
+
+
+def quantiles(
+    points: Sequence[np.ndarray], weights: np.ndarray, levels: np.ndarray
+) -> np.ndarray:
+    """Find quantiles of averages of distributions that points represent.
+
+    Parameters
+    ----------
+    points : sequence of ndarray of shape (n_points, n, n_nodes)
+        Of each model, of equal weights.
+    weights : ndarray of shape (n_models, n_nodes)
+    levels : ndarray of shape (n_levels,)
+
+    Returns
+    -------
+    ndarray of shape (n_levels, n, n_nodes)
+    """
+    counts = [len(one) for one in points]
+    own = weights / np.array(counts)[:, None]
+    each = torch.from_numpy(np.repeat(own, counts, axis=0))[:, None]
+    values = torch.from_numpy(np.concatenate(points))
+    return weighted_quantiles(values, each, torch.from_numpy(levels)).numpy()
 
 
 def geometric(shares: Sequence[np.ndarray], weights: np.ndarray) -> np.ndarray:
@@ -79,6 +110,20 @@ class Pool(NamedTuple):
         found = [one.fill(nodes.copy(), limits) for one in self.models]
         cells, shares = zip(*found, strict=True)
         return averaged(cells, shares, self.weights)
+
+    @property
+    def n_points(self) -> int:
+        """Number of tables in memory while points are computed."""
+        return len(self.models) * len(MIDDLES)
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Find quantiles of the average; see `skvnce.fitted.strategies`."""
+        found = [one.points(nodes.copy(), MIDDLES, limits) for one in self.models]
+        points, shares = zip(*found, strict=True)
+        averages = pooled_shares(shares, self.weights)
+        return quantiles(points, self.weights, levels), averages
 
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
@@ -132,6 +177,17 @@ class Turns(NamedTuple):
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells; see `CellModel`."""
         return self.filler.fill(nodes, limits)
+
+    @property
+    def n_points(self) -> int:
+        """Number of tables in memory while points are computed."""
+        return getattr(self.filler, "n_points", 1)
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Represent distributions; see `skvnce.fitted.strategies`."""
+        return self.filler.points(nodes, levels, limits)
 
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
