@@ -19,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from skvnce import (
+    ColumnImputer,
     ForestImputer,
     GaussianImputer,
     LAIRImputer,
@@ -101,6 +102,12 @@ def vgi_of(model):
     return lambda seed: VGIImputer(model, random_state=seed)
 
 
+def stack(seed):
+    """Average the three most accurate imputers, with weights for each column."""
+    models = [MixtureImputer(), LAIRImputer(), ForestImputer()]
+    return ColumnImputer(models, random_state=seed)
+
+
 VGI_MODELS = {
     "VGI, flow": "flow",
     "VGI, factor analysis": "factor-analysis",
@@ -132,13 +139,14 @@ METHODS = {
     "MixtureImputer": lambda seed: MixtureImputer(random_state=seed),
     "ForestImputer": lambda seed: ForestImputer(random_state=seed),
     "ForestImputer, LAIR": lambda seed: ForestImputer(LAIRImputer(), random_state=seed),
+    "stack": stack,
     "VGIImputer": lambda seed: VGIImputer(random_state=seed),
     **{name: vgi_of(model) for name, model in VGI_MODELS.items()},
     "raw NaN": lambda seed: FunctionTransformer(),
     COMPLETE: lambda seed: FunctionTransformer(),
 }
 # methods that take minutes a cell have fewer seeds than asked for
-SEEDS_AT_MOST = {"ExtraTrees": 1, "MIWAE": 1}
+SEEDS_AT_MOST = {"ExtraTrees": 1, "MIWAE": 1, "stack": 1}
 SEEDS_AT_MOST |= dict.fromkeys(VGI_MODELS, 1)
 SEEDS_AT_MOST |= {"mice cart": 1, "mice rf": 1}
 SEEDS_AT_MOST |= {f"LAIR, {name}": 1 for name in BOUNDS}
