@@ -21,6 +21,7 @@ from skvnce.estimators._validation import (
     RANDOM_STATE,
     integer_from,
 )
+from skvnce.fits.gaussian_mixed import warn_of_tails
 from skvnce.fits.mixture_ensembles import Settings, fit_ensemble
 from skvnce.fits.mixtures import MARGINALS
 from skvnce.fitted.mixture import Averaged, MixtureModel
@@ -174,8 +175,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     True
     """
 
-    _has_density = True
-    _has_new_rows = True
+    _takes_limits = _has_density = _has_new_rows = True
 
     _parameter_constraints = {
         "n_components": [AUTO, integer_from(1)],
@@ -226,7 +226,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None, *, lower=None, upper=None):
         """Fit the members to the observed cells.
 
         Parameters
@@ -239,6 +239,10 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
             Frequencies of the rows: a row of weight k counts as k equal rows.
+        lower, upper : array-like of shape (n_samples, n_features), or dict, \
+                default=None
+            Limits of single missing cells, such as detection limits, between which
+            stochastic EM draws them.  See `GaussianImputer.fit`.
 
         Returns
         -------
@@ -247,18 +251,18 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         Raises
         ------
         ValueError
-            If X has infinite cells or no observed cell, if a parameter is out of range,
-            or, with ``on_misfit="raise"``, if a column is predicted worse than by its
+            If X has infinite cells or no observed cell, if limits leave no value, if a
+            parameter is out of range, or, with ``on_misfit="raise"``, if a column is predicted worse than by its
             mean.
         TypeError
             If a parameter has a wrong type.
         """
-        return self._set(self._new()._fit(X, sample_weight))
+        return self._set(self._new()._fit(X, sample_weight, lower, upper))
 
     @reports_fit
-    def _fit(self, X, sample_weight):
+    def _fit(self, X, sample_weight, lower, upper):
         """Do what `fit` does, on a copy that has no other user."""
-        cells = self._read(X, sample_weight)
+        cells = self._read(X, sample_weight, lower, upper)
         _, finish = report_rounds(self, None, X=cells.table)
         self._report_numbers(cells)
         try:
@@ -294,8 +298,11 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         self._members = tuple(one.plain() for one in found.members)
         self.n_components_ = len(found.members[-1].mixture.weights)
 
+        warn_of_tails(self._schema, found.doubts, "raw")
+
         def predict(kept, rows):
-            filled, shares = Averaged(found.without).fill(kept[rows])
+            own = cells.limits and cells.limits.of_rows(rows)
+            filled, shares = Averaged(found.without).fill(kept[rows], own)
             columns = self.feature_indices_
             return self._schema.values.clipped(filled, columns), shares
 

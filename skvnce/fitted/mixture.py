@@ -6,11 +6,17 @@ from typing import NamedTuple, Self
 import numpy as np
 import torch
 
-from skvnce.algorithms.mixture import model
+from skvnce._incomplete import Incomplete
+from skvnce._keyed import row_lattice
+from skvnce.algorithms.mixture import limited, model
+from skvnce.algorithms.mixture.limited import Limited
 from skvnce.algorithms.mixture.margins import Points
 from skvnce.algorithms.mixture.model import Arranged, Mixture
 from skvnce.fitted.base import average_density
 from skvnce.tables.cell_limits import CellLimits
+from skvnce.variational.base import Uniforms, global_stream
+
+_ROWS = 2**16  # maximum number of rows, over all draws, whose limited cells are drawn
 
 
 def split_columns(
@@ -19,6 +25,11 @@ def split_columns(
     """Return the numbers (n, d), and the codes of categories, -1 where missing."""
     codes = np.nan_to_num(nodes[:, is_categorical], nan=-1)
     return nodes[:, ~is_categorical], codes.astype(np.int64)
+
+
+def _lattice(data: Incomplete) -> Uniforms:
+    """Make the random numbers of rows as functions of the row content."""
+    return row_lattice(data.to_array(), 0)
 
 
 class MixtureModel(NamedTuple):
@@ -54,8 +65,12 @@ class MixtureModel(NamedTuple):
         self, nodes: np.ndarray, limits: CellLimits | None = None
     ) -> tuple[np.ndarray, dict]:
         """Fill by means, and by the most probable categories; see `CellModel`."""
-        data = self._arranged(nodes)
-        means, shares = model.conditional_means(self.mixture, data, self.valid)
+        if limits is None:
+            given = self._arranged(nodes), self.valid
+            means, shares = model.conditional_means(self.mixture, *given)
+        else:
+            given = self._limited(nodes, limits), self.valid
+            means, shares = limited.conditional_means(self.mixture, *given, _lattice)
         filled, places = nodes.copy(), np.flatnonzero(self.is_categorical)
         numbers, missing = ~self.is_categorical, np.isnan(nodes)
         filled[:, numbers] = np.where(missing[:, numbers], means, nodes[:, numbers])
@@ -68,7 +83,22 @@ class MixtureModel(NamedTuple):
         self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
-        data, n = self._arranged(nodes), len(nodes)
+        if limits is None:
+            return self._drawn(self._arranged(nodes), nodes, n_draws)
+        given, n = self._limited(nodes, limits), len(nodes)
+        shares, found = limited.posterior(self.mixture, given, _lattice), []
+        size = max(1, _ROWS // n)
+        for first in range(0, n_draws, size):
+            rows = np.tile(np.arange(n), min(size, n_draws - first))
+            known = given.take(rows), shares[rows], global_stream
+            scores = limited.completed(self.mixture, *known)
+            data = Arranged.of(scores, given.codes[rows])
+            found.append(self._drawn(data, nodes[rows], 1).reshape(-1, *nodes.shape))
+        return np.concatenate(found)
+
+    def _drawn(self, data: Arranged, nodes: np.ndarray, n_draws: int) -> np.ndarray:
+        """Draw what is missing in scores of rows; (n_draws, n, n_nodes)."""
+        n = len(nodes)
         uniform = torch.rand(n_draws, n, dtype=torch.float64).numpy()
         noise = torch.randn(n_draws, n, data.x.shape[1], dtype=torch.float64).numpy()
         levels = torch.rand(
@@ -90,6 +120,11 @@ class MixtureModel(NamedTuple):
         found[data.order] = model.responsibilities(prepared, data)[1]
         found += self.points.log_slopes(nodes[:, ~self.is_categorical])
         return found, np.zeros(len(nodes))
+
+    def _limited(self, nodes: np.ndarray, limits: CellLimits) -> Limited:
+        rows = split_columns(nodes, self.is_categorical)
+        ends = tuple(end[:, ~self.is_categorical] for end in limits)
+        return Limited.of(*rows, ends, self.points, self.valid)
 
     def _arranged(self, nodes: np.ndarray) -> Arranged:
         numbers, codes = split_columns(nodes, self.is_categorical)
@@ -129,7 +164,8 @@ class Averaged(NamedTuple):
         drawn = np.empty((n_draws, *nodes.shape))
         for turn in np.unique(turns):
             rows = turns == turn
-            drawn[:, rows] = self.models[turn].draw(nodes[rows], n_draws)
+            own = limits and limits.of_rows(rows)
+            drawn[:, rows] = self.models[turn].draw(nodes[rows], n_draws, own)
         return drawn
 
     def log_density(

@@ -1,0 +1,84 @@
+"""Fits of mixtures to tables with limits of cells: limited cells are drawn in rounds.
+
+In each round of stochastic EM the limited cells are drawn given the observed cells of
+their row, their limits and the parameters so far, and then count as observed.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.mixed.columns import Marginal
+from skvnce.algorithms.mixed.normal import cdf
+from skvnce.algorithms.mixture import limited, margins
+from skvnce.algorithms.mixture.limited import Limited
+from skvnce.algorithms.mixture.margins import Pair, Points
+from skvnce.algorithms.mixture.model import Arranged, Mixture
+from skvnce.fits.gaussian_mixed import marginals_of
+from skvnce.fitted.mixture import split_columns
+from skvnce.fitted.normal import tensors
+from skvnce.tables.model_columns import ModelCells
+from skvnce.tables.schema import Schema
+
+
+def limited_rows(
+    cells: ModelCells, schema: Schema, points: Points, valid: Points
+) -> Limited | None:
+    """Map the rows of a fit, and their limits, to scores; None without limits."""
+    if cells.limits is None:
+        return None
+    rows = split_columns(cells.nodes, schema.is_categorical)
+    ends = tuple(end[:, ~schema.is_categorical] for end in cells.limits)
+    return Limited.of(*rows, ends, points, valid)
+
+
+def redrawing(given: Limited, rng: np.random.Generator) -> Callable:
+    """Make the function by which a round draws limited cells; see `em.fit_mixture`."""
+
+    def uniforms(step: int, like: Tensor) -> Tensor:
+        return torch.from_numpy(rng.random(tuple(like.shape)))
+
+    def redrawn(mixture: Mixture) -> Arranged:
+        return Arranged.of(limited.redrawn(mixture, given, uniforms), given.codes)
+
+    return redrawn
+
+
+def known_scores(cells: ModelCells, schema: Schema) -> tuple[dict[int, Pair], dict]:
+    """Estimate normal scores of the columns with limits, as `GaussianImputer` does.
+
+    Returns
+    -------
+    known : dict of int to pair of ndarray
+        By number column: see `margins.normal_scores`.
+    doubts : dict of int to float
+        By column of the model: see `gaussian_mixed.warn_of_tails`.
+    """
+    if cells.limits is None:
+        return {}, {}
+    data, weights = Incomplete.from_array(cells.nodes), torch.from_numpy(cells.weights)
+    given = data, weights, tensors(cells.limits)
+    found, doubts = marginals_of(schema, cells, "auto", given)
+    places = np.cumsum(~schema.is_categorical) - 1
+    return {int(places[j]): _pair(one) for j, one in found.items()}, doubts
+
+
+def _pair(marginal: Marginal) -> Pair:
+    values, low, high = (part.numpy() for part in marginal)
+    return margins.by_share(values, (cdf(low) + cdf(high)) / 2)
+
+
+def reached(ends: np.ndarray, cells: ModelCells, schema: Schema) -> np.ndarray:
+    """Widen ranges (2, d) of numbers to valid values within limits of cells."""
+    if cells.limits is None:
+        return ends
+    known = cells.limits.known
+    low = np.where(known, cells.limits.low, np.inf).min(0)
+    high = np.where(known, cells.limits.high, -np.inf).max(0)
+    numbers = ~schema.is_categorical
+    ranges = schema.values.ranges[:, schema.model_columns[numbers]]
+    beyond = np.stack([low[numbers] < ends[0], high[numbers] > ends[1]])
+    return np.where(beyond, ranges, ends)
