@@ -123,7 +123,10 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     -----
     Means, draws and log-densities of a member are exact: the conditional distribution
     of the missing cells of a row is a mixture of conditional normals, whose weights are
-    the posterior probabilities of the components given the observed cells.  Members
+    the posterior probabilities of the components given the observed cells.  With limits
+    of several cells of a row, probabilities of components and means are averages over
+    at least 128 points that are functions of the row, and a draw is one of 64 weighted
+    draws within a component.  Members
     count equally: `transform` averages their means and probabilities, draws of `sample`
     are of one member after the other, and the density of `score_samples` is the average
     of theirs.
@@ -146,8 +149,17 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     each column is noise, so that copies of columns leave no covariance singular.
 
     There is no `partial_fit`: the components of new rows would have to be found anew.
-    A large table in parts is fitted by a sample of its rows.  There are no limits of
-    single cells, and the parameters are arrays, not a torch module.
+    A large table in parts is fitted by a sample of its rows.  The parameters are
+    arrays, not a torch module.
+
+    With limits of single cells, each round of EM draws the limited cells given the
+    observed cells of their row and their limits (stochastic EM; Celeux and Diebolt
+    1985).  The draws are of one normal distribution of all rows, fitted likewise in 60
+    rounds, with probability ``10 / (10 + n)`` for a component with n observed cells of
+    the column: where none is observed, nothing else says how far beyond the limit its
+    cells are.  Normal scores of columns with limits are those of `GaussianImputer`.
+    Columns with limits do not count in `held_out_gain_`, and `score_samples` takes such
+    cells as missing.
 
     The loops over rows are compiled by numba when they are first used, for some ten
     seconds, and the code is kept on disk.
@@ -156,7 +168,9 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     ----------
     Ghahramani and Jordan (1994), Supervised learning from incomplete data via an EM
     approach; Fraley and Raftery (2007), Bayesian regularization for normal mixture
-    estimation and model-based clustering; Di Zio, Guarnera and Luzi (2007), Imputation
+    estimation and model-based clustering; Celeux and Diebolt (1985), The SEM algorithm:
+    a probabilistic teacher algorithm derived from the EM algorithm for the mixture
+    problem; Di Zio, Guarnera and Luzi (2007), Imputation
     through finite Gaussian mixture models; Vermunt et al. (2008), Multiple imputation
     of incomplete categorical data using latent class analysis; Murray and Reiter
     (2016), Multiple imputation of missing categorical and continuous values via
@@ -242,7 +256,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         lower, upper : array-like of shape (n_samples, n_features), or dict, \
                 default=None
             Limits of single missing cells, such as detection limits, between which
-            stochastic EM draws them.  See `GaussianImputer.fit`.
+            stochastic EM draws them; see `GaussianImputer`.
 
         Returns
         -------
@@ -252,8 +266,8 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         ------
         ValueError
             If X has infinite cells or no observed cell, if limits leave no value, if a
-            parameter is out of range, or, with ``on_misfit="raise"``, if a column is predicted worse than by its
-            mean.
+            parameter is out of range, or, with ``on_misfit="raise"``, if a column is
+            predicted worse than by its mean.
         TypeError
             If a parameter has a wrong type.
         """

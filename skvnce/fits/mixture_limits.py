@@ -2,13 +2,17 @@
 
 In each round of stochastic EM the limited cells are drawn given the observed cells of
 their row, their limits and the parameters so far, and then count as observed.
+
+References
+----------
+Celeux, G. and Diebolt, J. (1985), The SEM algorithm: a probabilistic teacher algorithm
+derived from the EM algorithm for the mixture problem.
 """
 
 from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.mixed.columns import Marginal
@@ -22,6 +26,11 @@ from skvnce.fitted.mixture import split_columns
 from skvnce.fitted.normal import tensors
 from skvnce.tables.model_columns import ModelCells
 from skvnce.tables.schema import Schema
+from skvnce.variational.base import Uniforms
+
+Redraw = Callable[[Mixture], Arranged]
+
+_ANCHOR = 10.0  # v of `anchored`; with 3 and 30 errors are about the same
 
 
 def limited_rows(
@@ -35,16 +44,58 @@ def limited_rows(
     return Limited.of(*rows, ends, points, valid)
 
 
-def redrawing(given: Limited, rng: np.random.Generator) -> Callable:
-    """Make the function by which a round draws limited cells; see `em.fit_mixture`."""
-
-    def uniforms(step: int, like: Tensor) -> Tensor:
-        return torch.from_numpy(rng.random(tuple(like.shape)))
+def redrawing(given: Limited, rng: np.random.Generator) -> Redraw:
+    """Make the function by which a round of one normal draws limited cells."""
+    uniforms = _numbers(rng)
 
     def redrawn(mixture: Mixture) -> Arranged:
-        return Arranged.of(limited.redrawn(mixture, given, uniforms), given.codes)
+        shares = limited.posterior(mixture, given, lambda data: uniforms)
+        scores = limited.completed(mixture, given, shares, uniforms)
+        return Arranged.of(scores, given.codes)
 
     return redrawn
+
+
+def anchored(
+    given: Limited, weights: np.ndarray, start: Mixture, rng: np.random.Generator
+) -> Redraw:
+    """Make the function by which a round of several components draws limited cells.
+
+    Nothing says where the rows of a component lie beyond a limit if none of them is
+    observed, and its mean would drift away from the limit.  Cells of a component with
+    n observed cells of the column are therefore drawn from `start`, one normal
+    distribution of all rows, with probability v / (v + n), as by a prior of v rows.
+
+    Parameters
+    ----------
+    given : Limited
+    weights : ndarray of shape (n,)
+    start : Mixture
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    callable
+        See `em.fit_mixture`.
+    """
+    uniforms = _numbers(rng)
+    certain = np.ones((len(weights), 1))
+    seen = weights[:, None] * ~np.isnan(given.scores)
+
+    def redrawn(mixture: Mixture) -> Arranged:
+        shares = limited.posterior(mixture, given, lambda data: uniforms)
+        scores = limited.completed(mixture, given, shares, uniforms)
+        chances = shares @ (_ANCHOR / (_ANCHOR + shares.T @ seen))
+        rows = rng.random(len(scores)) < np.where(given.known, chances, 0.0).max(1)
+        known = given.take(rows), certain[rows], uniforms
+        scores[rows] = limited.completed(start, *known)
+        return Arranged.of(scores, given.codes)
+
+    return redrawn
+
+
+def _numbers(rng: np.random.Generator) -> Uniforms:
+    return lambda step, like: torch.from_numpy(rng.random(tuple(like.shape)))
 
 
 def known_scores(cells: ModelCells, schema: Schema) -> tuple[dict[int, Pair], dict]:

@@ -13,7 +13,7 @@ from skvnce.algorithms.mixture import em, margins
 from skvnce.algorithms.mixture.margins import Points
 from skvnce.algorithms.mixture.model import Arranged, Mixture
 from skvnce.distributions.normal import Normal
-from skvnce.fits.mixture_limits import limited_rows, reached, redrawing
+from skvnce.fits.mixture_limits import anchored, limited_rows, reached, redrawing
 from skvnce.fitted.mixture import MixtureModel, split_columns
 from skvnce.tables.model_columns import ModelCells
 from skvnce.tables.schema import Schema
@@ -136,8 +136,9 @@ def fit_member(
     else:
         data, redrawn = Arranged.of(scores, codes), None
         if given is not None:
-            redrawn = redrawing(given, rng)
-            data = redrawn(model_of_start(cells, schema, start).mixture)
+            one = model_of_start(cells, schema, start).mixture
+            data = redrawing(given, rng)(one)
+            redrawn = anchored(given, weights, one, rng)
         shares, centres = em.clustered(start.rows, weights, n_components, rng)
         means = centres[:, : scores.shape[1]]  # without those of indicators
         known = weights[data.order], means, shares[data.order], start.prior

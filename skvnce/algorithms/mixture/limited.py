@@ -92,8 +92,13 @@ def posterior(mixture: Mixture, given: Limited, lattice: Lattice) -> np.ndarray:
 
     `lattice` makes the random numbers of rows with several limits.
     """
+    if len(mixture.weights) == 1:
+        return np.ones((len(given.scores), 1))
     data = Arranged.of(given.scores, given.codes)
-    prepared, found = model.prepare(mixture), np.empty((len(data.x), len(mixture[0])))
+    prepared, found = (
+        model.prepare(mixture),
+        np.empty((len(data.x), len(mixture.weights))),
+    )
     found[data.order] = model.responsibilities(prepared, data, _LEAST)[0]
     with np.errstate(divide="ignore"):
         log_shares = np.log(found)
@@ -131,15 +136,6 @@ def completed(
         for rows, part in given.parts(chosen == k):
             drawn = truncation.draw_limited(normal, *part, uniforms).numpy()
             scores[rows] = np.where(given.known[rows], drawn, scores[rows])
-    return scores
-
-
-def redrawn(mixture: Mixture, given: Limited, uniforms: Uniforms) -> np.ndarray:
-    """Draw the limited numbers with the probabilities of a mixture; see `completed`."""
-    scores, rows = given.scores.copy(), np.flatnonzero(given.known.any(1))
-    some = given.take(rows)
-    shares = posterior(mixture, some, lambda data: uniforms)
-    scores[rows] = completed(mixture, some, shares, uniforms)
     return scores
 
 
