@@ -62,7 +62,9 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     min_value, max_value : None, "observed", float, array-like of shape \
             (n_features,) or dict, default=None
         Bounds of imputed values.  None means the smallest and the largest observed cell
-        of each column for predictions and draws.
+        of each column for predictions and draws.  Columns with limits of cells reach as
+        far as these, but not across zero unless observed values or limits have both
+        signs.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
         and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of

@@ -26,7 +26,6 @@ from skvnce.fitted.mixture import split_columns
 from skvnce.fitted.normal import tensors
 from skvnce.tables.model_columns import ModelCells
 from skvnce.tables.schema import Schema
-from skvnce.variational.base import Uniforms
 
 Redraw = Callable[[Mixture], Arranged]
 
@@ -94,7 +93,7 @@ def anchored(
     return redrawn
 
 
-def _numbers(rng: np.random.Generator) -> Uniforms:
+def _numbers(rng: np.random.Generator) -> Callable:
     return lambda step, like: torch.from_numpy(rng.random(tuple(like.shape)))
 
 

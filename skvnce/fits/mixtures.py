@@ -77,9 +77,9 @@ def start_of(
     to_scores: Callable,
     rng: np.random.Generator,
 ) -> Start:
-    """Fit one normal distribution to the scores of all rows; `rng` draws within limits.
+    """Fit one normal distribution to the scores of all rows.
 
-    See `Start`.
+    `rng` draws cells within limits.
     """
     numbers, codes = split_columns(cells.nodes, schema.is_categorical)
     points = to_scores(numbers, cells.weights)

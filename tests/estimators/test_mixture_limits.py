@@ -34,7 +34,10 @@ def drawn(imputer, X, n_draws=10, **limits):
 
 @pytest.mark.parametrize(("size", "most"), [(2, 0.15), ("auto", 0.3)])
 def test_cells_below_a_limit_have_their_mean_and_quantiles(seed, size, most):
-    """Errors are in standard deviations of the column; see SEEDS."""
+    """In standard deviations of the column, means are wrong by .09 and .19 at most.
+
+    That is at 6 seeds; without limits by 1.16 and more.
+    """
     full, X, hidden, limit = two_groups(seed)
     imputer = MixtureImputer(size, n_estimators=2, min_value=-np.inf, **QUIET)
     cells = drawn(imputer, X, upper={0: limit})

@@ -92,13 +92,10 @@ def posterior(mixture: Mixture, given: Limited, lattice: Lattice) -> np.ndarray:
 
     `lattice` makes the random numbers of rows with several limits.
     """
-    if len(mixture.weights) == 1:
-        return np.ones((len(given.scores), 1))
-    data = Arranged.of(given.scores, given.codes)
-    prepared, found = (
-        model.prepare(mixture),
-        np.empty((len(data.x), len(mixture.weights))),
-    )
+    found = np.ones((len(given.scores), len(mixture.weights)))
+    if found.shape[1] == 1:
+        return found
+    data, prepared = Arranged.of(given.scores, given.codes), model.prepare(mixture)
     found[data.order] = model.responsibilities(prepared, data, _LEAST)[0]
     with np.errstate(divide="ignore"):
         log_shares = np.log(found)
