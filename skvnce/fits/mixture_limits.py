@@ -29,6 +29,7 @@ from skvnce.tables.schema import Schema
 
 Redraw = Callable[[Mixture], Arranged]
 
+_POINTS = 16  # of probabilities of several limits, which are estimated in each round
 _ANCHOR = 10.0  # v of `anchored`; with 3 and 30 errors are about the same
 
 
@@ -48,7 +49,7 @@ def redrawing(given: Limited, rng: np.random.Generator) -> Redraw:
     uniforms = _numbers(rng)
 
     def redrawn(mixture: Mixture) -> Arranged:
-        shares = limited.posterior(mixture, given, lambda data: uniforms)
+        shares = limited.posterior(mixture, given, lambda data: uniforms, _POINTS)
         scores = limited.completed(mixture, given, shares, uniforms)
         return Arranged.of(scores, given.codes)
 
@@ -82,7 +83,7 @@ def anchored(
     seen = weights[:, None] * ~np.isnan(given.scores)
 
     def redrawn(mixture: Mixture) -> Arranged:
-        shares = limited.posterior(mixture, given, lambda data: uniforms)
+        shares = limited.posterior(mixture, given, lambda data: uniforms, _POINTS)
         scores = limited.completed(mixture, given, shares, uniforms)
         chances = shares @ (_ANCHOR / (_ANCHOR + shares.T @ seen))
         rows = rng.random(len(scores)) < np.where(given.known, chances, 0.0).max(1)

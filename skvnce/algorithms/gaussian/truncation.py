@@ -240,16 +240,22 @@ def _points(count: int) -> int:
 
 
 def log_inside(
-    normal: Normal, data: Incomplete, low: Tensor, high: Tensor, lattice: Lattice
+    normal: Normal,
+    data: Incomplete,
+    low: Tensor,
+    high: Tensor,
+    lattice: Lattice,
+    most: int | None = None,
 ) -> Tensor:
     """Estimate log-probabilities of the bounds, given the observed cells; (n,).
 
-    Parameters are those of `mean_shift`.  Exact in rows with one near cell.
+    Parameters are those of `mean_shift`, and the maximum number of points.  Exact in
+    rows with one near cell.
     """
     found = data.x.new_zeros(len(data.x))
     for near in near_cells(normal, data, low, high):
         count = near.low.shape[1]
-        n_points = _points(count) if count > 1 else 1
+        n_points = min(_points(count), most or _points(count)) if count > 1 else 1
         for part in near.parts(n_points * data.x.shape[1]):
             rows = data.take(part.rows)
             table = lattice(rows)(0, data.x.new_empty(n_points, *rows.x.shape))

@@ -87,10 +87,13 @@ class Limited(NamedTuple):
             yield part, (Incomplete.from_array(self.scores[part]), *ends)
 
 
-def posterior(mixture: Mixture, given: Limited, lattice: Lattice) -> np.ndarray:
+def posterior(
+    mixture: Mixture, given: Limited, lattice: Lattice, most: int | None = None
+) -> np.ndarray:
     """Compute eq. (1); (n, n_components), 0 below 1e-6.
 
-    `lattice` makes the random numbers of rows with several limits.
+    `lattice` makes the random numbers of rows with several limits, and `most` is the
+    maximum number of points; see `truncation.log_inside`.
     """
     found = np.ones((len(given.scores), len(mixture.weights)))
     if found.shape[1] == 1:
@@ -101,7 +104,8 @@ def posterior(mixture: Mixture, given: Limited, lattice: Lattice) -> np.ndarray:
         log_shares = np.log(found)
     for k, normal in enumerate(_normals(mixture)):
         for rows, part in given.parts(found[:, k] > 0):
-            log_shares[rows, k] += truncation.log_inside(normal, *part, lattice).numpy()
+            inside = truncation.log_inside(normal, *part, lattice, most)
+            log_shares[rows, k] += inside.numpy()
     shares = np.exp(log_shares - log_shares.max(1, keepdims=True))
     shares /= shares.sum(1, keepdims=True)
     shares[shares < NONE] = 0.0
