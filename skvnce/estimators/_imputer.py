@@ -564,7 +564,7 @@ class Imputer(IncompleteTransformer):
         if not self._takes_limits:
             raise ValueError(
                 f"{type(self).__name__} takes no limits of single cells (lower, upper)."
-                " GaussianImputer and CopulaGraphLearner do."
+                " GaussianImputer, MixtureImputer and CopulaGraphLearner do."
             )
         found = limits_of(self._schema, lower, upper, X, checked)
         check_bounds(self._schema, found, is_whole=is_frame(X))

@@ -3,7 +3,9 @@
 import functools
 import inspect
 
-_OF_LIMITS = " Limits of cells are for GaussianImputer and CopulaGraphLearner."
+_OF_LIMITS = (
+    " Limits of cells are for GaussianImputer, MixtureImputer and CopulaGraphLearner."
+)
 _HINTS = {"lower": _OF_LIMITS, "upper": _OF_LIMITS}
 _TABLE = inspect.Parameter("X", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 

@@ -24,6 +24,7 @@ from skvnce.estimators._validation import (
     RANDOM_STATE,
     integer_from,
 )
+from skvnce.fits.gaussian_mixed import warn_of_tails
 from skvnce.fits.mixture_ensembles import Settings, fit_ensemble
 from skvnce.fits.mixtures import MARGINALS
 from skvnce.fitted.mixture import Averaged, MixtureModel
@@ -68,7 +69,9 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     min_value, max_value : None, "observed", float, array-like of shape \
             (n_features,) or dict, default=None
         Bounds of imputed values.  None means the smallest and the largest observed cell
-        of each column for predictions and draws.
+        of each column for predictions and draws.  Columns with limits of cells reach as
+        far as these, but not across zero unless observed values or limits have both
+        signs.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
         and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
@@ -130,10 +133,13 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     Means, draws and log-densities of a member, and medians of the average, are exact:
     the conditional distribution of the missing cells of a row is a mixture of
     conditional normals, whose weights are the posterior probabilities of the components
-    given the observed cells.  Members count equally: `transform` averages their means
-    and probabilities, draws of `sample` are of one member after the other, and the
-    density of `score_samples` is the average of theirs.  Modes take five times as long
-    as medians.
+    given the observed cells.  With limits of several cells of a row, probabilities of
+    components and means are averages over at least 128 points that are functions of the
+    row, and a draw is one of 64 weighted draws within a component; medians and modes
+    are those of draws.  Members count equally: `transform` averages their means and
+    probabilities, draws of `sample` are of one member after the other, and the density
+    of `score_samples` is the average of theirs.  Modes take five times as long as
+    medians.
 
     A member weights the rows at random by the Bayesian bootstrap (Rubin 1981), so that
     draws vary as the parameters do.  With one member there are no random weights, and
@@ -153,8 +159,17 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     each column is noise, so that copies of columns leave no covariance singular.
 
     There is no `partial_fit`: the components of new rows would have to be found anew.
-    A large table in parts is fitted by a sample of its rows.  There are no limits of
-    single cells, and the parameters are arrays, not a torch module.
+    A large table in parts is fitted by a sample of its rows.  The parameters are
+    arrays, not a torch module.
+
+    With limits of single cells, each round of EM draws the limited cells given the
+    observed cells of their row and their limits (stochastic EM; Celeux and Diebolt
+    1985).  The draws are of one normal distribution of all rows, fitted likewise in 60
+    rounds, with probability ``10 / (10 + n)`` for a component with n observed cells of
+    the column: where none is observed, nothing else says how far beyond the limit its
+    cells are.  Normal scores of columns with limits are those of `GaussianImputer`.
+    Columns with limits do not count in `held_out_gain_`, and `score_samples` takes such
+    cells as missing.
 
     The loops over rows are compiled by numba when they are first used, for some ten
     seconds, and the code is kept on disk.
@@ -163,7 +178,9 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     ----------
     Ghahramani and Jordan (1994), Supervised learning from incomplete data via an EM
     approach; Fraley and Raftery (2007), Bayesian regularization for normal mixture
-    estimation and model-based clustering; Di Zio, Guarnera and Luzi (2007), Imputation
+    estimation and model-based clustering; Celeux and Diebolt (1985), The SEM algorithm:
+    a probabilistic teacher algorithm derived from the EM algorithm for the mixture
+    problem; Di Zio, Guarnera and Luzi (2007), Imputation
     through finite Gaussian mixture models; Vermunt et al. (2008), Multiple imputation
     of incomplete categorical data using latent class analysis; Murray and Reiter
     (2016), Multiple imputation of missing categorical and continuous values via
@@ -182,8 +199,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     True
     """
 
-    _has_density = True
-    _has_new_rows = True
+    _takes_limits = _has_density = _has_new_rows = True
 
     _parameter_constraints = {
         "n_components": [AUTO, integer_from(1)],
@@ -236,7 +252,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None, *, lower=None, upper=None):
         """Fit the members to the observed cells.
 
         Parameters
@@ -249,6 +265,10 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
             Frequencies of the rows: a row of weight k counts as k equal rows.
+        lower, upper : array-like of shape (n_samples, n_features), or dict, \
+                default=None
+            Limits of single missing cells, such as detection limits, between which
+            stochastic EM draws them; see `GaussianImputer`.
 
         Returns
         -------
@@ -257,18 +277,18 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         Raises
         ------
         ValueError
-            If X has infinite cells or no observed cell, if a parameter is out of range,
-            or, with ``on_misfit="raise"``, if a column is predicted worse than by its
-            mean.
+            If X has infinite cells or no observed cell, if limits leave no value, if a
+            parameter is out of range, or, with ``on_misfit="raise"``, if a column is
+            predicted worse than by its mean.
         TypeError
             If a parameter has a wrong type.
         """
-        return self._set(self._new()._fit(X, sample_weight))
+        return self._set(self._new()._fit(X, sample_weight, lower, upper))
 
     @reports_fit
-    def _fit(self, X, sample_weight):
+    def _fit(self, X, sample_weight, lower, upper):
         """Do what `fit` does, on a copy that has no other user."""
-        cells = self._read(X, sample_weight)
+        cells = self._read(X, sample_weight, lower, upper)
         _, finish = report_rounds(self, None, X=cells.table)
         self._report_numbers(cells)
         try:
@@ -304,8 +324,11 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         self._members = tuple(one.plain() for one in found.members)
         self.n_components_ = len(found.members[-1].mixture.weights)
 
+        warn_of_tails(self._schema, found.doubts, "raw")
+
         def predict(kept, rows):
-            filled, shares = Averaged(found.without).fill(kept[rows])
+            own = cells.limits and cells.limits.of_rows(rows)
+            filled, shares = Averaged(found.without).fill(kept[rows], own)
             columns = self.feature_indices_
             return self._schema.values.clipped(filled, columns), shares
 

@@ -237,8 +237,11 @@ def marginals_of(schema, cells, marginals, known):
     return found, doubts
 
 
-def warn_of_tails(schema, doubts):
-    """Warn of columns whose shape beyond the limits is not known from the data."""
+def warn_of_tails(schema, doubts, normal="normal"):
+    """Warn of columns whose shape beyond the limits is not known from the data.
+
+    `normal` is the value of ``marginals`` by which columns have no shape of their own.
+    """
     names = schema.all_names
     found = [j for j, doubt in doubts.items() if doubt > _DOUBTFUL]
     if found:
@@ -248,7 +251,7 @@ def warn_of_tails(schema, doubts):
             "distribution beyond the limits, so that filled cells depend on an average "
             "of shapes, or they follow none of these. If you know the shape, say it: "
             "take logarithms of a lognormal column, set min_value where values begin "
-            "above 0, or set marginals='normal' if all columns are normal.",
+            f"above 0, or set marginals={normal!r} if all columns are normal.",
             MisfitWarning,
         )
 

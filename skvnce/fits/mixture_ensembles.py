@@ -1,6 +1,7 @@
 """Fit an ensemble of mixtures, and choose the number of components."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -8,6 +9,8 @@ from joblib import Parallel, delayed
 
 from skvnce._progress import steps
 from skvnce._random import seeded
+from skvnce.algorithms.mixture import margins
+from skvnce.fits.mixture_limits import known_scores
 from skvnce.fits.mixtures import (
     MARGINALS,
     Start,
@@ -59,11 +62,14 @@ class Ensemble(NamedTuple):
         Observed cells.
     without : list of MixtureModel
         One with each kind of marginals, fitted without these cells.
+    doubts : dict of int to float
+        See `known_scores`.
     """
 
     members: list[MixtureModel]
     hidden: np.ndarray
     without: list[MixtureModel]
+    doubts: dict
 
 
 class _Fits(NamedTuple):
@@ -126,9 +132,16 @@ def fit_ensemble(
     hidden = np.zeros(cells.nodes.shape, dtype=bool)
     if is_open or settings.is_checked:
         hidden = cells_to_hide(cells.nodes, cells.weights)
+    if cells.limits is not None:  # their observed cells are not typical
+        hidden &= ~cells.limits.known.any(0)
     kept = cells._replace(nodes=np.where(hidden, np.nan, cells.nodes))
-    kinds = MARGINALS[settings.marginals][: settings.n_members]
-    starts = [start_of(kept, schema, kind) for kind in kinds]
+    known, doubts = known_scores(cells, schema)
+    by_rank = partial(margins.normal_scores, known=known)
+    kinds = [
+        by_rank if kind is margins.normal_scores else kind
+        for kind in MARGINALS[settings.marginals][: settings.n_members]
+    ]
+    starts = [start_of(kept, schema, kind, rng) for kind in kinds]
     fits, without = _Fits(schema, starts, settings, rng), []
     weights = _weights_of_members(cells, settings, rng)
     if hidden.any():
@@ -138,7 +151,7 @@ def fit_ensemble(
         size = _best(found, known) if is_open else size
         without = found[size]
     members = fits.members(cells, weights, size, settings.n_rounds)
-    return Ensemble(members, hidden, without)
+    return Ensemble(members, hidden, without, doubts)
 
 
 def _candidates(size, schema):

@@ -13,6 +13,7 @@ from skvnce.algorithms.mixture import em, margins
 from skvnce.algorithms.mixture.margins import Points
 from skvnce.algorithms.mixture.model import Arranged, Mixture
 from skvnce.distributions.normal import Normal
+from skvnce.fits.mixture_limits import anchored, limited_rows, reached, redrawing
 from skvnce.fitted.mixture import MixtureModel, split_columns
 from skvnce.tables.model_columns import ModelCells
 from skvnce.tables.schema import Schema
@@ -27,6 +28,8 @@ STRENGTH = 0.5  # of the prior for covariances, in rows a column
 _OF_NORMAL = 0.05  # the same of the normal distribution from which components start
 _OF_CLASSES = 1.0  # of the prior for categories, in rows
 _ROUNDS_OF_NORMAL = 60
+_AT_A_TIME = 3  # rounds of the normal distribution between draws of limited cells
+_ROUNDS_OF_LIMITS = 60  # draws of limited cells, the second half of which counts
 _MOST_COMPONENTS = 20  # with more, errors of other tables hardly decrease
 _ROWS = 10  # rows a component, below which it finds groups in noise
 _WIDE = 100  # columns from which a round of EM takes minutes
@@ -68,12 +71,21 @@ def posterior_weights(rng: np.random.Generator, weights: np.ndarray) -> np.ndarr
     return drawn * (weights.sum() / drawn.sum())
 
 
-def start_of(cells: ModelCells, schema: Schema, to_scores: Callable) -> Start:
-    """Fit one normal distribution to the scores of all rows."""
+def start_of(
+    cells: ModelCells,
+    schema: Schema,
+    to_scores: Callable,
+    rng: np.random.Generator,
+) -> Start:
+    """Fit one normal distribution to the scores of all rows.
+
+    `rng` draws cells within limits.
+    """
     numbers, codes = split_columns(cells.nodes, schema.is_categorical)
     points = to_scores(numbers, cells.weights)
     scores = points.to_scores(numbers)
-    normal, filled = _normal(scores, cells.weights)
+    given = limited_rows(cells, schema, points, _valid(points, cells, schema))
+    normal, filled = _normal(scores, cells.weights, given, rng)
     n_categories = schema.n_categories[schema.is_categorical]
     shares = _shares(codes, cells.weights, n_categories)
     prior = em.Prior(
@@ -106,7 +118,7 @@ def fit_member(
     start : Start
     n_components, n_rounds : int
     rng : numpy.random.Generator
-        Chooses the rows at which clusters start.
+        Chooses the rows at which clusters start, and draws cells within limits.
 
     Returns
     -------
@@ -114,34 +126,34 @@ def fit_member(
     """
     numbers, codes = split_columns(cells.nodes, schema.is_categorical)
     points = start.to_scores(numbers, weights)
-    scores = points.to_scores(numbers)
+    scores, valid = points.to_scores(numbers), _valid(points, cells, schema)
+    given = limited_rows(cells, schema, points, valid)
     if n_components == 1:
-        normal, _ = _normal(scores, weights)
+        normal, _ = _normal(scores, weights, given, rng)
         n_categories = schema.n_categories[schema.is_categorical]
         shares = _shares(codes, weights, n_categories)
         mixture = _of_one(normal.mean.numpy(), normal.covariance.numpy(), shares)
     else:
-        data = Arranged.of(scores, codes)
+        data, redrawn = Arranged.of(scores, codes), None
+        if given is not None:
+            one = model_of_start(cells, schema, start).mixture
+            data = redrawing(given, rng)(one)
+            redrawn = anchored(given, weights, one, rng)
         shares, centres = em.clustered(start.rows, weights, n_components, rng)
         means = centres[:, : scores.shape[1]]  # without those of indicators
-        given = weights[data.order], means, shares[data.order], start.prior
-        mixture = em.fit_mixture(data, *given, n_rounds).mixture
+        known = weights[data.order], means, shares[data.order], start.prior
+        mixture = em.fit_mixture(data, *known, n_rounds, redrawn).mixture
     if not np.isfinite(mixture.covariances).all():
         raise np.linalg.LinAlgError("a covariance is not finite")
-    return _model(mixture, points, numbers, schema)
+    return MixtureModel(mixture, schema.is_categorical, valid, points)
 
 
 def model_of_start(cells: ModelCells, schema: Schema, start: Start) -> MixtureModel:
     """Return the model of one component from which all mixtures start."""
-    numbers, _ = split_columns(cells.nodes, schema.is_categorical)
     shares = [one / one.sum() for one in start.prior.classes]
     mixture = _of_one(start.prior.centre, start.prior.within, shares)
-    return _model(mixture, start.points, numbers, schema)
-
-
-def _model(mixture, points, numbers, schema):
-    valid = points.within(*_ends(numbers, schema))
-    return MixtureModel(mixture, schema.is_categorical, valid, points)
+    valid = _valid(start.points, cells, schema)
+    return MixtureModel(mixture, schema.is_categorical, valid, start.points)
 
 
 def _of_one(mean, covariance, classes):
@@ -151,26 +163,47 @@ def _of_one(mean, covariance, classes):
     return Mixture(np.ones(1), *given)
 
 
-def _ends(numbers, schema):
-    """Return the ends of the cells of numbers: observed ones, or the user's bounds."""
+def _valid(points, cells, schema):
+    """Let cells end at observed ones, the user's bounds, or what limits reach."""
     columns = schema.model_columns[~schema.is_categorical]
+    numbers, _ = split_columns(cells.nodes, schema.is_categorical)
     ends = np.stack([np.fmin.reduce(numbers, 0), np.fmax.reduce(numbers, 0)])
-    values = schema.values
-    return np.where(values.given[:, columns], values.ranges[:, columns], ends)
+    ends, values = reached(ends, cells, schema), schema.values
+    ends = np.where(values.given[:, columns], values.ranges[:, columns], ends)
+    return points.within(*ends)
 
 
-def _normal(scores, weights):
-    """Fit one normal distribution, and fill the scores by its conditional means."""
+def _normal(scores, weights, given=None, rng=None):
+    """Fit one normal distribution, and fill the scores by its conditional means.
+
+    With limits (`given`) by stochastic EM, which starts without them.
+    """
     d = scores.shape[1]
     start = Normal(torch.zeros(d).double(), torch.eye(d).double())
     if not d:
         return start, scores
+    normal = _continued(scores, weights, start, _ROUNDS_OF_NORMAL)
+    if given is not None:
+        redrawn = redrawing(given._replace(codes=given.codes[:, :0]), rng)
+        found = []
+        for _ in range(_ROUNDS_OF_LIMITS):
+            data = redrawn(_of_one(*(part.numpy() for part in normal), ()))
+            scores = data.restored(np.where(data.observed, data.x, np.nan))
+            normal = _continued(scores, weights, normal, _AT_A_TIME)
+            found.append(normal)
+        parts = zip(*found[_ROUNDS_OF_LIMITS // 2 :], strict=True)
+        normal = Normal(*(torch.stack(one).mean(0) for one in parts))
     data = Incomplete.from_array(scores)
-    given = data, torch.from_numpy(weights), _OF_NORMAL * d, start
-    normal = normal_em.fit_normal(
-        *given, max_iter=_ROUNDS_OF_NORMAL, tol=1e-3, on_round=lambda *_: False
-    ).normal
     return normal, normal_em.conditional_mean(normal, data).numpy()
+
+
+def _continued(scores, weights, start, n_rounds):
+    """Go on with EM for one normal distribution."""
+    given = Incomplete.from_array(scores), torch.from_numpy(weights)
+    strength = _OF_NORMAL * scores.shape[1]
+    return normal_em.fit_normal(
+        *given, strength, start, max_iter=n_rounds, tol=1e-3, on_round=lambda *_: False
+    ).normal
 
 
 def _shares(codes, weights, n_categories):

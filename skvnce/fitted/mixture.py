@@ -1,17 +1,25 @@
 """Fitted mixtures of normals: they fill, draw and score rows, in the units of X."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 
-from skvnce.algorithms.mixture import model
+from skvnce._incomplete import Incomplete
+from skvnce._keyed import row_keyed, row_lattice
+from skvnce.algorithms.mixture import limited, model
+from skvnce.algorithms.mixture.limited import Limited
 from skvnce.algorithms.mixture.margins import Points
 from skvnce.algorithms.mixture.model import Arranged, Mixture
 from skvnce.algorithms.mixture.quantiles import Given, quantiles
 from skvnce.fitted.base import average_density
 from skvnce.tables.cell_limits import CellLimits
+from skvnce.variational.base import Uniforms, global_stream
+
+_KEYED = 63  # draws of cells with limits whose median or mode is filled
+_LEAST = 2.0**-54  # of uniform numbers whose normal quantiles are finite
+_ROWS = 2**16  # maximum number of rows, over all draws, whose limited cells are drawn
 
 
 def split_columns(
@@ -20,6 +28,11 @@ def split_columns(
     """Return the numbers (n, d), and the codes of categories, -1 where missing."""
     codes = np.nan_to_num(nodes[:, is_categorical], nan=-1)
     return nodes[:, ~is_categorical], codes.astype(np.int64)
+
+
+def _lattice(data: Incomplete) -> Uniforms:
+    """Make the random numbers of rows as functions of the row content."""
+    return row_lattice(data.to_array(), 0)
 
 
 class MixtureModel(NamedTuple):
@@ -55,8 +68,12 @@ class MixtureModel(NamedTuple):
         self, nodes: np.ndarray, limits: CellLimits | None = None
     ) -> tuple[np.ndarray, dict]:
         """Fill by means, and by the most probable categories; see `CellModel`."""
-        data = self._arranged(nodes)
-        means, shares = model.conditional_means(self.mixture, data, self.valid)
+        if limits is None:
+            given = self._arranged(nodes), self.valid
+            means, shares = model.conditional_means(self.mixture, *given)
+        else:
+            given = self._limited(nodes, limits), self.valid
+            means, shares = limited.conditional_means(self.mixture, *given, _lattice)
         filled, places = nodes.copy(), np.flatnonzero(self.is_categorical)
         numbers, missing = ~self.is_categorical, np.isnan(nodes)
         filled[:, numbers] = np.where(missing[:, numbers], means, nodes[:, numbers])
@@ -69,14 +86,62 @@ class MixtureModel(NamedTuple):
         self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
-        data, n = self._arranged(nodes), len(nodes)
-        uniform = torch.rand(n_draws, n, dtype=torch.float64).numpy()
-        noise = torch.randn(n_draws, n, data.x.shape[1], dtype=torch.float64).numpy()
-        levels = torch.rand(
-            len(self.mixture.classes), n_draws, n, dtype=torch.float64
-        ).numpy()
-        scores, codes = model.draw(self.mixture, data, uniform, noise, levels)
-        drawn = np.empty((n_draws, *nodes.shape))
+        if limits is None:
+            numbers = self._of_stream(n_draws, len(nodes))
+            return self._drawn(self._arranged(nodes), nodes, numbers)
+        given, n = self._limited(nodes, limits), len(nodes)
+        shares, found = limited.posterior(self.mixture, given, _lattice), []
+        size = max(1, _ROWS // n)
+        for first in range(0, n_draws, size):
+            rows = np.tile(np.arange(n), min(size, n_draws - first))
+            known = given.take(rows), shares[rows], global_stream
+            scores = limited.completed(self.mixture, *known)
+            data = Arranged.of(scores, given.codes[rows])
+            drawn = self._drawn(data, nodes[rows], self._of_stream(1, len(rows)))
+            found.append(drawn.reshape(-1, *nodes.shape))
+        return np.concatenate(found)
+
+    def keyed_draws(
+        self, nodes: np.ndarray, seeds: Sequence[int], limits: CellLimits
+    ) -> np.ndarray:
+        """Draw missing cells, as functions of their row and of seeds.
+
+        Returns
+        -------
+        ndarray of shape (n_seeds, n, n_nodes)
+        """
+        given, found = self._limited(nodes, limits), []
+        shares = limited.posterior(self.mixture, given, _lattice)
+        for seed in seeds:
+            uniforms = row_keyed(nodes, seed)
+            scores = limited.completed(self.mixture, given, shares, uniforms)
+            data = Arranged.of(scores, given.codes)
+            # other steps than those of `limited`
+            table = torch.empty((1, *nodes.shape), dtype=torch.float64)
+            uniform, normal, levels = (uniforms(100 + i, table) for i in range(3))
+            normal = torch.special.ndtri(normal.clamp(min=_LEAST))
+            numbers = uniform[..., 0], normal, levels.movedim(-1, 0)
+            numbers = (one.numpy() for one in numbers)
+            found.append(self._drawn(data, nodes, numbers)[0])
+        return np.stack(found)
+
+    def _of_stream(self, n_draws: int, n: int) -> tuple:
+        """Make the random numbers of draws with torch's global stream."""
+        sizes, width = (n_draws, n), np.count_nonzero(~self.is_categorical)
+        uniform = torch.rand(sizes, dtype=torch.float64).numpy()
+        noise = torch.randn(*sizes, width, dtype=torch.float64).numpy()
+        n_classes = len(self.mixture.classes)
+        levels = torch.rand(n_classes, *sizes, dtype=torch.float64).numpy()
+        return uniform, noise, levels
+
+    def _drawn(
+        self, data: Arranged, nodes: np.ndarray, numbers: Iterable[np.ndarray]
+    ) -> np.ndarray:
+        """Draw what is missing in scores of rows; (n_draws, n, n_nodes)."""
+        uniform, noise, levels = numbers
+        given = uniform, noise[..., : data.x.shape[1]], levels
+        scores, codes = model.draw(self.mixture, data, *given)
+        drawn = np.empty((len(uniform), *nodes.shape))
         drawn[..., ~self.is_categorical] = self.valid.to_cells(scores)
         drawn[..., self.is_categorical] = codes
         return np.where(np.isnan(nodes), drawn, nodes)
@@ -95,6 +160,11 @@ class MixtureModel(NamedTuple):
     def given(self, nodes: np.ndarray) -> Given:
         """Compute the distributions of missing numbers given their rows."""
         return Given.of(self.mixture, self._arranged(nodes), self.points)
+
+    def _limited(self, nodes: np.ndarray, limits: CellLimits) -> Limited:
+        rows = split_columns(nodes, self.is_categorical)
+        ends = tuple(end[:, ~self.is_categorical] for end in limits)
+        return Limited.of(*rows, ends, self.points, self.valid)
 
     def _arranged(self, nodes: np.ndarray) -> Arranged:
         numbers, codes = split_columns(nodes, self.is_categorical)
@@ -136,6 +206,17 @@ class Averaged(NamedTuple):
     ) -> tuple[np.ndarray, dict]:
         """Find quantiles of missing cells; see `strategies`."""
         numbers, found = ~self.models[0].is_categorical, np.nan_to_num(nodes)
+        if limits is not None:
+            draws = [
+                one.keyed_draws(nodes, seeds, limits)
+                for one, seeds in zip(
+                    self.models,
+                    np.array_split(np.arange(_KEYED), len(self.models)),
+                    strict=True,
+                )
+                if len(seeds)
+            ]
+            return np.concatenate(draws), self.fill(nodes, limits)[1]
         found = np.repeat(found[None], len(levels), axis=0)
         members = [one.given(nodes) for one in self.models]
         missing = np.isnan(nodes[:, numbers])
@@ -152,7 +233,8 @@ class Averaged(NamedTuple):
         drawn = np.empty((n_draws, *nodes.shape))
         for turn in np.unique(turns):
             rows = turns == turn
-            drawn[:, rows] = self.models[turn].draw(nodes[rows], n_draws)
+            own = limits and limits.of_rows(rows)
+            drawn[:, rows] = self.models[turn].draw(nodes[rows], n_draws, own)
         return drawn
 
     def log_density(

@@ -12,7 +12,12 @@ from scipy.stats import kstest, multivariate_normal, norm, truncnorm
 from sklearn.base import clone
 from statistical import FAILURE
 
-from skvnce import CopulaGraphLearner, ForestImputer, GaussianImputer
+from skvnce import (
+    CopulaGraphLearner,
+    ForestImputer,
+    GaussianImputer,
+    MixtureImputer,
+)
 from skvnce.exceptions import MisfitWarning
 from skvnce.tables.cell_limits import check_distance, limits_of
 
@@ -421,13 +426,15 @@ def test_limits_three_deviations_beyond_the_observed_cells_are_too_far(side):
         check(3.1)
 
 
-def test_wrong_limits_are_refused(fitted):
+@pytest.mark.parametrize("model", [GaussianImputer(), MixtureImputer(2, max_iter=2)])
+def test_wrong_limits_are_refused(model):
     X, limits, below = below_limits(9, n=20)
     X = np.where(below, np.nan, X)
+    fitted = clone(model).set_params(on_misfit="ignore").fit(X, upper=limits)
     row, column = np.argwhere(below)[0]
     low = np.full(X.shape, -np.inf)
     low[row, column] = 50.0
-    for call in (GaussianImputer().fit, fitted.transform, fitted.sample):
+    for call in (clone(model).fit, fitted.transform, fitted.sample):
         with pytest.raises(ValueError, match=rf"column {column}, row {row}"):
             call(X, lower=low, upper=limits)
         with pytest.raises(ValueError, match=r"upper must have the shape of X"):
@@ -439,7 +446,7 @@ def test_wrong_limits_are_refused(fitted):
         fitted.sample(X, upper=limits, shift={0: 0.5})
     frame = pd.DataFrame({"a": X[:, 0], "b": pd.Categorical(["x", None] * 10)})
     with pytest.raises(TypeError, match="limits of column 'b'"):
-        GaussianImputer().fit(frame, upper={"b": 1.0})
+        clone(model).fit(frame, upper={"b": 1.0})
     with pytest.raises(TypeError, match="upper"):
         ForestImputer().fit(X, upper=limits)
 
@@ -515,7 +522,7 @@ def test_a_graph_is_learned_from_cells_below_limits(seed):
     assert clone(learner).fit(X).associations_[0, 1] < edge - 0.075
 
 
-@pytest.mark.parametrize("cls", [GaussianImputer, CopulaGraphLearner])
+@pytest.mark.parametrize("cls", [GaussianImputer, CopulaGraphLearner, MixtureImputer])
 def test_limits_of_categories_and_wrong_shapes_are_errors_of_fit(cls):
     frame = pd.DataFrame({"x": np.arange(40.0), "k": pd.Categorical(["a", "b"] * 20)})
     frame.loc[::7, "x"] = np.nan

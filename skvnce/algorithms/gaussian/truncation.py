@@ -9,6 +9,7 @@ regression.  All rows with the same number of such cells are processed together.
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from math import log
 from typing import NamedTuple
 
 import torch
@@ -69,6 +70,11 @@ class Near(NamedTuple):
         """Return some of the rows."""
         return Near(*(part[rows] for part in self))
 
+    def parts(self, size: int) -> Iterator["Near"]:
+        """Yield the rows in parts, for arrays of `size` numbers a row."""
+        rows = torch.arange(len(self.rows)).split(max(1, _AT_ONCE // size))
+        return map(self.take, rows)
+
     def uniforms(self, table: Tensor, count: int) -> Tensor:
         """Select the numbers (points, n, features) of the first `count` cells."""
         places = self.columns[:, :count].clamp(max=table.shape[-1] - 1)
@@ -87,8 +93,8 @@ class Near(NamedTuple):
             Near cells are ``mean + root z``.
         last : Tensor of shape (points, n)
             Expectation of the last of them given the others.
-        weight : Tensor of shape (points, n)
-            Their sum over the points is one.
+        log_weight : Tensor of shape (points, n)
+            The mean of their exponentials estimates the probability of the bounds.
         """
         z, log_weight = torch.zeros_like(uniform), uniform.new_zeros(uniform.shape[:-1])
         last = log_weight
@@ -101,7 +107,7 @@ class Near(NamedTuple):
             )
             z[..., i], last = unit.icdf(uniform[..., i]), unit.mean
             log_weight = log_weight + log_interval(*bounds)
-        return z, last, log_weight.softmax(0)
+        return z, last, log_weight
 
     def shifts(self, z: Tensor) -> Tensor:
         """Map standardised near cells (*batch, n, n_near) to shifts of all cells."""
@@ -121,7 +127,11 @@ def _columns(root: Tensor, z: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def near_cells(
-    normal: Normal, data: Incomplete, low: Tensor, high: Tensor
+    normal: Normal,
+    data: Incomplete,
+    low: Tensor,
+    high: Tensor,
+    idle: float = _IDLE,
 ) -> list[Near]:
     """Find the rows with missing cells near bounds.
 
@@ -130,6 +140,8 @@ def near_cells(
     normal : Normal
     data : Incomplete
     low, high : Tensor of shape (features,) or (n, features)
+    idle : float, default=4.0
+        Distance in standard deviations from which a bound has no effect.
 
     Returns
     -------
@@ -142,21 +154,25 @@ def near_cells(
         given = batch.condition(factored)
         mean = batch.gather_cells(normal.mean + given.completed())
         covariance = torch.cholesky_inverse(given.factor)
-        found += _near_of(batch, mean, covariance, low, high)
+        found += _near_of(batch, mean, covariance, (low, high), idle)
     return found
 
 
 def _near_of(
-    batch: Batch, mean: Tensor, covariance: Tensor, low: Tensor, high: Tensor
+    batch: Batch,
+    mean: Tensor,
+    covariance: Tensor,
+    ends: tuple[Tensor, Tensor],
+    idle: float,
 ) -> list[Near]:
     wider = (0, batch.block.shape[1])
     low, high = (
         pad(bound[batch.rows], wider, value=far).gather(1, batch.block)
-        for bound, far in ((low, -torch.inf), (high, torch.inf))
+        for bound, far in zip(ends, (-torch.inf, torch.inf), strict=True)
     )
     deviation = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
     below, above = (low - mean) / deviation, (high - mean) / deviation
-    near = (below > -_IDLE) | (above < _IDLE)
+    near = (below > -idle) | (above < idle)
     chance = log_interval(below, above).where(near, torch.inf)
     # in this order the weights vary less
     order = chance.argsort(dim=1, stable=True)  # most restricted cells first
@@ -241,13 +257,10 @@ def _shifted(shift: Tensor, batches: list[Near], shift_of: Callable) -> Tensor:
     """
     for near in batches:
         count = near.low.shape[1]
-        n_points = next(n for at, n in reversed(_POINTS.items()) if count >= at)
+        n_points = _points(count)
         for points in (n_points, _MORE * n_points):
-            size = max(
-                1, _AT_ONCE // (points * max(near.root.shape[1], shift.shape[-1]))
-            )
             again = []
-            for part in map(near.take, torch.arange(len(near.rows)).split(size)):
+            for part in near.parts(points * max(near.root.shape[1], shift.shape[-1])):
                 tell(f"rows with {count} cells near to a bound")
                 moved, even = shift_of(part, points)
                 _put(shift, part, moved)
@@ -256,6 +269,60 @@ def _shifted(shift: Tensor, batches: list[Near], shift_of: Callable) -> Tensor:
             if not len(near.rows):
                 break
     return shift
+
+
+def _points(count: int) -> int:
+    return next(n for at, n in reversed(_POINTS.items()) if count >= at)
+
+
+def log_inside(
+    normal: Normal,
+    data: Incomplete,
+    low: Tensor,
+    high: Tensor,
+    lattice: Lattice,
+    most: int | None = None,
+) -> Tensor:
+    """Estimate log-probabilities of the bounds, given the observed cells; (n,).
+
+    Parameters are those of `mean_shift`, and the maximum number of points.  Exact in
+    rows with one near cell.
+    """
+    found = data.x.new_zeros(len(data.x))
+    for near in near_cells(normal, data, low, high):
+        count = near.low.shape[1]
+        n_points = min(_points(count), most or _points(count)) if count > 1 else 1
+        for part in near.parts(n_points * data.x.shape[1]):
+            rows = data.take(part.rows)
+            table = lattice(rows)(0, data.x.new_empty(n_points, *rows.x.shape))
+            log_weight = part.draw(part.uniforms(table, count))[2]
+            found[part.rows] = log_weight.logsumexp(0) - log(n_points)
+    return found
+
+
+def draw_limited(
+    normal: Normal, data: Incomplete, low: Tensor, high: Tensor, uniforms: Uniforms
+) -> Tensor:
+    """Draw the missing cells that have a bound, each row once; (n, features).
+
+    One of 64 weighted draws is selected; a single cell of a row is drawn exactly.
+    Other cells are 0.
+    """
+    found = torch.zeros_like(data.x)
+    for near in near_cells(normal, data, low, high, torch.inf):
+        count = near.low.shape[1]
+        n_points = _DRAWN if count > 1 else 1
+        for part in near.parts(n_points * found.shape[1]):
+            like = found.new_empty(n_points, len(part.rows), count + 1)
+            uniform = inside(uniforms(0, like))
+            z, _, log_weight = part.draw(uniform[..., :count])
+            # where the sum of the weights passes a uniform number
+            below = log_weight.softmax(0).cumsum(0)[:-1] < uniform[0, :, count]
+            z = z[below.sum(0), torch.arange(len(part.rows))]
+            cells = torch.zeros_like(part.mean)
+            cells[:, :count] = (part.mean + part.shifts(z))[:, :count]
+            _put(found, part, cells)
+    return found.clamp(low, high).where((low > -torch.inf) | (high < torch.inf), 0.0)
 
 
 def _put(shift: Tensor, near: Near, moved: Tensor) -> None:
@@ -306,7 +373,8 @@ def _points_of(near: Near, data: Incomplete, lattice: Lattice, n_points: int) ->
         t = midpoint_levels(n_points, data.x)[:, None]
         share = t * (1 - t) / (t * (1 - t)).sum()
         uniform = (t.square() * (3 - 2 * t))[..., None].expand_as(uniform)
-    z, last, weight = near.draw(uniform)
+    z, last, log_weight = near.draw(uniform)
+    weight = log_weight.softmax(0)
     even = 1 / weight.square().sum(0) > _EFFECTIVE * n_points
     weight, free = weight * share * n_points, torch.special.ndtri(uniform)
     return Points(table, z, free, weight, share, last, even)
@@ -391,12 +459,11 @@ def _drawn_weighted(
 ) -> Tensor:
     for near in near_cells(normal, data, low, high):
         count = near.low.shape[1]
-        size = max(1, _AT_ONCE // (_DRAWN * count))
-        for part in map(near.take, torch.arange(len(near.rows)).split(size)):
+        for part in near.parts(_DRAWN * count):
             tell(f"rows with {count} cells near to a bound")
             like = x.new_empty(_DRAWN, len(part.rows), count)
-            z, _, weight = part.draw(inside(global_stream(0, like)))
-            pick = torch.multinomial(weight.T, 1).squeeze(1)
+            z, _, log_weight = part.draw(inside(global_stream(0, like)))
+            pick = torch.multinomial(log_weight.softmax(0).T, 1).squeeze(1)
             noise = torch.randn_like(part.mean)
             noise[:, :count] = z[pick, torch.arange(len(pick))]
             cells = part.mean + part.shifts(noise)

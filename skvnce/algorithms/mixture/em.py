@@ -20,6 +20,7 @@ EM approach. Fraley, C. and Raftery, A. E. (2007), Bayesian regularization for n
 mixture estimation and model-based clustering.
 """
 
+from collections.abc import Callable
 from math import log
 from typing import NamedTuple
 
@@ -185,6 +186,7 @@ def fit_mixture(
     shares: np.ndarray,
     prior: Prior,
     n_rounds: int,
+    redrawn: Callable[[Mixture], Arranged] | None = None,
 ) -> Fit:
     """Fit a mixture, from means and responsibilities.
 
@@ -199,6 +201,8 @@ def fit_mixture(
     prior : Prior
         `within` is the covariance of all rows.
     n_rounds : int
+    redrawn : callable, default=None
+        Makes `data` for each round, with other draws of cells (stochastic EM).
 
     Returns
     -------
@@ -214,10 +218,12 @@ def fit_mixture(
     mixture = Mixture(even, means, every, classes)
     skipped, found, current = shares == 0, [], prior
     for number in range(n_rounds):
+        data = redrawn(mixture) if redrawn else data
         given = weights, prior.centre, skipped, LEAST_SHARE
         sums, log_likelihood = expected(prepare(mixture), data, *given)
         found.append(log_likelihood)
-        if not number:  # in the first round each row is of its cluster alone
+        # in the first round each row is of its cluster alone
+        if not number or redrawn:  # other draws may be of another component
             skipped = np.zeros(shares.shape, dtype=bool)
         left = max(0.0, 1 - 2 * number / n_rounds)  # 0 in the second half
         current = prior._replace(

@@ -52,6 +52,11 @@ class Points(NamedTuple):
         """Return the scores and cells of a column."""
         return self.scores[j, : self.counts[j]], self.cells[j, : self.counts[j]]
 
+    @property
+    def ends(self) -> Pair:
+        """Return the smallest and the largest cell of each function; (d,) each."""
+        return self.cells[:, 0], self.cells[:, -1]
+
     def to_scores(self, x: np.ndarray) -> np.ndarray:
         """Map cells (n, d) to scores; NaN stays."""
         found = np.empty(x.shape)
@@ -116,9 +121,15 @@ def standardised(x: np.ndarray, weights: np.ndarray) -> Points:
     return Points.of([_standard(*_observed(column, weights)) for column in x.T])
 
 
-def normal_scores(x: np.ndarray, weights: np.ndarray) -> Points:
-    """Make the scores that are normal quantiles of the ranks in columns of (n, d)."""
-    return Points.of([_by_rank(*_observed(column, weights)) for column in x.T])
+def normal_scores(
+    x: np.ndarray, weights: np.ndarray, known: dict[int, Pair] | None = None
+) -> Points:
+    """Make the scores that are normal quantiles of the ranks in columns of (n, d).
+
+    `known` has the scores and cells of columns whose ranks do not tell them.
+    """
+    pairs = [_by_rank(*_observed(column, weights)) for column in x.T]
+    return Points.of([(known or {}).get(j, pair) for j, pair in enumerate(pairs)])
 
 
 def _observed(column: np.ndarray, weights: np.ndarray) -> Pair:
@@ -138,7 +149,19 @@ def _by_rank(values: np.ndarray, weights: np.ndarray) -> Pair:
     if len(unique) < 3:  # two points have no shape
         return _standard(values, weights)
     mass = np.bincount(place, weights)
-    share = (mass.cumsum() - mass / 2) / mass.sum()
+    return by_share(unique, (mass.cumsum() - mass / 2) / mass.sum())
+
+
+def by_share(unique: np.ndarray, share: np.ndarray) -> Pair:
+    """Make the scores and cells of a column from its distribution function.
+
+    Parameters
+    ----------
+    unique : ndarray of shape (n_values,)
+        Increasing cells.
+    share : ndarray of shape (n_values,)
+        Probability of smaller cells, and of half of the equal ones.
+    """
     scores = torch.special.ndtri(torch.from_numpy(share)).numpy()
     scores = scores.clip(-_FARTHEST, _FARTHEST)
     kept = np.concatenate([[True], np.diff(scores) > 0])

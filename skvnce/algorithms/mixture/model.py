@@ -20,7 +20,7 @@ from skvnce.algorithms.mixture.margins import Points
 from skvnce.distributions.patterns import patterns
 
 LEAST_SHARE = 1e-2  # responsibility of a row below which EM leaves a component out
-_NONE = 1e-6  # the same of predictions, whose error is of this order
+NONE = 1e-6  # the same of predictions, whose error is of this order
 
 
 class Mixture(NamedTuple):
@@ -134,14 +134,14 @@ class Arranged(NamedTuple):
 
 
 def responsibilities(
-    prepared: Prepared, data: Arranged
+    prepared: Prepared, data: Arranged, least: float = NONE
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute eq. (2) and log-densities of the observed cells.
 
     Returns
     -------
     shares : ndarray of shape (n, n_components)
-        Eq. (2), in the order of `data`; those below 1e-6 are 0.
+        Eq. (2), in the order of `data`; those below `least` are 0.
     log_density : ndarray of shape (n,)
     """
     from skvnce.algorithms.mixture import kernels
@@ -149,13 +149,25 @@ def responsibilities(
     prior = prepared.mixture.log_weights(data.codes)
     nothing = np.zeros(len(prior)), prior  # weights of rows, of which no sum is needed
     rest = prepared.normals, prepared.log_dets, np.zeros(prior.shape, dtype=bool)
-    return kernels.expectation(data.groups, *nothing, *rest, (-np.inf, _NONE))[:2]
+    return kernels.expectation(data.groups, *nothing, *rest, (-np.inf, least))[:2]
 
 
 def conditional_means(
-    mixture: Mixture, data: Arranged, points: Points
+    mixture: Mixture,
+    data: Arranged,
+    points: Points,
+    shares: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Compute means of functions of missing numbers, and probabilities of categories.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    data : Arranged
+    points : Points
+        The functions.
+    shares : ndarray of shape (n, n_components), default=None
+        Probabilities of the components, in the order of `data`; None is eq. (2).
 
     Returns
     -------
@@ -166,7 +178,8 @@ def conditional_means(
     from skvnce.algorithms.mixture import kernels
 
     prepared = prepare(mixture)
-    shares, _ = responsibilities(prepared, data)
+    if shares is None:
+        shares, _ = responsibilities(prepared, data)
     given = shares, prepared.normals, tuple(points)
     means = kernels.filled_rows(data.groups, *given)
     levels = [data.restored(shares @ one) for one in mixture.classes]
@@ -195,6 +208,12 @@ def conditional_moments(
         spread = np.sqrt(inverse.diagonal(axis1=1, axis2=2))
         deviations[:, first:last, hidden] = spread[:, None]
     return data.restored(means), data.restored(deviations)
+
+
+def chosen(shares: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    """Choose components (..., n) by shares (n, n_components), and uniform numbers."""
+    found = (uniform[..., None] > shares.cumsum(1)).sum(-1)
+    return np.minimum(found, (shares > 0).cumsum(1).argmax(1))  # of a sum below 1
 
 
 def draw(
@@ -226,14 +245,12 @@ def draw(
 
     prepared = prepare(mixture)
     shares, _ = responsibilities(prepared, data)
-    uniform = uniform[:, data.order]
-    chosen = (uniform[..., None] > shares.cumsum(1)).sum(-1)
-    chosen = np.minimum(chosen, (shares > 0).cumsum(1).argmax(1))  # of a sum below 1
+    components = chosen(shares, uniform[:, data.order])
     rows = np.ascontiguousarray(noise[:, data.order])
-    kernels.drawn_rows(data.groups, chosen, rows, prepared.normals)
+    kernels.drawn_rows(data.groups, components, rows, prepared.normals)
     codes = np.tile(data.codes, (len(uniform), 1, 1))
     for j, levels in enumerate(mixture.classes):
-        below = levels.cumsum(1)[:, :-1][chosen]
+        below = levels.cumsum(1)[:, :-1][components]
         new = (uniform_levels[j][:, data.order, None] > below).sum(-1)
         codes[..., j] = np.where(codes[..., j] < 0, new, codes[..., j])
     return data.restored(rows), data.restored(codes)
