@@ -9,7 +9,7 @@ import torch
 from skvnce._incomplete import Incomplete
 from skvnce._weights import random_weights
 from skvnce.algorithms.gaussian import em as normal_em
-from skvnce.algorithms.mixture import em, margins
+from skvnce.algorithms.mixture import em, factors, margins
 from skvnce.algorithms.mixture.margins import Points
 from skvnce.algorithms.mixture.model import Arranged, Mixture
 from skvnce.distributions.normal import Normal
@@ -29,7 +29,22 @@ _OF_CLASSES = 1.0  # of the prior for categories, in rows
 _ROUNDS_OF_NORMAL = 60
 _MOST_COMPONENTS = 20  # with more, errors of other tables hardly decrease
 _ROWS = 10  # rows a component, below which it finds groups in noise
-_WIDE = 100  # columns from which a round of EM takes minutes
+_WIDE = 300  # columns from which a round of EM takes minutes
+_NARROW = 40  # columns up to which components have unrestricted covariances
+
+
+class Shape(NamedTuple):
+    """What a mixture consists of.
+
+    Attributes
+    ----------
+    n_components : int
+    n_factors : int
+        Those of each component; 0 leaves covariances unrestricted.
+    """
+
+    n_components: int
+    n_factors: int = 0
 
 
 class Start(NamedTuple):
@@ -62,6 +77,20 @@ def count_components(requested: int | str, n_rows: float, n_columns: int) -> int
     return min(int(requested), max(1, int(n_rows)))
 
 
+def has_factors(n_columns: int) -> bool:
+    """Return whether components may have factors."""
+    return _NARROW < n_columns < _WIDE
+
+
+def count_factors(cells: ModelCells, n_columns: int, start: Start) -> int:
+    """Return how many factors describe the rows; 0 if components have none."""
+    if not has_factors(n_columns):
+        return 0
+    within = start.prior.within + em.LEAST_VARIANCE * np.eye(n_columns)
+    n_rows = np.isfinite(cells.nodes).mean() * cells.weights.sum()
+    return factors.count_factors(within, n_rows, em.LEAST_VARIANCE)
+
+
 def posterior_weights(rng: np.random.Generator, weights: np.ndarray) -> np.ndarray:
     """Draw weights of rows by the Bayesian bootstrap, with the sum of `weights`."""
     drawn = random_weights(rng, len(weights), weights, shape=1.0)
@@ -91,7 +120,7 @@ def fit_member(
     schema: Schema,
     weights: np.ndarray,
     start: Start,
-    n_components: int,
+    shape: Shape,
     n_rounds: int,
     rng: np.random.Generator,
 ) -> MixtureModel:
@@ -104,7 +133,8 @@ def fit_member(
     weights : ndarray of shape (n,)
         They take the place of those of `cells`.
     start : Start
-    n_components, n_rounds : int
+    shape : Shape
+    n_rounds : int
     rng : numpy.random.Generator
         Chooses the rows at which clusters start.
 
@@ -115,17 +145,17 @@ def fit_member(
     numbers, codes = split_columns(cells.nodes, schema.is_categorical)
     points = start.to_scores(numbers, weights)
     scores = points.to_scores(numbers)
-    if n_components == 1:
+    if shape == (1, 0):
         normal, _ = _normal(scores, weights)
         n_categories = schema.n_categories[schema.is_categorical]
         shares = _shares(codes, weights, n_categories)
         mixture = _of_one(normal.mean.numpy(), normal.covariance.numpy(), shares)
     else:
         data = Arranged.of(scores, codes)
-        shares, centres = em.clustered(start.rows, weights, n_components, rng)
+        shares, centres = em.clustered(start.rows, weights, shape.n_components, rng)
         means = centres[:, : scores.shape[1]]  # without those of indicators
         given = weights[data.order], means, shares[data.order], start.prior
-        mixture = em.fit_mixture(data, *given, n_rounds).mixture
+        mixture = em.fit_mixture(data, *given, n_rounds, shape.n_factors).mixture
     if not np.isfinite(mixture.covariances).all():
         raise np.linalg.LinAlgError("a covariance is not finite")
     return _model(mixture, points, numbers, schema)

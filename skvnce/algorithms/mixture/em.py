@@ -11,7 +11,7 @@ the categories (Fraley and Raftery 2007).  W is the pooled covariance within com
 anew in each round; with a fixed W no round decreases eq. (1).  In the first rounds v is
 larger, so that components separate slowly.  The E-step is that of Ghahramani and Jordan
 (1994) for incomplete rows.  A row skips components whose probability is small, and they
-are not tried again.
+are not tried again.  Covariances may be restricted to those of `factors`.
 
 References
 ----------
@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skvnce.algorithms.mixture import factors
 from skvnce.algorithms.mixture.model import (
     LEAST_SHARE,
     Arranged,
@@ -185,6 +186,7 @@ def fit_mixture(
     shares: np.ndarray,
     prior: Prior,
     n_rounds: int,
+    n_factors: int = 0,
 ) -> Fit:
     """Fit a mixture, from means and responsibilities.
 
@@ -199,6 +201,8 @@ def fit_mixture(
     prior : Prior
         `within` is the covariance of all rows.
     n_rounds : int
+    n_factors : int, default=0
+        Those of each component, see `factors`; 0 leaves covariances unrestricted.
 
     Returns
     -------
@@ -213,6 +217,9 @@ def fit_mixture(
     even = np.full(n_components, 1 / n_components)
     mixture = Mixture(even, means, every, classes)
     skipped, found, current = shares == 0, [], prior
+    specific = np.zeros((n_components, d))
+    if n_factors:
+        specific += factors.first_noise(prior.within + noise, n_factors, LEAST_VARIANCE)
     for number in range(n_rounds):
         given = weights, prior.centre, skipped, LEAST_SHARE
         sums, log_likelihood = expected(prepare(mixture), data, *given)
@@ -225,7 +232,12 @@ def fit_mixture(
             within=pooled(sums, prior, _OF_ALL_ROWS * d),
         )
         mixture = maximised(sums, current)
-        mixture = mixture._replace(covariances=mixture.covariances + noise)
+        covariances = mixture.covariances + noise
+        if n_factors:
+            given = mixture.covariances, specific, n_factors, LEAST_VARIANCE
+            restricted = factors.improved(*given)
+            specific, covariances = restricted.noise, restricted.covariances
+        mixture = mixture._replace(covariances=covariances)
     return Fit(mixture, current, found[1:])
 
 
