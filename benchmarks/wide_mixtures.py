@@ -36,6 +36,7 @@ METHODS = {
     "MixtureImputer": MixtureImputer,
 }
 BEFORE = "before"
+SHARES = 0.3, 0.5
 SITES = ["ID", "XCOO", "YCOO", "ELEV", "COUN", "ASP", "TOPC", "LITO"]
 
 
@@ -172,7 +173,7 @@ def main(arguments=None):
     todo = [
         (name, share, method)
         for name in options.tables
-        for share in (0.3, 0.5)
+        for share in SHARES
         for method in ([BEFORE] if options.before else METHODS)
         if (name, share, method) not in done and not options.only_report
     ]
