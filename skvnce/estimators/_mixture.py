@@ -45,7 +45,8 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     fitted by EM to the observed cells, each to randomly weighted rows.  One half models
     normal scores of the ranks, the other half the columns as they are: both together
     are better than either.  Columns of categories are latent classes: within a
-    component they are independent of each other and of the numbers.
+    component they are independent of each other and of the numbers.  Components of
+    many columns may have the covariance of a few factors, which few rows tell.
 
     Parameters
     ----------
@@ -53,7 +54,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         Number of components of each mixture, at most the number of rows.  ``"auto"`` is
         20, or a tenth of the rows if that is less, or 1, or in tables with categories a
         quarter: of these the number whose draws of held-out cells are closest to them,
-        or the first if no cell can be held out.  From 100 columns of numbers on it
+        or the first if no cell can be held out.  From 300 columns of numbers on it
         is 1.  With 1 a member is a normal distribution.
     n_estimators : int, default=8
         Number of members.
@@ -102,9 +103,11 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     ----------
     n_components_ : int
         Number of components of each member; 0 if all columns are constant.
+    n_factors_ : int
+        Number of factors of each component; 0 if its covariance is unrestricted.
     n_iter_ : int
         Number of rounds of EM of each member: `max_iter`, or 1 if there is at most one
-        component.
+        component, without factors.
     held_out_gain_ : float
         One minus the ratio of the squared errors of a mixture to those of the column
         means, on a tenth of the observed cells, which it is fitted without; NaN with
@@ -151,6 +154,12 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     deviations, and half the Brier score of categories.  In small linear tables one
     component is better; the choice is noisy where few cells can be held out.
 
+    With 41 to 299 columns of numbers, and several components or ``"auto"``, mixtures of
+    factor analysers (Ghahramani and Hinton 1996) are compared in the same way.  The
+    covariance of their components is that of q factors, L L', and noise of each column,
+    which are d(q + 1) numbers in place of d(d + 1) / 2.  The Bayesian information
+    criterion chooses q for one normal distribution; many components may have a quarter.
+
     EM is that of Ghahramani and Jordan (1994), with the conjugate prior of Fraley and
     Raftery (2007): each component has half a row more for each column of numbers, of
     the covariance within all components (five times as many in the first round), one
@@ -177,7 +186,8 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     References
     ----------
     Ghahramani and Jordan (1994), Supervised learning from incomplete data via an EM
-    approach; Fraley and Raftery (2007), Bayesian regularization for normal mixture
+    approach; Ghahramani and Hinton (1996), The EM algorithm for mixtures of factor
+    analyzers; Fraley and Raftery (2007), Bayesian regularization for normal mixture
     estimation and model-based clustering; Celeux and Diebolt (1985), The SEM algorithm:
     a probabilistic teacher algorithm derived from the EM algorithm for the mixture
     problem; Di Zio, Guarnera and Luzi (2007), Imputation
@@ -297,7 +307,8 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         except (np.linalg.LinAlgError, torch.linalg.LinAlgError) as error:
             raise ValueError(_NOT_FINITE) from error
         self._warn_of_unused()
-        self.n_iter_ = int(self.max_iter) if self.n_components_ > 1 else 1
+        is_settled = self.n_components_ <= 1 and not self.n_factors_
+        self.n_iter_ = 1 if is_settled else int(self.max_iter)
         finish()
         return self
 
@@ -315,14 +326,14 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
 
     def _fit_members(self, cells):
         """Fit all members, and check predictions of cells that some have not used."""
-        self._members, self.n_components_ = (), 0
+        self._members, self.n_components_, self.n_factors_ = (), 0, 0
         if not self.feature_indices_.size:
             self._check_held_out(cells.nodes, None)
             return
         rng = np.random.default_rng(seed_from(self.random_state))
         found = fit_ensemble(cells, self._schema, self._settings_of_fit(), rng)
         self._members = tuple(one.plain() for one in found.members)
-        self.n_components_ = len(found.members[-1].mixture.weights)
+        self.n_components_, self.n_factors_ = found.shape
 
         warn_of_tails(self._schema, found.doubts, "raw")
 

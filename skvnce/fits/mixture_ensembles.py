@@ -1,7 +1,8 @@
-"""Fit an ensemble of mixtures, and choose the number of components."""
+"""Fit an ensemble of mixtures, and choose the numbers of components and factors."""
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -13,9 +14,12 @@ from skvnce.algorithms.mixture import margins
 from skvnce.fits.mixture_limits import known_scores
 from skvnce.fits.mixtures import (
     MARGINALS,
+    Shape,
     Start,
     count_components,
+    count_factors,
     fit_member,
+    has_factors,
     model_of_start,
     posterior_weights,
     start_of,
@@ -27,7 +31,7 @@ from skvnce.tables.model_columns import ModelCells
 from skvnce.tables.schema import Schema
 
 _FEWER = 2  # how many times fewer rounds decide on the number of components
-_NEXT = 4  # how many times fewer components categories may have; of numbers few win
+_NEXT = 4  # how many times fewer components categories may have, and those with factors
 
 
 class Settings(NamedTuple):
@@ -62,6 +66,8 @@ class Ensemble(NamedTuple):
         Observed cells.
     without : list of MixtureModel
         One with each kind of marginals, fitted without these cells.
+    shape : Shape
+        Of all of them.
     doubts : dict of int to float
         See `known_scores`.
     """
@@ -69,6 +75,7 @@ class Ensemble(NamedTuple):
     members: list[MixtureModel]
     hidden: np.ndarray
     without: list[MixtureModel]
+    shape: Shape
     doubts: dict
 
 
@@ -84,25 +91,25 @@ class _Fits(NamedTuple):
         self,
         cells: ModelCells,
         weights: Sequence[np.ndarray],
-        size: int,
+        shape: Shape,
         n_rounds: int,
     ) -> list[MixtureModel]:
-        """Fit a mixture of `size` components to each of the weights of the rows."""
+        """Fit a mixture to each of the weights of the rows."""
         streams, n = self.rng.spawn(len(weights)), len(weights)
         starts = [self.starts[i % len(self.starts)] for i in range(n)]
         jobs = (
-            delayed(fit_member)(cells, self.schema, own, start, size, n_rounds, rng)
+            delayed(fit_member)(cells, self.schema, own, start, shape, n_rounds, rng)
             for own, start, rng in zip(weights, starts, streams, strict=True)
         )
         run = Parallel(self.settings.n_jobs, prefer="threads", return_as="generator")
         return [*steps("member", run(jobs), n)]
 
-    def of_each_kind(self, cells: ModelCells, size: int) -> list[MixtureModel]:
+    def of_each_kind(self, cells: ModelCells, shape: Shape) -> list[MixtureModel]:
         """Fit a mixture with each kind of marginals, in fewer rounds."""
-        if size == 1:  # which `starts` have fitted
+        if shape == (1, 0):  # which `starts` have fitted
             return [model_of_start(cells, self.schema, start) for start in self.starts]
         few = -(-self.settings.n_rounds // _FEWER)
-        return self.members(cells, [cells.weights] * len(self.starts), size, few)
+        return self.members(cells, [cells.weights] * len(self.starts), shape, few)
 
 
 def fit_ensemble(
@@ -111,7 +118,7 @@ def fit_ensemble(
     """Fit an ensemble of mixtures.
 
     One mixture with each kind of marginals is fitted without a tenth of the cells, by
-    which the number of components is chosen if `settings` leaves it open.
+    which the numbers of components and of factors are chosen if they are open.
 
     Parameters
     ----------
@@ -127,8 +134,8 @@ def fit_ensemble(
     """
     n_numbers = np.count_nonzero(~schema.is_categorical)
     size = count_components(settings.n_components, cells.weights.sum(), n_numbers)
-    size = min(size, len(cells.nodes))
-    is_open = isinstance(settings.n_components, str) and size > 1
+    size, is_auto = min(size, len(cells.nodes)), isinstance(settings.n_components, str)
+    is_open = size > 1 and (is_auto or has_factors(n_numbers))
     hidden = np.zeros(cells.nodes.shape, dtype=bool)
     if is_open or settings.is_checked:
         hidden = cells_to_hide(cells.nodes, cells.weights)
@@ -142,22 +149,36 @@ def fit_ensemble(
         for kind in MARGINALS[settings.marginals][: settings.n_members]
     ]
     starts = [start_of(kept, schema, kind, rng) for kind in kinds]
-    fits, without = _Fits(schema, starts, settings, rng), []
+    fits, without, shape = _Fits(schema, starts, settings, rng), [], Shape(size)
     weights = _weights_of_members(cells, settings, rng)
     if hidden.any():
-        sizes = _candidates(size, schema) if is_open else [size]
-        found = {one: fits.of_each_kind(kept, one) for one in sizes}
+        shapes = [shape]
+        if is_open:
+            sizes = _sizes(size, schema) if is_auto else [size]
+            shapes = _candidates(sizes, count_factors(kept, n_numbers, starts[0]))
+        found = {one: fits.of_each_kind(kept, one) for one in shapes}
         known = cells.nodes, hidden, cells.scale, schema.is_categorical
-        size = _best(found, known) if is_open else size
-        without = found[size]
-    members = fits.members(cells, weights, size, settings.n_rounds)
-    return Ensemble(members, hidden, without, doubts)
+        shape = _best(found, known) if is_open else shape
+        without = found[shape]
+    members = fits.members(cells, weights, shape, settings.n_rounds)
+    return Ensemble(members, hidden, without, shape, doubts)
 
 
-def _candidates(size, schema):
+def _sizes(size, schema):
     """List the numbers of components that are compared."""
     few = size // _NEXT if schema.is_categorical.any() else 1
     return [size, few, 1] if few > 1 else [size, 1]
+
+
+def _candidates(sizes, n_factors):
+    """List the mixtures that are compared."""
+    if not n_factors:
+        return [Shape(size) for size in sizes]
+    several = max(1, sizes[0] // _NEXT) if len(sizes) > 1 else sizes[0]
+    few = -(-n_factors // _NEXT)  # components describe much without factors
+    pairs = [(several, few), (several, n_factors), (sizes[-1], n_factors)]
+    pairs = [*product(sizes, [0]), *pairs]
+    return [Shape(*pair) for pair in dict.fromkeys(pairs)]
 
 
 def _weights_of_members(cells, settings, rng):
@@ -168,10 +189,10 @@ def _weights_of_members(cells, settings, rng):
 
 
 def _best(found, known):
-    """Return the number of components whose draws of held-out cells are closest."""
+    """Return the mixture whose draws of held-out cells are closest."""
 
-    def score(size):
+    def score(shape):
         with seeded(0):
-            return draw_score(found[size], *known)
+            return draw_score(found[shape], *known)
 
     return min(found, key=score)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.mixed.columns import Marginal
@@ -46,11 +47,11 @@ def limited_rows(
 
 def redrawing(given: Limited, rng: np.random.Generator) -> Redraw:
     """Make the function by which a round of one normal draws limited cells."""
-    uniforms = _numbers(rng)
+    lattice = _numbers(rng)
 
     def redrawn(mixture: Mixture) -> Arranged:
-        shares = limited.posterior(mixture, given, lambda data: uniforms, _POINTS)
-        scores = limited.completed(mixture, given, shares, uniforms)
+        shares = limited.posterior(mixture, given, lattice, _POINTS)
+        scores = limited.completed(mixture, given, shares, lattice)
         return Arranged.of(scores, given.codes)
 
     return redrawn
@@ -78,16 +79,16 @@ def anchored(
     callable
         See `em.fit_mixture`.
     """
-    uniforms = _numbers(rng)
+    lattice = _numbers(rng)
     certain = np.ones((len(weights), 1))
     seen = weights[:, None] * ~np.isnan(given.scores)
 
     def redrawn(mixture: Mixture) -> Arranged:
-        shares = limited.posterior(mixture, given, lambda data: uniforms, _POINTS)
-        scores = limited.completed(mixture, given, shares, uniforms)
+        shares = limited.posterior(mixture, given, lattice, _POINTS)
+        scores = limited.completed(mixture, given, shares, lattice)
         chances = shares @ (_ANCHOR / (_ANCHOR + shares.T @ seen))
         rows = rng.random(len(scores)) < np.where(given.known, chances, 0.0).max(1)
-        known = given.take(rows), certain[rows], uniforms
+        known = given.take(rows), certain[rows], lattice
         scores[rows] = limited.completed(start, *known)
         return Arranged.of(scores, given.codes)
 
@@ -95,7 +96,10 @@ def anchored(
 
 
 def _numbers(rng: np.random.Generator) -> Callable:
-    return lambda step, like: torch.from_numpy(rng.random(tuple(like.shape)))
+    def uniforms(step: int, like: Tensor) -> Tensor:
+        return torch.from_numpy(rng.random(tuple(like.shape)))
+
+    return lambda data: uniforms
 
 
 def known_scores(cells: ModelCells, schema: Schema) -> tuple[dict[int, Pair], dict]:

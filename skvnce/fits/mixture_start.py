@@ -19,6 +19,7 @@ from skvnce.fits.mixtures import STRENGTH, count_components
 
 _ROUNDS = 12  # of EM, those of `MixtureImputer`
 _TABLES = 3  # number of completions of each row
+_WIDE = 100  # columns from which an autoencoder starts at a normal distribution
 _SHARE = 0.7  # of completed rows in a batch
 
 
@@ -38,7 +39,7 @@ def fit_mixture(start: Start, hidden: Tensor) -> Mixture | None:
     """
     n, d = start.data.x.shape
     size = count_components("auto", n, d)
-    if start.families.levels or size == 1:
+    if start.families.levels or size == 1 or d >= _WIDE:
         return None
     data, normal = start.without(hidden).data, start.normal
     filled = normal_em.conditional_mean(normal, data).numpy()

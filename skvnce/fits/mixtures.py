@@ -9,7 +9,7 @@ import torch
 from skvnce._incomplete import Incomplete
 from skvnce._weights import random_weights
 from skvnce.algorithms.gaussian import em as normal_em
-from skvnce.algorithms.mixture import em, margins
+from skvnce.algorithms.mixture import em, factors, margins
 from skvnce.algorithms.mixture.margins import Points
 from skvnce.algorithms.mixture.model import Arranged, Mixture
 from skvnce.distributions.normal import Normal
@@ -32,7 +32,22 @@ _AT_A_TIME = 3  # rounds of the normal distribution between draws of limited cel
 _ROUNDS_OF_LIMITS = 60  # draws of limited cells, the second half of which counts
 _MOST_COMPONENTS = 20  # with more, errors of other tables hardly decrease
 _ROWS = 10  # rows a component, below which it finds groups in noise
-_WIDE = 100  # columns from which a round of EM takes minutes
+_WIDE = 300  # columns from which a round of EM takes minutes
+_NARROW = 40  # columns up to which components have unrestricted covariances
+
+
+class Shape(NamedTuple):
+    """What a mixture consists of.
+
+    Attributes
+    ----------
+    n_components : int
+    n_factors : int
+        Those of each component; 0 leaves covariances unrestricted.
+    """
+
+    n_components: int
+    n_factors: int = 0
 
 
 class Start(NamedTuple):
@@ -63,6 +78,20 @@ def count_components(requested: int | str, n_rows: float, n_columns: int) -> int
         most = _MOST_COMPONENTS if n_columns < _WIDE else 1
         requested = min(most, max(1, n_rows // _ROWS))
     return min(int(requested), max(1, int(n_rows)))
+
+
+def has_factors(n_columns: int) -> bool:
+    """Return whether components may have factors."""
+    return _NARROW < n_columns < _WIDE
+
+
+def count_factors(cells: ModelCells, n_columns: int, start: Start) -> int:
+    """Return how many factors describe the rows; 0 if components have none."""
+    if not has_factors(n_columns):
+        return 0
+    within = start.prior.within + em.LEAST_VARIANCE * np.eye(n_columns)
+    n_rows = np.isfinite(cells.nodes).mean() * cells.weights.sum()
+    return factors.count_factors(within, n_rows, em.LEAST_VARIANCE)
 
 
 def posterior_weights(rng: np.random.Generator, weights: np.ndarray) -> np.ndarray:
@@ -103,7 +132,7 @@ def fit_member(
     schema: Schema,
     weights: np.ndarray,
     start: Start,
-    n_components: int,
+    shape: Shape,
     n_rounds: int,
     rng: np.random.Generator,
 ) -> MixtureModel:
@@ -116,7 +145,8 @@ def fit_member(
     weights : ndarray of shape (n,)
         They take the place of those of `cells`.
     start : Start
-    n_components, n_rounds : int
+    shape : Shape
+    n_rounds : int
     rng : numpy.random.Generator
         Chooses the rows at which clusters start, and draws cells within limits.
 
@@ -128,7 +158,7 @@ def fit_member(
     points = start.to_scores(numbers, weights)
     scores, valid = points.to_scores(numbers), _valid(points, cells, schema)
     given = limited_rows(cells, schema, points, valid)
-    if n_components == 1:
+    if shape == (1, 0):
         normal, _ = _normal(scores, weights, given, rng)
         n_categories = schema.n_categories[schema.is_categorical]
         shares = _shares(codes, weights, n_categories)
@@ -139,10 +169,11 @@ def fit_member(
             one = model_of_start(cells, schema, start).mixture
             data = redrawing(given, rng)(one)
             redrawn = anchored(given, weights, one, rng)
-        shares, centres = em.clustered(start.rows, weights, n_components, rng)
+        shares, centres = em.clustered(start.rows, weights, shape.n_components, rng)
         means = centres[:, : scores.shape[1]]  # without those of indicators
         known = weights[data.order], means, shares[data.order], start.prior
-        mixture = em.fit_mixture(data, *known, n_rounds, redrawn).mixture
+        sizes = n_rounds, shape.n_factors
+        mixture = em.fit_mixture(data, *known, *sizes, redrawn).mixture
     if not np.isfinite(mixture.covariances).all():
         raise np.linalg.LinAlgError("a covariance is not finite")
     return MixtureModel(mixture, schema.is_categorical, valid, points)

@@ -1,6 +1,7 @@
 """Fitted mixtures of normals: they fill, draw and score rows, in the units of X."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -28,6 +29,15 @@ def split_columns(
     """Return the numbers (n, d), and the codes of categories, -1 where missing."""
     codes = np.nan_to_num(nodes[:, is_categorical], nan=-1)
     return nodes[:, ~is_categorical], codes.astype(np.int64)
+
+
+def _global(data: Incomplete) -> Uniforms:
+    return global_stream
+
+
+def _keyed(seed: int, data: Incomplete) -> Uniforms:
+    # rows of scores, whose numbers differ from those of rows of cells
+    return row_keyed(data.to_array(), seed)
 
 
 def _lattice(data: Incomplete) -> Uniforms:
@@ -94,7 +104,7 @@ class MixtureModel(NamedTuple):
         size = max(1, _ROWS // n)
         for first in range(0, n_draws, size):
             rows = np.tile(np.arange(n), min(size, n_draws - first))
-            known = given.take(rows), shares[rows], global_stream
+            known = given.take(rows), shares[rows], _global
             scores = limited.completed(self.mixture, *known)
             data = Arranged.of(scores, given.codes[rows])
             drawn = self._drawn(data, nodes[rows], self._of_stream(1, len(rows)))
@@ -113,12 +123,11 @@ class MixtureModel(NamedTuple):
         given, found = self._limited(nodes, limits), []
         shares = limited.posterior(self.mixture, given, _lattice)
         for seed in seeds:
-            uniforms = row_keyed(nodes, seed)
-            scores = limited.completed(self.mixture, given, shares, uniforms)
+            uniforms, lattice = row_keyed(nodes, seed), partial(_keyed, seed)
+            scores = limited.completed(self.mixture, given, shares, lattice)
             data = Arranged.of(scores, given.codes)
-            # other steps than those of `limited`
             table = torch.empty((1, *nodes.shape), dtype=torch.float64)
-            uniform, normal, levels = (uniforms(100 + i, table) for i in range(3))
+            uniform, normal, levels = (uniforms(i, table) for i in range(3))
             normal = torch.special.ndtri(normal.clamp(min=_LEAST))
             numbers = uniform[..., 0], normal, levels.movedim(-1, 0)
             numbers = (one.numpy() for one in numbers)

@@ -11,7 +11,7 @@ from sklearn.datasets import make_moons
 
 from skvnce import GaussianImputer, MixtureImputer
 from skvnce.exceptions import MisfitWarning
-from skvnce.fits.mixture_ensembles import _candidates
+from skvnce.fits.mixture_ensembles import _candidates, _sizes
 from skvnce.fits.mixtures import count_components, posterior_weights
 from skvnce.metrics import imputation_rmse
 from skvnce.options import Chunks
@@ -204,8 +204,8 @@ def test_draws_of_two_values_are_these_values():
 @pytest.mark.parametrize(
     ("requested", "n_rows", "n_columns", "expected"),
     [
-        ("auto", 50, 99, 5),
-        ("auto", 50, 100, 1),
+        ("auto", 50, 299, 5),
+        ("auto", 50, 300, 1),
         ("auto", 9, 3, 1),
         ("auto", 5000, 0, 20),
         (30, 50, 100, 30),
@@ -220,10 +220,42 @@ def test_most_components_depend_on_rows_and_columns(
 
 def test_only_tables_with_categories_may_have_a_quarter_of_the_components():
     numbers = Schema(2, columns=[Column("numeric"), Column("nominal", ("a", "b"))])
-    assert _candidates(20, numbers._replace(model_columns=np.array([0]))) == [20, 1]
+    assert _sizes(20, numbers._replace(model_columns=np.array([0]))) == [20, 1]
     mixed = numbers._replace(model_columns=np.array([0, 1]))
-    assert _candidates(20, mixed) == [20, 5, 1]
-    assert _candidates(7, mixed) == [7, 1]
+    assert _sizes(20, mixed) == [20, 5, 1]
+    assert _sizes(7, mixed) == [7, 1]
+
+
+def test_candidates_with_factors_have_fewer_components():
+    assert _candidates([20, 1], 0) == [(20, 0), (1, 0)]
+    with_factors = [(5, 3), (5, 12), (1, 12)]
+    assert _candidates([20, 1], 12) == [(20, 0), (1, 0), *with_factors]
+    assert _candidates([6], 12) == [(6, 0), (6, 3), (6, 12)]
+
+
+def factor_clusters(d, n_clusters, n=300):
+    """Draw clusters of three factors of their own, with two values, and a copy."""
+    rng = np.random.default_rng(0)
+    loadings = rng.normal(size=(n_clusters, d, 3)) / 3**0.5
+    of, factors = rng.integers(n_clusters, size=n), rng.normal(size=(n, 3))
+    X = np.einsum("ndq,nq->nd", loadings[of], factors) + 0.6 * rng.normal(size=(n, d))
+    X += rng.normal(size=(n_clusters, d))[of]
+    X[:, 0], X[:, 1] = of > 0, X[:, 2]
+    hidden = rng.random(X.shape) < 0.3
+    return X, np.where(hidden, np.nan, X), hidden
+
+
+def test_clusters_with_factors_are_found_in_wide_tables_only():
+    full, X, hidden = factor_clusters(60, 3)
+    several = MixtureImputer(n_estimators=2, **QUIET).fit(X)
+    assert several.n_factors_ > 0 and several.n_iter_ == 12
+    filled = several.transform(X)
+    assert np.isfinite(filled).all()
+    error = imputation_rmse(full, ONE.fit_transform(X), hidden)
+    assert imputation_rmse(full, filled, hidden) < 0.95 * error
+    assert ONE.n_factors_ == 0 and ONE.n_iter_ == 1
+    narrow = MixtureImputer(n_estimators=2, **QUIET).fit(X[:, :40])
+    assert narrow.n_factors_ == 0  # negative control
 
 
 def test_a_weight_is_a_number_of_rows_for_the_number_of_components():

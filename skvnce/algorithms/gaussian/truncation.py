@@ -301,7 +301,7 @@ def log_inside(
 
 
 def draw_limited(
-    normal: Normal, data: Incomplete, low: Tensor, high: Tensor, uniforms: Uniforms
+    normal: Normal, data: Incomplete, low: Tensor, high: Tensor, lattice: Lattice
 ) -> Tensor:
     """Draw the missing cells that have a bound, each row once; (n, features).
 
@@ -314,7 +314,7 @@ def draw_limited(
         n_points = _DRAWN if count > 1 else 1
         for part in near.parts(n_points * found.shape[1]):
             like = found.new_empty(n_points, len(part.rows), count + 1)
-            uniform = inside(uniforms(0, like))
+            uniform = inside(lattice(data.take(part.rows))(0, like))
             z, _, log_weight = part.draw(uniform[..., :count])
             # where the sum of the weights passes a uniform number
             below = log_weight.softmax(0).cumsum(0)[:-1] < uniform[0, :, count]

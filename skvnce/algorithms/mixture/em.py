@@ -11,7 +11,7 @@ the categories (Fraley and Raftery 2007).  W is the pooled covariance within com
 anew in each round; with a fixed W no round decreases eq. (1).  In the first rounds v is
 larger, so that components separate slowly.  The E-step is that of Ghahramani and Jordan
 (1994) for incomplete rows.  A row skips components whose probability is small, and they
-are not tried again.
+are not tried again.  Covariances may be restricted to those of `factors`.
 
 References
 ----------
@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skvnce.algorithms.mixture import factors
 from skvnce.algorithms.mixture.model import (
     LEAST_SHARE,
     Arranged,
@@ -186,6 +187,7 @@ def fit_mixture(
     shares: np.ndarray,
     prior: Prior,
     n_rounds: int,
+    n_factors: int = 0,
     redrawn: Callable[[Mixture], Arranged] | None = None,
 ) -> Fit:
     """Fit a mixture, from means and responsibilities.
@@ -201,6 +203,8 @@ def fit_mixture(
     prior : Prior
         `within` is the covariance of all rows.
     n_rounds : int
+    n_factors : int, default=0
+        Those of each component, see `factors`; 0 leaves covariances unrestricted.
     redrawn : callable, default=None
         Makes `data` for each round, with other draws of cells (stochastic EM).
 
@@ -217,6 +221,9 @@ def fit_mixture(
     even = np.full(n_components, 1 / n_components)
     mixture = Mixture(even, means, every, classes)
     skipped, found, current = shares == 0, [], prior
+    specific = np.zeros((n_components, d))
+    if n_factors:
+        specific += factors.first_noise(prior.within + noise, n_factors, LEAST_VARIANCE)
     for number in range(n_rounds):
         data = redrawn(mixture) if redrawn else data
         given = weights, prior.centre, skipped, LEAST_SHARE
@@ -231,7 +238,12 @@ def fit_mixture(
             within=pooled(sums, prior, _OF_ALL_ROWS * d),
         )
         mixture = maximised(sums, current)
-        mixture = mixture._replace(covariances=mixture.covariances + noise)
+        covariances = mixture.covariances + noise
+        if n_factors:
+            given = mixture.covariances, specific, n_factors, LEAST_VARIANCE
+            restricted = factors.improved(*given)
+            specific, covariances = restricted.noise, restricted.covariances
+        mixture = mixture._replace(covariances=covariances)
     return Fit(mixture, current, found[1:])
 
 

@@ -24,9 +24,9 @@ from skvnce.algorithms.mixture import model
 from skvnce.algorithms.mixture.margins import Pair, Points
 from skvnce.algorithms.mixture.model import NONE, Arranged, Mixture
 from skvnce.distributions.normal import Normal
-from skvnce.variational.base import Uniforms
 
 _LEAST = 1e-9  # p(k | o) below which a component does not count, whatever the limits
+_CHOICE = 10**6  # the step of random numbers that choose components
 _AT_ONCE = 2**20  # maximum size of the conditional covariances of a batch of rows
 
 
@@ -113,7 +113,7 @@ def posterior(
 
 
 def completed(
-    mixture: Mixture, given: Limited, shares: np.ndarray, uniforms: Uniforms
+    mixture: Mixture, given: Limited, shares: np.ndarray, lattice: Lattice
 ) -> np.ndarray:
     """Draw the limited numbers of each row; other missing ones stay missing.
 
@@ -123,19 +123,21 @@ def completed(
     given : Limited
     shares : ndarray of shape (n, n_components)
         Eq. (1).
-    uniforms : callable
-        Makes the random numbers.
+    lattice : callable
+        Makes the random numbers of rows.
 
     Returns
     -------
     ndarray of shape (n, d)
     """
     scores = given.scores.copy()
-    uniform = uniforms(0, torch.empty(len(scores), 1, dtype=torch.float64))
+    uniforms = lattice(Incomplete.from_array(scores))
+    # another step than those of `draw_limited`
+    uniform = uniforms(_CHOICE, torch.empty(len(scores), 1, dtype=torch.float64))
     chosen = model.chosen(shares, uniform[:, 0].numpy())
     for k, normal in enumerate(_normals(mixture)):
         for rows, part in given.parts(chosen == k):
-            drawn = truncation.draw_limited(normal, *part, uniforms).numpy()
+            drawn = truncation.draw_limited(normal, *part, lattice).numpy()
             scores[rows] = np.where(given.known[rows], drawn, scores[rows])
     return scores
 
