@@ -133,7 +133,9 @@ class ByModel(Imputer):
                 refitted(one, given[0], seed, given[1])
                 for one, seed in zip(joint, seeds, strict=True)
             ]
-        models = [[_turns(one, _DRAWN) for one in some] for some in (without, joint)]
+        models = [
+            [self._turns(one, _DRAWN) for one in some] for some in (without, joint)
+        ]
         scale = column_moments(nodes, weights)[1]
         table = Table(nodes, known, held, scale, self._schema.is_categorical)
         given = found, self.weight, int(n_completions), rng
@@ -145,7 +147,7 @@ class ByModel(Imputer):
         """Make the model of all cells."""
         columns = [restored(one) for one in self._column_models]
         chains = Chains(int(self.n_draws), **_SWEEPS)
-        joint = [_turns(one, n_draws) for one in self._joint_models()]
+        joint = [self._turns(one, n_draws) for one in self._joint_models()]
         pool = joint[0] if len(joint) == 1 else Pool(joint, self._joint_weights)
         return ByColumns(pool, columns, self.weights_, chains, int(self.n_steps))
 
@@ -159,7 +161,7 @@ class ByModel(Imputer):
     def _drawing_models(self, n_draws, *, is_joint=True):
         return [self._by_columns(n_draws)]
 
-
-def _turns(imputer, n_draws):
-    """Make the model of an imputer that fills by one model, and draws by several."""
-    return Turns(imputer._valid_model(), imputer._models_of_draws(n_draws))
+    @staticmethod
+    def _turns(imputer, n_draws):
+        """Make the model of an imputer that fills by one, and draws by several."""
+        return Turns(imputer._valid_model(), imputer._models_of_draws(n_draws))

@@ -18,6 +18,11 @@ LINES = Points.of([(FAR, FAR)] * 3)
 CODES = np.zeros((1, 0), dtype=np.int64)
 
 
+def stream(data):
+    """Take the random numbers of any rows from torch's stream."""
+    return global_stream
+
+
 def lattice(data):
     return row_lattice(data.to_array(), 0)
 
@@ -79,7 +84,7 @@ def test_draws_of_one_limit_are_truncated(seed):
     for i in range(4):
         many = given.take(np.full(2000, i))
         shares = limited.posterior(one, many, lattice)
-        drawn = limited.completed(one, many, shares, global_stream)
+        drawn = limited.completed(one, many, shares, stream)
         assert np.isnan(drawn[:, 1]).all() and (drawn[:, 2] == many.scores[:, 2]).all()
         low, high = given.low[i, 0], given.high[i, 0]
         assert ((low <= drawn[:, 0]) & (drawn[:, 0] <= high)).all()
@@ -97,9 +102,7 @@ def test_two_limits_agree_with_rejection(seed):
     for i in range(6):
         many = given.take(np.full(2000, i))
         torch.manual_seed(seed)
-        drawn = limited.completed(
-            one, many, np.tile(shares[i], (2000, 1)), global_stream
-        )
+        drawn = limited.completed(one, many, np.tile(shares[i], (2000, 1)), stream)
         free = Arranged.of(given.scores[[i]], CODES)
         numbers = rng.random((n, 1)), rng.normal(size=(n, 1, 3)), np.empty((0, n, 1))
         x = model.draw(one, free, *numbers)[0][:, 0]
@@ -129,5 +132,5 @@ def test_limits_without_width_or_far_away(end):
     shares = limited.posterior(one, given, lattice)
     assert np.allclose(shares.sum(1), 1)
     means, _ = limited.conditional_means(one, given, LINES, lattice)
-    drawn = limited.completed(one, given, shares, global_stream)
+    drawn = limited.completed(one, given, shares, stream)
     assert (drawn[:, 0] == end).all() and np.isfinite(means).all()
