@@ -60,10 +60,14 @@ IMPUTERS = {
 OF_LEVELS = ["normal", "mixtures", "copula graph", "lair"]
 BY_MODEL = {
     "path": TruncatedGaussianGraphLearnerCV(
-        TruncatedGaussianGraphLearner(strategy="median", **QUIET), alphas=2
+        TruncatedGaussianGraphLearner(strategy="median", **QUIET),
+        alphas=2,
+        random_state=0,
     ),
     "path of copulas": CopulaGraphLearnerCV(
-        CopulaGraphLearner(max_iter=5, strategy="median", **QUIET), alphas=2
+        CopulaGraphLearner(max_iter=5, strategy="median", **QUIET),
+        alphas=2,
+        random_state=0,
     ),
     "constrained": ConstrainedImputer(GaussianImputer(strategy="median", **QUIET)),
 }
