@@ -48,13 +48,10 @@ class Plain:
         tables = [coded(case, part) for part in case.masked]
         scaler = StandardScaler().fit(tables[0])
         imputer = self.make(seed).fit(scaler.transform(tables[0]))
+        filled = (imputer.transform(scaler.transform(x)) for x in tables)
         found = [
-            decoded(
-                case,
-                part,
-                scaler.inverse_transform(imputer.transform(scaler.transform(x))),
-            )
-            for part, x in zip(case.masked, tables, strict=True)
+            decoded(case, part, scaler.inverse_transform(x))
+            for part, x in zip(case.masked, filled, strict=True)
         ]
         return Answer(found, None, seconds() - begin)
 

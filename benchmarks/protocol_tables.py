@@ -15,8 +15,6 @@ from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
 HIDDEN_A, HIDDEN_B = 0.2, 0.3  # of the cells
-PAMPUTED = 0.8  # of the rows, each by one of these patterns of a quarter of the columns
-PATTERNS = 4
 TABLES_A = (
     *("concrete", "yacht", "parkinsons", "wdbc", "ionosphere", "wine_red"),
     *("wine", "iris", "california"),

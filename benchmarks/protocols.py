@@ -65,7 +65,11 @@ def run(results, options):
         asked = [m for m in options.methods if not results.has(method=m, **key)]
         if not asked:
             continue
-        case = case_of(*place)
+        try:
+            case = case_of(*place)
+        except Missing as reason:
+            print(*place, reason)
+            continue
         for method in asked:
             results.add(key | {"method": method} | measured(method, case))
             print(*results.records[-1].values(), flush=True)
