@@ -95,7 +95,11 @@ class Chained:
         begin = seconds()
         tables = [coded(case, part) for part in case.masked]
         model = Mice(self.kind, seed).fit(tables[0])
-        drawn = model.sample(tables[-1], n_draws, seed)
+        try:
+            drawn = model.sample(tables[-1], n_draws, seed)
+        except RuntimeError as error:  # that of R, whose last line says nothing
+            reason = str(error).removesuffix("Execution halted").split()
+            raise Missing(" ".join(reason)[:200]) from error
         draws = decoded(case, case.masked[-1], drawn)
         told = {"version": f"mice {model.remarks['mice']}"}
         if len(tables) == 1:
