@@ -5,9 +5,9 @@ Figures marked as reported are those of the papers, on masks of their own: singl
 move by up to 20 % from one set of masks to another. Sources: for protocol A the
 repository of UnmaskingTrees (arXiv 2407.05593) with the results of ForestDiffusion
 (AISTATS 2024); for protocol B tables 7 and 8 of DiffPuter (ICLR 2025, arXiv
-2405.20690), as others quote them. The
+2405.20690), as a third party quotes them, which was not checked against the paper. The
 line of missForest has no measured figures: `IterativeImputer` with forests is run in
-its place. All others are measured here, all methods on the same masks.
+its place. All other figures are measured here, of all methods on the same masks.
 
 Scores of protocol A are in ranges of the columns of the true table. MinMAE: for each
 row the smallest L1 error of five imputations, over the number of hidden cells. AvgMAE:
@@ -30,7 +30,10 @@ Ratios on MCAR masks: AvgMAE to that which missForest is reported to have (goal:
 .95 in the geometric mean, 1.10 on the worst table); MinMAE to the better of those
 reported of UnmaskingTrees and miceforest (at most .95 on each table and in the mean);
 CRPS to the best rival that was run beside, on the seeds that both have (at most 1.02 on
-each table). Rivals have ratios, too, those of CRPS to the best of the others."""
+each table). Rivals have ratios, too, those of CRPS to the best of the others. Of rivals
+that only draw, AvgMAE is by protocol that of single draws; "MAE of the median" below is
+what their draws allow. The ratio of `IterativeImputer, forests` shows how hard these
+masks are beside those of the papers."""
 
 GOALS_B_TEXT = """\
 On MAR masks, rows that were learned from; to be at most what DiffPuter reports. The
