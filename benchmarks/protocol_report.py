@@ -186,10 +186,11 @@ def goals_b(records):
                 if method in own:
                     ratio, value = own[method] / other, f"{own[method]:.4f}"
                     met = "met" if ratio <= 1 else "missed"
-                    line = [method, name, NAMES[score], value, f"{other:.4f}"]
+                    count = len(seeds_of(some, method))
+                    line = [method, name, NAMES[score], count, value, f"{other:.4f}"]
                     lines.append([*line, f"{ratio:.3f}", met])
-    head = ["method", "table", "score", "measured", "DiffPuter (reported)", "ratio"]
-    return table([*head, ""], lines)
+    head = ["method", "table", "score", "masks", "measured", "DiffPuter (reported)"]
+    return table([*head, "ratio", ""], lines)
 
 
 def missing(records):

@@ -219,7 +219,7 @@ def test_page_is_made_from_results(monkeypatch, tmp_path):
     assert (
         "| GaussianImputer | AvgMAE | 1 | 1.500 | 1.500 (concrete) | missed |" in page
     )
-    assert "| MixtureImputer | letter | MAE, in-sample | 0.4000 | 0.3222 |" in page
+    assert "| MixtureImputer | letter | MAE, in-sample | 1 | 0.4000 | 0.3222 |" in page
     assert "| DiffPuter | 0.3222 | 0.4812 |" in page and "takes more than 9 s" in page
 
 
