@@ -1,0 +1,203 @@
+"""Tables and masks of two published protocols, for `protocols.py`.
+
+Protocol A draws its masks as its authors do, by torch; tables from the same source in
+the same order of rows then have the same hidden cells.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from _data import load
+from sklearn import datasets
+from sklearn.model_selection import train_test_split
+
+HIDDEN_A, HIDDEN_B = 0.2, 0.3  # of the cells
+TABLES_A = (
+    *("concrete", "yacht", "parkinsons", "wdbc", "ionosphere", "wine_red"),
+    *("wine", "iris", "california"),
+)
+TABLES_B = "letter", "california"
+MECHANISMS_A = "MCAR", "pyampute MAR", "pyampute MNAR"
+MECHANISMS_B = "MCAR", "MAR"
+
+
+class Case(NamedTuple):
+    """A masked table, and the rows to fill.
+
+    Attributes
+    ----------
+    key : tuple
+        Names the case.
+    full, masked : tuple of ndarray
+        Rows to learn from, and in protocol B other rows; categories are codes.
+    nominal : tuple of int
+        Columns of categories.
+    """
+
+    key: tuple
+    full: tuple
+    masked: tuple
+    nominal: tuple
+
+    @property
+    def hidden(self):
+        """Cells to score of each part."""
+        return tuple(np.isnan(x) for x in self.masked)
+
+
+def of_file(name, target, drop=(), classes=False):
+    """Read a table of the data folder: columns of numbers and a target."""
+    frame = load(name).drop(columns=list(drop))
+    y = frame.pop(target)
+    y = pd.factorize(y, sort=True)[0] if classes else y.to_numpy(float)
+    return frame.to_numpy(float), y, classes
+
+
+def of_sklearn(name):
+    """Load a table of classes that scikit-learn has."""
+    return (*getattr(datasets, f"load_{name}")(return_X_y=True), True)
+
+
+def housing():
+    """Compute the columns of scikit-learn's version from those of the census."""
+    raw = load("california")
+    homes = raw["households"]
+    columns = {
+        "income": raw["median_income"],
+        "age": raw["housing_median_age"],
+        "rooms": raw["total_rooms"] / homes,
+        "bedrooms": raw["total_bedrooms"] / homes,
+        "population": raw["population"],
+        "occupancy": raw["population"] / homes,
+        "latitude": raw["latitude"],
+        "longitude": raw["longitude"],
+    }
+    x = pd.DataFrame(columns).to_numpy(float)
+    return x, raw["median_house_value"].to_numpy(float), False
+
+
+_LOADERS = {
+    "concrete": lambda: of_file("concrete", "strength"),
+    "yacht": lambda: of_file("yacht", "resistance"),
+    "parkinsons": lambda: of_file("parkinsons", "status", ["name"], classes=True),
+    "wdbc": lambda: of_file("wdbc", "diagnosis", ["id"], classes=True),
+    "ionosphere": lambda: of_file("ionosphere", "class", ["v2"], classes=True),
+    "wine_red": lambda: of_file("wine_red", "quality", ["fixed_acidity"]),
+    "wine": lambda: of_sklearn("wine"),
+    "iris": lambda: of_sklearn("iris"),
+    "california": housing,
+}
+
+
+@cache
+def table_a(name):
+    """Return columns, target and whether this is a class, of a table of protocol A."""
+    return _LOADERS[name]()
+
+
+@cache
+def table_b(name):
+    """Return a table of protocol B, and which of its columns are scored."""
+    frame = load(name)
+    if name == "letter":  # its first column, the letter, is the target
+        return frame.to_numpy(float), np.arange(1, frame.shape[1])
+    frame = frame.drop(columns=["ocean_proximity"])
+    return frame.to_numpy(float), np.arange(frame.shape[1])
+
+
+def case_a(name, mechanism, seed, ampute=None):
+    """Split a table of protocol A and hide cells of the rows to learn from.
+
+    `ampute` is a function of a table, a mechanism and a seed to the hidden cells, for
+    the mechanisms of pyampute.
+    """
+    x, y, classes = table_a(name)
+    torch.manual_seed(seed)
+    options = {"stratify": y} if classes else {}
+    x, _, y, _ = train_test_split(x, y, test_size=0.2, random_state=seed, **options)
+    full = np.column_stack([x, y])
+    if mechanism == "MCAR":
+        shape = torch.Size(x.shape)
+        hidden = (torch.rand(shape, dtype=torch.float64) < HIDDEN_A).numpy()
+    else:
+        hidden = ampute(x, mechanism.split()[1], seed)
+    kept = ~hidden.all(1)
+    masked = full.copy()
+    masked[:, :-1][hidden] = np.nan
+    nominal = (x.shape[1],) if classes else ()
+    key = "A", name, mechanism, seed
+    return Case(key, (full[kept],), (masked[kept],), nominal)
+
+
+def mar_columns(x, rng):
+    """Hide cells by a logistic function of three of ten columns, which are complete."""
+    n_open = max(1, int(HIDDEN_B * x.shape[1]))
+    columns = rng.permutation(x.shape[1])
+    inputs, others = columns[:n_open], columns[n_open:]
+    scores = x[:, inputs] @ rng.normal(size=(n_open, len(others)))
+    scores /= scores.std(0)
+    share = HIDDEN_B / (1 - HIDDEN_B)
+    hidden = np.zeros(x.shape, dtype=bool)
+    for j, score in zip(others, scores.T, strict=True):
+        chance = 1 / (1 + np.exp(-score - intercept(score, share)))
+        hidden[:, j] = rng.random(len(x)) < chance
+    return hidden
+
+
+def intercept(score, share, wide=100.0):
+    """Find by bisection what makes logistic chances average to a share."""
+    low, high = -wide, wide
+    for _ in range(60):
+        middle = (low + high) / 2
+        if (1 / (1 + np.exp(-score - middle))).mean() < share:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def case_b(name, mechanism, mask):
+    """Split a table of protocol B, scaled by its observed cells to learn from."""
+    x, scored = table_b(name)
+    index = np.arange(len(x))
+    np.random.RandomState(1234).shuffle(index)
+    rng = np.random.default_rng(mask)
+    if mechanism == "MCAR":
+        hidden = rng.random(x.shape) < HIDDEN_B
+    else:
+        hidden = mar_columns(x, rng)
+    x, hidden = x[index][:, scored], hidden[index][:, scored]
+    masked, first = np.where(hidden, np.nan, x), int(0.7 * len(x))
+    mean, sd = np.nanmean(masked[:first], 0), np.nanstd(masked[:first], 0)
+    parts = [(cells[:first], cells[first:]) for cells in (x, masked)]
+    full, masked = (tuple((part - mean) / sd for part in pair) for pair in parts)
+    return Case(("B", name, mechanism, mask), full, masked, ())
+
+
+def dummies(x, nominal, n_levels=None, first=0):
+    """Replace codes of three levels and more by columns of zeros and ones.
+
+    Parameters
+    ----------
+    x : ndarray of shape (..., d)
+    nominal : tuple of int
+    n_levels : dict of int to int, or None
+        Numbers of levels; None counts those in x.
+    first : int
+        First level with a column; 1 leaves out one that follows from the others.
+    """
+    columns = []
+    for j in range(x.shape[-1]):
+        cells = x[..., j]
+        if j in nominal:
+            count = (n_levels or {}).get(j) or int(np.nanmax(cells)) + 1
+            if count > 2:
+                levels = np.arange(first, count)
+                own = (cells[..., None] == levels).astype(float)
+                columns.append(np.where(np.isnan(cells)[..., None], np.nan, own))
+                continue
+        columns.append(cells[..., None])
+    return np.concatenate(columns, -1)

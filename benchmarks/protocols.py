@@ -1,0 +1,140 @@
+"""Two published protocols, whose authors print figures of rivals.
+
+    python benchmarks/protocols.py [--results FILE] [--only-report] [--quick]
+        [--protocols A B] [--tables concrete letter] [--mechanisms MCAR]
+        [--methods GaussianImputer] [--seeds 3] [--rivals-python RIVALS/bin/python]
+        [--limit 300] [--output doc/benchmarks/protocols.md]
+
+Protocol A is that of ForestDiffusion and UnmaskingTrees: 80 % of the rows, each cell
+but the target's hidden with probability .2, five imputations of the same rows. The
+target is a complete column. Masks by pyampute, at random (MAR) and not at random
+(MNAR), are a second opinion. Protocol B is that of DiffPuter: numbers, 30 % hidden,
+scored on the 70 % of the rows that are learned from and on the others. Each result is
+a line of FILE; those that are there are not computed again. protocol_rivals.py says
+how to install the rivals.
+"""
+
+import argparse
+import warnings
+from itertools import product
+
+import numpy as np
+from _report import publish
+from _results import Results
+from mixed_rivals import Missing
+from protocol_methods import METHODS, lacking
+from protocol_report import page
+from protocol_rivals import SETTINGS, ampute
+from protocol_scores import IMPUTATIONS, SCORERS
+from protocol_tables import (
+    MECHANISMS_A,
+    MECHANISMS_B,
+    TABLES_A,
+    TABLES_B,
+    case_a,
+    case_b,
+)
+from threadpoolctl import threadpool_limits
+
+TABLES = {"A": TABLES_A, "B": TABLES_B}
+MECHANISMS = {"A": MECHANISMS_A, "B": MECHANISMS_B}
+ASKED = {"A": IMPUTATIONS, "B": 20}  # draws
+
+
+def places(options):
+    """List the cases that are asked for, one seed after the other."""
+    for protocol in options.protocols:
+        tables = [t for t in TABLES[protocol] if t in options.tables]
+        some = [m for m in MECHANISMS[protocol] if m in options.mechanisms]
+        for seed, mechanism, name in product(range(options.seeds), some, tables):
+            yield protocol, name, mechanism, seed
+
+
+def case_of(protocol, table, mechanism, seed):
+    """Make a case."""
+    if protocol == "B":
+        return case_b(table, mechanism, seed)
+    return case_a(table, mechanism, seed, ampute)
+
+
+def run(results, options):
+    """Compute what the results lack, one case after the other."""
+    for place in places(options):
+        names = ("protocol", "table", "mechanism", "seed")
+        key = dict(zip(names, place, strict=True))
+        asked = [m for m in options.methods if not results.has(method=m, **key)]
+        if not asked:
+            continue
+        try:
+            case = case_of(*place)
+        except Missing as reason:
+            print(*place, reason)
+            continue
+        for method in asked:
+            results.add(key | {"method": method} | measured(method, case))
+            print(*results.records[-1].values(), flush=True)
+
+
+def measured(method, case):
+    """Run and score a method, or say why there is no answer."""
+    protocol, seed = case.key[0], case.key[-1]
+    try:
+        answer = METHODS[method](case, seed, ASKED[protocol])
+    except Missing as reason:
+        return {"missing": str(reason)}
+    answer = answer._replace(
+        points=observed_kept(case, answer.points),
+        draws=observed_kept(case, answer.draws),
+    )
+    scores = SCORERS[protocol](case, answer)
+    return scores | {"seconds": round(answer.seconds, 2)} | answer.told
+
+
+def observed_kept(case, tables):
+    """Return filled tables with the observed cells as they were."""
+    if tables is None:
+        return None
+    parts = zip(tables, case.masked, strict=True)
+    return [np.where(np.isnan(masked), filled, masked) for filled, masked in parts]
+
+
+def parsed():
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", help="file of JSON lines")
+    parser.add_argument("--protocols", nargs="+", default=["A", "B"])
+    parser.add_argument("--tables", nargs="+", default=[*TABLES_A, *TABLES_B])
+    parser.add_argument("--mechanisms", nargs="+", default=["MCAR", "MAR"])
+    parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    parser.add_argument("--seeds", type=int, default=3, help="seeds, masks")
+    parser.add_argument("--rivals-python", help="interpreter of the rivals")
+    parser.add_argument("--limit", type=int, default=SETTINGS["limit"])
+    parser.add_argument("--only-report", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="one table, two methods")
+    parser.add_argument("--output", help="file of the report")
+    options = parser.parse_args()
+    if options.quick:
+        options.protocols, options.tables, options.seeds = ["A"], ["iris"], 1
+        options.methods = ["KNN(1)", "GaussianImputer"]
+    return options
+
+
+def main():
+    """Measure and report."""
+    options = parsed()
+    SETTINGS.update(python=options.rivals_python, limit=options.limit)
+    warnings.simplefilter("ignore")
+    results = Results(options.results)
+    if not options.only_report:
+        absent = lacking(options.methods)
+        if absent:
+            print("not installed, left out:", ", ".join(absent))
+        options.methods = [m for m in options.methods if m not in absent]
+        with threadpool_limits(1):
+            run(results, options)
+    notes = " ".join(__doc__.split("\n\n")[2].split())
+    publish(page(results, notes), options.output)
+
+
+if __name__ == "__main__":
+    main()
