@@ -152,6 +152,6 @@ class ByModel(Imputer):
         return [self._by_columns(n_draws)]
 
 
-def _turns(imputer, n_draws):
+def _turns(fitted, n_draws):
     """Make the model of an imputer that fills by one model, and draws by several."""
-    return Turns(imputer._valid_model(), imputer._models_of_draws(n_draws))
+    return Turns(fitted._valid_model(), fitted._models_of_draws(n_draws))
