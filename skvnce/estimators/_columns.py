@@ -131,7 +131,8 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
 
     A draw takes a column either from `model` or from the estimator, which sees the
     other cells of the draw.  Estimators of columns do not form a joint distribution, so
-    there is no density, and no `score`.
+    there is no density, no `score`, and no torch module.  Warnings of `fit` are those
+    of `model`, whose parameter `on_misfit` is; `n_jobs` is one of the estimators.
 
     References
     ----------
