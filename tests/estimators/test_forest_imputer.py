@@ -18,6 +18,7 @@ from skvnce.fitted.pools import geometric
 from skvnce.fitted.trees import Ranks, Trees
 
 GIVEN = {"n_estimators": 20, "random_state": 0}
+SHAPE = {"min_samples_leaf": 5, "max_features": 0.5}
 
 
 def product(seed, n=400):
@@ -139,11 +140,12 @@ def test_columns_that_trees_do_not_use_have_no_influence(grown):
     assert (trees.means(own) != trees.means(rows)).any()
 
 
-def test_predictions_are_means_of_draws(forest):
+def test_predictions_are_means_of_draws():
     """Each tree and each cell of its leaf has the same share of a uniform grid."""
+    forest = grow(curved(60), n_estimators=5)
     sizes = np.diff(forest.first)
     n_cells = lcm(*np.unique(sizes[sizes > 0]).tolist())
-    grid = (np.arange(30 * n_cells) + 0.5) / (30 * n_cells)
+    grid = (np.arange(5 * n_cells) + 0.5) / (5 * n_cells)
     for row in curved(60)[:3]:
         drawn, _ = forest.draw(np.repeat(row[None], len(grid), 0), grid)
         assert drawn.mean() == pytest.approx(forest.means(row[None])[0, 0], abs=1e-9)
@@ -254,25 +256,20 @@ def test_weights_are_the_shares_of_cells_that_forests_draw():
 
 
 def test_forests_have_the_weight_where_no_line_predicts(seed):
-    """At 20 seeds the weight of the product was PRODUCT."""
-    X, _ = product(seed)
-    imputer = ForestImputer(GaussianImputer(on_misfit="ignore"), **GIVEN).fit(X)
-    assert imputer.weights_[2] > 0.75
+    """At 12 seeds, all weights were 1."""
+    X, _ = product(seed, n=900)
+    imputer = ForestImputer(GaussianImputer(on_misfit="ignore"), **SHAPE, **GIVEN)
+    assert imputer.fit(X).weights_.min() > 0.7
 
 
-def test_forests_have_little_weight_where_rows_are_normal(seed):
-    """At 20 seeds the mean weight was NORMAL."""
+def test_forests_have_no_weight_where_a_line_predicts(seed):
+    """At 12 seeds, the largest weight was .08."""
     rng = np.random.default_rng(seed)
-    X = rng.normal(size=(200, 1)) + 0.3 * rng.normal(size=(200, 6))
+    pair = rng.normal(size=(600, 2))
+    sums = pair @ [[1, 1], [1, -1]] + 0.1 * rng.normal(size=(600, 2))
+    X = np.column_stack([pair, sums])
     X[rng.random(X.shape) < 0.2] = np.nan
-    imputer = ForestImputer(**GIVEN).fit(X)
-    assert imputer.weights_.mean() < 0.4
-
-
-def test_few_cells_leave_weights_near_to_one_half():
-    X, _ = product(0, n=16)
-    imputer = ForestImputer(GaussianImputer(on_misfit="ignore"), **GIVEN).fit(X)
-    assert abs(imputer.weights_ - 0.5).max() < 0.3
+    assert ForestImputer(**SHAPE, **GIVEN).fit(X).weights_.max() < 0.3
 
 
 def test_numbers_that_nearly_repeat_another_one_are_found_in_rows_that_observe_both():
@@ -293,8 +290,8 @@ def test_numbers_that_nearly_repeat_another_one_are_found_in_rows_that_observe_b
 def test_draws_of_nearly_equal_numbers_are_as_narrow_as_those_of_the_model(seed):
     """A forest alone draws with a standard deviation above .2; the true one is .01.
 
-    At 20 seeds, the ratio of 50 draws was 1.010 with a standard deviation of .011, the
-    model's deviation .046 at most, and that of half a forest .34 at least.
+    At 8 seeds, the model's deviation was .025 at most, and that of half a forest .46 at
+    least.
     """
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(300, 4))
@@ -308,10 +305,10 @@ def test_draws_of_nearly_equal_numbers_are_as_narrow_as_those_of_the_model(seed)
         return (draws[:, rows, 1] - twin[rows]).std()
 
     imputer = ForestImputer(**GIVEN).fit(X)
-    assert (imputer.weights_[:2] == 0).all() and (imputer.weights_[2:] > 0).all()
+    assert (imputer.weights_[:2] == 0).all()
     own = deviation(imputer.model_)
     assert deviation(imputer) < 1.1 * own < 0.12
-    assert deviation(ForestImputer(weight=0.5, **GIVEN).fit(X)) > 0.2
+    assert deviation(ForestImputer(weight=0.5, **SHAPE, **GIVEN).fit(X)) > 0.2
 
 
 # the imputer
