@@ -4,7 +4,7 @@ from inspect import signature
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from sklearn.base import clone, is_classifier
+from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.utils.validation import has_fit_parameter
 
@@ -130,7 +130,7 @@ class EstimatorLearner(NamedTuple):
     def _fitted(self, model, predictors, target, weights, rng):
         given = {} if weights is None else {"sample_weight": weights}
         known = self.column, model, self.design
-        if is_classifier(model):
+        if classifies(model):
             model.fit(predictors, target.astype(int), **given)
             return Classification(*known, self.n_levels)
         options = options_of_quantiles(model)
@@ -145,6 +145,18 @@ class EstimatorLearner(NamedTuple):
         out = np.asarray(out, dtype=float).ravel()
         order = np.argsort(out, kind="stable")
         return Regression(*known, out[order], (target - out)[order])
+
+
+def classifies(model: Any) -> bool:
+    """Say whether a model is a classifier; one without tags has probabilities."""
+    has_tags = hasattr(model, "__sklearn_tags__")
+    return is_classifier(model) if has_tags else hasattr(model, "predict_proba")
+
+
+def regresses(model: Any) -> bool:
+    """Say whether a model is a regressor; one without tags has no probabilities."""
+    has_tags = hasattr(model, "__sklearn_tags__")
+    return is_regressor(model) if has_tags else not hasattr(model, "predict_proba")
 
 
 def options_of_quantiles(model: Any) -> dict | None:
