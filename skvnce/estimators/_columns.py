@@ -357,11 +357,11 @@ def _check_kind(model, label, *, is_level):
     """Raise an error for a classifier of numbers, and a regressor of categories."""
     if is_level and not classifies(model):
         raise TypeError(
-            f"The column {label} has categories, and {model!r} is no classifier. Pass "
+            f"The {label} has categories, and {model!r} is no classifier. Pass "
             "one, or read the column as numbers (categorical_features of model)."
         )
     if not is_level and not regresses(model):
         raise TypeError(
-            f"The column {label} has numbers, and {model!r} is no regressor. Pass one, "
+            f"The {label} has numbers, and {model!r} is no regressor. Pass one, "
             "or read the column as categories (categorical_features of model)."
         )
