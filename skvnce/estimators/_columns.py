@@ -282,6 +282,12 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
             if one is not None and not right(one):
                 raise TypeError(f"{name} must be a {name}, got {one!r}.")
 
+    def _with_one_draw(self):
+        each = [one._with_one_draw() for one in self.models_]
+        turns = range(max(map(len, each)))
+        found = [[one[k % len(one)] for one in each] for k in turns]
+        return [self._without_training(model_=one[0], models_=one) for one in found]
+
     def _own(self):
         return self.estimators or {}
 
