@@ -12,10 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 
 import skvnce
 from skvnce import (
+    ColumnImputer,
     ConstrainedImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
@@ -271,6 +272,29 @@ CASES = {
             "random_state": 1,
         },
     ),
+    "columns": (
+        ColumnImputer(
+            FEW,
+            regressor=LinearRegression(),
+            classifier=LogisticRegression(),
+            weight=0.9,
+            n_draws=2,
+            n_steps=1,
+            random_state=0,
+        ),
+        {
+            "regressor": Ridge(100.0),
+            "classifier": LogisticRegression(C=0.01),
+            "estimators": {"a": None},
+            "predictors": {"a": ["b"]},
+            "weight": "auto",
+            "n_completions": 2,
+            "max_samples": 20,
+            "n_draws": 4,
+            "n_steps": 3,
+            "random_state": 1,
+        },
+    ),
     "truncated graph": (
         TruncatedGaussianGraphLearner(max_iter=20, random_state=0),
         {"algorithm": "maximum-likelihood", "tol": 1.0, **OF_GRAPH},
@@ -342,8 +366,20 @@ NO_EFFECT = [  # cases, parameters, tables, and the reason
     ({"classifier"}, {"calibration_cv"}, {"complete"}, "nothing is averaged"),
     ({"VNCE"}, {"max_iter"}, EVERY, "a round suffices for the default model"),
     ({"VNCE"}, {"n_training_draws", "n_init"}, {"complete"}, "nothing is drawn"),
-    ({"forest"}, {"n_completions"}, {"complete"}, "all completions are equal"),
-    ({"forest", "lair", "vgi"}, {"n_draws"}, {"levels"}, "levels are not averaged"),
+    (
+        {"forest", "columns"},
+        {"n_completions"},
+        {"complete"},
+        "all completions are equal",
+    ),
+    (
+        {"forest", "columns", "lair", "vgi"},
+        {"n_draws"},
+        {"levels"},
+        "levels are not averaged",
+    ),
+    ({"columns"}, {"regressor"}, {"levels"}, "there are no numbers"),
+    ({"columns"}, {"classifier"}, WITHOUT_LEVELS, "there are no categories"),
     (GRAPHS, {"max_iter", "tol"}, {"complete"}, "one round is exact"),
     (GRAPHS, {"tol"}, EVERY, "the least number of rounds may be larger"),
 ]

@@ -140,7 +140,7 @@ class EstimatorLearner(NamedTuple):
             return Quantiles(*known, options)
         out = _out_of_fold(model, predictors, target, given)
         model.fit(predictors, target, **given)
-        order = np.argsort(out, kind="stable")
+        order = _ordered(out, weights)
         return Regression(*known, out[order], (target - out)[order])
 
 
@@ -153,6 +153,16 @@ def _out_of_fold(model, predictors, target, given):
         one = clone(model).fit(predictors[kept], target[kept], **own)
         found[rest] = np.ravel(one.predict(predictors[rest]))
     return found
+
+
+def _ordered(predictions, weights):
+    """Sort rows by predictions; with weights, repeat them in proportion."""
+    order = np.argsort(predictions, kind="stable")
+    if weights is None:
+        return order
+    ends = weights[order].cumsum()
+    places = (np.arange(len(order)) + 0.5) / len(order) * ends[-1]
+    return order[np.searchsorted(ends, places)]
 
 
 def classifies(model: Any) -> bool:

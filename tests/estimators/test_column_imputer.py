@@ -693,6 +693,26 @@ def test_rows_of_other_estimators_are_drawn_by_weights(log):
     assert p_share(heavy, seen.sum(), share) > FAILURE > p_share(heavy, seen.sum(), 0.5)
 
 
+@pytest.mark.parametrize("model", [WeightedSpy(), Spy()], ids=["taken", "drawn"])
+def test_residuals_are_drawn_by_weights(model, seed):
+    """Rows of weight 3 have the cell 1, and the others 0, besides small noise.
+
+    The number of residuals of each kind is binomial if rows are drawn, and varies less
+    if residuals are repeated in proportion.
+    """
+    rng = np.random.default_rng(seed)
+    heavy = rng.random(400) < 0.5
+    cells = heavy + 0.01 * rng.normal(size=400)
+    X = np.column_stack([rng.normal(size=400), cells])
+    weights = np.where(heavy, 3.0, 1.0)
+    imputer = columns(estimators={1: model}, weight=1.0).fit(X, sample_weight=weights)
+    (_, (*_, predictions, residuals, _)) = imputer._column_models[0]
+    assert len(residuals) == 400 and (np.diff(predictions) >= 0).all()
+    share = 3 * heavy.sum() / weights.sum()
+    found = (residuals + predictions > 0.5).sum()
+    assert p_share(found, 400, share) > FAILURE > p_share(found, 400, heavy.mean())
+
+
 def test_estimators_without_weights_see_all_rows_once(log):
     X, _ = linear(n=100)
     columns(estimators={2: WeightedSpy()}, weight=1.0).fit(X)
