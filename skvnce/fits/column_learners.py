@@ -102,6 +102,8 @@ class EstimatorLearner(NamedTuple):
         target, model = training.nodes[rows, self.column], self._seeded(rng)
         try:
             return self._fitted(model, predictors, target, weights, rng)
+        except Warning:  # a filter makes an error of it
+            raise
         except Exception as error:  # of any library; it is raised again
             raise ValueError(
                 f"{self.model!r} failed on {self.label}: {error} Pass another "

@@ -1,6 +1,7 @@
 """ColumnImputer: a model for each column, averaged with joint models; stacks."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -861,6 +862,22 @@ def test_a_failing_estimator_is_named_with_its_column():
     assert isinstance(call.value.__cause__, RuntimeError)
     with pytest.raises(ValueError, match="failed on column .*2"):
         columns(estimators={2: Failing()}).fit(X.to_numpy())
+
+
+class Complaining(Spy):
+    """Warns."""
+
+    def fit(self, X, y):
+        warnings.warn("I do not like this.", UserWarning, stacklevel=2)
+        return super().fit(X, y)
+
+
+def test_warnings_of_estimators_come_as_they_are():
+    X, _ = linear()
+    with pytest.warns(UserWarning, match="I do not like this"):
+        columns(estimators={0: Complaining()}).fit(X)
+    with pytest.raises(UserWarning, match="^I do not like this.$"):  # by our filter
+        columns(estimators={0: Complaining()}).fit(X)
 
 
 class WithoutPredict(BaseEstimator):

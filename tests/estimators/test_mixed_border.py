@@ -38,6 +38,7 @@ QUICK = {"n_parameter_draws": 2, "on_misfit": "ignore", "random_state": 0}
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Constant where observed",
     "ignore:Entirely missing",
+    "ignore:The number of unique classes",  # of a few rows
     "ignore:X does not have valid feature names",
     "ignore:pandas.DataFrame with sparse columns",
     "ignore::skvnce.exceptions.TableWarning",  # the level "" looks like no value
@@ -95,8 +96,8 @@ def quick_forest(**options):
 def quick_columns(**options):
     model = GaussianImputer(**QUICK, **options)
     levels = make_pipeline(StandardScaler(), LogisticRegression())
-    given = {"regressor": Ridge(), "classifier": levels, "random_state": 0}
-    return ColumnImputer(model, **given)
+    numbers = make_pipeline(StandardScaler(), Ridge())
+    return ColumnImputer(model, regressor=numbers, classifier=levels, random_state=0)
 
 
 OF_MODELS = ForestImputer | ColumnImputer
