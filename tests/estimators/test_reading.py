@@ -11,6 +11,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import skvnce
 from skvnce import (
@@ -50,8 +52,10 @@ def forest(**options):
 
 
 def columns(**options):
-    given = {"regressor": Ridge(), "classifier": LogisticRegression(C=0.1)}
-    return ColumnImputer(gaussian(**options), **given, random_state=0)
+    numbers = make_pipeline(StandardScaler(), Ridge())
+    levels = make_pipeline(StandardScaler(), LogisticRegression())
+    given = {"regressor": numbers, "classifier": levels, "random_state": 0}
+    return ColumnImputer(gaussian(**options), **given)
 
 
 def mixtures(**options):
