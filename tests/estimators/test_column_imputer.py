@@ -542,7 +542,7 @@ def test_what_repeats_its_training_rows_gets_no_weight(seed):
     step[:, 2] += 1e-3 * noise[:, 2]
     given = {"estimators": {2: Nearest(1)}}
     weights = [columns(**given).fit(one).weights_[2] for one in (noise, step)]
-    assert weights[0] < 0.3 and weights[1] > 0.8
+    assert weights[0] < 0.3 and weights[1] > 0.5
 
 
 def test_the_better_model_has_the_weight(seed):
