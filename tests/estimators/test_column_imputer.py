@@ -932,7 +932,11 @@ def test_wrong_parameters_are_named(given, kind, message):
     given = {"regressor": LINEAR, "model": READER, **given}
     with pytest.raises(kind, match=message):
         columns(**given).fit(X)
-    columns(regressor=LINEAR, model=READER).fit(X)  # negative control
+
+
+def test_right_parameters_are_no_error():
+    """A negative control."""
+    columns(regressor=LINEAR, model=READER).fit(mixed(40))
 
 
 def test_there_is_no_score():
