@@ -265,7 +265,7 @@ CASES = {
             "n_estimators": 8,
             "n_completions": 2,
             "min_samples_leaf": 10,
-            "max_features": 0.3,
+            "max_features": 0.7,  # two of three columns
             "max_samples": 20,
             "n_draws": 4,
             "n_steps": 3,
