@@ -1,5 +1,7 @@
 """Weights of averages of models: the fair energy score, and what minimises it."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from statistical import FAILURE, p_mean, p_share
 
 from skvnce._random import seeded
 from skvnce.fits.pool_weights import Distances, best_of, distances, weights_of
+from skvnce.fitted.by_columns import Chains, predict, redraw
 from skvnce.fitted.pools import Pool, Turns
 
 NUMBERS = np.zeros(1, dtype=bool)
@@ -298,3 +301,52 @@ def test_the_stream_is_that_of_torch():
         with seeded(5), torch.no_grad():
             found.append(pool.draw(EMPTY, 9))
     np.testing.assert_array_equal(*found)
+
+
+# Gibbs chains
+
+
+class Half(NamedTuple):
+    """Draws half of another column, plus its random number; see `ColumnModel`."""
+
+    column: int
+    other: int
+    width: int = 1
+
+    def draw(self, rows, uniform, *, with_means=False):
+        means = rows[:, self.other] / 2
+        return means + uniform, means[:, None] if with_means else None
+
+
+def test_predictions_are_averages_over_sweeps_and_chains():
+    """The oracle makes the sweeps of two columns that depend on each other."""
+    start, missing = np.array([[4.0, 2.0, 8.0]]), np.array([[True, True, False]])
+    numbers = np.random.default_rng(0).random((3, 2, 1, 3))
+    models = [Half(0, 2), Half(1, 0)]
+    chains = Chains(n_chains=2, n_burn_in=1, n_sweeps=2)
+    found = predict(models, start, missing, chains, lambda number, _: numbers[number])
+    first = 4.0 + numbers[:, :, 0, 0]  # of all sweeps
+    assert found[0] == pytest.approx(4.0)
+    assert found[1] == pytest.approx(first[1:].mean() / 2)
+    assert set(found) == {0, 1} and start.tolist() == [[4.0, 2.0, 8.0]]
+
+
+def test_columns_without_missing_cells_are_not_predicted():
+    start, missing = np.ones((2, 3)), np.zeros((2, 3), dtype=bool)
+    missing[1, 0] = True
+    models = [Half(0, 2), Half(1, 0)]
+    zeros = lambda number, shape: np.zeros(shape)  # noqa: E731
+    found = predict(models, start, missing, Chains(1, 0, 1), zeros)
+    assert list(found) == [0] and found[0].tolist() == [[0.5]]
+
+
+def test_cells_are_drawn_given_the_draws_of_others():
+    drawn, missing = np.zeros((1, 500, 3)), np.ones((500, 3), dtype=bool)
+    drawn[..., 2] = np.arange(500)
+    models = [Half(0, 2), Half(1, 0)]
+    with seeded(0):
+        chosen = redraw(models, drawn, missing, np.array([1.0, 1.0, 0.0]), 2)
+    noise = drawn[0, :, 0] - np.arange(500) / 2, drawn[0, :, 1] - drawn[0, :, 0] / 2
+    assert all(0 <= one.min() and one.max() < 1 for one in noise)
+    assert chosen[..., :2].all() and not chosen[..., 2].any()
+    np.testing.assert_array_equal(drawn[0, :, 2], np.arange(500))
