@@ -3,9 +3,10 @@
 import pytest
 from energies import Bell, Blob, Factor
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 
 from skvnce import (
+    ColumnImputer,
     ConstrainedImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
@@ -101,6 +102,8 @@ ESTIMATORS = [
         n_estimators=3,
         weight=0.9,
     ),
+    ColumnImputer(),
+    ColumnImputer(regressor=LinearRegression(), classifier=LogisticRegression()),
     CopulaGraphLearner(),
     CopulaGraphLearnerCV(alphas=4),
     MixtureImputer(),
@@ -132,8 +135,8 @@ PREDICTORS = [
 
 # Those that the longer NaN contract suite is run over, at least one a class.
 CONTRACT = [ESTIMATORS[0], *ESTIMATORS[4:6], *ESTIMATORS[8:10]]
-CONTRACT += [ESTIMATORS[12], ESTIMATORS[14], ESTIMATORS[16], ESTIMATORS[-9]]
-CONTRACT += [*ESTIMATORS[-7:-5], *ESTIMATORS[-4:-1]]
+CONTRACT += [ESTIMATORS[12], ESTIMATORS[14], ESTIMATORS[16], ESTIMATORS[-11]]
+CONTRACT += [*ESTIMATORS[-9:-7], *ESTIMATORS[-5:-1]]
 
 # Those that it is run over with the slow tests.
 CONTRACT_SLOWLY = [*ESTIMATORS[2:4], ESTIMATORS[17]]
@@ -147,6 +150,9 @@ CLUSTERED = [0]
 SMALL_IMPUTERS = [
     GaussianImputer(random_state=0),
     ForestImputer(n_estimators=6, random_state=0),
+    ColumnImputer(
+        regressor=Ridge(), classifier=LogisticRegression(), random_state=0, n_draws=2
+    ),
     MixtureImputer(3, n_estimators=2, max_iter=4, random_state=0),
     LAIRImputer(
         VariationalAutoencoder(max_iter=1, hidden_layer_sizes=(8,)),

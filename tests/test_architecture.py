@@ -34,6 +34,7 @@ LAYERS = {
         "objectives",
         "samplers",
         "training",
+        "_compiled",
         "_incomplete",
         "_units",
     },
@@ -208,6 +209,7 @@ def test_state_outside_of_classes_is_found(count, source):
 TESTING = {"skvnce.testing._contract", "skvnce.testing._requirements"}
 SHARED = {
     "_arguments": set(),
+    "_compiled": set(),
     "_incomplete": set(),
     "_threads": {"_forks"},
     "_keyed": {"_forks", "variational"},
@@ -328,6 +330,15 @@ def test_the_door_is_light():
         " ", 1
     )
     assert "'torch'" in loaded and float(seconds) > 0.1  # negative control
+
+
+def test_numba_is_imported_in_one_place():
+    found = {
+        path.name
+        for path in ROOT.rglob("*.py")
+        if "numba" in {one.partition(".")[0] for one in imported(path.read_text())}
+    }
+    assert found == {"_compiled.py"}
 
 
 def test_numba_is_imported_when_a_mixture_is_fitted():

@@ -161,7 +161,12 @@ UNREAD = {"period", "polars times"}  # times that these estimators do not read
 CONSTANT = {"dates only", "durations only", "pyarrow table"}
 READERS = {n for n, one in FIRST.items() if hasattr(one, "categorical_features")}
 # by their `model`
-READERS |= {"ConstrainedImputer", "ForestImputer", "CopulaGraphLearnerCV"}
+READERS |= {
+    "ConstrainedImputer",
+    "ColumnImputer",
+    "ForestImputer",
+    "CopulaGraphLearnerCV",
+}
 
 ROUNDED = {
     "integers": large,

@@ -19,6 +19,7 @@ CLASSES = {
     "CGCV": skvnce.CopulaGraphLearnerCV,
     "GI": skvnce.GaussianImputer,
     "FI": skvnce.ForestImputer,
+    "COL": skvnce.ColumnImputer,
     "CI": skvnce.ConstrainedImputer,
     "FA": skvnce.IncompleteFactorAnalysis,
     "VAE": skvnce.VariationalAutoencoder,
@@ -183,6 +184,7 @@ FITS = {
     "CGCV": {"alphas": 2, "selection": "stability", "n_subsamples": 2},
     "GI": {"n_parameter_draws": 1},
     "FI": {"n_estimators": 4, "random_state": 0},
+    "COL": {"random_state": 0},
     "CI": {"random_state": 0},
     "FA": {"n_components": 1},
     "VAE": {"n_components": 1, **QUICK},
@@ -198,7 +200,7 @@ NOT_ALWAYS = {  # log_scale_ only of "vnce...", categories_ of tables that have 
     "G": {"log_scale_"},
     "GCV": {"log_scale_"},
     **dict.fromkeys(
-        ["CG", "CGCV", "FI", "CI", "VAE", "LAIR", "VGI", "MI"], {"categories_"}
+        ["CG", "CGCV", "FI", "COL", "CI", "VAE", "LAIR", "VGI", "MI"], {"categories_"}
     ),
     "GI": {"categories_", "trace_", "r_hat_", "n_burn_in_", "latent_names_"},
 }
@@ -249,7 +251,7 @@ def test_fitted_attributes_are_those_of_the_page(fitted):
     found = public - set(parameters(CLASSES[name]))
     expected = wanted("attribute")[name]
     assert expected - NOT_ALWAYS.get(name, set()) <= found <= expected
-    for word in found - {"estimators_", "imputer_", "indicator_", "model_"}:
+    for word in found - {"estimators_", "imputer_", "indicator_", "model_", "models_"}:
         assert plain(getattr(estimator, word)), word
 
 

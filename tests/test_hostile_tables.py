@@ -16,9 +16,11 @@ from cases import DENSITY, DRAWN, PREDICTORS, QUICK
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
+from sklearn.linear_model import Ridge
 
 import skvnce
 from skvnce import (
+    ColumnImputer,
     ConstrainedImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
@@ -73,6 +75,16 @@ CASES = {
             GaussianImputer(n_parameter_draws=1),
             n_estimators=2,
             n_completions=1,
+            n_draws=1,
+            random_state=0,
+        ),
+        3,
+        60,
+    ),
+    "columns": (
+        ColumnImputer(
+            GaussianImputer(n_parameter_draws=1),
+            regressor=Ridge(),
             n_draws=1,
             random_state=0,
         ),

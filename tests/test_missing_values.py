@@ -15,10 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression, Ridge
 
 import skvnce
 import skvnce.exceptions
 from skvnce import (
+    ColumnImputer,
     ConstrainedImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
@@ -51,6 +53,14 @@ DRAWS = {"n_estimators": 1, "n_steps": 1, "n_draws": 4, "random_state": 0}
 NORMAL = GaussianImputer(n_parameter_draws=2, max_iter=20, random_state=0)
 VAE = VariationalAutoencoder(1, hidden_layer_sizes=(4,), **SHORT)
 FOREST = {"n_estimators": 2, "n_completions": 1, "n_steps": 1, "n_draws": 2}
+FORESTS = ForestImputer(NORMAL, **FOREST, random_state=0)
+COLUMNS = ColumnImputer(
+    NORMAL,
+    regressor=Ridge(),
+    classifier=LogisticRegression(C=0.1),
+    n_draws=2,
+    random_state=0,
+)
 GRAPH = TruncatedGaussianGraphLearner(max_iter=2, n_steps=1, random_state=0)
 COPULA = CopulaGraphLearner(max_iter=3, random_state=0)
 IMPUTERS = [
@@ -58,7 +68,8 @@ IMPUTERS = [
     LAIRImputer(VAE, **DRAWS),
     MixtureImputer(2, n_estimators=2, max_iter=2, random_state=0),
     VGIImputer(IncompleteDensity("factor-analysis", **SHORT), **DRAWS),
-    ForestImputer(NORMAL, **FOREST, random_state=0),
+    FORESTS,
+    COLUMNS,
     ConstrainedImputer(NORMAL, random_state=0),
     GRAPH,
     TruncatedGaussianGraphLearnerCV(GRAPH, alphas=2, random_state=0),
@@ -71,7 +82,8 @@ MIXED = [
     LAIRImputer(VAE, **DRAWS),
     MixtureImputer(2, n_estimators=2, max_iter=2, random_state=0),
     VGIImputer(IncompleteDensity("vae", **SHORT), **DRAWS),
-    ForestImputer(NORMAL, **FOREST, random_state=0),
+    FORESTS,
+    COLUMNS,
     ConstrainedImputer(NORMAL, random_state=0),
     COPULA,
 ]
@@ -403,7 +415,7 @@ def test_new_rows_keep_the_marker():
     assert imputer.transform(rows).shape == (5, 2)
 
 
-@named([COPULA, IMPUTERS[4]])
+@named([COPULA, FORESTS])
 def test_the_time_of_a_fit_is_estimated(imputer, monkeypatch):
     """By a fit to a part of the table, in which NaN marks missing cells."""
     X = np.random.default_rng(0).integers(1, 100, (40, 200))
@@ -436,7 +448,8 @@ def test_what_is_written_to_a_file_reads_the_marker():
 
 def test_a_model_with_another_marker_reads_the_next_fit():
     X = np.where(holes(), -1, numbers())
-    for imputer in (ForestImputer(NORMAL, **FOREST), ConstrainedImputer(NORMAL)):
+    models = FORESTS, COLUMNS, ConstrainedImputer(NORMAL)
+    for imputer in models:
         imputer = clone(imputer).fit(np.where(holes(), np.nan, numbers()))
         imputer.set_params(model__missing_values=-1).fit(X)
         assert not (imputer.transform(X) == -1).any()

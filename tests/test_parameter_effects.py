@@ -12,10 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 
 import skvnce
 from skvnce import (
+    ColumnImputer,
     ConstrainedImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
@@ -268,7 +269,30 @@ CASES = {
             "n_estimators": 8,
             "n_completions": 2,
             "min_samples_leaf": 10,
-            "max_features": 1.0,
+            "max_features": 0.7,  # two of three columns
+            "max_samples": 20,
+            "n_draws": 4,
+            "n_steps": 3,
+            "random_state": 1,
+        },
+    ),
+    "columns": (
+        ColumnImputer(
+            FEW,
+            regressor=LinearRegression(),
+            classifier=LogisticRegression(),
+            weight=0.9,
+            n_draws=2,
+            n_steps=1,
+            random_state=0,
+        ),
+        {
+            "regressor": Ridge(100.0),
+            "classifier": LogisticRegression(C=0.01),
+            "estimators": {"a": None},
+            "predictors": {"a": ["b"]},
+            "weight": "auto",
+            "n_completions": 2,
             "max_samples": 20,
             "n_draws": 4,
             "n_steps": 3,
@@ -348,8 +372,20 @@ NO_EFFECT = [  # cases, parameters, tables, and the reason
     ({"VNCE"}, {"strategy"}, EVERY, "the default model is normal"),
     ({"VNCE"}, {"max_iter"}, EVERY, "a round suffices for the default model"),
     ({"VNCE"}, {"n_training_draws", "n_init"}, {"complete"}, "nothing is drawn"),
-    ({"forest"}, {"n_completions"}, {"complete"}, "all completions are equal"),
-    ({"forest", "lair", "vgi"}, {"n_draws"}, {"levels"}, "levels are not averaged"),
+    (
+        {"forest", "columns"},
+        {"n_completions"},
+        {"complete"},
+        "all completions are equal",
+    ),
+    (
+        {"forest", "columns", "lair", "vgi"},
+        {"n_draws"},
+        {"levels"},
+        "levels are not averaged",
+    ),
+    ({"columns"}, {"regressor"}, {"levels"}, "there are no numbers"),
+    ({"columns"}, {"classifier"}, WITHOUT_LEVELS, "there are no categories"),
     (GRAPHS, {"max_iter", "tol"}, {"complete"}, "one round is exact"),
     (GRAPHS, {"tol"}, EVERY, "the least number of rounds may be larger"),
 ]

@@ -9,9 +9,10 @@ from itertools import product
 import pytest
 from sklearn.base import clone
 from sklearn.impute.tests import test_common as theirs
+from sklearn.linear_model import LinearRegression
 
 import skvnce
-from skvnce import ConstrainedImputer, ForestImputer
+from skvnce import ColumnImputer, ConstrainedImputer, ForestImputer
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,8 +30,10 @@ IMPUTERS = [
     ),
     skvnce.MixtureImputer(2, n_estimators=2, max_iter=2, random_state=0),
     ForestImputer(NORMAL, n_estimators=2, n_completions=1, random_state=0),
+    ColumnImputer(NORMAL, regressor=LinearRegression(), random_state=0),
     ConstrainedImputer(NORMAL, random_state=0),
 ]
+OF_MODEL = ForestImputer | ColumnImputer | ConstrainedImputer
 LEARNERS = [  # their `transform` fills cells, but they have no `add_indicator`
     skvnce.TruncatedGaussianGraphLearner(max_iter=2, n_steps=2, random_state=0),
     skvnce.CopulaGraphLearner(max_iter=2, random_state=0),
@@ -85,7 +88,7 @@ def cases():
             has_indicator = options.get("add_indicator", name != KEEP)
             for estimator in IMPUTERS + LEARNERS * (not has_indicator):
                 mixins = [Whole] if name == WHOLE else []
-                if isinstance(estimator, ForestImputer | ConstrainedImputer):
+                if isinstance(estimator, OF_MODEL):
                     mixins.append(OfModel)
                 if estimator in LEARNERS:
                     mixins.append(WithoutIndicator)

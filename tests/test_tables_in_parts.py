@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from cases import ESTIMATORS, PREDICTORS
 from sklearn.base import BaseEstimator, clone
+from sklearn.linear_model import LinearRegression
 
 import skvnce
 from skvnce import evaluation, inspection, metrics, missingness
@@ -247,6 +248,7 @@ def mixed(n=240):
         skvnce.GaussianImputer(max_iter=20, n_parameter_draws=2, random_state=0),
         skvnce.CopulaGraphLearner(max_iter=20, random_state=0),
         skvnce.ForestImputer(n_estimators=3, random_state=0),
+        skvnce.ColumnImputer(regressor=LinearRegression(), random_state=0),
         skvnce.MixtureImputer(n_estimators=2, random_state=0),
     ],
     ids=named,

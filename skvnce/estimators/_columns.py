@@ -3,7 +3,7 @@
 from numbers import Real
 
 import numpy as np
-from sklearn.base import is_classifier, is_regressor
+from sklearn.utils._param_validation import HasMethods
 
 from skvnce._memory import check_fit, needs_memory
 from skvnce._random import seed_from
@@ -23,12 +23,13 @@ from skvnce.estimators._validation import (
     integer_from,
 )
 from skvnce.estimators._wrapper import ByModel
-from skvnce.fits.column_learners import EstimatorLearner
+from skvnce.fits.column_learners import EstimatorLearner, classifies, regresses
 from skvnce.fits.predictors import predictors_of
 from skvnce.fitted.column_models import Design
 from skvnce.tables.schema import Encoded
 
 _FEWEST = 10  # observed cells of a column that a model is fitted to
+_METHODS = ["fit", "predict", "get_params"]  # of the model of a column
 
 
 class ColumnImputer(CallbackSupportMixin, ByModel):
@@ -136,7 +137,8 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
 
     A draw takes a column either from `model` or from the estimator, which sees the
     other cells of the draw.  Estimators of columns do not form a joint distribution, so
-    there is no density, and no `score`.
+    there is no density, no `score`, and no torch module.  Warnings of `fit` are those
+    of `model`, whose parameter `on_misfit` is; `n_jobs` is one of the estimators.
 
     References
     ----------
@@ -163,8 +165,8 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
 
     _parameter_constraints = {
         "model": [None, Imputer, list],
-        "regressor": [None, object],
-        "classifier": [None, object],
+        "regressor": [None, HasMethods(_METHODS)],
+        "classifier": [None, HasMethods([*_METHODS, "predict_proba"])],
         "estimators": [None, dict],
         "predictors": [None, AUTO, dict, "array-like"],
         "weight": [AUTO, Number(Real, 0, 1, closed="both")],
@@ -283,10 +285,16 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         asked = {"regressor": self.regressor, "classifier": self.classifier, **named}
         for name, one in asked.items():
             check_estimator_of_column(name, one)
-        for name, right in (("regressor", is_regressor), ("classifier", is_classifier)):
+        for name, right in (("regressor", regresses), ("classifier", classifies)):
             one = asked[name]
             if one is not None and not right(one):
                 raise TypeError(f"{name} must be a {name}, got {one!r}.")
+
+    def _with_one_draw(self):
+        each = [one._with_one_draw() for one in self.models_]
+        turns = range(max(map(len, each)))
+        found = [[one[k % len(one)] for one in each] for k in turns]
+        return [self._without_training(model_=one[0], models_=one) for one in found]
 
     def _own(self):
         return self.estimators or {}
@@ -348,7 +356,9 @@ def check_estimator_of_column(name, model):
     """Raise an error for what cannot be the model of a column."""
     if model is None:
         return
-    needed = ["fit", "predict", *(["predict_proba"] if is_classifier(model) else [])]
+    needed = _METHODS
+    if not isinstance(model, type) and classifies(model):
+        needed = [*_METHODS, "predict_proba"]
     lacking = [one for one in needed if not hasattr(model, one)]
     if lacking or isinstance(model, type):
         raise TypeError(
@@ -359,14 +369,13 @@ def check_estimator_of_column(name, model):
 
 def _check_kind(model, label, *, is_level):
     """Raise an error for a classifier of numbers, and a regressor of categories."""
-    if is_level and not is_classifier(model):
+    if is_level and not classifies(model):
         raise TypeError(
-            f"The column {label} has categories, and {model!r} is no classifier. Pass "
+            f"The {label} has categories, and {model!r} is no classifier. Pass "
             "one, or read the column as numbers (categorical_features of model)."
         )
-    if not is_level and is_classifier(model):
+    if not is_level and not regresses(model):
         raise TypeError(
-            f"The column {label} has numbers, and {model!r} is a classifier. Pass a "
-            "regressor, or read the column as categories (categorical_features of "
-            "model)."
+            f"The {label} has numbers, and {model!r} is no regressor. Pass one, "
+            "or read the column as categories (categorical_features of model)."
         )

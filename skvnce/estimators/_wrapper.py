@@ -85,7 +85,7 @@ class ByModel(Imputer):
         return self.model_._checked(X)
 
     def _trains_model(self):
-        return self.model_._trains_model()
+        return all(one._trains_model() for one in self._joint_models())
 
     def _marginal_columns(self):
         return {}  # they are those of `model_`

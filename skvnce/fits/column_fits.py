@@ -185,9 +185,14 @@ def _chosen(table, joint, candidates, rng):
         chosen = best_of(distances(drawn, *known), table.is_categorical)
         for j in candidates:
             drawn[0][..., j] = drawn[chosen[j]][..., j]
-    weights = weights_of(distances([*own, *drawn[:1]], *known), table.is_categorical)
-    if not drawn:  # a row for the models of columns, of which there is none
-        weights = np.concatenate([weights, np.zeros_like(weights[:1])])
+    found = distances([*own, *drawn[:1]], *known)
+    weights = np.zeros((len(own) + 1, kept.shape[1]))
+    weights[:-1] = weights_of(found.of_first(len(own)), table.is_categorical)
+    if drawn:
+        # cells of other columns, where nothing is compared, would hide a difference
+        some = list(candidates)
+        own_weights = weights_of(found.of_columns(some), table.is_categorical)
+        weights[:, some] = own_weights[:, some]
     return chosen, weights
 
 

@@ -4,8 +4,8 @@ from inspect import signature
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from sklearn.base import clone, is_classifier
-from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.model_selection import KFold
 from sklearn.utils.validation import has_fit_parameter
 
 from skvnce.fitted import column_forests
@@ -78,7 +78,7 @@ class EstimatorLearner(NamedTuple):
     ----------
     column : int
     label : str
-        Name of the column, for errors.
+        The word column and its name, for errors.
     model : regressor or classifier
     design : Design
     n_levels : int
@@ -102,9 +102,11 @@ class EstimatorLearner(NamedTuple):
         target, model = training.nodes[rows, self.column], self._seeded(rng)
         try:
             return self._fitted(model, predictors, target, weights, rng)
+        except Warning:  # a filter makes an error of it
+            raise
         except Exception as error:  # of any library; it is raised again
             raise ValueError(
-                f"{self.model!r} failed on column {self.label}: {error} Pass another "
+                f"{self.model!r} failed on {self.label}: {error} Pass another "
                 "estimator for this column, or None."
             ) from error
 
@@ -125,26 +127,56 @@ class EstimatorLearner(NamedTuple):
         model, seed = clone(self.model), int(rng.integers(2**31 - 1))
         known = model.get_params()
         seeds = [one for one in known if one.rsplit("__", 1)[-1] == "random_state"]
-        return model.set_params(**{one: seed for one in seeds if known[one] is None})
+        seeds = {one: seed for one in seeds if known[one] is None}
+        return model.set_params(**seeds) if seeds else model
 
     def _fitted(self, model, predictors, target, weights, rng):
         given = {} if weights is None else {"sample_weight": weights}
         known = self.column, model, self.design
-        if is_classifier(model):
+        if classifies(model):
             model.fit(predictors, target.astype(int), **given)
             return Classification(*known, self.n_levels)
         options = options_of_quantiles(model)
         if options is not None:
             model.fit(predictors, target, **given)
             return Quantiles(*known, options)
-        folds = KFold(min(_FOLDS, len(target)), shuffle=True, random_state=0)
-        out = cross_val_predict(
-            clone(model), predictors, target, cv=folds, params=given
-        )
+        out = _out_of_fold(model, predictors, target, given)
         model.fit(predictors, target, **given)
-        out = np.asarray(out, dtype=float).ravel()
-        order = np.argsort(out, kind="stable")
+        order = _ordered(out, weights)
         return Regression(*known, out[order], (target - out)[order])
+
+
+def _out_of_fold(model, predictors, target, given):
+    """Predict rows by clones that have not learned from them; (n,)."""
+    folds = KFold(min(_FOLDS, len(target)), shuffle=True, random_state=0)
+    found = np.empty(len(target))
+    for kept, rest in folds.split(target):
+        own = {name: values[kept] for name, values in given.items()}
+        one = clone(model).fit(predictors[kept], target[kept], **own)
+        found[rest] = np.ravel(one.predict(predictors[rest]))
+    return found
+
+
+def _ordered(predictions, weights):
+    """Sort rows by predictions; with weights, repeat them in proportion."""
+    order = np.argsort(predictions, kind="stable")
+    if weights is None:
+        return order
+    ends = weights[order].cumsum()
+    places = (np.arange(len(order)) + 0.5) / len(order) * ends[-1]
+    return order[np.searchsorted(ends, places)]
+
+
+def classifies(model: Any) -> bool:
+    """Say whether a model is a classifier; one without tags has probabilities."""
+    has_tags = hasattr(model, "__sklearn_tags__")
+    return is_classifier(model) if has_tags else hasattr(model, "predict_proba")
+
+
+def regresses(model: Any) -> bool:
+    """Say whether a model is a regressor; one without tags has no probabilities."""
+    has_tags = hasattr(model, "__sklearn_tags__")
+    return is_regressor(model) if has_tags else not hasattr(model, "predict_proba")
 
 
 def options_of_quantiles(model: Any) -> dict | None:

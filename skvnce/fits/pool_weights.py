@@ -42,6 +42,15 @@ class Distances(NamedTuple):
         between = np.einsum("k,l,kln->n", weights, weights, self.apart)
         return weights @ self.to_truth - between / 2
 
+    def of_columns(self, columns: Sequence[int]) -> "Distances":
+        """Select the cells of some columns."""
+        own = np.isin(self.column, columns)
+        return Distances(self.column[own], self.to_truth[:, own], self.apart[..., own])
+
+    def of_first(self, size: int) -> "Distances":
+        """Select the first models."""
+        return Distances(self.column, self.to_truth[:size], self.apart[:size, :size])
+
 
 def distances(
     draws: Sequence[np.ndarray],

@@ -4,9 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.linear_model import LinearRegression
 
 from estimators.test_large import parts, table
 from skvnce import (
+    ColumnImputer,
     ConstrainedImputer,
     ForestImputer,
     GaussianImputer,
@@ -18,6 +20,7 @@ from skvnce.options import Chunks
 QUIET = {"on_misfit": "ignore"}
 MODEL = GaussianImputer(n_parameter_draws=3, **QUIET)
 FOREST = ForestImputer(MODEL, n_estimators=2, random_state=0)
+COLUMNS = ColumnImputer(MODEL, regressor=LinearRegression(), random_state=0)
 CONSTRAINED = ConstrainedImputer(MODEL, sums={2: [3, 4]}, random_state=0)
 VAE = VariationalAutoencoder(1, max_iter=1, **QUIET)
 LAIR = LAIRImputer(VAE, n_estimators=3, n_steps=1, random_state=0, **QUIET)
@@ -32,7 +35,9 @@ def summed(n):
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
-    "estimator", [LAIR, FOREST, CONSTRAINED], ids=["LAIR", "forest", "consistent"]
+    "estimator",
+    [LAIR, FOREST, COLUMNS, CONSTRAINED],
+    ids=["LAIR", "forest", "columns", "consistent"],
 )
 def test_a_completed_table_has_one_draw_of_the_parameters(estimator):
     """Each copy draws with one member or draw; in turns, each is used as often."""

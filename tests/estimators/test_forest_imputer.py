@@ -1,17 +1,25 @@
 """ForestImputer: forests averaged with another imputer."""
 
+from math import lcm
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 from sklearn.base import clone
+from sklearn.tree import DecisionTreeRegressor
+from statistical import seed_limits
 
 from skvnce import ForestImputer, GaussianImputer, LAIRImputer
-from skvnce.fits import forest_weights as weights
+from skvnce.fits import refits
 from skvnce.fitted import column_forests as columns
-from skvnce.fitted.fill import Predicted
+from skvnce.fitted.by_columns import redraw
+from skvnce.fitted.column_models import restored, stored
+from skvnce.fitted.pools import geometric
+from skvnce.fitted.trees import Ranks, Trees
 
 GIVEN = {"n_estimators": 20, "random_state": 0}
+SHAPE = {"min_samples_leaf": 5, "max_features": 0.5}
 
 
 def product(seed, n=400):
@@ -49,128 +57,163 @@ def fitted():
     return imputer.set_output(transform="pandas").fit(X), X
 
 
+def curved(n, seed=0):
+    """Make rows of three columns, of which the last one depends on the first."""
+    nodes = np.random.default_rng(seed).normal(size=(n, 3)).round(1)  # with ties
+    nodes[:, 2] += nodes[:, 0] ** 2
+    return nodes
+
+
+def growth(**options):
+    given = {"min_samples_leaf": 3, "max_features": 0.7, "max_samples": 10_000}
+    return columns.Growth(**{"n_estimators": 30, "n_jobs": None, **given, **options})
+
+
+def grow(nodes, *, n_levels=0, weights=None, seed=0, **options):
+    """Grow a forest of the last column."""
+    rng, others = np.random.default_rng(seed), np.arange(nodes.shape[1] - 1)
+    given = nodes[None], nodes[:, -1], n_levels, growth(**options), rng, others
+    return columns.grow(nodes.shape[1] - 1, *given, weights)
+
+
 @pytest.fixture(scope="module")
 def forest():
-    """Grow a forest of the last of three columns, and return its ranks, too."""
-    rng = np.random.default_rng(0)
-    nodes = rng.normal(size=(60, 3))
-    nodes[:, 2] += nodes[:, 0] ** 2
-    ranks = columns.Ranks.of(nodes)
-    own = ranks.encoded(nodes)
-    growth = columns.Growth(30, 3, 0.7, 50, None)
-    found = columns.grow(2, own[None], own[:, 2], nodes[:, 2], 0, growth, rng)
-    return *found, ranks, own
+    return grow(curved(60))
 
 
 # the forest of a column
 
 
 def test_ranks_are_places_among_observed_values():
-    ranks = columns.Ranks.of(np.array([[3.0], [1.0], [np.nan], [1.0], [7.0]]))
+    ranks = Ranks.of(np.array([[3.0], [1.0], [np.nan], [1.0], [7.0]]))
     cells = np.array([[1.0], [3.0], [7.0], [0.0], [2.0], [9.0]])
     found = ranks.encoded(cells)[:, 0]
     np.testing.assert_array_equal(found, [0, 1, 2, -0.5, 0.5, 2.5])
 
 
-def test_predictions_are_means_of_draws(forest):
-    """The oracle enumerates all trees, and all cells of the leaves by a fine grid."""
-    one, _, ranks, own = forest
-    grid = (np.arange(151200) + 0.5) / 151200  # 5040 for each of the trees
-    for row in own[:3]:
-        drawn = one.draw(np.repeat(row[None], len(grid), 0), grid)
-        mean = ranks.values[2][drawn.astype(int)].mean()
-        # the grid cuts cells of a leaf whose number does not divide 5040
-        assert mean == pytest.approx(one.predict(row[None])[0, 0], abs=2e-3)
+@pytest.fixture(scope="module", params=[1, 3], ids=["numbers", "levels"])
+def grown(request):
+    """Give trees of scikit-learn on ranks of columns 3 and 0 of 4, and ours."""
+    nodes, used = np.random.default_rng(1).normal(size=(80, 4)).round(1), [3, 0]
+    ranks, rng = Ranks.of(nodes), np.random.default_rng(2)
+    own = np.ascontiguousarray(ranks.encoded(nodes)[:, used])
+    target = (
+        nodes[:, [1]] if request.param == 1 else np.eye(3)[rng.integers(3, size=80)]
+    )
+    models = [
+        DecisionTreeRegressor(min_samples_leaf=5, random_state=k).fit(
+            own[rows], target[rows]
+        )
+        for k, rows in enumerate(rng.integers(80, size=(7, 80)))
+    ]
+    return models, Trees.of(models, np.array(used), ranks), ranks, used
 
 
-def test_rows_are_predicted_by_the_trees_that_are_asked_for(forest):
-    one, unseen, _, own = forest
-    location, scale = one.moments
-    others = np.ascontiguousarray(own[:, :2])
-    each = np.array([tree.predict(others)[:, 0] for tree in one.trees])
-    expected = location + scale * (each * unseen).sum(0) / unseen.sum(0)
-    np.testing.assert_allclose(one.predict(own, unseen)[:, 0], expected)
-    assert not np.allclose(one.predict(own)[:, 0], expected)
+def rows_of(ranks):
+    """Draw rows of observed values, of values between them, and beyond them."""
+    rng = np.random.default_rng(3)
+    between = rng.uniform(-4, 4, size=(300, 4))
+    return np.concatenate([between, between.round(1), np.full((1, 4), 99.0)])
 
 
-def test_trees_were_not_grown_on_the_rows_that_they_have_not_seen(forest):
-    """A tree that has seen a row has its cell in one of the leaves."""
-    one, unseen, _, own = forest
-    cells = np.split(one.leaves.ranks, len(one.models))
-    for ranks, mask in zip(cells, unseen, strict=True):
-        assert not np.isin(own[mask, 2], ranks).any()
-        assert np.isin(own[~mask, 2], ranks).all()
-    assert (~unseen).any(0).sum() <= 50  # `max_samples`
+def test_rows_reach_the_leaves_of_scikit_learn(grown):
+    models, trees, ranks, used = grown
+    rows = rows_of(ranks)
+    # a cell between two observed values goes with the smaller one
+    own = np.floor(ranks.encoded(rows)[:, used])
+    each = [one.predict(own).reshape(len(rows), -1) for one in models]
+    np.testing.assert_allclose(trees.means(rows), np.mean(each, 0), atol=1e-12)
+    for k, one in enumerate(models):  # a tree and a cell, which is the number of a node
+        first = np.arange(len(trees.feature) + 1)
+        uniform = np.full(len(rows), (k + 0.5) / len(models))
+        found = trees.picks(rows, first, uniform)
+        expected = one.apply(own.astype(np.float32)) + trees.roots[k]
+        np.testing.assert_array_equal(found, expected)
 
 
-def test_draws_come_from_the_trees_that_are_asked_for(forest):
-    one, unseen, _, own = forest
-    only = np.zeros_like(unseen)
-    only[3] = True
-    uniform = np.random.default_rng(0).random(len(own))
-    found = one.draw(own, uniform, only)
-    leaf = one.trees[3].apply(np.ascontiguousarray(own[:, :2])) + one.leaves.nodes[3]
-    np.testing.assert_array_equal(found, one.leaves.at(leaf, uniform))
+def test_columns_that_trees_do_not_use_have_no_influence(grown):
+    _, trees, ranks, used = grown
+    rows = rows_of(ranks)
+    others, own = rows.copy(), rows.copy()
+    others[:, [1, 2]] = np.nan
+    np.testing.assert_array_equal(trees.means(others), trees.means(rows))
+    own[:, used] += 1
+    assert (trees.means(own) != trees.means(rows)).any()
+
+
+def test_predictions_are_means_of_draws():
+    """Each tree and each cell of its leaf has the same share of a uniform grid."""
+    forest = grow(curved(60), n_estimators=5)
+    sizes = np.diff(forest.first)
+    n_cells = lcm(*np.unique(sizes[sizes > 0]).tolist())
+    grid = (np.arange(5 * n_cells) + 0.5) / (5 * n_cells)
+    for row in curved(60)[:3]:
+        drawn, _ = forest.draw(np.repeat(row[None], len(grid), 0), grid)
+        assert drawn.mean() == pytest.approx(forest.means(row[None])[0, 0], abs=1e-9)
+
+
+def test_cells_of_leaves_are_those_of_the_bootstrap_sample():
+    """A forest of one leaf a tree draws all rows, as often as they were drawn."""
+    nodes = curved(40)
+    one = grow(nodes, n_estimators=3, min_samples_leaf=40)
+    assert len(one.trees.roots) == len(one.trees.feature) == 3
+    assert np.diff(one.first).tolist() == [40, 40, 40]
+    cells = one.values[one.ranks]
+    assert np.isin(cells, nodes[:, 2]).all()
+    np.testing.assert_allclose(one.means(nodes[:1])[0, 0], cells.mean())
+
+
+def test_draws_with_and_without_means_are_equal(forest):
+    rows, uniform = curved(60, 1), np.random.default_rng(0).random(60)
+    drawn, nothing = forest.draw(rows, uniform)
+    again, means = forest.draw(rows, uniform, with_means=True)
+    np.testing.assert_array_equal(drawn, again)
+    assert nothing is None and means.shape == (60, 1)
+    assert forest.draw(rows, np.full(60, np.nextafter(1, 0)))[0].shape == (60,)
+
+
+def test_levels_are_drawn_by_their_probabilities():
+    nodes = curved(90)
+    nodes[:, 2] = np.digitize(nodes[:, 0], [-0.5, 0.5])
+    one = grow(nodes, n_levels=3, n_estimators=4)
+    shares = one.means(nodes[:5])
+    np.testing.assert_allclose(shares.sum(1), 1)
+    grid = (np.arange(20_000) + 0.5) / 20_000
+    for row, own in zip(nodes[:5], shares, strict=True):
+        drawn, _ = one.draw(np.repeat(row[None], len(grid), 0), grid)
+        found = np.bincount(drawn.astype(int), minlength=3) / len(grid)
+        # the grid cuts the shares of at most 90 cells in each of four trees
+        np.testing.assert_allclose(found, own, atol=4 * 90 / 20_000)
+
+
+def test_rows_of_weight_zero_are_not_learned():
+    nodes = curved(100)
+    weights = (np.arange(100) < 50).astype(float)
+    nodes[50:, 2] += 1000
+    assert grow(nodes, weights=weights).means(nodes).max() < 100
+    assert grow(nodes).means(nodes).max() > 100  # negative control
+
+
+def test_few_rows_are_learned_of_many():
+    one = grow(curved(100), max_samples=10, min_samples_leaf=1)
+    assert len(np.unique(one.values)) <= 10 < len(np.unique(grow(curved(100)).values))
+
+
+def test_forests_are_stored_as_plain_values(forest):
+    name, values = stored(forest)
+    assert name == "ColumnForest" and type(values[1]) is tuple
+    rows = curved(60, 1)
+    again = restored((name, values))
+    np.testing.assert_array_equal(again.means(rows), forest.means(rows))
+
+
+def test_threads_grow_the_same_trees():
+    nodes = curved(60)
+    pair = [grow(nodes, n_jobs=n).means(nodes) for n in (None, 2)]
+    np.testing.assert_array_equal(*pair)
 
 
 # weights
-
-
-def test_the_best_weight_minimises_squared_errors(seed):
-    rng = np.random.default_rng(seed)
-    own, other, truth = rng.normal(size=(3, 50))
-    grid = np.linspace(0, 1, 1001)
-    errors = [((own + w * (other - own) - truth) ** 2).sum() for w in grid]
-    found = weights.best_weight(own, other, truth)
-    assert found == pytest.approx(grid[np.argmin(errors)], abs=1e-3)
-
-
-def test_the_best_weight_is_half_without_a_difference():
-    assert weights.best_weight(np.ones(3), np.ones(3), np.zeros(3)) == 0.5
-    assert weights.best_weight(*np.zeros((3, 0))) == 0.5
-
-
-def test_the_best_weight_of_levels_prefers_what_is_right():
-    right, wrong = [np.array([0.9, 0.1])] * 9, [np.array([0.2, 0.8])] * 9
-    assert weights.best_weight_of_levels(wrong, right) == 1
-    assert weights.best_weight_of_levels(right, wrong) == 0
-
-
-def test_few_cells_leave_weights_near_to_one_half():
-    assert weights.shrunk(1.0, 0) == 0.5
-    assert weights.shrunk(1.0, 100) == 0.75
-    assert weights.shrunk(0.0, 300) == 0.125
-
-
-def test_columns_of_numbers_count_alike_in_any_unit():
-    """One column is predicted best by the first imputer, one by the second."""
-    rng = np.random.default_rng(0)
-    truth, noise = rng.normal(size=(2, 100, 2))
-    hidden, found = np.repeat([0, 1], 50), []
-    for unit in ([1.0, 1.0], [1000.0, 1.0]):
-        own = truth + noise * [0.0, 1.0]
-        other = truth + noise * [1.0, 0.0]
-        parts = [Predicted(one * unit, {}) for one in (own, other)]
-        chosen = weights.choose(
-            truth * unit, hidden, [0, 1], dict(enumerate(unit)), *parts
-        )
-        found.append(chosen)
-    np.testing.assert_allclose(found[0], found[1])
-    assert 0.3 < found[0][0] < 0.7
-
-
-def test_hidden_cells_leave_all_levels_and_ranges(seed):
-    rng = np.random.default_rng(seed)
-    nodes = np.column_stack([rng.normal(size=40), rng.integers(8, size=40)])
-    nodes[rng.random(nodes.shape) < 0.3] = np.nan
-    rows, columns = weights.hide_one(nodes, [0, 8], 30, rng)
-    assert 0 < len(rows) == len(set(rows)) <= 30
-    assert not np.isnan(nodes[rows]).any()  # two cells, of which one is hidden
-    kept = nodes.copy()
-    kept[rows, columns] = np.nan
-    for reduce in (np.nanmin, np.nanmax):
-        assert reduce(kept[:, 0]) == reduce(nodes[:, 0])
-    assert set(kept[:, 1]) >= set(nodes[~np.isnan(nodes[:, 1]), 1])
 
 
 def test_the_model_that_is_judged_has_not_seen_the_hidden_cells(fitted):
@@ -181,47 +224,54 @@ def test_the_model_that_is_judged_has_not_seen_the_hidden_cells(fitted):
     changed = cells.copy()
     changed[hidden] = cells[0]
     found = [
-        weights.fitted_without(imputer.model_, table, hidden, 0)._predicted(cells[:20])
+        refits.fitted_without(imputer.model_, table, hidden, 0)._predicted(cells[:20])
         for table in (cells, changed)
     ]
     np.testing.assert_array_equal(found[0].filled, found[1].filled)
     fewer = tuple(part[:1] for part in hidden)
-    seen = weights.fitted_without(imputer.model_, cells, fewer, 0)
+    seen = refits.fitted_without(imputer.model_, cells, fewer, 0)
     assert (seen._predicted(cells[:20]).filled != found[0].filled).any()
 
 
 def test_probabilities_are_averaged_geometrically():
     p, q = np.array([[0.9, 0.1]]), np.array([[0.4, 0.6]])
+
+    def pooled(p, q, weight):
+        return geometric([p, q], np.array([1 - weight, weight]))
+
     root = np.sqrt(p * q)
-    np.testing.assert_allclose(weights.pooled(p, q, 0.5), root / root.sum())
-    np.testing.assert_allclose(weights.pooled(p, q, 0.0), p)
-    np.testing.assert_allclose(weights.pooled(p, q, 1.0), q)
+    np.testing.assert_allclose(pooled(p, q, 0.5), root / root.sum())
+    np.testing.assert_allclose(pooled(p, q, 0.0), p)
+    np.testing.assert_allclose(pooled(p, q, 1.0), q)
     root = np.sqrt([[0.5, 0.5 * 0.003]])  # a probability of 0 counts as .003
-    found = weights.pooled(np.array([[1.0, 0.0]]), np.array([[0.5, 0.5]]), 0.5)
+    found = pooled(np.array([[1.0, 0.0]]), np.array([[0.5, 0.5]]), 0.5)
     np.testing.assert_allclose(found, root / root.sum())
 
 
 def test_weights_are_the_shares_of_cells_that_forests_draw():
-    rng, missing = np.random.default_rng(0), np.array([[True, True, False]] * 1000)
-    ranks, shares = np.zeros((4, 1000, 3), dtype=np.float32), np.array([0.3, 0.0, 0.9])
-    chosen = columns.redraw([], ranks, missing, shares, 1, rng)
+    missing, drawn = np.array([[True, True, False]] * 1000), np.zeros((4, 1000, 3))
+    chosen = redraw([], drawn, missing, np.array([0.3, 0.0, 0.9]), 1)
     n = chosen.sum((0, 1))
     assert n[1:].tolist() == [0, 0]  # of weight 0, and observed
     assert stats.binomtest(int(n[0]), 4000, 0.3).pvalue > 1e-6
 
 
 def test_forests_have_the_weight_where_no_line_predicts(seed):
-    X, _ = product(seed)
-    imputer = ForestImputer(GaussianImputer(on_misfit="ignore"), **GIVEN).fit(X)
-    assert (imputer.weights_ > 0.75).all() and (imputer.weights_ < 0.91).all()
+    """At 12 seeds, the mean weight was .759 with a standard deviation of .019."""
+    X, _ = product(seed, n=900)
+    imputer = ForestImputer(GaussianImputer(on_misfit="ignore"), **SHAPE, **GIVEN)
+    assert imputer.fit(X).weights_.mean() > seed_limits(0.759, 0.019, 12)[0]
 
 
-def test_forests_have_little_weight_where_rows_are_normal(seed):
+def test_forests_have_little_weight_where_a_line_predicts(seed):
+    """At 12 seeds, the mean weight was .274 with a standard deviation of .027."""
     rng = np.random.default_rng(seed)
-    X = rng.normal(size=(200, 1)) + 0.3 * rng.normal(size=(200, 6))
+    pair = rng.normal(size=(600, 2))
+    sums = pair @ [[1, 1], [1, -1]] + 0.1 * rng.normal(size=(600, 2))
+    X = np.column_stack([pair, sums])
     X[rng.random(X.shape) < 0.2] = np.nan
-    imputer = ForestImputer(**GIVEN).fit(X)
-    assert (imputer.weights_ < 0.4).all()
+    found = ForestImputer(**SHAPE, **GIVEN).fit(X).weights_.mean()
+    assert found < seed_limits(0.274, 0.027, 12)[1] < 0.5
 
 
 def test_numbers_that_nearly_repeat_another_one_are_found_in_rows_that_observe_both():
@@ -234,16 +284,16 @@ def test_numbers_that_nearly_repeat_another_one_are_found_in_rows_that_observe_b
     X[:, 6] = X[:, 0] > 0
     n_levels = np.array([0, 0, 0, 0, 0, 0, 2])
     expected = [True, True, False, False, False, False, False]
-    assert weights.repeated(X, n_levels).tolist() == expected
+    assert refits.repeated(X, n_levels).tolist() == expected
     X[170, 4] = X[170, 5]
-    assert weights.repeated(X, n_levels)[4:6].all()
+    assert refits.repeated(X, n_levels)[4:6].all()
 
 
 def test_draws_of_nearly_equal_numbers_are_as_narrow_as_those_of_the_model(seed):
     """A forest alone draws with a standard deviation above .2; the true one is .01.
 
-    At 20 seeds, the ratio of 50 draws was 1.010 with a standard deviation of .011, the
-    model's deviation .046 at most, and that of half a forest .34 at least.
+    At 8 seeds, the model's deviation was .025 at most, and that of half a forest .41 at
+    least.
     """
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(300, 4))
@@ -257,10 +307,10 @@ def test_draws_of_nearly_equal_numbers_are_as_narrow_as_those_of_the_model(seed)
         return (draws[:, rows, 1] - twin[rows]).std()
 
     imputer = ForestImputer(**GIVEN).fit(X)
-    assert (imputer.weights_[:2] == 0).all() and (imputer.weights_[2:] > 0).all()
+    assert (imputer.weights_[:2] == 0).all()
     own = deviation(imputer.model_)
     assert deviation(imputer) < 1.1 * own < 0.12
-    assert deviation(ForestImputer(weight=0.5, **GIVEN).fit(X)) > 0.2
+    assert deviation(ForestImputer(weight=0.5, **SHAPE, **GIVEN).fit(X)) > 0.2
 
 
 # the imputer

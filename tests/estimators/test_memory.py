@@ -8,6 +8,7 @@ from cases import ESTIMATORS, PREDICTORS
 from sklearn.base import clone
 
 from skvnce import (
+    ColumnImputer,
     ConstrainedImputer,
     ForestImputer,
     GaussianImputer,
@@ -88,7 +89,9 @@ def test_a_fit_to_many_columns_that_cannot_fit(monkeypatch):
         GaussianImputer().fit(X)
 
 
-@pytest.mark.parametrize("kind", [GaussianImputer, ForestImputer, MixtureImputer])
+@pytest.mark.parametrize(
+    "kind", [GaussianImputer, ForestImputer, ColumnImputer, MixtureImputer]
+)
 def test_draws_that_cannot_fit(kind, X, monkeypatch):
     imputer = kind(random_state=0).fit(X)
     monkeypatch.setattr(_memory, "memory_limit", lambda: 10 * X.nbytes)

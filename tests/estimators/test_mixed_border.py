@@ -14,10 +14,13 @@ import skops.io
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from skvnce import (
+    ColumnImputer,
     ForestImputer,
     GaussianImputer,
     IncompleteFactorAnalysis,
@@ -35,6 +38,7 @@ QUICK = {"n_parameter_draws": 2, "on_misfit": "ignore", "random_state": 0}
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Constant where observed",
     "ignore:Entirely missing",
+    "ignore:The number of unique classes",  # of a few rows
     "ignore:X does not have valid feature names",
     "ignore:pandas.DataFrame with sparse columns",
     "ignore::skvnce.exceptions.TableWarning",  # the level "" looks like no value
@@ -89,16 +93,25 @@ def quick_forest(**options):
     return ForestImputer(model, n_estimators=4, random_state=0)
 
 
+def quick_columns(**options):
+    model = GaussianImputer(**QUICK, **options)
+    levels = make_pipeline(StandardScaler(), LogisticRegression())
+    numbers = make_pipeline(StandardScaler(), Ridge())
+    return ColumnImputer(model, regressor=numbers, classifier=levels, random_state=0)
+
+
+OF_MODELS = ForestImputer | ColumnImputer
 MADE = {
     "GaussianImputer": partial(GaussianImputer, **QUICK),
     "ForestImputer": quick_forest,
+    "ColumnImputer": quick_columns,
     "LAIRImputer": quick_lair,
     "VGIImputer": quick_vgi,
 }
 
 
 LONG = [pytest.mark.slow, pytest.mark.sampled]
-PARAMS = [*list(MADE)[:2], *(pytest.param(n, marks=LONG) for n in list(MADE)[2:])]
+PARAMS = [*list(MADE)[:3], *(pytest.param(n, marks=LONG) for n in list(MADE)[3:])]
 
 
 @pytest.fixture(scope="module", params=PARAMS)
@@ -113,17 +126,17 @@ def imputer(make):
 
 
 def reading(model, **options):
-    """Set parameters that say how tables are read; ForestImputer's are its model's."""
-    prefix = "model__" if isinstance(model, ForestImputer) else ""
+    """Set parameters that say how tables are read, which may be those of `model`."""
+    prefix = "model__" if isinstance(model, OF_MODELS) else ""
     return model.set_params(**{prefix + name: value for name, value in options.items()})
 
 
 def drawn_rows(model, n_rows):
     """Draw rows; LAIRImputer draws them from its autoencoder.
 
-    VGIImputer and ForestImputer fill rows that miss all cells.
+    VGIImputer, ForestImputer and ColumnImputer fill rows that miss all cells.
     """
-    if isinstance(model, VGIImputer | ForestImputer):
+    if isinstance(model, VGIImputer | OF_MODELS):
         empty = incomplete().iloc[:n_rows]
         empty = empty.mask(np.ones(empty.shape, dtype=bool))
         return model.sample(empty, random_state=0, as_array=True)[0]
@@ -379,7 +392,7 @@ def test_constants_and_empty_columns(make, keeps, output):
     if keeps:
         assert found["name"].isna().all()  # there is no level to fill
         assert (found["grade"] == 0).all()
-    if not isinstance(model, VGIImputer | ForestImputer):  # which draw no rows
+    if not isinstance(model, VGIImputer | OF_MODELS):  # which draw no rows
         rows = pd.DataFrame(drawn_rows(model, 5), columns=X.columns)
         assert set(rows["port"]) == {"S"} and rows["name"].isna().all()
 
@@ -463,7 +476,6 @@ def test_fitted_imputers_are_stored(imputer):
     expected = imputer.transform(X)
     classes = [type(imputer), type(getattr(imputer, "model", imputer))]
     own = [f"{one.__module__}.{one.__name__}" for one in classes]
-    own += ["sklearn.tree._tree.Tree"] * isinstance(imputer, ForestImputer)
     stored = skops.io.loads(skops.io.dumps(imputer), trusted=own)
     for other in (pickle.loads(pickle.dumps(imputer)), stored):
         assert (other.transform(X) == expected).all()

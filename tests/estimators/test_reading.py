@@ -10,10 +10,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import skvnce
 from skvnce import (
+    ColumnImputer,
     ConstrainedImputer,
     CopulaGraphLearner,
     ForestImputer,
@@ -48,6 +51,13 @@ def forest(**options):
     return ForestImputer(gaussian(**options), n_estimators=4, random_state=0)
 
 
+def columns(**options):
+    numbers = make_pipeline(StandardScaler(), Ridge())
+    levels = make_pipeline(StandardScaler(), LogisticRegression())
+    given = {"regressor": numbers, "classifier": levels, "random_state": 0}
+    return ColumnImputer(gaussian(**options), **given)
+
+
 def mixtures(**options):
     given = {"n_estimators": 2, "on_misfit": "ignore", "random_state": 0}
     return MixtureImputer(3, **given, **options)
@@ -61,7 +71,7 @@ def graph(**options):
     return CopulaGraphLearner(0.2, on_misfit="ignore", random_state=0, **options)
 
 
-MADE = [gaussian, lair, forest, mixtures, consistent]
+MADE = [gaussian, lair, forest, columns, mixtures, consistent]
 make_any = pytest.mark.parametrize("make", MADE)
 
 
@@ -216,7 +226,7 @@ def test_shifts_and_bounds_of_names_are_refused():
         gaussian(min_value={"id": 0}).fit(Y)
 
 
-@pytest.mark.parametrize("make", [forest, consistent])
+@pytest.mark.parametrize("make", [forest, columns, consistent])
 def test_what_is_said_of_names_has_the_parameter_of_the_inner_imputer(make):
     with pytest.warns(TableWarning, match=r"\(model=GaussianImputer\(\.\.\.\)\)"):
         make().fit(named())
@@ -255,7 +265,7 @@ def test_graphs_and_predictors_leave_names_out():
 
 @pytest.mark.quick
 @IGNORED
-@pytest.mark.parametrize("make", [gaussian, forest, consistent])
+@pytest.mark.parametrize("make", [gaussian, forest, columns, consistent])
 @pytest.mark.parametrize("kind", ["category", "array", "polars"])
 def test_predictors_leave_out_names_of_any_data_type(make, kind):
     """400 levels are more than the default model takes."""

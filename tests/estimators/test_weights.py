@@ -7,8 +7,11 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LinearRegression
+from sklearn.neighbors import KNeighborsRegressor
 
 from skvnce import (
+    ColumnImputer,
     ConstrainedImputer,
     ForestImputer,
     GaussianImputer,
@@ -141,9 +144,12 @@ MEMBERS = [
     VGIImputer(DENSITY, n_estimators=1, n_draws=64, **QUIET),
     VGIImputer(DENSITY, n_estimators=2, n_draws=64, **QUIET),
 ]
+MANY = {"n_draws": 500, "random_state": 0}  # of two groups of rows
 WEIGHING = [
     *MEMBERS,
     ForestImputer(PLAIN, n_estimators=20, random_state=0),
+    ColumnImputer(PLAIN, regressor=LinearRegression(), **MANY),
+    ColumnImputer(PLAIN, regressor=KNeighborsRegressor(20), **MANY),
     MixtureImputer(2, n_estimators=4, **QUIET),
     ConstrainedImputer(PLAIN, random_state=0),
 ]

@@ -5,8 +5,10 @@ import pytest
 from energies import Blob
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
+from sklearn.linear_model import Ridge
 
 from skvnce import (
+    ColumnImputer,
     ForestImputer,
     GaussianImputer,
     IncompleteFactorAnalysis,
@@ -49,6 +51,21 @@ WRONG = {
     ForestImputer: [
         ({"model": "forest"}, "'model' parameter of ForestImputer"),
         ({"weight": 1.5}, "'weight' parameter of ForestImputer"),
+    ],
+    ColumnImputer: [
+        ({"model": "columns"}, "'model' parameter of ColumnImputer"),
+        ({"model": []}, "model is an empty list"),
+        ({"model": [SimpleImputer()]}, "model has SimpleImputer", TypeError),
+        ({"regressor": SimpleImputer()}, "'regressor' parameter .* 'predict'"),
+        ({"classifier": Ridge()}, "'classifier' parameter .* 'predict_proba'"),
+        ({"estimators": {0: Ridge}}, "must have the methods", TypeError),
+        ({"estimators": {9: Ridge()}}, "estimators"),
+        ({"predictors": [[1]]}, r"of shape \(4, 4\), got one of shape \(1, 1\)"),
+        ({"weight": -0.1}, "'weight' parameter"),
+        ({"n_completions": 0}, "'n_completions' parameter"),
+        ({"max_samples": 1}, "'max_samples' parameter"),
+        ({"n_draws": 0}, "'n_draws' parameter"),
+        ({"n_steps": 1.5}, "'n_steps' parameter"),
     ],
     LAIRImputer: [
         ({"sampler": "gibbs"}, "The 'sampler' parameter of LAIRImputer must be"),

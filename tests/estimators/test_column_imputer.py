@@ -1,0 +1,944 @@
+"""ColumnImputer: a model for each column, averaged with joint models; stacks."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import skops.io
+from scipy import stats
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.cluster import KMeans
+from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+from statistical import FAILURE, p_share
+
+from skvnce import ColumnImputer, ForestImputer, GaussianImputer, MixtureImputer
+from skvnce.fits.column_learners import options_of_quantiles
+from skvnce.fits.predictors import associated
+from skvnce.fitted.column_models import Classification, Design, Quantiles, Regression
+from skvnce.fitted.held_out_check import cells_to_hide
+
+QUIET = {"on_misfit": "ignore", "random_state": 0}
+PLAIN = GaussianImputer(marginals="normal", n_parameter_draws=0, **QUIET)
+READER = GaussianImputer(n_parameter_draws=0, **QUIET)  # of tables with categories
+LINEAR = LinearRegression()
+LOGISTIC = make_pipeline(StandardScaler(), LogisticRegression())
+
+
+class Spy(RegressorMixin, BaseEstimator):
+    """Predicts the mean, and writes down what it and its clones are fitted to."""
+
+    log = []
+
+    def __init__(self, random_state=None):
+        self.random_state = random_state
+
+    def fit(self, X, y):
+        self.log.append({"X": X, "y": y, "seed": self.random_state})
+        self.mean_ = y.mean()
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), self.mean_)
+
+
+class WeightedSpy(Spy):
+    """A spy that takes weights."""
+
+    def fit(self, X, y, sample_weight=None):
+        super().fit(X, y)
+        self.log[-1]["weight"] = sample_weight
+        return self
+
+
+class SpyClassifier(ClassifierMixin, BaseEstimator):
+    """Predicts all levels alike, and writes down what it is fitted to."""
+
+    def fit(self, X, y):
+        Spy.log.append({"X": X, "y": y})
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), self.classes_[0])
+
+    def predict_proba(self, X):
+        return np.full((len(X), len(self.classes_)), 1 / len(self.classes_))
+
+
+class Failing(RegressorMixin, BaseEstimator):
+    """Cannot be fitted."""
+
+    def fit(self, X, y):
+        raise RuntimeError("out of luck.")
+
+    def predict(self, X):
+        return np.zeros(len(X))
+
+
+class OfNormal(RegressorMixin, BaseEstimator):
+    """Knows quantiles of the normal distribution around the first column."""
+
+    def __init__(self, scale=1.0):
+        self.scale = scale
+
+    def fit(self, X, y):
+        return self
+
+    def at(self, X, levels):
+        return [X[:, 0] + self.scale * stats.norm.ppf(q) for q in levels]
+
+    def predict(self, X, quantiles=None):
+        return X[:, 0] if quantiles is None else np.stack(self.at(X, quantiles), 1)
+
+
+class LikeTabPFN(OfNormal):
+    """Has the interface of TabPFN: a list of quantiles."""
+
+    def predict(self, X, *, output_type="mean", quantiles=None):
+        return X[:, 0] if output_type == "mean" else self.at(X, quantiles)
+
+
+class Nearest(KNeighborsRegressor):
+    """Is sure that a row has the cell of the most similar one."""
+
+    def predict(self, X, quantiles=()):
+        return np.repeat(super().predict(X)[:, None], len(quantiles), axis=1)
+
+
+class Duck:
+    """Knows nothing of scikit-learn's tags."""
+
+    def get_params(self, deep=True):
+        return {}
+
+    def fit(self, X, y):
+        self.mean_ = y.mean()
+        return self
+
+    def predict(self, X):
+        return np.full((len(X), 1), self.mean_)
+
+
+@pytest.fixture(autouse=True)
+def log():
+    Spy.log.clear()
+    return Spy.log
+
+
+def columns(**given):
+    """Make an imputer whose joint model is normal."""
+    return ColumnImputer(given.pop("model", PLAIN), **{"random_state": 0, **given})
+
+
+def linear(seed=0, n=200, noise=0.5, missing=0.3):
+    """Make four columns, of which two are sums of the others and noise."""
+    rng = np.random.default_rng(seed)
+    pair = rng.normal(size=(n, 2))
+    sums = pair @ [[1, 1], [1, -1]] + noise * rng.normal(size=(n, 2))
+    full = np.column_stack([pair, sums])
+    return np.where(rng.random(full.shape) < missing, np.nan, full), full
+
+
+def folded(seed=0, n=500):
+    """Make a column, a twin of it, and its absolute value, of which no line knows.
+
+    Thanks to the twin, held-out cells of one column leave the others as they are.
+    """
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, n)
+    full = np.column_stack([x, x + 0.001 * rng.normal(size=n), abs(x)])
+    X = full.copy()
+    X[rng.random(n) < 0.3, 2] = np.nan
+    return X, full
+
+
+def mixed(n=150, seed=0):
+    """Make a frame of two numbers, a nominal column, an ordered one and a binary."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    frame = pd.DataFrame(
+        {
+            "x": x,
+            "y": 10 + 2 * x + rng.normal(size=n),
+            "town": pd.Categorical(
+                np.array(["a", "b", "c"])[np.digitize(x, [-0.5, 0.5])]
+            ),
+            "grade": pd.Categorical(rng.integers(1, 4, n), ordered=True),
+            "yes": pd.Categorical(np.where(x > 0, "yes", "no")),
+        }
+    )
+    return frame.mask(rng.random(frame.shape) < 0.2)
+
+
+# which model a column has
+
+
+def test_columns_have_models_by_type_and_by_name():
+    X = mixed()
+    imputer = columns(
+        regressor=Ridge(),
+        classifier=LOGISTIC,
+        estimators={"y": KNeighborsRegressor(), "yes": None, "town": DummyClassifier()},
+        weight=0.5,
+        model=READER,
+    ).fit(X)
+    found = {
+        X.columns[imputer.feature_indices_[values[0]]]: type(values[1])
+        for _, values in imputer._column_models
+    }
+    assert found == {
+        "x": Ridge,
+        "y": KNeighborsRegressor,
+        "town": DummyClassifier,
+        "grade": Pipeline,
+    }
+    assert imputer.weights_.tolist() == [0.5, 0.5, 0.5, 0.5, 0.0]
+
+
+def test_columns_without_an_estimator_are_those_of_the_joint_model():
+    X, _ = linear()
+    imputer = columns(estimators={0: KNeighborsRegressor(), 1: None}).fit(X)
+    assert imputer.weights_[1:].tolist() == [0, 0, 0]
+    alone, found = imputer.model_.transform(X), imputer.transform(X)
+    np.testing.assert_allclose(found[:, 1:], alone[:, 1:])
+    assert (found[:, 0] != alone[:, 0]).any()  # negative control
+
+
+def test_without_estimators_the_joint_model_is_all():
+    X, _ = linear()
+    imputer = ColumnImputer(PLAIN, random_state=0).fit(X)
+    np.testing.assert_allclose(imputer.transform(X), imputer.model_.transform(X))
+    assert type(ColumnImputer(random_state=0).fit(X).model_) is GaussianImputer
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_weights_can_be_given(weight):
+    """A line of the completed rows, or nothing but the joint model."""
+    X, _ = linear(missing=0.0)
+    X[:20, 2] = np.nan
+    imputer = columns(regressor=LINEAR, weight=weight).fit(X)
+    line = LinearRegression().fit(X[20:][:, [0, 1, 3]], X[20:, 2])
+    alone = line.predict(X[:20][:, [0, 1, 3]])
+    expected = alone if weight else imputer.model_.transform(X)[:20, 2]
+    np.testing.assert_allclose(imputer.transform(X)[:20, 2], expected)
+
+
+def test_estimators_of_the_user_are_not_fitted():
+    X, _ = linear()
+    line = LinearRegression()
+    columns(regressor=line, estimators={0: line}).fit(X)
+    assert not hasattr(line, "coef_")
+
+
+def test_estimators_have_seeds_of_their_own(log):
+    X, _ = linear()
+    given = {"estimators": {0: Spy(), 1: Spy(), 2: Spy(7)}, "weight": 1.0}
+    columns(**given).fit(X)
+    seeds = {one["seed"] for one in log}
+    assert None not in seeds and 7 in seeds and len(seeds) == 5  # two fits of two
+    before = [one["seed"] for one in log]
+    log.clear()
+    columns(**given).fit(X)
+    assert [one["seed"] for one in log] == before
+    log.clear()
+    columns(**given, random_state=1).fit(X)
+    assert [one["seed"] for one in log] != before
+
+
+def test_seeds_reach_into_pipelines(log):
+    X, _ = linear()
+    columns(regressor=make_pipeline(StandardScaler(), Spy()), weight=1.0).fit(X)
+    assert all(one["seed"] is not None for one in log)
+
+
+# what it sees
+
+
+def shifted_columns():
+    """Make five columns around 0, 100, ..., 400, by which a spy tells them apart."""
+    X = np.random.default_rng(0).normal(size=(80, 5)) + 100 * np.arange(5)
+    X[:8, 1] = X[8:12, 3] = np.nan
+    return X
+
+
+def columns_seen(log):
+    """List the places of the columns that each column was predicted by."""
+    target = [round(one["y"].mean() / 100) for one in log]
+    seen = [np.rint(one["X"].mean(0) / 100).astype(int).tolist() for one in log]
+    return dict(zip(target, seen, strict=True))
+
+
+MATRIX = np.zeros((5, 5))
+MATRIX[1, [0, 4]] = MATRIX[3, 2] = 1
+SOME = {1: [0, 4], 3: [2]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (None, {1: [0, 2, 3, 4], 3: [0, 1, 2, 4]}),
+        (SOME, SOME),
+        ({1: [4, 1]}, {1: [4], 3: [0, 1, 2, 4]}),  # a column does not see itself
+        ({1: []}, {3: [0, 1, 2, 4]}),  # and without others it has no model
+        (MATRIX, SOME),
+        (MATRIX.astype(bool).tolist(), SOME),
+    ],
+)
+def test_estimators_see_the_columns_that_are_asked_for(asked, expected, log):
+    X = shifted_columns()
+    columns(estimators={1: Spy(), 3: Spy()}, predictors=asked, weight=1.0).fit(X)
+    assert columns_seen(log) == expected
+
+
+def test_columns_are_asked_for_by_name(log):
+    X = pd.DataFrame(shifted_columns(), columns=list("abcde"))
+    given = {"estimators": {"b": Spy()}, "predictors": {"b": ["a", "e"]}}
+    columns(**given, weight=1.0).fit(X)
+    assert columns_seen(log) == {1: [0, 4]}
+
+
+def test_associated_columns_are_chosen(log):
+    """Column 4 repeats column 0, and column 2 is larger where column 1 is missing."""
+    rng = np.random.default_rng(0)
+    X = shifted_columns()
+    X = np.concatenate([X, rng.normal(size=(2000, 5)) + 100 * np.arange(5)])
+    X[:, 4] = X[:, 0] + 400 + rng.normal(size=len(X))
+    X[X[:, 2] > 201, 1] = np.nan
+    columns(estimators={0: Spy(), 1: Spy()}, predictors="auto", weight=1.0).fit(X)
+    assert columns_seen(log) == {0: [4], 1: [2]}
+
+
+def test_associations_are_correlations_of_rows_that_observe_both():
+    X = pd.DataFrame(linear(n=60)[0]).assign(few=np.nan, constant=1.0)
+    X.loc[:1, "few"] = [0.0, 1.0]  # of two rows
+    nodes = X.to_numpy()
+    seen = pd.DataFrame(X.notna().to_numpy().astype(float))
+    values = pd.DataFrame(nodes)
+    own = values.corr(min_periods=3).abs().fillna(0).to_numpy()
+    missing = [[abs(seen[j].corr(values[k])) for k in values] for j in seen]
+    with np.errstate(all="ignore"):
+        expected = np.fmax(own, np.nan_to_num(missing)) >= 0.1
+    found = associated(nodes)
+    few = np.array([4])
+    np.testing.assert_array_equal(np.delete(found, few, 1), np.delete(expected, few, 1))
+    assert not found[:, [4, 5]].any()
+
+
+def test_nominal_predictors_are_indicators_and_ordered_ones_codes(log):
+    X = mixed()
+    columns(
+        estimators={"y": Spy(), "town": SpyClassifier()}, weight=1.0, model=READER
+    ).fit(X)
+    kinds = {one["X"].shape[1]: one for one in log}
+    assert set(kinds) == {6, 4}  # x, three towns, grade and yes; x, y, grade and yes
+    seen = kinds[6]["X"]
+    assert (seen[:, 1:4].sum(1) == 1).all() and set(np.unique(seen[:, 1:4])) == {0, 1}
+    assert set(np.unique(seen[:, 4])) == {0, 1, 2} and set(np.unique(seen[:, 5])) == {
+        0,
+        1,
+    }
+    assert kinds[4]["y"].dtype.kind == "i"
+
+
+def test_the_target_is_the_observed_cells(log):
+    X, _ = linear()
+    columns(estimators={2: Spy()}, weight=1.0).fit(X)
+    own = X[~np.isnan(X[:, 2]), 2]
+    np.testing.assert_array_equal(log[-1]["y"], own)
+    assert not np.isnan(log[-1]["X"]).any()
+
+
+def test_a_limit_of_rows(log):
+    X, _ = linear()
+    columns(estimators={2: Spy()}, max_samples=50, weight=1.0).fit(X)
+    assert max(len(one["y"]) for one in log) == 50
+
+
+# draws
+
+
+def test_residuals_are_those_of_the_nearest_predictions():
+    """The oracle takes the 20 residuals around the place of the prediction."""
+    rng = np.random.default_rng(0)
+    predictions, residuals = np.sort(rng.normal(size=50)), rng.normal(size=50)
+    design = Design((0,), (0,))
+    line = LinearRegression().fit([[0.0], [1.0]], [0.0, 1.0])
+    one = Regression(1, line, design, predictions, residuals)
+    uniform = (np.arange(20) + 0.5) / 20
+    for mean in (-9.0, 0.1, 9.0):
+        rows = np.full((20, 2), [mean, np.nan])
+        drawn, means = one.draw(rows, uniform, with_means=True)
+        np.testing.assert_allclose(means[:, 0], mean)
+        above = int((predictions < mean).sum())
+        first = min(max(above - 10, 0), 30)
+        np.testing.assert_allclose(
+            drawn - mean, residuals[first : first + 20], atol=1e-12
+        )
+    few = Regression(1, line, design, predictions[:3], residuals[:3])
+    drawn = few.draw(rows, uniform)[0]
+    assert np.isclose(drawn[:, None], 9 + residuals[:3]).any(1).all()
+
+
+@pytest.mark.parametrize(("slope", "expected"), [(0.9, 0.91 / 0.19), (0.0, 1.0)])
+def test_spreads_depend_on_the_prediction(slope, expected, seed):
+    """Each spread is one of residuals of about 400 rows, with an error of 1 / 28.
+
+    The noise has the standard deviation 0.1 + slope x; rows have x = 0 to 0.2, and 0.8
+    to 1, whose root mean squares are 0.0577 from those of the middle, 1 % at most.
+    """
+    rng, n = np.random.default_rng(seed), 2000
+    x = rng.uniform(size=n)
+    y = x + (0.1 + slope * x) * rng.normal(size=n)
+    imputer = columns(estimators={1: LINEAR}, weight=1.0)
+    imputer.fit(np.column_stack([x, y]))
+    deviations = []
+    for low in (0.0, 0.8):
+        rows = np.column_stack(
+            [low + 0.2 * rng.uniform(size=1000), np.full(1000, np.nan)]
+        )
+        drawn = imputer.sample(rows, 5, 0, as_array=True)[..., 1]
+        deviations.append((drawn - rows[:, 0]).std())
+    found = np.log(deviations[1] / deviations[0])
+    # 5 standard errors of a ratio, and 5 % for what is said above
+    assert abs(found - np.log(expected)) < 5 * np.sqrt(2) / 28 + 0.05
+    assert abs(found - np.log(1 / expected if slope else 2)) > 0.3  # negative control
+
+
+@pytest.mark.parametrize("kind", [OfNormal, LikeTabPFN])
+def test_quantiles_are_interpolated_exactly(kind):
+    model = kind(2.0)
+    options = options_of_quantiles(model)
+    assert options == ({"output_type": "quantiles"} if kind is LikeTabPFN else {})
+    one = Quantiles(1, model, Design((0,), (0,)), options)
+    levels = np.arange(1, 100) / 100
+    rows = np.full((99, 2), [3.0, np.nan])
+    drawn, means = one.draw(rows, levels, with_means=True)
+    np.testing.assert_allclose(drawn, 3 + 2 * stats.norm.ppf(levels))
+    np.testing.assert_allclose(means, 3, atol=1e-9)
+    middle, _ = one.draw(rows[:1], np.array([0.505]))
+    ends = stats.norm.ppf([0.5, 0.51])
+    np.testing.assert_allclose(middle, 3 + 2 * ends.mean())
+    extreme, _ = one.draw(rows[:2], np.array([0.0, 1 - 1e-12]))
+    np.testing.assert_allclose(extreme, 3 + 2 * stats.norm.ppf([0.01, 0.99]))
+
+
+def test_regressors_without_quantiles_have_residuals():
+    assert options_of_quantiles(LINEAR) is None
+    assert options_of_quantiles(RandomForestRegressor()) is None
+
+
+class Crossing(OfNormal):
+    """Has quantiles in the wrong order."""
+
+    def at(self, X, levels):
+        return super().at(X, levels)[::-1]
+
+
+def test_quantiles_may_cross():
+    rows, uniform = np.zeros((9, 2)), np.arange(1, 10) / 10
+    pair = [
+        Quantiles(1, one, Design((0,), (0,)), {}).draw(rows, uniform)[0]
+        for one in (OfNormal(), Crossing())
+    ]
+    np.testing.assert_allclose(*pair)
+
+
+@pytest.mark.parametrize("kind", [OfNormal, LikeTabPFN])
+def test_draws_follow_the_quantiles(kind, seed):
+    """Kolmogorov and Smirnov; 1 % at each end is drawn between other quantiles."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=1000)
+    X = np.column_stack([x, x + rng.normal(size=1000)])
+    rows = np.column_stack([np.zeros(2000), np.full(2000, np.nan)])
+    distance = {}
+    for scale in (1.0, 1.5):
+        imputer = columns(estimators={1: kind(scale)}, weight=1.0).fit(X)
+        drawn = imputer.sample(rows, 1, 0, as_array=True)[0, :, 1]
+        distance[scale] = stats.kstest(drawn, stats.norm.cdf).statistic
+    limit = 0.01 + stats.kstwo.isf(FAILURE, 2000)
+    assert distance[1.0] < limit < distance[1.5]
+
+
+def test_levels_are_drawn_by_probabilities():
+    """The classifier has seen two of four levels; the others are nearly impossible."""
+    model = DummyClassifier(strategy="prior").fit(np.zeros((4, 1)), [0, 0, 0, 2])
+    one = Classification(1, model, Design((0,), (0,)), 4)
+    uniform = (np.arange(4000) + 0.5) / 4000
+    drawn, shares = one.draw(np.zeros((4000, 2)), uniform, with_means=True)
+    np.testing.assert_allclose(shares[0], [0.75, 0, 0.25, 0], atol=3e-6)
+    assert (shares > 0).all()
+    counts = np.bincount(drawn.astype(int), minlength=4)
+    assert abs(counts - [3000, 0, 1000, 0]).max() <= 1
+    last, _ = one.draw(np.zeros((1, 2)), np.array([np.nextafter(1, 0)]))
+    assert last == 3
+
+
+def test_draws_of_repeated_values_are_observed_ones():
+    X, _ = linear()
+    X[:, 2] = np.rint(2 * X[:, 2]) / 2
+    imputer = columns(regressor=LINEAR, weight=1.0).fit(X)
+    drawn = imputer.sample(X, 2, random_state=0, as_array=True)
+    assert np.isin(drawn[..., 2], X[:, 2]).all()
+    hidden = np.isnan(X[:, 0])
+    assert not np.isin(drawn[:, hidden, 0], X[:, 0]).all()  # negative control
+
+
+@pytest.mark.parametrize("weight", ["auto", 1.0])
+def test_intervals_cover(weight, seed):
+    """At 5 seeds, means were .902 and .887; standard deviations .006 and .007."""
+    X, full = linear(seed, n=2000)
+    imputer = columns(regressor=LINEAR, weight=weight).fit(X)
+    hidden, cover = np.isnan(X), {}
+    for level in (0.9, 0.5):
+        low, high = imputer.interval(X, level, n_draws=99, random_state=0)
+        cover[level] = ((low <= full) & (full <= high))[hidden].mean()
+    assert 0.85 < cover[0.9] < 0.95
+    assert 0.42 < cover[0.5] < 0.58
+
+
+# weights
+
+
+def test_weights_are_chosen_by_cells_that_no_first_model_has_seen(log):
+    """The first six fits are of five folds and all; the next six of all cells."""
+    X, _ = linear()
+    columns(estimators={2: Spy()}).fit(X)
+    hidden = cells_to_hide(X, np.ones(len(X)))[:, 2]
+    seen = ~np.isnan(X[:, 2])
+    assert 5 < (hidden & seen).sum() and not (hidden & ~seen).any()
+    first = np.concatenate([one["y"] for one in log[:6]])
+    assert len(log) == 12
+    assert set(first) == set(X[seen & ~hidden, 2])
+    np.testing.assert_array_equal(log[11]["y"], X[seen, 2])  # negative control
+
+
+def test_no_held_out_cells_where_weights_are_given(log):
+    X, _ = linear()
+    columns(estimators={2: Spy()}, weight=0.5).fit(X)
+    assert {len(one["y"]) for one in log if len(one["y"]) > 130} == {
+        int((~np.isnan(X[:, 2])).sum())
+    }
+
+
+def test_what_repeats_its_training_rows_gets_no_weight(seed):
+    """Of noise the nearest row says nothing, of a step everything.
+
+    The score with weight w is 1.13 (1 + w^2) / 2, for about 300 held-out cells and 100
+    of the kind, and 30 cells for equal weights: its minimum is at .12, with an error of
+    .03.
+    """
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(size=(3000, 3))
+    step = np.column_stack(
+        [noise[:, 0], noise[:, 0] + 1e-3 * noise[:, 1], noise[:, 0] > 0]
+    )
+    step[:, 2] += 1e-3 * noise[:, 2]
+    given = {"estimators": {2: Nearest(1)}}
+    weights = [columns(**given).fit(one).weights_[2] for one in (noise, step)]
+    assert weights[0] < 0.3 and weights[1] > 0.5
+
+
+def test_the_better_model_has_the_weight(seed):
+    X, full = folded(seed)
+    hidden = np.isnan(X)
+    right = columns(estimators={2: KNeighborsRegressor(3)}).fit(X)
+    assert right.weights_[2] > 0.6  # at 20 seeds, .77 at least
+    errors = [
+        abs(one.transform(X) - full)[hidden].mean() for one in (right, right.model_)
+    ]
+    assert errors[0] < errors[1] / 2
+    X, _ = linear(seed, n=600, noise=0.05, missing=0.05)
+    wrong = columns(regressor=DummyRegressor()).fit(X)
+    assert wrong.weights_[2:].max() < 0.15
+
+
+def test_levels_have_weights_of_their_own(seed):
+    """Bands of a number are not what a joint normal model draws."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=600)
+    X = pd.DataFrame(
+        {"x": x, "band": pd.Categorical(np.where(abs(x) < 0.7, "in", "out"))}
+    )
+    X.loc[rng.random(600) < 0.3, "band"] = None
+    X["x"] = X["x"].mask(rng.random(600) < 0.1)
+    given = {"regressor": DummyRegressor(), "classifier": KNeighborsClassifier(9)}
+    imputer = columns(**given, model=READER).fit(X)
+    assert imputer.weights_[1] > 0.9
+    truth, hidden = (
+        np.where(abs(x) < 0.7, "in", "out"),
+        X["band"].isna() & X["x"].notna(),
+    )
+    right = (imputer.transform(X)[:, 1] == truth)[hidden]
+    alone = (imputer.model_.transform(X)[:, 1] == truth)[hidden]
+    assert right.mean() > 0.9 > alone.mean()
+
+
+def test_numbers_that_repeat_another_one_are_left_to_the_joint_model():
+    X, _ = linear(missing=0.0)
+    X[:, 1] = 2 * X[:, 0] + 1e-3 * X[:, 1]
+    X[:40, 1] = X[40:60, 2] = np.nan
+    imputer = columns(regressor=KNeighborsRegressor()).fit(X)
+    assert imputer.weights_[:2].tolist() == [0, 0]
+    given = columns(regressor=KNeighborsRegressor(), weight=0.5).fit(X)
+    assert (given.weights_ == 0.5).all()
+
+
+# stacks
+
+
+def test_stacks_average_their_models(seed):
+    """The second is right on a curve, and the first on a line."""
+    X, full = folded(seed)
+    rng = np.random.default_rng(seed + 1)
+    line = X[:, 0] + 0.3 * rng.normal(size=len(X))
+    full = np.column_stack([full, line])
+    X = np.column_stack([X, np.where(rng.random(len(X)) < 0.3, np.nan, line)])
+    forest = ForestImputer(PLAIN, n_estimators=10, min_samples_leaf=5, weight=1.0)
+    stack = ColumnImputer([PLAIN, forest], random_state=0).fit(X)
+    assert [type(one) for one in stack.models_] == [GaussianImputer, ForestImputer]
+    assert stack.model_ is stack.models_[0] and (stack.weights_ == 0).all()
+    weights = stack.model_weights_
+    assert weights.shape == (2, 4) and (weights >= 0).all()
+    np.testing.assert_allclose(weights.sum(0), 1)
+    filled = [one.transform(X) for one in (*stack.models_, stack)]
+    mean = weights[0] * filled[0] + weights[1] * filled[1]
+    np.testing.assert_allclose(filled[2], mean)
+    hidden = np.isnan(X)
+    errors = [
+        [abs(one - full)[hidden[:, j], j].mean() for j in (2, 3)] for one in filled
+    ]
+    assert errors[0][0] > errors[1][0] and weights[1, 2] > 0.5
+    assert errors[0][1] < errors[1][1] and weights[0, 3] > weights[0, 2]
+    assert (np.array(errors[2]) < np.max(errors[:2], axis=0)).all()
+
+
+def test_a_stack_of_one_is_the_model():
+    X, _ = linear()
+    one, other = (ColumnImputer(m, random_state=0).fit(X) for m in ([PLAIN], PLAIN))
+    np.testing.assert_array_equal(one.transform(X), other.transform(X))
+    np.testing.assert_array_equal(one.sample(X, 1, 0), other.sample(X, 1, 0))
+
+
+def test_stacks_and_estimators_are_weighted_together(seed):
+    X, full = folded(seed)
+    given = {"model": [PLAIN, MixtureImputer(1, n_estimators=1, **QUIET)]}
+    stack = columns(estimators={2: KNeighborsRegressor(3)}, **given).fit(X)
+    assert stack.weights_[2] > 0.6
+    np.testing.assert_allclose(stack.model_weights_.sum(0), 1)
+    hidden = np.isnan(X)
+    assert abs(stack.transform(X) - full)[hidden].mean() < 0.1
+
+
+def test_draws_of_a_stack_keep_the_correlation_of_missing_cells(seed):
+    """Of residuals .9 apart; columns of a draw from different models would lose it."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(600, 3))
+    X[:, 2] = 0.9 * X[:, 1] + np.sqrt(1 - 0.81) * X[:, 2]
+    X[:300, 1:] = np.nan
+    other = clone(PLAIN).set_params(shrinkage=1.0)
+    stack = ColumnImputer([PLAIN, other], random_state=0).fit(X)
+    drawn = stack.sample(X, 20, random_state=0, as_array=True)[:, :300]
+    first, second = drawn[..., 1], drawn[..., 2]
+    # of 300 training rows, so that the standard error is .19 / 17
+    assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1] - 0.9) < 0.08
+    mixed_up = np.roll(second, 1, axis=0)  # negative control
+    assert abs(np.corrcoef(first.ravel(), mixed_up.ravel())[0, 1]) < 0.2
+
+
+def test_copies_with_one_draw_of_the_parameters_have_one_in_each_model():
+    """With a model of two draws and one of none, which is used again."""
+    X, _ = linear()
+    two = clone(PLAIN).set_params(n_parameter_draws=2)
+    stack = ColumnImputer([PLAIN, two], random_state=0).fit(X)
+    copies = stack._with_one_draw()
+    assert len(copies) == 2 and len(stack._by_columns(4).joint.models[1].drawers) == 2
+    for one in copies:
+        assert [len(m.drawers) for m in one._by_columns(4).joint.models] == [1, 1]
+        assert one.model_ is one.models_[0]
+    drawn = [one.sample(X, 1, 0)[0] for one in copies]
+    assert (drawn[0] != drawn[1]).any()
+    alone = columns(model=two, regressor=LINEAR).fit(X)
+    assert len(alone._by_columns(4).joint.drawers) == 2
+    assert [
+        len(one._by_columns(4).joint.drawers) for one in alone._with_one_draw()
+    ] == [1, 1]
+
+
+# frequencies
+
+
+def test_weights_reach_estimators_that_take_them(log):
+    X, _ = linear(n=100)
+    weights = np.repeat([1.0, 3.0], 50)
+    columns(estimators={2: WeightedSpy()}, weight=1.0).fit(X, sample_weight=weights)
+    seen = ~np.isnan(X[:, 2])
+    np.testing.assert_array_equal(log[-1]["weight"], weights[seen])
+    np.testing.assert_array_equal(log[-1]["y"], X[seen, 2])
+
+
+def test_rows_of_other_estimators_are_drawn_by_weights(log):
+    X, _ = linear(n=2000)
+    weights = np.repeat([1.0, 3.0], 1000)
+    columns(estimators={2: Spy()}, weight=1.0).fit(X, sample_weight=weights)
+    seen = ~np.isnan(X[:, 2])
+    share = weights[1000:][seen[1000:]].sum() / weights[seen].sum()
+    heavy = int(np.isin(log[-1]["y"], X[1000:, 2]).sum())
+    assert len(log[-1]["y"]) == seen.sum()
+    assert p_share(heavy, seen.sum(), share) > FAILURE > p_share(heavy, seen.sum(), 0.5)
+
+
+@pytest.mark.parametrize("model", [WeightedSpy(), Spy()], ids=["taken", "drawn"])
+def test_residuals_are_drawn_by_weights(model, seed):
+    """Rows of weight 3 have the cell 1, and the others 0, besides small noise.
+
+    The number of residuals of each kind is binomial if rows are drawn, and varies less
+    if residuals are repeated in proportion.
+    """
+    rng = np.random.default_rng(seed)
+    heavy = rng.random(400) < 0.5
+    cells = heavy + 0.01 * rng.normal(size=400)
+    X = np.column_stack([rng.normal(size=400), cells])
+    weights = np.where(heavy, 3.0, 1.0)
+    imputer = columns(estimators={1: model}, weight=1.0).fit(X, sample_weight=weights)
+    (_, (*_, predictions, residuals, _)) = imputer._column_models[0]
+    assert len(residuals) == 400 and (np.diff(predictions) >= 0).all()
+    share = 3 * heavy.sum() / weights.sum()
+    found = (residuals + predictions > 0.5).sum()
+    assert p_share(found, 400, share) > FAILURE > p_share(found, 400, heavy.mean())
+
+
+def test_estimators_without_weights_see_all_rows_once(log):
+    X, _ = linear(n=100)
+    columns(estimators={2: WeightedSpy()}, weight=1.0).fit(X)
+    assert log[-1]["weight"] is None
+
+
+# tables
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X = mixed()
+    imputer = columns(regressor=LINEAR, classifier=LOGISTIC, model=READER)
+    return imputer.set_output(transform="pandas").fit(X), X
+
+
+def test_frames_come_back_with_their_data_types(fitted):
+    imputer, X = fitted
+    for table in (imputer.transform(X), *imputer.sample(X, 2, random_state=0)):
+        assert list(table.dtypes) == list(X.dtypes)
+        assert not table.isna().any().any()
+        pd.testing.assert_frame_equal(table.where(X.notna()), X.where(X.notna()))
+
+
+def test_probabilities_are_those_of_the_filled_levels(fitted):
+    imputer, X = fitted
+    found = imputer.category_probabilities(X)
+    assert list(found) == ["town", "grade", "yes"]
+    filled = imputer.transform(X)
+    for name, shares in found.items():
+        np.testing.assert_allclose(shares.sum(axis=1), 1)
+        assert (np.asarray(filled[name]) == np.asarray(shares.idxmax(axis=1))).all()
+
+
+def test_rows_are_filled_alike_in_any_table(fitted):
+    imputer, X = fitted
+    some = X.iloc[[17, 3, 60, 99]]
+    found = imputer.transform(some)
+    pd.testing.assert_frame_equal(imputer.transform(X).loc[some.index], found)
+
+
+def test_new_rows_are_filled(fitted):
+    imputer, _ = fitted
+    rows = mixed(20, seed=1)
+    rows.iloc[3] = None
+    assert not imputer.transform(rows).isna().any().any()
+
+
+@pytest.mark.parametrize("method", ["pickle", "skops", "clone"])
+def test_imputers_are_stored(fitted, method):
+    imputer, X = fitted
+    if method == "pickle":
+        other = pickle.loads(pickle.dumps(imputer))
+    elif method == "clone":
+        other = clone(imputer).fit(X)
+    else:
+        own = [
+            f"{one.__module__}.{one.__name__}"
+            for one in (ColumnImputer, GaussianImputer)
+        ]
+        other = skops.io.loads(skops.io.dumps(imputer), trusted=own)
+    pd.testing.assert_frame_equal(other.transform(X), imputer.transform(X))
+
+
+def test_a_pipeline_is_an_estimator():
+    X, _ = folded()
+    pipeline = make_pipeline(StandardScaler(), KNeighborsRegressor(3))
+    imputer = columns(estimators={2: pipeline}).fit(X)
+    assert imputer.weights_[2] > 0.6
+    assert imputer.get_params()["estimators"] == {2: pipeline}
+
+
+def test_parameters_of_estimators_are_searched():
+    imputer = columns(regressor=Ridge(3.0))
+    assert imputer.get_params()["regressor__alpha"] == 3.0
+    assert imputer.set_params(regressor__alpha=1.0).regressor.alpha == 1.0
+
+
+def test_what_has_the_methods_of_an_estimator_is_one():
+    """Without scikit-learn's base classes, and with predictions in a column."""
+    X, _ = linear()
+    imputer = columns(estimators={0: Duck()}, weight=1.0).fit(X)
+    hidden = np.isnan(X[:, 0])
+    filled = imputer.transform(X)[hidden, 0]
+    np.testing.assert_allclose(filled, np.nanmean(X[:, 0]))
+
+
+def test_a_single_column_is_left_to_the_joint_model():
+    X = np.append(np.random.default_rng(0).normal(size=30), [np.nan])[:, None]
+    imputer = columns(regressor=LINEAR).fit(X)
+    np.testing.assert_array_equal(imputer.transform(X), imputer.model_.transform(X))
+    assert imputer.weights_.tolist() == [0] and np.isfinite(imputer.sample(X)[0]).all()
+
+
+def test_columns_with_few_cells_are_left_to_the_joint_model(log):
+    X, _ = linear(missing=0.0)
+    X[5:, 1] = np.nan
+    given = {"regressor": LINEAR}
+    assert columns(**given).fit(X).weights_[1] == 0  # no warning: nobody named it
+    message = "Fewer than 10 observed cells: 'b'. Left to the joint model"
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    with pytest.warns(UserWarning, match=message.replace("'b'", ".*b.*")):
+        imputer = columns(estimators={"b": Spy()}).fit(frame)
+    assert imputer.weights_.tolist() == [0] * 4 and not log
+    X[5:10, 1] = 1.0, 2.0, 3.0, 4.0, 5.0
+    columns(estimators={1: Spy()}, weight=1.0).fit(X)  # negative control: ten cells
+    assert log
+
+
+@pytest.mark.filterwarnings("ignore:Entirely missing", "ignore:Constant where")
+def test_empty_and_constant_columns_are_those_of_the_joint_model():
+    X, _ = linear()
+    X = np.column_stack([np.full(200, np.nan), X, np.full(200, 3.0)])
+    X[:9, 5] = np.nan
+    imputer = columns(regressor=LINEAR, estimators={0: Ridge(), 5: Ridge()})
+    found = imputer.fit(X).transform(X)
+    assert found.shape == (200, 5) and (found[:, 4] == 3).all()
+    assert imputer.weights_.shape == (4,)
+
+
+def test_verbose_fits_name_their_steps(capsys):
+    X, _ = linear()
+    columns(regressor=LINEAR, verbose=1).fit(X)
+    assert "model of a column" in capsys.readouterr().out
+
+
+# errors
+
+
+def test_a_failed_fit_leaves_the_imputer_as_it_was():
+    X, _ = linear()
+    imputer = columns(regressor=LINEAR).fit(X)
+    before, state = imputer.transform(X), set(vars(imputer))
+    imputer.set_params(estimators={1: Failing()})
+    with pytest.raises(ValueError, match="failed on column"):
+        imputer.fit(X[:150])
+    np.testing.assert_array_equal(imputer.transform(X), before)
+    assert set(vars(imputer)) == state
+
+
+def test_a_failing_estimator_is_named_with_its_column():
+    X = pd.DataFrame(linear()[0], columns=list("abcd"))
+    message = r"Failing\(\) failed on column .*c.*: out of luck. Pass another estimator"
+    with pytest.raises(ValueError, match=message) as call:
+        columns(estimators={"c": Failing()}).fit(X)
+    assert isinstance(call.value.__cause__, RuntimeError)
+    with pytest.raises(ValueError, match="failed on column .*2"):
+        columns(estimators={2: Failing()}).fit(X.to_numpy())
+
+
+class Complaining(Spy):
+    """Warns."""
+
+    def fit(self, X, y):
+        warnings.warn("I do not like this.", UserWarning, stacklevel=2)
+        return super().fit(X, y)
+
+
+def test_warnings_of_estimators_come_as_they_are():
+    X, _ = linear()
+    with pytest.warns(UserWarning, match="I do not like this"):
+        columns(estimators={0: Complaining()}).fit(X)
+    with pytest.raises(UserWarning, match="^I do not like this.$"):  # by our filter
+        columns(estimators={0: Complaining()}).fit(X)
+
+
+class WithoutPredict(BaseEstimator):
+    """Has no `predict`."""
+
+    def fit(self, X, y):
+        return self
+
+
+LISTED = "model is an empty list. Pass at least one imputer"
+ERRORS = [
+    ({"regressor": WithoutPredict()}, TypeError, "'regressor' parameter.*'predict'"),
+    ({"estimators": {"x": WithoutPredict()}}, TypeError, r"estimators\['x'\].*predict"),
+    (
+        {"regressor": LinearRegression},
+        TypeError,
+        "regressor of ColumnImputer must be an instance",
+    ),
+    ({"estimators": {"x": Ridge}}, TypeError, r"estimators\['x'\] must have the met"),
+    ({"estimators": {"x": "ridge"}}, TypeError, r"estimators\['x'\] must have"),
+    ({"regressor": "ridge"}, TypeError, "'regressor' parameter"),
+    ({"regressor": LOGISTIC}, TypeError, "regressor must be a regressor"),
+    ({"regressor": KMeans()}, TypeError, "regressor must be a regressor"),
+    ({"classifier": LINEAR}, TypeError, "'classifier' parameter.*'predict_proba'"),
+    ({"estimators": {"x": LOGISTIC}}, TypeError, "column .*x.* has numbers"),
+    ({"estimators": {"x": KMeans()}}, TypeError, "column .*x.* has numbers"),
+    ({"estimators": {"town": LINEAR}}, TypeError, "column .*town.* has categories"),
+    ({"estimators": {"z": LINEAR}}, ValueError, "estimators.*z"),
+    ({"estimators": {9: LINEAR}}, ValueError, "estimators.*9"),
+    ({"estimators": [LINEAR]}, TypeError, "'estimators' parameter"),
+    ({"predictors": {"z": ["x"]}}, ValueError, "predictors.*z"),
+    ({"predictors": {"x": ["z"]}}, ValueError, r"predictors\['x'\].*z"),
+    (
+        {"predictors": np.ones((3, 5))},
+        ValueError,
+        r"of shape \(5, 5\), got one of shap",
+    ),
+    ({"predictors": np.full((5, 5), 2)}, ValueError, "zeros and ones"),
+    ({"predictors": "quickpred"}, ValueError, "'predictors' parameter"),
+    ({"model": []}, ValueError, LISTED),
+    ({"model": [READER, Ridge()]}, TypeError, r"model has Ridge\(\), no imputer"),
+    ({"model": Ridge()}, TypeError, "'model' parameter"),
+    ({"weight": 2.0}, ValueError, "'weight' parameter"),
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "message"), ERRORS, ids=lambda one: str(one)[:40]
+)
+def test_wrong_parameters_are_named(given, kind, message):
+    X = mixed(40)
+    given = {"regressor": LINEAR, "model": READER, **given}
+    with pytest.raises(kind, match=message):
+        columns(**given).fit(X)
+
+
+def test_right_parameters_are_no_error():
+    """A negative control."""
+    columns(regressor=LINEAR, model=READER).fit(mixed(40))
+
+
+def test_there_is_no_score():
+    assert not hasattr(ColumnImputer(), "score")
+    assert hasattr(GaussianImputer(), "score")
