@@ -274,6 +274,7 @@ CASES = {
             "n_draws": 4,
             "n_steps": 3,
             "random_state": 1,
+            **MEDIANS,
         },
     ),
     "columns": (
@@ -297,6 +298,7 @@ CASES = {
             "n_draws": 4,
             "n_steps": 3,
             "random_state": 1,
+            **MEDIANS,
         },
     ),
     "truncated graph": (

@@ -8,6 +8,7 @@ from skvnce._memory import needs_memory
 from skvnce._weights import rows_with_data
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._imputer import Imputer
+from skvnce.estimators._unused_parameters import warn_of_unused_by_levels
 from skvnce.fits.column_fits import Joint, Table, fit_columns
 from skvnce.fits.held_out_rows import hold_out_rows
 from skvnce.fits.refits import refitted
@@ -142,6 +143,7 @@ class ByModel(Imputer):
         fitted = fit_columns(table, Joint(*models), *given)
         self._column_models = [stored(one) for one in fitted.columns]
         self._joint_weights, self.weights_ = fitted.joint_weights, fitted.weights
+        warn_of_unused_by_levels(self)
 
     def _by_columns(self, n_draws):
         """Make the model of all cells."""
