@@ -135,10 +135,10 @@ def best_of(found: Distances, is_categorical: np.ndarray) -> np.ndarray:
 def _objective(found, own, of_kind):
     """Add the cells of a column, those of its kind, and equal weights; d and G."""
     count = own.sum()
-    linear = found.to_truth[:, own].sum(1) + _OF_KIND * found.to_truth[:, of_kind].mean(
-        1
+    linear, square = (
+        one[..., own].sum(-1) + _OF_KIND * one[..., of_kind].mean(-1)
+        for one in (found.to_truth, found.apart)
     )
-    square = found.apart[..., own].sum(2) + _OF_KIND * found.apart[..., of_kind].mean(2)
     total = count + _OF_KIND
     # in the unit of the column's own errors, so that a clear difference reaches 0 or 1
     unit, size = linear.min() / total, len(linear)

@@ -20,9 +20,9 @@ from statistical import FAILURE, p_share
 
 from skvnce import ColumnImputer, ForestImputer, GaussianImputer, MixtureImputer
 from skvnce.fits.column_learners import options_of_quantiles
+from skvnce.fits.held_out_rows import hold_out_rows
 from skvnce.fits.predictors import associated
 from skvnce.fitted.column_models import Classification, Design, Quantiles, Regression
-from skvnce.fitted.held_out_check import cells_to_hide
 
 QUIET = {"on_misfit": "ignore", "random_state": 0}
 PLAIN = GaussianImputer(marginals="normal", n_parameter_draws=0, **QUIET)
@@ -506,16 +506,15 @@ def test_intervals_cover(weight, seed):
 # weights
 
 
-def test_weights_are_chosen_by_cells_that_no_first_model_has_seen(log):
-    """The first six fits are of five folds and all; the next six of all cells."""
+def test_weights_are_chosen_by_rows_that_no_first_model_has_seen(log):
+    """The first six fits are of five folds and all; the next six of all rows."""
     X, _ = linear()
     columns(estimators={2: Spy()}).fit(X)
-    hidden = cells_to_hide(X, np.ones(len(X)))[:, 2]
-    seen = ~np.isnan(X[:, 2])
-    assert 5 < (hidden & seen).sum() and not (hidden & ~seen).any()
+    held, seen = hold_out_rows(X), ~np.isnan(X[:, 2])
+    assert 5 < (held & seen).sum()
     first = np.concatenate([one["y"] for one in log[:6]])
     assert len(log) == 12
-    assert set(first) == set(X[seen & ~hidden, 2])
+    assert set(first) == set(X[seen & ~held, 2])
     np.testing.assert_array_equal(log[11]["y"], X[seen, 2])  # negative control
 
 
@@ -530,8 +529,8 @@ def test_no_held_out_cells_where_weights_are_given(log):
 def test_what_repeats_its_training_rows_gets_no_weight(seed):
     """Of noise the nearest row says nothing, of a step everything.
 
-    The score with weight w is 1.13 (1 + w^2) / 2, for about 300 held-out cells and 100
-    of the kind, and 30 cells for equal weights: its minimum is at .12, with an error of
+    The score with weight w is 1.13 (1 + w^2) / 2, for about 300 held-out cells and 200
+    of the kind, and 20 cells for equal weights: its minimum is at .12, with an error of
     .03.
     """
     rng = np.random.default_rng(seed)
