@@ -31,9 +31,11 @@ from skvnce.tables.cells import is_missing
 
 _MEMBERS = 4  # of the mixture; with eight, errors hardly decrease beside forests
 _TIMED = 100  # maximum number of trees of a forest whose time is measured
-# kinds of splits, leaves and shares of columns: for relations without noise, and, by
-# extremely randomised trees, for noise
-_SHAPES = [("best", 1, 1.0), ("random", 5, 1.0)]
+# kinds of splits and leaves: for relations without noise, and, by extremely randomised
+# trees, for noise
+_SHAPES = [("best", 1), ("random", 5)]
+# of more than 12 columns a part is enough, and the time grows with it
+_ALL, _PART = 12, 1 / 3
 
 
 class ForestImputer(CallbackSupportMixin, ByModel):
@@ -57,7 +59,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         columns are read (`categorical_features`), which of them are passed through, as
         names of rows and free text, about what marks missing cells, bounds, empty
         columns and indicators.  None is ``MixtureImputer(n_estimators=4)``.
-    n_estimators : int, default=50
+    n_estimators : int, default=30
         Number of trees for each column.
     weight : "auto" or float, default="auto"
         Weight of the forests, from 0 to 1.  ``"auto"`` chooses it for each column, by
@@ -76,7 +78,8 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         row, which suit relations without noise, and extremely randomised trees with
         leaves of five rows.  With a number as `weight` it is the former.
     max_features : "auto" or float, default="auto"
-        Share of the columns that a split chooses from; ``"auto"`` takes all.
+        Share of the columns that a split chooses from; ``"auto"`` takes all of up to 12
+        columns, 12 of up to 36, and a third of more.
     max_samples : int, default=10000
         Maximum number of rows, chosen at random, that the forest of a column learns
         from.
@@ -173,7 +176,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         self,
         model=None,
         *,
-        n_estimators=50,
+        n_estimators=30,
         weight="auto",
         n_completions=3,
         min_samples_leaf="auto",
@@ -274,16 +277,18 @@ class ForestImputer(CallbackSupportMixin, ByModel):
 
     def _growths(self):
         """List how forests may be grown."""
-        asked = self.min_samples_leaf, self.max_features
-        shapes = [
-            (kind, *(auto if isinstance(own, str) else own for own, auto in known))
-            for kind, *autos in _SHAPES
-            for known in [[*zip(asked, autos, strict=True)]]
-        ]
-        last = int(self.max_samples), self.n_jobs
+        leaf, share = self.min_samples_leaf, self.max_features
+        if isinstance(share, str):
+            share = min(1.0, max(_PART, _ALL / len(self.feature_indices_)))
+        given = float(share), int(self.max_samples), self.n_jobs
         return [
-            Growth(int(self.n_estimators), kind, int(leaf), float(share), *last)
-            for kind, leaf, share in shapes
+            Growth(
+                int(self.n_estimators),
+                kind,
+                auto if isinstance(leaf, str) else int(leaf),
+                *given,
+            )
+            for kind, auto in _SHAPES
         ]
 
     def _warn_of_duration(self, cells):
