@@ -115,8 +115,12 @@ def ours(records):
 
 
 def best_of_ours(records):
-    """Return our method of the lowest log-loss on the tables of the goals, or None."""
-    methods = ours(records)
+    """Return our method of the lowest log-loss on the tables of the goals, or None.
+
+    Only methods with results on all cells are compared: one cell says little.
+    """
+    every = max((goal_cells(records, [m]) for m in ours(records)), key=len, default=[])
+    methods = [m for m in ours(records) if goal_cells(records, [m]) >= set(every)]
     among = goal_cells(records, methods)
     losses = {
         m: mean(values(records, m, "log_loss", among), "log_loss") for m in methods

@@ -32,6 +32,18 @@ _FEWEST = 10  # observed cells of a column that a model is fitted to
 _METHODS = ["fit", "predict", "get_params"]  # of the model of a column
 
 
+class Methods(HasMethods):
+    """Objects with methods, which some have only when they are fitted."""
+
+    def is_satisfied_by(self, val):
+        """Ask the class, too."""
+        return all(_has(val, one) for one in self.methods)
+
+
+def _has(model, name):
+    return hasattr(model, name) or hasattr(type(model), name)
+
+
 class ColumnImputer(CallbackSupportMixin, ByModel):
     """Impute by a joint model, averaged with a model of your choice for each column.
 
@@ -63,9 +75,10 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         ``{"y": HistGradientBoostingRegressor(), "grade": LogisticRegression(), "z":
         None}``.  None leaves a column to `model`.
     predictors : dict, array-like of bool, "auto" or None, default=None
-        Which other columns estimators see.  A dict has lists of columns, and a matrix
-        of shape (n_features, n_features) a row for each column that is predicted, as in
-        R's mice.  ``"auto"`` selects columns whose absolute correlation with the
+        Which other columns estimators see.  A dict has lists of columns (None means
+        all), and a matrix of shape (n_features, n_features) a row for each column that
+        is predicted, as in R's mice; a data frame has the names of the columns twice.
+        ``"auto"`` selects columns whose absolute correlation with the
         column, or with whether it is observed, is at least 0.1 (van Buuren, Boshuizen
         and Knook 1999).  None, and columns that the dict leaves out, see all.  `model`
         sees all columns in any case.
@@ -79,7 +92,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         Maximum number of rows, chosen at random, that an estimator learns from.
     n_draws : int, default=8
         Number of Gibbs chains for each row with several missing cells that `transform`
-        averages over.
+        averages over.  Medians and modes take 63 chains.
     n_steps : int, default=3
         Number of sweeps of `sample`.
     strategy : {"mean", "median", "mode"}, default="mean"
@@ -131,9 +144,10 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     ``predict_proba``.  Draws of columns whose values repeat are observed values.
 
     Weights that few cells have chosen are moved towards those of all columns of the
-    kind, and towards equal ones.  Columns of numbers that nearly repeat another one (a
-    squared correlation above 0.9975) are left to `model`.  A column with fewer than 10
-    observed cells is left to `model`, with a warning if its estimator was named.
+    kind, and towards equal ones.  With ``weight="auto"``, columns of numbers that
+    nearly repeat another one (a squared correlation above 0.9975) are left to `model`.
+    A column with fewer than 10 observed cells is left to `model`, with a warning if its
+    estimator was named.
 
     A draw takes a column either from `model` or from the estimator, which sees the
     other cells of the draw.  Estimators of columns do not form a joint distribution, so
@@ -164,9 +178,9 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     """
 
     _parameter_constraints = {
-        "model": [None, Imputer, list],
-        "regressor": [None, HasMethods(_METHODS)],
-        "classifier": [None, HasMethods([*_METHODS, "predict_proba"])],
+        "model": [None, Imputer, list, tuple],
+        "regressor": [None, Methods(_METHODS)],
+        "classifier": [None, Methods([*_METHODS, "predict_proba"])],
         "estimators": [None, dict],
         "predictors": [None, AUTO, dict, "array-like"],
         "weight": [AUTO, Number(Real, 0, 1, closed="both")],
@@ -272,7 +286,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
 
     def _check_parameters(self):
         super()._check_parameters()
-        if isinstance(self.model, list):
+        if isinstance(self.model, list | tuple):
             if not self.model:
                 raise ValueError("model is an empty list. Pass at least one imputer.")
             for one in self.model:
@@ -281,6 +295,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
                         f"model has {one!r}, no imputer of this package. Pass an "
                         "estimator of scikit-learn as regressor or classifier."
                     )
+        self._check_models()
         named = {f"estimators[{key!r}]": one for key, one in self._own().items()}
         asked = {"regressor": self.regressor, "classifier": self.classifier, **named}
         for name, one in asked.items():
@@ -316,11 +331,10 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     def _learners(self, nodes):
         """List what learns the model of each column that has one."""
         schema, found = self._schema, {}
-        seen, levels = (
-            predictors_of(self.predictors, schema, nodes),
-            schema.n_categories,
-        )
+        levels = schema.n_categories
         nominal = [_is_nominal(schema, place) for place in schema.model_columns]
+        seen = predictors_of(self.predictors, schema, nodes, nominal)
+        self._warn_of_others()
         for node, model in self._estimators_of_columns().items():
             place = int(schema.model_columns[node])
             label = schema.labels([place])
@@ -338,6 +352,16 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
             given = label, model, design, int(levels[node]), int(self.max_samples)
             found[node] = [EstimatorLearner(node, *given)]
         return found
+
+    def _warn_of_others(self):
+        """Warn of estimators of columns that no model has."""
+        places = [self._schema.index_of(key, "estimators") for key in self._own()]
+        others = np.setdiff1d(places, self._schema.model_columns).astype(int)
+        if len(others):
+            warn_user(
+                f"Not in the model: {self._schema.labels(others)}. Constant or empty "
+                "columns, and those that are passed through, need no estimator."
+            )
 
     def _warn_of_few(self, place, label):
         """Warn of a named column that has too few cells for its estimator."""
@@ -359,7 +383,7 @@ def check_estimator_of_column(name, model):
     needed = _METHODS
     if not isinstance(model, type) and classifies(model):
         needed = [*_METHODS, "predict_proba"]
-    lacking = [one for one in needed if not hasattr(model, one)]
+    lacking = [one for one in needed if not _has(model, one)]
     if lacking or isinstance(model, type):
         raise TypeError(
             f"{name} must have the methods {', '.join(needed)}, got {model!r}. Pass a "

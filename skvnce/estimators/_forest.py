@@ -84,7 +84,8 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         Maximum number of rows, chosen at random, that the forest of a column learns
         from.
     n_draws : int, default=8
-        Number of Gibbs chains for each row that `transform` averages over.
+        Number of Gibbs chains for each row that `transform` averages over.  Medians and
+        modes take 63 chains.
     n_steps : int, default=3
         Number of sweeps of `sample`.
     strategy : {"mean", "median", "mode"}, default="mean"
@@ -240,6 +241,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
     def _fit(self, X, sample_weight):
         """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
+        self._check_models()
         needs_memory(type(self), X, reset=True)
         has_shape = len(getattr(X, "shape", ())) == 2
         if has_shape:

@@ -44,7 +44,18 @@ class ByModel(Imputer):
         """List what the parameter `model` stands for."""
         if self.model is None:
             return [self._default_model()]
-        return self.model if isinstance(self.model, list) else [self.model]
+        many = isinstance(self.model, list | tuple)
+        return list(self.model) if many else [self.model]
+
+    def _check_models(self):
+        """Reject imputers whose tables satisfy equations, which averages would not."""
+        for one in self._models_asked():
+            if isinstance(one, ByModel) and not hasattr(one, "weight"):
+                name = type(self).__name__
+                raise TypeError(
+                    f"model of {name} cannot be {one!r}: averages do not satisfy its "
+                    f"equations. Pass {name} as its model instead."
+                )
 
     def _default_model(self):
         """Make what None stands for."""
@@ -166,4 +177,6 @@ class ByModel(Imputer):
     @staticmethod
     def _turns(imputer, n_draws):
         """Make the model of an imputer that fills by one, and draws by several."""
-        return Turns(imputer._valid_model(), imputer._models_of_draws(n_draws))
+        # means whatever its `strategy`, which is for its own `transform`
+        filler = imputer._valid_model()._replace(strategy="mean")
+        return Turns(filler, imputer._models_of_draws(n_draws))

@@ -18,6 +18,7 @@ from skvnce.fitted.column_models import (
     Regression,
 )
 
+_PROBED = 50  # rows whose probabilities are looked at
 _FOLDS = 5  # whose residuals a column of numbers is drawn with
 _CHOOSERS = 3  # times fewer trees that choose weights, and complete the table
 
@@ -101,7 +102,7 @@ class EstimatorLearner(NamedTuple):
         predictors = self.design.matrix(training.completed[turns, rows])
         target, model = training.nodes[rows, self.column], self._seeded(rng)
         try:
-            return self._fitted(model, predictors, target, weights, rng)
+            return self._fitted(model, predictors, target, weights, rows)
         except Warning:  # a filter makes an error of it
             raise
         except Exception as error:  # of any library; it is raised again
@@ -112,14 +113,21 @@ class EstimatorLearner(NamedTuple):
 
     def _rows(self, training, rng):
         """Select rows; a model that takes no weights gets them in proportion."""
-        rows = np.flatnonzero(~np.isnan(training.nodes[:, self.column]))
+        cells = training.nodes[:, self.column]
+        rows = np.flatnonzero(~np.isnan(cells))
+        # one row of each level, which a sample of rows may lack
+        least = np.unique(cells[rows], return_index=True)[1] if self.n_levels else []
         weights = None if training.weights is None else training.weights[rows]
         if len(rows) > self.max_samples:
-            some = np.sort(rng.choice(len(rows), self.max_samples, replace=False))
+            some = rng.choice(len(rows), self.max_samples, replace=False)
+            some = np.union1d(some, least).astype(int)
             rows, weights = rows[some], None if weights is None else weights[some]
+            least = np.searchsorted(some, least)
         if weights is not None and not has_fit_parameter(self.model, "sample_weight"):
             share = weights / weights.sum()
-            return np.sort(rng.choice(rows, len(rows), p=share)), None
+            drawn = rng.choice(len(rows), len(rows), p=share)
+            least = np.setdiff1d(least, drawn).astype(int)
+            return rows[np.sort(np.concatenate([drawn, least]))], None
         return rows, weights
 
     def _seeded(self, rng):
@@ -130,27 +138,35 @@ class EstimatorLearner(NamedTuple):
         seeds = {one: seed for one in seeds if known[one] is None}
         return model.set_params(**seeds) if seeds else model
 
-    def _fitted(self, model, predictors, target, weights, rng):
+    def _fitted(self, model, predictors, target, weights, rows):
         given = {} if weights is None else {"sample_weight": weights}
         known = self.column, model, self.design
         if classifies(model):
             model.fit(predictors, target.astype(int), **given)
+            shares = np.asarray(model.predict_proba(predictors[:_PROBED]))
+            if shares.shape[1] != len(model.classes_) or not np.isfinite(shares).all():
+                raise ValueError("predict_proba returns no probabilities of classes_.")
             return Classification(*known, self.n_levels)
         options = options_of_quantiles(model)
         if options is not None:
             model.fit(predictors, target, **given)
             return Quantiles(*known, options)
-        out = _out_of_fold(model, predictors, target, given)
+        out = _out_of_fold(model, predictors, target, given, rows)
+        if not np.isfinite(out).all():
+            raise ValueError("predict returns NaN or infinite numbers.")
         model.fit(predictors, target, **given)
         order = _ordered(out, weights)
         return Regression(*known, out[order], (target - out)[order])
 
 
-def _out_of_fold(model, predictors, target, given):
-    """Predict rows by clones that have not learned from them; (n,)."""
-    folds = KFold(min(_FOLDS, len(target)), shuffle=True, random_state=0)
+def _out_of_fold(model, predictors, target, given, rows):
+    """Predict rows by clones that have not learned from them or their copies; (n,)."""
+    different, group = np.unique(rows, return_inverse=True)
+    folds = KFold(min(_FOLDS, len(different)), shuffle=True, random_state=0)
     found = np.empty(len(target))
-    for kept, rest in folds.split(target):
+    for _, out in folds.split(different):
+        is_out = np.isin(group, out)
+        kept, rest = np.flatnonzero(~is_out), np.flatnonzero(is_out)
         own = {name: values[kept] for name, values in given.items()}
         one = clone(model).fit(predictors[kept], target[kept], **own)
         found[rest] = np.ravel(one.predict(predictors[rest]))
@@ -185,7 +201,8 @@ def options_of_quantiles(model: Any) -> dict | None:
     Such are regressors whose `predict` has the parameter ``quantiles``: forests of
     quantile-forest, and TabPFN, which has ``output_type``, too.
     """
-    found = _parameters(model.predict)
+    # some have the method only once they are fitted
+    found = _parameters(getattr(model, "predict", None))
     if "quantiles" not in found:
         return None
     return {"output_type": "quantiles"} if "output_type" in found else {}

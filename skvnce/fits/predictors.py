@@ -1,6 +1,6 @@
 """Which columns the model of a column sees."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,7 +12,10 @@ _FEWEST = 3  # rows from which a correlation is computed
 
 
 def predictors_of(
-    asked: Mapping | ArrayLike | str | None, schema: Schema, nodes: np.ndarray
+    asked: Mapping | ArrayLike | str | None,
+    schema: Schema,
+    nodes: np.ndarray,
+    nominal: Sequence[bool],
 ) -> np.ndarray:
     """Convert what the user asks for to a matrix.
 
@@ -21,6 +24,8 @@ def predictors_of(
     asked : dict, array-like of shape (n_features, n_features), "auto" or None
     schema : Schema
     nodes : ndarray of shape (n, n_nodes)
+    nominal : sequence of bool, of length n_nodes
+        Which columns have categories without an order.
 
     Returns
     -------
@@ -31,18 +36,27 @@ def predictors_of(
     ------
     ValueError
         If columns are unknown, or a matrix has a wrong shape.
+    TypeError
+        If a value of a dict is no list.
     """
     columns = schema.model_columns
     found = np.ones((len(columns), len(columns)), dtype=bool)
     if isinstance(asked, str):
-        found = associated(nodes)
+        found = associated(nodes, nominal)
     elif isinstance(asked, Mapping):
         for key, others in asked.items():
             own = columns == schema.index_of(key, "predictors")
+            if others is None:
+                continue
+            if isinstance(others, str) or not isinstance(others, Iterable):
+                raise TypeError(
+                    f"predictors[{key!r}] must be a list of columns or None, got "
+                    f"{others!r}."
+                )
             places = [schema.index_of(one, f"predictors[{key!r}]") for one in others]
             found[own] = np.isin(columns, places)
     elif asked is not None:
-        table = np.asarray(asked)
+        table = np.asarray(_in_order(asked, schema))
         expected = (schema.n_columns, schema.n_columns)
         if table.shape != expected or not np.isin(table, [0, 1]).all():
             raise ValueError(
@@ -54,22 +68,49 @@ def predictors_of(
     return found
 
 
-def associated(nodes: np.ndarray) -> np.ndarray:
+def _in_order(asked, schema):
+    """Sort the rows and columns of a data frame as those of X."""
+    if not (hasattr(asked, "columns") and hasattr(asked, "index")):
+        return asked
+    names = list(schema.all_names)
+    if sorted(map(str, asked.columns)) != sorted(map(str, names)) or sorted(
+        map(str, asked.index)
+    ) != sorted(map(str, names)):
+        raise ValueError(
+            "predictors is a data frame whose index and columns are not the columns of "
+            f"X: {', '.join(map(str, names))}. Pass an array for their order."
+        )
+    return asked.loc[names, names]
+
+
+def associated(nodes: np.ndarray, nominal: Sequence[bool]) -> np.ndarray:
     """Find the columns that are correlated with a column, or with its being observed.
+
+    The correlation of a nominal column is the largest one of its indicators.
 
     Parameters
     ----------
     nodes : ndarray of shape (n, n_nodes)
         NaN marks missing cells.
+    nominal : sequence of bool, of length n_nodes
 
     Returns
     -------
     ndarray of bool, of shape (n_nodes, n_nodes)
     """
-    seen = ~np.isnan(nodes)
-    of_cells = _correlations(nodes, nodes)
-    of_seen = _correlations(seen.astype(float), nodes)
-    return np.maximum(of_cells, of_seen) >= _LEAST
+    wide, owner = [], []
+    for j, (column, has_levels) in enumerate(zip(nodes.T, nominal, strict=True)):
+        levels = np.unique(column[~np.isnan(column)]) if has_levels else [None]
+        for level in levels:
+            own = column if level is None else np.where(column == level, 1.0, 0.0)
+            wide.append(np.where(np.isnan(column), np.nan, own))
+            owner.append(j)
+    wide, seen = np.stack(wide, 1), (~np.isnan(nodes)).astype(float)
+    strength = np.zeros((nodes.shape[1], nodes.shape[1]))
+    np.maximum.at(strength, np.ix_(owner, owner), _correlations(wide, wide))
+    everyone = np.arange(nodes.shape[1])
+    np.maximum.at(strength, np.ix_(everyone, owner), _correlations(seen, wide))
+    return strength >= _LEAST
 
 
 def _correlations(targets, others):

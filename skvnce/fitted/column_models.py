@@ -138,7 +138,9 @@ class Quantiles(NamedTuple):
         given = {"quantiles": levels.tolist(), **self.options}
         found = self.model.predict(self.design.matrix(rows), **given)
         # a list of quantiles (TabPFN), or a row for each row
-        table = np.stack(found, 1) if isinstance(found, list) else np.asarray(found)
+        table = (
+            np.stack(found, 1) if isinstance(found, list | tuple) else np.asarray(found)
+        )
         table = np.sort(table.astype(float), axis=1)  # quantiles may cross
         place = uniform * (_QUANTILES + 1) - 1
         low = np.clip(np.floor(place).astype(int), 0, _QUANTILES - 2)

@@ -176,7 +176,8 @@ class Turns(NamedTuple):
         self, nodes: np.ndarray, limits: CellLimits | None = None
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells; see `CellModel`."""
-        return self.filler.fill(nodes, limits)
+        cells, shares = self.filler.fill(nodes.copy(), limits)
+        return _with_observed(cells, nodes), shares
 
     @property
     def n_points(self) -> int:
@@ -198,4 +199,9 @@ class Turns(NamedTuple):
         for turn in np.unique(turns):
             own = np.flatnonzero(turns == turn)
             found[own] = self.drawers[turn].draw(nodes.copy(), len(own), limits)
-        return found
+        return _with_observed(found, nodes)
+
+
+def _with_observed(cells, nodes):
+    """Restore observed cells, which models may return with a rounding error."""
+    return np.where(np.isnan(nodes), cells, nodes)

@@ -11,14 +11,20 @@ from scipy import stats
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.cluster import KMeans
 from sklearn.dummy import DummyClassifier, DummyRegressor
-from sklearn.ensemble import RandomForestRegressor
+from sklearn.ensemble import RandomForestRegressor, StackingRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from statistical import FAILURE, p_share
 
-from skvnce import ColumnImputer, ForestImputer, GaussianImputer, MixtureImputer
+from skvnce import (
+    ColumnImputer,
+    ConstrainedImputer,
+    ForestImputer,
+    GaussianImputer,
+    MixtureImputer,
+)
 from skvnce.fits.column_learners import options_of_quantiles
 from skvnce.fits.held_out_rows import hold_out_rows
 from skvnce.fits.predictors import associated
@@ -325,7 +331,7 @@ def test_associations_are_correlations_of_rows_that_observe_both():
     missing = [[abs(seen[j].corr(values[k])) for k in values] for j in seen]
     with np.errstate(all="ignore"):
         expected = np.fmax(own, np.nan_to_num(missing)) >= 0.1
-    found = associated(nodes)
+    found = associated(nodes, [False] * 6)
     few = np.array([4])
     np.testing.assert_array_equal(np.delete(found, few, 1), np.delete(expected, few, 1))
     assert not found[:, [4, 5]].any()
@@ -828,7 +834,9 @@ def test_empty_and_constant_columns_are_those_of_the_joint_model():
     X = np.column_stack([np.full(200, np.nan), X, np.full(200, 3.0)])
     X[:9, 5] = np.nan
     imputer = columns(regressor=LINEAR, estimators={0: Ridge(), 5: Ridge()})
-    found = imputer.fit(X).transform(X)
+    with pytest.warns(UserWarning, match="Not in the model: column 0, column 5"):
+        imputer.fit(X)
+    found = imputer.transform(X)
     assert found.shape == (200, 5) and (found[:, 4] == 3).all()
     assert imputer.weights_.shape == (4,)
 
@@ -837,6 +845,146 @@ def test_verbose_fits_name_their_steps(capsys):
     X, _ = linear()
     columns(regressor=LINEAR, verbose=1).fit(X)
     assert "model of a column" in capsys.readouterr().out
+
+
+# what an attack has found
+
+
+def test_copies_of_rows_are_in_one_fold(log):
+    """An estimator without weights learns from rows that are drawn by them."""
+    X, _ = linear()
+    columns(estimators={2: Spy()}, weight=1.0).fit(X, sample_weight=np.ones(len(X)))
+    for fold in log[:5]:
+        assert len(set(fold["y"])) < len(fold["y"])  # of a bootstrap sample
+    every = set(log[5]["y"])
+    missing = [every - set(fold["y"]) for fold in log[:5]]
+    # a row is out of one fold, with all its copies
+    assert sum(map(len, missing)) == len(every) == len(set.union(*missing))
+
+
+class Certain(SpyClassifier):
+    """Says nothing about the probabilities."""
+
+    def predict_proba(self, X):
+        return np.full((len(X), len(self.classes_)), np.nan)
+
+
+def test_probabilities_that_are_missing_are_an_error():
+    with pytest.raises(ValueError, match="failed on column .*no probabilities"):
+        columns(classifier=Certain(), model=READER).fit(mixed())
+
+
+class Silent(Spy):
+    """Predicts nothing."""
+
+    def predict(self, X):
+        return np.full(len(X), np.nan)
+
+
+def test_predictions_that_are_missing_are_an_error():
+    X, _ = linear()
+    with pytest.raises(ValueError, match="failed on column .*returns NaN"):
+        columns(regressor=Silent()).fit(X)
+
+
+def test_estimators_that_have_methods_once_they_are_fitted():
+    X, _ = linear()
+    stacked = StackingRegressor([("ridge", Ridge())])
+    for model in (stacked, make_pipeline(StandardScaler(), stacked)):
+        columns(regressor=model).fit(X)
+
+
+def test_samples_of_rows_have_all_levels():
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"x": rng.normal(size=300), "z": rng.normal(size=300)})
+    rare = np.array(["n"] * 300, dtype=object)
+    rare[[5, 9]], rare[:3] = "y", None
+    frame["b"] = pd.Categorical(rare)
+    weights = np.where(np.arange(300) < 12, 0.05, 1.0)
+    for seed in range(4):
+        given = {"classifier": Shares(), "random_state": seed, "weight": 1.0}
+        ColumnImputer(max_samples=100, **given).fit(frame)
+        ColumnImputer(**given).fit(frame, sample_weight=weights)
+
+
+class Shares(ClassifierMixin, BaseEstimator):
+    """Needs two classes, and takes no weights."""
+
+    def fit(self, X, y):
+        self.classes_, counts = np.unique(y, return_counts=True)
+        if len(counts) < 2:
+            raise ValueError("one class.")
+        self.shares_ = counts / counts.sum()
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), self.classes_[0])
+
+    def predict_proba(self, X):
+        return np.tile(self.shares_, (len(X), 1))
+
+
+def test_the_strategy_of_a_model_is_that_of_its_own_transform():
+    X = np.exp(linear()[0])
+    given = {"random_state": 0, "on_misfit": "ignore"}
+    models = [GaussianImputer(strategy=one, **given) for one in ("mean", "median")]
+    filled = [columns(regressor=LINEAR, model=one).fit_transform(X) for one in models]
+    np.testing.assert_array_equal(*filled)
+    assert not np.allclose(*(one.fit_transform(X) for one in models))
+
+
+def test_auto_predictors_see_all_levels_of_a_nominal_column(log):
+    rng = np.random.default_rng(1)
+    town = rng.choice(list("abc"), 400)
+    y = (town == "b") * 3.0 + 0.1 * rng.normal(size=400)
+    y[::5] = np.nan
+    frame = pd.DataFrame({"town": pd.Categorical(town), "y": y})
+    frame["noise"] = rng.normal(size=400)
+    columns(estimators={"y": Spy()}, predictors="auto", model=READER).fit(frame)
+    assert {one["X"].shape[1] for one in log} <= {3, 4} and log
+
+
+def test_a_frame_of_predictors_is_read_by_its_names(log):
+    X = pd.DataFrame(linear()[0][:, :3], columns=list("abc"))
+    order = list("cba")
+    seen = pd.DataFrame(
+        [[0, 0, 1], [1, 0, 1], [1, 0, 0]], index=order, columns=order
+    )  # c sees a; b sees c and a; a sees c
+    columns(estimators={"b": Spy()}, predictors=seen, weight=1.0).fit(X)
+    assert {one["X"].shape[1] for one in log} == {2}
+    log.clear()
+    columns(estimators={"a": Spy()}, predictors=seen, weight=1.0).fit(X)
+    both = X["a"].notna() & X["c"].notna()
+    assert np.isin(X.loc[both, "c"], log[-1]["X"][:, 0]).all()
+    with pytest.raises(ValueError, match="index and columns are not the columns of X"):
+        columns(regressor=LINEAR, predictors=seen.rename(index={"a": "x"})).fit(X)
+
+
+@pytest.mark.parametrize("value", [5, "bc"])
+def test_lists_of_predictors_are_lists(value):
+    X = pd.DataFrame(linear()[0][:, :3], columns=list("abc"))
+    with pytest.raises(TypeError, match="'a'.* must be a list of columns or None"):
+        columns(regressor=LINEAR, predictors={"a": value}).fit(X)
+    columns(regressor=LINEAR, predictors={"a": None}).fit(X)
+
+
+@pytest.mark.parametrize("kind", [ColumnImputer, ForestImputer])
+def test_averages_would_not_satisfy_equations(kind):
+    X, _ = linear()
+    model = ConstrainedImputer(sums={2: [0, 1]})
+    with pytest.raises(TypeError, match=f"Pass {kind.__name__} as its model instead"):
+        kind(model).fit(X)
+
+
+def test_a_tuple_of_models_and_of_quantiles():
+    X, _ = linear()
+
+    class Pair(OfNormal):
+        def predict(self, X, quantiles=None):
+            return X[:, 0] if quantiles is None else tuple(self.at(X, quantiles))
+
+    columns(regressor=Pair(), weight=1.0).fit(X).transform(X)
+    columns(model=(READER, GaussianImputer(on_misfit="ignore"))).fit(X)
 
 
 # errors
