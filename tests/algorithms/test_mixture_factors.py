@@ -71,7 +71,8 @@ def test_em_with_factors_never_decreases_the_penalised_likelihood(seed):
     values = penalised_likelihoods(improved, np.random.default_rng(seed))
     steps = np.diff(values)
     assert (steps > -1e-9 * abs(values[-1])).all()
-    assert steps[0] > 1 > steps[-1]
+    # from far away, and it comes to rest
+    assert steps[0] > 10 * steps[-1]
 
 
 def test_em_with_principal_components_may_decrease_it():

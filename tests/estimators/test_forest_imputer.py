@@ -305,11 +305,12 @@ def test_draws_of_nearly_equal_numbers_are_as_narrow_as_those_of_the_model(seed)
         draws = np.stack(imputer.sample(X, 50, random_state=0))
         return (draws[:, rows, 1] - twin[rows]).std()
 
-    imputer = ForestImputer(**GIVEN).fit(X)
+    model = GaussianImputer(on_misfit="ignore")  # mixtures draw more widely
+    imputer = ForestImputer(model, **GIVEN).fit(X)
     assert (imputer.weights_[:2] == 0).all()
     own = deviation(imputer.model_)
     assert deviation(imputer) < 1.1 * own < 0.12
-    assert deviation(ForestImputer(weight=0.5, **SHAPE, **GIVEN).fit(X)) > 0.2
+    assert deviation(ForestImputer(model, weight=0.5, **SHAPE, **GIVEN).fit(X)) > 0.2
 
 
 # the imputer

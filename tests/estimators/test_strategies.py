@@ -160,6 +160,7 @@ def test_a_table_of_levels_alone_has_no_strategy(name, seed):
         imputer.fit(frame)
 
 
+@pytest.mark.filterwarnings("ignore:selection=.* chose the smallest alpha")
 @pytest.mark.parametrize("name", BY_MODEL)
 def test_the_strategy_of_the_model_counts(name, seed):
     _, X = skewed(seed, n=80)
