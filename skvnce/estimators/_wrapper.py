@@ -178,5 +178,6 @@ class ByModel(Imputer):
     def _turns(imputer, n_draws):
         """Make the model of an imputer that fills by one, and draws by several."""
         # means whatever its `strategy`, which is for its own `transform`
-        filler = imputer._valid_model()._replace(strategy="mean")
+        filler = imputer._valid_model()  # None if all columns are constant
+        filler = filler and filler._replace(strategy="mean")
         return Turns(filler, imputer._models_of_draws(n_draws))
