@@ -78,10 +78,10 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         Which other columns estimators see.  A dict has lists of columns (None means
         all), and a matrix of shape (n_features, n_features) a row for each column that
         is predicted, as in R's mice; a data frame has the names of the columns twice.
-        ``"auto"`` selects columns whose absolute correlation with the
-        column, or with whether it is observed, is at least 0.1 (van Buuren, Boshuizen
-        and Knook 1999).  None, and columns that the dict leaves out, see all.  `model`
-        sees all columns in any case.
+        ``"auto"`` selects columns whose absolute correlation with the column, or with
+        whether it is observed, is at least 0.1 (van Buuren, Boshuizen and Knook 1999).
+        None, and columns that the dict leaves out, see all.  `model` sees all columns
+        in any case.
     weight : "auto" or float, default="auto"
         Weight of the estimators of columns, from 0 to 1.  ``"auto"`` chooses it for
         each column, by the continuous ranked probability score of draws of held-out
@@ -279,8 +279,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         ]
         _, finish = report_rounds(self, None, X=cells)
         given = cells, sample_weight, self._learners, self.n_completions, rng
-        self._fit_columns(*given)
-        self.model_weights_ = self._joint_weights
+        self.model_weights_ = self._fit_columns(*given)
         finish()
         return self
 

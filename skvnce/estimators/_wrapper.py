@@ -128,6 +128,11 @@ class ByModel(Imputer):
             Maps the cells of the columns of the model to what `fit_columns` takes.
         n_completions : int
         rng : numpy.random.Generator
+
+        Returns
+        -------
+        ndarray of shape (n_models, n_nodes)
+            Weights of the joint models among themselves.
         """
         weights, kept = rows_with_data(cells, sample_weight)
         cells, weights = cells[kept], weights[kept]
@@ -153,19 +158,20 @@ class ByModel(Imputer):
         given = found, self.weight, int(n_completions), rng
         fitted = fit_columns(table, Joint(*models), *given)
         self._column_models = [stored(one) for one in fitted.columns]
-        self._joint_weights, self.weights_ = fitted.joint_weights, fitted.weights
+        self.weights_ = fitted.weights
         warn_of_unused_by_levels(self)
+        return fitted.joint_weights
 
     def _by_columns(self, n_draws):
         """Make the model of all cells."""
         columns = [restored(one) for one in self._column_models]
         chains = Chains(int(self.n_draws), **_SWEEPS)
         joint = [self._turns(one, n_draws) for one in self._joint_models()]
-        pool = joint[0] if len(joint) == 1 else Pool(joint, self._joint_weights)
+        pool = joint[0] if len(joint) == 1 else Pool(joint, self.model_weights_)
         return ByColumns(pool, columns, self.weights_, chains, int(self.n_steps))
 
     def _cell_model(self):
-        return self._by_columns(1)
+        return self._by_columns(0)  # predictions need no models that draw
 
     def _valid_cells(self, models):
         strategy = {"strategy": self.strategy} if hasattr(self, "strategy") else {}
@@ -180,4 +186,5 @@ class ByModel(Imputer):
         # means whatever its `strategy`, which is for its own `transform`
         filler = imputer._valid_model()  # None if all columns are constant
         filler = filler and filler._replace(strategy="mean")
-        return Turns(filler, imputer._models_of_draws(n_draws))
+        drawers = imputer._models_of_draws(n_draws) if n_draws else []
+        return Turns(filler, drawers)

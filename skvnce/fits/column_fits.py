@@ -19,13 +19,12 @@ from skvnce.fits.held_out_rows import masked
 from skvnce.fits.pool_weights import best_of, distances, weights_of
 from skvnce.fits.refits import repeated
 from skvnce.fitted.base import CellModel
-from skvnce.fitted.by_columns import ByColumns, Chains, redraw
+from skvnce.fitted.by_columns import ALONE, ByColumns, redraw
 from skvnce.fitted.column_models import ColumnModel
 from skvnce.fitted.pools import Pool
 
 _DRAWS = 30  # of held-out cells; the score is fair to any number
 _SWEEPS = 2  # of the draws that complete the table
-_ALONE = Chains(1, 0, 1)  # nothing is predicted there
 
 
 class Table(NamedTuple):
@@ -126,7 +125,7 @@ def fit_columns(
     if not used:
         return FittedColumns([], own, of_joint)
     first = [candidates[j][chosen[j]] for j in used]
-    model = ByColumns(Pool(joint.models, of_joint), first, own, _ALONE, _SWEEPS)
+    model = ByColumns(Pool(joint.models, of_joint), first, own, ALONE, _SWEEPS)
     completed = _completed(model, table.nodes, n_completions, rng)
     training = Training(completed, table.nodes, table.weights)
     columns = [

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
+import torch
 from scipy.special import logsumexp
 
 from skvnce.tables.cell_limits import CellLimits
@@ -63,6 +64,15 @@ class CellModel(Protocol):
 def n_chains(model: CellModel, n_draws: int | None = None) -> int:
     """Return how many copies of the rows a model has in memory at a time."""
     return model.n_chains(n_draws) if hasattr(model, "n_chains") else 1
+
+
+def in_turn(n_models: int, n_draws: int) -> np.ndarray:
+    """Choose a model for each draw, with torch's global stream; int, (n_draws,).
+
+    Each is used equally often.  The order is random, or few draws would always use the
+    first parameters.
+    """
+    return torch.randperm(n_models).repeat(n_draws)[:n_draws].numpy()
 
 
 def average_density(

@@ -51,7 +51,7 @@ class Found(NamedTuple):
     draws: np.ndarray
 
 
-_ALONE = Chains(1, 0, 1)
+ALONE = Chains(1, 0, 1)
 _OF_POINTS = Chains(63, 2, 1, keeps_draws=True)  # an odd number, whose median is a draw
 
 
@@ -126,7 +126,7 @@ class ByColumns(NamedTuple):
         missing = np.isnan(nodes)
         several = missing.sum(1) > 1
         # the chains of rows with one missing cell would be equal, but for their draws
-        alone = chains if chains.keeps_draws else _ALONE
+        alone = chains if chains.keeps_draws else ALONE
         for rows, own in ((several, chains), (~several, alone)):
             if not rows.any():
                 continue

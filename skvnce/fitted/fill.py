@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from skvnce._progress import step
-from skvnce.fitted.base import CellModel, n_chains
+from skvnce.fitted.base import CellModel, in_turn, n_chains
 from skvnce.tables.cell_limits import CellLimits
 from skvnce.tables.schema import Schema
 
@@ -85,8 +84,7 @@ def draw(
     ndarray of shape (n_draws, n_samples, n_features_out)
     """
     filled = np.repeat(with_constants(schema, X)[None], n_draws, 0)
-    # in random order, or few draws would always use the first parameters
-    turns = torch.randperm(len(models)).repeat(n_draws)[:n_draws].numpy()
+    turns = in_turn(len(models), n_draws)
     chains = n_chains(models[0], n_draws)
     for (rows, columns), nodes in incomplete_chunks(schema, X, chains):
         ends = limits and limits.of(rows[:, 0], columns[0])

@@ -26,7 +26,7 @@ from skvnce.algorithms.mixed.columns import NUMERIC, Latents, Marginal
 from skvnce.algorithms.mixed.fill import Chains
 from skvnce.algorithms.mixed.gibbs import Factors, at_once
 from skvnce.distributions.normal import Normal
-from skvnce.fitted.base import repeated
+from skvnce.fitted.base import in_turn, repeated
 from skvnce.tables.cell_limits import CellLimits
 
 Pair = tuple[np.ndarray, np.ndarray]  # mean and covariance
@@ -249,8 +249,7 @@ class LatentNormal(NamedTuple):
         self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
     ) -> np.ndarray:
         """Draw missing cells of nodes, with each of the parameters in turn."""
-        turns = torch.randperm(len(self.normals)).repeat(n_draws)[:n_draws]
-        normals = [self.normals[turn] for turn in turns]
+        normals = [self.normals[turn] for turn in in_turn(len(self.normals), n_draws)]
         # each of the parameters is factorised once, whatever the number of draws
         models = {id(one): Factors.of(one, self.latents) for one in normals}
         models = [models[id(one)] for one in normals]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from skvnce.distributions.quantiles import weighted_quantiles
-from skvnce.fitted.base import CellModel, n_chains
+from skvnce.fitted.base import CellModel, in_turn, n_chains
 from skvnce.tables.cell_limits import CellLimits
 
 # a level of which one model is sure that it is impossible would have probability 0 in
@@ -162,7 +162,7 @@ class Turns(NamedTuple):
     ----------
     filler : CellModel
     drawers : sequence of CellModel
-        Each is used equally often, in random order.
+        Each is used equally often, in random order; none if nothing is drawn.
     """
 
     filler: CellModel
@@ -194,7 +194,7 @@ class Turns(NamedTuple):
         self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
-        turns = torch.randperm(len(self.drawers)).repeat(n_draws)[:n_draws].numpy()
+        turns = in_turn(len(self.drawers), n_draws)
         found = np.empty((n_draws, *nodes.shape))
         for turn in np.unique(turns):
             own = np.flatnonzero(turns == turn)
