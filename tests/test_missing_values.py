@@ -533,6 +533,14 @@ MARKERS = st.one_of(
 CELLS = st.one_of(MARKERS, st.booleans())
 
 
+def test_a_marker_that_ends_with_a_nul_character_comes_back_whole():
+    """Hypothesis found that pandas cuts it off."""
+    frame = pd.DataFrame({"a": np.array(["\x00", 0, "b\x00"], dtype=object)})
+    for marker in ("\x00", "b\x00"):
+        found = with_marker(without_marker(frame, marker), marker, frame)
+        assert found["a"].tolist() == ["\x00", 0, "b\x00"]
+
+
 @settings(deadline=None)
 @given(st.data(), MARKERS, st.integers(1, 5), st.integers(1, 4))
 def test_the_way_back_restores_the_table(data, marker, n, d):

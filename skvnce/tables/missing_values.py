@@ -265,6 +265,10 @@ def _marked(column: ArrayLike, rows: np.ndarray, marker: object) -> ArrayLike:
     is_number = getattr(column.dtype, "kind", "O") in "iufb"
     if is_number and isinstance(marker, str):
         column = column.astype(object)
+    if column.dtype == object:
+        # a column of markers, because numpy cuts NUL characters off a single text
+        of_column = {"index": column.index, "dtype": object}
+        return column.mask(rows, type(column)([marker] * len(column), **of_column))
     return column.mask(rows, marker)
 
 
