@@ -33,7 +33,7 @@ CLASSES = {
 }
 PREDICTORS = {"MIC", "MIR"}  # which need a target, and have no transform
 OF_SKLEARN = {"get_feature_names_out", "get_metadata_routing", "set_callbacks"}
-MOST = 16  # parameters of a class
+MOST = 17  # parameters of a class; a table of groups has no class of its own
 
 
 def table(name):
@@ -202,7 +202,11 @@ NOT_ALWAYS = {  # log_scale_ only of "vnce...", categories_ of tables that have 
     **dict.fromkeys(
         ["CG", "CGCV", "FI", "COL", "CI", "VAE", "LAIR", "VGI", "MI"], {"categories_"}
     ),
-    "GI": {"categories_", "trace_", "r_hat_", "n_burn_in_", "latent_names_"},
+    "GI": {
+        *("categories_", "trace_", "r_hat_", "n_burn_in_", "latent_names_"),
+        *("group_covariance_", "slope_covariance_", "group_columns_"),
+        "intraclass_correlations_",
+    },
 }
 
 

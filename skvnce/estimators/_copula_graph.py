@@ -49,7 +49,8 @@ from skvnce.fits.gaussian_mixed import (
 )
 from skvnce.fits.large_tables import reject_limits
 from skvnce.fits.training_rounds import failures_named
-from skvnce.fitted.normal import LatentNormal, model_of, no_latents, tensors
+from skvnce.fitted.grouped import model_of
+from skvnce.fitted.normal import LatentNormal, no_latents, tensors
 from skvnce.sources.chunks import in_parts
 from skvnce.tables.cell_limits import limits_of
 from skvnce.tables.cells import is_frame

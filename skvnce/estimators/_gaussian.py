@@ -1,6 +1,7 @@
 """An imputer that fits a normal distribution to rows with missing values."""
 
-from numbers import Real
+from functools import partial
+from numbers import Integral, Real
 
 import numpy as np
 import torch
@@ -11,6 +12,8 @@ from skvnce._memory import check_fit
 from skvnce._modules import filled_once
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
+from skvnce.estimators import _unused_parameters as unused
+from skvnce.estimators import _validation as checks
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -19,60 +22,19 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._missing_table import names_table
-from skvnce.estimators._unused_parameters import (
-    warn_of_unused,
-    warn_of_unused_by_levels,
-)
-from skvnce.estimators._validation import (
-    AUTO,
-    BOUND,
-    OF_IMPUTERS,
-    ON_MISFIT,
-    RANDOM_STATE,
-    Number,
-    integer_from,
-    read_table,
-)
+from skvnce.fits import gaussian_groups as grouped
 from skvnce.fits import gaussian_mixed as mixed
-from skvnce.fits.gaussian_mixed import (
-    fit_mixed,
-    held_out_cells,
-    predict_without,
-    warn_if_many_levels,
-    warn_of_tails,
-    without_effect,
-)
-from skvnce.fits.gaussian_numbers import (
-    REMEDY,
-    Settings,
-    collinear,
-    drawn_parameters,
-    fit_numbers,
-    no_columns,
-    of_copula,
-    of_model,
-    warn_unless_converged,
-)
-from skvnce.fits.large_tables import (
-    is_large,
-    reject_limits,
-)
-from skvnce.fits.stream import (
-    Stream,
-    check_can_continue,
-    extended_values,
-    for_draws,
-    learned,
-    state_of,
-    stored,
-)
-from skvnce.fitted.normal import model_of, normal_of
+from skvnce.fits import gaussian_numbers as numbers
+from skvnce.fits import stream
+from skvnce.fits.large_tables import is_large, reject_limits
+from skvnce.fitted.grouped import model_of
 from skvnce.metrics._chains import warn_of_slow_chain
 from skvnce.sources.chunks import in_parts
 from skvnce.sources.columns_of_parts import without_counts
 from skvnce.sources.summary import rows_in_memory
 from skvnce.tables.cell_limits import check_distance, limits_of
 from skvnce.tables.cells import is_frame
+from skvnce.tables.column_kinds import column_of_groups
 from skvnce.tables.schema import Encoded
 
 
@@ -167,6 +129,16 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         What a level that `fit` has not observed is: an error, or a missing value, which
         is imputed.  A new number in a column of whole numbers of a data frame that are
         ordinal counts as the nearest one.
+    groups : str, int, dict or None, default=None
+        The column of X, by name (by index if X has no names), that names the group of
+        each row, such as the patient of a visit or the school of a pupil.  The latent
+        variables of rows then have random intercepts, so that imputed rows of a group
+        are as alike as observed ones.  The column is returned as it is, and has no
+        missing cells.  Columns that are constant within groups are found, and get one
+        value for each group.  `transform`, `sample` and others condition on all rows
+        of a group in the table; new groups are allowed.  ``{"patient": ["time"]}`` lets
+        the slopes of the other columns on time differ between patients, too: such
+        columns of numbers without missing cells predict, and are not modelled.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the draws of mean and covariance from their posterior.
     verbose : int, default=0
@@ -235,6 +207,17 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         (`skvnce.metrics.split_r_hat`).
     n_burn_in_ : int
         With categories, the number of sweeps before the first draw of the parameters.
+    group_covariance_ : ndarray of shape (n_latents, n_latents)
+        With groups, the covariance of their intercepts and of columns that are constant
+        within them; `covariance_` is its sum with that of residuals.
+    slope_covariance_ : ndarray
+        With groups, the covariance of random slopes: those of all latent variables on
+        the first column of `groups`' list, scaled to unit standard deviation, and then
+        those on the others.
+    intraclass_correlations_ : ndarray of shape (n_latents,)
+        With groups, the shares of variances that are between groups.
+    group_columns_ : ndarray of int
+        With groups, the indices of columns that are constant within them.
     latent_names_ : ndarray of shape (n_latents,)
         With categories, the names of the latent variables: those of their columns, and
         ``"column=level"`` for nominal ones.
@@ -303,20 +286,22 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     """
 
     _parameter_constraints = {
-        "shrinkage": [AUTO, Number(Real, 0, None, closed="neither")],
+        "shrinkage": [checks.AUTO, checks.Number(Real, 0, None, closed="neither")],
         "marginals": [StrOptions({"auto", "normal"})],
-        "min_value": BOUND,
-        "max_value": BOUND,
-        "n_parameter_draws": [integer_from(0)],
-        "max_iter": [integer_from(1)],
-        "tol": [Number(Real, 0, None, closed="left")],
-        "on_misfit": ON_MISFIT,
-        **OF_IMPUTERS,
-        "random_state": RANDOM_STATE,
+        "min_value": checks.BOUND,
+        "max_value": checks.BOUND,
+        "n_parameter_draws": [checks.integer_from(0)],
+        "max_iter": [checks.integer_from(1)],
+        "tol": [checks.Number(Real, 0, None, closed="left")],
+        "on_misfit": checks.ON_MISFIT,
+        **checks.OF_IMPUTERS,
+        "groups": [str, Integral, dict, None],
+        "random_state": checks.RANDOM_STATE,
         "verbose": ["verbose"],
     }
 
-    _takes_limits = _has_density = _has_new_rows = True
+    _takes_limits = _has_density = True
+    _has_new_rows = property(lambda self: self.groups is None)
 
     def __init__(
         self,
@@ -335,6 +320,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         add_indicator=False,
         categorical_features="from_dtype",
         handle_unknown="error",
+        groups=None,
         random_state=None,
         verbose=0,
     ):
@@ -352,6 +338,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self.add_indicator = add_indicator
         self.categorical_features = categorical_features
         self.handle_unknown = handle_unknown
+        self.groups = groups
         self.random_state = random_state
         self.verbose = verbose
 
@@ -397,8 +384,10 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     def _fit(self, X, sample_weight, lower, upper):
         """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
+        column_of_groups(self.groups)
         source = in_parts(X)
         if source is not None:
+            grouped.reject_parts(self.groups)
             reject_limits(lower, upper)
             return self._fit_large(self._read_large(source, sample_weight))
         given, X = X, self._read_table(X)
@@ -408,6 +397,8 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         if limits is None and self._schema.columns is None and is_large(X):
             return self._fit_large(self._read_large_array(X, sample_weight))
         cells = self._read_limited(X, limits, sample_weight, is_whole=is_frame(given))
+        schema, cells = grouped.unless_trivial(self._schema, cells)
+        self._set_columns(schema)
         are_levels = self._schema.is_categorical
         self._report_tails(cells.table, self.feature_indices_[~are_levels])
         by_gibbs = are_levels.any() or (limits is not None and len(are_levels))
@@ -458,15 +449,15 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         """Do what `partial_fit` does, on a copy that has no other user."""
         if not hasattr(self, "mean_"):
             self.fit(self._first_batch(X), sample_weight=sample_weight)
-            check_can_continue(self._schema.is_categorical.any(), has_state=True)
+            stream.check_can_continue(self._schema.is_categorical.any(), has_state=True)
             if in_parts(X) is None and self._online is not None:
-                self._set_rows(Stream.of(self._checked(X), sample_weight))
+                self._set_rows(stream.Stream.of(self._checked(X), sample_weight))
             return self
         is_mixed = self._schema.is_categorical.any()
-        check_can_continue(is_mixed, self._online is not None)
+        stream.check_can_continue(is_mixed, self._online is not None)
         table = self._checked(X)
         with one_thread():
-            self._update(Stream.of(table, sample_weight))
+            self._update(stream.Stream.of(table, sample_weight))
         return self
 
     @shows_progress
@@ -490,7 +481,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             self._warn_of_slow_chain()
         draws = self._parameter_draws()
         model = model_of(self._model)
-        found = [model.moments(normal_of(one)) for one in draws]
+        found = [model.moments(one) for one in draws]
         count, d = len(found), len(self.mean_)
         means = np.array([mean for mean, _ in found]).reshape(count, d)
         return means, np.array([cov for _, cov in found]).reshape(count, d, d)
@@ -501,7 +492,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             return X
         self._check_parameters()
         asked = without_counts(X, self.categorical_features)
-        return Encoded(*read_table(self, X, asked=asked))
+        return Encoded(*checks.read_table(self, X, asked=asked))
 
     def _fit_cells(self, cells, tables, by_gibbs, X, limits=None):
         """Fit to cells, or to tables of which they are a sample."""
@@ -509,11 +500,16 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             self.shrinkage, self.marginals, self.n_parameter_draws, self.max_iter
         )
         rounds = settings.n_sweeps if by_gibbs else self.max_iter
+        if cells.groups is not None:
+            settings = grouped.Settings.of(self, cells.nodes, self._schema)
+            rounds = settings.n_sweeps
         on_round, finish = report_rounds(self, rounds, X=X)
         self._stream = self._online = None
         try:
             with one_thread():
-                if by_gibbs:
+                if cells.groups is not None:
+                    self._fit_groups(cells, settings, on_round)
+                elif by_gibbs:
                     self._fit_mixed(cells, settings, on_round)
                 elif cells.nodes.shape[1]:
                     self._fit_numbers(cells, tables, on_round)
@@ -522,18 +518,20 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         except torch.linalg.LinAlgError as error:
             # first, because limits far from all cells make a covariance singular, too
             check_distance(self._schema, limits, X)
-            raise ValueError(collinear(self.shrinkage)) from error
-        self._report_misfit(REMEDY)
+            raise ValueError(numbers.collinear(self.shrinkage)) from error
+        self._report_misfit(numbers.REMEDY)
         return finish
 
     def _fit_numbers(self, cells, tables, on_round):
         """Fit to numbers by EM."""
-        settings = Settings(self.shrinkage, self.marginals, self.max_iter, self.tol)
-        found = fit_numbers(cells, tables, self._schema, settings, on_round)
+        settings = numbers.Settings(
+            self.shrinkage, self.marginals, self.max_iter, self.tol
+        )
+        found = numbers.fit_numbers(cells, tables, self._schema, settings, on_round)
         vars(self).update(found.attributes())
         self._set_training_rows(*found.training)
-        self._online = stored(found.online)
-        warn_unless_converged(found.em, self.max_iter, self.tol)
+        self._online = stream.stored(found.online)
+        numbers.warn_unless_converged(found.em, self.max_iter, self.tol)
         known = {"weights": cells.weights, "scale": cells.scale}
         self._check_held_out(cells.nodes, found.predict, hidden=found.hidden, **known)
 
@@ -541,7 +539,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         """Set what a fit has found if all columns are constant."""
         auto = isinstance(self.shrinkage, str)
         self.shrinkage_ = np.nan if auto else float(self.shrinkage)
-        vars(self).update(of_copula(no_columns()))
+        vars(self).update(numbers.of_copula(numbers.no_columns()))
         self._training, self._draws = None, []
         self.loss_curve_, self.n_iter_, self.n_tuning_iter_ = [], 0, 0
         self._check_held_out(cells.nodes, None)
@@ -549,25 +547,40 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     def _fit_mixed(self, cells, settings, on_round):
         """Fit to categories, or with limits of cells, by Gibbs sampling."""
         schema, name = self._schema, type(self).__name__
-        warn_of_unused(self, without_effect(schema.is_categorical))
-        warn_of_unused_by_levels(self)
+        unused.warn_of_unused(self, mixed.without_effect(schema.is_categorical))
+        unused.warn_of_unused_by_levels(self)
         has_check = self.on_misfit != "ignore"
-        warn_if_many_levels(schema, cells, settings, name, has_check=has_check)
+        mixed.warn_if_many_levels(schema, cells, settings, name, has_check=has_check)
         self.shrinkage_, self.n_tuning_iter_ = settings.shrinkage, 0
 
         def predict(kept, rows):
             given = cells, schema, settings, kept, rows
-            found, self.n_tuning_iter_ = predict_without(*given)
+            found, self.n_tuning_iter_ = mixed.predict_without(*given)
             return found
 
         with seeded(seed_from(self.random_state)):
-            found = fit_mixed(cells, schema, settings, on_round)
-            warn_of_tails(schema, found.doubts)
+            found = mixed.fit_mixed(cells, schema, settings, on_round)
+            mixed.warn_of_tails(schema, found.doubts)
             known = self.marginals, self.n_parameter_draws
             vars(self).update(found.attributes(schema, cells, *known))
             self._training = None
-            held_out = {"weights": cells.weights, "hidden": held_out_cells(cells)}
+            held_out = {"weights": cells.weights, "hidden": mixed.held_out_cells(cells)}
             self._check_held_out(cells.nodes, predict, scale=cells.scale, **held_out)
+
+    def _fit_groups(self, cells, settings, on_round):
+        """Fit to rows of groups by Gibbs sampling."""
+        unused.warn_of_unused(self, grouped.WITHOUT_EFFECT)
+        unused.warn_of_unused_by_levels(self)
+        given = cells, self._schema, settings
+        self.shrinkage_, self.n_tuning_iter_ = np.nan, settings.n_sweeps_of_check
+        with seeded(seed_from(self.random_state)):
+            found = grouped.fit_groups(*given, on_round)
+            vars(self).update(found.attributes(self._schema, cells))
+            self._training = None
+            hidden = grouped.held_out_cells(found.model, cells)
+            predict = partial(grouped.predict_without, *given)
+            known = {"weights": cells.weights, "scale": cells.scale}
+            self._check_held_out(cells.nodes, predict, hidden=hidden, **known)
 
     def _fit_large(self, large):
         """Fit to a table that is not, or not all, in memory."""
@@ -585,18 +598,18 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
 
     def _update(self, new):
         """Repeat the fit with all rows, or learn from the new ones by online EM."""
-        extended_values(self._schema, new.rows)  # raises an error for its rows
+        stream.extended_values(self._schema, new.rows)  # raises an error for its rows
         if self._stream is not None:
-            stream = Stream(*self._stream).followed_by(new)
-            if stream.is_due:
-                self._set_rows(stream.refitted(self, sample_weight=stream.weights))
+            rows = stream.Stream(*self._stream).followed_by(new)
+            if rows.is_due:
+                self._set_rows(rows.refitted(self, sample_weight=rows.weights))
                 return
-            self._set_rows(stream)
+            self._set_rows(rows)
         self._learn_more(new.rows, new.weights)
 
-    def _set_rows(self, stream):
+    def _set_rows(self, rows):
         """Keep the rows of a stream, if they are few."""
-        self._stream = stream.stored() if stream.n_rows <= stream.most else None
+        self._stream = rows.stored() if rows.n_rows <= rows.most else None
 
     def _learn_more(self, X, weights):
         """Go on by online EM with rows (n, n_features) of positive weight."""
@@ -606,20 +619,22 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             return
         self._extend_values(X)
         model, strength = model_of(self._model), self.shrinkage_ * nodes.shape[1]
-        known = model, state_of(model, self._online), nodes[seen], weights[seen]
-        model, state, loss, rows = learned(*known, strength)
+        known = model, stream.state_of(model, self._online), nodes[seen], weights[seen]
+        model, state, loss, rows = stream.learned(*known, strength)
         self.loss_curve_ = [*self.loss_curve_, loss]
         self.n_iter_ += 1
-        self._online = stored(state)
-        vars(self).update(of_model(model))
+        self._online = stream.stored(state)
+        vars(self).update(numbers.of_model(model))
         most = rows_in_memory(self.n_features_in_)
-        self._set_training_rows(*for_draws(state, rows, strength, most))
+        self._set_training_rows(*stream.for_draws(state, rows, strength, most))
 
     @filled_once
     def _parameter_draws(self):
         """Draw the parameters at the first call; list of (mean, covariance)."""
         if self._draws is None and self._training is not None:
-            self._draws = drawn_parameters(self._model["normal"], *self._training)
+            self._draws = numbers.drawn_parameters(
+                self._model["normal"], *self._training
+            )
             # the draws take its place, and the rows take memory
             self._training = None
         return self._draws or []
@@ -628,6 +643,15 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         """Warn if the Markov chain of the fit is short."""
         chain = self.r_hat_, self.latent_names_, len(self.trace_), self.n_burn_in_
         warn_of_slow_chain(*chain)
+
+    def _checked(self, X):
+        found = super()._checked(X)
+        grouped.check_rows(self._schema, getattr(self, "_model", None), found)
+        return found
+
+    def _drawn_shifted(self, X, n_draws, seed, shift, rows=slice(None)):
+        grouped.check_shift(self._schema, self._model, shift)
+        return super()._drawn_shifted(X, n_draws, seed, shift, rows)
 
     def _cell_model(self):
         return model_of(self._model)

@@ -25,7 +25,7 @@ from skvnce.estimators._tables_in_parts import by_parts, samples_by_parts
 from skvnce.estimators._validation import check_sample
 from skvnce.exceptions import TableWarning
 from skvnce.fitted.base import n_chains
-from skvnce.fitted.fill import chunks, draw, fill, returned
+from skvnce.fitted.fill import chunks, draw, fill, nodes_of, returned, with_groups
 from skvnce.fitted.held_out_check import (
     held_out_attributes,
     misfit_messages,
@@ -33,10 +33,11 @@ from skvnce.fitted.held_out_check import (
     warn_or_raise,
 )
 from skvnce.fitted.marginals_and_rounding import Marginal, ValidCells
-from skvnce.fitted.rules import OF_PREDICTION, Rules, mask_of
+from skvnce.fitted.rules import OF_PREDICTION, Rules, mask_of, reject_rules
 from skvnce.fitted.shift import Shifted, check_combination, shift_of, warn_of_cuts
 from skvnce.tables.cell_limits import (
     check_bounds,
+    check_taken,
     limits_of,
     warn_of_absent_limits,
 )
@@ -450,7 +451,7 @@ class Imputer(IncompleteTransformer):
     def _valid_cells(self, models):
         """Let the cells of models be valid values of their columns."""
         schema, strategy = self._schema, getattr(self._settings(), "strategy", "mean")
-        valid = schema.values, schema.model_columns, self._marginal_columns()
+        valid = schema.values, schema.node_columns, self._marginal_columns()
         return [ValidCells(one, *valid, strategy) for one in models]
 
     def _valid_model(self):
@@ -483,7 +484,11 @@ class Imputer(IncompleteTransformer):
 
     def _drawn_shifted(self, X, n_draws, seed, shift, rows=slice(None)):
         """Draw some rows of a validated table with shifted cells."""
-        models = self._models_of_draws(n_draws, is_joint=False)
+        has_groups = self._schema.group is not None
+        models = self._models_of_draws(n_draws, is_joint=has_groups)
+        if has_groups and models[0]:
+            with self._threads(), seeded(seed):
+                models = models[0].independent(nodes_of(self._schema, X), n_draws)
         models = [one and Shifted(one, shift) for one in models]
         return self._drawn_by(models, X[rows], n_draws, seed)
 
@@ -502,8 +507,9 @@ class Imputer(IncompleteTransformer):
         """Make a function that draws some rows of a validated table."""
 
         def drawn(rows=slice(None)):
-            own = limits and limits.of_rows(rows)
-            return self._drawn_tables(X[rows], n_draws, seed, own)
+            own, places = with_groups(self._schema, X, rows)
+            ends = limits and limits.of_rows(own)
+            return self._drawn_tables(X[own], n_draws, seed, ends)[:, places]
 
         return drawn
 
@@ -511,8 +517,10 @@ class Imputer(IncompleteTransformer):
         """Make a function that predicts categories of some validated rows."""
 
         def predicted(rows):
-            own = limits and limits.of_rows(rows)
-            return self._predicted(X[rows], own).probabilities
+            own, places = with_groups(self._schema, X, rows)
+            ends = limits and limits.of_rows(own)
+            found = self._predicted(X[own], ends).probabilities
+            return {column: one[places] for column, one in found.items()}
 
         return predicted
 
@@ -541,11 +549,7 @@ class Imputer(IncompleteTransformer):
         checked = self._checked(X)
         limits = self._limits_of(lower, upper, X, checked)
         wanted = mask_of(self._schema, where, X, checked)
-        if isinstance(wanted, Rules):
-            raise TypeError(
-                "where must be masks here: its functions see completed rows, of which "
-                "a quantile of each cell is none. Pass functions to sample."
-            )
+        reject_rules(wanted)
         given = self._schema.returned, checked, ranks, n_draws, random_state
         drawn = partial(self._drawn_tables, n_draws=n_draws)
         tables = ordered_draws(drawn, *given, limits)
@@ -561,11 +565,7 @@ class Imputer(IncompleteTransformer):
             places = getattr(self, "_limited_columns", ())
             warn_of_absent_limits(self._schema, places, checked)
             return None
-        if not self._takes_limits:
-            raise ValueError(
-                f"{type(self).__name__} takes no limits of single cells (lower, upper)."
-                " GaussianImputer, MixtureImputer and CopulaGraphLearner do."
-            )
+        check_taken(type(self).__name__, takes_limits=self._takes_limits)
         found = limits_of(self._schema, lower, upper, X, checked)
         check_bounds(self._schema, found, is_whole=is_frame(X))
         return found and found.rounded(self._schema.values.integers)

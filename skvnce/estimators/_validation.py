@@ -214,7 +214,8 @@ def read_table(estimator, X, *, like=None, asked=None):
     else:
         asked = settings.categorical_features if asked is None else asked
         columns = like._schema.columns if hasattr(like, "_schema") else None
-        columns = columns or modelled_columns(X, asked)
+        groups = getattr(settings, "groups", None)
+        columns = columns or modelled_columns(X, asked, groups)
     reader = copy.copy(estimator)  # on which scikit-learn sets what it learns
     if columns is None:
         table = _numbers(reader, X, reset=True)
@@ -307,7 +308,10 @@ def read_cells(schema, handling, X, weights=None, impossible=None, limits=None):
         limits = limits.of(np.flatnonzero(kept)[seen], columns)
     moments = column_moments(nodes, kept_weights)
     check_deviations(schema, columns, moments[1])
-    cells = ModelCells(table, nodes, kept_weights, *moments, weights > 0, limits)
+    groups = None if schema.group is None else table[seen, schema.group]
+    cells = ModelCells(
+        table, nodes, kept_weights, *moments, weights > 0, limits, groups
+    )
     return cells, schema
 
 

@@ -86,8 +86,9 @@ class NumbersFit(NamedTuple):
 
 def of_model(model):
     """List the model as plain data, and what it says in the units of X."""
-    mean, covariance = model.moments(model.normal)
-    return {"_model": model.plain(), "mean_": mean, "covariance_": covariance}
+    plain = model.plain()
+    mean, covariance = model.moments(plain["normal"])
+    return {"_model": plain, "mean_": mean, "covariance_": covariance}
 
 
 def of_copula(model):

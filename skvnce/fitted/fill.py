@@ -1,6 +1,7 @@
 """Tables whose missing cells a fitted model fills or draws: the same for all models."""
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -146,24 +147,53 @@ def returned(schema: Schema, filled: np.ndarray, X: np.ndarray) -> np.ndarray:
 
 def chunks(schema: Schema, X: np.ndarray, n_chains: int = 1) -> Iterator:
     """Yield the indices and float64 values of the model's cells, in chunks of rows."""
-    yield from _chunks(schema, X, np.arange(len(X)), n_chains, "scoring rows")
+    rows = np.arange(len(X))
+    rows = rows if schema.group is None else rows_of_groups(schema, X, rows)
+    yield from _chunks(schema, X, rows, n_chains, "scoring rows")
 
 
 def incomplete_chunks(schema: Schema, X: np.ndarray, n_chains: int = 1) -> Iterator:
     """Yield chunks of the rows that have a missing cell of the model."""
     rows = np.flatnonzero(np.isnan(X[:, schema.model_columns]).any(1))
+    rows = rows if schema.group is None else rows_of_groups(schema, X, rows)
     yield from _chunks(schema, X, rows, n_chains, "filling rows")
 
 
 def _chunks(
     schema: Schema, X: np.ndarray, rows: np.ndarray, n_chains: int, work: str
 ) -> Iterator:
-    columns = schema.model_columns
-    if not len(columns):
+    columns = schema.node_columns
+    if not len(schema.model_columns):
         return
     size = max(1, _CHUNK // (len(columns) * n_chains))
-    for first in range(0, len(rows), size):
-        some = rows[first : first + size]
-        with step(work, first + len(some), len(rows), is_brief=True):
+    ends = np.arange(size, len(rows) + size, size).clip(max=len(rows))
+    if schema.group is not None:  # whose rows stay together
+        numbers = X[rows, schema.group]
+        ends = np.unique(np.searchsorted(numbers, numbers[ends - 1], side="right"))
+    for first, end in pairwise([0, *ends]):
+        some = rows[first:end]
+        with step(work, end, len(rows), is_brief=True):
             cells = np.ix_(some, columns)
             yield cells, X[cells].astype(np.float64)
+
+
+def rows_of_groups(schema: Schema, X: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Find all rows of the groups of some rows, sorted by group."""
+    numbers = X[:, schema.group]
+    found = np.flatnonzero(np.isin(numbers, numbers[rows]))
+    return found[numbers[found].argsort(kind="stable")]
+
+
+def with_groups(
+    schema: Schema, X: np.ndarray, rows: np.ndarray | slice
+) -> tuple[np.ndarray, np.ndarray | slice]:
+    """Add the other rows of groups to some rows, and find the places of these."""
+    if schema.group is None or isinstance(rows, slice):
+        return rows, slice(None)
+    found = np.sort(rows_of_groups(schema, X, rows))
+    return found, np.searchsorted(found, rows)
+
+
+def nodes_of(schema: Schema, X: np.ndarray) -> np.ndarray:
+    """Return the model's cells of rows, float64."""
+    return X[:, schema.node_columns].astype(np.float64)

@@ -103,6 +103,11 @@ class ValidCells(NamedTuple):
                 own[:] = one.probabilities(own.shape[1])
         return cells, probabilities
 
+    def independent(self, nodes: np.ndarray, n_draws: int) -> list[Self]:
+        """List models of draws in which rows are independent; see `GroupedNormal`."""
+        models = self.model.independent(nodes, n_draws)
+        return [self._replace(model=one) for one in models]
+
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = None
     ) -> tuple[np.ndarray, dict]:

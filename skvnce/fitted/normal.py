@@ -147,9 +147,9 @@ class CopulaModel(NamedTuple):
         found = copula.log_prob(self.model, self.units.scaled(nodes)).numpy()
         return found - self.units.log_scales(nodes), np.zeros(len(nodes))
 
-    def moments(self, normal: Normal) -> Pair:
+    def moments(self, pair: Pair) -> Pair:
         """Convert mean and covariance to the units of X."""
-        return self.units.moments(normal)
+        return self.units.moments(normal_of(pair))
 
     def _within(self, limits: CellLimits | None) -> Copula:
         """Return the model with limits of the missing cells of rows."""
@@ -222,15 +222,7 @@ class LatentNormal(NamedTuple):
         probabilities : dict of int to ndarray of shape (n, n_levels)
             Those of the levels of the columns that have some, 1 and 0 where observed.
         """
-        predicted, found = self._predicted(nodes, limits), {}
-        cells = predicted.means.clone()
-        for j, shares in enumerate(predicted.probabilities):
-            if shares is not None:
-                cells[:, j] = shares.argmax(1)
-                seen = ~np.isnan(nodes[:, j])
-                found[j] = shares.numpy().copy()
-                found[j][seen] = np.eye(shares.shape[1])[nodes[seen, j].astype(int)]
-        return Incomplete.from_array(nodes).with_values(cells).numpy(), found
+        return filled_by(self._predicted(nodes, limits), nodes)
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
@@ -286,11 +278,9 @@ class LatentNormal(NamedTuple):
         ]
         return torch.cat(found).numpy()
 
-    def moments(self, normal: Normal) -> Pair:
+    def moments(self, pair: Pair) -> Pair:
         """Return mean and covariance of the latent variables."""
-        if self.units is None:
-            return normal.mean.numpy(), normal.covariance.numpy()
-        return self.units.moments(normal)
+        return pair if self.units is None else self.units.moments(normal_of(pair))
 
     def _parts(self, nodes: np.ndarray, limits: CellLimits | None = None) -> Iterator:
         """Yield parts of the rows that are swept together, and their limits."""
@@ -319,14 +309,21 @@ class LatentNormal(NamedTuple):
             yield self.latents, models, data, _PREDICTING, numbers, ends
 
 
+def filled_by(
+    predicted: mixed.Predictions, nodes: np.ndarray
+) -> tuple[np.ndarray, dict]:
+    """Fill nodes by means, or by the most probable levels; see `LatentNormal.fill`."""
+    cells, found = predicted.means.clone(), {}
+    for j, shares in enumerate(predicted.probabilities):
+        if shares is not None:
+            cells[:, j] = shares.argmax(1)
+            seen = ~np.isnan(nodes[:, j])
+            found[j] = shares.numpy().copy()
+            found[j][seen] = np.eye(shares.shape[1])[nodes[seen, j].astype(int)]
+    return Incomplete.from_array(nodes).with_values(cells).numpy(), found
+
+
 def no_latents() -> LatentNormal:
     """Make the model of a table without columns, as all are constant."""
     normal = normal_of((np.zeros(0), np.zeros((0, 0))))
     return LatentNormal(Latents([], [], []), [], [normal])
-
-
-def model_of(plain: dict, pairs: Sequence[Pair] = ()) -> CopulaModel | LatentNormal:
-    """Make a model of what its `plain` returned, perhaps with other parameters."""
-    made = LatentNormal if "kinds" in plain else CopulaModel
-    model = made.of_plain(plain)
-    return model.with_normals(pairs) if len(pairs) else model

@@ -292,6 +292,15 @@ def _changes(missing, probabilities, codes, rng=None):
     return Changes(np.array(columns), np.array(levels), order, ratios)
 
 
+def reject_rules(where):
+    """Raise an error for functions of completed rows, see `mask_of`."""
+    if isinstance(where, Rules):
+        raise TypeError(
+            "where must be masks here: its functions see completed rows, of which "
+            "a quantile of each cell is none. Pass functions to sample."
+        )
+
+
 def mask_of(schema, where, X, checked):
     """Check the parameter `where`, and convert it.
 

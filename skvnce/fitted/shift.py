@@ -158,7 +158,7 @@ def shift_of(schema, shift):
             f"log-odds, got {shift!r}."
         )
     nodes = {place: j for j, place in enumerate(schema.model_columns.tolist())}
-    columns, moves, log_odds = np.zeros(len(nodes), dtype=bool), {}, {}
+    columns, moves, log_odds = np.zeros(len(schema.node_columns), dtype=bool), {}, {}
     for key, value in shift.items():
         place = schema.index_of(key, "shift")
         if place in schema.passed:

@@ -51,6 +51,15 @@ class CellLimits(NamedTuple):
         return np.clip(cells, self.low, self.high).astype(cells.dtype)
 
 
+def check_taken(name: str, *, takes_limits: bool) -> None:
+    """Raise an error if an estimator of a class with a name takes no limits."""
+    if not takes_limits:
+        raise ValueError(
+            f"{name} takes no limits of single cells (lower, upper). GaussianImputer, "
+            "MixtureImputer and CopulaGraphLearner do."
+        )
+
+
 def limits_of(
     schema: Schema, lower: object, upper: object, X: object, checked: np.ndarray
 ) -> CellLimits | None:

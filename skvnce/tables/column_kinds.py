@@ -62,6 +62,9 @@ class Column(NamedTuple):
         Number of levels of a column that `fit` passes through because of them.
     marks : tuple of str
         Those of its levels that usually mark missing values.
+    is_group : bool
+        Whether a column that is passed through names the groups of rows.  Its codes are
+        the numbers of groups in a table, in which they appear.
     """
 
     kind: str
@@ -71,6 +74,7 @@ class Column(NamedTuple):
     is_count: bool = False
     n_levels: int = 0
     marks: tuple = ()
+    is_group: bool = False
 
     def level(self, code: float) -> object:
         """Return the level of a code; a number is its own."""
@@ -97,7 +101,7 @@ class Column(NamedTuple):
 
 
 def read_columns(
-    X: ArrayLike, categorical_features: object = FROM_DTYPE
+    X: ArrayLike, categorical_features: object = FROM_DTYPE, groups: object = None
 ) -> list[Column] | None:
     """Determine the kinds and the levels of the columns of a table.
 
@@ -107,6 +111,9 @@ def read_columns(
     categorical_features : "from_dtype", dict, sequence or None
         A mask, indices or names of nominal columns; or a dict of columns to kinds or
         to lists of levels in their order, while the data types decide about others.
+    groups : str, int or dict, default=None
+        The name or the index of the column that names the groups of rows, or a dict of
+        it to the columns whose slopes differ between groups.
 
     Returns
     -------
@@ -116,21 +123,29 @@ def read_columns(
     Raises
     ------
     ValueError
-        For columns that `categorical_features` names and X does not have, columns of
-        numbers and text, text where no category is named, levels that are not listed.
+        For columns that a parameter names and X does not have, columns of numbers and
+        text, text where no category is named, levels that are not listed.
     TypeError
         If `categorical_features` has a wrong type.
     """
     cells = cells_of_columns(X)
     if is_frame(X) and not cells:
         raise ValueError("X has no columns.")
-    if cells is None or (not is_frame(X) and not _named(categorical_features)):
+    is_plain = not _named(categorical_features) and groups is None
+    if cells is None or (not is_frame(X) and is_plain):
         return None
     asked = asked_kinds(X, len(cells), categorical_features)
-    by_dtype = isinstance(categorical_features, dict | str)
+    by_dtype = isinstance(categorical_features, dict) or (
+        is_frame(X) and isinstance(categorical_features, str)
+    )
+    if groups is not None:
+        group = place_of(column_of_groups(groups)[0], names_of(X), len(cells), "groups")
+        asked[group] = PASSED
     columns = [
         _column(one, asked.get(place), by_dtype) for place, one in enumerate(cells)
     ]
+    if groups is not None:
+        columns[group] = columns[group]._replace(is_group=True)
     return None if all(column.is_plain for column in columns) else columns
 
 
@@ -165,7 +180,9 @@ def encode(
         raise ValueError("X must be a table of rows and columns.")
     table = np.empty((len(cells[0]), len(cells)))
     for place, (source, column) in enumerate(zip(cells, columns, strict=True)):
-        if column.kind == PASSED:
+        if column.is_group:
+            table[:, place] = _numbers_of_groups(source)
+        elif column.kind == PASSED:
             table[:, place] = np.where(source.missing(), np.nan, 0.0)
         elif column.levels is None:
             _check_zone(source, column)
@@ -201,9 +218,9 @@ def asked_kinds(
     given = categorical_features
     if given is None or isinstance(given, str):
         return {}
-    names = list(getattr(X, "column_names", X.columns)) if is_frame(X) else []
+    names = names_of(X)
     if isinstance(given, dict):
-        items = {_place(key, names, width): value for key, value in given.items()}
+        items = {place_of(key, names, width): value for key, value in given.items()}
         for key, value in items.items():
             items[key] = _checked_kind(value, column_label(X, key))
         return items
@@ -220,7 +237,7 @@ def asked_kinds(
                 f"{width}."
             )
         given = np.flatnonzero(given).tolist()
-    return {_place(one, names, width): "nominal" for one in given}
+    return {place_of(one, names, width): "nominal" for one in given}
 
 
 def _checked_kind(value: object, label: str) -> str | tuple:
@@ -239,7 +256,38 @@ def _checked_kind(value: object, label: str) -> str | tuple:
     )
 
 
-def _place(key: object, names: list, width: int) -> int:
+def names_of(X: ArrayLike) -> list:
+    """List the names of the columns of a data frame; none of an array."""
+    return list(getattr(X, "column_names", X.columns)) if is_frame(X) else []
+
+
+def column_of_groups(groups: object) -> tuple:
+    """Return the column that names groups, and those whose slopes are random.
+
+    Raises
+    ------
+    ValueError
+        If there are several columns of groups, or if slopes are no list.
+    """
+    if not isinstance(groups, dict):
+        return groups, []
+    if len(groups) != 1:
+        raise ValueError(
+            f"groups must have one column, got {groups!r}. Three levels, such as "
+            "pupils in classes in schools, are not there: choose one of them."
+        )
+    [(column, slopes)] = groups.items()
+    if isinstance(slopes, str) or not isinstance(slopes, Sequence | np.ndarray):
+        raise ValueError(
+            f"groups[{column!r}] must be a list of columns whose slopes differ between "
+            f"groups, got {slopes!r}."
+        )
+    return column, list(slopes)
+
+
+def place_of(
+    key: object, names: list, width: int, parameter: str = "categorical_features"
+) -> int:
     """Find the column of a name or an index."""
     # before indices, because names may be integers
     if key in names:
@@ -248,9 +296,7 @@ def _place(key: object, names: list, width: int) -> int:
         if -width <= key < width:
             return int(key) % width
     known = ", ".join(map(repr, names)) if names else f"0 to {width - 1}"
-    raise ValueError(
-        f"categorical_features has {key!r}, which is no column of X: {known}."
-    )
+    raise ValueError(f"{parameter} has {key!r}, which is no column of X: {known}.")
 
 
 def _column(source: Cells, asked: object, by_dtype: bool) -> Column:
@@ -336,6 +382,20 @@ def _check_zone(source: Cells, column: Column) -> None:
             f"Column {source.label} has {said[had]} in the table of fit, but "
             f"{said[has]} now. Convert it to the data type of fit."
         )
+
+
+def _numbers_of_groups(source: Cells) -> np.ndarray:
+    """Give groups numbers, in the order of their first rows."""
+    source.levels()  # raises an error for cells that are none
+    missing = np.flatnonzero(source.missing())
+    if len(missing):
+        raise ValueError(
+            f"Column {source.label}, which groups names, is missing in row "
+            f"{missing[0]}. Drop such rows, or give each a group of its own."
+        )
+    found: dict = {}
+    cells = map(item, source.values)
+    return np.array([found.setdefault(cell, len(found)) for cell in cells], dtype=float)
 
 
 def _codes(source: Cells, column: Column, handle_unknown: str) -> np.ndarray:

@@ -96,13 +96,13 @@ def _passed(column: Column) -> Column:
 
 
 def modelled_columns(
-    X: ArrayLike, categorical_features: object = FROM_DTYPE
+    X: ArrayLike, categorical_features: object = FROM_DTYPE, groups: object = None
 ) -> list[Column] | None:
     """Determine the columns of a table in memory, and which are passed through.
 
     Parameters, returns and errors are those of `read_columns`.
     """
-    columns = read_columns(X, categorical_features)
+    columns = read_columns(X, categorical_features, groups)
     if not any(column.kind == "nominal" for column in columns or ()):
         return columns
     cells = cells_of_columns(X)

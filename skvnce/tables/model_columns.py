@@ -41,6 +41,8 @@ class ModelCells(NamedTuple):
         The rows of positive weight.
     limits : CellLimits or None
         Of `nodes`.
+    groups : ndarray of shape (n,), or None
+        The numbers of the groups of the rows of `nodes`.
     """
 
     table: np.ndarray
@@ -50,6 +52,7 @@ class ModelCells(NamedTuple):
     scale: np.ndarray
     counted: np.ndarray
     limits: tuple | None = None
+    groups: np.ndarray | None = None
 
 
 def observed_columns(schema: Schema, X: np.ndarray) -> np.ndarray:

@@ -131,6 +131,7 @@ def repeated_rows(table: Table) -> list[str]:
     """
     explained = _incomplete(table)
     groups = _groups(table) if explained else []
+    groups = [one for one in groups if not table.columns[one.place].is_group]
     tests = [(group, j) for group in groups for j in explained if j != group.place]
     named = {group.place for group in groups}
     found = [
@@ -144,10 +145,10 @@ def repeated_rows(table: Table) -> list[str]:
         return []
     return [
         "Rows of the same level are alike, as repeated measurements of a subject are "
-        f"(intra-class correlation): {listed(found)}. The models have no random "
-        "effects: imputed values are less alike than observed ones, and analyses that "
-        "compare levels are biased. Impute a table with one row for each level (wide "
-        "format), or do not compare levels by imputed values."
+        f"(intra-class correlation): {listed(found)}. This model has no random effects "
+        "of them: imputed values are less alike than observed ones, and analyses that "
+        "compare levels are biased. GaussianImputer(groups=column) has such effects; "
+        "or impute a table with one row for each level (wide format)."
     ]
 
 

@@ -98,6 +98,19 @@ class Schema(NamedTuple):
         return np.array(found, dtype=int)
 
     @property
+    def group(self) -> int | None:
+        """The column that names the groups of rows, if there is one."""
+        columns = self.columns or ()
+        return next((j for j, one in enumerate(columns) if one.is_group), None)
+
+    @property
+    def node_columns(self) -> np.ndarray:
+        """Indices of the columns of the model, and then that of groups."""
+        if self.group is None:
+            return self.model_columns
+        return np.append(self.model_columns, self.group)
+
+    @property
     def n_categories(self) -> np.ndarray:
         """Number of categories of each column of the model; 0 for numbers."""
         if self.columns is None:

@@ -21,6 +21,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import DTypeLike
 
+from skvnce.tables.column_kinds import PASSED
 from skvnce.tables.schema import Schema
 from skvnce.tables.statistics import distinct_rows
 
@@ -226,7 +227,8 @@ def valid_values(
         for value, name in ((min_value, "min_value"), (max_value, "max_value"))
     ]
     for place, column in enumerate(schema.columns or ()):
-        if column.levels is not None:  # bounds are for numbers
+        # bounds are for numbers
+        if column.levels is not None or column.kind == PASSED:
             asked[0][place] = asked[1][place] = None
     given = np.array([[value is not None for value in side] for side in asked])
     ranges, values, integers = np.zeros((2, d)), {}, np.zeros(d, dtype=bool)
@@ -252,6 +254,9 @@ def valid_values(
             ranges[side, j] = ruled[side] if end is None else end
         if not len(seen):
             ranges[:, j] = _of_empty(schema, j, *(ends[j] for ends in asked))
+    if schema.group is not None:  # other tables have other numbers of groups
+        ranges[:, schema.group] = -np.inf, np.inf
+        values.pop(schema.group, None)
     for column in np.flatnonzero(given.all(0)):
         _check_order(schema, column, *ranges[:, column])
     _check_inside(schema, X if whole is None else whole.ends, ranges, whole is None)

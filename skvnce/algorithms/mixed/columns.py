@@ -217,7 +217,7 @@ class Latents(NamedTuple):
         The first latent variable of each column.
     n_levels : list of int
         Number of latent variables of each column: 1, or the number of nominal levels
-        if there are more than two.
+        if there are more than two; 0 of columns that are not modelled.
     """
 
     marginals: list[Marginal | None]
@@ -276,7 +276,7 @@ class Latents(NamedTuple):
             for j, (start, size, marginal) in enumerate(
                 zip(self.first, self.n_levels, self.marginals, strict=True)
             )
-            if marginal is None
+            if marginal is None and size
         ]
 
     @property

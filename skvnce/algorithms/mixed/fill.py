@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.mixed.columns import Latents, Limits, Marginal
+from skvnce.algorithms.mixed.columns import Bounds, Latents, Limits, Marginal
 from skvnce.algorithms.mixed.gibbs import Ends, Factors, Rows, Shown, truncated
+from skvnce.algorithms.mixed.groups import GroupedRows, Groups
 from skvnce.algorithms.mixed.nominal import level_probabilities
 from skvnce.algorithms.mixed.normal import quantile
 from skvnce.distributions.normal import Normal
@@ -81,13 +82,14 @@ def predict(
     uniforms: Uniforms,
     levels_of: set[int],
     limits: Limits | None = None,
+    groups: Groups | None = None,
 ) -> Predictions:
     """Predict the missing cells of rows, averaged over draws of the parameters.
 
     Parameters
     ----------
     latents : Latents
-    models : list of Factors
+    models : list of Factors, or of Given
         Draws of the parameters.
     data : Incomplete
     chains : Chains
@@ -98,9 +100,11 @@ def predict(
         are.
     limits : pair of Tensor of shape (n, features), default=None
         See `Latents.bounds`.
+    groups : Groups, default=None
+        Which rows have the same effects.
     """
     sums = _Sums.zeros(latents, len(data.x), levels_of)
-    sweeps = latents, models, data, chains, uniforms, limits, sums.shown()
+    sweeps = latents, models, data, chains, uniforms, limits, sums.shown(), groups
     for _ in paired_sweeps(*sweeps):
         pass
     return sums.averages(2 * len(models) * chains.n_sweeps)
@@ -114,6 +118,7 @@ def paired_sweeps(
     uniforms: Uniforms,
     limits: Limits | None,
     shown: Shown,
+    groups: Groups | None = None,
 ) -> Iterator[np.ndarray]:
     """Sweep both chains of each row, and yield when those of each model are done.
 
@@ -122,22 +127,29 @@ def paired_sweeps(
     n = len(data.x)
     pairs = data.take(torch.arange(n).repeat(2))
     ends = limits and tuple(one.repeat(2, 1) for one in limits)
-    rows = Rows.of(latents, latents.bounds(pairs, ends))
+    rows = rows_of(latents.bounds(pairs, ends), latents, groups and groups.twice())
     z = rows.start(models[0].normal.mean)
 
     def mirrored(step: int, x: Tensor) -> Tensor:
         uniform = uniforms(step, x[:n])
         return torch.cat([uniform, 1 - uniform])
 
-    yield from _swept(rows, z, models, chains, mirrored, shown)
+    yield from swept(rows, z, models, chains, mirrored, shown)
 
 
-def _swept(
-    rows: Rows,
+def rows_of(
+    bounds: Bounds, latents: Latents, groups: Groups | None
+) -> Rows | GroupedRows:
+    """Make rows whose latent variables are drawn."""
+    return Rows.of(latents, bounds) if groups is None else groups.rows(bounds)
+
+
+def swept(
+    rows: Rows | GroupedRows,
     z: np.ndarray,
     models: list[Factors],
     chains: Chains,
-    uniforms: Uniforms,
+    uniforms: Uniforms = global_stream,
     shown: Shown | None = None,
 ) -> Iterator[np.ndarray]:
     """Sweep z in place, and yield it when the sweeps of each model are done.
@@ -180,7 +192,8 @@ class _Sums(NamedTuple):
         probabilities: list[np.ndarray | None] = []
         for j, marginal in enumerate(latents.marginals):
             width = latents.n_levels[j] if marginal is None else len(marginal.values)
-            wanted = marginal is None or j in levels_of
+            is_nominal = marginal is None and width > 0
+            wanted = is_nominal or j in levels_of
             probabilities.append(np.zeros((2 * n, width)) if wanted else None)
         means = np.zeros((2 * n, len(latents.marginals)))
         return cls(latents, means, probabilities)
@@ -241,20 +254,22 @@ def draw(
     chains: Chains,
     uniforms: Uniforms = global_stream,
     limits: Limits | None = None,
+    groups: Groups | None = None,
 ) -> Tensor:
     """Draw the missing cells once for each of the models; (n_models, n, features).
 
     See `predict` for the parameters.
     """
-    rows = Rows.of(latents, latents.bounds(data, limits))
+    rows = rows_of(latents.bounds(data, limits), latents, groups)
     z = rows.start(models[0].normal.mean)
-    empty = ~data.observed.any(1)
-    # rows without an observed cell start at exact draws, and need no burn-in
-    z[:, empty.numpy()] = drawn(models[0].normal, int(empty.sum()))
+    if groups is None:
+        empty = ~data.observed.any(1)
+        # rows without an observed cell start at exact draws, and need no burn-in
+        z[:, empty.numpy()] = drawn(models[0].normal, int(empty.sum()))
     return torch.stack(
         [
             data.with_values(cells_of(latents, torch.from_numpy(moved)))
-            for moved in _swept(rows, z, models, chains, uniforms)
+            for moved in swept(rows, z, models, chains, uniforms)
         ]
     )
 

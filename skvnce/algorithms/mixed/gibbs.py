@@ -73,8 +73,8 @@ class Factors(NamedTuple):
     slopes : ndarray of shape (latents, latents)
         Row j has the coefficients of ``z_j - E[z_j | others]``: the precision over its
         diagonal.
-    offsets : ndarray of shape (latents,)
-        ``slopes @ mean``.
+    offsets : ndarray of shape (latents,) or (latents, n)
+        ``slopes @ mean``, of each row if their means differ.
     scales : ndarray of shape (latents,)
         Standard deviations of each given the others.
     nominal : list of GivenOthers
@@ -105,6 +105,16 @@ class Factors(NamedTuple):
         each = normal.covariance, precision, normal.mean
         lines = lines_of(places, *(one.numpy() for one in each))
         return cls(*parts, nominal, normal, lines)
+
+    def moved(self, means: np.ndarray) -> Self:
+        """Let the means of rows differ; (latents, n)."""
+        offsets = self.slopes @ means
+        nominal = [one._replace(offsets=offsets[one.block]) for one in self.nominal]
+        lines = {
+            first: line._replace(offset=line.slopes @ means)
+            for first, line in self.lines.items()
+        }
+        return self._replace(offsets=offsets, nominal=nominal, lines=lines)
 
     def explained(self) -> np.ndarray:
         """Compute the share of each variance that the others explain; (latents,)."""
@@ -258,7 +268,7 @@ class Rows(NamedTuple):
             before = z[:, rows]
             column.sweep(z, factors, uniform, shown and shown.ordered)
             if len(rows):
-                z[:, rows] = factors.lines[j].moved(before, uniform[j, rows])
+                z[:, rows] = factors.lines[j].moved(before, uniform[j, rows], rows)
         for column, given in zip(self.nominal, factors.nominal, strict=True):
             column.sweep(z, given, uniform, shown and shown.nominal)
 

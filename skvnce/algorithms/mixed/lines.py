@@ -30,8 +30,8 @@ class Line(NamedTuple):
         Latent variables; the first one names the group.
     direction, slopes : ndarray of shape (latents,)
         w, and ``w'K / w'Kw``.
-    offset : float
-        ``slopes @ mean``.
+    offset : float, or ndarray of shape (n,)
+        ``slopes @ mean``, of each row if their means differ.
     scale : float
         Standard deviation of t.
     """
@@ -39,7 +39,7 @@ class Line(NamedTuple):
     members: np.ndarray
     direction: np.ndarray
     slopes: np.ndarray
-    offset: float
+    offset: float | np.ndarray
     scale: float
 
     @classmethod
@@ -59,9 +59,10 @@ class Line(NamedTuple):
         slopes = slopes / size
         return cls(members, direction, slopes, float(slopes @ mean), float(size**-0.5))
 
-    def moved(self, z: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-        """Move latent variables (latents, n) by uniform numbers (n,)."""
-        step = self.offset - self.slopes @ z + self.scale * quantile(uniform)
+    def moved(self, z: np.ndarray, uniform: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Move latent variables (latents, n_rows) of rows by uniform numbers."""
+        offset = self.offset[rows] if np.ndim(self.offset) else self.offset
+        step = offset - self.slopes @ z + self.scale * quantile(uniform)
         return z + np.outer(self.direction, step)
 
 

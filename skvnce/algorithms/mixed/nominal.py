@@ -55,8 +55,9 @@ class GivenOthers(NamedTuple):
     after : ndarray of shape (n_levels, latents - stop)
     inner : ndarray of shape (n_levels, n_levels)
         0 on the diagonal.
-    offsets, scales : ndarray of shape (n_levels,)
+    offsets : ndarray of shape (n_levels, 1) or (n_levels, n)
         See `gibbs.Factors`.
+    scales : ndarray of shape (n_levels,)
     gain, root : ndarray of shape (n_levels, n_levels)
     """
 
@@ -84,11 +85,17 @@ class GivenOthers(NamedTuple):
         root = np.linalg.inv(np.linalg.cholesky((precision + precision.T) / 2)).T
         gain = root @ root.T / np.square(scale)
         inner = own - np.eye(len(own))
-        return cls(*others, inner, offsets[block], scale, gain, root)
+        return cls(*others, inner, offsets[block][:, None], scale, gain, root)
+
+    @property
+    def block(self) -> slice:
+        """The latent variables of the column."""
+        start = self.before.shape[1]
+        return slice(start, start + len(self.inner))
 
     def base(self, block: slice, z: np.ndarray) -> np.ndarray:
         """Compute b, what the other columns contribute; z is (latents, n)."""
-        base = self.offsets[:, None] - self.before @ z[: block.start]
+        base = self.offsets - self.before @ z[: block.start]
         base -= self.after @ z[block.stop :]
         return base
 

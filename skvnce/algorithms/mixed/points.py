@@ -16,6 +16,7 @@ from skvnce._incomplete import Incomplete
 from skvnce.algorithms.mixed.columns import Latents, Limits
 from skvnce.algorithms.mixed.fill import Chains, paired_sweeps
 from skvnce.algorithms.mixed.gibbs import Ends, Factors, Shown, truncated
+from skvnce.algorithms.mixed.groups import Groups
 from skvnce.algorithms.mixed.normal import quantile
 from skvnce.distributions.quantiles import weighted_quantiles
 from skvnce.variational.base import Uniforms
@@ -61,6 +62,7 @@ def quantiles(
     uniforms: Uniforms,
     levels: Tensor,
     limits: Limits | None = None,
+    groups: Groups | None = None,
 ) -> Tensor:
     """Find quantiles of missing numbers and ordinal levels; (n_levels, n, features).
 
@@ -73,7 +75,8 @@ def quantiles(
         given[latent, parts[-1] is None].append(Given(rows, *parts))
 
     shown = Shown(add, lambda *_: None)
-    for _ in paired_sweeps(latents, models, data, chains, uniforms, limits, shown):
+    sweeps = latents, models, data, chains, uniforms, limits, shown, groups
+    for _ in paired_sweeps(*sweeps):
         pass
     found = data.x.new_zeros(len(levels), *data.x.shape)
     columns = {latent: (j, marginal) for j, latent, marginal in latents.ordered}

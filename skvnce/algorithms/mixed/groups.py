@@ -1,0 +1,414 @@
+r"""Random effects of groups of rows in a latent normal model, by Gibbs sampling.
+
+Row i of group g has the latent variables
+
+.. math:: z_i = \sum_e w_{ie} m_{ge} + e_i, \quad e_i \sim N(0, \Omega),             (1)
+.. math:: (m_g, v_g) \sim N(\beta, \Psi),                                            (2)
+
+where ``w_i = (1, slopes)``, m_g are the intercepts and slopes of the group, and v_g the
+latent variables of columns that are constant within groups.  A sweep draws z given m
+(`gibbs.Rows` with other means), v given m, and m given both (Schafer and Yucel 2002,
+Computational strategies for multivariate linear mixed-effects models with missing
+values; Carpenter and Kenward 2013, Multiple imputation and its application, chapter 9):
+
+.. math:: m_g | z, v \sim N(C r, C), \quad
+          C^{-1} = P + (W_g'W_g) \otimes \Omega^{-1}, \quad
+          r = P a_g + vec(\Omega^{-1} Z_g W_g),                                      (3)
+
+with mean ``a_g`` and precision P of m given v by eq. (2).  Covariances have the prior
+of Huang and Wand (2013, Simple marginally noninformative prior distributions for
+covariance matrices, eq. 2): half-t standard deviations, uniform correlations.
+"""
+
+from math import log, nan, pi
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce._progress import OnRound, tell_round
+from skvnce.algorithms.gaussian import em
+from skvnce.algorithms.mixed.columns import Bounds, Limits
+from skvnce.algorithms.mixed.effects import Effects, Given, Levels
+from skvnce.algorithms.mixed.gibbs import BURN_IN, Rows, Shown
+from skvnce.algorithms.mixed.normal import quantile
+from skvnce.distributions.normal import Normal
+from skvnce.distributions.quantiles import inside
+
+_FREEDOM = 2.0  # of the half-t distributions; then correlations are uniform
+_SCALE = 1.0  # of the half-t distributions, for columns of about unit variance
+_LEAST = 1e-12  # distance of uniform numbers from 0 and 1
+
+
+class Groups(NamedTuple):
+    """Which rows belong together.
+
+    Attributes
+    ----------
+    levels : Levels
+    codes : ndarray of int, of shape (n,)
+        0, 1, ..., of which each occurs.
+    design : ndarray of shape (n_effects, n)
+        w of eq. (1).
+    weights : ndarray of shape (n,)
+    """
+
+    levels: Levels
+    codes: np.ndarray
+    design: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        levels: Levels,
+        codes: np.ndarray,
+        slopes: np.ndarray,
+        weights: np.ndarray | None = None,
+    ) -> Self:
+        """Describe the groups of some rows; `slopes` has the shape (n, n_slopes)."""
+        codes = np.unique(codes, return_inverse=True)[1]
+        design = np.vstack([np.ones(len(codes)), slopes.T])
+        weights = np.ones(len(codes)) if weights is None else weights
+        return cls(levels, codes, design, weights)
+
+    def twice(self) -> Self:
+        """Repeat all groups, as other groups."""
+        codes = np.concatenate([self.codes, self.codes + self.number])
+        weights = np.tile(self.weights, 2)
+        return self._replace(
+            codes=codes, design=np.tile(self.design, 2), weights=weights
+        )
+
+    @property
+    def number(self) -> int:
+        """The number of groups."""
+        return int(self.codes.max()) + 1 if len(self.codes) else 0
+
+    def rows(self, bounds: Bounds) -> "GroupedRows":
+        """Make rows whose latent variables are drawn; see `Latents.bounds`."""
+        return GroupedRows.of(self, bounds)
+
+    def means(self, m: np.ndarray) -> np.ndarray:
+        """Compute the means of latent variables of rows, eq. (1); (n_latents, n)."""
+        parts = m.reshape(self.levels.n_effects, -1, m.shape[1])
+        found = parts[0][:, self.codes]
+        for one, column in zip(parts[1:], self.design[1:], strict=True):
+            found += one[:, self.codes] * column
+        return found
+
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """Add values (..., n) of the rows of each group; (..., number)."""
+        found = torch.zeros(*values.shape[:-1], self.number, dtype=torch.float64)
+        found.index_add_(-1, torch.from_numpy(self.codes), torch.from_numpy(values))
+        return found.numpy()
+
+    def extremes(self, values: np.ndarray, most: np.ufunc) -> np.ndarray:
+        """Find the largest or the smallest value (..., n) of each group."""
+        order = self.codes.argsort(kind="stable")
+        starts = np.searchsorted(self.codes[order], np.arange(self.number))
+        return most.reduceat(values[..., order], starts, axis=-1)
+
+    def heads(self) -> np.ndarray:
+        """Find the first row of each group."""
+        return np.unique(self.codes, return_index=True)[1]
+
+
+class GroupedRows(NamedTuple):
+    """Rows of groups whose latent variables are drawn, as `gibbs.Rows` are.
+
+    The latent variables z (latents + n_random, n) are those of the columns, and then
+    the effects m; those of groups are repeated in each row.
+
+    Attributes
+    ----------
+    groups : Groups
+    rows, constant : Rows
+        Latent variables of rows, and those of groups, in columns of their own.
+    heads : ndarray of int, of shape (n_groups,)
+        The first row of each group.
+    grams : ndarray of shape (n_different, n_effects, n_effects)
+        The different ``W_g'W_g``.
+    which : ndarray of int, of shape (n_groups,)
+        That of each group.
+    """
+
+    groups: Groups
+    rows: Rows
+    constant: Rows
+    heads: np.ndarray
+    grams: np.ndarray
+    which: np.ndarray
+
+    @classmethod
+    def of(cls, groups: Groups, bounds: Bounds) -> Self:
+        """Divide what is known about rows, see `Bounds`, into rows and groups."""
+        levels, design = groups.levels, groups.design
+        inner, outer = levels.divided(bounds)
+        low = groups.extremes(outer.low.numpy(), np.maximum)
+        high = groups.extremes(outer.high.numpy(), np.minimum)
+        known = (
+            np.stack([low, np.maximum(low, high)]),
+            groups.extremes(outer.levels.numpy(), np.maximum),
+            groups.extremes(outer.missing.numpy(), np.logical_and),
+        )
+        ends, *others = map(torch.from_numpy, known)
+        outer = Bounds(*ends, *others)
+        products = groups.sums(groups.weights * design[:, None] * design)
+        products = np.moveaxis(products, 2, 0)
+        grams, which = np.unique(products, axis=0, return_inverse=True)
+        parts = Rows.of(levels.rows, inner), Rows.of(levels.groups, outer)
+        return cls(groups, *parts, groups.heads(), grams, which.ravel())
+
+    def start(self, mean: Tensor) -> np.ndarray:
+        """Choose latent variables within their bounds, and effects at their mean."""
+        size, n_random = self.groups.levels.rows.size, self.groups.levels.n_random
+        z = self.rows.start(mean[:size])
+        v = self.constant.start(mean[n_random:])[:, self.groups.codes]
+        m = np.repeat(mean[:n_random, None].numpy(), z.shape[1], 1)
+        return np.vstack([z, v, m])
+
+    def parts(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return z of rows (.., n), v (.., n_groups) and m (.., n_groups)."""
+        size, width = self.groups.levels.rows.size, self.groups.levels.whole.size
+        return z[:size], z[size:width][:, self.heads], z[width:][:, self.heads]
+
+    def sweep(
+        self,
+        z: np.ndarray,
+        given: Given,
+        uniform: np.ndarray,
+        shown: Shown | None = None,
+    ) -> None:
+        """Draw z, v and m of eqs. (1) and (2) given the others, in place.
+
+        Parameters
+        ----------
+        z : ndarray of shape (latents + n_random, n)
+        given : Given
+        uniform : ndarray of shape (latents + n_random, n)
+        shown : Shown, default=None
+        """
+        groups, size = self.groups, self.groups.levels.rows.size
+        width = groups.levels.whole.size
+        rows, v, m = self.parts(z)
+        factors = given.rows.moved(groups.means(m))
+        self.rows.sweep(rows, factors, uniform[:size], shown)
+        # sums modulo 1 are uniform, and functions of all rows of the group
+        uniform = np.clip(groups.sums(uniform[size:]) % 1, _LEAST, 1 - _LEAST)
+        k, mean = groups.levels.n_random, given.normal.mean.numpy()
+        centre = mean[k:, None] + given.slope @ (m - mean[:k, None])
+        factors = given.groups.moved(centre)
+        self.constant.sweep(v, factors, uniform[: width - size], self._shown(shown))
+        noise = quantile(uniform[width - size :])
+        m = self.effects(rows, v, given, noise)
+        z[size:width], z[width:] = v[:, groups.codes], m[:, groups.codes]
+
+    def effects(
+        self, rows: np.ndarray, v: np.ndarray, given: Given, noise: np.ndarray
+    ) -> np.ndarray:
+        """Draw m by eq. (3) from normal numbers (n_random, n_groups)."""
+        k, mean = self.groups.levels.n_random, given.normal.mean.numpy()
+        prior = mean[:k, None] + given.gain @ (v - mean[k:, None])
+        weights = self.groups.weights * self.groups.design
+        sums = [given.residual @ self.groups.sums(rows * one) for one in weights]
+        right = given.precision @ prior + np.concatenate(sums)
+        precisions = given.precision + np.array(
+            [np.kron(gram, given.residual) for gram in self.grams]
+        )
+        roots = np.linalg.inv(np.linalg.cholesky(precisions))[self.which]
+        # C = R'R of the inverse root R
+        half = np.einsum("gij,jg->gi", roots, right) + noise.T
+        return np.einsum("gij,gi->jg", roots, half)
+
+    def _shown(self, shown: Shown | None) -> Shown | None:
+        """Return what shows cells of groups in each of their rows."""
+        if shown is None:
+            return None
+        levels, codes = self.groups.levels, self.groups.codes
+
+        def spread(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            place = np.full(self.groups.number, -1)
+            place[groups] = np.arange(len(groups))
+            rows = np.flatnonzero(place[codes] >= 0)
+            return rows, place[codes[rows]]
+
+        def ordered(groups, latent, mean, scale, ends):  # noqa: ANN001, ANN202
+            rows, own = spread(groups)
+            ends = ends and tuple(end[own] for end in ends)
+            shown.ordered(rows, levels.rows.size + latent, mean[own], scale, ends)
+
+        def nominal(groups, first, mean, most, scales):  # noqa: ANN001, ANN202
+            rows, own = spread(groups)
+            given = mean[:, own], most[:, own], scales
+            shown.nominal(rows, levels.rows.size + first, *given)
+
+        return Shown(ordered, nominal)
+
+
+class Fit(NamedTuple):
+    """Draws of the parameters from their posterior.
+
+    Attributes
+    ----------
+    draws : list of Effects
+    losses : list of float
+        Minus the mean log-density of residuals of a row, after each sweep.
+    estimates : list of Effects
+        The parameters of the chain after the burn-in.
+    trace : list of ndarray of shape (2, latents)
+        After each sweep, the means of the latent variables, and the shares of their
+        variances between groups.
+    """
+
+    draws: list[Effects]
+    losses: list[float]
+    estimates: list[Effects]
+    trace: list[np.ndarray]
+
+    def average(self) -> Effects:
+        """Average the parameters of the chain."""
+        return Effects.average(self.estimates)
+
+
+def posterior_draws(
+    groups: Groups,
+    data: Incomplete,
+    *,
+    n_draws: int,
+    n_sweeps: int,
+    limits: Limits | None = None,
+    on_round: OnRound = tell_round,
+) -> Fit:
+    """Draw the parameters of eqs. (1) and (2) from their posterior.
+
+    Parameters
+    ----------
+    groups : Groups
+    data : Incomplete
+    n_draws : int
+        Number of draws, at equal distances, after the burn-in.
+    n_sweeps : int
+        At least `n_draws`.
+    limits : pair of Tensor of shape (n, features), default=None
+        See `Latents.bounds`.
+    on_round : callable
+        See `gibbs.posterior_draws`.
+    """
+    levels = groups.levels
+    rows = GroupedRows.of(groups, levels.whole.bounds(data, limits))
+    effects = Effects.start(levels)
+    z = rows.start(effects.between.mean)
+    every = max(1, int(n_sweeps * (1 - BURN_IN)) // n_draws)
+    found = Fit([], [], [], [])
+    for number in range(1, n_sweeps + 1):
+        uniform = inside(torch.rand(z.shape, dtype=torch.float64)).numpy()
+        rows.sweep(z, Given.of(effects, levels), uniform)
+        effects, loss = _drawn(rows, z, effects)
+        _set_scales(levels, z, effects)
+        effects = effects.rescaled(levels)
+        mean, covariance = levels.moments(effects)
+        found.trace.append(np.stack([mean, _shares_between(levels, effects)]))
+        found.losses.append(loss)
+        left = n_sweeps - number
+        if left < every * n_draws:
+            found.estimates.append(effects)
+            if left % every == 0:
+                found.draws.append(effects)
+        change = abs(loss - found.losses[-2]) if number > 1 else nan
+        if on_round(number, loss, change):
+            break
+    if not found.draws:  # a callback has stopped the chain before the first draw
+        found = found._replace(draws=[effects], estimates=[effects])
+    return found
+
+
+def _drawn(rows: GroupedRows, z: np.ndarray, before: Effects) -> tuple[Effects, float]:
+    """Draw the parameters given z, in which effects move with their mean."""
+    groups, weights = rows.groups, torch.from_numpy(rows.groups.weights)
+    inner, v, m = (torch.from_numpy(one) for one in rows.parts(z))
+    residuals = inner - torch.from_numpy(groups.means(m.numpy()))
+    m = m + _translation(groups, residuals * weights, before.within)[:, None]
+    z[groups.levels.whole.size :] = m.numpy()[:, groups.codes]
+    residuals = inner - torch.from_numpy(groups.means(m.numpy()))
+    scatter = (residuals * weights) @ residuals.T
+    within = draw_covariance(scatter, float(weights.sum()), before.within.covariance)
+    both = torch.cat([m, v])
+    centre, count = both.mean(1), both.shape[1]
+    apart = both - centre[:, None]
+    given = apart @ apart.T, count - 1, before.between.covariance
+    between = draw_covariance(*given)
+    root = torch.linalg.cholesky(between)
+    mean = centre + root @ torch.randn(len(root)).to(root) / count**0.5
+    normal = Normal(torch.zeros_like(within[0]), within)
+    loss = _loss(within, scatter / weights.sum())
+    return Effects(normal, Normal(mean, between)), loss
+
+
+def _translation(groups: Groups, residuals: Tensor, within: Normal) -> Tensor:
+    """Draw by how much all effects move, given residuals (latents, n) with weights.
+
+    A group of translations under which eq. (2) with a flat prior of the mean does not
+    change (Liu and Sabatti 2000): the mean of many small groups moves slowly without.
+    """
+    design = torch.from_numpy(groups.design)
+    gram = (design * torch.from_numpy(groups.weights)) @ design.T
+    root = torch.linalg.cholesky(torch.linalg.inv(gram))
+    mean = torch.linalg.solve(gram, design @ residuals.T)
+    noise = torch.randn(*mean.shape).to(mean)
+    own = torch.linalg.cholesky(within.covariance)
+    return (mean + root @ noise @ own.T).reshape(-1)
+
+
+def draw_covariance(scatter: Tensor, freedom: float, before: Tensor) -> Tensor:
+    """Draw a covariance given a scatter matrix, with the prior of Huang and Wand.
+
+    Parameters
+    ----------
+    scatter : Tensor of shape (d, d)
+    freedom : float
+        Degrees of freedom of the scatter.
+    before : Tensor of shape (d, d)
+        The last draw, given which the scales of the prior are drawn.
+    """
+    if not len(before):
+        return before
+    rate = _FREEDOM * torch.linalg.inv(before).diagonal() + 1 / _SCALE**2
+    shape = torch.full_like(rate, (_FREEDOM + len(rate)) / 2)
+    precision = torch.distributions.Gamma(shape, rate, validate_args=False).sample()
+    scatter = scatter + 2 * _FREEDOM * precision.diag()
+    freedom = torch.tensor(freedom + _FREEDOM + len(rate) - 1).to(scatter)
+    root = em.draw_inverse_wishart_root(freedom, torch.linalg.cholesky(scatter))
+    return root @ root.T
+
+
+def _set_scales(levels: Levels, z: np.ndarray, effects: Effects) -> None:
+    """Shift and divide latent variables as `Effects.rescaled` does, in place."""
+    shift, scale = levels.scales(effects)
+    random = levels.n_random
+    shift = torch.cat([shift, levels.of_effects(shift, 0.0)[:random]])
+    scale = torch.cat([scale, levels.of_effects(scale)[:random]])
+    z -= shift[:, None].numpy()
+    z /= scale[:, None].numpy()
+
+
+def _shares_between(levels: Levels, effects: Effects) -> Tensor:
+    """Compute the shares of variances between groups, intra-class correlations."""
+    variances = levels.moments(effects)[1].diagonal()
+    return (
+        1
+        - torch.cat(
+            [effects.within.covariance.diagonal(), torch.zeros(levels.groups.size)]
+        )
+        / variances
+    )
+
+
+def _loss(covariance: Tensor, scatter: Tensor) -> float:
+    """Compute minus the mean log-density of residuals with a scatter per row."""
+    root = torch.linalg.cholesky(covariance)
+    squares = torch.cholesky_solve(scatter, root).trace()
+    half = len(root) * log(2 * pi) / 2
+    return float(squares / 2 + root.diagonal().log().sum() + half)

@@ -1,0 +1,399 @@
+"""The fit of `GaussianImputer` to tables whose rows belong to groups."""
+
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from skvnce._incomplete import Incomplete
+from skvnce._progress import tell_round
+from skvnce._units import Units
+from skvnce._warnings import warn_user
+from skvnce.algorithms.gaussian.marginals import nonlinear_columns
+from skvnce.algorithms.mixed import censored, groups
+from skvnce.algorithms.mixed.columns import Latents, Marginal
+from skvnce.algorithms.mixed.effects import Levels
+from skvnce.algorithms.mixed.gibbs import BURN_IN
+from skvnce.exceptions import TableWarning
+from skvnce.fits import gaussian_mixed as mixed
+from skvnce.fits.gaussian_mixed import (
+    ROWS,
+    is_numeric,
+    kinds_of,
+    latent_names,
+    r_hat_of,
+)
+from skvnce.fits.gaussian_numbers import Settings as OfNumbers
+from skvnce.fits.gaussian_numbers import fit_numbers, of_model
+from skvnce.fitted.grouped import GroupedNormal, Slopes, plain_effects
+from skvnce.fitted.normal import tensors
+from skvnce.tables.column_kinds import column_of_groups
+from skvnce.tables.schema import Schema
+from skvnce.tables.statistics import column_moments
+
+_SWEEPS = 2.0  # number of sweeps as a multiple of `max_iter`
+_CHECKING = 0.5  # and without the held-out cells
+_FEWEST_DRAWS = 20  # of the parameters
+
+
+class Settings(NamedTuple):
+    """The parameters of `GaussianImputer` that a fit to groups uses.
+
+    Attributes
+    ----------
+    marginals : {"auto", "normal"}
+    slopes : list of int
+        Columns of the model.
+    n_draws : int
+        Number of draws of the parameters.
+    n_sweeps, n_sweeps_of_check : int
+        Of the fit, and of the one without held-out cells.
+    uses_draws : bool
+        Whether `sample` uses draws of the parameters.
+    """
+
+    marginals: str
+    slopes: list
+    n_draws: int
+    n_sweeps: int
+    n_sweeps_of_check: int
+    uses_draws: bool
+
+    @classmethod
+    def of(cls, options, nodes, schema):
+        """Choose numbers of draws and sweeps, enough to draw the parameters.
+
+        `options` has the parameters of `GaussianImputer`.
+        """
+        n_draws = max(int(options.n_parameter_draws), _FEWEST_DRAWS)
+        enough = ceil(n_draws / (1 - BURN_IN))
+        shares = _SWEEPS, _CHECKING
+        rounds = (max(round(share * options.max_iter), enough) for share in shares)
+        slopes = slopes_of(schema, options.groups, nodes)
+        stored = bool(options.n_parameter_draws)
+        return cls(options.marginals, slopes, n_draws, *rounds, stored)
+
+
+WITHOUT_EFFECT = {
+    "tol": "with groups, Gibbs sampling makes twice max_iter sweeps",
+    "shrinkage": "with groups, the prior of Huang and Wand takes its place",
+}
+
+
+class GroupedFit(NamedTuple):
+    """A fit by Gibbs sampling.
+
+    Attributes
+    ----------
+    model : GroupedNormal
+        With the average of the draws.
+    fit : groups.Fit
+    uses_draws : bool
+    """
+
+    model: GroupedNormal
+    fit: groups.Fit
+    uses_draws: bool
+
+    def attributes(self, schema, cells):
+        """List what `GaussianImputer` says of the fit."""
+        model, fit, numeric = self.model, self.fit, is_numeric(schema)
+        order, plain = model.levels.order(), model.plain()
+        n_burn_in = len(fit.losses) - len(fit.estimates)
+        trace = np.stack(fit.trace)[:, :, order]
+        lines = [one is not None and len(one.values) > 3 for one in model.marginals]
+        names = np.array(latent_names(schema, model.levels.whole), dtype=object)
+        places = schema.model_columns
+        return of_model(model) | {
+            "_draws": [plain_effects(one) for one in fit.draws]
+            if self.uses_draws
+            else [],
+            "group_covariance_": model.between(plain["normal"]),
+            "slope_covariance_": model.slopes_covariance(plain["normal"]),
+            "intraclass_correlations_": trace[n_burn_in:, 1].mean(0),
+            "group_columns_": places[model.of_groups],
+            "nonlinear_columns_": numeric & np.array(lines, dtype=bool),
+            "calibrated_columns_": np.zeros(len(numeric), dtype=bool),
+            "location_": np.where(numeric, cells.location, np.nan),
+            "scale_": np.where(numeric, cells.scale, np.nan),
+            "loss_curve_": fit.losses,
+            "n_iter_": len(fit.losses),
+            "n_burn_in_": n_burn_in,
+            "trace_": trace,
+            "r_hat_": r_hat_of(trace[n_burn_in:]),
+            "latent_names_": names,
+        }
+
+
+def reject_parts(groups):
+    """Raise an error for a table in parts, whose groups may be in several."""
+    if groups is not None:
+        raise ValueError(
+            "groups is not available for a table in parts, as the rows of a group may "
+            "be in several. Fit to a table in memory, of whole groups if there are too "
+            "many; then call the methods for one table of whole groups after the "
+            "other, such as the computed partitions of ddf.shuffle(on=groups) of dask."
+        )
+
+
+def check_rows(schema, plain, X):
+    """Check new rows of groups.
+
+    Parameters
+    ----------
+    schema : Schema
+    plain : dict
+        The fitted model as plain data.
+    X : ndarray of shape (n_samples, n_features)
+    """
+    if schema.group is not None and "of_groups" in plain:
+        check_complete(schema, plain["slopes"][0], X[:, schema.model_columns])
+        check_constant(schema, schema.model_columns[plain["of_groups"]], X)
+
+
+def check_shift(schema, plain, shift):
+    """Raise an error for a shift of cells that are equal in all rows of a group."""
+    found = [j for j in plain.get("of_groups", ()) if shift.columns[j]]
+    if found:
+        raise ValueError(
+            f"shift has {schema.labels(schema.model_columns[found])}, constant within "
+            "groups: all rows of a group have one value. Leave it out."
+        )
+
+
+def unless_trivial(schema, cells):
+    """Forget groups, and warn, if each is one row, or if there is only one.
+
+    Parameters
+    ----------
+    schema : Schema
+    cells : ModelCells
+
+    Returns
+    -------
+    schema : Schema
+    cells : ModelCells
+    """
+    if cells.groups is None:
+        return schema, cells
+    n_groups, n = len(np.unique(cells.groups)), len(cells.groups)
+    if 1 < n_groups < n:
+        return schema, cells
+    why = "all rows are of one group" if n_groups == 1 else "each group has one row"
+    warn_user(
+        f"groups has no effect: {why} in {schema.label(schema.group)}. The model is "
+        "that of a table without groups.",
+        TableWarning,
+    )
+    columns = [one._replace(is_group=False) for one in schema.columns]
+    return schema._replace(columns=columns), cells._replace(groups=None)
+
+
+def columns_of_groups(nodes, numbers):
+    """Find columns that are constant within all groups; list of int.
+
+    Parameters
+    ----------
+    nodes : ndarray of shape (n, n_model_columns)
+    numbers : ndarray of shape (n,)
+        Of the groups.
+    """
+    order = numbers.argsort(kind="stable")
+    starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+    low, high = (
+        most.reduceat(nodes[order], starts, axis=0) for most in (np.fmin, np.fmax)
+    )
+    with np.errstate(invalid="ignore"):
+        constant = ~(high > low).any(0)
+    return np.flatnonzero(constant).tolist()
+
+
+def check_constant(schema: Schema, columns, X):
+    """Check that columns are constant within the groups of rows.
+
+    Parameters
+    ----------
+    schema : Schema
+    columns : ndarray of int
+        Indices of columns of the table.
+    X : ndarray of shape (n_samples, n_features)
+
+    Raises
+    ------
+    ValueError
+        If a group has two values.
+    """
+    for place in columns:
+        cells, numbers = X[:, place], X[:, schema.group]
+        seen = np.flatnonzero(~np.isnan(cells))
+        first = np.full(int(numbers.max()) + 1, np.nan)
+        first[numbers[seen][::-1].astype(int)] = cells[seen][::-1]
+        other = seen[cells[seen] != first[numbers[seen].astype(int)]]
+        if len(other):
+            raise ValueError(
+                f"{schema.label(place)} was constant within groups at fit, and has "
+                f"another value in row {other[0]} than in an earlier row of its group. "
+                "Correct the cell, or fit to rows in which it varies."
+            )
+
+
+def slopes_of(schema: Schema, groups, nodes):
+    """Find the columns whose slopes are random, and check them.
+
+    Parameters
+    ----------
+    schema : Schema
+    groups : str, int or dict
+        See `GaussianImputer`.
+    nodes : ndarray of shape (n, n_model_columns)
+
+    Returns
+    -------
+    list of int
+        Places among the columns of the model.
+    """
+    found = []
+    for name in column_of_groups(groups)[1]:
+        place = schema.index_of(name, "groups")
+        label = schema.label(place)
+        if place not in schema.model_columns:
+            raise ValueError(
+                f"groups has slopes of {label}, which the model does not use: it is "
+                "constant, empty, or passed through. Leave it out."
+            )
+        node = int(np.searchsorted(schema.model_columns, place))
+        if not is_numeric(schema)[node]:
+            raise ValueError(
+                f"groups has slopes of {label}, which has categories, not "
+                "numbers: let categorical_features call it 'numeric'."
+            )
+        found.append(node)
+    check_complete(schema, found, nodes)
+    return found
+
+
+def check_complete(schema: Schema, slopes, nodes):
+    """Check that columns of slopes have no missing cell."""
+    for node in slopes:
+        rows = np.flatnonzero(np.isnan(nodes[:, node]))
+        if len(rows):
+            label = schema.label(schema.model_columns[node])
+            raise ValueError(
+                f"groups has slopes of {label}, which is missing in row {rows[0]}. The "
+                "slopes of a column need all of its cells: fill it before, or leave it "
+                "out."
+            )
+
+
+def fit_groups(cells, schema, settings, on_round=tell_round):
+    """Fit the model to rows; torch's global stream is used.
+
+    Parameters
+    ----------
+    cells : ModelCells
+    schema : Schema
+    settings : Settings
+    on_round : callable
+
+    Returns
+    -------
+    GroupedFit
+    """
+    nodes = cells.nodes
+    rows = some_groups(cells.groups)
+    own, numbers = nodes[rows], cells.groups[rows]
+    weights, limits = cells.weights[rows], None
+    if cells.limits is not None:
+        limits = tensors(cells.limits.of_rows(rows))
+    of_groups = columns_of_groups(nodes, cells.groups)
+    of_groups = [j for j in of_groups if j not in settings.slopes]
+    latents = _latents(cells, schema, settings, of_groups)
+    levels = Levels.of(latents, of_groups, settings.slopes)
+    slopes = Slopes(settings.slopes, *column_moments(own[:, settings.slopes], weights))
+    kinds, units = kinds_of(schema), None
+    if is_numeric(schema).all():
+        kept = [j for j in range(len(kinds)) if j not in settings.slopes]
+        units = Units(cells.location[kept], cells.scale[kept])
+    model = GroupedNormal(levels, of_groups, slopes, kinds, [], units)
+    known, members, _ = model.known(np.column_stack([own, numbers]))
+    fit = groups.posterior_draws(
+        members._replace(weights=weights),
+        Incomplete.from_array(known),
+        n_draws=settings.n_draws,
+        n_sweeps=settings.n_sweeps,
+        limits=limits,
+        on_round=on_round,
+    )
+    model = model._replace(effects=[fit.average()])
+    return GroupedFit(model, fit, settings.uses_draws)
+
+
+def held_out_cells(model, cells):
+    """Choose the cells that are held out; not those that other cells determine."""
+    hidden = mixed.held_out_cells(cells)
+    hidden[:, [*model.of_groups, *model.slopes.columns]] = False
+    return hidden
+
+
+def predict_without(cells, schema, settings, kept, rows):
+    """Fit to the cells that are `kept`, and predict the others of some rows.
+
+    Returns
+    -------
+    predictions : tuple
+        See `GroupedNormal.fill`.
+    """
+    settings = settings._replace(n_sweeps=settings.n_sweeps_of_check)
+    found = fit_groups(cells._replace(nodes=kept), schema, settings)
+    # of whole groups
+    some = np.flatnonzero(np.isin(cells.groups, cells.groups[rows]))
+    nodes = np.column_stack([kept, cells.groups])[some]
+    limits = cells.limits and cells.limits.of_rows(some)
+    filled, probabilities = found.model.fill(nodes, limits)
+    places = np.searchsorted(some, rows)
+    return filled[places, :-1], {j: one[places] for j, one in probabilities.items()}
+
+
+def some_groups(numbers):
+    """Choose groups at random, which have about `ROWS` rows; the rows of these."""
+    if len(numbers) <= ROWS:
+        return np.arange(len(numbers))
+    sizes = np.bincount(numbers.astype(int))
+    order = torch.randperm(len(sizes)).numpy()
+    chosen = order[: max(2, np.searchsorted(sizes[order].cumsum(), ROWS))]
+    return np.flatnonzero(np.isin(numbers, chosen))
+
+
+def _latents(cells, schema, settings, of_groups):
+    """Make the latent variables of columns; those of groups by one row of each."""
+    numeric, kinds = is_numeric(schema), kinds_of(schema)
+    first = np.unique(cells.groups, return_index=True)[1]
+    weights = torch.from_numpy(cells.weights)
+    sizes = schema.n_categories.tolist()
+    data = Incomplete.from_array(cells.nodes)
+    given = _given(cells, schema, settings) if numeric.all() else {}
+    latents = Latents.of(data, weights, kinds, sizes, given)
+    own = Latents.of(data.take(torch.from_numpy(first)), weights[first], kinds, sizes)
+    for j in of_groups:
+        if j not in given:
+            latents.marginals[j] = own.marginals[j]
+    return latents
+
+
+def _given(cells, schema, settings):
+    """Choose the marginals of numbers as for rows that do not belong together."""
+    scales = list(zip(cells.location, cells.scale, strict=True))
+    lines = {j: censored.linear(*one) for j, one in enumerate(scales)}
+    if settings.marginals == "normal":
+        return lines
+    options = OfNumbers("auto", "auto", 200, 5e-3)
+    found = fit_numbers(cells, None, schema, options, lambda *_: False)
+    pieces = found.model.model.marginals
+    if pieces is None:
+        return lines
+    for j in np.flatnonzero(nonlinear_columns(pieces).numpy()):
+        location, scale = scales[j]
+        scores = pieces.scores[j]
+        lines[j] = Marginal(location + scale * pieces.knots[j], scores, scores)
+    return lines

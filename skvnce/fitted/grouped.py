@@ -1,0 +1,365 @@
+"""A latent normal model of tables whose rows belong to groups.
+
+Its rows have one more column than the model: the number of their group.  The rows of a
+group have to be in one table.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from skvnce._incomplete import Incomplete
+from skvnce._keyed import row_keyed, row_lattice
+from skvnce._units import Units
+from skvnce.algorithms.mixed import fill as mixed
+from skvnce.algorithms.mixed import points, score
+from skvnce.algorithms.mixed.columns import NUMERIC, Latents, Marginal
+from skvnce.algorithms.mixed.effects import Effects, Given, Levels
+from skvnce.algorithms.mixed.fill import Chains
+from skvnce.algorithms.mixed.gibbs import Factors, Rows
+from skvnce.algorithms.mixed.groups import Groups
+from skvnce.distributions.normal import Normal
+from skvnce.fitted.base import in_turn, repeated
+from skvnce.fitted.normal import (
+    CopulaModel,
+    LatentNormal,
+    Pair,
+    filled_by,
+    normal_of,
+    tensors,
+)
+from skvnce.tables.cell_limits import CellLimits
+
+# effects of groups with few observed cells move slowly
+_PREDICTING = Chains(n_burn_in=20, n_sweeps=60)
+_BURN_IN, _APART, _LEAST_APART = 40, 10, 4  # sweeps before and between draws
+_MANY = 200  # sweeps between all draws above which fewer are made between two
+_GIVEN_EFFECTS = Chains(n_burn_in=10, n_sweeps=1)
+_SCORED = 64  # draws from which the probability of a row is estimated
+
+
+class Slopes(NamedTuple):
+    """Columns whose slopes differ between groups.
+
+    Attributes
+    ----------
+    columns : list of int
+        Of the model; they have no missing cells.
+    location, scale : ndarray of shape (n_slopes,)
+        By which their cells are shifted and divided.
+    """
+
+    columns: list
+    location: np.ndarray
+    scale: np.ndarray
+
+    def of(self, nodes: np.ndarray) -> np.ndarray:
+        """Select and scale the cells of rows; (n, n_slopes)."""
+        return (nodes[:, self.columns] - self.location) / self.scale
+
+
+class GroupedNormal(NamedTuple):
+    """A latent normal model with random effects of groups.
+
+    Attributes
+    ----------
+    levels : Levels
+    of_groups : list of int
+        The columns that are constant within groups.
+    slopes : Slopes
+    kinds : list of str
+        Of the columns.
+    effects : list of Effects
+        The estimate of the parameters, or draws of them.
+    units : Units, default=None
+        Of the latent variables in the order of columns; None means that they have none.
+    """
+
+    levels: Levels
+    of_groups: list
+    slopes: Slopes
+    kinds: list
+    effects: list
+    units: Units | None = None
+
+    @classmethod
+    def of_plain(cls, plain: dict) -> Self:
+        """Make a model of what `plain` returned."""
+        marginals = [
+            one and Marginal(*map(torch.from_numpy, one)) for one in plain["marginals"]
+        ]
+        sizes, slopes = plain["n_levels"], Slopes(*plain["slopes"])
+        latents = Latents(marginals, [0] * len(sizes), sizes)
+        levels = Levels.of(latents, plain["of_groups"], slopes.columns)
+        units = plain["units"] and Units(*plain["units"])
+        model = cls(levels, plain["of_groups"], slopes, plain["kinds"], [], units)
+        return model.with_normals([plain["normal"]])
+
+    def plain(self) -> dict:
+        """Convert the model, with its first parameters, to tuples of arrays."""
+        whole = self.levels.whole
+        return {
+            "normal": plain_effects(self.effects[0]),
+            "kinds": self.kinds,
+            "marginals": [
+                one and tuple(part.numpy() for part in one) for one in whole.marginals
+            ],
+            "n_levels": list(whole.n_levels),
+            "of_groups": self.of_groups,
+            "slopes": tuple(self.slopes),
+            "units": self.units and tuple(self.units),
+        }
+
+    def with_normals(self, found: Sequence[tuple]) -> Self:
+        """Replace the parameters, which draws use in turn; see `plain_effects`."""
+        return self._replace(effects=list(map(_effects_of, found)))
+
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Fill by means of numbers, and by the most probable levels.
+
+        Parameters
+        ----------
+        nodes : ndarray of shape (n, n_nodes + 1)
+            The last column has the numbers of groups.
+        limits : CellLimits, default=None
+
+        Returns
+        -------
+        filled : ndarray of shape (n, n_nodes + 1)
+        probabilities : dict of int to ndarray of shape (n, n_levels)
+        """
+        cells, groups, ends = self.known(nodes, limits)
+        levels_of = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
+        given = self._predicting(cells, nodes)
+        predicted = mixed.predict(*given, levels_of, ends, groups)
+        equal = _equal_rows(np.column_stack([cells, nodes[:, -1]]))
+        filled, probabilities = filled_by(_averaged(predicted, equal), cells)
+        return np.column_stack([filled, nodes[:, -1]]), probabilities
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Find quantiles of missing cells; see `strategies`."""
+        cells, groups, ends = self.known(nodes, limits)
+        given = *self._predicting(cells, nodes), torch.tensor(levels), ends, groups
+        found = _with_groups(points.quantiles(*given).numpy(), nodes)
+        has_levels = any(kind != NUMERIC for kind in self.kinds)
+        return found, self.fill(nodes, limits)[1] if has_levels else {}
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells of nodes, with each of the parameters in turn."""
+        cells, groups, ends = self.known(nodes, limits)
+        given = self.levels.whole, self._in_turn(n_draws), Incomplete.from_array(cells)
+        drawn = mixed.draw(*given, _chains(n_draws), limits=ends, groups=groups)
+        return _with_groups(drawn.numpy(), nodes)
+
+    def independent(self, nodes: np.ndarray, n_draws: int) -> list["GivenEffects"]:
+        """Draw effects of groups, given which rows are independent.
+
+        Returns
+        -------
+        list of n_draws GivenEffects
+        """
+        cells, groups, _ = self.known(nodes)
+        bounds = self.levels.whole.bounds(Incomplete.from_array(cells))
+        rows, models = groups.rows(bounds), self._in_turn(n_draws)
+        z = rows.start(models[0].normal.mean)
+        numbers = np.unique(nodes[:, -1])
+        moved = mixed.swept(rows, z, models, _chains(n_draws))
+        return [
+            GivenEffects(
+                self, one, numbers, *(part.copy() for part in rows.parts(z)[1:])
+            )
+            for one, z in zip(models, moved, strict=True)
+        ]
+
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Estimate log-probabilities of rows, each as one of a new group; each (n,)."""
+        return repeated(partial(self._log_prob, nodes), with_errors=with_errors)
+
+    def _log_prob(self, nodes: np.ndarray, seed: int) -> np.ndarray:
+        cells, found = nodes[:, :-1], np.empty(len(nodes))
+        designs, which = np.unique(self.slopes.of(cells), axis=0, return_inverse=True)
+        for number, one in enumerate(designs):
+            rows = which.ravel() == number
+            design = torch.from_numpy(np.append(1.0, one))
+            normal = Normal(*self.levels.moments(self.effects[0], design))
+            data, numbers = Incomplete.from_array(cells[rows]), cells[rows]
+            given = data, row_lattice(numbers, seed), _SCORED
+            found[rows] = score.log_prob(self.levels.whole, normal, *given).numpy()
+        return found
+
+    def moments(self, one: tuple) -> Pair:
+        """Return mean and covariance of the latent variables of a row.
+
+        They are in the order of columns; slopes are multiplied by 0.
+        """
+        order = self.levels.order()
+        mean, covariance = self.levels.moments(_effects_of(one))
+        return self._in_units(mean[order], covariance[order][:, order])
+
+    def between(self, one: tuple) -> np.ndarray:
+        """Return the covariance of intercepts and of columns of groups."""
+        effects, order = _effects_of(one), self.levels.order()
+        mean, covariance = self.levels.moments(effects)
+        size = self.levels.rows.size
+        covariance[:size, :size] -= effects.within.covariance
+        return self._in_units(mean[order], covariance[order][:, order])[1]
+
+    def slopes_covariance(self, one: tuple) -> np.ndarray:
+        """Return the covariance of the slopes of a column of slopes after the other."""
+        part = slice(self.levels.rows.size, self.levels.n_random)
+        return _effects_of(one).between.covariance[part, part].numpy()
+
+    @property
+    def marginals(self) -> list:
+        """The marginals of columns."""
+        return self.levels.whole.marginals
+
+    def _in_units(self, mean: Tensor, covariance: Tensor) -> Pair:
+        if self.units is None:
+            return mean.numpy(), covariance.numpy()
+        return self.units.moments(Normal(mean, covariance))
+
+    def known(self, nodes: np.ndarray, limits: CellLimits | None = None) -> tuple:
+        """Return cells, of groups in all of their rows, Groups, and limits."""
+        cells, slopes = nodes[:, :-1].copy(), self.slopes.of(nodes)
+        groups = Groups.of(self.levels, nodes[:, -1], slopes)
+        own = cells[:, self.of_groups]
+        known = groups.extremes(own.T, np.fmax).T[groups.codes]
+        cells[:, self.of_groups] = np.where(np.isnan(own), known, own)
+        ends = limits and tuple(one[:, : cells.shape[1]] for one in tensors(limits))
+        return cells, groups, ends
+
+    def _predicting(self, cells: np.ndarray, nodes: np.ndarray) -> tuple:
+        """Return what predicts cells; equal rows of a group have different numbers."""
+        models = [Given.of(one, self.levels) for one in self.effects]
+        equal = _equal_rows(np.column_stack([cells, nodes[:, -1]]))
+        numbers = row_keyed(np.column_stack([cells, _occurrences(equal)]), 0)
+        data = Incomplete.from_array(cells)
+        return self.levels.whole, models, data, _PREDICTING, numbers
+
+    def _in_turn(self, n_draws: int) -> list[Given]:
+        """List parameters of draws, each of which is factorised once."""
+        turns = in_turn(len(self.effects), n_draws)
+        made = {k: Given.of(self.effects[k], self.levels) for k in set(turns.tolist())}
+        return [made[k] for k in turns.tolist()]
+
+
+class GivenEffects(NamedTuple):
+    """A model of rows given the effects of their groups: rows are independent.
+
+    Attributes
+    ----------
+    model : GroupedNormal
+    given : Given
+        The parameters.
+    numbers : ndarray of shape (n_groups,)
+        Of the groups, increasing.
+    constant, effects : ndarray of shape (n_latents, n_groups)
+        Latent variables of groups, and effects.
+    """
+
+    model: GroupedNormal
+    given: Given
+    numbers: np.ndarray
+    constant: np.ndarray
+    effects: np.ndarray
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells of nodes; (n_draws, n, n_nodes + 1)."""
+        return np.array([self._drawn(nodes) for _ in range(n_draws)])
+
+    def _drawn(self, nodes: np.ndarray) -> np.ndarray:
+        model, levels = self.model, self.model.levels
+        places = np.searchsorted(self.numbers, nodes[:, -1])
+        groups = Groups(
+            levels, places, _design(model.slopes.of(nodes)), np.ones(len(nodes))
+        )
+        means = groups.means(self.effects)
+        data = Incomplete.from_array(nodes[:, :-1])
+        rows = Rows.of(levels.rows, levels.divided(levels.whole.bounds(data))[0])
+        z = rows.start(self.given.normal.mean[: levels.rows.size])
+        factors: list[Factors] = [self.given.rows.moved(means)]
+        for _ in mixed.swept(rows, z, factors, _GIVEN_EFFECTS):
+            pass
+        whole = torch.from_numpy(np.vstack([z, self.constant[:, places]]))
+        cells = data.with_values(mixed.cells_of(levels.whole, whole)).numpy()
+        return np.column_stack([cells, nodes[:, -1]])
+
+
+def _design(slopes: np.ndarray) -> np.ndarray:
+    return np.vstack([np.ones(len(slopes)), slopes.T])
+
+
+def plain_effects(one: Effects) -> tuple:
+    """Convert parameters to a mean, its covariance, and that of residuals."""
+    parts = *one.between, one.within.covariance
+    return tuple(part.numpy() for part in parts)
+
+
+def _effects_of(found: tuple) -> Effects:
+    *between, within = found
+    zero = np.zeros(len(within))
+    return Effects(normal_of((zero, within)), normal_of(tuple(between)))
+
+
+def _chains(n_draws: int) -> Chains:
+    apart = int(np.clip(_MANY // n_draws, _LEAST_APART, _APART))
+    return Chains(_BURN_IN, apart)
+
+
+def _with_groups(found: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+    """Append the numbers of groups to cells (n_tables, n, n_nodes)."""
+    own = np.broadcast_to(nodes[:, -1:], (*found.shape[:2], 1))
+    return np.concatenate([found, own], axis=2)
+
+
+def _equal_rows(rows: np.ndarray) -> np.ndarray:
+    """Give equal rows (n, n_columns) the same number; (n,)."""
+    rows = np.where(np.isnan(rows), np.inf, rows)  # NaN does not equal NaN
+    return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
+
+
+def _occurrences(which: np.ndarray) -> np.ndarray:
+    """Count the earlier items that equal an item; (n,)."""
+    order, counts = which.argsort(kind="stable"), np.bincount(which)
+    found = np.empty(len(which))
+    found[order] = np.arange(len(which)) - np.repeat(counts.cumsum() - counts, counts)
+    return found
+
+
+def _averaged(predicted: mixed.Predictions, which: np.ndarray) -> mixed.Predictions:
+    """Average the predictions of equal rows of a group, which differ by chance."""
+    places, counts = torch.from_numpy(which), np.bincount(which)
+
+    def average(values: Tensor) -> Tensor:
+        sums = values.new_zeros(len(counts), values.shape[1])
+        sums.index_add_(0, places, values)
+        return (sums / torch.from_numpy(counts)[:, None])[places]
+
+    found = [one if one is None else average(one) for one in predicted.probabilities]
+    return mixed.Predictions(average(predicted.means), found)
+
+
+def model_of(
+    plain: dict, found: Sequence[tuple] = ()
+) -> CopulaModel | LatentNormal | GroupedNormal:
+    """Make a model of what its `plain` returned, perhaps with other parameters."""
+    made = CopulaModel
+    if "kinds" in plain:
+        made = GroupedNormal if "of_groups" in plain else LatentNormal
+    model = made.of_plain(plain)
+    return model.with_normals(found) if len(found) else model
