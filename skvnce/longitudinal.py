@@ -409,7 +409,7 @@ def _warn_of_few_rows(share, time):
 
 def _steps(steps, parameter):
     """Return lags or leads as a list of different positive integers."""
-    found = [steps] if isinstance(steps, Integral) else list(steps)
+    found = list(steps) if np.iterable(steps) else [steps]
     unfit = [
         one
         for place, one in enumerate(found)

@@ -444,7 +444,7 @@ def test_indices_that_repeat_are_kept():
     same(wide.to_long(wide.table), frame.drop(columns="sex"))
 
 
-@pytest.mark.parametrize("steps", [0, -1, (1, 1), (1.5,), ("a",), (True,)])
+@pytest.mark.parametrize("steps", [0, -1, (1, 1), (1.5,), "a", (True,), None])
 def test_errors_of_lags(steps):
     for name in ("lags", "leads"):
         with pytest.raises(ValueError, match=f"{name} must be different positive"):
