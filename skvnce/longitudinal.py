@@ -1,0 +1,451 @@
+"""Repeated rows: visits of patients, years of countries.
+
+Imputers take the rows of a table as independent. In a long table, where a patient has a
+row for each visit, they are not, and a missing cell is best predicted from other visits
+of the same patient. Two functions bring these into the row:
+
+- `to_wide`: one row for each group, with a column for each variable and time, for
+  planned visits and few times; `Wide.to_long` goes back;
+- `with_neighbours`: the values of the rows before and after as additional columns, for
+  times that differ from group to group.
+
+Tables are data frames of pandas or polars, and are not modified.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from math import isclose
+from numbers import Integral
+
+import narwhals as nw
+import numpy as np
+
+from skvnce._warnings import warn_user
+from skvnce.exceptions import TableWarning
+from skvnce.tables.cells import is_frame, is_missing
+from skvnce.tables.containers import reject_parts
+from skvnce.tables.moved_cells import (
+    as_before,
+    assigned,
+    filled_cells,
+    floats,
+    nullable,
+    reset_index,
+    taken,
+)
+from skvnce.tables.repeated_rows import (
+    check_constant,
+    check_pairs,
+    numbers_of_times,
+    read_repeated,
+    sorted_times,
+    varying_columns,
+)
+
+__all__ = ["Wide", "to_wide", "with_neighbours"]
+
+_PASS = "pass what transform or sample of an imputer return for it"
+_MOST_WITHOUT_ROW = 0.75  # more than that are hardly planned times
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Wide:
+    """A table with one row for each group, and the way back; made by `to_wide`.
+
+    Attributes
+    ----------
+    table : DataFrame of shape (n_groups, n_wide_columns)
+        For imputers. A column that varies over time is there once for each time, named
+        ``"{column}@{time}"``; others keep their names. In pandas the index has the
+        groups.
+    groups : DataFrame of shape (n_groups, n_group_columns)
+        The columns that name the groups, in the order of ``table``.
+    times : list of length n_times
+        The times in their order.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skvnce.longitudinal import to_wide
+    >>> visits = pd.DataFrame({
+    ...     "patient": [2, 2, 1],
+    ...     "month": [6, 0, 0],
+    ...     "weight": [71.0, None, 80.0],
+    ... })
+    >>> wide = to_wide(visits, groups="patient", time="month", columns="weight")
+    >>> wide.to_long(wide.table.fillna(75.0))
+       patient  month  weight
+    0        2      6    71.0
+    1        2      0    75.0
+    2        1      0    80.0
+    >>> wide.to_long(wide.table.fillna(75.0), all_times=True)
+       patient  month  weight
+    0        2      0    75.0
+    1        2      6    71.0
+    2        1      0    80.0
+    3        1      6    75.0
+    """
+
+    table: object
+    groups: object
+    times: list
+    _long: nw.DataFrame
+    _rows: np.ndarray  # (n_groups, n_times), -1 without a row
+    _time: str
+    _names: dict[str, list[str]]  # other columns to those of `table`
+
+    def __repr__(self):
+        """Describe the sizes."""
+        n, width = nw.from_native(self.table, eager_only=True).shape
+        return f"Wide({n} groups, {len(self.times)} times, {width} columns)"
+
+    def to_long(self, filled, *, all_times=False):
+        """Return the long table with its missing cells filled.
+
+        Missing cells of columns that are constant within groups get the value of their
+        group.
+
+        Parameters
+        ----------
+        filled : DataFrame or array-like of shape (n_groups, n_wide_columns)
+            ``table`` with filled cells, as ``transform`` returns it, or one of the
+            tables of ``sample``. Data frames may have other columns in addition, and
+            may lack those that have no observed cell. An array must have all columns.
+        all_times : bool, default=False
+            Whether to add the rows of groups and times that have none. The rows are
+            then those of all groups and times, in this order, with a new index.
+
+        Returns
+        -------
+        DataFrame of shape (n_samples, n_columns), or (n_groups * n_times, n_columns)
+            With the order of rows, index, columns and data types of the long table.
+            Rows that are added may change data types that hold no missing cells, if a
+            cell stays missing. Categories that are new are added. Numbers that fill
+            columns of integers are rounded.
+
+        Raises
+        ------
+        TypeError
+            If ``filled`` has cells that the data type of their column cannot hold.
+        ValueError
+            If ``filled`` lacks rows or columns of ``table``, or has other values in
+            cells that are observed.
+        """
+        columns, long = self._columns_of(filled), self._long
+        group_of, time_of = np.indices(self._rows.shape).reshape(2, -1)
+        rows = self._rows.ravel()
+        if all_times:
+            of_group, of_time = self._rows.max(1)[group_of], self._rows.max(0)[time_of]
+            long = reset_index(long[np.zeros(len(rows), dtype=int).tolist()])
+        else:
+            order = np.argsort(rows)[-len(long) :]  # behind those that have no row
+            group_of, time_of = group_of[order], time_of[order]
+        made = []
+        for name in long.columns:
+            series, names = self._long[name], self._names.get(name)
+            if all_times and names is None:
+                made.append(taken(series, of_time if name == self._time else of_group))
+            elif names is not None:
+                new = taken(series, rows) if all_times else series
+                places = time_of if len(names) > 1 else np.zeros_like(time_of)
+                new = filled_cells(
+                    new, [columns[one] for one in names], group_of, places
+                )
+                made.append(as_before(new, series))
+        return assigned(long, made).to_native()
+
+    def _columns_of(self, filled):
+        """Return columns of `table` as lists, by name; of missing cells if absent."""
+        reject_parts(filled, "filled")
+        own = nw.from_native(self.table, eager_only=True)
+        own = {name: own[name].to_list() for name in own.columns}
+        n = len(self._rows)
+        if is_frame(filled):
+            frame = nw.from_native(filled, eager_only=True)
+            frames = [one for one in (filled, self.table) if hasattr(one, "iloc")]
+            is_same = len(frames) < 2 or filled.index.equals(self.table.index)
+            if len(frame) != n or not is_same:
+                raise ValueError(
+                    f"filled must have the {n} rows of the attribute table, in their "
+                    f"order and with their index, got {len(frame)} rows; {_PASS}"
+                )
+            found = {name: frame[name].to_list() for name in frame.columns}
+        else:
+            cells = np.asarray(filled)
+            if cells.shape != (n, len(own)):
+                raise ValueError(
+                    f"filled must have the shape {(n, len(own))} of the attribute "
+                    f"table, got {cells.shape}; {_PASS}, as data frames if columns are "
+                    'left out or added: imputer.set_output(transform="pandas")'
+                )
+            found = dict(zip(own, cells.T.tolist(), strict=True))
+        for name, values in own.items():
+            if name in found:
+                _check_observed(name, values, found[name])
+            elif not all(map(is_missing, values)):
+                raise ValueError(
+                    f"filled has no column {name!r}, which has observed cells in the "
+                    f"attribute table; {_PASS}"
+                )
+        return own | found
+
+
+def to_wide(table, *, groups, time, columns=None):
+    """Arrange a long table so that a group is a row.
+
+    Parameters
+    ----------
+    table : DataFrame of shape (n_samples, n_columns)
+        A row for each group and time, in any order. Rows of some times may be absent.
+    groups : str or list of str
+        Columns that name the group, such as the patient.
+    time : str
+        Column that names the time, such as the month of the planned visit: numbers,
+        dates, text or categories. Real times that differ from group to group would
+        give a column each: round them to those that were planned.
+    columns : str or list of str, default=None
+        Columns that vary over time. The others must be constant within groups, but for
+        missing cells. None finds them: columns of which no group has two different
+        values, and at least one has two equal ones, are constant.
+
+    Returns
+    -------
+    Wide
+        ``table`` is the wide table, for imputers, and ``to_long`` the way back.
+        Columns that vary are named ``"{column}@{time}"``, such as ``"weight@6"`` (dates
+        as ``"weight@2024-01-31"``), and have missing cells where a group has no row for
+        a time. Data types are kept; in pandas, integers and booleans become those that
+        hold missing cells ("Int64", "boolean") if a row is absent. Groups are in the
+        order of their first rows, and times are sorted, categories that are ordered by
+        their order.
+
+    Raises
+    ------
+    TypeError
+        If ``table`` is no data frame, or times cannot be sorted.
+    ValueError
+        If ``table`` has no rows or no such columns, a cell of ``groups`` or ``time`` is
+        missing, a group has two rows for a time, a column that is not in ``columns``
+        varies within a group, or two columns would have the same name.
+
+    Warns
+    -----
+    TableWarning
+        If most groups have no row at most times, which are then hardly planned ones.
+
+    Notes
+    -----
+    Two columns that vary, at ten times, become 20 columns: a normal distribution of
+    them has 210 covariances, so that there should be many more groups than columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from skvnce.longitudinal import to_wide
+    >>> visits = pd.DataFrame({
+    ...     "patient": ["a", "a", "b", "b"],
+    ...     "month": [0, 6, 0, 12],
+    ...     "sex": ["f", "f", "m", "m"],
+    ...     "weight": [61.0, np.nan, 80.0, 82.0],
+    ... })
+    >>> wide = to_wide(visits, groups="patient", time="month", columns="weight")
+    >>> wide.table.reset_index()
+      patient sex  weight@0  weight@6  weight@12
+    0       a   f      61.0       NaN        NaN
+    1       b   m      80.0       NaN       82.0
+    """
+    long, cells, groups, codes = read_repeated(table, groups, time)
+    times, time_codes = sorted_times(long[time], cells[time])
+    check_pairs(codes, time_codes, cells, groups, time)
+    others = [name for name in long.columns if name not in (*groups, time)]
+    varying = varying_columns(cells, codes, others, columns)
+    check_constant(cells, codes, [name for name in others if name not in varying])
+    first = _first_rows(codes, np.arange(len(long)))
+    _warn_of_few_rows(len(long) / (len(first) * len(times)), time)
+    rows = np.full((len(first), len(times)), -1)
+    rows[codes, time_codes] = np.arange(len(long))
+
+    wide, names = [], {}
+    for name in others:
+        series = long[name]
+        if name in varying:
+            names[name], places = [f"{name}@{_shown(one)}" for one in times], rows.T
+            series = nullable(series) if (rows < 0).any() else series
+        else:
+            observed, known = np.flatnonzero(~cells[name].missing()), first.copy()
+            found = _first_rows(codes[observed], observed, len(first))
+            known[found >= 0] = found[found >= 0]
+            names[name], places = [name], [known]
+        pairs = zip(names[name], places, strict=True)
+        wide += [taken(series, at).alias(new) for new, at in pairs]
+    _check_names([new for found in names.values() for new in found])
+    start = reset_index(long[first.tolist()])
+    found = assigned(start, wide).select(one.name for one in wide).to_native()
+    keys = start.select(groups).to_native()
+    if hasattr(found, "iloc"):
+        found = found.set_axis(keys.set_index(groups).index)
+    return Wide(found, keys, times, long.clone(), rows, time, names)
+
+
+def with_neighbours(
+    table, *, groups, time, columns=None, lags=(1,), leads=(1,), distances=True
+):
+    """Add the values of earlier and later rows of the same group as columns.
+
+    Parameters
+    ----------
+    table : DataFrame of shape (n_samples, n_columns)
+        A row for each group and time, in any order.
+    groups : str or list of str
+        Columns that name the group, such as the patient.
+    time : str
+        Column of the time: numbers, dates or durations.
+    columns : str or list of str, default=None
+        Columns whose neighbours are added; None takes all that vary within groups.
+    lags : int or sequence of int, default=(1,)
+        Which earlier rows: 1 is the row before, 2 the one before that.
+    leads : int or sequence of int, default=(1,)
+        Which later rows. ``()`` takes none, as forecasts need it.
+    distances : bool, default=True
+        Whether to add how far away the neighbours are, in units of ``time``; in days if
+        these are dates or durations. If all times have the same distance, it says
+        nothing.
+
+    Returns
+    -------
+    DataFrame of shape (n_samples, n_columns + n_new_columns)
+        The table with its rows, their order and index, and behind its columns the new
+        ones: ``"{column}_lag1"``, ``"{column}_lead1"``, ..., and for the distances
+        ``"{time}_lag1"``, ... They are missing where there is no such row, and have the
+        data types of `to_wide`. The columns of the table alone are
+        ``filled[table.columns]`` in pandas, and ``filled.select(table.columns)`` in
+        polars.
+
+    Raises
+    ------
+    TypeError
+        If ``table`` is no data frame, or times are neither numbers nor dates.
+    ValueError
+        If ``table`` has no rows or no such columns, a cell of ``groups`` or ``time`` is
+        missing, a group has two rows for a time, ``lags`` or ``leads`` are not
+        different positive integers, or a new column would have the name of another.
+
+    Notes
+    -----
+    Imputers draw the cells of a row together, but each row by itself: draws of two
+    missing cells in neighbouring rows do not know of each other. Where this is
+    frequent, prefer `to_wide`. Missing cells of the new columns are filled, too; these
+    fills are not those of the rows that the neighbours come from, so drop them after.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skvnce.longitudinal import with_neighbours
+    >>> visits = pd.DataFrame({
+    ...     "patient": ["a", "b", "a"], "day": [30, 3, 9], "dose": [1.5, 2.0, 1.0],
+    ... })
+    >>> with_neighbours(visits, groups="patient", time="day", leads=())
+      patient  day  dose  dose_lag1  day_lag1
+    0       a   30   1.5        1.0      21.0
+    1       b    3   2.0        NaN       NaN
+    2       a    9   1.0        NaN       NaN
+    """
+    steps = {"lag": _steps(lags, "lags"), "lead": _steps(leads, "leads")}
+    long, cells, groups, codes = read_repeated(table, groups, time)
+    when = numbers_of_times(cells[time])
+    check_pairs(codes, when, cells, groups, time)
+    others = [name for name in long.columns if name not in (*groups, time)]
+    chosen = varying_columns(cells, codes, others, columns)
+
+    order, new = np.lexsort((when, codes)), []
+    for word, numbers in steps.items():
+        for step in numbers:
+            rows = _neighbours(order, codes, -step if word == "lag" else step)
+            new += [
+                taken(long[name], rows).alias(f"{name}_{word}{step}") for name in chosen
+            ]
+            if distances:
+                apart = np.where(rows < 0, np.nan, np.abs(when[rows] - when))
+                new.append(floats(f"{time}_{word}{step}", apart, long))
+    _check_names([*long.columns, *(one.name for one in new)])
+    return assigned(long, new).to_native()
+
+
+def _check_observed(name, values, filled):
+    """Raise an error if observed cells have other values in a filled column."""
+    for row, (value, new) in enumerate(zip(values, filled, strict=True)):
+        if is_missing(value) or value == new:
+            continue
+        are_floats = isinstance(value, float) and isinstance(new, float)
+        if not (are_floats and isclose(value, new, rel_tol=1e-6)):  # of short floats
+            raise ValueError(
+                f"filled has {new!s} in column {name!r}, row {row}, where the "
+                f"attribute table has {value!s}; {_PASS}, and turn marks of missing "
+                "cells into missing cells before to_wide"
+            )
+
+
+def _check_names(names):
+    """Raise an error for names that occur twice."""
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(
+            f"Two columns of the new table would be named {twice[0]!r}; rename a "
+            "column of table"
+        )
+
+
+def _warn_of_few_rows(share, time):
+    """Warn if most pairs of groups and times have no row."""
+    if share < 1 - _MOST_WITHOUT_ROW:
+        warn_user(
+            f"{1 - share:.0%} of the pairs of groups and times have no row. If the "
+            f"times in column {time!r} are no planned ones, round them to planned "
+            "ones, or use with_neighbours.",
+            TableWarning,
+        )
+
+
+def _steps(steps, parameter):
+    """Return lags or leads as a list of different positive integers."""
+    found = list(steps) if np.iterable(steps) else [steps]
+    unfit = [
+        one
+        for place, one in enumerate(found)
+        if not isinstance(one, Integral)
+        or isinstance(one, bool)
+        or one < 1
+        or one in found[:place]
+    ]
+    if unfit:
+        raise ValueError(
+            f"{parameter} must be different positive integers, got {steps!r}; pass for "
+            "example (1, 2), and () for none"
+        )
+    return [int(one) for one in found]
+
+
+def _neighbours(order, codes, step):
+    """Return the row a step after each row (n_samples,) of its group, or -1."""
+    rows = np.full(len(order), -1)
+    before, after = order[: -abs(step)], order[abs(step) :]
+    at, to = (before, after) if step > 0 else (after, before)
+    is_same = codes[at] == codes[to]
+    rows[at[is_same]] = to[is_same]
+    return rows
+
+
+def _first_rows(codes, rows, n_groups=None):
+    """Return the first of the given rows of each group (n_groups,), or -1."""
+    n_groups = codes.max() + 1 if n_groups is None else n_groups
+    first = np.full(n_groups, -1)
+    first[codes[::-1]] = rows[::-1]  # the last assignment counts
+    return first
+
+
+def _shown(time):
+    """Write a time for the name of a column."""
+    if isinstance(time, datetime):
+        return str(time).removesuffix(" 00:00:00")
+    return str(int(time) if isinstance(time, float) and time.is_integer() else time)
