@@ -347,8 +347,8 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
             wide = [
                 int(levels[j]) if nominal[j] and levels[j] > 2 else 0 for j in columns
             ]
-            design = Design(tuple(columns), tuple(wide))
-            given = label, model, design, int(levels[node]), int(self.max_samples)
+            design = Design(tuple(columns), tuple(wide), label)
+            given = model, design, int(levels[node]), int(self.max_samples)
             found[node] = [EstimatorLearner(node, *given)]
         return found
 

@@ -16,6 +16,7 @@ from skvnce.fitted.column_models import (
     Design,
     Quantiles,
     Regression,
+    failed,
 )
 
 _PROBED = 50  # rows whose probabilities are looked at
@@ -78,8 +79,6 @@ class EstimatorLearner(NamedTuple):
     Attributes
     ----------
     column : int
-    label : str
-        The word column and its name, for errors.
     model : regressor or classifier
     design : Design
     n_levels : int
@@ -87,7 +86,6 @@ class EstimatorLearner(NamedTuple):
     """
 
     column: int
-    label: str
     model: Any
     design: Design
     n_levels: int
@@ -106,10 +104,7 @@ class EstimatorLearner(NamedTuple):
         except Warning:  # a filter makes an error of it
             raise
         except Exception as error:  # of any library; it is raised again
-            raise ValueError(
-                f"{self.model!r} failed on {self.label}: {error} Pass another "
-                "estimator for this column, or None."
-            ) from error
+            raise failed(self.model, self.design.label, error) from error
 
     def _rows(self, training, rng):
         """Select rows; a model that takes no weights gets them in proportion."""

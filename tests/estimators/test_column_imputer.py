@@ -1011,6 +1011,66 @@ def test_a_failing_estimator_is_named_with_its_column():
         columns(estimators={2: Failing()}).fit(X.to_numpy())
 
 
+class Tiring(Spy):
+    """Predicts until it is tired."""
+
+    is_tired = False
+
+    def predict(self, X):
+        if Tiring.is_tired:
+            raise KeyError
+        return super().predict(X)
+
+
+class TiringQuantiles(OfNormal):
+    """Predicts quantiles until it is tired."""
+
+    def predict(self, X, quantiles=None):
+        if Tiring.is_tired:
+            raise KeyError
+        return super().predict(X, quantiles)
+
+
+class TiringClassifier(SpyClassifier):
+    """Knows probabilities until it is tired."""
+
+    def predict_proba(self, X):
+        if Tiring.is_tired:
+            raise KeyError
+        return super().predict_proba(X)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [("y", Tiring(7)), ("y", TiringQuantiles()), ("town", TiringClassifier())],
+)
+@pytest.mark.parametrize("method", ["transform", "sample"])
+def test_an_estimator_that_fails_later_is_named_with_its_column(
+    name, model, method, monkeypatch
+):
+    X = mixed()
+    imputer = columns(estimators={name: model}, weight=1.0, model=READER).fit(X)
+    imputer = pickle.loads(pickle.dumps(imputer))
+    getattr(imputer, method)(X)  # negative control
+    monkeypatch.setattr(Tiring, "is_tired", True)
+    said = rf"^Tiring\w*\(.*\) failed on column '{name}': KeyError. Pass another estim"
+    with pytest.raises(ValueError, match=said) as call:
+        getattr(imputer, method)(X)
+    assert isinstance(call.value.__cause__, KeyError)
+
+
+class Listing(Spy):
+    """Predicts a list."""
+
+    def predict(self, X):
+        return super().predict(X).tolist()
+
+
+def test_predictions_may_be_a_list():
+    X, _ = linear()
+    columns(estimators={0: Listing()}, weight=1.0).fit_transform(X)
+
+
 class Complaining(Spy):
     """Warns."""
 
