@@ -236,7 +236,8 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
             Frequencies of the rows, for `fit` of `model` and of the estimators; rows
-            of an estimator that takes none are drawn in proportion to them.
+            of an estimator that takes none, or has a part that takes none, are drawn in
+            proportion to them.
 
         Returns
         -------

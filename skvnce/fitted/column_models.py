@@ -89,13 +89,13 @@ class Design(NamedTuple):
             raise failed(model, self.label, error) from error
 
 
-def failed(model: Any, label: str, error: Exception) -> ValueError:
+def failed(model: Any, label: str, error: Exception, remedy: str = "") -> ValueError:
     """Make the error that names the estimator of a column that has failed."""
     said = str(error).rstrip() or type(error).__name__
     said += "" if said.endswith((".", "!", "?")) else "."
     return ValueError(
         f"{model!r} failed on {label}: {said} Pass another estimator for this column, "
-        "or None."
+        f"or None{remedy}."
     )
 
 

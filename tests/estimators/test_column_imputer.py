@@ -719,6 +719,48 @@ def test_residuals_are_drawn_by_weights(model, seed):
     assert p_share(found, 400, share) > FAILURE > p_share(found, 400, heavy.mean())
 
 
+class Around(RegressorMixin, BaseEstimator):
+    """Passes weights on to another estimator, which may not take them."""
+
+    def __init__(self, estimator=None):
+        self.estimator = estimator
+
+    def fit(self, X, y, sample_weight=None):
+        given = {} if sample_weight is None else {"sample_weight": sample_weight}
+        self.fitted_ = clone(self.estimator or Spy(7)).fit(X, y, **given)
+        return self
+
+    def predict(self, X):
+        return self.fitted_.predict(X)
+
+
+@pytest.mark.parametrize(
+    "model", [Around(Spy()), Around(make_pipeline(StandardScaler(), WeightedSpy()))]
+)
+def test_rows_are_drawn_if_a_part_of_an_estimator_takes_no_weights(model, log):
+    X, _ = linear(n=100)
+    weights = np.where(np.arange(100) < 50, 0.0, 1.0)
+    weights[0] = 1.0
+    columns(estimators={2: model}, weight=1.0).fit(X, sample_weight=weights)
+    assert np.isin(log[-1]["y"], X[weights > 0, 2]).all()
+    assert len(set(log[-1]["y"])) < len(log[-1]["y"])
+
+
+def test_weights_are_passed_on_if_all_parts_take_them(log):
+    X, _ = linear(n=100)
+    weights = 1.0 + np.arange(100)
+    columns(estimators={2: Around(WeightedSpy())}, weight=1.0).fit(X, None, weights)
+    np.testing.assert_array_equal(log[-1]["weight"], weights[~np.isnan(X[:, 2])])
+
+
+def test_an_estimator_that_fails_with_weights_is_told_to_leave_them_out():
+    X, _ = linear(n=100)
+    message = "on column 2: .*sample_weight.* or leave out sample_weight, which its fit"
+    with pytest.raises(ValueError, match=message):
+        columns(estimators={2: Around()}, weight=1.0).fit(X, None, np.ones(100))
+    columns(estimators={2: Around()}, weight=1.0).fit(X)
+
+
 def test_estimators_without_weights_see_all_rows_once(log):
     X, _ = linear(n=100)
     columns(estimators={2: WeightedSpy()}, weight=1.0).fit(X)
