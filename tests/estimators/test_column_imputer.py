@@ -1183,6 +1183,94 @@ def test_wrong_parameters_are_named(given, kind, message):
         columns(**given).fit(X)
 
 
+class Unfitted(GaussianImputer):
+    """Must not be fitted."""
+
+    def fit(self, X, y=None, sample_weight=None):
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "message"),
+    [one for one in ERRORS if "model" not in one[0]]
+    + [
+        ({"predictors": {"x": "yes"}}, TypeError, r"predictors\['x'\] must be a list"),
+        ({"predictors": [[1, 0], [1]]}, ValueError, "rows have different lengths"),
+    ],
+    ids=lambda one: str(one)[:40],
+)
+def test_wrong_parameters_are_named_before_a_model_is_fitted(given, kind, message):
+    given = {"regressor": LINEAR, "model": Unfitted(**QUIET), **given}
+    with pytest.raises(kind, match=message):
+        columns(**given).fit(mixed(40))
+    with pytest.raises(AssertionError):  # negative control
+        columns(regressor=LINEAR, model=Unfitted(**QUIET)).fit(mixed(40))
+
+
+@pytest.mark.filterwarnings("ignore:Constant where observed")
+def test_estimators_of_constant_columns_are_of_any_kind():
+    X = mixed(60).assign(same=1.0)
+    with pytest.warns(UserWarning, match="Not in the model: column 'same'"):
+        columns(estimators={"same": LOGISTIC}, model=READER).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("second", "kind", "message"),
+    [
+        (GaussianImputer(min_value=100.0), ValueError, ": X has .* min_value 100"),
+        (GaussianImputer(min_value=[1.0]), ValueError, ": min_value must be a number"),
+        (ForestImputer(GaussianImputer(min_value=100.0)), ValueError, ": X has .* min"),
+        (MixtureImputer(n_estimators=0), TypeError, ": The 'n_estimators' para"),
+        (
+            GaussianImputer(missing_values=-1),
+            ValueError,
+            r" has missing_values=-1, and model\[0\], .* has nan. Set missing_values",
+        ),
+    ],
+    ids=str,
+)
+def test_errors_of_models_of_a_stack_name_them(second, kind, message):
+    X, _ = linear()
+    whose = rf"^model\[1\] \({type(second).__name__}\) of the stack"
+    with pytest.raises(kind, match=whose + message):
+        columns(model=[PLAIN, second]).fit(X)
+
+
+def test_errors_of_a_single_model_are_its_own():
+    X, _ = linear()
+    with pytest.raises(ValueError, match="^X has .* min_value 100.0"):
+        columns(model=GaussianImputer(min_value=100.0)).fit(X)
+
+
+def test_parameters_of_all_models_are_checked_before_one_is_fitted():
+    X, _ = linear()
+    models = [Unfitted(**QUIET), GaussianImputer(max_iter=-1)]
+    with pytest.raises(ValueError, match="'max_iter' parameter"):
+        columns(model=models).fit(X)
+
+
+@pytest.mark.parametrize("marker", [-1, np.nan])
+def test_a_stack_has_the_marker_of_its_first_model(marker):
+    X, _ = linear()
+    given = np.where(np.isnan(X), -1, X)
+    first = clone(PLAIN).set_params(missing_values=-1)
+    stack = columns(model=[first, clone(PLAIN).set_params(missing_values=marker)])
+    expected = columns(model=[PLAIN, PLAIN]).fit_transform(X)
+    np.testing.assert_array_equal(stack.fit_transform(given), expected)
+
+
+@pytest.mark.parametrize("kind", [ColumnImputer, ForestImputer])
+def test_errors_of_tables_name_the_class_of_the_user(kind):
+    X, _ = linear(n=40)
+    with pytest.raises(
+        ValueError, match=f"minimum of 2 is required by {kind.__name__}"
+    ):
+        kind(PLAIN).fit(X[:1])
+    imputer = kind(PLAIN, random_state=0).fit(X)
+    with pytest.raises(ValueError, match=f"but {kind.__name__} is expecting 4 feat"):
+        imputer.transform(X[:, :3])
+
+
 def test_right_parameters_are_no_error():
     """A negative control."""
     columns(regressor=LINEAR, model=READER).fit(mixed(40))
