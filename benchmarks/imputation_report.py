@@ -135,6 +135,23 @@ class Results:
         values = list(self.seeds(measure, mechanism, name, method).values())
         return float(np.mean(values)) if values else None
 
+    def means_of_equal_seeds(self, measure, mechanism, name, groups):
+        """Average over the seeds that all methods of groups have; a dict a group."""
+        parts = [
+            {m: self.seeds(measure, mechanism, name, m) for m in methods}
+            for methods in groups
+        ]
+        there = [seeds for part in parts for seeds in part.values() if seeds]
+        common = set.intersection(*map(set, there)) if there else set()
+        return [
+            {
+                m: float(np.mean([seeds[s] for s in common]))
+                for m, seeds in part.items()
+                if common and seeds
+            }
+            for part in parts
+        ]
+
     def ratios(self, measure, mechanism, method, reference):
         """Compare with a rival seed by seed: {table: geometric mean}."""
         ratios = {}
@@ -231,11 +248,7 @@ def best_table(results):
     """Set the best of ours in CRPS beside the best of mice, on each table."""
     rows = []
     for mechanism, name in product(CLOSEST, results.tables):
-        ours, theirs = (
-            {m: results.mean("crps", mechanism, name, m) for m in methods}
-            for methods in (BEST, RIVALS)
-        )
-        parts = [{m: v for m, v in found.items() if v} for found in (ours, theirs)]
+        parts = results.means_of_equal_seeds("crps", mechanism, name, (BEST, RIVALS))
         if all(parts):
             best = [min(part, key=part.get) for part in parts]
             scores = [part[m] for part, m in zip(parts, best, strict=True)]

@@ -24,8 +24,9 @@ from skvnce.estimators._validation import (
 )
 from skvnce.estimators._wrapper import ByModel
 from skvnce.fits.column_learners import EstimatorLearner, classifies, regresses
-from skvnce.fits.predictors import predictors_of
+from skvnce.fits.predictors import matrix_of, predictors_of
 from skvnce.fitted.column_models import Design
+from skvnce.tables.cells import is_missing
 from skvnce.tables.schema import Encoded
 
 _FEWEST = 10  # observed cells of a column that a model is fitted to
@@ -236,7 +237,8 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
             Frequencies of the rows, for `fit` of `model` and of the estimators; rows
-            of an estimator that takes none are drawn in proportion to them.
+            of an estimator that takes none, or has a part that takes none, are drawn in
+            proportion to them.
 
         Returns
         -------
@@ -246,8 +248,10 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         ------
         ValueError
             As `fit` of `model` does, if `estimators` or `predictors` name unknown
-            columns, if an estimator fails (the error names the column), or if a
-            parameter is out of range.
+            columns, if an estimator fails (the error names the column) or one of
+            several imputers (the error names it by its number), if an imputer but the
+            first has a marker of its own (`missing_values`), or if a parameter is out
+            of range.
         TypeError
             If a parameter has a wrong type, if a classifier is the estimator of
             numbers or a regressor that of categories, or if `model` or an estimator
@@ -269,19 +273,34 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         if len(getattr(X, "shape", ())) == 2:
             check_fit(type(self), X.shape)
         rng = np.random.default_rng(seed_from(self.random_state))
-        asked = self._models_asked()
-        self._set_fitted_model(self._fitted_model(rng, X, sample_weight, asked[0]))
-        cells = self._checked(X)
-        table = Encoded(cells, self._schema)
-        self.models_ = [self.model_]
-        self.models_ += [
-            self._fitted_model(rng, table, sample_weight, one) for one in asked[1:]
-        ]
+        cells = self._read_table(X)
+        self._check_columns()
+        given = rng, Encoded(cells, self._schema), sample_weight
+        self.models_ = self._fitted_models(*given)
+        self._set_fitted_model(self.models_[0])
         _, finish = report_rounds(self, None, X=cells)
         given = cells, sample_weight, self._learners, self.n_completions, rng
         self.model_weights_ = self._fit_columns(*given)
         finish()
         return self
+
+    def _fitted_models(self, *given):
+        """Fit clones of all joint models."""
+        found = []
+        for number, one in enumerate(self._models_asked()):
+            with self._named_errors(number):
+                found.append(self._fitted_model(*given, one))
+        return found
+
+    def _check_columns(self):
+        """Check what columns are asked of, before a joint model is fitted."""
+        schema = self._schema
+        low, high = schema.ends
+        for key, one in self._own().items():
+            place = schema.index_of(key, "estimators")
+            if one is not None and low[place] < high[place]:
+                _check_kind(one, schema, place)
+        matrix_of(self.predictors, schema)
 
     def _check_parameters(self):
         super()._check_parameters()
@@ -295,6 +314,8 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
                         "estimator of scikit-learn as regressor or classifier."
                     )
         self._check_models()
+        if isinstance(self.model, list | tuple):
+            self._check_stack()
         named = {f"estimators[{key!r}]": one for key, one in self._own().items()}
         asked = {"regressor": self.regressor, "classifier": self.classifier, **named}
         for name, one in asked.items():
@@ -303,6 +324,19 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
             one = asked[name]
             if one is not None and not right(one):
                 raise TypeError(f"{name} must be a {name}, got {one!r}.")
+
+    def _check_stack(self):
+        """Reject markers of other models than the first one, which reads the table."""
+        first = self.model[0]._marker()
+        for number, one in enumerate(self.model):
+            marker = one._marker()
+            # at its default a model leaves the choice to the first one
+            if not is_missing(marker) and (is_missing(first) or marker != first):
+                raise ValueError(
+                    f"{self._label_of(number)} of the stack has missing_values="
+                    f"{marker!r}, and model[0], which reads the table, has {first!r}. "
+                    "Set missing_values of model[0] alone."
+                )
 
     def _with_one_draw(self):
         each = [one._with_one_draw() for one in self.models_]
@@ -340,15 +374,14 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
             columns = np.flatnonzero(seen[node]).tolist()
             if model is None or not columns:
                 continue
-            _check_kind(model, label, is_level=levels[node] > 0)
             if np.count_nonzero(~np.isnan(nodes[:, node])) < _FEWEST:
                 self._warn_of_few(place, label)
                 continue
             wide = [
                 int(levels[j]) if nominal[j] and levels[j] > 2 else 0 for j in columns
             ]
-            design = Design(tuple(columns), tuple(wide))
-            given = label, model, design, int(levels[node]), int(self.max_samples)
+            design = Design(tuple(columns), tuple(wide), label)
+            given = model, design, int(levels[node]), int(self.max_samples)
             found[node] = [EstimatorLearner(node, *given)]
         return found
 
@@ -390,14 +423,16 @@ def check_estimator_of_column(name, model):
         )
 
 
-def _check_kind(model, label, *, is_level):
+def _check_kind(model, schema, place):
     """Raise an error for a classifier of numbers, and a regressor of categories."""
-    if is_level and not classifies(model):
+    column = schema.columns[place] if schema.columns else None
+    has_levels, label = bool(column and column.levels), schema.label(place)
+    if has_levels and not classifies(model):
         raise TypeError(
             f"The {label} has categories, and {model!r} is no classifier. Pass "
             "one, or read the column as numbers (categorical_features of model)."
         )
-    if not is_level and not regresses(model):
+    if not has_levels and not regresses(model):
         raise TypeError(
             f"The {label} has numbers, and {model!r} is no regressor. Pass one, "
             "or read the column as categories (categorical_features of model)."

@@ -27,7 +27,7 @@ from skvnce.estimators._wrapper import ByModel
 from skvnce.fits.column_learners import ForestLearner
 from skvnce.fits.duration import OF_ALL_COLUMNS, warn_of_duration
 from skvnce.fitted.column_forests import Growth
-from skvnce.tables.cells import is_missing
+from skvnce.tables.schema import Encoded
 
 _MEMBERS = 4  # of the mixture; with eight, errors hardly decrease beside forests
 _TIMED = 100  # maximum number of trees of a forest whose time is measured
@@ -243,20 +243,15 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         self._check_parameters()
         self._check_models()
         needs_memory(type(self), X, reset=True)
-        has_shape = len(getattr(X, "shape", ())) == 2
-        if has_shape:
+        if len(getattr(X, "shape", ())) == 2:
             # before `model` is fitted, which may take long
             check_fit(type(self), X.shape)
             check_trees(int(self.n_estimators), X.shape)
-        is_array = has_shape and getattr(getattr(X, "dtype", None), "kind", "") == "f"
-        is_array = is_array and is_missing(self._marker())
-        if is_array:
-            self._warn_of_duration(X)
+        cells = self._read_table(X)
+        self._warn_of_duration(cells)
         rng = np.random.default_rng(seed_from(self.random_state))
-        self._set_fitted_model(self._fitted_model(rng, X, sample_weight))
-        cells = self._checked(X)
-        if not is_array:  # only now are there codes of levels
-            self._warn_of_duration(cells)
+        table = Encoded(cells, self._schema)
+        self._set_fitted_model(self._fitted_model(rng, table, sample_weight))
         _, finish = report_rounds(self, None, X=cells)
         given = cells, sample_weight, self._learners, self.n_completions, rng
         self._fit_columns(*given)

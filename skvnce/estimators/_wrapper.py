@@ -1,20 +1,24 @@
 """Imputers that use other, fitted imputers."""
 
+from contextlib import contextmanager
+
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from skvnce._memory import needs_memory
 from skvnce._weights import rows_with_data
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._unused_parameters import warn_of_unused_by_levels
+from skvnce.exceptions import DivergenceError
 from skvnce.fits.column_fits import Joint, Table, fit_columns
 from skvnce.fits.held_out_rows import hold_out_rows
 from skvnce.fits.refits import refitted
 from skvnce.fitted.by_columns import ByColumns, Chains
 from skvnce.fitted.column_models import restored, stored
 from skvnce.fitted.pools import Pool, Turns
+from skvnce.tables.schema import Encoded
 from skvnce.tables.statistics import column_moments
 
 _OF_MODEL = (
@@ -27,6 +31,8 @@ _OF_MODEL = (
 )
 _SWEEPS = {"n_burn_in": 1, "n_sweeps": 2}  # of the chains of `transform`
 _DRAWN = 30  # models of which tables are drawn during a fit
+# classes of errors of a model in a stack, which are raised again
+_ERRORS = (InvalidParameterError, DivergenceError, TypeError, ValueError)
 
 
 class ByModel(Imputer):
@@ -48,14 +54,34 @@ class ByModel(Imputer):
         return list(self.model) if many else [self.model]
 
     def _check_models(self):
-        """Reject imputers whose tables satisfy equations, which averages would not."""
-        for one in self._models_asked():
+        """Check parameters of models, before one is fitted.
+
+        Imputers whose tables satisfy equations are an error: averages would not.
+        """
+        for number, one in enumerate(self._models_asked()):
+            with self._named_errors(number):
+                one._check_parameters()
             if isinstance(one, ByModel) and not hasattr(one, "weight"):
                 name = type(self).__name__
                 raise TypeError(
                     f"model of {name} cannot be {one!r}: averages do not satisfy its "
                     f"equations. Pass {name} as its model instead."
                 )
+
+    @contextmanager
+    def _named_errors(self, number):
+        """Let errors of one of several models say which it is."""
+        try:
+            yield
+        except _ERRORS as error:
+            if not isinstance(self.model, list | tuple):
+                raise
+            kind = next(one for one in _ERRORS if isinstance(error, one))
+            raise kind(f"{self._label_of(number)} of the stack: {error}") from error
+
+    def _label_of(self, number):
+        """Name a model by its number and its class."""
+        return f"model[{number}] ({type(self.model[number]).__name__})"
 
     def _default_model(self):
         """Make what None stands for."""
@@ -91,10 +117,9 @@ class ByModel(Imputer):
                 setattr(self, name, getattr(base, name))
 
     def _checked(self, X):
-        check_is_fitted(self)
-        self._check_parameters()
-        needs_memory(type(self), X, reset=False)
-        return self.model_._checked(X)
+        check_is_fitted(self)  # before `_schema` is asked for
+        # read here, so that errors name this class and not that of `model_`
+        return self.model_._checked(Encoded(super()._checked(X), self._schema))
 
     def _trains_model(self):
         return all(one._trains_model() for one in self._joint_models())
@@ -146,10 +171,10 @@ class ByModel(Imputer):
         if held.any():
             given = cells[~held], None if known is None else known[~held]
             seeds = rng.integers(2**31 - 1, size=len(joint)).tolist()
-            without = [
-                refitted(one, given[0], seed, given[1])
-                for one, seed in zip(joint, seeds, strict=True)
-            ]
+            without = []
+            for number, (one, seed) in enumerate(zip(joint, seeds, strict=True)):
+                with self._named_errors(number):
+                    without.append(refitted(one, given[0], seed, given[1]))
         models = [
             [self._turns(one, _DRAWN) for one in some] for some in (without, joint)
         ]

@@ -16,9 +16,11 @@ from skvnce.fitted.column_models import (
     Design,
     Quantiles,
     Regression,
+    failed,
 )
 
 _PROBED = 50  # rows whose probabilities are looked at
+_UNWEIGHTED = ", or leave out sample_weight, which its fit was given"
 _FOLDS = 5  # whose residuals a column of numbers is drawn with
 _CHOOSERS = 3  # times fewer trees that choose weights, and complete the table
 
@@ -78,8 +80,6 @@ class EstimatorLearner(NamedTuple):
     Attributes
     ----------
     column : int
-    label : str
-        The word column and its name, for errors.
     model : regressor or classifier
     design : Design
     n_levels : int
@@ -87,7 +87,6 @@ class EstimatorLearner(NamedTuple):
     """
 
     column: int
-    label: str
     model: Any
     design: Design
     n_levels: int
@@ -106,10 +105,8 @@ class EstimatorLearner(NamedTuple):
         except Warning:  # a filter makes an error of it
             raise
         except Exception as error:  # of any library; it is raised again
-            raise ValueError(
-                f"{self.model!r} failed on {self.label}: {error} Pass another "
-                "estimator for this column, or None."
-            ) from error
+            remedy = "" if weights is None else _UNWEIGHTED
+            raise failed(self.model, self.design.label, error, remedy) from error
 
     def _rows(self, training, rng):
         """Select rows; a model that takes no weights gets them in proportion."""
@@ -123,7 +120,7 @@ class EstimatorLearner(NamedTuple):
             some = np.union1d(some, least).astype(int)
             rows, weights = rows[some], None if weights is None else weights[some]
             least = np.searchsorted(some, least)
-        if weights is not None and not has_fit_parameter(self.model, "sample_weight"):
+        if weights is not None and not takes_weights(self.model):
             share = weights / weights.sum()
             drawn = rng.choice(len(rows), len(rows), p=share)
             least = np.setdiff1d(least, drawn).astype(int)
@@ -193,6 +190,15 @@ def regresses(model: Any) -> bool:
     """Say whether a model is a regressor; one without tags has no probabilities."""
     has_tags = hasattr(model, "__sklearn_tags__")
     return is_regressor(model) if has_tags else not hasattr(model, "predict_proba")
+
+
+def takes_weights(model: Any) -> bool:
+    """Say whether a model takes weights, and so do all estimators that are its parts.
+
+    Some meta-estimators have the argument, and fail, or ignore it in a part.
+    """
+    parts = [one for one in model.get_params().values() if hasattr(one, "predict")]
+    return all(has_fit_parameter(one, "sample_weight") for one in (model, *parts))
 
 
 def options_of_quantiles(model: Any) -> dict | None:

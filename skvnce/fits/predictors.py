@@ -40,12 +40,29 @@ def predictors_of(
         If a value of a dict is no list.
     """
     columns = schema.model_columns
-    found = np.ones((len(columns), len(columns)), dtype=bool)
     if isinstance(asked, str):
         found = associated(nodes, nominal)
-    elif isinstance(asked, Mapping):
+    else:
+        found = matrix_of(asked, schema)[np.ix_(columns, columns)]
+    np.fill_diagonal(found, val=False)
+    return found
+
+
+def matrix_of(asked: Mapping | ArrayLike | str | None, schema: Schema) -> np.ndarray:
+    """Convert what is known without the cells to a matrix of all columns.
+
+    Parameters and errors are those of `predictors_of`.
+
+    Returns
+    -------
+    ndarray of bool, of shape (n_features, n_features)
+        All are True with "auto".
+    """
+    expected = schema.n_columns, schema.n_columns
+    found = np.ones(expected, dtype=bool)
+    if isinstance(asked, Mapping):
         for key, others in asked.items():
-            own = columns == schema.index_of(key, "predictors")
+            own = schema.index_of(key, "predictors")
             if others is None:
                 continue
             if isinstance(others, str) or not isinstance(others, Iterable):
@@ -54,18 +71,26 @@ def predictors_of(
                     f"{others!r}."
                 )
             places = [schema.index_of(one, f"predictors[{key!r}]") for one in others]
-            found[own] = np.isin(columns, places)
-    elif asked is not None:
-        table = np.asarray(_in_order(asked, schema))
-        expected = (schema.n_columns, schema.n_columns)
+            found[own] = np.isin(np.arange(schema.n_columns), places)
+    elif asked is not None and not isinstance(asked, str):
+        table = _table_of(_in_order(asked, schema))
         if table.shape != expected or not np.isin(table, [0, 1]).all():
             raise ValueError(
                 f"predictors must be a matrix of zeros and ones of shape {expected}, "
                 f"got one of shape {table.shape} and type {table.dtype}."
             )
-        found = table.astype(bool)[np.ix_(columns, columns)]
-    np.fill_diagonal(found, val=False)
+        found = table.astype(bool)
     return found
+
+
+def _table_of(asked):
+    try:
+        return np.asarray(asked)
+    except ValueError as error:
+        raise ValueError(
+            "predictors is no matrix: its rows have different lengths. Pass a row of "
+            "equal length for each column."
+        ) from error
 
 
 def _in_order(asked, schema):

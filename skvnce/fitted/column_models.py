@@ -63,10 +63,13 @@ class Design(NamedTuple):
     n_levels : tuple of int
         Of the nominal ones with at least three levels, which become indicators; 0 for
         others.
+    label : str
+        The word column and the name of the column that is predicted, for errors.
     """
 
     columns: tuple[int, ...]
     n_levels: tuple[int, ...]
+    label: str = "a column"
 
     def matrix(self, rows: np.ndarray) -> np.ndarray:
         """Make the matrix (n, n_predictors) of completed rows (n, n_nodes)."""
@@ -75,6 +78,25 @@ class Design(NamedTuple):
             for j, n in zip(self.columns, self.n_levels, strict=True)
         ]
         return np.concatenate(parts, axis=1)
+
+    def asked(self, model: Any, method: str, rows: np.ndarray, **options: Any) -> Any:
+        """Let a fitted estimator predict completed rows; errors name the column."""
+        try:
+            return getattr(model, method)(self.matrix(rows), **options)
+        except Warning:  # a filter makes an error of it
+            raise
+        except Exception as error:  # of any library; it is raised again
+            raise failed(model, self.label, error) from error
+
+
+def failed(model: Any, label: str, error: Exception, remedy: str = "") -> ValueError:
+    """Make the error that names the estimator of a column that has failed."""
+    said = str(error).rstrip() or type(error).__name__
+    said += "" if said.endswith((".", "!", "?")) else "."
+    return ValueError(
+        f"{model!r} failed on {label}: {said} Pass another estimator for this column, "
+        f"or None{remedy}."
+    )
 
 
 class Regression(NamedTuple):
@@ -103,7 +125,8 @@ class Regression(NamedTuple):
         self, rows: np.ndarray, uniform: np.ndarray, *, with_means: bool = False
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Draw predictions plus residuals; see `ColumnModel`."""
-        means = self.model.predict(self.design.matrix(rows)).astype(float).ravel()
+        found = self.design.asked(self.model, "predict", rows)
+        means = np.ravel(found).astype(float)
         size = min(_NEAR, len(self.residuals))
         middle = np.searchsorted(self.predictions, means) - size // 2
         first = np.clip(middle, 0, len(self.residuals) - size)
@@ -136,7 +159,7 @@ class Quantiles(NamedTuple):
         """Draw between predicted quantiles; see `ColumnModel`."""
         levels = np.arange(1, _QUANTILES + 1) / (_QUANTILES + 1)
         given = {"quantiles": levels.tolist(), **self.options}
-        found = self.model.predict(self.design.matrix(rows), **given)
+        found = self.design.asked(self.model, "predict", rows, **given)
         # a list of quantiles (TabPFN), or a row for each row
         table = (
             np.stack(found, 1) if isinstance(found, list | tuple) else np.asarray(found)
@@ -172,7 +195,7 @@ class Classification(NamedTuple):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Draw levels by their probabilities; see `ColumnModel`."""
         shares = np.full((len(rows), self.width), _LEAST)
-        found = self.model.predict_proba(self.design.matrix(rows))
+        found = self.design.asked(self.model, "predict_proba", rows)
         shares[:, self.model.classes_.astype(int)] += found
         shares /= shares.sum(1, keepdims=True)
         # the last sum may be rounded to less than a uniform number

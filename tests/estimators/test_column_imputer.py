@@ -719,6 +719,48 @@ def test_residuals_are_drawn_by_weights(model, seed):
     assert p_share(found, 400, share) > FAILURE > p_share(found, 400, heavy.mean())
 
 
+class Around(RegressorMixin, BaseEstimator):
+    """Passes weights on to another estimator, which may not take them."""
+
+    def __init__(self, estimator=None):
+        self.estimator = estimator
+
+    def fit(self, X, y, sample_weight=None):
+        given = {} if sample_weight is None else {"sample_weight": sample_weight}
+        self.fitted_ = clone(self.estimator or Spy(7)).fit(X, y, **given)
+        return self
+
+    def predict(self, X):
+        return self.fitted_.predict(X)
+
+
+@pytest.mark.parametrize(
+    "model", [Around(Spy()), Around(make_pipeline(StandardScaler(), WeightedSpy()))]
+)
+def test_rows_are_drawn_if_a_part_of_an_estimator_takes_no_weights(model, log):
+    X, _ = linear(n=100)
+    weights = np.where(np.arange(100) < 50, 0.0, 1.0)
+    weights[0] = 1.0
+    columns(estimators={2: model}, weight=1.0).fit(X, sample_weight=weights)
+    assert np.isin(log[-1]["y"], X[weights > 0, 2]).all()
+    assert len(set(log[-1]["y"])) < len(log[-1]["y"])
+
+
+def test_weights_are_passed_on_if_all_parts_take_them(log):
+    X, _ = linear(n=100)
+    weights = 1.0 + np.arange(100)
+    columns(estimators={2: Around(WeightedSpy())}, weight=1.0).fit(X, None, weights)
+    np.testing.assert_array_equal(log[-1]["weight"], weights[~np.isnan(X[:, 2])])
+
+
+def test_an_estimator_that_fails_with_weights_is_told_to_leave_them_out():
+    X, _ = linear(n=100)
+    message = "on column 2: .*sample_weight.* or leave out sample_weight, which its fit"
+    with pytest.raises(ValueError, match=message):
+        columns(estimators={2: Around()}, weight=1.0).fit(X, None, np.ones(100))
+    columns(estimators={2: Around()}, weight=1.0).fit(X)
+
+
 def test_estimators_without_weights_see_all_rows_once(log):
     X, _ = linear(n=100)
     columns(estimators={2: WeightedSpy()}, weight=1.0).fit(X)
@@ -1011,6 +1053,66 @@ def test_a_failing_estimator_is_named_with_its_column():
         columns(estimators={2: Failing()}).fit(X.to_numpy())
 
 
+class Tiring(Spy):
+    """Predicts until it is tired."""
+
+    is_tired = False
+
+    def predict(self, X):
+        if Tiring.is_tired:
+            raise KeyError
+        return super().predict(X)
+
+
+class TiringQuantiles(OfNormal):
+    """Predicts quantiles until it is tired."""
+
+    def predict(self, X, quantiles=None):
+        if Tiring.is_tired:
+            raise KeyError
+        return super().predict(X, quantiles)
+
+
+class TiringClassifier(SpyClassifier):
+    """Knows probabilities until it is tired."""
+
+    def predict_proba(self, X):
+        if Tiring.is_tired:
+            raise KeyError
+        return super().predict_proba(X)
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [("y", Tiring(7)), ("y", TiringQuantiles()), ("town", TiringClassifier())],
+)
+@pytest.mark.parametrize("method", ["transform", "sample"])
+def test_an_estimator_that_fails_later_is_named_with_its_column(
+    name, model, method, monkeypatch
+):
+    X = mixed()
+    imputer = columns(estimators={name: model}, weight=1.0, model=READER).fit(X)
+    imputer = pickle.loads(pickle.dumps(imputer))
+    getattr(imputer, method)(X)  # negative control
+    monkeypatch.setattr(Tiring, "is_tired", True)
+    said = rf"^Tiring\w*\(.*\) failed on column '{name}': KeyError. Pass another estim"
+    with pytest.raises(ValueError, match=said) as call:
+        getattr(imputer, method)(X)
+    assert isinstance(call.value.__cause__, KeyError)
+
+
+class Listing(Spy):
+    """Predicts a list."""
+
+    def predict(self, X):
+        return super().predict(X).tolist()
+
+
+def test_predictions_may_be_a_list():
+    X, _ = linear()
+    columns(estimators={0: Listing()}, weight=1.0).fit_transform(X)
+
+
 class Complaining(Spy):
     """Warns."""
 
@@ -1079,6 +1181,94 @@ def test_wrong_parameters_are_named(given, kind, message):
     given = {"regressor": LINEAR, "model": READER, **given}
     with pytest.raises(kind, match=message):
         columns(**given).fit(X)
+
+
+class Unfitted(GaussianImputer):
+    """Must not be fitted."""
+
+    def fit(self, X, y=None, sample_weight=None):
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "message"),
+    [one for one in ERRORS if "model" not in one[0]]
+    + [
+        ({"predictors": {"x": "yes"}}, TypeError, r"predictors\['x'\] must be a list"),
+        ({"predictors": [[1, 0], [1]]}, ValueError, "rows have different lengths"),
+    ],
+    ids=lambda one: str(one)[:40],
+)
+def test_wrong_parameters_are_named_before_a_model_is_fitted(given, kind, message):
+    given = {"regressor": LINEAR, "model": Unfitted(**QUIET), **given}
+    with pytest.raises(kind, match=message):
+        columns(**given).fit(mixed(40))
+    with pytest.raises(AssertionError):  # negative control
+        columns(regressor=LINEAR, model=Unfitted(**QUIET)).fit(mixed(40))
+
+
+@pytest.mark.filterwarnings("ignore:Constant where observed")
+def test_estimators_of_constant_columns_are_of_any_kind():
+    X = mixed(60).assign(same=1.0)
+    with pytest.warns(UserWarning, match="Not in the model: column 'same'"):
+        columns(estimators={"same": LOGISTIC}, model=READER).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("second", "kind", "message"),
+    [
+        (GaussianImputer(min_value=100.0), ValueError, ": X has .* min_value 100"),
+        (GaussianImputer(min_value=[1.0]), ValueError, ": min_value must be a number"),
+        (ForestImputer(GaussianImputer(min_value=100.0)), ValueError, ": X has .* min"),
+        (MixtureImputer(n_estimators=0), TypeError, ": The 'n_estimators' para"),
+        (
+            GaussianImputer(missing_values=-1),
+            ValueError,
+            r" has missing_values=-1, and model\[0\], .* has nan. Set missing_values",
+        ),
+    ],
+    ids=str,
+)
+def test_errors_of_models_of_a_stack_name_them(second, kind, message):
+    X, _ = linear()
+    whose = rf"^model\[1\] \({type(second).__name__}\) of the stack"
+    with pytest.raises(kind, match=whose + message):
+        columns(model=[PLAIN, second]).fit(X)
+
+
+def test_errors_of_a_single_model_are_its_own():
+    X, _ = linear()
+    with pytest.raises(ValueError, match="^X has .* min_value 100.0"):
+        columns(model=GaussianImputer(min_value=100.0)).fit(X)
+
+
+def test_parameters_of_all_models_are_checked_before_one_is_fitted():
+    X, _ = linear()
+    models = [Unfitted(**QUIET), GaussianImputer(max_iter=-1)]
+    with pytest.raises(ValueError, match="'max_iter' parameter"):
+        columns(model=models).fit(X)
+
+
+@pytest.mark.parametrize("marker", [-1, np.nan])
+def test_a_stack_has_the_marker_of_its_first_model(marker):
+    X, _ = linear()
+    given = np.where(np.isnan(X), -1, X)
+    first = clone(PLAIN).set_params(missing_values=-1)
+    stack = columns(model=[first, clone(PLAIN).set_params(missing_values=marker)])
+    expected = columns(model=[PLAIN, PLAIN]).fit_transform(X)
+    np.testing.assert_array_equal(stack.fit_transform(given), expected)
+
+
+@pytest.mark.parametrize("kind", [ColumnImputer, ForestImputer])
+def test_errors_of_tables_name_the_class_of_the_user(kind):
+    X, _ = linear(n=40)
+    with pytest.raises(
+        ValueError, match=f"minimum of 2 is required by {kind.__name__}"
+    ):
+        kind(PLAIN).fit(X[:1])
+    imputer = kind(PLAIN, random_state=0).fit(X)
+    with pytest.raises(ValueError, match=f"but {kind.__name__} is expecting 4 feat"):
+        imputer.transform(X[:, :3])
 
 
 def test_right_parameters_are_no_error():
