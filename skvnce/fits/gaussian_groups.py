@@ -26,7 +26,12 @@ from skvnce.fits.gaussian_mixed import (
 )
 from skvnce.fits.gaussian_numbers import Settings as OfNumbers
 from skvnce.fits.gaussian_numbers import fit_numbers, of_model
-from skvnce.fitted.grouped import GroupedNormal, Slopes, plain_effects
+from skvnce.fitted.grouped import (
+    GroupedNormal,
+    Slopes,
+    occurrences,
+    plain_effects,
+)
 from skvnce.fitted.normal import tensors
 from skvnce.tables.column_kinds import column_of_groups
 from skvnce.tables.schema import Schema
@@ -330,8 +335,13 @@ def fit_groups(cells, schema, settings, on_round=tell_round):
 
 
 def held_out_cells(model, cells):
-    """Choose the cells that are held out; not those that other cells determine."""
-    hidden = mixed.held_out_cells(cells)
+    """Choose the cells that are held out; not those that other cells determine.
+
+    Equal rows of different groups do not hide the same cells: their groups differ.
+    """
+    rows = np.column_stack([cells.nodes, cells.groups])
+    rows = np.column_stack([rows, occurrences(rows)])
+    hidden = mixed.held_out_cells(cells._replace(nodes=rows))[:, :-2].copy()
     hidden[:, [*model.of_groups, *model.slopes.columns]] = False
     return hidden
 

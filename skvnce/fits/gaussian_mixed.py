@@ -183,7 +183,8 @@ def held_out_cells(cells):
     hidden = hold_out(cells.nodes, torch.from_numpy(cells.weights), HELD_OUT)[1]
     hidden = hidden.numpy()
     if cells.limits is not None:  # their observed cells are not typical
-        hidden = hidden & ~cells.limits.known.any(0)
+        known = cells.limits.known.any(0)
+        hidden[:, : len(known)] &= ~known
     return hidden
 
 
@@ -296,6 +297,8 @@ def latent_names(schema, latents):
     names, columns = schema.all_names, schema.columns
     found = []
     for place, size in zip(schema.model_columns, latents.n_levels, strict=True):
-        levels = [""] if size == 1 else [f"={one}" for one in columns[place].levels]
+        levels = [""] * size
+        if size > 1:
+            levels = [f"={one}" for one in columns[place].levels]
         found += [names[place] + level for level in levels]
     return found

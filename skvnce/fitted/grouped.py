@@ -244,8 +244,8 @@ class GroupedNormal(NamedTuple):
     def _predicting(self, cells: np.ndarray, nodes: np.ndarray) -> tuple:
         """Return what predicts cells; equal rows of a group have different numbers."""
         models = [Given.of(one, self.levels) for one in self.effects]
-        equal = _equal_rows(np.column_stack([cells, nodes[:, -1]]))
-        numbers = row_keyed(np.column_stack([cells, _occurrences(equal)]), 0)
+        rows = np.column_stack([cells, nodes[:, -1]])
+        numbers = row_keyed(np.column_stack([cells, occurrences(rows)]), 0)
         data = Incomplete.from_array(cells)
         return self.levels.whole, models, data, _PREDICTING, numbers
 
@@ -333,8 +333,9 @@ def _equal_rows(rows: np.ndarray) -> np.ndarray:
     return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
 
 
-def _occurrences(which: np.ndarray) -> np.ndarray:
-    """Count the earlier items that equal an item; (n,)."""
+def occurrences(rows: np.ndarray) -> np.ndarray:
+    """Count the earlier rows that equal a row; (n,)."""
+    which = _equal_rows(rows)
     order, counts = which.argsort(kind="stable"), np.bincount(which)
     found = np.empty(len(which))
     found[order] = np.arange(len(which)) - np.repeat(counts.cumsum() - counts, counts)

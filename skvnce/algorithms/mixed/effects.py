@@ -94,6 +94,12 @@ class Levels(NamedTuple):
         pairs = zip(self.whole.first, self.whole.n_levels, strict=True)
         return [first + k for first, size in pairs for k in range(size)]
 
+    @property
+    def lack_scales(self) -> bool:
+        """Whether there are latent variables without a scale of their own."""
+        two = [len(one.values) == 2 for _, _, one in self.whole.ordered]
+        return bool(self.whole.nominal) or any(two)
+
     def scales(self, effects: "Effects") -> tuple[Tensor, Tensor]:
         """Compute by what effects are shifted and divided; see `unit_scales`."""
         mean, covariance = self.moments(effects)

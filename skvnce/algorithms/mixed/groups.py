@@ -307,10 +307,10 @@ def posterior_draws(
         uniform = inside(torch.rand(z.shape, dtype=torch.float64)).numpy()
         rows.sweep(z, Given.of(effects, levels), uniform)
         effects, loss = _drawn(rows, z, effects)
-        _set_scales(levels, z, effects)
-        effects = effects.rescaled(levels)
-        mean, covariance = levels.moments(effects)
-        found.trace.append(np.stack([mean, _shares_between(levels, effects)]))
+        if levels.lack_scales:
+            _set_scales(levels, z, effects)
+            effects = effects.rescaled(levels)
+        found.trace.append(_traced(levels, effects))
         found.losses.append(loss)
         left = n_sweeps - number
         if left < every * n_draws:
@@ -394,16 +394,12 @@ def _set_scales(levels: Levels, z: np.ndarray, effects: Effects) -> None:
     z /= scale[:, None].numpy()
 
 
-def _shares_between(levels: Levels, effects: Effects) -> Tensor:
-    """Compute the shares of variances between groups, intra-class correlations."""
-    variances = levels.moments(effects)[1].diagonal()
-    return (
-        1
-        - torch.cat(
-            [effects.within.covariance.diagonal(), torch.zeros(levels.groups.size)]
-        )
-        / variances
-    )
+def _traced(levels: Levels, effects: Effects) -> np.ndarray:
+    """Compute means, and shares of variances between groups; (2, latents)."""
+    mean, covariance = levels.moments(effects)
+    own = torch.zeros_like(mean)
+    own[: levels.rows.size] = effects.within.covariance.diagonal()
+    return torch.stack([mean, 1 - own / covariance.diagonal()]).numpy()
 
 
 def _loss(covariance: Tensor, scatter: Tensor) -> float:
