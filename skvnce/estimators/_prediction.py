@@ -86,7 +86,7 @@ class MultipleImputation(BaseEstimator):
         self.estimators_ = self._fitted(tables, y, of_model, rng)
         # stored, so that predictions of a table can be repeated
         self._seed = _seed(rng)
-        self._fit_target(tables, y, of_model, rng)
+        self._fit_target(tables, y, of_model, rng, self._groups_of(X))
         return self
 
     def _new(self):
@@ -150,7 +150,7 @@ class MultipleImputation(BaseEstimator):
             )
         return _check_y(y, estimator=self)
 
-    def _fit_target(self, tables, y, of_model, rng):
+    def _fit_target(self, tables, y, of_model, rng, groups):
         """Set attributes that depend on the target."""
 
     def _routed(self, sample_weight):
@@ -188,6 +188,13 @@ class MultipleImputation(BaseEstimator):
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.imputer_, name):
                 setattr(self, name, getattr(self.imputer_, name))
+
+    def _groups_of(self, X):
+        """Return the groups of rows that the imputer has; (n_samples,), or None."""
+        schema = getattr(self.imputer_, "_schema", None)
+        if schema is None or schema.group is None:
+            return None
+        return self.imputer_._checked(X)[:, schema.group]
 
     def _drawn(self, X, n_draws, rng):
         """Draw completed tables, for the default model without what stays missing."""

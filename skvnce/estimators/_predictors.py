@@ -50,10 +50,11 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         Folds that calibrate the probabilities of tables with missing cells:
         `n_estimators` models are fitted without each of them, so that `fit` with five
         folds takes six times as long.  An integer is the number of folds, of rows in
-        random order; it is at most the number of rows of the rarest class.  None: no
-        calibration.  A `class_weight` of the classifier, also within a pipeline or a
-        search, weighs the rows of the calibration, too: probabilities then are those of
-        a table with these weights, whether or not cells are missing.
+        random order, or of whole groups if the imputer has `groups`; it is at most the
+        number of rows of the rarest class.  None: no calibration.  A `class_weight` of
+        the classifier, also within a pipeline or a search, weighs the rows of the
+        calibration, too: probabilities then are those of a table with these weights,
+        whether or not cells are missing.
     n_jobs : int or None, default=None
         Number of processes that fit models, through joblib.
     random_state : int, RandomState instance, Generator or None, default=None
@@ -211,9 +212,9 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         check_classification_targets(y)
         return y
 
-    def _fit_target(self, tables, y, of_model, rng):
+    def _fit_target(self, tables, y, of_model, rng, groups):
         self.classes_ = self.estimators_[0].classes_
-        found = recalibrated(self, tables, y, of_model, rng)
+        found = recalibrated(self, tables, y, of_model, rng, groups)
         self.slope_, self.intercepts_ = found
 
 
@@ -242,7 +243,8 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
     cv : int, cross-validation generator, iterable or None, default=None
         Folds that `interval` needs: `n_estimators` models are fitted without each of
         them, so that `fit` with five folds takes six times as long.  An integer is the
-        number of folds, of rows in random order.  None: no `interval`.
+        number of folds, of rows in random order, or of whole groups if the imputer has
+        `groups`.  None: no `interval`.
     n_jobs : int or None, default=None
         Number of processes that fit models, through joblib.
     random_state : int, RandomState instance, Generator or None, default=None
@@ -411,11 +413,11 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
     def _target(self, y):
         return _check_y(super()._target(y), y_numeric=True, estimator=self)
 
-    def _fit_target(self, tables, y, of_model, rng):
+    def _fit_target(self, tables, y, of_model, rng, groups):
         self._residuals = None
         vars(self).pop("noise_variance_", None)
         if self.cv is not None:
-            found = fold_residuals(self, tables, y, of_model, rng)
+            found = fold_residuals(self, tables, y, of_model, rng, groups)
             # a plain tuple, which skops can store
             self._residuals = tuple(found)
             self.noise_variance_ = found.noise_variance

@@ -75,4 +75,17 @@ def by_complete_columns(X, fraction, *, random_state=None):
     return mar(X, fraction, drivers=drivers, random_state=random_state)
 
 
-MECHANISMS = {"mcar": mcar, "mar": by_complete_columns, "patterns": own_patterns}
+def whole_rows(X, fraction, *, random_state=None):
+    """Choose all observed cells of some rows, such as visits of patients."""
+    missing = np.isnan(_numbers(X)[0])
+    _fractions(fraction, missing.shape[1])
+    chosen = _generator(random_state).random(len(missing)) < fraction
+    return ~missing & chosen[:, None]
+
+
+MECHANISMS = {
+    "mcar": mcar,
+    "mar": by_complete_columns,
+    "patterns": own_patterns,
+    "rows": whole_rows,
+}

@@ -52,13 +52,16 @@ def unfilled_by(imputers, X):
     reject_parts(X)
     settings = {}
     for imputer in imputers:
-        given = [one.categorical_features for one in _readers(imputer).values()]
+        given = [
+            (one.categorical_features, getattr(one, "groups", None))
+            for one in _readers(imputer).values()
+        ]
         # by repr, because settings such as dicts have no hash
-        settings |= {repr(one): one for one in given or [FROM_DTYPE]}
+        settings |= {repr(one): one for one in given or [(FROM_DTYPE, None)]}
     passed = np.zeros(np.shape(X)[1], dtype=bool)
-    for given in settings.values():
-        if is_frame(X) or not isinstance(given, str):
-            passed[_passed(X, given)] = True
+    for given, groups in settings.values():
+        if is_frame(X) or not isinstance(given, str) or groups is not None:
+            passed[_passed(X, given, groups)] = True
     return passed
 
 
@@ -95,9 +98,9 @@ def of_columns(imputer, X, places, table):
     return imputer
 
 
-def _passed(X, given):
+def _passed(X, given, groups=None):
     """List the columns of a table that are passed through."""
-    columns = modelled_columns(X, given) or ()
+    columns = modelled_columns(X, given, groups) or ()
     return [j for j, column in enumerate(columns) if column.kind == PASSED]
 
 

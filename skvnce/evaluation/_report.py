@@ -28,8 +28,8 @@ def imputation_report(
     In each repetition, observed cells are hidden, all imputers are fitted to the same
     remaining cells, and their answers to the hidden cells are scored. Cells that are
     missing in ``X`` stay missing; they and dates are not scored. Neither are columns
-    that one of the imputers passes through: names of rows, free text, and those for
-    which its ``categorical_features`` says ``"passthrough"``.
+    that one of the imputers passes through: names of rows, free text, its ``groups``,
+    and those for which its ``categorical_features`` says ``"passthrough"``.
 
     Parameters
     ----------
@@ -38,10 +38,12 @@ def imputation_report(
         distributions, too. A list is named by the classes. They are not modified.
     X : array-like or dataframe of shape (n_samples, n_features)
         A numeric or mixed table, with or without missing cells.
-    mechanism : {"mcar", "mar", "patterns"}, callable, or list of these, default="mcar"
+    mechanism : {"mcar", "mar", "patterns", "rows"}, callable, or list of these, \
+            default="mcar"
         Which cells are hidden: completely at random (`skvnce.missingness.mcar`); at
         random given columns without missing cells (`skvnce.missingness.mar`); or by the
-        patterns of the table's own rows (`own_patterns`). A function is called as
+        patterns of the table's own rows (`own_patterns`); or all cells of some rows,
+        but for columns that are passed through. A function is called as
         ``mechanism(X, fraction, random_state=seed)``.
     fraction : float, default=0.2
         Expected fraction of the observed cells to hide.

@@ -3,11 +3,17 @@
 from numbers import Integral
 
 import numpy as np
-from sklearn.model_selection import KFold, StratifiedKFold, check_cv
+from sklearn.model_selection import (
+    GroupKFold,
+    KFold,
+    StratifiedGroupKFold,
+    StratifiedKFold,
+    check_cv,
+)
 from sklearn.utils import _safe_indexing
 
 
-def splits(cv, y, rng, *, by_class=False):
+def splits(cv, y, rng, *, by_class=False, groups=None):
     """Split rows into folds; an integer is a number of folds, in random order.
 
     Parameters
@@ -17,16 +23,21 @@ def splits(cv, y, rng, *, by_class=False):
     rng : numpy.random.Generator
     by_class : bool, default=False
         Whether y are classes, which each fold then has in equal shares.
+    groups : ndarray of shape (n_samples,), default=None
+        Numbers of groups whose rows stay in one fold.
 
     Yields
     ------
     train, test : ndarray of int
     """
     if isinstance(cv, Integral):
-        kind = StratifiedKFold if by_class else KFold
-        cv = kind(int(cv), shuffle=True, random_state=int(rng.integers(2**31 - 1)))
+        kinds = (KFold, StratifiedKFold), (GroupKFold, StratifiedGroupKFold)
+        kind = kinds[groups is not None][by_class]
+        n = int(cv) if groups is None else min(int(cv), len(np.unique(groups)))
+        cv = kind(n, shuffle=True, random_state=int(rng.integers(2**31 - 1)))
     # splitters read no cells, only the number of rows
-    yield from check_cv(cv, y, classifier=by_class).split(np.empty((len(y), 1)), y)
+    given = np.empty((len(y), 1)), y, groups
+    yield from check_cv(cv, y, classifier=by_class).split(*given)
 
 
 def fold_predictions(folds, tables, y, given, fit, predict):

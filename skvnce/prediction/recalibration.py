@@ -95,7 +95,7 @@ class Recalibration(NamedTuple):
         return softmax(self.slope * _logs(probabilities) + self.intercepts, axis=1)
 
 
-def recalibrated(classifier, tables, y, given, rng):
+def recalibrated(classifier, tables, y, given, rng, groups=None):
     """Learn from each fold of the training rows, by models fitted without it.
 
     Parameters
@@ -108,6 +108,8 @@ def recalibrated(classifier, tables, y, given, rng):
     given : dict
         Parameters of `fit` of the model: weights of the rows.
     rng : numpy.random.Generator
+    groups : ndarray of shape (n_samples,), default=None
+        See `splits`.
 
     Returns
     -------
@@ -119,10 +121,9 @@ def recalibrated(classifier, tables, y, given, rng):
     if cv is None or alike or least < 2 or len(classes) < 2:
         return Recalibration.none(len(classifier.classes_))
     # each fold needs a row of each class
+    cv = min(cv, least) if isinstance(cv, Integral) else cv
     found, rows = fold_predictions(
-        splits(
-            min(cv, least) if isinstance(cv, Integral) else cv, y, rng, by_class=True
-        ),
+        splits(cv, y, rng, by_class=True, groups=groups),
         tables,
         y,
         given,

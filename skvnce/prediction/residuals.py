@@ -95,7 +95,7 @@ class Residuals(NamedTuple):
         return tuple(predictions.mean(0) + scale * end for end in ends)
 
 
-def fold_residuals(regressor, tables, y, given, rng):
+def fold_residuals(regressor, tables, y, given, rng, groups=None):
     """Predict each fold of the training rows by models that are fitted without it.
 
     Parameters
@@ -107,13 +107,15 @@ def fold_residuals(regressor, tables, y, given, rng):
     given : dict
         Parameters of `fit` of the model: weights of the rows.
     rng : numpy.random.Generator
+    groups : ndarray of shape (n_samples,), default=None
+        See `splits`.
 
     Returns
     -------
     Residuals
     """
     found, rows = fold_predictions(
-        splits(regressor.cv, y, rng),
+        splits(regressor.cv, y, rng, groups=groups),
         tables,
         y,
         given,
