@@ -18,10 +18,12 @@ import warnings
 from functools import cache
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
 from _groups_methods import METHODS, complete_tables, numbers
+from _groups_rivals import data_of_r
 from _results import Results
 from scipy.optimize import minimize_scalar
 from scipy.stats import t as student
@@ -160,21 +162,27 @@ def run(results, options):
 
 
 def check(repetitions=5):
-    """Compare the analysis with that of statsmodels.
+    """Compare the analysis with statsmodels, and standard errors with R's lme4.
 
-    Its standard errors, from another information matrix, differ by a few percent.
+    Those of statsmodels are from another information matrix.
     """
     from statsmodels.api import MixedLM
 
     for seed in range(repetitions):
-        frame = simulate(np.random.default_rng(seed), 12, 6, 0.2, "number")
+        frame = simulate(np.random.default_rng(seed), 30, 8, 0.3, "number")
         beta, squares, (group, row, _) = analyse(numbers(frame), list(frame))
         design = np.column_stack([np.ones(len(frame)), frame["x"], frame["w"]])
         other = MixedLM(frame["y"].to_numpy(), design, groups=frame["g"]).fit()
         theirs = [*other.fe_params, other.cov_re[0, 0], other.scale]
         np.testing.assert_allclose([*beta, group, row], theirs, atol=1e-3)
-        np.testing.assert_allclose(np.sqrt(squares), other.bse_fe, rtol=0.05)
-    print(f"{repetitions} fits agree with statsmodels.")
+        with TemporaryDirectory() as folder:
+            file = Path(folder, "table.csv")
+            frame.to_csv(file, index=False)
+            model = f"lmer(y ~ x + w + (1 | g), read.csv('{file}'))"
+            found = data_of_r("lme4", f"summary({model})$coefficients")
+        theirs = found[["Estimate", "Std. Error"]].to_numpy().T
+        np.testing.assert_allclose([beta, np.sqrt(squares)], theirs, rtol=1e-4)
+    print(f"{repetitions} fits agree with statsmodels and lme4.")
 
 
 def main():
