@@ -2,7 +2,7 @@
 # FOLDER/table.csv: numbers, NA where missing, rows of a group together;
 # FOLDER/columns.csv: name, kind (numeric, binary) and role of each column: group, row
 # (varies within groups), group level (constant within groups), or design (known always).
-# METHOD: jomo, pan, mice_2lpan, mice_2lnorm or mice_pmm.  Writes FOLDER/draws.csv, the M
+# METHOD: jomo (jomo_200: iterations between draws), pan, mice_2lpan, mice_2lnorm or mice_pmm.  Writes FOLDER/draws.csv, the M
 # completed tables one below the other, and FOLDER/told.txt: version, seconds of CPU.
 arguments <- commandArgs(trailingOnly = TRUE)
 folder <- arguments[1]
@@ -40,7 +40,8 @@ explains <- (columns$role == "design") | (level2 & !gaps) | (level1 & !gaps & bi
 responds1 <- level1 & !explains
 responds2 <- level2 & !explains
 
-run_jomo <- function(nburn = 1000, nbetween = 1000) {
+run_jomo <- function(nburn = 1000) {
+  nbetween <- if (method == "jomo") 1000 else as.integer(sub("jomo_", "", method))
   set.seed(seed)
   typed <- as_factors(data)
   fixed <- function(which) cbind(intercept = 1, data[, which, drop = FALSE])
@@ -89,9 +90,8 @@ methods <- function() {
   kinds <- rep("pmm", ncol(data))
   if (method != "mice_pmm") {
     one <- c(mice_2lpan = "2l.pan", mice_2lnorm = "2l.norm")[[method]]
-    two <- c(mice_2lpan = "2lonly.pan", mice_2lnorm = "2lonly.norm")[[method]]
     kinds[level1] <- ifelse(binary[level1], "2l.bin", one)
-    kinds[level2] <- ifelse(binary[level2], "2lonly.pmm", two)
+    kinds[level2] <- ifelse(binary[level2], "2lonly.pmm", "2lonly.norm")
   }
   kinds[!gaps] <- ""
   kinds

@@ -1,12 +1,12 @@
 """R's packages for clustered tables as rivals: jomo, pan, and mice's two-level methods.
 
 jomo: joint model, homoscedastic, 1000 iterations before the first draw and 1000 between
-draws, its defaults; binary columns are factors. pan: joint model of numbers, 1000 and
-100 iterations, columns standardised, priors as weak as they may be; binary columns and
-columns of groups are responses like others. mice, 5 iterations: 2l.pan (with group
-means as predictors) or 2l.norm for numbers, 2l.bin for binary columns, 2lonly.pan,
-2lonly.norm or 2lonly.pmm for columns that are constant within groups; "mice_pmm" does
-not know the groups. Tables travel as csv files in a temporary folder.
+draws, its defaults, or 200 ("jomo_200"); binary columns are factors. pan: joint model
+of numbers, 1000 and 100 iterations, columns standardised, priors as weak as they may
+be; binary columns and columns of groups are responses like others. mice, 5 iterations:
+2l.pan (with group means as predictors) or 2l.norm for numbers, 2l.bin for binary
+columns, 2lonly.norm or 2lonly.pmm for columns that are constant within groups;
+"mice_pmm" does not know the groups. Tables travel as csv files in a temporary folder.
 """
 
 from functools import cache
@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from _mice import run_r
 
-RIVALS = "jomo", "pan", "mice_2lpan", "mice_2lnorm", "mice_pmm"
+RIVALS = "jomo", "jomo_200", "pan", "mice_2lpan", "mice_2lnorm", "mice_pmm"
 _SCRIPT = Path(__file__).with_name("_groups_rivals.R")
 
 

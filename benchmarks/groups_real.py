@@ -1,7 +1,7 @@
 """Hidden cells of clustered tables of R: errors of draws and of single values.
 
-    python benchmarks/groups_real.py [--methods ours flat id wide jomo pan mice_2lpan]
-        [--tables brandsma popmis ...] [--settings cells rows] [--seeds 3]
+    python benchmarks/groups_real.py [--methods ours flat id wide jomo_200 pan
+        mice_2lpan] [--tables brandsma popmis ...] [--settings cells rows] [--seeds 3]
         [--results FILE] [--quick]
     python benchmarks/groups_report.py --output doc/benchmarks/groups.md
 
@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 from skvnce.metrics import crps
 
 RESULTS = Path(__file__).with_name("results") / "groups_real.jsonl"
-DEFAULT, DRAWS = ("ours", "flat", "id", "wide", "jomo", "pan", "mice_2lpan"), 20
+DEFAULT, DRAWS = ("ours", "flat", "id", "wide", "jomo_200", "pan", "mice_2lpan"), 20
 
 
 def hide(frame, hidden):

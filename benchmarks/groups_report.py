@@ -26,6 +26,7 @@ NAMES = {
     "id": "GaussianImputer, group as category",
     "wide": "GaussianImputer, a row a group",
     "jomo": "jomo",
+    "jomo_200": "jomo, 200 between draws",
     "pan": "pan",
     "mice_2lpan": "mice, 2l.pan",
     "mice_2lnorm": "mice, 2l.norm",
@@ -52,10 +53,11 @@ are geometric means over tables and seeds of the score divided by that of
 "{NAMES[REFERENCE]}"."""
 RIVALS = """\
 jomo: homoscedastic, 1000 iterations before the first draw and between draws, its
-defaults; binary columns are factors. pan: 1000 and 100 iterations, standardised
-columns, weakest priors, binary columns as numbers. Both have complete columns that vary
-within groups among the responses. mice, 5 iterations: 2l.pan with group means as
-predictors, 2l.bin, and 2lonly methods for columns that are constant within groups."""
+defaults, or 200 between draws where named; binary columns are factors. pan: 1000 and
+100 iterations, standardised columns, weakest priors, binary columns as numbers. Both
+have complete numbers that vary within groups among the responses. mice, 5 iterations:
+2l.pan with group means as predictors, 2l.bin, and 2lonly.norm and 2lonly.pmm for
+columns that are constant within groups."""
 
 
 def ordered(records):
