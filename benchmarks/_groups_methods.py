@@ -12,7 +12,7 @@ from _groups_rivals import RIVALS, draw, is_binary
 
 from skvnce import GaussianImputer
 
-OURS = "ours", "flat", "id", "wide"
+OURS = "ours", "ours_slopes", "flat", "id", "wide"
 METHODS = *OURS, *RIVALS
 
 
@@ -35,6 +35,9 @@ def complete_tables(method, frame, roles, n_draws, seed, visit=None):
     [group] = [name for name, role in roles.items() if role == "group"]
     if method == "ours":
         return _gaussian(frame, n_draws, seed, groups=group)
+    if method == "ours_slopes":
+        slopes = [name for name, role in roles.items() if role == "design"]
+        return _gaussian(frame, n_draws, seed, groups={group: slopes})
     if method == "id":
         return _gaussian(_with_names(frame, group), n_draws, seed)
     found = _gaussian(frame.drop(columns=group), n_draws, seed)

@@ -1,6 +1,6 @@
 """Hidden cells of clustered tables of R: errors of draws and of single values.
 
-    python benchmarks/groups_real.py [--methods ours flat id wide jomo_200 pan
+    python benchmarks/groups_real.py [--methods ours ours_slopes flat id wide jomo_200 pan
         mice_2lpan] [--tables brandsma popmis ...] [--settings cells rows] [--seeds 3]
         [--results FILE] [--quick]
     python benchmarks/groups_report.py --output doc/benchmarks/groups.md
@@ -26,7 +26,10 @@ from threadpoolctl import threadpool_limits
 from skvnce.metrics import crps
 
 RESULTS = Path(__file__).with_name("results") / "groups_real.jsonl"
-DEFAULT, DRAWS = ("ours", "flat", "id", "wide", "jomo_200", "pan", "mice_2lpan"), 20
+DEFAULT, DRAWS = (
+    ("ours", "ours_slopes", "flat", "id", "wide", "jomo_200", "pan", "mice_2lpan"),
+    20,
+)
 
 
 def hide(frame, hidden):

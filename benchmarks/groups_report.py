@@ -22,6 +22,7 @@ from groups_tables import SETTINGS, TABLES
 NAMES = {
     "complete": "complete data",
     "ours": "GaussianImputer(groups)",
+    "ours_slopes": "GaussianImputer, slopes on time",
     "flat": "GaussianImputer, no group",
     "id": "GaussianImputer, group as category",
     "wide": "GaussianImputer, a row a group",
