@@ -1,8 +1,8 @@
 """Hidden cells of clustered tables of R: errors of draws and of single values.
 
-    python benchmarks/groups_real.py [--methods ours ours_slopes flat id wide jomo_200 pan
-        mice_2lpan] [--tables brandsma popmis ...] [--settings cells rows] [--seeds 3]
-        [--results FILE] [--quick]
+    python benchmarks/groups_real.py [--methods ours ours_slopes flat id wide jomo_200
+        pan mice_2lpan] [--tables brandsma popmis ...] [--settings cells rows]
+        [--seeds 3] [--results FILE] [--quick]
     python benchmarks/groups_report.py --output doc/benchmarks/groups.md
 
 20 % of the cells are hidden at random ("cells"), or all cells that vary within groups

@@ -12,6 +12,7 @@ from sklearn.impute import SimpleImputer
 from skvnce import ForestImputer, GaussianImputer, metrics
 from skvnce.evaluation import energy_i_score, imputation_report, own_patterns
 from skvnce.evaluation._energy import _predictors
+from skvnce.evaluation._hiding import MECHANISMS
 from skvnce.exceptions import TableWarning
 from skvnce.inspection import ReportDisplay
 from skvnce.missingness import hide, mcar
@@ -96,6 +97,25 @@ def test_scores_are_those_of_the_metrics():
         }
         assert {key: row[key] for key in expected} == pytest.approx(expected)
         assert np.isnan(row["pfc"]) and np.isnan(row["brier"]) and row["seconds"] > 0
+
+
+def test_rows_are_hidden_as_a_whole_but_for_groups():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    X[rng.random(X.shape) < 0.1] = np.nan
+    hidden = MECHANISMS["rows"](X, 0.2, random_state=0)
+    rows = hidden.any(1)
+    assert 30 < rows.sum() < 90
+    np.testing.assert_array_equal(hidden[rows], ~np.isnan(X[rows]))
+    group = np.repeat(np.arange(60), 5)
+    frame = pd.DataFrame(X + rng.normal(size=(60, 1))[group], columns=list("abc"))
+    frame["group"] = [f"g{k}" for k in group]
+    imputer = GaussianImputer(groups="group", random_state=0, max_iter=20)
+    given = {"mechanism": "rows", "n_repeats": 1, "random_state": 0}
+    report = imputation_report({"groups": imputer}, frame, **given)
+    flat, alone = GaussianImputer(random_state=0), frame.drop(columns="group")
+    flat = imputation_report({"flat": flat}, alone, **given)
+    assert report["rmse"][0] < 0.9 * flat["rmse"][0]
 
 
 @pytest.mark.quick(1)

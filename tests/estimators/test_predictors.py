@@ -34,6 +34,7 @@ from skvnce import (
     MultipleImputationRegressor,
 )
 from skvnce.estimators import _prediction
+from skvnce.prediction.folds import splits
 from skvnce.prediction.residuals import Residuals
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -572,3 +573,31 @@ def test_missing_targets_are_an_error(predictor, missing):
         clone(predictor).fit(X, y[:-1])
     with pytest.raises(ValueError, match="requires y to be passed"):
         clone(predictor).fit(X, None)
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+def test_folds_have_whole_groups(by_class):
+    groups = np.random.default_rng(0).permutation(np.repeat(np.arange(12), 5))
+    y, rng = np.arange(60) % 2, np.random.default_rng(0)
+    found = list(splits(4, y, rng, by_class=by_class, groups=groups))
+    assert len(found) == 4
+    for train, test in found:
+        assert not set(groups[train]) & set(groups[test])
+    apart = list(splits(4, y, rng, by_class=by_class))
+    assert any(set(groups[train]) & set(groups[test]) for train, test in apart)
+    assert len(list(splits(20, y, rng, groups=groups))) == 12
+
+
+def test_intervals_of_an_imputer_of_groups_leave_out_whole_groups():
+    rng = np.random.default_rng(0)
+    code = np.repeat(np.arange(40), 6)
+    X = pd.DataFrame({"g": code, "x": rng.normal(size=240)})
+    X.loc[::5, "x"] = np.nan
+    y = rng.normal(size=40)[code] * 3 + rng.normal(size=240)
+    imputer = GaussianImputer(groups="g", max_iter=20, random_state=0)
+    # a model that learns the groups by heart has small errors in their other rows
+    model = KNeighborsRegressor(3)
+    given = {"cv": 5, "n_estimators": 2, "random_state": 0}
+    found = MultipleImputationRegressor(imputer, model, **given)
+    low, high = found.fit(X, y).interval(X)
+    assert (high - low).mean() > 8
