@@ -139,8 +139,13 @@ def read_columns(
         is_frame(X) and isinstance(categorical_features, str)
     )
     if groups is not None:
-        group = place_of(column_of_groups(groups)[0], names_of(X), len(cells), "groups")
+        name, slopes = column_of_groups(groups)
+        group, *slopes = (
+            place_of(one, names_of(X), len(cells), "groups") for one in (name, *slopes)
+        )
         asked[group] = PASSED
+        for place in slopes:  # whole numbers would be ordinal
+            asked.setdefault(place, "numeric")
     columns = [
         _column(one, asked.get(place), by_dtype) for place, one in enumerate(cells)
     ]
