@@ -575,6 +575,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self.shrinkage_, self.n_tuning_iter_ = np.nan, settings.n_sweeps_of_check
         with seeded(seed_from(self.random_state)):
             found = grouped.fit_groups(*given, on_round)
+            grouped.warn_of_few(self._schema, found.model, cells)
             vars(self).update(found.attributes(self._schema, cells))
             self._training = None
             hidden = grouped.held_out_cells(found.model, cells)

@@ -195,6 +195,19 @@ def unless_trivial(schema, cells):
     return schema._replace(columns=columns), cells._replace(groups=None)
 
 
+def warn_of_few(schema, model, cells):
+    """Warn if there are no more groups than effects of each."""
+    n_groups = len(np.unique(cells.groups))
+    n_effects = model.levels.n_random + model.levels.groups.size
+    if n_groups <= n_effects:
+        warn_user(
+            f"{schema.label(schema.group)} names {n_groups} groups, and each has "
+            f"{n_effects} effects: the prior decides how they are correlated. Use "
+            "fewer columns, or the column as a category instead of groups.",
+            TableWarning,
+        )
+
+
 def columns_of_groups(nodes, numbers):
     """Find columns that are constant within all groups; list of int.
 
