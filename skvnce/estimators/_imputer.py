@@ -550,7 +550,7 @@ class Imputer(IncompleteTransformer):
         limits = self._limits_of(lower, upper, X, checked)
         wanted = mask_of(self._schema, where, X, checked)
         reject_rules(wanted)
-        given = self._schema.returned, checked, ranks, n_draws, random_state
+        given = self._schema, checked, ranks, n_draws, random_state
         drawn = partial(self._drawn_tables, n_draws=n_draws)
         tables = ordered_draws(drawn, *given, limits)
         ordered = np.broadcast_to(columns_with_order(self._schema), checked.shape)

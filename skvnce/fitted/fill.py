@@ -147,15 +147,12 @@ def returned(schema: Schema, filled: np.ndarray, X: np.ndarray) -> np.ndarray:
 
 def chunks(schema: Schema, X: np.ndarray, n_chains: int = 1) -> Iterator:
     """Yield the indices and float64 values of the model's cells, in chunks of rows."""
-    rows = np.arange(len(X))
-    rows = rows if schema.group is None else rows_of_groups(schema, X, rows)
-    yield from _chunks(schema, X, rows, n_chains, "scoring rows")
+    yield from _chunks(schema, X, np.arange(len(X)), n_chains, "scoring rows")
 
 
 def incomplete_chunks(schema: Schema, X: np.ndarray, n_chains: int = 1) -> Iterator:
     """Yield chunks of the rows that have a missing cell of the model."""
     rows = np.flatnonzero(np.isnan(X[:, schema.model_columns]).any(1))
-    rows = rows if schema.group is None else rows_of_groups(schema, X, rows)
     yield from _chunks(schema, X, rows, n_chains, "filling rows")
 
 
@@ -165,16 +162,38 @@ def _chunks(
     columns = schema.node_columns
     if not len(schema.model_columns):
         return
-    size = max(1, _CHUNK // (len(columns) * n_chains))
-    ends = np.arange(size, len(rows) + size, size).clip(max=len(rows))
-    if schema.group is not None:  # whose rows stay together
-        numbers = X[rows, schema.group]
-        ends = np.unique(np.searchsorted(numbers, numbers[ends - 1], side="right"))
-    for first, end in pairwise([0, *ends]):
-        some = rows[first:end]
-        with step(work, end, len(rows), is_brief=True):
+    parts = split(schema, X, max(1, _CHUNK // (len(columns) * n_chains)), rows)
+    end, total = 0, sum(map(len, parts))
+    for some in parts:
+        end += len(some)
+        with step(work, end, total, is_brief=True):
             cells = np.ix_(some, columns)
             yield cells, X[cells].astype(np.float64)
+
+
+def split(
+    schema: Schema, X: np.ndarray, size: int, rows: np.ndarray
+) -> list[np.ndarray]:
+    """Split rows into parts of a size; with the other rows of groups, which are whole.
+
+    Parameters
+    ----------
+    schema : Schema
+    X : ndarray of shape (n_samples, n_features_in_)
+    size : int
+    rows : ndarray of int
+
+    Returns
+    -------
+    list of ndarray of int
+    """
+    has_groups = schema.group is not None
+    rows = rows_of_groups(schema, X, rows) if has_groups else rows
+    ends = np.arange(size, len(rows) + size, size).clip(max=len(rows))
+    if has_groups:
+        numbers = X[rows, schema.group]
+        ends = np.unique(np.searchsorted(numbers, numbers[ends - 1], side="right"))
+    return [rows[first:end] for first, end in pairwise([0, *ends])]
 
 
 def rows_of_groups(schema: Schema, X: np.ndarray, rows: np.ndarray) -> np.ndarray:
