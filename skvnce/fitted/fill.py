@@ -53,7 +53,7 @@ def fill(
         missing = np.isnan(nodes)  # before, as a model may fill in place
         cells, probabilities = model.fill(nodes, ends)
         _check_complete(schema, columns[0], cells)
-        filled[rows, columns] = schema.values.converted(cells, columns[0], X.dtype)
+        filled[rows, columns] = _converted(schema, model, nodes, cells, X.dtype)
         for node, own in probabilities.items():
             some = missing[:, node]
             found[columns[0, node]][rows[some, 0]] = own[some]
@@ -94,9 +94,21 @@ def draw(
             cells = models[turn].draw(nodes, len(places), ends)
             _check_complete(schema, columns[0], cells)
             where = np.ix_(places, rows[:, 0], columns[0])
-            filled[where] = schema.values.converted(cells, columns[0], X.dtype)
+            filled[where] = _converted(schema, models[turn], nodes, cells, X.dtype)
     filled = filled if limits is None else limits.clipped(filled)
     return returned(schema, filled, X)
+
+
+def _converted(
+    schema: Schema, model: CellModel, nodes: np.ndarray, cells: np.ndarray, dtype: type
+) -> np.ndarray:
+    """Convert cells (..., n, n_node_columns) of rows to valid ones of a data type."""
+    cells = schema.values.converted(cells, schema.node_columns, dtype)
+    if schema.group is None:
+        return cells
+    # what other rows of a group say, even if it is beyond all rows of the fit
+    known = model.determined(nodes)
+    return np.where(np.isnan(known), cells, known)
 
 
 def _check_complete(schema: Schema, columns: np.ndarray, cells: np.ndarray) -> None:
