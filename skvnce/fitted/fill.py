@@ -216,13 +216,20 @@ def rows_of_groups(schema: Schema, X: np.ndarray, rows: np.ndarray) -> np.ndarra
 
 
 def with_groups(
-    schema: Schema, X: np.ndarray, rows: np.ndarray | slice
-) -> tuple[np.ndarray, np.ndarray | slice]:
-    """Add the other rows of groups to some rows, and find the places of these."""
-    if schema.group is None or isinstance(rows, slice):
-        return rows, slice(None)
-    found = np.sort(rows_of_groups(schema, X, rows))
-    return found, np.searchsorted(found, rows)
+    schema: Schema,
+    X: np.ndarray,
+    rows: np.ndarray | slice,
+    limits: CellLimits | None,
+) -> tuple[np.ndarray, CellLimits | None, np.ndarray | slice]:
+    """Select rows, the others of their groups, and their limits.
+
+    The last result are the places of the rows.
+    """
+    places = slice(None)
+    if schema.group is not None and not isinstance(rows, slice):
+        found = np.sort(rows_of_groups(schema, X, rows))
+        rows, places = found, np.searchsorted(found, rows)
+    return X[rows], limits and limits.of_rows(rows), places
 
 
 def nodes_of(schema: Schema, X: np.ndarray) -> np.ndarray:
