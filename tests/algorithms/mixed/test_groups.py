@@ -540,6 +540,52 @@ def test_parameters_are_recovered(seed):
     np.testing.assert_allclose(fit.trace[-1], [mean, shares])
 
 
+def exact_correlation(codes, y):
+    """Compute mean and deviation of the intra-class correlation, by a grid."""
+    n, sums = np.bincount(codes), np.bincount(codes, y)
+    between, within = np.meshgrid(
+        np.linspace(0.02, 2.2, 120), np.linspace(0.2, 1.4, 120), indexing="ij"
+    )
+    variances = between[..., None] ** 2 + within[..., None] ** 2 / n
+    weights, means = 1 / variances, sums / n
+    centre = (weights * means).sum(-1) / weights.sum(-1)
+    # the mean of all groups has a flat prior, and is integrated out
+    squares = (weights * (means - centre[..., None]) ** 2).sum(-1)
+    log_prob = -(np.log(variances).sum(-1) + squares + np.log(weights.sum(-1))) / 2
+    left = (y**2).sum() - (n * means**2).sum()
+    log_prob -= (len(y) - len(n)) * np.log(within) + left / within**2 / 2
+    for deviation in (between, within):  # half-t, with 2 degrees of freedom
+        log_prob -= 1.5 * np.log(1 + deviation**2 / 2)
+    p = np.exp(log_prob - log_prob.max())
+    shares = between**2 / (between**2 + within**2)
+    mean = (p * shares).sum() / p.sum()
+    return mean, ((p * (shares - mean) ** 2).sum() / p.sum()) ** 0.5
+
+
+def test_the_posterior_of_the_intraclass_correlation_is_exact(seed):
+    """With missing cells, and groups of several sizes; few, so that priors matter."""
+    levels, rng = levels_of(1), np.random.default_rng(seed)
+    parts = [torch.tensor([[one]], dtype=torch.float64) for one in (0.4, 0.6)]
+    effects = Effects(*(Normal(torch.zeros(1).double(), one) for one in parts))
+    groups, cells = simulated(effects, levels, 30, 5, rng)
+    kept = rng.random(len(cells)) > 0.4
+    kept[::5] = True
+    with seeded(seed):
+        fit = posterior_draws(
+            groups,
+            Incomplete.from_array(np.where(kept[:, None], cells, np.nan)),
+            n_draws=10,
+            n_sweeps=2500,
+        )
+    found = np.array(fit.trace)[-len(fit.estimates) :, 1, 0]
+    mean, deviation = exact_correlation(groups.codes[kept], cells[kept, 0])
+    # about 1500 draws, of an autocorrelation time of about 10
+    assert abs(found.mean() - mean) < 0.4 * deviation
+    assert 0.75 < found.std() / deviation < 1.3
+    other = exact_correlation(rng.permutation(groups.codes[kept]), cells[kept, 0])
+    assert abs(found.mean() - other[0]) > deviation
+
+
 @pytest.mark.slow
 def test_intervals_of_the_intraclass_correlation_cover_it(seed):
     """90 % intervals of small complete tables; their correlation is 0.4."""
