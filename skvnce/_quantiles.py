@@ -21,6 +21,7 @@ import numpy as np
 
 from skvnce._arguments import check_count
 from skvnce._random import seed_from
+from skvnce.fitted.fill import split
 from skvnce.tables.cell_limits import CellLimits
 from skvnce.tables.schema import Schema
 
@@ -72,7 +73,7 @@ def _reject(asked: str, share: float, n_draws: int) -> None:
 
 def ordered_draws(
     draw: Callable,
-    kept: np.ndarray,
+    schema: Schema,
     X: np.ndarray,
     ranks: Sequence[int],
     n_draws: int,
@@ -86,8 +87,7 @@ def ordered_draws(
     draw : callable
         Maps rows, `random_state` and, if there are some, limits to tables of shape
         (n_draws, n, n_features_out).
-    kept : ndarray of int, of shape (n_features_out,)
-        The columns that it returns.
+    schema : Schema
     X : ndarray of shape (n_samples, n_features_in_)
     ranks : sequence of int, of length n_ranks
         From 0 to n_draws - 1.
@@ -102,11 +102,10 @@ def ordered_draws(
     """
     columns = np.arange(X.shape[1])
     ranks, rng = list(ranks), np.random.default_rng(seed_from(random_state))
-    found = np.repeat(X[None, :, kept], len(ranks), 0)
+    found = np.repeat(X[None, :, schema.returned], len(ranks), 0)
     rows = np.flatnonzero(np.isnan(X).any(1))
     size = max(1, _CHUNK // (X.shape[1] * n_draws))
-    for first in range(0, len(rows), size):
-        part = rows[first : first + size]
+    for part in split(schema, X, size, rows):
         own = {} if limits is None else {"limits": limits.of(part, columns)}
         drawn = draw(X[part], random_state=rng, **own)
         # only some ranks are needed, which takes less than sorting

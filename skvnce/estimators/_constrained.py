@@ -213,9 +213,10 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         return self._enforced(drawn, solved)
 
     def _drawn_shifted(self, X, n_draws, seed, shift, rows=slice(None)):
-        solved = self._solved(X[rows])
-        before = super()._drawn_shifted(solved, n_draws, seed, shift)
-        fixed = self.feature_indices_[shift.columns].tolist()
+        solved = self._solved(X)
+        before = super()._drawn_shifted(solved, n_draws, seed, shift, rows)
+        fixed = self._schema.node_columns[shift.columns].tolist()
+        solved = solved[rows]
         after, missing = self._enforced(before, solved, fixed), np.isnan(solved)
         places = self._schema.returned.tolist()
         for node, place in enumerate(self.feature_indices_.tolist()):

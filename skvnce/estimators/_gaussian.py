@@ -439,14 +439,15 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         Raises
         ------
         ValueError, TypeError
-            As in `fit`, and if the number of columns changed, if there are categories,
-            or after a fit to categories or to limits of cells.
+            As in `fit`, and if the number of columns changed, if there are categories
+            or groups, or after a fit to categories or to limits of cells.
         """
         return self._set(self._copy()._partial_fit(X, sample_weight))
 
     @shows_progress
     def _partial_fit(self, X, sample_weight):
         """Do what `partial_fit` does, on a copy that has no other user."""
+        grouped.reject_stream(self.groups)
         if not hasattr(self, "mean_"):
             self.fit(self._first_batch(X), sample_weight=sample_weight)
             stream.check_can_continue(self._schema.is_categorical.any(), has_state=True)
@@ -501,7 +502,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         )
         rounds = settings.n_sweeps if by_gibbs else self.max_iter
         if cells.groups is not None:
-            settings = grouped.Settings.of(self, cells.nodes, self._schema)
+            settings = grouped.Settings.of(self, cells, self._schema)
             rounds = settings.n_sweeps
         on_round, finish = report_rounds(self, rounds, X=X)
         self._stream = self._online = None

@@ -24,6 +24,7 @@ from skvnce.estimators._reference_group import fitted_to
 from skvnce.estimators._tables_in_parts import by_parts, samples_by_parts
 from skvnce.estimators._validation import check_sample
 from skvnce.exceptions import TableWarning
+from skvnce.fitted import rules
 from skvnce.fitted.base import n_chains
 from skvnce.fitted.fill import chunks, draw, fill, nodes_of, returned, with_groups
 from skvnce.fitted.held_out_check import (
@@ -33,7 +34,6 @@ from skvnce.fitted.held_out_check import (
     warn_or_raise,
 )
 from skvnce.fitted.marginals_and_rounding import Marginal, ValidCells
-from skvnce.fitted.rules import OF_PREDICTION, Rules, mask_of, reject_rules
 from skvnce.fitted.shift import Shifted, check_combination, shift_of, warn_of_cuts
 from skvnce.tables.cell_limits import (
     check_bounds,
@@ -189,15 +189,16 @@ class Imputer(IncompleteTransformer):
         check_sample(n_draws, as_array)
         check_combination(shift, reference, lower, upper)
         checked, model = self._checked(X), self
-        wanted, seed = mask_of(self._schema, where, X, checked), seed_from(random_state)
+        wanted = rules.mask_of(self._schema, where, X, checked)
+        seed = seed_from(random_state)
         is_changed = shift is not None or reference is not None
         limits = None if is_changed else self._limits_of(lower, upper, X, checked)
         if reference is not None:
             model = fitted_to(self, reference, seed)
-        if shift is None:
+        if shift is None and not rules.draws_alone(self._schema, wanted, limits):
             drawer = model._drawer(checked, n_draws, seed, limits)
             return self._ruled(drawer, seed, checked, X, as_array, wanted, limits)
-        shift = shift_of(model._schema, shift)
+        shift = shift_of(model._schema, shift or {})
         drawer = partial(model._drawn_shifted, checked, n_draws, seed, shift)
         found = self._ruled(drawer, seed, checked, X, as_array, wanted)
         warn_of_cuts(model._schema, shift, model._limit_of_shift)
@@ -423,7 +424,7 @@ class Imputer(IncompleteTransformer):
     def _transformed(self, X, where, lower, upper):
         """Fill missing cells; see `transform`."""
         checked = self._checked(X)
-        wanted = mask_of(self._schema, where, X, checked)
+        wanted = rules.mask_of(self._schema, where, X, checked)
         limits = self._limits_of(lower, upper, X, checked)
         predicted = self._predicted(checked, limits)
         return self._completed(predicted, checked, X, wanted, limits)
@@ -507,9 +508,8 @@ class Imputer(IncompleteTransformer):
         """Make a function that draws some rows of a validated table."""
 
         def drawn(rows=slice(None)):
-            own, places = with_groups(self._schema, X, rows)
-            ends = limits and limits.of_rows(own)
-            return self._drawn_tables(X[own], n_draws, seed, ends)[:, places]
+            own, ends, places = with_groups(self._schema, X, rows, limits)
+            return self._drawn_tables(own, n_draws, seed, ends)[:, places]
 
         return drawn
 
@@ -517,9 +517,8 @@ class Imputer(IncompleteTransformer):
         """Make a function that predicts categories of some validated rows."""
 
         def predicted(rows):
-            own, places = with_groups(self._schema, X, rows)
-            ends = limits and limits.of_rows(own)
-            found = self._predicted(X[own], ends).probabilities
+            own, ends, places = with_groups(self._schema, X, rows, limits)
+            found = self._predicted(own, ends).probabilities
             return {column: one[places] for column, one in found.items()}
 
         return predicted
@@ -528,7 +527,7 @@ class Imputer(IncompleteTransformer):
         """Draw validated rows, apply rules, and convert to what `sample` returns."""
         drawer = self._whole_draws(drawer, checked, X)
         drawn = drawer()
-        if isinstance(where, Rules):
+        if isinstance(where, rules.Rules):
             rng = np.random.default_rng(seed)
             given = np.isnan(checked), drawer, self._leveller(checked, limits), rng
             drawn, where = where.of_draws(drawn, *given)
@@ -548,9 +547,9 @@ class Imputer(IncompleteTransformer):
     def _quantiles(self, X, ranks, n_draws, random_state, where, lower, upper):
         checked = self._checked(X)
         limits = self._limits_of(lower, upper, X, checked)
-        wanted = mask_of(self._schema, where, X, checked)
-        reject_rules(wanted)
-        given = self._schema.returned, checked, ranks, n_draws, random_state
+        wanted = rules.mask_of(self._schema, where, X, checked)
+        rules.reject_rules(wanted)
+        given = self._schema, checked, ranks, n_draws, random_state
         drawn = partial(self._drawn_tables, n_draws=n_draws)
         tables = ordered_draws(drawn, *given, limits)
         ordered = np.broadcast_to(columns_with_order(self._schema), checked.shape)
@@ -607,8 +606,8 @@ class Imputer(IncompleteTransformer):
         if (indicator := getattr(self, "indicator_", None)) is not None:
             names = indicator.get_feature_names_out(schema.all_names)
             indicators = indicator.transform(checked).astype(table.dtype), names
-        if isinstance(where, Rules):
-            drawer = self._drawer(checked, OF_PREDICTION, 0, limits)
+        if isinstance(where, rules.Rules):
+            drawer = self._drawer(checked, rules.OF_PREDICTION, 0, limits)
             drawer = self._whole_draws(drawer, checked, X)
             given = table, np.isnan(checked), predicted.probabilities, drawer
             table, where = where.of_prediction(*given)

@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._random import seed_from
 from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._validation import check_sample
+from skvnce.fits.gaussian_groups import reject_parts
 from skvnce.sources.chunks import in_parts
 from skvnce.tables.completed import decoded
 from skvnce.tables.containers import is_in_parts
@@ -53,6 +54,7 @@ def by_parts(method):
                 "each part, with its own."
             )
         check_is_fitted(self)
+        _check_groups(self)
         self._check_parameters()
         one = self._without_training()
         if name == "transform":
@@ -61,6 +63,12 @@ def by_parts(method):
         return source._numbers(functools.partial(called, one._score_part, np.zeros(0)))
 
     return applied
+
+
+def _check_groups(fitted):
+    schema = getattr(fitted, "_schema", None)
+    if schema is not None:
+        reject_parts(schema.group)
 
 
 def samples_by_parts(method):
@@ -88,6 +96,7 @@ def samples_by_parts(method):
                 "a draw of the parameters."
             )
         check_is_fitted(self)
+        _check_groups(self)
         self._check_parameters()
         seed = seed_from(random_state)
         names = self._schema.all_names[self._schema.returned]

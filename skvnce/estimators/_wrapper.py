@@ -67,6 +67,12 @@ class ByModel(Imputer):
                     f"model of {name} cannot be {one!r}: averages do not satisfy its "
                     f"equations. Pass {name} as its model instead."
                 )
+            if hasattr(self, "weight") and getattr(one, "groups", None) is not None:
+                raise ValueError(
+                    f"model of {type(self).__name__} cannot have groups, of which the "
+                    "models of columns know nothing. Use GaussianImputer(groups=...) "
+                    "itself, or leave out groups."
+                )
 
     @contextmanager
     def _named_errors(self, number):

@@ -48,8 +48,9 @@ class Settings(NamedTuple):
     Attributes
     ----------
     marginals : {"auto", "normal"}
-    slopes : list of int
-        Columns of the model.
+    slopes, of_groups : list of int
+        Columns of the model: those with random slopes, and of the others those that are
+        constant within groups.
     n_draws : int
         Number of draws of the parameters.
     n_sweeps, n_sweeps_of_check : int
@@ -60,13 +61,14 @@ class Settings(NamedTuple):
 
     marginals: str
     slopes: list
+    of_groups: list
     n_draws: int
     n_sweeps: int
     n_sweeps_of_check: int
     uses_draws: bool
 
     @classmethod
-    def of(cls, options, nodes, schema):
+    def of(cls, options, cells, schema):
         """Choose numbers of draws and sweeps, enough to draw the parameters.
 
         `options` has the parameters of `GaussianImputer`.
@@ -75,9 +77,17 @@ class Settings(NamedTuple):
         enough = ceil(n_draws / (1 - BURN_IN))
         shares = _SWEEPS, _CHECKING
         rounds = (max(round(share * options.max_iter), enough) for share in shares)
-        slopes = slopes_of(schema, options.groups, nodes)
+        slopes = slopes_of(schema, options.groups, cells.nodes)
+        of_groups = columns_of_groups(cells.nodes, cells.groups)
+        of_groups = [j for j in of_groups if j not in slopes]
+        if len(of_groups) + len(slopes) == len(schema.model_columns):
+            raise ValueError(
+                "groups needs a column that varies within groups, and whose slopes are "
+                "not random. For columns of groups alone, keep one row of each group "
+                "and leave out groups."
+            )
         stored = bool(options.n_parameter_draws)
-        return cls(options.marginals, slopes, n_draws, *rounds, stored)
+        return cls(options.marginals, slopes, of_groups, n_draws, *rounds, stored)
 
 
 WITHOUT_EFFECT = {
@@ -139,6 +149,15 @@ def reject_parts(groups):
             "be in several. Fit to a table in memory, of whole groups if there are too "
             "many; then call the methods for one table of whole groups after the "
             "other, such as the computed partitions of ddf.shuffle(on=groups) of dask."
+        )
+
+
+def reject_stream(groups):
+    """Raise an error for `partial_fit`, whose rows come one after the other."""
+    if groups is not None:
+        raise ValueError(
+            "partial_fit is not available with groups, as the rows of a group may come "
+            "later. Use fit with all rows."
         )
 
 
@@ -217,14 +236,17 @@ def columns_of_groups(nodes, numbers):
     numbers : ndarray of shape (n,)
         Of the groups.
     """
-    order = numbers.argsort(kind="stable")
-    starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
-    low, high = (
-        most.reduceat(nodes[order], starts, axis=0) for most in (np.fmin, np.fmax)
-    )
+    low, high = (_by_group(most, nodes, numbers) for most in (np.fmin, np.fmax))
     with np.errstate(invalid="ignore"):
         constant = ~(high > low).any(0)
     return np.flatnonzero(constant).tolist()
+
+
+def _by_group(most, nodes, numbers):
+    """Find the smallest or the largest cells of each group; NaN without one."""
+    order = numbers.argsort(kind="stable")
+    starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
+    return most.reduceat(nodes[order], starts, axis=0)
 
 
 def check_constant(schema: Schema, columns, X):
@@ -275,6 +297,8 @@ def slopes_of(schema: Schema, groups, nodes):
     for name in column_of_groups(groups)[1]:
         place = schema.index_of(name, "groups")
         label = schema.label(place)
+        if found and place in schema.model_columns[found]:
+            raise ValueError(f"groups has slopes of {label} twice. Leave one out.")
         if place not in schema.model_columns:
             raise ValueError(
                 f"groups has slopes of {label}, which the model does not use: it is "
@@ -324,9 +348,8 @@ def fit_groups(cells, schema, settings, on_round=tell_round):
     weights, limits = cells.weights[rows], None
     if cells.limits is not None:
         limits = tensors(cells.limits.of_rows(rows))
-    of_groups = columns_of_groups(nodes, cells.groups)
-    of_groups = [j for j in of_groups if j not in settings.slopes]
-    latents = _latents(cells, schema, settings, of_groups)
+    of_groups = settings.of_groups
+    latents = _latents(cells, schema, settings)
     levels = Levels.of(latents, of_groups, settings.slopes)
     slopes = Slopes(settings.slopes, *column_moments(own[:, settings.slopes], weights))
     kinds, units = kinds_of(schema), None
@@ -388,17 +411,19 @@ def some_groups(numbers):
     return np.flatnonzero(np.isin(numbers, chosen))
 
 
-def _latents(cells, schema, settings, of_groups):
+def _latents(cells, schema, settings):
     """Make the latent variables of columns; those of groups by one row of each."""
     numeric, kinds = is_numeric(schema), kinds_of(schema)
     first = np.unique(cells.groups, return_index=True)[1]
     weights = torch.from_numpy(cells.weights)
     sizes = schema.n_categories.tolist()
-    data = Incomplete.from_array(cells.nodes)
     given = _given(cells, schema, settings) if numeric.all() else {}
+    data = Incomplete.from_array(cells.nodes)
     latents = Latents.of(data, weights, kinds, sizes, given)
-    own = Latents.of(data.take(torch.from_numpy(first)), weights[first], kinds, sizes)
-    for j in of_groups:
+    # the only value of a group may be in any of its rows
+    data = Incomplete.from_array(_by_group(np.fmax, cells.nodes, cells.groups))
+    own = Latents.of(data, weights[first], kinds, sizes)
+    for j in settings.of_groups:
         if j not in given:
             latents.marginals[j] = own.marginals[j]
     return latents

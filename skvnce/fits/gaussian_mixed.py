@@ -297,8 +297,6 @@ def latent_names(schema, latents):
     names, columns = schema.all_names, schema.columns
     found = []
     for place, size in zip(schema.model_columns, latents.n_levels, strict=True):
-        levels = [""] * size
-        if size > 1:
-            levels = [f"={one}" for one in columns[place].levels]
-        found += [names[place] + level for level in levels]
+        own = [f"={one}" for one in columns[place].levels] if size > 1 else [""] * size
+        found += [names[place] + level for level in own]
     return found

@@ -53,7 +53,7 @@ def fill(
         missing = np.isnan(nodes)  # before, as a model may fill in place
         cells, probabilities = model.fill(nodes, ends)
         _check_complete(schema, columns[0], cells)
-        filled[rows, columns] = schema.values.converted(cells, columns[0], X.dtype)
+        filled[rows, columns] = _converted(schema, model, nodes, cells, X.dtype)
         for node, own in probabilities.items():
             some = missing[:, node]
             found[columns[0, node]][rows[some, 0]] = own[some]
@@ -94,9 +94,21 @@ def draw(
             cells = models[turn].draw(nodes, len(places), ends)
             _check_complete(schema, columns[0], cells)
             where = np.ix_(places, rows[:, 0], columns[0])
-            filled[where] = schema.values.converted(cells, columns[0], X.dtype)
+            filled[where] = _converted(schema, models[turn], nodes, cells, X.dtype)
     filled = filled if limits is None else limits.clipped(filled)
     return returned(schema, filled, X)
+
+
+def _converted(
+    schema: Schema, model: CellModel, nodes: np.ndarray, cells: np.ndarray, dtype: type
+) -> np.ndarray:
+    """Convert cells (..., n, n_node_columns) of rows to valid ones of a data type."""
+    cells = schema.values.converted(cells, schema.node_columns, dtype)
+    if schema.group is None:
+        return cells
+    # what other rows of a group say, even if it is beyond all rows of the fit
+    known = model.determined(nodes)
+    return np.where(np.isnan(known), cells, known)
 
 
 def _check_complete(schema: Schema, columns: np.ndarray, cells: np.ndarray) -> None:
@@ -147,15 +159,12 @@ def returned(schema: Schema, filled: np.ndarray, X: np.ndarray) -> np.ndarray:
 
 def chunks(schema: Schema, X: np.ndarray, n_chains: int = 1) -> Iterator:
     """Yield the indices and float64 values of the model's cells, in chunks of rows."""
-    rows = np.arange(len(X))
-    rows = rows if schema.group is None else rows_of_groups(schema, X, rows)
-    yield from _chunks(schema, X, rows, n_chains, "scoring rows")
+    yield from _chunks(schema, X, np.arange(len(X)), n_chains, "scoring rows")
 
 
 def incomplete_chunks(schema: Schema, X: np.ndarray, n_chains: int = 1) -> Iterator:
     """Yield chunks of the rows that have a missing cell of the model."""
     rows = np.flatnonzero(np.isnan(X[:, schema.model_columns]).any(1))
-    rows = rows if schema.group is None else rows_of_groups(schema, X, rows)
     yield from _chunks(schema, X, rows, n_chains, "filling rows")
 
 
@@ -165,16 +174,38 @@ def _chunks(
     columns = schema.node_columns
     if not len(schema.model_columns):
         return
-    size = max(1, _CHUNK // (len(columns) * n_chains))
-    ends = np.arange(size, len(rows) + size, size).clip(max=len(rows))
-    if schema.group is not None:  # whose rows stay together
-        numbers = X[rows, schema.group]
-        ends = np.unique(np.searchsorted(numbers, numbers[ends - 1], side="right"))
-    for first, end in pairwise([0, *ends]):
-        some = rows[first:end]
-        with step(work, end, len(rows), is_brief=True):
+    parts = split(schema, X, max(1, _CHUNK // (len(columns) * n_chains)), rows)
+    end, total = 0, sum(map(len, parts))
+    for some in parts:
+        end += len(some)
+        with step(work, end, total, is_brief=True):
             cells = np.ix_(some, columns)
             yield cells, X[cells].astype(np.float64)
+
+
+def split(
+    schema: Schema, X: np.ndarray, size: int, rows: np.ndarray
+) -> list[np.ndarray]:
+    """Split rows into parts of a size; with the other rows of groups, which are whole.
+
+    Parameters
+    ----------
+    schema : Schema
+    X : ndarray of shape (n_samples, n_features_in_)
+    size : int
+    rows : ndarray of int
+
+    Returns
+    -------
+    list of ndarray of int
+    """
+    has_groups = schema.group is not None
+    rows = rows_of_groups(schema, X, rows) if has_groups else rows
+    ends = np.arange(size, len(rows) + size, size).clip(max=len(rows))
+    if has_groups:
+        numbers = X[rows, schema.group]
+        ends = np.unique(np.searchsorted(numbers, numbers[ends - 1], side="right"))
+    return [rows[first:end] for first, end in pairwise([0, *ends])]
 
 
 def rows_of_groups(schema: Schema, X: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -185,13 +216,20 @@ def rows_of_groups(schema: Schema, X: np.ndarray, rows: np.ndarray) -> np.ndarra
 
 
 def with_groups(
-    schema: Schema, X: np.ndarray, rows: np.ndarray | slice
-) -> tuple[np.ndarray, np.ndarray | slice]:
-    """Add the other rows of groups to some rows, and find the places of these."""
-    if schema.group is None or isinstance(rows, slice):
-        return rows, slice(None)
-    found = np.sort(rows_of_groups(schema, X, rows))
-    return found, np.searchsorted(found, rows)
+    schema: Schema,
+    X: np.ndarray,
+    rows: np.ndarray | slice,
+    limits: CellLimits | None,
+) -> tuple[np.ndarray, CellLimits | None, np.ndarray | slice]:
+    """Select rows, the others of their groups, and their limits.
+
+    The last result are the places of the rows.
+    """
+    places = slice(None)
+    if schema.group is not None and not isinstance(rows, slice):
+        found = np.sort(rows_of_groups(schema, X, rows))
+        rows, places = found, np.searchsorted(found, rows)
+    return X[rows], limits and limits.of_rows(rows), places
 
 
 def nodes_of(schema: Schema, X: np.ndarray) -> np.ndarray:

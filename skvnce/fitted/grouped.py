@@ -148,7 +148,10 @@ class GroupedNormal(NamedTuple):
         """Find quantiles of missing cells; see `strategies`."""
         cells, groups, ends = self.known(nodes, limits)
         given = *self._predicting(cells, nodes), torch.tensor(levels), ends, groups
-        found = _with_groups(points.quantiles(*given).numpy(), nodes)
+        # equal rows of a group differ by chance
+        equal = _equal_rows(np.column_stack([cells, nodes[:, -1]]))
+        found = [_average(one, equal).numpy() for one in points.quantiles(*given)]
+        found = _with_groups(np.array(found), nodes)
         has_levels = any(kind != NUMERIC for kind in self.kinds)
         return found, self.fill(nodes, limits)[1] if has_levels else {}
 
@@ -161,6 +164,10 @@ class GroupedNormal(NamedTuple):
         drawn = mixed.draw(*given, _chains(n_draws), limits=ends, groups=groups)
         return _with_groups(drawn.numpy(), nodes)
 
+    def determined(self, nodes: np.ndarray) -> np.ndarray:
+        """Fill cells of columns of groups that are known from other rows."""
+        return np.column_stack([self.known(nodes)[0], nodes[:, -1]])
+
     def independent(self, nodes: np.ndarray, n_draws: int) -> list["GivenEffects"]:
         """Draw effects of groups, given which rows are independent.
 
@@ -169,6 +176,7 @@ class GroupedNormal(NamedTuple):
         list of n_draws GivenEffects
         """
         cells, groups, _ = self.known(nodes)
+        known = cells[groups.heads()][:, self.of_groups]
         bounds = self.levels.whole.bounds(Incomplete.from_array(cells))
         rows, models = groups.rows(bounds), self._in_turn(n_draws)
         z = rows.start(models[0].normal.mean)
@@ -176,7 +184,7 @@ class GroupedNormal(NamedTuple):
         moved = mixed.swept(rows, z, models, _chains(n_draws))
         return [
             GivenEffects(
-                self, one, numbers, *(part.copy() for part in rows.parts(z)[1:])
+                self, one, numbers, known, *(part.copy() for part in rows.parts(z)[1:])
             )
             for one, z in zip(models, moved, strict=True)
         ]
@@ -266,6 +274,8 @@ class GivenEffects(NamedTuple):
         The parameters.
     numbers : ndarray of shape (n_groups,)
         Of the groups, increasing.
+    known : ndarray of shape (n_groups, n_columns_of_groups)
+        Cells of columns of groups; NaN where none is observed.
     constant, effects : ndarray of shape (n_latents, n_groups)
         Latent variables of groups, and effects.
     """
@@ -273,6 +283,7 @@ class GivenEffects(NamedTuple):
     model: GroupedNormal
     given: Given
     numbers: np.ndarray
+    known: np.ndarray
     constant: np.ndarray
     effects: np.ndarray
 
@@ -281,6 +292,13 @@ class GivenEffects(NamedTuple):
     ) -> np.ndarray:
         """Draw missing cells of nodes; (n_draws, n, n_nodes + 1)."""
         return np.array([self._drawn(nodes) for _ in range(n_draws)])
+
+    def determined(self, nodes: np.ndarray) -> np.ndarray:
+        """Fill cells of columns of groups that are known from other rows."""
+        found, columns = nodes.copy(), self.model.of_groups
+        known = self.known[np.searchsorted(self.numbers, nodes[:, -1])]
+        found[:, columns] = np.where(np.isnan(known), nodes[:, columns], known)
+        return found
 
     def _drawn(self, nodes: np.ndarray) -> np.ndarray:
         model, levels = self.model, self.model.levels
@@ -344,15 +362,18 @@ def occurrences(rows: np.ndarray) -> np.ndarray:
 
 def _averaged(predicted: mixed.Predictions, which: np.ndarray) -> mixed.Predictions:
     """Average the predictions of equal rows of a group, which differ by chance."""
+    found = [
+        one if one is None else _average(one, which) for one in predicted.probabilities
+    ]
+    return mixed.Predictions(_average(predicted.means, which), found)
+
+
+def _average(values: Tensor, which: np.ndarray) -> Tensor:
+    """Average values (n, n_columns) of the rows of the same number (n,)."""
     places, counts = torch.from_numpy(which), np.bincount(which)
-
-    def average(values: Tensor) -> Tensor:
-        sums = values.new_zeros(len(counts), values.shape[1])
-        sums.index_add_(0, places, values)
-        return (sums / torch.from_numpy(counts)[:, None])[places]
-
-    found = [one if one is None else average(one) for one in predicted.probabilities]
-    return mixed.Predictions(average(predicted.means), found)
+    sums = values.new_zeros(len(counts), values.shape[1])
+    sums.index_add_(0, places, values)
+    return (sums / torch.from_numpy(counts)[:, None])[places]
 
 
 def model_of(

@@ -108,6 +108,10 @@ class ValidCells(NamedTuple):
         models = self.model.independent(nodes, n_draws)
         return [self._replace(model=one) for one in models]
 
+    def determined(self, nodes: np.ndarray) -> np.ndarray:
+        """Fill cells that follow from others; see `GroupedNormal`."""
+        return self.model.determined(nodes)
+
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = None
     ) -> tuple[np.ndarray, dict]:

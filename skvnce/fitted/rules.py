@@ -301,6 +301,24 @@ def reject_rules(where):
         )
 
 
+def draws_alone(schema, where, limits):
+    """Say whether single rows of groups may be drawn again, given the effects.
+
+    Raises
+    ------
+    ValueError
+        If there are limits of cells, too.
+    """
+    if schema.group is None or not isinstance(where, Rules):
+        return False
+    if limits is not None:
+        raise ValueError(
+            "lower and upper cannot be combined with functions of where if there are "
+            "groups. Pass masks of where."
+        )
+    return True
+
+
 def mask_of(schema, where, X, checked):
     """Check the parameter `where`, and convert it.
 

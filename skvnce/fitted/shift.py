@@ -220,6 +220,10 @@ class Shifted(NamedTuple):
         """Return how many copies of the rows are in memory at a time."""
         return n_chains(self.model, n_draws)
 
+    def determined(self, nodes):
+        """Fill cells that follow from others; see `GroupedNormal`."""
+        return self.model.determined(nodes)
+
     def draw(self, nodes, n_draws, limits=None):
         """Draw missing cells; see `CellModel`."""
         first, then, after = torch.randint(2**62, (3,)).tolist()  # same for all shifts
