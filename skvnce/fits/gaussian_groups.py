@@ -239,6 +239,8 @@ def columns_of_groups(nodes, numbers):
     low, high = (_by_group(most, nodes, numbers) for most in (np.fmin, np.fmax))
     with np.errstate(invalid="ignore"):
         constant = ~(high > low).any(0)
+    # where each group has one cell, nothing is known
+    constant &= (_by_group(np.add, ~np.isnan(nodes) * 1, numbers) > 1).any(0)
     return np.flatnonzero(constant).tolist()
 
 
@@ -356,7 +358,8 @@ def fit_groups(cells, schema, settings, on_round=tell_round):
     if is_numeric(schema).all():
         kept = [j for j in range(len(kinds)) if j not in settings.slopes]
         units = Units(cells.location[kept], cells.scale[kept])
-    model = GroupedNormal(levels, of_groups, slopes, kinds, [], units)
+    bounds = bounds_of(schema)
+    model = GroupedNormal(levels, of_groups, slopes, kinds, [], units, bounds)
     known, members, _ = model.known(np.column_stack([own, numbers]))
     fit = groups.posterior_draws(
         members._replace(weights=weights),
@@ -368,6 +371,14 @@ def fit_groups(cells, schema, settings, on_round=tell_round):
     )
     model = model._replace(effects=[fit.average()])
     return GroupedFit(model, fit, settings.uses_draws)
+
+
+def bounds_of(schema):
+    """Return the user's bounds of the columns of the model; None if there are none."""
+    values, columns = schema.values, schema.model_columns
+    given, ends = values.given[:, columns], values.ranges[:, columns]
+    bounds = tuple(np.where(given, ends, [[-np.inf], [np.inf]]))
+    return bounds if given.any() else None
 
 
 def held_out_cells(model, cells):

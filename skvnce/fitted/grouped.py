@@ -39,6 +39,8 @@ _PREDICTING = Chains(n_burn_in=20, n_sweeps=60)
 _BURN_IN, _APART, _LEAST_APART = 40, 10, 4  # sweeps before and between draws
 _MANY = 200  # sweeps between all draws above which fewer are made between two
 _GIVEN_EFFECTS = Chains(n_burn_in=10, n_sweeps=1)
+Ends = tuple[Tensor, Tensor] | None
+
 _SCORED = 64  # draws from which the probability of a row is estimated
 
 
@@ -77,6 +79,8 @@ class GroupedNormal(NamedTuple):
         The estimate of the parameters, or draws of them.
     units : Units, default=None
         Of the latent variables in the order of columns; None means that they have none.
+    bounds : pair of ndarray of shape (n_nodes,), default=None
+        Between which missing cells are.
     """
 
     levels: Levels
@@ -85,6 +89,7 @@ class GroupedNormal(NamedTuple):
     kinds: list
     effects: list
     units: Units | None = None
+    bounds: tuple | None = None
 
     @classmethod
     def of_plain(cls, plain: dict) -> Self:
@@ -96,7 +101,8 @@ class GroupedNormal(NamedTuple):
         latents = Latents(marginals, [0] * len(sizes), sizes)
         levels = Levels.of(latents, plain["of_groups"], slopes.columns)
         units = plain["units"] and Units(*plain["units"])
-        model = cls(levels, plain["of_groups"], slopes, plain["kinds"], [], units)
+        given = plain["kinds"], [], units, plain["bounds"]
+        model = cls(levels, plain["of_groups"], slopes, *given)
         return model.with_normals([plain["normal"]])
 
     def plain(self) -> dict:
@@ -112,6 +118,7 @@ class GroupedNormal(NamedTuple):
             "of_groups": self.of_groups,
             "slopes": tuple(self.slopes),
             "units": self.units and tuple(self.units),
+            "bounds": self.bounds,
         }
 
     def with_normals(self, found: Sequence[tuple]) -> Self:
@@ -177,7 +184,8 @@ class GroupedNormal(NamedTuple):
         """
         cells, groups, _ = self.known(nodes)
         known = cells[groups.heads()][:, self.of_groups]
-        bounds = self.levels.whole.bounds(Incomplete.from_array(cells))
+        data = Incomplete.from_array(cells)
+        bounds = self.levels.whole.bounds(data, self.ends(cells))
         rows, models = groups.rows(bounds), self._in_turn(n_draws)
         z = rows.start(models[0].normal.mean)
         numbers = np.unique(nodes[:, -1])
@@ -246,8 +254,18 @@ class GroupedNormal(NamedTuple):
         own = cells[:, self.of_groups]
         known = groups.extremes(own.T, np.fmax).T[groups.codes]
         cells[:, self.of_groups] = np.where(np.isnan(own), known, own)
-        ends = limits and tuple(one[:, : cells.shape[1]] for one in tensors(limits))
-        return cells, groups, ends
+        return cells, groups, self.ends(cells, limits)
+
+    def ends(self, cells: np.ndarray, limits: CellLimits | None = None) -> Ends:
+        """Return the least and the largest values of cells, None without limits."""
+        if self.bounds is None:
+            ends = limits and tensors(limits)
+            return ends and tuple(one[:, : cells.shape[1]] for one in ends)
+        low, high = (np.broadcast_to(one, cells.shape) for one in self.bounds)
+        if limits is not None:
+            known = [one[:, : cells.shape[1]] for one in limits]
+            low, high = np.maximum(low, known[0]), np.minimum(high, known[1])
+        return torch.tensor(low), torch.tensor(high)
 
     def _predicting(self, cells: np.ndarray, nodes: np.ndarray) -> tuple:
         """Return what predicts cells; equal rows of a group have different numbers."""
@@ -308,7 +326,8 @@ class GivenEffects(NamedTuple):
         )
         means = groups.means(self.effects)
         data = Incomplete.from_array(nodes[:, :-1])
-        rows = Rows.of(levels.rows, levels.divided(levels.whole.bounds(data))[0])
+        bounds = levels.whole.bounds(data, model.ends(nodes[:, :-1]))
+        rows = Rows.of(levels.rows, levels.divided(bounds)[0])
         z = rows.start(self.given.normal.mean[: levels.rows.size])
         factors: list[Factors] = [self.given.rows.moved(means)]
         for _ in mixed.swept(rows, z, factors, _GIVEN_EFFECTS):

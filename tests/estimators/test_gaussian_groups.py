@@ -652,7 +652,7 @@ LACKING = X["g"].mask(X.index == 3)
         ({}, X, "groups must have one column"),
         ({"g": "t"}, X, "must be a list of columns whose slopes differ"),
         ({"g": ["g"]}, X, "slopes of column 'g', which the model does not use"),
-        ({"g": ["q"]}, X, "groups has the key 'q', no column of X"),
+        ({"g": ["q"]}, X, "groups has 'q', which is no column of X"),
         ({"g": ["y"]}, X, "slopes of column 'y', which is missing in row"),
         ({"g": ["t", "t"]}, X, "slopes of column 't' twice"),
         ({"g": ["k"]}, MIXED, "slopes of column 'k', which has categories"),
