@@ -145,7 +145,8 @@ def read_columns(
         )
         asked[group] = PASSED
         for place in slopes:  # whole numbers would be ordinal
-            asked.setdefault(place, "numeric")
+            if cells[place].dtype in ("number", "integer"):
+                asked.setdefault(place, "numeric")
     columns = [
         _column(one, asked.get(place), by_dtype) for place, one in enumerate(cells)
     ]
