@@ -99,6 +99,7 @@ def strip(missing):
     ]
     return (
         f'<div class="strip"><svg viewBox="0 0 {len(missing[:_STRIP])} 1" height="16" '
+        f'style="max-width:{20 * len(missing)}px" '
         'preserveAspectRatio="none" aria-hidden="true">'
         f'<path fill="var(--rest)" d="{"".join(others)}"/>'
         f'<path fill="var(--gap)" d="{"".join(steps)}"/></svg></div>'

@@ -18,6 +18,7 @@ from skvnce.evaluation._html_parts import (
     table_of,
 )
 from skvnce.evaluation._missing_style import PAGE, STYLE
+from skvnce.evaluation._table_findings import PREDICTORS, TARGETS
 from skvnce.evaluation._user_table import percent
 
 _CARDS, _ROWS, _PATTERNS = 120, 60, 15  # most that are shown
@@ -64,7 +65,7 @@ def _head(report):
         "<h1>A table with missing values</h1>\n"
         f"<p>{n:,} rows and {d:,} columns. {percent(report.share_missing)} of the "
         f"cells are missing, in {len(report.patterns.columns):,} of the columns. "
-        f"{complete:,} rows ({percent(complete / n)}) are complete.</p>\n"
+        f"Complete rows: {complete:,} ({percent(complete / n)}).</p>\n"
         f"<nav>{_contents()}</nav>"
     )
 
@@ -127,15 +128,12 @@ def _columns(report):
 
 
 def _card(column):
-    kind = column.kind
-    if column.n_levels:
-        kind += f", {column.n_levels:,} values"
     missing = "nothing missing"
     if column.n_missing:
         cells = "cell" if column.n_missing == 1 else "cells"
         missing = f"{percent(column.share_missing)} missing "
         missing += f"({column.n_missing:,} {cells})"
-    parts = [f"<h3>{of_user(column.name)}</h3>", paragraph(kind, soft=True)]
+    parts = [f"<h3>{of_user(column.name)}</h3>", paragraph(column.kind, soft=True)]
     parts += [paragraph(missing), bar(column.share_missing, "gap", 5)]
     if len(column.labels) == 3 and not column.n_levels:
         low, middle, high = map(of_user, column.labels)
@@ -216,6 +214,9 @@ def _reasons(report):
         "none, 1: complete). Whether cells are missing because of their own values, no "
         "table shows."
     )
+    if report.shape[1] > TARGETS:
+        how += f" Compared are at most {TARGETS} columns, those with most missing "
+        how += f"cells, with {PREDICTORS}, those with fewest."
     rows = [
         (of_user(one.name), of_user(one.by), scale(f"{one.strength:.2f}", one.strength),
          escaped(one.text))
@@ -235,7 +236,8 @@ def _hidden(report):
         f"{report.shape[0]:,} rows and {hidden.n_columns:,} columns, and predicted by "
         "one fit of GaussianImputer. <b>Error removed</b> is the share of the squared "
         "error of the mean that it removes or, of levels, of the wrong cells if each "
-        "got the most frequent level. Cells that are really missing may be harder."
+        "got the most frequent level. With few hidden cells such shares are rough, and "
+        "cells that are really missing may be harder."
     )
     scored = sorted(hidden.columns, key=_removed, reverse=True)
     rows = [

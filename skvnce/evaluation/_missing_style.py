@@ -21,7 +21,7 @@ STYLE = """
 .skvnce-report h1 { font-size: 1.6rem; line-height: 1.25; margin: .5rem 0 .25rem; }
 .skvnce-report h2 { font-size: 1.2rem; margin: 2.2rem 0 .5rem; }
 .skvnce-report h3 { font-size: 1rem; margin: 0; }
-.skvnce-report p { margin: .4rem 0; max-width: 75ch; }
+.skvnce-report p { margin: .4rem 0; max-width: 85ch; }
 .skvnce-report .soft { color: var(--soft); font-size: .87rem; }
 .skvnce-report pre {
   background: var(--card); color: var(--text); border: 1px solid var(--line);
@@ -43,10 +43,17 @@ STYLE = """
   padding: .7rem .8rem; min-width: 0;
 }
 .skvnce-report svg { display: block; width: 100%; }
-.skvnce-report .ends { display: flex; justify-content: space-between; gap: .5rem; }
+.skvnce-report .ends {
+  display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 .5rem;
+}
+.skvnce-report .ends span { white-space: nowrap; }
 .skvnce-report .levels li {
   display: grid; grid-template-columns: 8.5em 1fr 3em; gap: .5rem;
   align-items: center; font-size: .87rem; line-height: 1.35;
+}
+.skvnce-report .levels li > :first-child {
+  display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 2;
+  overflow: hidden;
 }
 .skvnce-report .levels li > :last-child { text-align: right; }
 .skvnce-report table { border-collapse: collapse; width: 100%; margin: .6rem 0;

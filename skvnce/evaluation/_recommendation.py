@@ -97,11 +97,12 @@ def _code(read, name, group):
     if group is not None:
         key = read.keys[group]
         asked.pop(key, None)
-        options.append(f"groups={key!r}")
+        options.append(f"groups={_quoted(key)}")
         if np.isnan(read.table.passed.get(group, read.table.cells[:, group])).any():
             lines.append(_without_rows(read.library, key))
     if asked:
-        options.append(f"categorical_features={asked!r}")
+        pairs = [f"{_quoted(one)}: {_quoted(kind)}" for one, kind in asked.items()]
+        options.append(f"categorical_features={{{', '.join(pairs)}}}")
     options.append("random_state=0")
     output, table = "", "X" if read.library == "array" else "df"
     if read.library in ("pandas", "polars"):
@@ -112,10 +113,18 @@ def _code(read, name, group):
 
 def _without_rows(library, key):
     """Write the line that drops rows without the name of their group."""
+    key = _quoted(key)
     if library == "pandas":
-        return f"df = df.dropna(subset=[{key!r}])"
+        return f"df = df.dropna(subset=[{key}])"
     if library == "polars":
-        return f"df = df.drop_nulls({key!r})"
+        return f"df = df.drop_nulls({key})"
     if library == "pyarrow":
-        return f"df = df.filter(df[{key!r}].is_valid())"
-    return f"X = X[X[:, {key!r}] == X[:, {key!r}]]"
+        return f"df = df.filter(df[{key}].is_valid())"
+    return f"X = X[X[:, {key}] == X[:, {key}]]"
+
+
+def _quoted(key):
+    """Write a name or an index as Python does, in double quotes if it can be."""
+    if isinstance(key, str) and key.isprintable() and not set(key) & set('"\\'):
+        return f'"{key}"'
+    return repr(key)

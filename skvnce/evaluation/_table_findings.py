@@ -19,15 +19,15 @@ _BINS = 16  # of a histogram
 _WHOLE = 30  # range of whole numbers, each of which has a bin
 _LEVELS = 6  # that are shown, the most frequent ones
 _ROWS = 20_000  # in which reasons are sought
-_TARGETS, _PREDICTORS = 100, 200  # most columns between which they are sought
+TARGETS, PREDICTORS = 100, 200  # most columns between which they are sought
 _FEWEST = 10  # missing and observed cells of a column of which a reason is sought
 _LEVEL = 0.01  # probability of a false reason in a table, at most
 _WEAKEST = 0.1  # strength of a reason that is listed
 _EACH, _ALL = 3, 30  # reasons of a column, and of a table, that are listed
 _KINDS = {
     "numeric": "number",
-    "ordinal": "ordered levels (ordinal)",
-    "nominal": "levels without an order (nominal)",
+    "ordinal": "ordinal: {} levels in their order",
+    "nominal": "nominal: {} levels without an order",
     PASSED: "passed through, in no model",
 }
 
@@ -167,7 +167,7 @@ def _kind(column, is_unreadable):
         return "duration" if column.dtype == "duration" else "date"
     if column.dtype == "boolean" and column.levels:
         return "false or true"
-    return _KINDS[column.kind]
+    return _KINDS[column.kind].format(f"{len(column.levels or ()):,}")
 
 
 def _frequent(read, place):
@@ -203,7 +203,10 @@ def _histogram(read, place):
 def warnings_of(read):
     """List the sentences of which `fit` warns, and what cannot be read."""
     table, names = read.table, read.table.names
-    found = [f"{names[j]}: {why}" for j, why in read.problems.items()]
+    found = [
+        why if names[j] in why else f"{names[j]}: {why}"
+        for j, why in read.problems.items()
+    ]
     found = [f"Columns that an imputer cannot read: {listed(found)}"] if found else []
     kept = [j for j, one in enumerate(table.columns) if one.kind != PASSED]
     empty = [names[j] for j in kept if not table.n_observed[j]]
@@ -289,8 +292,8 @@ def reasons_of(read, rng):
     n_missing = missing.sum(0)
     fit = (n_missing >= _FEWEST) & (len(rows) - n_missing >= _FEWEST)
     targets = modelled[fit[modelled]]
-    targets = targets[np.argsort(-n_missing[targets], kind="stable")[:_TARGETS]]
-    by = modelled[np.argsort(n_missing[modelled], kind="stable")[:_PREDICTORS]]
+    targets = targets[np.argsort(-n_missing[targets], kind="stable")[:TARGETS]]
+    by = modelled[np.argsort(n_missing[modelled], kind="stable")[:PREDICTORS]]
     found, n_pairs = [], 0
     for place in by.tolist():
         known = ~missing[:, place]

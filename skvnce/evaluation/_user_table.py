@@ -20,6 +20,7 @@ from skvnce.tables.identifiers import codes_of_passed, modelled_columns
 from skvnce.tables.mixed import select_columns
 from skvnce.tables.table import Table
 
+_MIDNIGHT = " 00:00:00"
 _LONGEST = 60  # characters of a cell that are shown
 
 
@@ -58,7 +59,7 @@ class UserTable(NamedTuple):
         column = self.table.columns[place]
         if column.dtype in TIMES and column.levels is None:
             return _time(code, column.dtype)
-        return shown(column.level(code))
+        return number(code) if column.levels is None else shown(column.level(code))
 
     def examples(self, place, count=3):
         """Format the first different values of a column."""
@@ -123,8 +124,15 @@ def shown(value):
     if isinstance(value, float):
         text = f"{value:.6g}"
     else:
-        text = str(value)
+        text = str(value).removesuffix(_MIDNIGHT)
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def number(value):
+    """Format a number by its four leading digits, or as a whole number."""
+    if value == np.round(value) and abs(value) < 1e7:
+        return str(int(value))
+    return f"{value:.4g}"
 
 
 def percent(share):
@@ -200,4 +208,5 @@ def _time(code, dtype):
     if dtype == "duration":
         return str(timedelta(microseconds=float(code)))
     unit = "D" if dtype == "date" else "s"
-    return str(np.datetime64(int(code), "us").astype(f"M8[{unit}]")).replace("T", " ")
+    text = str(np.datetime64(int(code), "us").astype(f"M8[{unit}]"))
+    return text.replace("T", " ").removesuffix(_MIDNIGHT)
