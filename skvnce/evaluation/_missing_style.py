@@ -81,7 +81,7 @@ STYLE = """
   }
   .skvnce-report td.none { display: none; }
   .skvnce-report tr { border-bottom: 1px solid var(--line); padding: .5rem 0; }
-  .skvnce-report .scale { grid-template-columns: 5rem 1fr; min-width: 0; }
+  .skvnce-report .scale { grid-template-columns: 6.5rem 1fr; min-width: 0; }
 }
 """
 PAGE = """<!DOCTYPE html>
