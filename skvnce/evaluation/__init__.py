@@ -1,5 +1,6 @@
 """Which imputer for this table: hidden cells of it, and scores without truth.
 
+`missing_report` looks at a table before it is imputed, in one page of HTML.
 `imputation_report` hides observed cells of a table, lets several imputers fill and draw
 them, and sets the scores of `skvnce.metrics` in one data frame.
 `skvnce.inspection.ReportDisplay` draws it. `energy_i_score` hides nothing that an
@@ -16,6 +17,14 @@ arXiv:2106.03742.
 
 from skvnce.evaluation._energy import EnergyIScore, energy_i_score
 from skvnce.evaluation._hiding import own_patterns
+from skvnce.evaluation._missing_report import MissingReport, missing_report
 from skvnce.evaluation._report import imputation_report
 
-__all__ = ["EnergyIScore", "energy_i_score", "imputation_report", "own_patterns"]
+__all__ = [
+    "EnergyIScore",
+    "MissingReport",
+    "energy_i_score",
+    "imputation_report",
+    "missing_report",
+    "own_patterns",
+]

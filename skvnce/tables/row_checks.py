@@ -33,7 +33,7 @@ def never_observed(table: Table) -> list[str]:
     table with a probability of at most `_LEVEL`.
     """
     found = []
-    for skip in _skips(table):
+    for skip in skips(table):
         names = listed([table.names[place] for place in skip.places])
         gate = table.names[skip.gate]
         found.append(f"{names} where {gate} is {skip.level!r} ({skip.n_rows} rows)")
@@ -55,7 +55,8 @@ class Skip(NamedTuple):
     places: np.ndarray
 
 
-def _skips(table: Table) -> list[Skip]:
+def skips(table: Table) -> list[Skip]:
+    """List the levels at which columns are never observed, as `never_observed`."""
     n = len(table.cells)
     partly = np.flatnonzero((table.n_observed > 0) & (table.n_observed < n))
     gates = [(place, len(levels)) for place, levels in table.with_levels()]
@@ -129,17 +130,9 @@ def repeated_rows(table: Table) -> list[str]:
     The intra-class correlation of the ranks of a column with missing cells is at least
     `_EXPLAINED`, and an F test rejects at `_LEVEL`, divided by the number of tests.
     """
-    explained = _incomplete(table)
-    groups = _groups(table) if explained else []
-    groups = [one for one in groups if not table.columns[one.place].is_group]
-    tests = [(group, j) for group in groups for j in explained if j != group.place]
-    named = {group.place for group in groups}
     found = [
-        f"{table.names[place]} by {table.names[group.place]} ({alike.correlation:.2f})"
-        for group, place in tests
-        for alike in [group.alike(table.cells[:, place])]
-        if alike.correlation >= _EXPLAINED and alike.p * len(tests) <= _LEVEL
-        if place not in named or alike.correlation < 1  # else a second name
+        f"{table.names[one.place]} by {table.names[one.group]} ({one.correlation:.2f})"
+        for one in repeated(table)
     ]
     if not found:
         return []
@@ -149,6 +142,30 @@ def repeated_rows(table: Table) -> list[str]:
         "of them: imputed values are less alike than observed ones, and analyses that "
         "compare levels are biased. GaussianImputer(groups=column) has such effects; "
         "or impute a table with one row for each level (wide format)."
+    ]
+
+
+class Repeated(NamedTuple):
+    """A column (place) whose rows are alike within the levels of another (group)."""
+
+    place: int
+    group: int
+    correlation: float
+
+
+def repeated(table: Table) -> list[Repeated]:
+    """List the columns of which `repeated_rows` tells."""
+    explained = _incomplete(table)
+    groups = _groups(table) if explained else []
+    groups = [one for one in groups if not table.columns[one.place].is_group]
+    tests = [(group, j) for group in groups for j in explained if j != group.place]
+    named = {group.place for group in groups}
+    return [
+        Repeated(place, group.place, alike.correlation)
+        for group, place in tests
+        for alike in [group.alike(table.cells[:, place])]
+        if alike.correlation >= _EXPLAINED and alike.p * len(tests) <= _LEVEL
+        if place not in named or alike.correlation < 1  # else a second name
     ]
 
 

@@ -1,0 +1,313 @@
+"""The page of a `MissingReport`: HTML with its own style, without scripts.
+
+Whatever comes from the table passes through `of_user` or `escaped`.
+"""
+
+from skvnce._version import __version__
+from skvnce.evaluation._html_parts import (
+    NO_VALUE,
+    bar,
+    escaped,
+    histogram,
+    listed,
+    of_user,
+    paragraph,
+    scale,
+    section,
+    strip,
+    table_of,
+)
+from skvnce.evaluation._missing_style import PAGE, STYLE
+from skvnce.evaluation._table_findings import PREDICTORS, TARGETS
+from skvnce.evaluation._user_table import percent
+
+_CARDS, _ROWS, _PATTERNS = 120, 60, 15  # most that are shown
+_CONTENTS = (
+    ("imputer", "Imputer"),
+    ("warnings", "Warnings"),
+    ("columns", "Columns"),
+    ("patterns", "Patterns"),
+    ("where", "Where cells are missing"),
+    ("hidden", "Hidden cells"),
+    ("skips", "Skipped questions"),
+)
+
+
+def page(report):
+    """Return a report as a page (str)."""
+    return PAGE.format(body=fragment(report))
+
+
+def fragment(report):
+    """Return a report as a part of a page (str), such as a notebook."""
+    parts = (
+        _head,
+        _answer,
+        _warnings,
+        _columns,
+        _patterns,
+        _reasons,
+        _hidden,
+        _skips,
+        _foot,
+    )
+    inside = "\n".join(part(report) for part in parts)
+    return (
+        f'<div class="skvnce-report"><style>{STYLE}</style>\n<div>\n{inside}\n</div>'
+        "</div>"
+    )
+
+
+def _head(report):
+    n, d = report.shape
+    complete = report.patterns.counts[~report.patterns.missing.any(1)].sum()
+    return (
+        "<h1>A table with missing values</h1>\n"
+        f"<p>{n:,} rows and {d:,} columns. {percent(report.share_missing)} of the "
+        f"cells are missing, in {len(report.patterns.columns):,} of the columns. "
+        f"Complete rows: {complete:,} ({percent(complete / n)}).</p>\n"
+        f"<nav>{_contents()}</nav>"
+    )
+
+
+def _contents():
+    links = (f'<a href="#skvnce-{key}">{title}</a>' for key, title in _CONTENTS)
+    return " ".join(links)
+
+
+def _answer(report):
+    chosen = report.recommendation
+    reasons = " ".join(escaped(one) for one in chosen.reasons)
+    return section(
+        "imputer",
+        f"Recommended imputer: {chosen.imputer}",
+        f'<div class="answer"><pre><code>{escaped(chosen.code, 5000)}</code></pre>',
+        paragraph(reasons),
+        paragraph(
+            "<code>skvnce.evaluation.imputation_report</code> compares several "
+            "imputers on this table. For means, regressions and their standard errors, "
+            "use several draws (<code>sample</code>) and <code>skvnce.pooling</code>, "
+            "not one filled table.",
+            soft=True,
+        ),
+        "</div>",
+    )
+
+
+def _warnings(report):
+    if not report.warnings:
+        return section(
+            "warnings", "Warnings", paragraph("None: no check found anything unusual.")
+        )
+    items = "\n".join(f"<li>{escaped(one)}</li>" for one in report.warnings)
+    note = "What is probably not as it seems. Imputers warn of most of it at "
+    return section(
+        "warnings",
+        f"Warnings: {len(report.warnings)}",
+        paragraph(note + "<code>fit</code>, too.", soft=True),
+        f'<ul class="warn">{items}</ul>',
+    )
+
+
+def _columns(report):
+    columns = report.columns
+    if len(columns) > _CARDS:
+        columns = sorted(columns, key=lambda one: -one.share_missing)[:_CARDS]
+    note = "Types are as the imputers see them; <code>categorical_features</code> "
+    note += "changes them. Histograms and shares are of observed cells. "
+    if len(columns) < len(report.columns):
+        note += f"Shown are the {_CARDS} columns with most missing cells, of "
+        note += f"{len(report.columns):,}. "
+    cards = "\n".join(map(_card, columns))
+    return section(
+        "columns",
+        "Columns",
+        paragraph(note, soft=True),
+        f'<div class="cards">{cards}</div>',
+    )
+
+
+def _card(column):
+    missing = "nothing missing"
+    if column.n_missing:
+        cells = "cell" if column.n_missing == 1 else "cells"
+        missing = f"{percent(column.share_missing)} missing "
+        missing += f"({column.n_missing:,} {cells})"
+    parts = [f"<h3>{of_user(column.name)}</h3>", paragraph(column.kind, soft=True)]
+    parts += [paragraph(missing), bar(column.share_missing, "gap", 5)]
+    if len(column.labels) == 3 and not column.n_levels:
+        low, middle, high = map(of_user, column.labels)
+        ends = f"<span>{low}</span><span>median {middle}</span><span>{high}</span>"
+        parts += ["<p></p>", histogram(column.heights)]
+        parts.append(f'<div class="ends soft">{ends}</div>')
+    elif column.heights:
+        parts.append(_levels(column))
+    if column.examples and not (column.heights and column.n_levels):
+        parts.append(paragraph(f"such as {listed(column.examples)}", soft=True))
+    return f'<article class="card">{"".join(parts)}</article>'
+
+
+def _levels(column):
+    n = sum(column.heights)
+    rest = column.n_levels - len(column.heights)
+    top = max(max(column.heights), 1)
+    whole = max(column.n_observed, 1)
+    lines = [
+        f"{of_user(label)}{bar(height / top)}<span>{percent(height / whole)}</span>"
+        for label, height in zip(column.labels, column.heights, strict=True)
+    ]
+    if rest > 0:
+        name, share = "other" if rest == 1 else "others", percent((whole - n) / whole)
+        lines.append(f"<span>{rest:,} {name}</span><span></span><span>{share}</span>")
+    lines = [f"<li>{line}</li>" for line in lines]
+    return f'<ul class="levels">{"".join(lines)}</ul>'
+
+
+def _patterns(report):
+    patterns, n = report.patterns, report.shape[0]
+    key, title, names = "patterns", "Patterns of missing cells", patterns.columns
+    if not names:
+        return section(key, title, paragraph("No cell is missing."))
+    rows = [
+        (
+            scale(f"{count:,} ({percent(count / n)})", count / n),
+            strip(missing),
+            listed([name for name, one in zip(names, missing, strict=True) if one])
+            or "nothing: all observed",
+        )
+        for missing, count in zip(
+            patterns.missing[:_PATTERNS], patterns.counts, strict=False
+        )
+    ]
+    note = (
+        f"Which of the {len(names):,} columns with missing cells are missing together "
+        "in a row. A strip shows them from left to right. "
+    )
+    if len(rows) < len(patterns.counts):
+        kept = percent(patterns.counts[:_PATTERNS].sum() / n)
+        note += (
+            f"There are {len(patterns.counts):,} different patterns; those listed are "
+            f"of {kept} of the rows."
+        )
+    table = table_of(("Rows", "Columns", "Missing are"), rows)
+    return section(key, title, paragraph(note, soft=True), table)
+
+
+def _reasons(report):
+    key, title, found = "where", "Where cells are missing", report.reasons
+    if not found.n_pairs:
+        return section(
+            key, title, paragraph("There are too few missing cells to compare.")
+        )
+    note = f"None of {found.n_targets:,} columns is missing more often at some values "
+    note += "of other columns."
+    if found.n_explained:
+        note = (
+            f"{found.n_explained:,} of {found.n_targets:,} columns are missing more "
+            "often at some values of other columns. Means of observed cells alone can "
+            "then be biased; imputers use these columns, if they are in the table."
+        )
+    how = (
+        f"{found.n_pairs:,} pairs of columns are compared in {found.n_rows:,} of "
+        f"{report.shape[0]:,} rows, at a level of 0.01 for all of them together. "
+        "Listed are at most three columns for each, of a strength of 0.1 or more (0: "
+        "none, 1: complete). Whether cells are missing because of their own values, no "
+        "table shows."
+    )
+    if report.shape[1] > TARGETS:
+        how += f" Compared are at most {TARGETS} columns, those with most missing "
+        how += f"cells, with {PREDICTORS}, those with fewest."
+    rows = [
+        (of_user(one.name), of_user(one.by), scale(f"{one.strength:.2f}", one.strength),
+         escaped(one.text))
+        for one in found.found
+    ]  # fmt: skip
+    heads = "Missing cells of", "depend on", "Strength", "How"
+    table = [table_of(heads, rows)] if rows else []
+    return section(key, title, paragraph(note), *table, paragraph(how, soft=True))
+
+
+def _hidden(report):
+    key, title, hidden = "hidden", "How well hidden cells are predicted", report.hidden
+    if hidden.why_not:
+        return section(key, title, paragraph(escaped(hidden.why_not)))
+    note = (
+        f"A tenth of the observed cells was hidden at random in {hidden.n_rows:,} of "
+        f"{report.shape[0]:,} rows and {hidden.n_columns:,} columns, and predicted by "
+        "one fit of GaussianImputer. <b>Error removed</b> is the share of the squared "
+        "error of the mean that it removes or, of levels, of the wrong cells if each "
+        "got the most frequent level. With few hidden cells such shares are rough, and "
+        "cells that are really missing may be harder."
+    )
+    scored = sorted(hidden.columns, key=_removed, reverse=True)
+    rows = [
+        (
+            of_user(one.name),
+            f"{one.n_cells:,}",
+            scale(percent(_removed(one)), _removed(one)),
+            _of_levels(one),
+            NO_VALUE if one.coverage != one.coverage else percent(one.coverage),
+        )
+        for one in scored[:_ROWS]
+    ]
+    heads = "Column", "Hidden cells", "Error removed", "Right levels"
+    parts = [
+        paragraph(note, soft=True),
+        table_of((*heads, "90 % interval covers"), rows),
+    ]
+    if len(scored) > _ROWS:
+        parts.append(paragraph(f"And {len(scored) - _ROWS:,} more columns.", soft=True))
+    if hidden.left_out:
+        why = "Not scored, as too few of their cells were hidden, or as there are too "
+        why += f"many levels or columns: {listed(hidden.left_out)}."
+        parts.append(paragraph(why, soft=True))
+    return section(key, title, *parts)
+
+
+def _removed(one):
+    """Return the share of the error that an imputer removes."""
+    if one.gain == one.gain:
+        return one.gain
+    return (one.accuracy - one.usual) / (1 - one.usual) if one.usual < 1 else 0.0
+
+
+def _of_levels(one):
+    if one.accuracy != one.accuracy:
+        return NO_VALUE
+    return f"{percent(one.accuracy)} (most frequent: {percent(one.usual)})"
+
+
+def _skips(report):
+    key, title, parts = "skips", "Skipped questions, and names of rows", []
+    if report.skips:
+        rows = [
+            (
+                listed(one.names),
+                f"{of_user(one.by)} = {of_user(one.level)}",
+                f"{one.n_rows:,}",
+            )
+            for one in report.skips[:_ROWS]
+        ]
+        note = "Never observed at a level of another column. If such cells have no "
+        note += "value, keep them empty by <code>where=</code> of "
+        parts.append(paragraph(note + "<code>transform</code>."))
+        parts.append(table_of(("Never observed", "where", "Rows"), rows))
+    if report.identifiers:
+        rows = [
+            (of_user(one.name), f"{one.n_levels:,} in {one.n_observed:,} cells",
+             listed(one.examples))
+            for one in report.identifiers[:_ROWS]
+        ]  # fmt: skip
+        parts.append(
+            paragraph("Names of rows or free text, of which nothing can be learned:")
+        )
+        parts.append(table_of(("Column", "Different values", "Such as"), rows))
+    return section(key, title, *(parts or [paragraph("None found.")]))
+
+
+def _foot(report):
+    return paragraph(
+        "The page shows names of columns and values of cells: treat it like the table. "
+        f"Made by skvnce {escaped(__version__)}.",
+        soft=True,
+    )

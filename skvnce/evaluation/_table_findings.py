@@ -1,0 +1,382 @@
+"""What a table is and what is missing in it: columns, patterns and reasons."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+from scipy.stats import chi2, rankdata
+
+from skvnce.evaluation._user_table import percent
+from skvnce.tables.cells import TIMES
+from skvnce.tables.checks import findings, many_levels
+from skvnce.tables.column_kinds import MOST_LEVELS, PASSED
+from skvnce.tables.heavy_tails import heavy_tailed
+from skvnce.tables.identifiers import is_identifier
+from skvnce.tables.row_checks import skips
+from skvnce.tables.table import listed
+
+_BINS = 16  # of a histogram
+_WHOLE = 30  # range of whole numbers, each of which has a bin
+_LEVELS = 6  # that are shown, the most frequent ones
+_ROWS = 20_000  # in which reasons are sought
+TARGETS, PREDICTORS = 100, 200  # most columns between which they are sought
+_FEWEST = 10  # missing and observed cells of a column of which a reason is sought
+_LEVEL = 0.01  # probability of a false reason in a table, at most
+_WEAKEST = 0.1  # strength of a reason that is listed
+_EACH, _ALL = 3, 30  # reasons of a column, and of a table, that are listed
+_KINDS = {
+    "numeric": "number",
+    "ordinal": "ordinal: {} levels in their order",
+    "nominal": "nominal: {} levels without an order",
+    PASSED: "passed through, in no model",
+}
+
+
+class ColumnFound(NamedTuple):
+    """What a column is.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        The type as the imputers see it, in words.
+    n_observed, n_missing : int
+    share_missing : float
+    heights : list of int
+        Cells in each bin of a histogram, or with each of the most frequent levels.
+    labels : list of str
+        The smallest value, the median and the largest one, or the levels.
+    n_levels : int
+        Number of levels; 0 for numbers.
+    examples : list of str
+    """
+
+    name: str
+    kind: str
+    n_observed: int
+    n_missing: int
+    share_missing: float
+    heights: list
+    labels: list
+    n_levels: int
+    examples: list
+
+
+class Patterns(NamedTuple):
+    """Which cells are missing together.
+
+    Attributes
+    ----------
+    columns : list of str
+        Names of the columns with missing cells.
+    missing : ndarray of bool, of shape (n_patterns, n_columns)
+        The different rows, the most frequent one first.
+    counts : ndarray of int, of shape (n_patterns,)
+        Numbers of rows.
+    """
+
+    columns: list
+    missing: np.ndarray
+    counts: np.ndarray
+
+
+class Reason(NamedTuple):
+    """A column whose values tell where another one is missing.
+
+    Attributes
+    ----------
+    name, by : str
+        The column with missing cells, and the other one.
+    strength : float
+        Between 0 and 1: ``|2 AUC - 1|`` of values in their order, Cramér's V of levels
+        without one.
+    p_value : float
+        Times the number of pairs that were compared, at most 1 (Bonferroni).
+    text : str
+        In words.
+    """
+
+    name: str
+    by: str
+    strength: float
+    p_value: float
+    text: str
+
+
+class Reasons(NamedTuple):
+    """The strongest reasons, how many there are, and what was compared."""
+
+    found: list
+    n_found: int
+    n_targets: int
+    n_explained: int
+    n_pairs: int
+    n_rows: int
+
+
+class SkipFound(NamedTuple):
+    """Columns that are never observed where another column has a level."""
+
+    names: list
+    by: str
+    level: str
+    n_rows: int
+
+
+class Identifier(NamedTuple):
+    """A column of names of rows or free text."""
+
+    name: str
+    n_levels: int
+    n_observed: int
+    examples: list
+
+
+def describe_columns(read):
+    """Describe the columns of a `UserTable`."""
+    table, found = read.table, []
+    n = len(table.cells)
+    for place, column in enumerate(table.columns):
+        heights, labels = [], []
+        if column.levels is not None:
+            heights, labels = _frequent(read, place)
+        elif column.kind != PASSED and table.n_observed[place]:
+            heights, labels = _histogram(read, place)
+        n_observed = int(table.n_observed[place])
+        n_levels = len(column.levels or ()) or column.n_levels
+        found.append(
+            ColumnFound(
+                table.names[place],
+                _kind(column, place in read.problems),
+                n_observed,
+                n - n_observed,
+                1 - n_observed / n,
+                heights,
+                labels,
+                n_levels,
+                read.examples(place),
+            )
+        )
+    return found
+
+
+def _kind(column, is_unreadable):
+    if is_unreadable:
+        return "cannot be read, in no model"
+    if column.dtype in TIMES and column.kind == "numeric":
+        return "duration" if column.dtype == "duration" else "date"
+    if column.dtype == "boolean" and column.levels:
+        return "false or true"
+    return _KINDS[column.kind].format(f"{len(column.levels or ()):,}")
+
+
+def _frequent(read, place):
+    codes = read.table.observed(place).astype(int)
+    levels = read.table.columns[place].levels
+    counts = np.bincount(codes, minlength=len(levels))
+    order = np.arange(len(levels))
+    if len(levels) > (
+        MOST_LEVELS if read.table.columns[place].kind == "ordinal" else _LEVELS
+    ):
+        order = np.argsort(-counts, kind="stable")[:_LEVELS]
+    return counts[order].tolist(), [read.level(place, code) for code in order]
+
+
+def _histogram(read, place):
+    seen = read.table.observed(place)
+    low, high = read.table.ends[:, place]
+    # halves, because the range of float64 does not hold all differences
+    bins, width = min(_BINS, len(seen)), high / 2 - low / 2
+    if 2 * width < _WHOLE and (seen == np.round(seen)).all():
+        bins, low, high = int(2 * width) + 1, low - 0.5, high + 0.5
+    if low < high:
+        part = (seen / 2 - low / 2) / (high / 2 - low / 2)
+        places = np.minimum((part * bins).astype(int), bins - 1)
+        heights = np.bincount(places, minlength=bins).tolist()
+    else:
+        heights = [len(seen)]
+    middle = np.sort(seen)[(len(seen) - 1) // 2]
+    low, high = read.table.ends[:, place]
+    return heights, [read.level(place, one) for one in (low, middle, high)]
+
+
+def warnings_of(read):
+    """List the sentences of which `fit` warns, and what cannot be read."""
+    table, names = read.table, read.table.names
+    found = [
+        why if names[j] in why else f"{names[j]}: {why}"
+        for j, why in read.problems.items()
+    ]
+    found = [f"Columns that an imputer cannot read: {listed(found)}"] if found else []
+    kept = [j for j, one in enumerate(table.columns) if one.kind != PASSED]
+    empty = [names[j] for j in kept if not table.n_observed[j]]
+    if empty:
+        found.append(
+            f"Entirely missing: {listed(empty)}. Imputers drop such columns, or keep "
+            "them with keep_empty_features=True."
+        )
+    constant = [names[j] for j in kept if table.ends[0, j] == table.ends[1, j]]
+    if constant:
+        found.append(
+            f"Constant where observed: {listed(constant)}. Such columns are left out "
+            "of the model, and their missing cells get this value."
+        )
+    numbers = [j for j in kept if table.columns[j].is_plain]
+    heavy = [names[j] for j in heavy_tailed(table.cells, numbers)]
+    if heavy:
+        found.append(
+            f"A few cells of {listed(heavy)} are so far from the others that they "
+            "dominate the squared errors. Set cells that are errors to NaN; otherwise "
+            "take logarithms of such columns, or transform them by scikit-learn's "
+            "PowerTransformer or QuantileTransformer."
+        )
+    return found + many_levels(table, table.n_observed) + findings(table)
+
+
+def patterns_of(read):
+    """Count the patterns of missing cells."""
+    missing = read.missing
+    places = np.flatnonzero(missing.any(0))
+    names = [read.table.names[j] for j in places]
+    # bytes of eight cells, because there may be many columns
+    packed = np.packbits(missing[:, places], axis=1)
+    rows = np.ascontiguousarray(packed).view(f"V{max(packed.shape[1], 1)}")
+    if not len(places):
+        return Patterns([], np.zeros((1, 0), bool), np.array([len(missing)]))
+    _, first, counts = np.unique(rows[:, 0], return_index=True, return_counts=True)
+    patterns = missing[first][:, places]
+    order = np.lexsort((patterns.sum(1), -counts))
+    return Patterns(names, patterns[order], counts[order])
+
+
+def skips_of(read):
+    """List skip patterns, and columns of names or free text."""
+    table = read.table
+    found = [
+        SkipFound(
+            [table.names[j] for j in one.places],
+            table.names[one.gate],
+            read.level(one.gate, table.columns[one.gate].code(one.level)),
+            one.n_rows,
+        )
+        for one in skips(table)
+    ]
+    names = []
+    for place, column in enumerate(table.columns):
+        cells = np.zeros(0, int)
+        if column.kind == "nominal":
+            cells = np.bincount(table.observed(place).astype(int))
+        if column.n_levels or is_identifier(column, cells):
+            n_levels = column.n_levels or len(column.levels)
+            n = int(table.n_observed[place])
+            one = table.names[place], n_levels, n, read.examples(place)
+            names.append(Identifier(*one))
+    return found, names
+
+
+def reasons_of(read, rng):
+    """Find columns whose values tell where other ones are missing.
+
+    Values in an order are compared by their ranks (Mann and Whitney), levels without
+    one by the test of chi-square.
+    """
+    table, n = read.table, len(read.table.cells)
+    rows = np.arange(n)
+    if n > _ROWS:
+        rows = np.sort(rng.choice(n, _ROWS, replace=False))
+    cells = table.cells[rows]
+    missing, modelled = (
+        np.isnan(cells),
+        np.flatnonzero([one.kind != PASSED for one in table.columns]),
+    )
+    n_missing = missing.sum(0)
+    fit = (n_missing >= _FEWEST) & (len(rows) - n_missing >= _FEWEST)
+    targets = modelled[fit[modelled]]
+    targets = targets[np.argsort(-n_missing[targets], kind="stable")[:TARGETS]]
+    by = modelled[np.argsort(n_missing[modelled], kind="stable")[:PREDICTORS]]
+    found, n_pairs = [], 0
+    for place in by.tolist():
+        known = ~missing[:, place]
+        x, M = cells[known, place], missing[known][:, targets].astype(np.float64)
+        counts = M.sum(0)
+        usable = (counts >= _FEWEST) & (len(x) - counts >= _FEWEST)
+        if not usable.any() or x.min() == x.max():
+            continue
+        n_pairs += int(usable.sum())
+        is_nominal = table.columns[place].kind == "nominal"
+        compare = _by_levels if is_nominal else _by_ranks
+        strengths, p_values = compare(x, M[:, usable])
+        pairs = zip(targets[usable].tolist(), strengths, p_values, strict=True)
+        found += [(one, place, strength, p) for one, strength, p in pairs]
+    found = [one for one in found if one[3] * n_pairs <= _LEVEL and one[2] >= _WEAKEST]
+    found.sort(key=lambda one: -one[2])
+    kept, of_target = [], {}
+    for target, place, strength, p in found:
+        of_target[target] = of_target.get(target, 0) + 1
+        if of_target[target] <= _EACH and len(kept) < _ALL:
+            text = _in_words(read, cells, target, place)
+            names = table.names[target], table.names[place]
+            kept.append(Reason(*names, float(strength), float(p * n_pairs), text))
+    numbers = len(found), len(targets), len(of_target), n_pairs, len(rows)
+    return Reasons(kept, *numbers)
+
+
+def _by_ranks(x, M):
+    """Compare the ranks of missing and observed cells: strengths, and p-values."""
+    n, ones = len(x), M.sum(0)
+    ranks = rankdata(x)
+    _, ties = np.unique(x, return_counts=True)
+    pairs = ones * (n - ones)
+    area = (ranks @ M - ones * (ones + 1) / 2) / pairs
+    # without ties, the variance of the sum of ranks is pairs * (n + 1) / 12
+    tied = (ties.astype(float) ** 3 - ties).sum() / (n * (n - 1.0))
+    z = (area - 0.5) * np.sqrt(12 * pairs / (n + 1 - tied))
+    return abs(2 * area - 1), 2 * ndtr(-abs(z))
+
+
+def _by_levels(x, M):
+    """Compare the shares of missing cells of levels: strengths, and p-values."""
+    _, codes, counts = np.unique(x, return_inverse=True, return_counts=True)
+    rare = counts < _FEWEST  # together they are one level
+    codes = np.unique(np.where(rare[codes], -1, codes), return_inverse=True)[1]
+    counts = np.bincount(codes)
+    if len(counts) < 2:
+        return np.zeros(M.shape[1]), np.ones(M.shape[1])
+    found = np.stack([np.bincount(codes, column) for column in M.T], axis=1)
+    expected = counts[:, None] * M.mean(0)
+    square = (found - expected) ** 2
+    total = (square / expected + square / (counts[:, None] - expected)).sum(0)
+    return np.sqrt(total / len(x)), chi2.sf(total, len(counts) - 1)
+
+
+def _in_words(read, cells, target, place):
+    """Say how the values differ between missing and observed cells."""
+    x, M = cells[:, place], np.isnan(cells[:, target])
+    known, name = ~np.isnan(x), read.table.names[place]
+    x, M = x[known], M[known]
+    if read.table.columns[place].kind == "nominal":
+        counts = np.bincount(x.astype(int))
+        shares = np.bincount(x.astype(int), M) / np.maximum(counts, 1)
+        most = int(np.argmax(np.where(counts >= _FEWEST, shares, -1)))
+        level = read.level(place, most)
+        return (
+            f"missing in {percent(shares[most])} of the rows with {name} = {level}, "
+            f"and in {percent(M.mean())} of all"
+        )
+    if read.table.columns[place].levels is None:
+        gone, seen = (_lower_median(part) for part in (x[M], x[~M]))
+        if gone != seen:
+            gone, seen = read.level(place, gone), read.level(place, seen)
+            return f"median of {name}: {gone} where missing, {seen} where observed"
+    levels = np.unique(x)
+    cut = levels[np.argmin([abs((x <= one).mean() - 0.5) for one in levels[:-1]])]
+    low, high = M[x <= cut].mean(), M[x > cut].mean()
+    level = read.level(place, cut)
+    return (
+        f"missing in {percent(low)} of the rows with {name} up to {level}, and in "
+        f"{percent(high)} of the others"
+    )
+
+
+def _lower_median(values):
+    return np.sort(values)[(len(values) - 1) // 2]

@@ -1,0 +1,212 @@
+"""The table of a report, as the imputers read it, and how its cells are shown."""
+
+from datetime import timedelta
+from typing import NamedTuple
+
+import numpy as np
+
+from skvnce.inspection._common import shown_name
+from skvnce.tables.cells import (
+    TIMES,
+    Cells,
+    cells_of_columns,
+    is_frame,
+    is_missing,
+    item,
+)
+from skvnce.tables.column_kinds import FROM_DTYPE, PASSED, Column, encode, names_of
+from skvnce.tables.containers import readable, reject_no_table, reject_parts
+from skvnce.tables.identifiers import codes_of_passed, modelled_columns
+from skvnce.tables.mixed import select_columns
+from skvnce.tables.table import Table
+
+_MIDNIGHT = " 00:00:00"
+_LONGEST = 60  # characters of a cell that are shown
+
+
+class UserTable(NamedTuple):
+    """A table as the imputers read it.
+
+    Attributes
+    ----------
+    table : Table
+        All rows; columns that cannot be read are passed through.
+    keys : list
+        Names of the columns, or their indices, as the user writes them.
+    library : {"pandas", "polars", "pyarrow", "array"}
+    asked : dict
+        `categorical_features` of an imputer, beyond what it sees itself.
+    problems : dict of int to str
+        Why columns cannot be read.
+    sources : list of Cells
+        The columns as they are.
+    """
+
+    table: Table
+    keys: list
+    library: str
+    asked: dict
+    problems: dict
+    sources: list[Cells]
+
+    @property
+    def missing(self):
+        """Which cells are missing; bool, of shape (n_samples, n_features)."""
+        return np.isnan(self.table.cells)
+
+    def level(self, place, code):
+        """Format a number or the level of a code."""
+        column = self.table.columns[place]
+        if column.dtype in TIMES and column.levels is None:
+            return _time(code, column.dtype)
+        return number(code) if column.levels is None else shown(column.level(code))
+
+    def examples(self, place, count=3):
+        """Format the first different values of a column."""
+        found = {}
+        for rows in (slice(0, 200), slice(200, None)):
+            for value in self._some(place, rows):
+                if not is_missing(value):
+                    found.setdefault(shown(item(value)))
+                if len(found) == count:
+                    return list(found)
+        return list(found)
+
+    def _some(self, place, rows):
+        source = self.sources[place]
+        return source.at(np.arange(len(source))[rows])
+
+
+def read_user_table(X):
+    """Read a table as an imputer does, but pass through what it could not read.
+
+    Returns
+    -------
+    UserTable
+
+    Raises
+    ------
+    TypeError
+        For what is no table, for tables in parts and for LazyFrames.
+    ValueError
+        For tables without rows or columns, of one dimension, or with names that occur
+        twice, and for arrays that an imputer could not read.
+    """
+    reject_no_table(X)
+    reject_parts(X, reader="missing_report")
+    X = _as_table(X)
+    asked = {} if is_frame(X) else dict.fromkeys(_columns_of_text(X), "nominal")
+    try:
+        columns, cells = _read(X, asked)
+        problems = {}
+    except (TypeError, ValueError):
+        problems = _problems(X) if is_frame(X) else {}
+        if not problems:
+            raise
+        asked = {names_of(X)[j]: PASSED for j in problems}
+        columns, cells = _read(X, asked)
+    names = names_of(X) or [f"x{j}" for j in range(cells.shape[1])]
+    keys = names_of(X) or list(range(cells.shape[1]))
+    for j in np.flatnonzero(np.isinf(cells).any(0)).tolist():
+        problems[j] = "It has infinite values. Replace them by NaN if they are missing."
+        asked = asked | {keys[j]: PASSED}
+        columns[j] = columns[j]._replace(kind=PASSED, levels=None)
+        cells[:, j] = np.where(np.isnan(cells[:, j]), np.nan, 0.0)
+    table = Table.of(cells, columns, [shown_name(one) for one in names])
+    readables = [j for j in range(len(columns)) if j not in problems]
+    codes = codes_of_passed(X, columns)
+    table = table._replace(passed={j: codes[j] for j in codes if j in readables})
+    return UserTable(table, keys, _library(X), asked, problems, cells_of_columns(X))
+
+
+def shown(value):
+    """Format a cell, shortened."""
+    if isinstance(value, float):
+        text = f"{value:.6g}"
+    else:
+        text = str(value).removesuffix(_MIDNIGHT)
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+
+
+def number(value):
+    """Format a number by its four leading digits, or as a whole number."""
+    if value == np.round(value) and abs(value) < 1e7:
+        return str(int(value))
+    return f"{value:.4g}"
+
+
+def percent(share):
+    """Format a share; none but 0 and 1 looks like these."""
+    if 0 < share < 0.005:
+        return "<1\N{NO-BREAK SPACE}%"
+    if 0.995 <= share < 1:
+        return ">99\N{NO-BREAK SPACE}%"
+    return f"{round(100 * share)}\N{NO-BREAK SPACE}%"
+
+
+def _as_table(X):
+    """Return a data frame, or an array of two dimensions, with rows and columns."""
+    if not is_frame(X):
+        X = readable(X)
+        if not hasattr(X, "dtype"):
+            try:
+                numbers = np.asarray(X)
+            except ValueError as error:
+                raise ValueError(
+                    f"X must be a table, with rows of equal length: {error}"
+                ) from error
+            kept = numbers.dtype.kind in "biuf"
+            X = numbers if kept else np.asarray(X, dtype=object)
+        X = np.asarray(X)
+        X = X.astype(object) if X.dtype.kind in "US" else X
+    shape = np.shape(X)
+    if len(shape) != 2:
+        raise ValueError(
+            f"X must be a table of rows and columns, got {len(shape)} dimensions; pass "
+            "df[[name]] of a data frame, or X.reshape(-1, 1), for a single column"
+        )
+    if 0 in shape:
+        raise ValueError(
+            f"X must have at least one row and one column, got shape {shape}"
+        )
+    return X
+
+
+def _columns_of_text(X):
+    if X.dtype.kind != "O":
+        return []
+    return [j for j, one in enumerate(cells_of_columns(X)) if one.dtype == "level"]
+
+
+def _read(X, asked):
+    columns = modelled_columns(X, asked or FROM_DTYPE)
+    columns = columns or [Column("numeric")] * np.shape(X)[1]
+    return list(columns), encode(X, columns)
+
+
+def _problems(X):
+    """Say why columns of a data frame cannot be read, by index."""
+    found = {}
+    for j in range(np.shape(X)[1]):
+        try:
+            _read(select_columns(X, [j]), {})
+        except (TypeError, ValueError) as error:
+            found[j] = str(error)
+    return found
+
+
+def _library(X):
+    if hasattr(X, "iloc"):
+        return "pandas"
+    if not is_frame(X):
+        return "array"
+    return "pyarrow" if hasattr(X, "column_names") else "polars"
+
+
+def _time(code, dtype):
+    """Format microseconds, since 1970 or of a duration."""
+    if dtype == "duration":
+        return str(timedelta(microseconds=float(code)))
+    unit = "D" if dtype == "date" else "s"
+    text = str(np.datetime64(int(code), "us").astype(f"M8[{unit}]"))
+    return text.replace("T", " ").removesuffix(_MIDNIGHT)

@@ -1,0 +1,398 @@
+"""The report of a table with missing values: what it finds, and its page."""
+
+import re
+import warnings
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import skvnce
+from skvnce.evaluation import missing_report
+from skvnce.exceptions import TableWarning
+
+N = 600
+QUICK = {"n_rows": 200, "random_state": 0}
+EVIL = "<script>alert(1)</script>"
+
+
+def clean_table():
+    """Numbers and levels with cells missing at random: nothing to warn of."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(N, 3)) + rng.normal(size=(N, 1))
+    x[:, 1:][rng.random((N, 2)) < 0.2] = np.nan
+    table = pd.DataFrame(x, columns=["a", "b", "c"])
+    table["group"] = rng.choice(["x", "y", "z"], N)
+    return table
+
+
+def unclean_table():
+    """A finding of each kind."""
+    rng = np.random.default_rng(1)
+    table = clean_table()
+    table.loc[table["a"] > 0.5, "b"] = np.nan  # b depends on a
+    table["smoker"] = rng.choice(["no", "yes"], N)
+    table["cigarettes"] = rng.normal(12, 3, N)
+    table.loc[table["smoker"] == "no", "cigarettes"] = np.nan
+    table["income"] = rng.normal(50, 5, N).round(2)
+    table.loc[:5, "income"] = -999
+    table["size"] = [f"{x:.3f}" for x in rng.normal(size=N).round(1)]
+    table["answer"] = rng.choice(["good", "bad", "?"], N)
+    table["name"] = [f"person {k}" for k in range(N)]
+    table["tail"] = rng.normal(size=N)
+    table.loc[0, "tail"] = 1e6
+    table["fixed"] = 1.5
+    table["void"] = np.nan
+    table["day"] = pd.Timestamp("2024-01-01") + pd.to_timedelta(np.arange(N), unit="D")
+    table["mixed"] = pd.Series([1, "two"] * (N // 2), dtype=object)
+    return table
+
+
+@pytest.fixture(scope="module")
+def clean():
+    return missing_report(clean_table(), **QUICK)
+
+
+@pytest.fixture(scope="module")
+def unclean():
+    return missing_report(unclean_table(), **QUICK)
+
+
+WARNINGS = [
+    "cannot read: Column 'mixed' has",
+    "Entirely missing: void",
+    "Constant where observed: fixed",
+    "A few cells of income, tail are so far",
+    "Names of rows or free text",
+    "usually mark missing values: answer has '?'",
+    "Numbers that usually mark missing values: income has -999",
+    "Numbers that are text: size",
+    "Never observed at a level of another column: cigarettes",
+]
+
+
+@pytest.mark.parametrize("part", WARNINGS)
+def test_warnings_are_listed(part, clean, unclean):
+    assert sum(part in one for one in unclean.warnings) == 1
+    assert not any(part.split(":")[0] in one for one in clean.warnings)
+
+
+def test_a_clean_table_has_no_findings(clean):
+    assert clean.warnings == clean.skips == clean.identifiers == clean.reasons.found
+    assert clean.warnings == []
+    page = clean.to_html()
+    for words in ("None: no check found", "None found.", "None of 2 columns"):
+        assert words in page
+
+
+def test_warnings_are_those_of_fit(unclean):
+    table = unclean_table().drop(columns=["mixed"])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        skvnce.GaussianImputer(on_misfit="ignore", random_state=0).fit(table)
+    told = [str(one.message) for one in caught if one.category is TableWarning]
+    strip = [re.sub(r"column '(\w+)'", r"\1", message) for message in told]
+    assert len(strip) == 5
+    assert set(strip) <= set(unclean.warnings)
+
+
+def test_columns_are_described(unclean):
+    found = {one.name: one for one in unclean.columns}
+    assert found["a"].kind == "number" and found["day"].kind == "date"
+    assert "nominal" in found["group"].kind and found["group"].n_levels == 3
+    assert "passed through" in found["name"].kind
+    assert "cannot be read" in found["mixed"].kind
+    assert found["void"].share_missing == 1 and found["void"].heights == []
+    table = unclean_table()
+    assert found["b"].n_missing == table["b"].isna().sum()
+    assert sum(found["b"].heights) == table["b"].notna().sum()
+    assert found["day"].labels[0] == "2024-01-01"
+    assert found["name"].examples == ["person 0", "person 1", "person 2"]
+    shares = table["group"].value_counts()
+    assert dict(zip(found["group"].labels, found["group"].heights, strict=True)) == (
+        shares.to_dict()
+    )
+
+
+def test_whole_numbers_have_a_bin_each():
+    x = np.repeat(np.arange(3.0, 15.0), 30)
+    [column] = missing_report(x[:, None]).columns
+    assert column.heights == [30] * 12 and column.labels == ["3", "8", "14"]
+
+
+def test_patterns_are_counted(unclean, clean):
+    missing = clean_table().isna()
+    counts = missing.groupby(list("bc")).size().sort_values(ascending=False)
+    np.testing.assert_array_equal(clean.patterns.counts, counts)
+    np.testing.assert_array_equal(clean.patterns.missing, [*counts.index])
+    assert clean.patterns.columns == ["b", "c"]
+    assert unclean.patterns.counts.sum() == N
+    assert clean.share_missing == pytest.approx(missing.to_numpy().mean())
+
+
+def test_what_predicts_missing_cells_is_found(unclean):
+    pairs = {(one.name, one.by): one for one in unclean.reasons.found}
+    of_numbers, of_levels = pairs["b", "a"], pairs["cigarettes", "smoker"]
+    assert "median of a" in of_numbers.text and "smoker = no" in of_levels.text
+    assert of_levels.strength > 0.95 and 0.5 < of_numbers.strength < 1
+    assert all(one.p_value <= 0.01 for one in pairs.values())
+    assert ("c", "a") not in pairs
+
+
+def test_strengths_are_those_of_other_packages():
+    from scipy.stats import chi2_contingency, mannwhitneyu
+
+    table = unclean_table()[["a", "b", "group"]]
+    table.loc[(table["group"] == "x") & (table.index % 2 == 0), "b"] = np.nan
+    found = missing_report(table, **QUICK).reasons
+    pairs = {one.by: one for one in found.found}
+    assert found.n_pairs == 2
+    gone = table["b"].isna()
+    parts = table["a"][gone], table["a"][~gone]
+    test = mannwhitneyu(*parts, method="asymptotic", use_continuity=False)
+    area = test.statistic / gone.sum() / (~gone).sum()
+    assert pairs["a"].strength == pytest.approx(2 * area - 1)
+    assert pairs["a"].p_value == pytest.approx(2 * test.pvalue, rel=1e-6)
+    test = chi2_contingency(pd.crosstab(table["group"], gone))
+    assert pairs["group"].strength == pytest.approx(np.sqrt(test.statistic / N))
+    assert pairs["group"].p_value == pytest.approx(2 * test.pvalue, rel=1e-6)
+
+
+def test_noise_is_no_reason():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(300, 12))
+    x[rng.random(x.shape) < 0.2] = np.nan
+    assert missing_report(x, **QUICK).reasons.found == []
+
+
+def test_hidden_cells_are_predicted_if_they_can_be():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=1000)
+    level = np.where(x > 0.5, "high", np.where(x < -0.5, "low", "mid"))
+    table = pd.DataFrame({"x": x, "near": x + 0.2 * rng.normal(size=1000)})
+    table["noise"], table["level"] = rng.normal(size=1000), level
+    table[rng.random(table.shape) < 0.1] = None
+    table["complete"] = 1.0 * np.arange(1000)
+    hidden = missing_report(table, random_state=0).hidden
+    found = {one.name: one for one in hidden.columns}
+    assert [*found] == ["x", "near", "noise", "level"] and hidden.n_rows == 1000
+    assert found["near"].gain > 0.8 and found["noise"].gain < 0.1
+    assert found["level"].accuracy > found["level"].usual + 0.2
+    assert np.isnan(found["level"].coverage)
+    # 100 cells, of which 90 % are in their interval: three standard errors
+    assert all(found[name].coverage > 0.81 for name in ("x", "near", "noise"))
+
+
+def test_names_of_rows_and_skipped_questions_are_listed(unclean):
+    assert [one.name for one in unclean.identifiers] == ["name"]
+    assert unclean.identifiers[0].n_levels == N
+    [skip] = unclean.skips
+    assert (skip.names, skip.by, skip.level) == (["cigarettes"], "smoker", "no")
+
+
+def repeated(n, missing_names=False):
+    """Visits of n // 5 persons."""
+    rng = np.random.default_rng(0)
+    who = np.repeat(np.arange(n // 5), 5)
+    x = rng.normal(size=(n, 2)) + 2 * rng.normal(size=(n // 5, 2))[who]
+    table = pd.DataFrame(x, columns=["u", "v"]).mask(rng.random(x.shape) < 0.2)
+    table["person"] = [f"p{k}" for k in who]
+    if missing_names:
+        table.loc[3, "person"] = None
+    return table
+
+
+def several(n, d):
+    x = np.random.default_rng(0).normal(size=(n, d))
+    x[::7, 0] = np.nan
+    return x
+
+
+@pytest.mark.parametrize(
+    ("table", "imputer", "reason"),
+    [
+        (several(400, 4), "GaussianImputer", "400 rows"),
+        (several(1500, 4), "MixtureImputer", "1,500 rows"),
+        (several(1500, 50), "GaussianImputer", "50 columns"),
+        (several(100_000, 2), "GaussianImputer", "100,000 rows"),
+        (several(50, 60), "GaussianImputer", "more columns than rows"),
+        (repeated(1500), "GaussianImputer", "same person are alike"),
+        (np.ones((400, 2)) * np.arange(400)[:, None], "GaussianImputer", "new rows"),
+    ],
+    ids=["few", "more", "wide", "large", "widest", "repeated", "complete"],
+)
+def test_the_recommendation_follows_the_guide(table, imputer, reason):
+    found = missing_report(table, **QUICK).recommendation
+    assert found.imputer == imputer
+    assert reason in " ".join(found.reasons)
+
+
+@pytest.mark.parametrize(
+    ("name", "table"),
+    [
+        ("df", clean_table()),
+        ("df", pl.from_pandas(clean_table())),
+        ("df", pa.Table.from_pandas(clean_table())),
+        ("X", clean_table()[["a", "b", "c"]].to_numpy()),
+        ("X", clean_table().to_numpy(dtype=object)),
+        ("df", unclean_table()[["a", "b", "mixed"]]),
+        ("df", repeated(150)),
+        ("df", repeated(150, missing_names=True)),
+        ("df", pl.from_pandas(repeated(150, missing_names=True))),
+    ],
+    ids=lambda one: type(one).__module__.split(".")[0],
+)
+@pytest.mark.filterwarnings("ignore::skvnce.exceptions.TableWarning")
+def test_the_code_fills_the_table(name, table):
+    report = missing_report(table, **QUICK)
+    names = {name: table}
+    exec(report.recommendation.code, names)
+    filled, n_lines = names["filled"], report.recommendation.code.count("\n") + 1
+    assert len(filled) == len(names[name])
+    assert n_lines == (3 if "drop" in report.recommendation.code else 2)
+    if isinstance(table, pd.DataFrame | pl.DataFrame):
+        assert isinstance(filled, type(table))
+    assert not pd.DataFrame(filled).isna().to_numpy().any()
+
+
+def test_all_containers_give_one_report():
+    pandas = clean_table()
+    pages = [
+        missing_report(one, **QUICK).to_html().replace("polars", "pandas")
+        for one in (pandas, pl.from_pandas(pandas))
+    ]
+    assert pages[0] == pages[1]
+    x = missing_report(pandas[["a", "b", "c"]].to_numpy().tolist(), **QUICK)
+    assert [one.name for one in x.columns] == ["x0", "x1", "x2"]
+    assert x.hidden.columns
+
+
+class Tags(HTMLParser):
+    """All tags, and attributes of a page."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.attributes, self.open = set(), [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes += attrs
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_what_comes_from_the_table_is_escaped():
+    rng = np.random.default_rng(0)
+    quote = "\"'><img src=x onerror=alert(1)>"
+    table = clean_table().rename(columns={"a": EVIL, "b": quote})
+    table[quote + "&"] = rng.choice([EVIL, quote, "?"], N)
+    table.loc[table[quote + "&"] == EVIL, "c"] = np.nan
+    table.loc[table[EVIL] > 0, quote] = np.nan
+    table["id" + EVIL] = [f"{EVIL} {k}" for k in range(N)]
+    table["mixed" + EVIL] = pd.Series([1, EVIL] * (N // 2), dtype=object)
+    report = missing_report(table, **QUICK)
+    assert report.skips and report.identifiers and len(report.reasons.found) >= 2
+    assert len(report.warnings) >= 3
+    for page in (report.to_html(), report._repr_html_()):
+        found = Tags(page)
+        assert not found.tags & {"script", "img", "link", "iframe", "object"}
+        assert not found.open
+        assert not any(key.startswith("on") for key, _ in found.attributes)
+        assert page.count("&lt;script&gt;") >= 8
+    names = {value for key, value in found.attributes if key in ("href", "src")}
+    assert all(one.startswith("#skvnce-") for one in names)
+
+
+def test_odd_names_are_written(tmp_path):
+    names = pd.Index(["\ud800", "\x00\u202e", "", "\n"], dtype=object)
+    table = pd.DataFrame([[1.0, 2.0, np.nan, 4.0]] * 2, columns=names)
+    path = missing_report(table).save(tmp_path / "page.html")
+    assert "\x00" not in path.read_text("utf-8")
+
+
+def test_the_page_is_small_however_wide_the_table(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 400))
+    x[rng.random(x.shape) < 0.1] = np.nan
+    table = pd.DataFrame(x, columns=[f"{'long name ' * 30}{j}" for j in range(400)])
+    report = missing_report(table, **QUICK)
+    path = report.save(str(tmp_path / "page.html"))
+    assert 50_000 < path.stat().st_size < 400_000
+    assert "Shown are the 120 columns" in path.read_text("utf-8")
+    assert "at most 100 columns" in path.read_text("utf-8")
+    assert report.hidden.n_columns <= 100
+
+
+def test_the_report_says_what_was_sampled(unclean):
+    page = unclean.to_html()
+    assert "200 of 600 rows" in page and "600 of 600 rows" in page
+    assert repr(unclean).startswith("<MissingReport of 600 rows and 15 columns")
+    assert unclean._repr_html_() in page
+
+
+def test_equal_seeds_give_equal_reports():
+    pages = [missing_report(clean_table(), **QUICK).to_html() for _ in "ab"]
+    other = missing_report(clean_table(), n_rows=200, random_state=1).to_html()
+    assert pages[0] == pages[1] != other
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        [[1.0]],
+        [[np.nan]],
+        pd.DataFrame({"a": [np.nan] * 3}),
+        pd.DataFrame({"a": ["x"] * 40, "b": [None] * 40}),
+        pd.DataFrame({"a": [f"name {k}" for k in range(50)]}),
+        pd.DataFrame({"a": [True, None] * 30}),
+        pd.DataFrame({"a": [1, np.inf] * 30, "b": np.arange(60.0)}),
+        pd.DataFrame({"a": [[1], [2]] * 30}),
+        pd.DataFrame({"a": [1e308, -1e308] * 30, "b": [np.nan, 1.0] * 30}),
+        np.arange(60).reshape(30, 2) > 4,
+    ],
+    ids=range(10),
+)
+@pytest.mark.filterwarnings("error")
+def test_poor_tables_have_a_report(table):
+    report = missing_report(table, random_state=0)
+    assert not Tags(report.to_html()).open
+
+
+@pytest.mark.parametrize(
+    ("table", "error", "message"),
+    [
+        (None, TypeError, "X is None"),
+        ("table.csv", TypeError, "read_csv"),
+        ([1.0, 2.0], ValueError, "table of rows and columns, got 1 dim.*reshape"),
+        (pd.Series([1.0]), ValueError, "table of rows and columns, got 1 dim"),
+        (np.zeros((2, 2, 2)), ValueError, "got 3 dimensions"),
+        ([[1.0], [1.0, 2.0]], ValueError, "rows of equal length"),
+        (np.zeros((0, 3)), ValueError, r"at least one row .* got shape \(0, 3\)"),
+        (pd.DataFrame(), ValueError, "at least one row and one column"),
+        (pd.DataFrame({"a": []}), ValueError, "at least one row and one column"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), ValueError, "2 columns named"),
+        (pl.LazyFrame({"a": [1]}), TypeError, "collect"),
+    ],
+    ids=str,
+)
+def test_what_is_no_table_is_an_error(table, error, message):
+    with pytest.raises(error, match=message):
+        missing_report(table)
+
+
+@pytest.mark.parametrize("name", ["n_draws", "n_rows"])
+@pytest.mark.parametrize("value", [0, True, 25.0, "many"])
+def test_numbers_are_checked(name, value):
+    with pytest.raises(ValueError, match=f"{name} must be an integer of at least"):
+        missing_report(clean_table(), **{name: value})
