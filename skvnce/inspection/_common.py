@@ -91,7 +91,7 @@ def sign_legend(ax, **where):
     meanings = "rise together", "move apart"
     for colour, meaning in zip(colours(ax), meanings, strict=True):
         ax.plot([], [], color=colour, label=meaning)
-    ax.legend(frameon=False, **where)
+    ax.legend(**{"frameon": False, **where})
 
 
 def shown_name(name):

@@ -127,7 +127,11 @@ class EdgePathDisplay:
         self.labels_ = self._name_pairs(
             place, pairs[-_MOST:][::-1][:n_labels], drawn[::-1][:n_labels]
         )
-        sign_legend(self.ax_, loc="lower left", fontsize="small", handlelength=1)
+        # in a small picture it may cover lines
+        frame = {"frameon": True, "framealpha": 0.5, "edgecolor": "none"}
+        sign_legend(
+            self.ax_, loc="lower left", fontsize="small", handlelength=1, **frame
+        )
         if len(values) > _MOST:
             self.ax_.set_title(f"the {_MOST} strongest of {len(values):,} linked pairs")
         return self

@@ -131,6 +131,7 @@ class ReportDisplay:
         if width is not None:
             for ax in self.axes_.ravel():
                 ax.locator_params(axis="x", nbins=3)
+                ax.tick_params(axis="x", labelsize="small")
 
 
 def _panel(ax, report, score, imputers):
