@@ -5,13 +5,14 @@ listener belongs to the call of a method and to its thread; without a listener n
 happens.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import nan
 from typing import NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
+_WORTH_TELLING = 2.0  # seconds left
 
 
 class Step(NamedTuple):
@@ -40,6 +41,79 @@ class Step(NamedTuple):
             return self.name
         count = f"{self.name} {self.number}"
         return count if self.total is None else f"{count} of {self.total}"
+
+
+class Pace:
+    """How long the rest of the steps will take that know how many they are.
+
+    The steps so far are taken to be as long as those to come.
+    """
+
+    def __init__(self) -> None:
+        self._loops: list[_Loop | None] = []  # from the outermost one inwards
+
+    def begin(self, depth: int, step: Step, now: float) -> None:
+        """Note that a step begins at a time, inside `depth` other steps."""
+        known = self._loops[depth] if depth < len(self._loops) else None
+        del self._loops[depth:]
+        self._loops += [None] * (depth - len(self._loops))
+        if step.number is None or step.total is None or step.name.startswith("round"):
+            self._loops.append(None)  # rounds often end before their largest number
+        elif known is not None and known.goes_on_with(step):
+            self._loops.append(known._replace(last=step.number, now=now))
+        else:
+            numbers = step.number, step.number
+            self._loops.append(_Loop(step.name, step.total, *numbers, now, now))
+
+    def written(self, path: Sequence[Step], now: float) -> list[str]:
+        """Format steps; the outermost one whose pace is known says the time left.
+
+        Returns
+        -------
+        list of str
+            Such as "drawing parameters 3 of 20 (about 40 s left)".
+        """
+        texts, is_told = [], False
+        for depth, step in enumerate(path):
+            loop = self._loops[depth] if depth < len(self._loops) else None
+            left = None if loop is None or is_told else loop.left(now)
+            is_told |= left is not None
+            shown = left is not None and left >= _WORTH_TELLING
+            texts.append(
+                f"{step} (about {in_short(left)} left)" if shown else f"{step}"
+            )
+        return texts
+
+
+class _Loop(NamedTuple):
+    """Steps of one name: the first and the last number, and when these began."""
+
+    name: str
+    total: int
+    first: int
+    last: int
+    begun: float
+    now: float
+
+    def goes_on_with(self, step: Step) -> bool:
+        """Tell whether a step is a later one of these."""
+        same = (step.name, step.total) == (self.name, self.total)
+        return same and step.number is not None and step.number > self.last
+
+    def left(self, now: float) -> float | None:
+        """Estimate the seconds left; None during the first step."""
+        done = self.last - self.first
+        if not done:
+            return None
+        each = (self.now - self.begun) / done
+        return max(each * (self.total - self.last + 1) - (now - self.now), 0.0)
+
+
+def in_short(seconds: float) -> str:
+    """Format a time as "40 s", "3 min" or "2.5 h"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 class Listener(Protocol):

@@ -658,3 +658,55 @@ def test_tests_have_their_size(seed):
         assert binomtest(int(count), 300, 0.05).pvalue > 1e-4
     assert binomtest(int(rejected[2]), 300, 0.07).pvalue > 1e-4
     assert binomtest(int(rejected[3]), 300, 0.1, alternative="greater").pvalue < 1e-4
+
+
+LOGITS = [[0.5, -1.0], [0.7, -1.4], [0.6, -1.2]]
+
+
+def test_ratios_are_exponentials_of_coefficients_and_ends():
+    pooled = pool(LOGITS, [[0.04, 0.09]] * 3, names=["dose", "age"])
+    plain, ratios = pooled.summary(0.9), pooled.summary(0.9, exponentiate=True)
+    assert list(ratios) == ["exp(coef)", *list(plain)[1:]]
+    ours = ratios[["exp(coef)", "low", "high"]].to_numpy()
+    wanted = np.exp(plain[["coef", "low", "high"]].to_numpy())
+    np.testing.assert_allclose(ours, wanted, rtol=1e-14)
+    same = ["se", "t", "df", "p", "missing_information"]
+    pd.testing.assert_frame_equal(ratios[same], plain[same])
+    big = pool([1e4, 1.1e4], [1.0, 1.0]).summary(exponentiate=True)
+    assert np.isinf(big["exp(coef)"]).all()
+    with pytest.raises(TypeError, match="exponentiate must be a bool"):
+        pooled.summary(exponentiate="yes")
+
+
+def test_hazard_ratios_are_those_of_coefficients():
+    rng = np.random.default_rng(0)
+    results = []
+    for _ in range(2):
+        x = rng.normal(size=(80, 1))
+        time = rng.exponential(np.exp(-x[:, 0]))
+        results.append(sm.PHReg(time, x, status=np.ones(80)).fit())
+    mean = np.mean([one.params[0] for one in results])
+    found = pool_models(results).summary(exponentiate=True)
+    assert found["exp(coef)"].iloc[0] == pytest.approx(np.exp(mean), rel=1e-12)
+
+
+def test_a_printed_result_is_a_table_of_coefficients():
+    pooled = pool(LOGITS, [np.diag([0.04, 0.09])] * 3, names=["dose", "age"])
+    head, columns, dose, age = str(pooled).splitlines()
+    assert repr(pooled) == str(pooled) and head == "Pooled: 2 estimates of 3 draws"
+    assert columns.split() == ["coef", "se", "t", "df", "p", "low", "high"]
+    row = pooled.summary().loc["dose"]
+    for text, name in zip(dose.split()[1:], columns.split(), strict=True):
+        assert float(text) == pytest.approx(row[name], rel=5e-4, abs=5e-4)
+    assert len({len(columns), len(dose), len(age)}) == 1
+    assert float(age.split()[1]) == -1.2
+    alone = str(pool([1.0, 1.2], [0.04, 0.05])).splitlines()
+    assert alone[0] == "Pooled: 1 estimate of 2 draws" and alone[2].startswith("0 ")
+
+
+def test_a_printed_result_of_many_coefficients_is_cut():
+    many = np.random.default_rng(0).normal(size=(3, 100))
+    found = str(pool(many, np.ones((3, 100)))).splitlines()
+    assert len(found) == 63 and found[-1] == "... and 40 more: see summary()"
+    certain = str(pool([[9.0], [9.0]], [[0.01], [0.01]])).splitlines()[2]
+    assert "<.001" in certain and " inf " in certain

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from skvnce import _progress
 from skvnce._forks import PROCESS
-from skvnce._progress import Step
+from skvnce._progress import Pace, Step
 from skvnce._torch_defaults import torch_defaults
 from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._validation import check_verbose
@@ -158,6 +158,7 @@ class Progress:
         self.outer = _progress.listener()
         self.tasks, self.n_unreported = None, 0
         self._path, self._names, self._last = [], (), monotonic()
+        self._pace = Pace()
 
     def begin_tasks(self, estimator, X):
         """Let the callbacks of an estimator know of a fit to X."""
@@ -173,6 +174,7 @@ class Progress:
         PROCESS.let_forks_pass()
         task = self.tasks and self.tasks.begin(step)
         begun = Begun(step, task, self.outer and self.outer.begin(step))
+        self._pace.begin(len(self._path), step, monotonic())
         self._path.append(begun)
         names = tuple(one.step.name for one in self._path)
         if is_alone(step):
@@ -200,6 +202,7 @@ class Progress:
         """Receive the position of a loop."""
         PROCESS.let_forks_pass()
         self.n_unreported += step.name == "round"
+        self._pace.begin(len(self._path), step, monotonic())
         self._print_if_due(lambda: self._where_in_fit(step))
         if self.outer is not None:
             self.outer.tell(step)
@@ -207,7 +210,7 @@ class Progress:
     def show_round(self, one):
         """Report a round; return whether a callback requests to stop."""
         PROCESS.let_forks_pass()
-        self._print(self._where(one))
+        self._print(": ".join([*filter(None, [self._where()]), str(one)]))
         stop = self.tasks is not None and self.tasks.show_round(one)
         outer = self.outer is not None and self.outer.show_round(one)
         return stop or outer
@@ -218,12 +221,13 @@ class Progress:
             self.tasks.finish()
 
     def _where(self, *inside):
-        path = [one.step for one in self._path if not is_alone(one.step)]
-        return ": ".join(str(one) for one in (*path, *inside))
+        path = [*(one.step for one in self._path), *inside]
+        texts = zip(path, self._pace.written(path, monotonic()), strict=True)
+        return ": ".join(text for one, text in texts if not is_alone(one))
 
     def _where_in_fit(self, step):
-        where = self._where(step)
-        return f"fitting: {where}" if self.tasks and where == str(step) else where
+        is_outer = all(is_alone(one.step) for one in self._path)
+        return "fitting: " * bool(self.tasks and is_outer) + self._where(step)
 
     def _print_if_due(self, text):
         if self.verbose > 1 or monotonic() - self._last >= _EVERY:

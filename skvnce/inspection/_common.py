@@ -1,10 +1,13 @@
 """Helpers of the displays: colours, axes, names, and checks of the estimator."""
 
-from numbers import Integral
+from numbers import Integral, Real
 
 import numpy as np
 
 RISE, FALL = "#2166ac", "#b2182b"  # blue and red for colour-blind readers
+_LIGHT = "#67a9cf", "#ef8a62"  # the same on dark backgrounds
+# grey bands and lines, between light and dark backgrounds
+FAINT = {"color": "0.5", "alpha": 0.25}
 _NO_NAME = {"nan", "None", "NaT", "<NA>"}
 
 
@@ -17,16 +20,78 @@ def axes_or_new(ax, width, height):
     return plt.subplots(figsize=(width, height), layout="constrained")[1]
 
 
-def sign_colours(values):
+def panels(n, most, each, width=None):
+    """Make a figure of panels in rows.
+
+    Parameters
+    ----------
+    n, most : int
+        Number of panels, and their maximum number in a row.
+    each : tuple of (width, height, least width) of a panel in inches
+    width : float or None
+        Of the figure; None gives each panel its width.
+
+    Returns
+    -------
+    figure : matplotlib.figure.Figure
+    axes : ndarray of matplotlib.axes.Axes of shape (n,)
+    """
+    import matplotlib.pyplot as plt
+
+    check_width(width)
+    if width is not None:
+        most = max(1, min(most, int(width / each[2])))
+    shape = -(-n // min(n, most)), min(n, most)
+    figure, axes = plt.subplots(
+        *shape,
+        figsize=(width or 1 + each[0] * shape[1], 0.5 + each[1] * shape[0]),
+        # always an array of two dimensions
+        squeeze=False,
+        layout="constrained",
+    )
+    for ax in axes.ravel()[n:]:
+        ax.set_visible(False)
+    return figure, axes.ravel()[:n]
+
+
+def check_width(width):
+    """Check the width of a figure."""
+    if width is not None and not (isinstance(width, Real) and width > 0):
+        raise ValueError(f"width must be a number of inches above 0, got {width!r}")
+
+
+def room(ax):
+    """Return about the width and the height of axes in points."""
+    box = ax.get_window_extent()
+    return box.width / ax.figure.dpi * 72, box.height / ax.figure.dpi * 72
+
+
+def text_size(points):
+    """Return the size of texts in rows of some height, at most the usual one."""
+    from matplotlib import rcParams
+
+    return min(max(0.8 * points, 4), rcParams["font.size"])
+
+
+def colours(ax):
+    """Return blue and red, lighter ones on a dark background."""
+    from matplotlib.colors import to_rgb
+
+    return _LIGHT if sum(to_rgb(ax.get_facecolor())) < 1.5 else (RISE, FALL)
+
+
+def sign_colours(ax, values):
     """Return blue for each positive value and red for each other one."""
-    return [RISE if value > 0 else FALL for value in values]
+    rise, fall = colours(ax)
+    return [rise if value > 0 else fall for value in values]
 
 
 def sign_legend(ax, **where):
     """Add a legend of the two colours."""
-    for colour, meaning in ((RISE, "rise together"), (FALL, "move apart")):
+    meanings = "rise together", "move apart"
+    for colour, meaning in zip(colours(ax), meanings, strict=True):
         ax.plot([], [], color=colour, label=meaning)
-    ax.legend(frameon=False, **where)
+    ax.legend(**{"frameon": False, **where})
 
 
 def shown_name(name):

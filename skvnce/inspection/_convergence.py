@@ -2,9 +2,11 @@
 
 import numpy as np
 
-from skvnce.inspection._common import FALL, RISE, check_count, fitted
+from skvnce.inspection._common import FAINT, check_count, colours, fitted, panels
 
 _LABELS = ("mean", "explained variance")
+_PANEL = 3.0, 2.2, 2.5  # width, height and least width in inches
+_CONVERGED = 1.05  # as in `skvnce.metrics.split_r_hat`
 
 
 class ConvergenceDisplay:
@@ -13,7 +15,8 @@ class ConvergenceDisplay:
     The first panel is the loss of each round.  `GaussianImputer` fits tables with
     categories by a Markov chain; further panels show those of its parameters whose
     split R-hat is largest, with the burn-in in grey.  A chain that has converged looks
-    like noise around a line.  If it drifts, raise ``max_iter``.
+    like noise around a line.  If it drifts, raise ``max_iter``.  The titles say R-hat;
+    chains with one above 1.05 are red, as their titles, and others are blue.
 
     Parameters
     ----------
@@ -54,7 +57,7 @@ class ConvergenceDisplay:
                 )
 
     @classmethod
-    def from_estimator(cls, estimator, *, n_traces=5):
+    def from_estimator(cls, estimator, *, n_traces=5, width=None):
         """Draw the rounds of a fit.
 
         Parameters
@@ -65,6 +68,9 @@ class ConvergenceDisplay:
             `ForestImputer` in ``model_``.
         n_traces : int, default=5
             Maximum number of parameters that are drawn.
+        width : float or None, default=None
+            Of the figure in inches, which has fewer panels in a row if it is narrow;
+            None chooses it.
 
         Returns
         -------
@@ -75,7 +81,8 @@ class ConvergenceDisplay:
         TypeError
             If `n_traces` is not an integer.
         ValueError
-            If the estimator has no ``loss_curve_``, or `n_traces` is negative.
+            If the estimator has no ``loss_curve_``, `n_traces` is negative, or
+            `width` is not positive.
 
         Warns
         -----
@@ -100,18 +107,21 @@ class ConvergenceDisplay:
                 estimator, "trace_", "r_hat_", "latent_names_", "n_burn_in_"
             )
             chain = dict(trace=trace, r_hat=r_hat, names=names, n_burn_in=burn_in)
-        display = cls(losses, **chain).plot(n_traces=n_traces)
+        display = cls(losses, **chain).plot(n_traces=n_traces, width=width)
         if chain:
             estimator._warn_of_slow_chain()
         return display
 
-    def plot(self, *, n_traces=5):
+    def plot(self, *, n_traces=5, width=None):
         """Draw the loss and the parameters with the largest split R-hat.
 
         Parameters
         ----------
         n_traces : int, default=5
             Maximum number of parameters that are drawn.
+        width : float or None, default=None
+            Of the figure in inches, which has fewer panels in a row if it is narrow;
+            None chooses it.
 
         Returns
         -------
@@ -119,36 +129,28 @@ class ConvergenceDisplay:
             Itself.
         """
         check_count(n_traces, "n_traces")
-        import matplotlib.pyplot as plt
-
         chosen = self._slowest(n_traces)
-        shape = -(-(1 + len(chosen)) // 3), min(1 + len(chosen), 3)
-        self.figure_, axes = plt.subplots(
-            *shape,
-            figsize=(1 + 3 * shape[1], 0.5 + 2.2 * shape[0]),
-            # always an array of two dimensions
-            squeeze=False,
-            layout="constrained",
-        )
-        self.axes_ = axes.ravel()[: 1 + len(chosen)]
-        for ax in axes.ravel()[1 + len(chosen) :]:
-            ax.set_visible(False)
+        self.figure_, self.axes_ = panels(1 + len(chosen), 3, _PANEL, width)
+        rise, fall = colours(self.axes_[0])
         rounds = np.arange(1, 1 + len(self.loss_curve))
-        self.axes_[0].plot(rounds, self.loss_curve, color=RISE, lw=1)
+        self.axes_[0].plot(rounds, self.loss_curve, color=rise, lw=1)
         self.axes_[0].set_title("loss", fontsize="medium")
         for ax, (part, place) in zip(self.axes_[1:], chosen, strict=True):
-            ax.plot(rounds, self.trace[:, part, place], color=FALL, lw=1)
+            r_hat = self.r_hat[part, place]
+            is_slow = r_hat > _CONVERGED
+            colour = fall if is_slow else rise
+            ax.plot(rounds, self.trace[:, part, place], color=colour, lw=1)
             ax.set_title(
-                f"{self.names[place]}: {_LABELS[part]}\n"
-                f"(R-hat {self.r_hat[part, place]:.2f})",
+                f"{self.names[place]}: {_LABELS[part]}\n{_in_words(r_hat)}",
                 fontsize="medium",
+                **({"color": fall} if is_slow else {}),
                 # a $ in a name is no formula
                 parse_math=False,
             )
         for ax in self.axes_:
             if self.n_burn_in:
-                ax.axvspan(1, self.n_burn_in, color="0.92", lw=0, zorder=0)
-        self.axes_[-1].set_xlabel("round")
+                ax.axvspan(1, self.n_burn_in, lw=0, zorder=0, **FAINT)
+            ax.set_xlabel("round")
         return self
 
     def _slowest(self, n_traces):
@@ -158,3 +160,11 @@ class ConvergenceDisplay:
         order = np.argsort(-self.r_hat, axis=None)  # NaN last
         order = order[np.isfinite(self.r_hat.ravel()[order])][:n_traces]
         return [tuple(map(int, np.unravel_index(k, self.r_hat.shape))) for k in order]
+
+
+def _in_words(r_hat):
+    """Format R-hat, with enough digits that it is above the limit if it is."""
+    if r_hat <= _CONVERGED:
+        return f"R-hat {r_hat:.2f}"
+    text = f"{r_hat:.2f}" if r_hat >= _CONVERGED + 0.005 else f"{r_hat:.4f}"
+    return f"R-hat {text}, above {_CONVERGED}"

@@ -6,6 +6,7 @@ from skvnce.inspection._common import (
     axes_or_new,
     check_count,
     fitted,
+    room,
     shown_name,
     sign_colours,
     sign_legend,
@@ -135,8 +136,14 @@ class GraphDisplay:
 
         place = nx.circular_layout(_seriate(graph))
         self.lines_ = _draw_links(self.ax_, graph, place, widest=7)
+        # names begin at 0.08 of the 3.2 units of the axes from the centre of a node
+        size = min(300, (0.13 * min(room(self.ax_)) / 3.2) ** 2)
         self.points_ = self.ax_.scatter(
-            *_columns(place), s=300, color="white", edgecolors="0.4", zorder=2
+            *_columns(place),
+            s=size,
+            color=self.ax_.get_facecolor(),
+            edgecolors="0.5",
+            zorder=2,
         )
         self.labels_ = [
             _radial_label(self.ax_, xy, names[node]) for node, xy in place.items()
@@ -155,15 +162,14 @@ class GraphDisplay:
         self.points_ = self.ax_.scatter(
             *_columns(place),
             s=8 + 3 * degree,
-            color="0.35",
-            edgecolors="white",
+            color="0.5",
+            edgecolors=self.ax_.get_facecolor(),
             linewidths=0.4,
             zorder=2,
         )
-        self.ax_.set_title(
-            f"{len(part)} of {len(graph)} nodes, {part.number_of_edges()} edges: "
-            "the largest connected component"
-        )
+        count = f"{len(part)} of {len(graph)} nodes, {part.number_of_edges()} edges:"
+        space = " " if room(self.ax_)[0] > 400 else "\n"
+        self.ax_.set_title(f"{count}{space}the largest connected component")
         sign_legend(self.ax_, loc="upper left", bbox_to_anchor=(0, 0), ncols=2)
         nodes = list(place)
         hubs = [nodes[i] for i in np.argsort(-degree, kind="stable")[:n_labels]]
@@ -198,7 +204,7 @@ def _draw_links(ax, graph, place, widest):
         linewidths=widest
         # initial: all weights may be 0, and there may be no edge
         * (0.15 + 0.85 * np.abs(weight) / np.abs(weight).max(initial=1e-12)),
-        colors=sign_colours(weight),
+        colors=sign_colours(ax, weight),
         alpha=0.7,
         zorder=1,
     )
@@ -238,7 +244,7 @@ def _label_apart(ax, labels):
 
 
 def _label(ax, xy, name, side, ha, va):
-    """Write a name beside a point, with a white outline."""
+    """Write a name beside a point, with an outline like the background."""
     from matplotlib.patheffects import withStroke
 
     return ax.annotate(
@@ -250,7 +256,7 @@ def _label(ax, xy, name, side, ha, va):
         va=va,
         fontsize=9,
         parse_math=False,
-        path_effects=[withStroke(linewidth=2.5, foreground="white")],
+        path_effects=[withStroke(linewidth=2.5, foreground=ax.get_facecolor())],
         zorder=3,
     )
 

@@ -2,14 +2,16 @@
 
 import numpy as np
 
-from skvnce.inspection._common import FALL, RISE, axes_or_new
+from skvnce.inspection._common import colours, panels, room
 from skvnce.inspection._tables import read, set_date_axis
 from skvnce.tables.containers import reject_parts
 
 KINDS = ("density", "strip", "box", "scatter")
 _MOST = 12  # maximum number of panels that are chosen without being asked for
 _PER_ROW = 4
+_PANEL = 2.6, 2.2, 1.8  # width, height and least width in inches
 _JITTER = 0.35  # half of the width of a strip
+_FEWEST = 20  # cells of a density; of fewer ones a mark each is drawn
 
 
 class ImputationDisplay:
@@ -20,7 +22,8 @@ class ImputationDisplay:
     that cannot be, or a second mode, are a reason to look again.
 
     ``kind="density"`` draws a kernel density estimate of the observed cells and one of
-    the cells of each draw, ``"strip"`` all cells side by side, ``"box"`` boxes with
+    the cells of each draw, or of fewer than 20 cells a mark for each at the bottom of
+    the panel, ``"strip"`` all cells side by side, ``"box"`` boxes with
     quartiles, and ``"scatter"`` two columns against each other: observed pairs, and
     pairs of which a cell is drawn.  In columns of categories all but the last draw the
     shares of levels: bars for observed cells, and a dot for each draw.
@@ -83,7 +86,7 @@ class ImputationDisplay:
         self._draws = np.array(draws)
 
     @classmethod
-    def from_draws(cls, X, draws, *, columns=None, kind="density"):
+    def from_draws(cls, X, draws, *, columns=None, kind="density", width=None):
         """Draw observed and drawn cells.
 
         Parameters
@@ -96,6 +99,9 @@ class ImputationDisplay:
             Names or indices of columns; two of them with ``kind="scatter"``.  None
             takes those with missing cells, at most 12, and those with most of them.
         kind : {"density", "strip", "box", "scatter"}, default="density"
+        width : float or None, default=None
+            Of the figure in inches, which has fewer panels in a row if it is narrow;
+            None chooses it.
 
         Returns
         -------
@@ -104,8 +110,8 @@ class ImputationDisplay:
         Raises
         ------
         ValueError
-            As the class, and if `kind` is another one, or if a scatter does not have
-            two columns.
+            As the class, and if `kind` is another one, a scatter does not have two
+            columns, or `width` is not positive.
 
         Examples
         --------
@@ -117,14 +123,17 @@ class ImputationDisplay:
         >>> ImputationDisplay.from_draws(df, draws).columns
         ['Height', 'TotChol']
         """
-        return cls(X, draws, columns).plot(kind=kind)
+        return cls(X, draws, columns).plot(kind=kind, width=width)
 
-    def plot(self, *, kind="density"):
+    def plot(self, *, kind="density", width=None):
         """Draw a panel for each column, or one of two columns.
 
         Parameters
         ----------
         kind : {"density", "strip", "box", "scatter"}, default="density"
+        width : float or None, default=None
+            Of the figure in inches, which has fewer panels in a row if it is narrow;
+            None chooses it.
 
         Returns
         -------
@@ -134,20 +143,8 @@ class ImputationDisplay:
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
         if kind == "scatter":
-            return self._scatter()
-        import matplotlib.pyplot as plt
-
-        n = len(self._places)
-        shape = -(-n // _PER_ROW), min(n, _PER_ROW)
-        self.figure_, axes = plt.subplots(
-            *shape,
-            figsize=(1 + 2.6 * shape[1], 0.5 + 2.2 * shape[0]),
-            squeeze=False,
-            layout="constrained",
-        )
-        self.axes_, unused = axes.ravel()[:n], axes.ravel()[n:]
-        for ax in unused:
-            ax.set_visible(False)
+            return self._scatter(width)
+        self.figure_, self.axes_ = panels(len(self._places), _PER_ROW, _PANEL, width)
         draw = {"density": _density, "strip": _strip, "box": _box}[kind]
         for ax, place in zip(self.axes_, self._places, strict=True):
             column, groups = self._table.columns[place], self._groups(place)
@@ -158,7 +155,24 @@ class ImputationDisplay:
                 set_date_axis(ax.xaxis if kind == "density" else ax.yaxis, column)
             # a $ in a name is no formula
             ax.set_title(self._table.names[place], fontsize="medium", parse_math=False)
+            _name_axes(ax, kind, column)
+        self._explain(kind)
         return self
+
+    def _explain(self, kind):
+        """Add one legend for all panels."""
+        from matplotlib.lines import Line2D
+
+        count = "1 draw" if len(self._draws) == 1 else f"{len(self._draws)} draws"
+        labels = "observed", f"imputed, {count}"
+        style = {"density": {}, "strip": {"marker": "o", "ls": ""}, "box": {}}[kind]
+        handles = [
+            Line2D([], [], color=colour, label=label, **style)
+            for colour, label in zip(colours(self.axes_[0]), labels, strict=True)
+        ]
+        self.figure_.legend(
+            handles=handles, loc="outside upper center", ncols=2, frameon=False
+        )
 
     def _groups(self, place):
         """List the observed cells of a column, and the drawn ones of each draw."""
@@ -166,14 +180,14 @@ class ImputationDisplay:
         observed = self._table.cells[~missing, place]
         return [observed, *(draw[missing, place] for draw in self._draws)]
 
-    def _scatter(self):
+    def _scatter(self, width):
         if len(self._places) != 2:
             raise ValueError(
                 'kind="scatter" draws two columns against each other, got '
                 f"{len(self._places)}; pass columns=[..., ...]"
             )
-        ax = axes_or_new(None, 5, 4.5)
-        self.axes_, self.figure_ = np.array([ax]), ax.figure
+        self.figure_, self.axes_ = panels(1, 1, (4.0, 4.0, 1.0), width)
+        [ax], (rise, fall) = self.axes_, colours(self.axes_[0])
         cells, drawn = (
             self._table.cells[:, self._places],
             self._missing[:, self._places],
@@ -188,12 +202,12 @@ class ImputationDisplay:
             return (table + rng.uniform(-1, 1, table.shape) * widths).T
 
         ax.plot(
-            *spread(cells[~drawn]), "o", color=RISE, ms=3, alpha=0.5, label="observed"
+            *spread(cells[~drawn]), "o", color=rise, ms=3, alpha=0.5, label="observed"
         )
         label = "a cell drawn"
         for draw in self._draws:
             some = draw[drawn][:, self._places]
-            ax.plot(*spread(some), "o", color=FALL, ms=2, alpha=0.4, label=label)
+            ax.plot(*spread(some), "o", color=fall, ms=2, alpha=0.4, label=label)
             # one entry of the legend for all draws
             label = None
         for axis, column, name in zip(
@@ -243,20 +257,35 @@ def _check_draw(table, draw, k, places):
 
 
 def _density(ax, groups):
-    """Draw kernel density estimates."""
+    """Draw kernel density estimates, or marks of few or equal cells."""
     pooled = np.concatenate(groups)
     low, high = pooled.min(), pooled.max()
     margin = 0.1 * (high - low)
+    rise, fall = colours(ax)
     grid = np.linspace(low - margin, high + margin, 200)
     for k, cells in enumerate(groups):
-        colour, width = (RISE, 2.0) if k == 0 else (FALL, 0.7)
-        if len(cells) > 1 and np.ptp(cells) > 0:
+        colour, width = (rise, 2.0) if k == 0 else (fall, 0.7)
+        if len(cells) >= _FEWEST and np.ptp(cells) > 0:
             ax.plot(grid, _kernel_density(cells, grid), color=colour, lw=width)
         else:
-            # equal cells have no kernel density
-            ax.plot(cells, np.zeros(len(cells)), "|", color=colour, ms=12)
+            # a row of marks for observed cells, and one below for all draws
+            height = np.full(len(cells), 0.05 if k else 0.14)
+            across = ax.get_xaxis_transform()
+            ax.plot(cells, height, "|", color=colour, ms=9, alpha=0.7, transform=across)
     ax.set_ylim(bottom=0)
     ax.set_yticks([])
+
+
+def _name_axes(ax, kind, column):
+    """Write what is on the axes."""
+    if column.levels is not None:
+        labels = "level", "share of cells"
+    elif kind == "density":
+        labels = "value", "density"
+    else:
+        labels = "draw", "value"
+    ax.set_xlabel(labels[0], fontsize="small")
+    ax.set_ylabel(labels[1], fontsize="small")
 
 
 def _kernel_density(cells, grid):
@@ -270,14 +299,14 @@ def _strip(ax, groups):
     rng = np.random.default_rng(0)
     for k, cells in enumerate(groups):
         places = k + rng.uniform(-_JITTER, _JITTER, len(cells))
-        ax.plot(places, cells, "o", color=FALL if k else RISE, ms=2, alpha=0.5)
+        ax.plot(places, cells, "o", color=colours(ax)[k > 0], ms=2, alpha=0.5)
     _number_draws(ax, len(groups))
 
 
 def _box(ax, groups):
     """Draw quartiles; place 0 has the observed cells."""
     for k, cells in enumerate(groups):
-        colour = FALL if k else RISE
+        colour = colours(ax)[k > 0]
         lines = {"color": colour}
         ax.boxplot(
             [cells],
@@ -294,30 +323,32 @@ def _box(ax, groups):
 
 def _shares(ax, groups, levels):
     """Draw shares of levels."""
-    places = np.arange(len(levels))
+    places, (rise, fall) = np.arange(len(levels)), colours(ax)
     for k, codes in enumerate(groups):
         if not len(codes):
             continue
         shares = np.bincount(np.rint(codes).astype(int), minlength=len(levels))
         shares = shares / len(codes)
         if k == 0:
-            ax.bar(places, shares, color=RISE, alpha=0.5)
+            ax.bar(places, shares, color=rise, alpha=0.5)
         else:
-            ax.plot(places, shares, "o", color=FALL, ms=4, alpha=0.5)
+            ax.plot(places, shares, "o", color=fall, ms=4, alpha=0.5)
     _name_levels(ax.xaxis, levels)
     ax.set_ylim(0, 1)
 
 
 def _number_draws(ax, n_groups):
     ax.set_xlim(-0.7, n_groups - 0.3)
-    every = max(1, (n_groups - 1) // 5)
+    every = max(1, (n_groups - 1) // (5 if room(ax)[0] > 120 else 2))
     numbers = [0, *range(every, n_groups, every)]
     ax.set_xticks(numbers, ["obs.", *numbers[1:]])
 
 
 def _name_levels(axis, levels):
     texts, places = [str(level) for level in levels], range(len(levels))
-    turned = axis.axis_name == "x" and sum(map(len, texts)) > 20
+    # a letter of a small text takes about 6 points
+    longest = room(axis.axes)[0] / 6
+    turned = axis.axis_name == "x" and sum(map(len, texts)) > min(longest, 20)
     axis.set_ticks(
         places, texts, rotation=90 if turned else 0, fontsize="small", parse_math=False
     )

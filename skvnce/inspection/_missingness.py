@@ -2,7 +2,13 @@
 
 import numpy as np
 
-from skvnce.inspection._common import FALL, RISE, axes_or_new, check_count
+from skvnce.inspection._common import (
+    axes_or_new,
+    check_count,
+    colours,
+    room,
+    text_size,
+)
 from skvnce.inspection._tables import read
 
 KINDS = ("pattern", "pairs")
@@ -123,12 +129,19 @@ class MissingnessDisplay:
         shown = self.patterns[:max_patterns]
         width = len(self.names)
         self.ax_ = axes_or_new(ax, 2.5 + 0.3 * width, 2 + 0.22 * len(shown))
-        colours = ListedColormap([RISE, FALL])
         self.ax_.pcolormesh(
-            shown, cmap=colours, vmin=0, vmax=1, edgecolors="white", linewidth=1
+            shown,
+            cmap=ListedColormap(colours(self.ax_)),
+            vmin=0,
+            vmax=1,
+            edgecolors=self.ax_.get_facecolor(),
+            linewidth=1,
         )
         self.ax_.set_ylim(len(shown), 0)
-        self.ax_.set_yticks(np.arange(len(shown)) + 0.5, self.counts[: len(shown)])
+        across, down = room(self.ax_)
+        size = text_size(down / max(len(shown), 1))
+        counts = self.counts[: len(shown)]
+        self.ax_.set_yticks(np.arange(len(shown)) + 0.5, counts, fontsize=size)
         self.ax_.yaxis.tick_right()
         self.ax_.yaxis.set_label_position("right")
         hidden = len(self.patterns) - len(shown)
@@ -137,7 +150,10 @@ class MissingnessDisplay:
         _label_columns(self.ax_, self.names)
         above = self.ax_.secondary_xaxis("top")
         above.set_xticks(
-            np.arange(width) + 0.5, self.missing.sum(0), rotation=90, fontsize="small"
+            np.arange(width) + 0.5,
+            self.missing.sum(0),
+            rotation=90,
+            fontsize=min(text_size(across / width), 8),
         )
         above.set_xlabel("missing cells")
         above.tick_params(length=0)
@@ -157,13 +173,21 @@ class MissingnessDisplay:
             f"{name} ({share:.0%})" for name, share in zip(names, shares, strict=True)
         ]
         self.ax_.set_ylim(len(names), 0)
-        self.ax_.set_yticks(np.arange(len(names)) + 0.5, labels, parse_math=False)
-        self.ax_.set_ylabel("if this one is missing (share of rows)")
-        _label_columns(self.ax_, names)
-        self.ax_.set_xlabel("share of rows in which this one is missing, too")
+        self.ax_.set_yticks(
+            np.arange(len(names)) + 0.5,
+            labels,
+            fontsize=text_size(0.8 * room(self.ax_)[1] / len(names)),
+            parse_math=False,
+        )
+        self.ax_.set_ylabel("if this one is missing\n(share of rows)")
+        # the bar of colours takes about a quarter of the width
+        _label_columns(self.ax_, names, 0.7)
+        self.ax_.set_xlabel("share of rows in which\nthis one is missing, too")
         self.ax_.figure.colorbar(image, ax=self.ax_)
 
 
-def _label_columns(ax, names):
-    ax.set_xticks(np.arange(len(names)) + 0.5, names, rotation=90, parse_math=False)
+def _label_columns(ax, names, share=1.0):
+    size = text_size(share * room(ax)[0] / len(names))
+    places = np.arange(len(names)) + 0.5
+    ax.set_xticks(places, names, rotation=90, fontsize=size, parse_math=False)
     ax.tick_params(length=0)

@@ -7,6 +7,7 @@ from skvnce.inspection._common import (
     check_count,
     finite_numbers,
     fitted,
+    room,
     shown_name,
     sign_colours,
     sign_legend,
@@ -14,7 +15,7 @@ from skvnce.inspection._common import (
 
 # more lines cannot be followed by eye
 _MOST = 300  # maximum number of lines
-_TICKS = 10  # maximum number of steps between ticks
+_TICK = 50  # least distance between ticks in points
 
 
 class EdgePathDisplay:
@@ -126,7 +127,11 @@ class EdgePathDisplay:
         self.labels_ = self._name_pairs(
             place, pairs[-_MOST:][::-1][:n_labels], drawn[::-1][:n_labels]
         )
-        sign_legend(self.ax_, loc="upper left")
+        # in a small picture it may cover lines
+        frame = {"frameon": True, "framealpha": 0.5, "edgecolor": "none"}
+        sign_legend(
+            self.ax_, loc="lower left", fontsize="small", handlelength=1, **frame
+        )
         if len(values) > _MOST:
             self.ax_.set_title(f"the {_MOST} strongest of {len(values):,} linked pairs")
         return self
@@ -151,13 +156,13 @@ class EdgePathDisplay:
             ylabel="association given all others",
         )
         self.ax_.axhline(0, color="0.6", linewidth=0.8, zorder=3)
-        ticks = _tick_places(place)
+        ticks = _tick_places(self.ax_, place)
         self.ax_.set_xticks(place[ticks], [f"{self.alphas[i]:.2g}" for i in ticks])
         self.ax_.minorticks_off()
 
     def _count_links(self, place, values):
         """Write the number of edges above the penalties that have a tick."""
-        ticks = _tick_places(place)
+        ticks = _tick_places(self.ax_, place)
         counts = np.count_nonzero(values, axis=0)
         above = self.ax_.secondary_xaxis("top")
         above.set_xticks(place[ticks], [f"{counts[i]:,}" for i in ticks])
@@ -172,12 +177,14 @@ class EdgePathDisplay:
         self.ax_.set_xlim(
             max(x, self.ax_.get_xlim()[0]), min(x, self.ax_.get_xlim()[1])
         )
-        return self.ax_.axvline(x, color="0.3", linestyle="--", linewidth=1)
+        return self.ax_.axvline(x, color="0.5", linestyle="--", linewidth=1)
 
     def _name_pairs(self, place, pairs, values):
         """Write the names of pairs beside the ends of their lines."""
         bottom, top = self.ax_.get_ylim()
-        heights = _spread(values[:, -1], 0.04 * (top - bottom), bottom, top)
+        # a row of text is 11 points high
+        gap = max(0.04, min(11 / room(self.ax_)[1], 1 / max(len(values), 1)))
+        heights = _spread(values[:, -1], gap * (top - bottom), bottom, top)
         return [
             self.ax_.annotate(
                 f"{self.names[first]} – {self.names[second]}",
@@ -209,7 +216,7 @@ def _draw_lines(ax, place, values):
     strongest = np.abs(values).argmax(axis=1)
     lines = LineCollection(
         [np.column_stack([place, value]) for value in values],
-        colors=sign_colours(values[np.arange(len(values)), strongest]),
+        colors=sign_colours(ax, values[np.arange(len(values)), strongest]),
         linewidths=1.5 if len(values) <= 60 else 0.8,
         alpha=0.7,
     )
@@ -224,10 +231,10 @@ def _log_places(alphas, all_alphas):
     return np.array([alpha if alpha > 0 else zero for alpha in alphas])
 
 
-def _tick_places(place):
+def _tick_places(ax, place):
     """Return indices of positions far enough apart, with the first and the last."""
     place = np.log(place)
-    gap = (place[0] - place[-1]) / _TICKS
+    gap = (place[0] - place[-1]) * _TICK / room(ax)[0]
     ticks = [0]
     for i in range(1, len(place) - 1):
         if min(place[ticks[-1]] - place[i], place[i] - place[-1]) >= gap:

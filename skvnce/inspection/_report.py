@@ -2,16 +2,17 @@
 
 import numpy as np
 
-from skvnce.inspection._common import RISE
+from skvnce.inspection._common import FAINT, check_width, colours
 
 _LABELS = {
     "rmse": "RMSE",
     "crps": "CRPS",
     "coverage": "coverage",
-    "pfc": "share of false levels",
+    "pfc": "share of\nfalse levels",
     "brier": "Brier score",
     "seconds": "seconds",
 }
+_NAMES, _LEAST = 1.2, 1.3  # inches of names of imputers, and of a narrow panel
 
 
 class ReportDisplay:
@@ -50,7 +51,7 @@ class ReportDisplay:
         self.report, self.level = report, level
 
     @classmethod
-    def from_report(cls, report, *, level=0.9):
+    def from_report(cls, report, *, level=0.9, width=None):
         """Draw a report.
 
         Parameters
@@ -59,53 +60,89 @@ class ReportDisplay:
             From `skvnce.evaluation.imputation_report`.
         level : float or None, default=0.9
             Nominal coverage; None leaves out the line.
+        width : float or None, default=None
+            Of the figure in inches; if it is narrow, the scores are in several rows.
+            None chooses it.
 
         Returns
         -------
         ReportDisplay
         """
-        return cls(report, level).plot()
+        return cls(report, level).plot(width=width)
 
-    def plot(self):
+    def plot(self, *, width=None):
         """Draw repetitions as dots, and their means as lines.
+
+        Parameters
+        ----------
+        width : float or None, default=None
+            Of the figure in inches; if it is narrow, the scores are in several rows.
+            None chooses it.
 
         Returns
         -------
         ReportDisplay
             Itself.
         """
-        import matplotlib.pyplot as plt
-
         mechanisms = list(dict.fromkeys(self.report["mechanism"]))
         imputers = list(dict.fromkeys(self.report["imputer"]))
-        shape = len(mechanisms), len(self.scores)
-        size = 1.2 + 2.1 * shape[1], shape[0] * (1.0 + 0.35 * len(imputers))
-        self.figure_, self.axes_ = plt.subplots(
-            *shape, figsize=size, sharey=True, squeeze=False, layout="constrained"
-        )
+        self._make_panels(len(mechanisms), len(imputers), width)
         for row, mechanism in zip(self.axes_, mechanisms, strict=True):
             chosen = self.report[self.report["mechanism"] == mechanism]
             for ax, score in zip(row, self.scores, strict=True):
                 _panel(ax, chosen, score, imputers)
                 if score == "coverage" and self.level is not None:
                     ax.axvline(self.level, color="0.6", lw=1, zorder=0)
-            # a $ in a name is no formula
-            row[0].set_ylabel(mechanism, parse_math=False)
+            for ax in row[:: self._per_row]:
+                # a $ in a name is no formula
+                ax.set_ylabel(mechanism, parse_math=False)
         for ax, score in zip(self.axes_[-1], self.scores, strict=True):
             ax.set_xlabel(_LABELS[score])
         self.axes_[0, 0].set_yticks(range(len(imputers)), imputers, parse_math=False)
         self.axes_[0, 0].set_ylim(len(imputers) - 0.5, -0.5)
         return self
 
+    def _make_panels(self, n_mechanisms, n_imputers, width):
+        """Make a panel for each mechanism and score; `_per_row` scores in a row."""
+        import matplotlib.pyplot as plt
+
+        check_width(width)
+        n = len(self.scores)
+        # names of imputers take the rest of the width
+        most = n if width is None else int((width - _NAMES) / _LEAST)
+        self._per_row = max(1, min(n, most))
+        blocks = -(-n // self._per_row)
+        self.figure_, grid = plt.subplots(
+            blocks * n_mechanisms,
+            self._per_row,
+            figsize=(
+                width or _NAMES + 2.1 * n,
+                blocks * n_mechanisms * (1.0 + 0.35 * n_imputers),
+            ),
+            sharey=True,
+            squeeze=False,
+            layout="constrained",
+        )
+        grid = grid.reshape(blocks, n_mechanisms, -1).swapaxes(0, 1)
+        grid = grid.reshape(n_mechanisms, -1)
+        self.axes_ = grid[:, :n]
+        for ax in grid[:, n:].ravel():
+            ax.set_visible(False)
+        if width is not None:
+            for ax in self.axes_.ravel():
+                ax.locator_params(axis="x", nbins=3)
+                ax.tick_params(axis="x", labelsize="small")
+
 
 def _panel(ax, report, score, imputers):
     """Draw one score of all imputers."""
+    blue = colours(ax)[0]
     for height, imputer in enumerate(imputers):
         values = report.loc[report["imputer"] == imputer, score].to_numpy(float)
         values = values[np.isfinite(values)]
-        ax.plot(values, np.full(len(values), height), "o", color=RISE, alpha=0.5, ms=4)
+        ax.plot(values, np.full(len(values), height), "o", color=blue, alpha=0.5, ms=4)
         if len(values):
             ends = [height - 0.3, height + 0.3]
-            ax.plot([values.mean()] * 2, ends, color=RISE, lw=2)
-    ax.grid(axis="x", color="0.9")
+            ax.plot([values.mean()] * 2, ends, color=blue, lw=2)
+    ax.grid(axis="x", **FAINT)
     ax.set_axisbelow(True)

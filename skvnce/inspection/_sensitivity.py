@@ -4,7 +4,7 @@ from numbers import Real
 
 import numpy as np
 
-from skvnce.inspection._common import FALL, RISE, axes_or_new
+from skvnce.inspection._common import axes_or_new, colours
 
 
 class SensitivityDisplay:
@@ -89,19 +89,19 @@ class SensitivityDisplay:
         shifts = list(self.curve.shifts)
         places, label = _numbers_of(shifts)
         self.ax_ = axes_or_new(ax, 6, 4)
-        self.figure_ = self.ax_.figure
+        self.figure_, (rise, fall) = self.ax_.figure, colours(self.ax_)
         # lines run from left to right, whatever the order of the shifts
         order = np.argsort(places, kind="stable")
         x, table = np.array(places)[order], self.summary.iloc[order]
         self.band_ = self.ax_.fill_between(
-            x, table["low"], table["high"], color=RISE, alpha=0.2, lw=0
+            x, table["low"], table["high"], color=rise, alpha=0.2, lw=0
         )
-        (self.line_,) = self.ax_.plot(x, table["coef"], "o-", color=RISE, ms=4)
+        (self.line_,) = self.ax_.plot(x, table["coef"], "o-", color=rise, ms=4)
         self.ax_.axhline(self.null, color="0.6", lw=1, zorder=0)
         self.tipping_ = None
         if self.tipping_point is not None:
             place = places[shifts.index(self.tipping_point)]
-            self.tipping_ = self.ax_.axvline(place, color=FALL, ls=":", lw=1.5)
+            self.tipping_ = self.ax_.axvline(place, color=fall, ls=":", lw=1.5)
         if label is None:
             texts = [_text(shift) for shift in shifts]
             self.ax_.set_xticks(places, texts, rotation=90, parse_math=False)

@@ -39,8 +39,9 @@ def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
     -------
     Pooled
         With covariance matrices and with ``names``: those of the columns of the
-        design, and ``"Intercept"`` for scikit-learn. `Pooled.summary` shows them in a
-        table, and `wald_test` tests several.
+        design, and ``"Intercept"`` for scikit-learn. Printed as a table of
+        coefficients; `Pooled.summary` returns it as a data frame, or with
+        ``exponentiate=True`` odds and hazard ratios, and `wald_test` tests several.
 
     Raises
     ------

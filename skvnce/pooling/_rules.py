@@ -24,10 +24,14 @@ from scipy.stats import t as student
 from skvnce.tables.containers import readable
 
 _LARGEST = 1e150  # of estimates, whose squares are summed
+_MOST = 60  # maximum number of rows of a printed table
+_PRINTED = ("coef", "se", "t", "df", "p", "low", "high")
 
 
 class Pooled(NamedTuple):
     """The result of `pool`; arrays of the shape of one estimate, or numbers.
+
+    Printed as a table of coefficients, of which `summary` has all digits.
 
     Attributes
     ----------
@@ -104,13 +108,17 @@ class Pooled(NamedTuple):
         t = (self.estimate - null) / self.standard_error
         return 2 * student.sf(np.abs(t), self.dof)
 
-    def summary(self, level=0.95):
+    def summary(self, level=0.95, *, exponentiate=False):
         """Set the estimates in a table; needs pandas.
 
         Parameters
         ----------
         level : float, default=0.95
             Of the intervals, in (0, 1).
+        exponentiate : bool, default=False
+            Whether to show ratios instead of coefficients: odds ratios of a logistic
+            regression, hazard ratios of a Cox regression, ratios of rates of a
+            regression of counts.
 
         Returns
         -------
@@ -118,10 +126,32 @@ class Pooled(NamedTuple):
             A row for each estimate, by name if there are names. Columns: ``coef``,
             ``se`` (standard error), ``t``, ``df`` (degrees of freedom), ``p`` (of the
             hypothesis that the estimate is 0), ``low`` and ``high`` (the interval),
-            ``missing_information``.
+            ``missing_information``. With `exponentiate` the first column is
+            ``exp(coef)``, and ``low`` and ``high`` are ends of its interval; ``se``
+            and ``t`` remain those of the coefficient, and ``p`` is of a ratio of 1.
+
+        Examples
+        --------
+        >>> from skvnce.pooling import pool
+        >>> pooled = pool([[0.6], [0.8], [0.7]], [[0.04]] * 3, names=["dose"])
+        >>> columns = ["exp(coef)", "low", "high"]
+        >>> pooled.summary(exponentiate=True)[columns].round(2)
+              exp(coef)   low  high
+        dose       2.01  1.26  3.22
         """
         import pandas as pd
 
+        if not isinstance(exponentiate, bool | np.bool_):
+            raise TypeError(f"exponentiate must be a bool, got {exponentiate!r}.")
+        columns = self._columns(level)
+        if exponentiate:
+            with np.errstate(over="ignore"):  # a ratio may be infinite
+                ends = {name: np.exp(columns[name]) for name in ("low", "high")}
+                columns = {"exp(coef)": np.exp(columns.pop("coef")), **columns, **ends}
+        return pd.DataFrame(columns, index=self.names)
+
+    def _columns(self, level=0.95):
+        """Return the columns of `summary`."""
         low, high = self.interval(level)
         columns = {
             "coef": self.estimate,
@@ -133,8 +163,29 @@ class Pooled(NamedTuple):
             "high": high,
             "missing_information": self.missing_information,
         }
-        columns = {name: np.atleast_1d(values) for name, values in columns.items()}
-        return pd.DataFrame(columns, index=self.names)
+        return {name: np.atleast_1d(values) for name, values in columns.items()}
+
+    def __repr__(self):
+        """Format the table of coefficients, with intervals of 95 %."""
+        columns = self._columns()
+        n = len(columns["coef"])
+        names = self.names or [str(place) for place in range(n)]
+        head = ["", *_PRINTED]
+        rows = [
+            [names[k], *(_in_short(name, columns[name][k]) for name in _PRINTED)]
+            for k in range(min(n, _MOST))
+        ]
+        widths = [max(map(len, cells)) for cells in zip(head, *rows, strict=True)]
+        lines = [
+            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
+            for row in [head, *rows]
+        ]
+        if n > _MOST:
+            lines.append(f"... and {n - _MOST} more: see summary()")
+        count = "1 estimate" if n == 1 else f"{n} estimates"
+        return "\n".join([f"Pooled: {count} of {self.n_draws} draws", *lines])
+
+    __str__ = __repr__
 
 
 def pool(estimates, variances, dof_complete=None, names=None):
@@ -177,6 +228,11 @@ def pool(estimates, variances, dof_complete=None, names=None):
     (1.1, 0.0533, 32.0)
     >>> [round(float(end), 3) for end in pooled.interval(0.95)]
     [0.63, 1.57]
+    >>> pool([[1.0, 9], [1.2, 7], [1.1, 8]], [[0.1, 2]] * 3, names=["age", "dose"])
+    Pooled: 2 estimates of 3 draws
+          coef      se      t     df      p     low   high
+    age    1.1  0.3367  3.267  144.5  0.001  0.4346  1.765
+    dose     8   1.826  4.382   12.5  <.001    4.04  11.96
     """
     Q, U = _checked(estimates, variances)
     is_number = isinstance(dof_complete, Real) and not isinstance(dof_complete, bool)
@@ -260,6 +316,13 @@ def _checked_names(names, Q):
             f"names must differ, but {repeated[0]!r} is there twice. Rename a column."
         )
     return names
+
+
+def _in_short(name, value):
+    """Format a number of a printed table."""
+    if name != "p":
+        return f"{value:.4g}"
+    return f"{value:.3f}" if value >= 0.001 else "<.001"
 
 
 def _diagonal(matrix, ndim):

@@ -40,6 +40,8 @@ class Chunks:
     >>> X[rng.random(X.shape) < 0.2] = np.nan
     >>> chunks = Chunks([X[:200], X[200:500], X[500:]])
     >>> imputer = GaussianImputer(random_state=0).fit(chunks)
+    >>> chunks
+    Chunks(3 parts, 600 rows, 3 columns)
     >>> [len(filled) for filled in imputer.transform(chunks)]
     [200, 300, 100]
     >>> bool(np.allclose(imputer.mean_, GaussianImputer(random_state=0).fit(X).mean_))
@@ -127,6 +129,18 @@ class Chunks:
         """Return the number of chunks."""
         return len(self._chunks)
 
+    def __repr__(self):
+        """Describe the sizes, as far as they are known without reading a chunk."""
+        parts = "1 part" if len(self) == 1 else f"{len(self):,} parts"
+        # reading an item of another sequence may compute it
+        kept = self._chunks if isinstance(self._chunks, list | tuple) else [None]
+        shapes = [_shape(one) for one in kept]
+        if not all(shapes):
+            return f"Chunks({parts})"
+        n_rows, width = sum(shape[0] for shape in shapes), shapes[0][1:]
+        columns = "".join(f", {count:,} columns" for count in width)
+        return f"Chunks({parts}, {n_rows:,} rows{columns})"
+
     def __getitem__(self, number):
         """Read a chunk, or make chunks of a slice of them."""
         if isinstance(number, slice):
@@ -195,6 +209,17 @@ class Chunks:
 
 def _slice(X, rows):
     return np.asarray(X[rows])
+
+
+def _shape(chunk):
+    """Return the shape of a chunk, or None if it must be read first."""
+    if isinstance(chunk, partial) and chunk.func is _slice:
+        X, rows = chunk.args
+        n_rows = len(range(*rows.indices(len(X))))
+        return (n_rows, *np.shape(X)[1:])
+    shape = getattr(chunk, "shape", None)
+    is_known = isinstance(shape, tuple) and len(shape) in (1, 2)
+    return shape if is_known and all(isinstance(n, int) for n in shape) else None
 
 
 def _parquet_files(path):

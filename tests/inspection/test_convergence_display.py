@@ -12,6 +12,7 @@ from skvnce import GaussianImputer
 from skvnce.datasets import load_nhanes
 from skvnce.fits.gaussian_mixed import Settings
 from skvnce.inspection import ConvergenceDisplay
+from skvnce.inspection._common import FALL, RISE
 from skvnce.metrics import split_r_hat
 from skvnce.metrics._chains import enough_steps, slow_chain
 
@@ -93,6 +94,25 @@ def test_the_picture(fitted):
     np.testing.assert_array_equal(line.get_ydata(), imputer.trace_[:, part, place])
     assert imputer.latent_names_[place] in display.axes_[1].get_title()
     display.figure_.canvas.draw()
+
+
+def test_chains_that_have_not_converged_are_marked():
+    r_hat = np.array([[1.19, 1.0, 1.0501], [1.05, np.nan, 0.999]])
+    trace = np.random.default_rng(0).normal(size=(8, 2, 3))
+    display = ConvergenceDisplay(np.arange(8.0), trace, r_hat, list("abc"), 2).plot()
+    assert [ax.get_title().split("\n")[-1] for ax in display.axes_] == [
+        "loss",
+        "R-hat 1.19, above 1.05",
+        "R-hat 1.0501, above 1.05",
+        "R-hat 1.05",
+        "R-hat 1.00",
+        "R-hat 1.00",
+    ]
+    loss, *slow, good, _, _ = [ax.lines[0].get_color() for ax in display.axes_]
+    assert set(slow) == {FALL} and loss == good == RISE
+    assert [ax.title.get_color() for ax in display.axes_[1:3]] == [FALL, FALL]
+    assert display.axes_[3].title.get_color() != FALL
+    assert {ax.get_xlabel() for ax in display.axes_} == {"round"}
 
 
 def test_a_fit_of_numbers_has_a_loss_alone(fitted):

@@ -194,3 +194,17 @@ def test_ticks_lie_apart_where_alphas_crowd():
     alphas = [1.0, *np.linspace(0.102, 0.1, 20), 0.001]
     display = EdgePathDisplay(alphas, np.zeros((22, 2, 2)), "ab").plot()
     assert (np.diff(np.log(display.ax_.get_xticks())) < -0.6).all()
+
+
+def test_names_and_ticks_of_a_small_picture_do_not_overlap():
+    alphas = np.geomspace(1, 0.01, 12)
+    steps = 0.01 * np.arange(25).reshape(5, 5)
+    path = np.repeat((steps + steps.T)[None], 12, axis=0)
+    _, ax = plt.subplots(figsize=(4, 3.5), layout="constrained")
+    display = EdgePathDisplay(alphas, path, "abcde").plot(ax=ax)
+    ax.figure.canvas.draw()
+    for texts, side in ((display.labels_, 1), (ax.get_xticklabels(), 0)):
+        boxes = [text.get_window_extent() for text in texts]
+        boxes.sort(key=lambda box: box.min[side])
+        for one, other in zip(boxes, boxes[1:], strict=False):
+            assert one.max[side] < other.min[side] + 3  # pixels

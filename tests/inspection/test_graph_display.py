@@ -3,6 +3,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_rgb
 
 from skvnce.inspection import GraphDisplay
 
@@ -176,3 +177,20 @@ def test_the_estimator_keeps_its_graph():
     learner.to_networkx = lambda: learner.graph
     GraphDisplay.from_estimator(learner, max_edges=1)
     assert learner.graph.number_of_edges() == 4
+
+
+def test_names_and_nodes_have_the_background_of_the_axes():
+    figure, ax = plt.subplots(subplot_kw={"facecolor": "black"})
+    display = GraphDisplay(nx.path_graph(50)).plot(ax=ax)
+    [outline] = display.labels_[0].get_path_effects()
+    assert to_rgb(outline._gc["foreground"]) == (0, 0, 0)
+    display = GraphDisplay(nx.path_graph(3)).plot(ax=ax)
+    assert to_rgb(display.points_.get_facecolor()[0]) == (0, 0, 0)
+
+
+def test_nodes_of_a_small_picture_leave_room_for_names():
+    sizes = []
+    for inches in (3, 8):
+        _, ax = plt.subplots(figsize=(inches, inches))
+        sizes += [GraphDisplay(nx.path_graph(9)).plot(ax=ax).points_.get_sizes()[0]]
+    assert sizes[0] < 60 and sizes[1] == 300

@@ -7,9 +7,16 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from matplotlib.colors import to_rgb
 
 from skvnce import GaussianImputer
-from skvnce.inspection import ImputationDisplay, MissingnessDisplay, SensitivityDisplay
+from skvnce.inspection import (
+    ConvergenceDisplay,
+    ImputationDisplay,
+    MissingnessDisplay,
+    ReportDisplay,
+    SensitivityDisplay,
+)
 from skvnce.pooling import SensitivityCurve, pool
 
 MISSING = np.array(
@@ -147,12 +154,37 @@ class TestImputation:
             np.testing.assert_allclose(line.get_ydata(), shares[["a", "b", "c"]])
 
     def test_densities_are_those_of_a_kernel(self):
-        table = frame()
+        table = frame(n=200)
         draws = [filled(table)]
         [ax] = ImputationDisplay.from_draws(table, draws, columns=["size"]).axes_
         for line in ax.lines:
             area = np.trapezoid(line.get_ydata(), line.get_xdata())
             assert 0.85 < area < 1.001  # the grid ends a tenth of the range beyond
+
+    def test_fewer_than_20_cells_are_marks(self):
+        X = np.arange(100.0)[:, None].repeat(3, 1)
+        X[:19, 0], X[:20, 1], X[15:, 2] = np.nan, np.nan, np.nan
+        rng = np.random.default_rng(0)
+        draws = [np.where(np.isnan(X), rng.normal(50, 9, X.shape), X) for _ in "ab"]
+        few, enough, seen = ImputationDisplay.from_draws(X, draws).axes_
+        marked = [[line.get_marker() == "|" for line in ax.lines] for ax in (few, seen)]
+        assert marked == [[False, True, True], [True, False, False]]
+        assert not any(line.get_marker() == "|" for line in enough.lines)
+        np.testing.assert_array_equal(few.lines[1].get_xdata(), draws[0][:19, 0])
+        low, high = few.lines[1].get_ydata()[0], seen.lines[0].get_ydata()[0]
+        assert 0 < low < high < 0.5  # of the height of the panel, observed cells above
+
+    @pytest.mark.parametrize("kind", ["density", "strip", "box"])
+    def test_a_legend_and_the_axes_say_what_is_drawn(self, kind):
+        table = frame()
+        draws = [filled(table, seed) for seed in range(3)]
+        display = ImputationDisplay.from_draws(table, draws, kind=kind)
+        [legend] = display.figure_.legends
+        texts = [text.get_text() for text in legend.get_texts()]
+        assert texts == ["observed", "imputed, 3 draws"]
+        labels = [(ax.get_xlabel(), ax.get_ylabel()) for ax in display.axes_]
+        of_numbers = ("value", "density") if kind == "density" else ("draw", "value")
+        assert labels == [of_numbers, ("level", "share of cells"), of_numbers]
 
     def test_a_scatter_tells_rows_with_drawn_cells(self):
         table = frame()
@@ -264,3 +296,71 @@ class TestSensitivity:
             SensitivityDisplay.from_curve(found, "a", level=2)
         with pytest.raises(TypeError, match="sensitivity_curve"):
             SensitivityDisplay.from_curve(pooled)
+
+
+def report():
+    rows = [
+        {"mechanism": m, "imputer": i, "rmse": 1.0, "crps": 2.0, "seconds": 3.0}
+        for m in ("mcar", "mar")
+        for i in ("one", "two")
+    ]
+    return pd.DataFrame(rows)
+
+
+def drawn(kind, **given):
+    table = frame()
+    if kind == "imputation":
+        given["columns"] = ["size", "day", "whole"]
+        return ImputationDisplay.from_draws(table, [filled(table)], **given)
+    if kind == "report":
+        return ReportDisplay.from_report(report(), **given)
+    trace = np.random.default_rng(0).normal(size=(8, 2, 3))
+    return ConvergenceDisplay(
+        np.arange(8.0), trace, np.full((2, 3), 1.01), list("abc")
+    ).plot(**given)
+
+
+class TestPictures:
+    """Widths and backgrounds of all displays of several panels."""
+
+    @pytest.mark.parametrize("kind", ["imputation", "report", "convergence"])
+    def test_a_narrow_figure_has_fewer_panels_in_a_row(self, kind):
+        wide, narrow = drawn(kind), drawn(kind, width=3.5)
+        assert narrow.figure_.get_figwidth() == 3.5 < wide.figure_.get_figwidth()
+        assert narrow.axes_.shape == wide.axes_.shape
+        heights = []
+        for display in (wide, narrow):
+            display.figure_.canvas.draw()
+            places = [ax.get_position() for ax in display.axes_.ravel()]
+            heights.append(len({round(place.y0, 2) for place in places}))
+        assert heights[1] > heights[0]
+        with pytest.raises(ValueError, match="width must be a number of inches"):
+            drawn(kind, width=0)
+
+    def test_every_block_of_scores_names_the_mechanisms(self):
+        display = drawn("report", width=3.0)
+        labels = [[ax.get_ylabel() for ax in row] for row in display.axes_]
+        assert labels == [["mcar"] * 3, ["mar"] * 3]
+        assert display.axes_[1, 2].get_xlabel() == "seconds"
+
+    @pytest.mark.parametrize("kind", ["imputation", "report", "convergence"])
+    def test_colours_are_lighter_on_a_dark_background(self, kind):
+        found = []
+        for style in ("default", "dark_background"):
+            with plt.style.context(style):
+                line = drawn(kind).axes_.ravel()[0].lines[0]
+                found.append(sum(to_rgb(line.get_color())))
+        assert found[1] > found[0] + 0.5
+
+    def test_texts_of_patterns_fit_into_their_rows(self):
+        names = [f"column {k}" for k in range(30)]
+        X = pd.DataFrame(np.where(np.eye(30, dtype=bool), np.nan, 1.0), columns=names)
+        _, ax = plt.subplots(figsize=(4, 4), layout="constrained")
+        MissingnessDisplay.from_frame(X, max_patterns=30, ax=ax)
+        ax.figure.canvas.draw()
+        for labels, side in ((ax.get_xticklabels(), "x"), (ax.get_yticklabels(), "y")):
+            boxes = [label.get_window_extent() for label in labels]
+            starts = sorted(getattr(box, f"{side}0") for box in boxes)
+            size = max(box.width if side == "x" else box.height for box in boxes)
+            # letters fill a part of the box of a text
+            assert np.diff(starts).min() > 0.6 * size

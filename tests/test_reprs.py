@@ -1,0 +1,48 @@
+"""Settings and tables in parts describe themselves in a line, without data."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from skvnce import options
+from skvnce.options import Chunks
+
+X = np.arange(1800.0).reshape(600, 3)
+
+
+def never():
+    raise AssertionError("a repr has read a chunk")
+
+
+@pytest.mark.parametrize(
+    ("chunks", "wanted"),
+    [
+        (Chunks([X[:200], X[200:]]), "Chunks(2 parts, 600 rows, 3 columns)"),
+        (Chunks([pd.DataFrame(X)]), "Chunks(1 part, 600 rows, 3 columns)"),
+        (Chunks([X[:, 0], X[:, 0]]), "Chunks(2 parts, 1,200 rows)"),
+        (Chunks([never, never]), "Chunks(2 parts)"),
+        (Chunks([X, never]), "Chunks(2 parts)"),
+        (Chunks([X.tolist()]), "Chunks(1 part)"),
+        (Chunks([X, X]).map(len), "Chunks(2 parts)"),
+        (Chunks.from_array(X, 250), "Chunks(3 parts, 600 rows, 3 columns)"),
+        (Chunks.from_array(X, 250)[1:], "Chunks(2 parts, 350 rows, 3 columns)"),
+        (Chunks(range(3)), "Chunks(3 parts)"),
+    ],
+)
+def test_chunks_say_the_shape_that_is_known(chunks, wanted):
+    assert repr(chunks) == str(chunks) == wanted
+
+
+def test_parts_of_row_groups_are_not_read(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "a.parquet"
+    pd.DataFrame(X, columns=list("abc")).to_parquet(path)
+    chunks = Chunks.from_parquet(path)
+    path.unlink()
+    assert repr(chunks) == "Chunks(1 part)"
+
+
+@pytest.mark.parametrize("name", sorted(set(options.__all__) - {"Chunks", "TorchVAE"}))
+def test_settings_show_what_is_set(name):
+    option = getattr(options, name)
+    assert repr(option()) == f"{name}()"
