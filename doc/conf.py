@@ -80,9 +80,8 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
     "show_prev_next": True,
 }
-# Pages without pages below them have nothing to list beside them.
-_ALONE = ("index", "getting_started", "glossary", "papers", "paper_to_code")
-html_sidebars = {page: [] for page in (*_ALONE, "fidelity", "whats_new")}
+# The first two have no pages beside them; the table of the third needs the room.
+html_sidebars = {page: [] for page in ("index", "start/install", "comparison")}
 python_maximum_signature_line_length = 80
 # Prompts and output of doctests are not copied.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "

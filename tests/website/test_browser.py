@@ -4,6 +4,7 @@
 the pages are written to the folder ``SKVNCE_SCREENSHOTS`` if it is set.
 """
 
+import gzip
 import os
 import threading
 from functools import partial
@@ -18,14 +19,14 @@ pytestmark = pytest.mark.site
 WIDTHS = (1400, 400)
 THEMES = ("light", "dark")
 CARD = ".sd-card:has(a.sd-stretched-link)"
-CARDS = {
-    "Impute a DataFrame": "user_guide/imputation.html",
-    "Draws and pooled answers": "user_guide/pooling.html",
-    "Learn a graph": "user_guide/copula_graph.html",
-    "Fit your own density": "user_guide/vgi.html",
-    "Find topics and latent variables": "user_guide/noisy_or.html",
-    "Choose an imputer": "user_guide/which_imputer.html",
+CARDS = {  # each leads to a section of the same title
+    "A predictive model": "start/decide.html#decide-model",
+    "A published analysis": "start/decide.html#decide-analysis",
+    "A graph": "start/decide.html#decide-graph",
+    "A density of my own": "start/decide.html#decide-density",
+    "Larger than memory": "start/decide.html#decide-large",
 }
+KILOBYTES = 400  # of the first page, as a server sends it
 PICTURES = os.environ.get("SKVNCE_SCREENSHOTS")
 
 
@@ -38,6 +39,8 @@ def written(pattern):
 PAGES = [
     *written("*.rst"),
     *written("*.md"),
+    *written("start/*.rst"),
+    *written("how_to/*.rst"),
     *written("user_guide/*.rst"),
     *written("coming_from/*.rst"),
     "generated/skvnce.GaussianImputer.html",
@@ -59,6 +62,13 @@ PAGES = [
 ]
 
 
+# The title of the section that an address names.
+SECTION = """
+const target = document.getElementById(location.hash.slice(1));
+const title = target.closest("section").querySelector(":scope > :is(h1, h2, h3)");
+return title.firstChild.data.trim();
+"""
+LOADED = "return performance.getEntriesByType('resource').map(entry => entry.name)"
 # The words of names in the heading, and the lines on which each stands.
 LINES = """
 const range = document.createRange();
@@ -131,7 +141,7 @@ def click(browser, element):
     element.click()
 
 
-def test_cards_lead_to_their_pages(site, browser):
+def test_cards_lead_to_their_sections(site, browser):
     chromium.load(browser, site)
     links = browser.find_elements("css selector", f"{CARD} a.sd-stretched-link")
     cards = [(a.get_attribute("textContent"), a.get_attribute("href")) for a in links]
@@ -144,7 +154,32 @@ def test_cards_lead_to_their_pages(site, browser):
         chromium.load(browser, site)
         click(browser, browser.find_elements("css selector", CARD)[i])
         assert browser.current_url == address
-        assert heading(browser) == title.strip()
+        assert browser.execute_script(SECTION) == title.strip()
+
+
+def compressed(address, site):
+    """Return the size of a file of the site, as servers send text."""
+    data = (built_site() / address.removeprefix(site).split("?")[0]).read_bytes()
+    return min(len(data), len(gzip.compress(data)))
+
+
+def test_first_page_is_light(site, browser):
+    chromium.load(browser, site + "index.html")
+    addresses = [site + "index.html", *browser.execute_script(LOADED)]
+    own = {a for a in addresses if a.startswith(site)}
+    assert any("pydata-sphinx-theme.css" in a for a in own)
+    assert sum(compressed(a, site) for a in own) < KILOBYTES * 1000
+    growth = compressed("_images/growth.png", site)  # a control: pictures count in full
+    assert growth > 0.9 * (built_site() / "_images" / "growth.png").stat().st_size
+
+
+def test_first_page_leads_to_the_installation(site, browser):
+    chromium.load(browser, site)
+    links = browser.find_elements("css selector", ".bd-header a.nav-link")
+    shown = {a.text.strip(): a for a in links if a.is_displayed()}
+    assert list(shown) == ["Install", "Start", "How to", "User guide", "Reference"]
+    click(browser, shown["Install"])
+    assert heading(browser) == "Install"
 
 
 def test_search_finds_the_page_on_draws(site, browser):
@@ -179,8 +214,8 @@ def wait(browser, condition, seconds=10):
     "address, expected",
     [
         ("index.html", "imputer = GaussianImputer(random_state=0)"),
-        ("getting_started.html", "python -m pip install"),
-        ("getting_started.html", "from skvnce import GaussianImputer\n"),
+        ("start/first_ten_minutes.html", "python -m pip install"),
+        ("start/first_ten_minutes.html", "from skvnce import GaussianImputer\n"),
     ],
 )
 def test_copy_button_copies_code_without_prompts(site, browser, address, expected):

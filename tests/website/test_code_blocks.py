@@ -71,7 +71,7 @@ def test_page_runs(path, folder, monkeypatch):
 
 def test_pages_are_found():
     names = {str(p.relative_to(ROOT)) for p in pages()}
-    assert {"README.md", "doc/getting_started.rst"} <= names
+    assert {"README.md", "doc/index.rst", "doc/start/first_ten_minutes.rst"} <= names
     assert "doc/user_guide/imputation.rst" in names
 
 

@@ -1,6 +1,7 @@
 """Pages that a newcomer follows run with just what their install lines install."""
 
 import re
+import tomllib
 from importlib.metadata import PackageNotFoundError
 
 import pytest
@@ -16,6 +17,11 @@ from stated_environment import (  # noqa: E402
 )
 
 INSTALL = re.compile(r'^ *python -m pip install .*-e "\.\[(\w+)\]"$', re.M)
+FIRST_PAGES = {  # and how many examples each has, at least
+    "README.md": 1,
+    "doc/index.rst": 1,
+    "doc/start/first_ten_minutes.rst": 3,
+}
 READER = "sybil"  # reads the pages; it requires nothing itself
 
 
@@ -45,11 +51,11 @@ def run_page(python, page, folder):
 
 
 @pytest.mark.site
-@pytest.mark.parametrize("page", ["README.md", "doc/getting_started.rst"])
+@pytest.mark.parametrize("page", FIRST_PAGES)
 def test_page_runs_after_its_install_line(page, pythons, tmp_path):
     done = run_page(pythons(first_extra(page)), ROOT / page, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout.split()[-2]) >= 3  # examples
+    assert int(done.stdout.split()[-2]) >= FIRST_PAGES[page]
 
 
 @pytest.mark.site
@@ -60,6 +66,18 @@ def test_page_fails_without_its_extra(pythons, tmp_path):
     failed = run_page(pythons("frame"), page, tmp_path)
     assert failed.returncode != 0
     assert "No module named 'statsmodels'" in failed.stderr
+
+
+def test_each_extra_is_described():
+    text = (ROOT / "doc" / "start" / "install.rst").read_text()
+    described = re.findall(r"^   \* - ``(\w+)``\n     - (.*(?:\n {7}.*)*)", text, re.M)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    assert [name for name, _ in described] == list(extras)
+    for name, packages in described:
+        for requirement in map(Requirement, extras[name]):
+            words = requirement.extras or {requirement.name}
+            assert all(word in packages for word in words), (name, words)
 
 
 def test_extras_are_closed_under_what_they_require():

@@ -1,0 +1,71 @@
+"""The two tables of the first page are what its code gives."""
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[2] / "doc" / "index.rst"
+CODE = re.compile(r"^\.\. code-block:: python\n\n((?:   .*\n|\n)+)", re.M)
+TABLE = re.compile(r"^ *\.\. list-table:: (\w+)\n((?: +(?!\.\. )\S.*\n|\n)+)", re.M)
+
+
+def shown(text):
+    """Return the cells of the tables of a page by their titles."""
+    found = {}
+    for title, body in TABLE.findall(text):
+        rows = re.split(r"^ *\* - ", body, flags=re.M)[1:]
+        found[title] = [re.split(r"\n *- ", row.strip()) for row in rows]
+    return found
+
+
+def written(table, gaps):
+    """Return the cells as the page writes them: bold where one was missing."""
+    rows = [list(table.columns)]
+    for row, missing in zip(table.itertuples(index=False), gaps, strict=True):
+        texts = [value if isinstance(value, str) else _number(value) for value in row]
+        rows.append(
+            [f"**{t}**" if gap else t for t, gap in zip(texts, missing, strict=True)]
+        )
+    return rows
+
+
+def _number(value):
+    return "?" if value != value else f"{value:.1f}".removesuffix(".0")
+
+
+@pytest.fixture(scope="module")
+def names():
+    [block] = CODE.findall(PAGE.read_text())
+    found = {}
+    exec(textwrap.dedent(block), found)
+    return found
+
+
+@pytest.mark.site
+@pytest.mark.parametrize("title", ["Before", "After"])
+def test_table_is_what_the_code_gives(title, names):
+    rows = names["rows"]
+    gaps = names["before"].loc[rows].isna().to_numpy()
+    assert gaps.any(1).all()  # each row has a missing cell
+    expected = written(names[title.lower()].loc[rows], gaps)
+    assert shown(PAGE.read_text())[title] == expected
+
+
+@pytest.mark.site
+def test_another_cell_is_found(names):
+    gaps = names["before"].loc[names["rows"]].isna().to_numpy()
+    other = names["after"].loc[names["rows"]].copy()
+    other.iloc[1, 3] += 1
+    assert shown(PAGE.read_text())["After"] != written(other, gaps)
+
+
+def test_tables_are_of_the_same_rows():
+    tables = shown(PAGE.read_text())
+    assert list(tables) == ["Before", "After"]
+    before, after = tables.values()
+    assert before[0] == after[0] and len(before) == len(after) == 6
+    for old, new in zip(before, after, strict=True):
+        for one, other in zip(old, new, strict=True):
+            assert other == one or (one == "**?**" and other[:2] == "**")
