@@ -20,9 +20,12 @@ SUMMARY = (
 )
 START = [  # pages for all readers, and what is on them
     ("README.md", "what it is for, installation, the first script"),
-    ("doc/getting_started.rst", "from a table to a pooled answer in some lines"),
+    (
+        "doc/start/first_ten_minutes.rst",
+        "from a table to a pooled answer in some lines",
+    ),
     ("doc/api.rst", "all public names"),
-    ("doc/user_guide", "one page for each task"),
+    ("doc/user_guide", "methods, mathematics, and when they fail"),
     ("doc/coming_from", "the same calls in mice, scikit-learn and others"),
     ("doc/glossary.rst", "words"),
     ("CHANGELOG.md", "what changed"),
