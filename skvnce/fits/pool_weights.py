@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
-_OF_KIND = 200  # cells that all columns of the kind count for
-_EQUAL = 20  # cells that equal weights count for
+_OF_KIND = 50  # cells that all columns of the kind count for
+_EQUAL = 5  # cells that equal weights count for
 _SHIFTS = 8  # pairings of the draws of two models
 
 

@@ -14,7 +14,7 @@ from skvnce.fitted.by_columns import Chains, predict, redraw
 from skvnce.fitted.pools import Pool, Turns
 
 NUMBERS = np.zeros(1, dtype=bool)
-OF_KIND, EQUAL = 200, 20  # cells; see the module
+OF_KIND, EQUAL = 50, 5  # cells; see the module
 
 
 def brute_force(draws, nodes, hidden, scale, is_categorical):
