@@ -49,7 +49,8 @@ REAL = f"""\
 20 % of the rows ("rows"); of columns that are constant within groups, the cells of
 whole groups. Groups and times are known. CRPS is the fair one of {groups_real.DRAWS}
 draws, RMSE that of their mean, both in standard deviations of the columns, over all
-hidden cells. Binary cells count as numbers 0 and 1. Cells are means over seeds; ratios
+hidden cells. Binary cells count as numbers 0 and 1. Cells are means over seeds, of mice
+one, of others three, so that its cells are not comparable one by one; ratios
 are geometric means over tables and seeds of the score divided by that of
 "{NAMES[REFERENCE]}"."""
 RIVALS = """\
