@@ -1,7 +1,7 @@
 """Examples of textbooks on missing data, by R and by skvnce.
 
     python benchmarks/replications.py [--results FILE] [--output FILE]
-        [--repetitions 40] [--parts employee ratio ...] [--only-report]
+        [--repetitions 20] [--parts employee ratio ...] [--only-report]
 
 Van Buuren, Flexible Imputation of Missing Data (2nd edition, 2018); Little and Rubin,
 Statistical Analysis with Missing Data; Enders, Applied Missing Data Analysis (2010).
@@ -428,7 +428,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", default=RESULTS)
     parser.add_argument("--output")
-    parser.add_argument("--repetitions", type=int, default=40)
+    parser.add_argument("--repetitions", type=int, default=20)
     parser.add_argument("--parts", nargs="+", choices=TITLES, default=list(TITLES))
     parser.add_argument("--only-report", action="store_true")
     options = parser.parse_args()
