@@ -6,7 +6,7 @@ from site_pages import built_site, is_external, read_all, resolve
 pytestmark = pytest.mark.site
 LANGUAGES = {
     "python", "Python", "pycon", "default",  # run by test_code_blocks.py
-    "shell", "r", "R", "text", "none", "toml",  # not run
+    "shell", "r", "R", "stata", "sas", "text", "none", "toml",  # not run
 }  # fmt: skip
 
 
