@@ -28,6 +28,7 @@ extensions = [
     "myst_parser",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
+    "fold_sections",
 ]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
