@@ -28,20 +28,26 @@ extensions = [
     "myst_parser",
     "numpydoc",
     "sphinx_gallery.gen_gallery",
+    "fold_sections",
 ]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 default_role = "literal"
 autosummary_generate = True
-# Methods that pages of classes list without their documentation.
 autosummary_context = {
+    # Classes whose pages begin with a file: what they are, and when to use them.
+    "class_pages": [
+        f"skvnce.{path.stem}"
+        for path in sorted(Path(__file__).parent.glob("class_pages/*.rst"))
+    ],
+    # Methods that pages of classes list without their documentation.
     "of_scikit_learn": (
         *("get_metadata_routing", "get_params", "set_params", "set_output"),
         *("set_callbacks", "get_feature_names_out"),
-    )
+    ),
 }
 numpydoc_show_class_members = False
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "class_pages"]  # which pages include
 # Read from a file, so that the build needs no network: from Debian's package
 # python-sklearn-doc 1.2, of which the links below use names that have not changed.
 intersphinx_mapping = {

@@ -73,6 +73,7 @@ def test_pages_are_found():
     names = {str(p.relative_to(ROOT)) for p in pages()}
     assert {"README.md", "doc/index.rst", "doc/start/first_ten_minutes.rst"} <= names
     assert "doc/user_guide/imputation.rst" in names
+    assert "doc/class_pages/GaussianImputer.rst" in names
 
 
 WRONG = {
