@@ -11,6 +11,7 @@ import skvnce
 pytestmark = pytest.mark.site
 pytest.importorskip("docutils", reason="docutils is in the extra `doc`")
 from docutils.core import publish_doctree, publish_from_doctree  # noqa: E402
+from docutils.writers.html5_polyglot import Writer  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "doc" / "_ext"))
 import fold_sections  # noqa: E402
@@ -64,7 +65,7 @@ def html():
         more = "".join(f"    **{name}**\n        It.\n\n" for name in MORE[:n_more])
         tree = publish_doctree(TEXT.format(more=more))
         fold_sections.arrange(tree)
-        return publish_from_doctree(tree, writer_name="html5").decode()
+        return publish_from_doctree(tree, writer=Writer()).decode()
 
     return page
 
