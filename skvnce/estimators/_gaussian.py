@@ -94,7 +94,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         Maximum number of rounds of EM, of one E-step and one M-step each.  It counts
         half sweeps of Gibbs sampling with categories or limits of cells: 200 stands for
         100 sweeps, all of which are made, and more if `n_parameter_draws` is above 60 %
-        of them.
+        of them.  With groups 200 stands for 400 sweeps.
     tol : float, default=5e-3
         EM stops if no mean or covariance changes by more than `tol` in a round, for
         columns scaled to unit standard deviation.
@@ -573,16 +573,14 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         unused.warn_of_unused(self, grouped.WITHOUT_EFFECT)
         unused.warn_of_unused_by_levels(self)
         given = cells, self._schema, settings
-        self.shrinkage_, self.n_tuning_iter_ = np.nan, settings.n_sweeps_of_check
         with seeded(seed_from(self.random_state)):
             found = grouped.fit_groups(*given, on_round)
-            grouped.warn_of_few(self._schema, found.model, cells)
-            vars(self).update(found.attributes(self._schema, cells))
-            self._training = None
-            hidden = grouped.held_out_cells(found.model, cells)
+            vars(self).update(found.attributes(self._schema, cells, settings))
             predict = partial(grouped.predict_without, *given)
-            known = {"weights": cells.weights, "scale": cells.scale}
-            self._check_held_out(cells.nodes, predict, hidden=hidden, **known)
+            held_out = grouped.held_out(cells, settings)
+            self._check_held_out(cells.nodes, predict, **held_out)
+        misfit = self._schema, self.marginal_columns_, self.on_misfit
+        vars(self).update(grouped.without_marginals(*misfit))
 
     def _fit_large(self, large):
         """Fit to a table that is not, or not all, in memory."""
@@ -644,7 +642,9 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     def _warn_of_slow_chain(self):
         """Warn if the Markov chain of the fit is short."""
         chain = self.r_hat_, self.latent_names_, len(self.trace_), self.n_burn_in_
-        warn_of_slow_chain(*chain)
+        warn_of_slow_chain(
+            *chain, of_sweep=0.5 if hasattr(self, "group_columns_") else 2
+        )
 
     def _checked(self, X):
         found = super()._checked(X)

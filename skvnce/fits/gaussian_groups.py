@@ -10,9 +10,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._progress import tell_round
 from skvnce._units import Units
 from skvnce._warnings import warn_user
-from skvnce.algorithms.gaussian.marginals import nonlinear_columns
-from skvnce.algorithms.mixed import censored, groups
-from skvnce.algorithms.mixed.columns import Latents, Marginal
+from skvnce.algorithms.mixed import groups
 from skvnce.algorithms.mixed.effects import Levels
 from skvnce.algorithms.mixed.gibbs import BURN_IN
 from skvnce.exceptions import TableWarning
@@ -24,16 +22,18 @@ from skvnce.fits.gaussian_mixed import (
     latent_names,
     r_hat_of,
 )
-from skvnce.fits.gaussian_numbers import Settings as OfNumbers
-from skvnce.fits.gaussian_numbers import fit_numbers, of_model
+from skvnce.fits.gaussian_numbers import of_model
+from skvnce.fits.group_marginals import latents_of
 from skvnce.fitted.grouped import (
     GroupedNormal,
     Slopes,
     occurrences,
     plain_effects,
 )
+from skvnce.fitted.held_out_check import warn_or_raise
 from skvnce.fitted.normal import tensors
 from skvnce.tables.column_kinds import column_of_groups
+from skvnce.tables.groups import columns_of_groups
 from skvnce.tables.schema import Schema
 from skvnce.tables.statistics import column_moments
 
@@ -111,8 +111,9 @@ class GroupedFit(NamedTuple):
     fit: groups.Fit
     uses_draws: bool
 
-    def attributes(self, schema, cells):
+    def attributes(self, schema, cells, settings):
         """List what `GaussianImputer` says of the fit."""
+        warn_of_few(schema, self.model, cells)
         model, fit, numeric = self.model, self.fit, is_numeric(schema)
         order, plain = model.levels.order(), model.plain()
         n_burn_in = len(fit.losses) - len(fit.estimates)
@@ -124,6 +125,9 @@ class GroupedFit(NamedTuple):
             "_draws": [plain_effects(one) for one in fit.draws]
             if self.uses_draws
             else [],
+            "_training": None,
+            "shrinkage_": np.nan,
+            "n_tuning_iter_": settings.n_sweeps_of_check,
             "group_covariance_": model.between(plain["normal"]),
             "slope_covariance_": model.slopes_covariance(plain["normal"]),
             "intraclass_correlations_": trace[n_burn_in:, 1].mean(0),
@@ -139,6 +143,25 @@ class GroupedFit(NamedTuple):
             "r_hat_": r_hat_of(trace[n_burn_in:]),
             "latent_names_": names,
         }
+
+
+def without_marginals(schema, marginal, on_misfit):
+    """Keep the model of columns that it predicts worse than their means, and warn.
+
+    Returns
+    -------
+    dict
+        Attributes of `GaussianImputer`.
+    """
+    if marginal.any():
+        message = (
+            f"Held-out cells of {schema.labels(schema.model_columns[marginal])} are "
+            "predicted worse than by their means, or the shares of their levels. Draws "
+            "follow the model all the same, as means know no groups. Take logarithms "
+            "of skewed columns, or leave out columns that depend on no other."
+        )
+        warn_or_raise([message], on_misfit)
+    return {"marginal_columns_": np.zeros_like(marginal), "_marginals_of_columns": {}}
 
 
 def reject_parts(groups):
@@ -227,30 +250,6 @@ def warn_of_few(schema, model, cells):
         )
 
 
-def columns_of_groups(nodes, numbers):
-    """Find columns that are constant within all groups; list of int.
-
-    Parameters
-    ----------
-    nodes : ndarray of shape (n, n_model_columns)
-    numbers : ndarray of shape (n,)
-        Of the groups.
-    """
-    low, high = (_by_group(most, nodes, numbers) for most in (np.fmin, np.fmax))
-    with np.errstate(invalid="ignore"):
-        constant = ~(high > low).any(0)
-    # where each group has one cell, nothing is known
-    constant &= (_by_group(np.add, ~np.isnan(nodes) * 1, numbers) > 1).any(0)
-    return np.flatnonzero(constant).tolist()
-
-
-def _by_group(most, nodes, numbers):
-    """Find the smallest or the largest cells of each group; NaN without one."""
-    order = numbers.argsort(kind="stable")
-    starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
-    return most.reduceat(nodes[order], starts, axis=0)
-
-
 def check_constant(schema: Schema, columns, X):
     """Check that columns are constant within the groups of rows.
 
@@ -314,6 +313,12 @@ def slopes_of(schema: Schema, groups, nodes):
             )
         found.append(node)
     check_complete(schema, found, nodes)
+    design = np.column_stack([np.ones(len(nodes)), nodes[:, found]])
+    if np.linalg.matrix_rank(design) < design.shape[1]:
+        raise ValueError(
+            f"groups has slopes of {schema.labels(schema.model_columns[found])}, which "
+            "are linear functions of each other. Leave some out."
+        )
     return found
 
 
@@ -351,7 +356,7 @@ def fit_groups(cells, schema, settings, on_round=tell_round):
     if cells.limits is not None:
         limits = tensors(cells.limits.of_rows(rows))
     of_groups = settings.of_groups
-    latents = _latents(cells, schema, settings)
+    latents = latents_of(cells, schema, settings)
     levels = Levels.of(latents, of_groups, settings.slopes)
     slopes = Slopes(settings.slopes, *column_moments(own[:, settings.slopes], weights))
     kinds, units = kinds_of(schema), None
@@ -381,16 +386,21 @@ def bounds_of(schema):
     return bounds if given.any() else None
 
 
-def held_out_cells(model, cells):
+def held_out(cells, settings):
     """Choose the cells that are held out; not those that other cells determine.
 
     Equal rows of different groups do not hide the same cells: their groups differ.
+
+    Returns
+    -------
+    dict
+        Options of `held_out_attributes`.
     """
     rows = np.column_stack([cells.nodes, cells.groups])
     rows = np.column_stack([rows, occurrences(rows)])
     hidden = mixed.held_out_cells(cells._replace(nodes=rows))[:, :-2].copy()
-    hidden[:, [*model.of_groups, *model.slopes.columns]] = False
-    return hidden
+    hidden[:, [*settings.of_groups, *settings.slopes]] = False
+    return {"weights": cells.weights, "scale": cells.scale, "hidden": hidden}
 
 
 def predict_without(cells, schema, settings, kept, rows):
@@ -420,39 +430,3 @@ def some_groups(numbers):
     order = torch.randperm(len(sizes)).numpy()
     chosen = order[: max(2, np.searchsorted(sizes[order].cumsum(), ROWS))]
     return np.flatnonzero(np.isin(numbers, chosen))
-
-
-def _latents(cells, schema, settings):
-    """Make the latent variables of columns; those of groups by one row of each."""
-    numeric, kinds = is_numeric(schema), kinds_of(schema)
-    first = np.unique(cells.groups, return_index=True)[1]
-    weights = torch.from_numpy(cells.weights)
-    sizes = schema.n_categories.tolist()
-    given = _given(cells, schema, settings) if numeric.all() else {}
-    data = Incomplete.from_array(cells.nodes)
-    latents = Latents.of(data, weights, kinds, sizes, given)
-    # the only value of a group may be in any of its rows
-    data = Incomplete.from_array(_by_group(np.fmax, cells.nodes, cells.groups))
-    own = Latents.of(data, weights[first], kinds, sizes)
-    for j in settings.of_groups:
-        if j not in given:
-            latents.marginals[j] = own.marginals[j]
-    return latents
-
-
-def _given(cells, schema, settings):
-    """Choose the marginals of numbers as for rows that do not belong together."""
-    scales = list(zip(cells.location, cells.scale, strict=True))
-    lines = {j: censored.linear(*one) for j, one in enumerate(scales)}
-    if settings.marginals == "normal":
-        return lines
-    options = OfNumbers("auto", "auto", 200, 5e-3)
-    found = fit_numbers(cells, None, schema, options, lambda *_: False)
-    pieces = found.model.model.marginals
-    if pieces is None:
-        return lines
-    for j in np.flatnonzero(nonlinear_columns(pieces).numpy()):
-        location, scale = scales[j]
-        scores = pieces.scores[j]
-        lines[j] = Marginal(location + scale * pieces.knots[j], scores, scores)
-    return lines

@@ -90,7 +90,7 @@ def enough_steps(r_hat, n_steps):
     return ceil(n_steps * (worst**2 - 1) / (_CONVERGED**2 - 1))
 
 
-def slow_chain(r_hat, names, n_iter, n_burn_in):
+def slow_chain(r_hat, names, n_iter, n_burn_in, of_sweep=2):
     """Describe a chain that is too short, and how many sweeps would do.
 
     Parameters
@@ -99,6 +99,8 @@ def slow_chain(r_hat, names, n_iter, n_burn_in):
     names : sequence of n_latents str
     n_iter, n_burn_in : int
         Number of sweeps, with the burn-in, and of the burn-in.
+    of_sweep : float, default=2
+        What a sweep counts in `max_iter`.
 
     Returns
     -------
@@ -114,12 +116,12 @@ def slow_chain(r_hat, names, n_iter, n_burn_in):
     return (
         f"The Markov chain of the fit is short: after {n_iter} sweeps R-hat is "
         f"{r_hat[place]:.2f} for {names[place[-1]]!r}, above {_CONVERGED}. About "
-        f"{sweeps:,} sweeps would do: fit with max_iter={2 * sweeps}."
+        f"{sweeps:,} sweeps would do: fit with max_iter={ceil(of_sweep * sweeps)}."
     )
 
 
-def warn_of_slow_chain(r_hat, names, n_sweeps, n_burn_in):
+def warn_of_slow_chain(r_hat, names, n_sweeps, n_burn_in, of_sweep=2):
     """Warn if a Markov chain is short; parameters are those of `slow_chain`."""
-    message = slow_chain(r_hat, names, n_sweeps, n_burn_in)
+    message = slow_chain(r_hat, names, n_sweeps, n_burn_in, of_sweep)
     if message is not None:
         warn_user(message, ConvergenceWarning)

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from skvnce.tables.column_kinds import PASSED
+from skvnce.tables.groups import by_group, columns_of_groups
 from skvnce.tables.schema import Schema
 from skvnce.tables.statistics import distinct_rows
 
@@ -234,7 +235,9 @@ def valid_values(
     ranges, values, integers = np.zeros((2, d)), {}, np.zeros(d, dtype=bool)
     # with a single column, equal rows are repeated values and not duplicates
     table = X[distinct_rows(X)[0]] if d > 1 else X
+    once = _once_a_group(schema, X)
     for j, column in enumerate(table.T.astype(np.float64)):
+        column = once.get(j, column)
         seen = np.sort(column[~np.isnan(column)])
         observed = (seen[0], seen[-1]) if len(seen) else (0.0, 0.0)
         if len(seen):
@@ -264,6 +267,15 @@ def valid_values(
     # widened ends may exceed the largest number of the dtype
     ranges = np.where(given, ranges, np.clip(ranges, -most, most))
     return ValidValues(*ranges, given, values, integers)
+
+
+def _once_a_group(schema: Schema, X: np.ndarray) -> dict[int, np.ndarray]:
+    """Return one cell of each group for columns that are constant within them."""
+    if schema.group is None:
+        return {}
+    numbers = X[:, schema.group]
+    found, cells = columns_of_groups(X, numbers), by_group(np.fmax, X, numbers)
+    return {j: cells[:, j] for j in found}
 
 
 def repeats(values: np.ndarray) -> bool:

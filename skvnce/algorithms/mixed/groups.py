@@ -39,6 +39,8 @@ from skvnce.distributions.quantiles import inside
 
 _FREEDOM = 2.0  # of the half-t distributions; then correlations are uniform
 _SCALE = 1.0  # of the half-t distributions, for columns of about unit variance
+# a covariance of collinear columns would be singular
+_RIDGE = 0.01  # rows of independent columns
 _LEAST = 1e-12  # distance of uniform numbers from 0 and 1
 
 
@@ -334,11 +336,13 @@ def _drawn(rows: GroupedRows, z: np.ndarray, before: Effects) -> tuple[Effects, 
     z[groups.levels.whole.size :] = m.numpy()[:, groups.codes]
     residuals = inner - torch.from_numpy(groups.means(m.numpy()))
     scatter = (residuals * weights) @ residuals.T
+    scatter += _RIDGE * torch.eye(len(scatter)).to(scatter)
     within = draw_covariance(scatter, float(weights.sum()), before.within.covariance)
     both = torch.cat([m, v])
     centre, count = both.mean(1), both.shape[1]
     apart = both - centre[:, None]
-    given = apart @ apart.T, count - 1, before.between.covariance
+    between = apart @ apart.T + _RIDGE * torch.eye(len(apart)).to(apart)
+    given = between, count - 1, before.between.covariance
     between = draw_covariance(*given)
     root = torch.linalg.cholesky(between)
     mean = centre + root @ torch.randn(len(root)).to(root) / count**0.5

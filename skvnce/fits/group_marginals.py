@@ -1,0 +1,84 @@
+"""The latent variables of columns of tables whose rows belong to groups."""
+
+import numpy as np
+import torch
+
+from skvnce._incomplete import Incomplete
+from skvnce.algorithms.gaussian.marginals import nonlinear_columns
+from skvnce.algorithms.mixed import censored
+from skvnce.algorithms.mixed.columns import Latents, Marginal
+from skvnce.fits.gaussian_mixed import is_numeric, kinds_of
+from skvnce.fits.gaussian_numbers import Settings as OfNumbers
+from skvnce.fits.gaussian_numbers import fit_numbers
+from skvnce.tables.groups import by_group
+from skvnce.tables.statistics import column_moments
+
+_FEWEST_ROWS = 20  # by which marginals are chosen; of fewer they are linear
+_OFTEN = 0.2  # share of a value, such as 0, from which a column has steps
+
+
+def latents_of(cells, schema, settings):
+    """Make the latent variables of columns; those of groups by one row of each."""
+    numeric, kinds = is_numeric(schema), kinds_of(schema)
+    first = np.unique(cells.groups, return_index=True)[1]
+    weights = torch.from_numpy(cells.weights)
+    sizes = schema.n_categories.tolist()
+    given = _given(cells, schema, settings) if numeric.all() else {}
+    data = Incomplete.from_array(cells.nodes)
+    latents = Latents.of(data, weights, kinds, sizes, given)
+    # the only value of a group may be in any of its rows
+    data = Incomplete.from_array(by_group(np.fmax, cells.nodes, cells.groups))
+    own = Latents.of(data, weights[first], kinds, sizes)
+    for j in settings.of_groups:
+        if j not in given:
+            latents.marginals[j] = own.marginals[j]
+    return latents
+
+
+def _given(cells, schema, settings):
+    """Choose the marginals of numbers as for rows that do not belong together.
+
+    Those of columns of groups are chosen by one row of each group.
+    """
+    scales = enumerate(zip(cells.location, cells.scale, strict=True))
+    found = {j: censored.linear(*one) for j, one in scales}
+    found |= _nonlinear(cells, schema, settings, settings.slopes + settings.of_groups)
+    if settings.of_groups:
+        first = np.unique(cells.groups, return_index=True)[1]
+        rows = by_group(np.fmax, cells.nodes, cells.groups)
+        weights = cells.weights[first]
+        location, scale = column_moments(rows, weights)
+        own = cells._replace(
+            nodes=rows, weights=weights, location=location, scale=scale
+        )
+        others = [j for j in range(rows.shape[1]) if j not in settings.of_groups]
+        found |= _nonlinear(own, schema, settings, others)
+    return found
+
+
+def _nonlinear(cells, schema, settings, others):
+    """Choose marginals that are not linear, but for `others`; dict by column."""
+    kept = [j for j in range(cells.nodes.shape[1]) if j not in others]
+    location, scale = cells.location[kept], cells.scale[kept]
+    lines = {}
+    nodes = cells.nodes[:, kept]
+    some = (~np.isnan(nodes)).any(1)
+    if settings.marginals == "normal" or some.sum() < _FEWEST_ROWS:
+        return lines
+    schema = schema._replace(model_columns=schema.model_columns[kept])
+    options = OfNumbers("auto", "auto", 200, 5e-3)
+    rows, weights = nodes[some], cells.weights[some]
+    own = cells._replace(nodes=rows, weights=weights, location=location, scale=scale)
+    model = fit_numbers(own, None, schema, options, lambda *_: False).model.model
+    if model.marginals is not None:
+        for k in np.flatnonzero(nonlinear_columns(model.marginals).numpy()):
+            scores = model.marginals.scores[k]
+            cells_of = location[k] + scale[k] * model.marginals.knots[k]
+            lines[kept[k]] = Marginal(cells_of, scores, scores)
+    for k in model.steps.columns.tolist() if model.steps is not None else ():
+        seen = rows[:, k][~np.isnan(rows[:, k])]
+        # others are rounded to observed values, which loses less than steps
+        if np.unique(seen, return_counts=True)[1].max() >= _OFTEN * len(seen):
+            weight = torch.from_numpy(weights[~np.isnan(rows[:, k])])
+            lines[kept[k]] = Marginal.of(torch.from_numpy(seen), weight)
+    return lines
