@@ -1,6 +1,8 @@
 """GaussianImputer(groups=...): rows that belong to groups, in tables of all kinds."""
 
 import pickle
+import re
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -24,7 +26,9 @@ from skvnce import (
     _quantiles,
 )
 from skvnce.exceptions import TableWarning
+from skvnce.fits.gaussian_groups import some_groups
 from skvnce.fitted import fill
+from skvnce.metrics._chains import slow_chain
 from skvnce.options import Chunks
 from skvnce.pooling import fit_each, pool_models
 
@@ -726,3 +730,83 @@ def test_a_stream_of_rows_is_an_error(fitted):
 def test_models_of_columns_are_errors(model):
     with pytest.raises(ValueError, match="cannot have groups, of which the models of"):
         model.fit(X)
+
+
+def test_columns_of_groups_get_values_that_no_other_group_has():
+    rng = np.random.default_rng(0)
+    code = np.repeat(np.arange(30), 8)
+    w = rng.normal(size=30)[code]
+    table = pd.DataFrame({"g": code, "w": w, "y": w + rng.normal(size=240)})
+    table["w"] = table["w"].where(code > 5)
+    model = imputer().fit(table)
+    [drawn] = model.sample(table, random_state=0)
+    new = drawn["w"][code <= 5]
+    assert not np.isin(new, table["w"]).any() and new.nunique() == 6
+    low, high = model.feature_ranges_[:, 1]
+    assert low < table["w"].min() and high > table["w"].max()
+
+
+def test_zeros_of_counts_are_as_frequent_as_observed():
+    rng = np.random.default_rng(0)
+    code = np.repeat(np.arange(60), 10)
+    effect = rng.normal(size=60)[code]
+    z = np.where(rng.random(600) < 0.5, 0.0, 1 + rng.exponential(size=600) + effect**2)
+    table = pd.DataFrame({"g": code, "z": z.round(2), "x": effect})
+    table["x"] += rng.normal(size=600)
+    lost = rng.random(600) < 0.3
+    table["z"] = table["z"].mask(lost)
+    draws = imputer().fit(table).sample(table, 10, random_state=0)
+    share = np.mean([(one["z"][lost] == 0).mean() for one in draws])
+    # three standard errors of a share of 420 observed cells
+    assert abs(share - (z == 0).mean()) < 0.08
+
+
+@pytest.mark.parametrize("kind", ["rows", "groups"])
+def test_collinear_columns_are_fitted(kind):
+    rng = np.random.default_rng(0)
+    code = np.repeat(np.arange(40), 5)
+    y = rng.normal(size=40)[code] + rng.normal(size=200)
+    x = y if kind == "rows" else rng.normal(size=40)[code]
+    table = pd.DataFrame({"g": code, "y": y, "a": x, "b": 2.54 * x})
+    table["b"] = table["b"].where(code > 3)
+    filled = imputer().fit(table).transform(table)
+    error = (filled["b"] - 2.54 * x)[code <= 3]
+    assert np.sqrt((error**2).mean()) < 0.2 * np.std(2.54 * x)
+
+
+def test_few_groups_are_reported():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(60, 6))).add_prefix("x")
+    table.insert(0, "g", np.repeat(np.arange(5), 12))
+    with pytest.warns(TableWarning, match="names 5 groups, and each has 6 effects"):
+        imputer().fit(table)
+    table["g"] = np.repeat(np.arange(12), 5)
+    imputer().fit(table)  # warnings are errors
+
+
+def test_whole_groups_are_chosen():
+    numbers = np.repeat(np.arange(6000.0), 3)
+    rows = some_groups(numbers)
+    assert 9000 < len(rows) <= 10_002
+    assert (np.unique(numbers[rows], return_counts=True)[1] == 3).all()
+
+
+def test_advice_on_slow_chains_counts_two_sweeps_a_round():
+    r_hat, names = np.array([[1.2], [1.0]]), ["x"]
+    for of_sweep in (2, 0.5):
+        text = slow_chain(r_hat, names, 400, 160, of_sweep)
+        sweeps = int(re.search(r"([\d,]+) sweeps would", text)[1].replace(",", ""))
+        rounds = int(re.search(r"max_iter=(\d+)", text)[1])
+        assert rounds == np.ceil(of_sweep * sweeps)
+
+
+def test_draws_of_columns_that_are_predicted_badly_follow_the_model():
+    rng = np.random.default_rng(0)
+    code = np.repeat(np.arange(40), 6)
+    x = np.exp(2.5 * (rng.normal(size=40)[code] + 0.5 * rng.normal(size=240)))
+    table = pd.DataFrame({"g": code, "x": x, "y": rng.normal(size=240)})
+    table["x"] = table["x"].mask(rng.random(240) < 0.3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = imputer(on_misfit="warn").fit(table)
+    assert not model.marginal_columns_.any() and model._marginals_of_columns == {}
