@@ -447,6 +447,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     @shows_progress
     def _partial_fit(self, X, sample_weight):
         """Do what `partial_fit` does, on a copy that has no other user."""
+        self._check_parameters()
         grouped.reject_stream(self.groups)
         if not hasattr(self, "mean_"):
             self.fit(self._first_batch(X), sample_weight=sample_weight)
@@ -491,7 +492,6 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         """Read the first table of a stream, whose numbers are those of parts."""
         if in_parts(X) is not None:
             return X
-        self._check_parameters()
         asked = without_counts(X, self.categorical_features)
         return Encoded(*checks.read_table(self, X, asked=asked))
 

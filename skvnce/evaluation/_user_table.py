@@ -93,7 +93,7 @@ def read_user_table(X):
         twice, and for arrays that an imputer could not read.
     """
     reject_no_table(X)
-    reject_parts(X, reader="missing_report")
+    reject_parts(X)
     X = _as_table(X)
     asked = {} if is_frame(X) else dict.fromkeys(_columns_of_text(X), "nominal")
     try:
