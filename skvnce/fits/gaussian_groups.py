@@ -19,14 +19,14 @@ from skvnce.fits.gaussian_mixed import (
     ROWS,
     is_numeric,
     kinds_of,
-    latent_names,
-    r_hat_of,
+    of_chain,
 )
 from skvnce.fits.gaussian_numbers import of_model
 from skvnce.fits.group_marginals import latents_of
 from skvnce.fitted.grouped import (
     GroupedNormal,
     Slopes,
+    equal_rows,
     occurrences,
     plain_effects,
 )
@@ -114,34 +114,23 @@ class GroupedFit(NamedTuple):
     def attributes(self, schema, cells, settings):
         """List what `GaussianImputer` says of the fit."""
         warn_of_few(schema, self.model, cells)
-        model, fit, numeric = self.model, self.fit, is_numeric(schema)
-        order, plain = model.levels.order(), model.plain()
-        n_burn_in = len(fit.losses) - len(fit.estimates)
-        trace = np.stack(fit.trace)[:, :, order]
+        model, fit, levels = self.model, self.fit, self.model.levels
+        plain, trace = model.plain(), np.stack(fit.trace)[:, :, levels.order()]
         lines = [one is not None and len(one.values) > 3 for one in model.marginals]
-        names = np.array(latent_names(schema, model.levels.whole), dtype=object)
-        places = schema.model_columns
-        return of_model(model) | {
-            "_draws": [plain_effects(one) for one in fit.draws]
-            if self.uses_draws
-            else [],
+        shares = trace[len(fit.losses) - len(fit.estimates) :, 1]
+        draws = fit.draws if self.uses_draws else []
+        return {
+            **of_model(model),
+            **of_chain(schema, cells, fit, trace, levels.whole),
+            "_draws": [plain_effects(one) for one in draws],
             "_training": None,
             "shrinkage_": np.nan,
             "n_tuning_iter_": settings.n_sweeps_of_check,
             "group_covariance_": model.between(plain["normal"]),
             "slope_covariance_": model.slopes_covariance(plain["normal"]),
-            "intraclass_correlations_": trace[n_burn_in:, 1].mean(0),
-            "group_columns_": places[model.of_groups],
-            "nonlinear_columns_": numeric & np.array(lines, dtype=bool),
-            "calibrated_columns_": np.zeros(len(numeric), dtype=bool),
-            "location_": np.where(numeric, cells.location, np.nan),
-            "scale_": np.where(numeric, cells.scale, np.nan),
-            "loss_curve_": fit.losses,
-            "n_iter_": len(fit.losses),
-            "n_burn_in_": n_burn_in,
-            "trace_": trace,
-            "r_hat_": r_hat_of(trace[n_burn_in:]),
-            "latent_names_": names,
+            "intraclass_correlations_": shares.mean(0),
+            "group_columns_": schema.model_columns[model.of_groups],
+            "nonlinear_columns_": is_numeric(schema) & np.array(lines, dtype=bool),
         }
 
 
@@ -397,7 +386,7 @@ def held_out(cells, settings):
         Options of `held_out_attributes`.
     """
     rows = np.column_stack([cells.nodes, cells.groups])
-    rows = np.column_stack([rows, occurrences(rows)])
+    rows = np.column_stack([rows, occurrences(equal_rows(rows))])
     hidden = mixed.held_out_cells(cells._replace(nodes=rows))[:, :-2].copy()
     hidden[:, [*settings.of_groups, *settings.slopes]] = False
     return {"weights": cells.weights, "scale": cells.scale, "hidden": hidden}

@@ -88,22 +88,39 @@ class MixedFit(NamedTuple):
         """List what `GaussianImputer` says of the fit; see `Settings`."""
         fit, numeric = self.fit, is_numeric(schema)
         draws = fit.draws if n_draws else []
-        n_burn_in, trace = len(fit.losses) - len(fit.estimates), np.stack(fit.trace)
         is_normal = marginals == "normal" and numeric.all()
-        names = latent_names(schema, self.model.latents)
-        return of_model(self.model) | {
+        given = schema, cells, fit, np.stack(fit.trace), self.model.latents
+        return {
+            **of_model(self.model),
+            **of_chain(*given),
             "_draws": [tuple(part.numpy() for part in one) for one in draws],
             "nonlinear_columns_": np.zeros_like(numeric) if is_normal else numeric,
-            "calibrated_columns_": np.zeros(len(numeric), dtype=bool),
-            "location_": np.where(numeric, cells.location, np.nan),
-            "scale_": np.where(numeric, cells.scale, np.nan),
-            "loss_curve_": fit.losses,
-            "n_iter_": len(fit.losses),
-            "n_burn_in_": n_burn_in,
-            "trace_": trace,
-            "r_hat_": r_hat_of(trace[n_burn_in:]),
-            "latent_names_": np.array(names, dtype=object),
         }
+
+
+def of_chain(schema, cells, fit, trace, latents):
+    """List what `GaussianImputer` says of a chain over latent variables.
+
+    Parameters
+    ----------
+    schema : Schema
+    cells : ModelCells
+    fit : gibbs.Fit or groups.Fit
+    trace : ndarray of shape (n_sweeps, 2, n_latents)
+    latents : Latents
+    """
+    numeric, n_burn_in = is_numeric(schema), len(fit.losses) - len(fit.estimates)
+    return {
+        "calibrated_columns_": np.zeros(len(numeric), dtype=bool),
+        "location_": np.where(numeric, cells.location, np.nan),
+        "scale_": np.where(numeric, cells.scale, np.nan),
+        "loss_curve_": fit.losses,
+        "n_iter_": len(fit.losses),
+        "n_burn_in_": n_burn_in,
+        "trace_": trace,
+        "r_hat_": r_hat_of(trace[n_burn_in:]),
+        "latent_names_": np.array(latent_names(schema, latents), dtype=object),
+    }
 
 
 def kinds_of(schema):

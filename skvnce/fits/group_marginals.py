@@ -19,23 +19,31 @@ _OFTEN = 0.2  # share of a value, such as 0, from which a column has steps
 
 def latents_of(cells, schema, settings):
     """Make the latent variables of columns; those of groups by one row of each."""
-    numeric, kinds = is_numeric(schema), kinds_of(schema)
-    first = np.unique(cells.groups, return_index=True)[1]
-    weights = torch.from_numpy(cells.weights)
-    sizes = schema.n_categories.tolist()
-    given = _given(cells, schema, settings) if numeric.all() else {}
-    data = Incomplete.from_array(cells.nodes)
-    latents = Latents.of(data, weights, kinds, sizes, given)
-    # the only value of a group may be in any of its rows
-    data = Incomplete.from_array(by_group(np.fmax, cells.nodes, cells.groups))
-    own = Latents.of(data, weights[first], kinds, sizes)
+    kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
+    groups = _groups_of(cells)
+    if is_numeric(schema).all():
+        given = _given(cells, groups, schema, settings)
+        return _latents(cells, kinds, sizes, given)
+    latents, own = (_latents(one, kinds, sizes) for one in (cells, groups))
     for j in settings.of_groups:
-        if j not in given:
-            latents.marginals[j] = own.marginals[j]
+        latents.marginals[j] = own.marginals[j]
     return latents
 
 
-def _given(cells, schema, settings):
+def _latents(cells, kinds, sizes, given=None):
+    data, weights = Incomplete.from_array(cells.nodes), torch.from_numpy(cells.weights)
+    return Latents.of(data, weights, kinds, sizes, given)
+
+
+def _groups_of(cells):
+    """Return a row of each group; its only value may be in any of its rows."""
+    first = np.unique(cells.groups, return_index=True)[1]
+    rows, weights = by_group(np.fmax, cells.nodes, cells.groups), cells.weights[first]
+    location, scale = column_moments(rows, weights)
+    return cells._replace(nodes=rows, weights=weights, location=location, scale=scale)
+
+
+def _given(cells, groups, schema, settings):
     """Choose the marginals of numbers as for rows that do not belong together.
 
     Those of columns of groups are chosen by one row of each group.
@@ -44,15 +52,8 @@ def _given(cells, schema, settings):
     found = {j: censored.linear(*one) for j, one in scales}
     found |= _nonlinear(cells, schema, settings, settings.slopes + settings.of_groups)
     if settings.of_groups:
-        first = np.unique(cells.groups, return_index=True)[1]
-        rows = by_group(np.fmax, cells.nodes, cells.groups)
-        weights = cells.weights[first]
-        location, scale = column_moments(rows, weights)
-        own = cells._replace(
-            nodes=rows, weights=weights, location=location, scale=scale
-        )
-        others = [j for j in range(rows.shape[1]) if j not in settings.of_groups]
-        found |= _nonlinear(own, schema, settings, others)
+        others = [j for j in found if j not in settings.of_groups]
+        found |= _nonlinear(groups, schema, settings, others)
     return found
 
 

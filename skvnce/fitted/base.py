@@ -75,6 +75,16 @@ def in_turn(n_models: int, n_draws: int) -> np.ndarray:
     return torch.randperm(n_models).repeat(n_draws)[:n_draws].numpy()
 
 
+def made_in_turn(found: Sequence, n_draws: int, make: Callable) -> list:
+    """List what is made of parameters, in turn; see `in_turn`.
+
+    It is made once of each, whatever the number of draws.
+    """
+    turns = in_turn(len(found), n_draws).tolist()
+    made = {turn: make(found[turn]) for turn in set(turns)}
+    return [made[turn] for turn in turns]
+
+
 def average_density(
     found: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -21,15 +21,18 @@ from skvnce.algorithms.mixed.columns import NUMERIC, Latents, Marginal
 from skvnce.algorithms.mixed.effects import Effects, Given, Levels
 from skvnce.algorithms.mixed.fill import Chains
 from skvnce.algorithms.mixed.gibbs import Factors, Rows
-from skvnce.algorithms.mixed.groups import Groups
+from skvnce.algorithms.mixed.groups import Groups, design_of
 from skvnce.distributions.normal import Normal
-from skvnce.fitted.base import in_turn, repeated
+from skvnce.fitted.base import made_in_turn, repeated
 from skvnce.fitted.normal import (
     CopulaModel,
     LatentNormal,
     Pair,
     filled_by,
+    in_units,
+    made_of,
     normal_of,
+    plain_of,
     tensors,
 )
 from skvnce.tables.cell_limits import CellLimits
@@ -39,9 +42,9 @@ _PREDICTING = Chains(n_burn_in=20, n_sweeps=60)
 _BURN_IN, _APART, _LEAST_APART = 40, 10, 4  # sweeps before and between draws
 _MANY = 200  # sweeps between all draws above which fewer are made between two
 _GIVEN_EFFECTS = Chains(n_burn_in=10, n_sweeps=1)
-Ends = tuple[Tensor, Tensor] | None
-
 _SCORED = 64  # draws from which the probability of a row is estimated
+
+Ends = tuple[Tensor, Tensor] | None
 
 
 class Slopes(NamedTuple):
@@ -94,9 +97,7 @@ class GroupedNormal(NamedTuple):
     @classmethod
     def of_plain(cls, plain: dict) -> Self:
         """Make a model of what `plain` returned."""
-        marginals = [
-            one and Marginal(*map(torch.from_numpy, one)) for one in plain["marginals"]
-        ]
+        marginals = [made_of(Marginal, one) for one in plain["marginals"]]
         sizes, slopes = plain["n_levels"], Slopes(*plain["slopes"])
         latents = Latents(marginals, [0] * len(sizes), sizes)
         levels = Levels.of(latents, plain["of_groups"], slopes.columns)
@@ -111,9 +112,7 @@ class GroupedNormal(NamedTuple):
         return {
             "normal": plain_effects(self.effects[0]),
             "kinds": self.kinds,
-            "marginals": [
-                one and tuple(part.numpy() for part in one) for one in whole.marginals
-            ],
+            "marginals": [plain_of(one) for one in whole.marginals],
             "n_levels": list(whole.n_levels),
             "of_groups": self.of_groups,
             "slopes": tuple(self.slopes),
@@ -143,9 +142,9 @@ class GroupedNormal(NamedTuple):
         """
         cells, groups, ends = self.known(nodes, limits)
         levels_of = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
-        given = self._predicting(cells, nodes)
+        equal = equal_rows(np.column_stack([cells, nodes[:, -1]]))
+        given = self._predicting(cells, equal)
         predicted = mixed.predict(*given, levels_of, ends, groups)
-        equal = _equal_rows(np.column_stack([cells, nodes[:, -1]]))
         filled, probabilities = filled_by(_averaged(predicted, equal), cells)
         return np.column_stack([filled, nodes[:, -1]]), probabilities
 
@@ -154,9 +153,9 @@ class GroupedNormal(NamedTuple):
     ) -> tuple[np.ndarray, dict]:
         """Find quantiles of missing cells; see `strategies`."""
         cells, groups, ends = self.known(nodes, limits)
-        given = *self._predicting(cells, nodes), torch.tensor(levels), ends, groups
+        equal = equal_rows(np.column_stack([cells, nodes[:, -1]]))
+        given = *self._predicting(cells, equal), torch.tensor(levels), ends, groups
         # equal rows of a group differ by chance
-        equal = _equal_rows(np.column_stack([cells, nodes[:, -1]]))
         found = [_average(one, equal).numpy() for one in points.quantiles(*given)]
         found = _with_groups(np.array(found), nodes)
         has_levels = any(kind != NUMERIC for kind in self.kinds)
@@ -182,10 +181,10 @@ class GroupedNormal(NamedTuple):
         -------
         list of n_draws GivenEffects
         """
-        cells, groups, _ = self.known(nodes)
+        cells, groups, ends = self.known(nodes)
         known = cells[groups.heads()][:, self.of_groups]
         data = Incomplete.from_array(cells)
-        bounds = self.levels.whole.bounds(data, self.ends(cells))
+        bounds = self.levels.whole.bounds(data, ends)
         rows, models = groups.rows(bounds), self._in_turn(n_draws)
         z = rows.start(models[0].normal.mean)
         numbers = np.unique(nodes[:, -1])
@@ -222,7 +221,8 @@ class GroupedNormal(NamedTuple):
         """
         order = self.levels.order()
         mean, covariance = self.levels.moments(_effects_of(one))
-        return self._in_units(mean[order], covariance[order][:, order])
+        pair = mean[order].numpy(), covariance[order][:, order].numpy()
+        return in_units(self.units, pair)
 
     def between(self, one: tuple) -> np.ndarray:
         """Return the covariance of intercepts and of columns of groups."""
@@ -230,7 +230,8 @@ class GroupedNormal(NamedTuple):
         mean, covariance = self.levels.moments(effects)
         size = self.levels.rows.size
         covariance[:size, :size] -= effects.within.covariance
-        return self._in_units(mean[order], covariance[order][:, order])[1]
+        pair = mean[order].numpy(), covariance[order][:, order].numpy()
+        return in_units(self.units, pair)[1]
 
     def slopes_covariance(self, one: tuple) -> np.ndarray:
         """Return the covariance of the slopes of a column of slopes after the other."""
@@ -241,11 +242,6 @@ class GroupedNormal(NamedTuple):
     def marginals(self) -> list:
         """The marginals of columns."""
         return self.levels.whole.marginals
-
-    def _in_units(self, mean: Tensor, covariance: Tensor) -> Pair:
-        if self.units is None:
-            return mean.numpy(), covariance.numpy()
-        return self.units.moments(Normal(mean, covariance))
 
     def known(self, nodes: np.ndarray, limits: CellLimits | None = None) -> tuple:
         """Return cells, of groups in all of their rows, Groups, and limits."""
@@ -267,19 +263,18 @@ class GroupedNormal(NamedTuple):
             low, high = np.maximum(low, known[0]), np.minimum(high, known[1])
         return torch.tensor(low), torch.tensor(high)
 
-    def _predicting(self, cells: np.ndarray, nodes: np.ndarray) -> tuple:
+    def _predicting(self, cells: np.ndarray, equal: np.ndarray) -> tuple:
         """Return what predicts cells; equal rows of a group have different numbers."""
         models = [Given.of(one, self.levels) for one in self.effects]
-        rows = np.column_stack([cells, nodes[:, -1]])
-        numbers = row_keyed(np.column_stack([cells, occurrences(rows)]), 0)
+        numbers = row_keyed(np.column_stack([cells, occurrences(equal)]), 0)
         data = Incomplete.from_array(cells)
         return self.levels.whole, models, data, _PREDICTING, numbers
 
     def _in_turn(self, n_draws: int) -> list[Given]:
         """List parameters of draws, each of which is factorised once."""
-        turns = in_turn(len(self.effects), n_draws)
-        made = {k: Given.of(self.effects[k], self.levels) for k in set(turns.tolist())}
-        return [made[k] for k in turns.tolist()]
+        return made_in_turn(
+            self.effects, n_draws, lambda one: Given.of(one, self.levels)
+        )
 
 
 class GivenEffects(NamedTuple):
@@ -322,7 +317,7 @@ class GivenEffects(NamedTuple):
         model, levels = self.model, self.model.levels
         places = np.searchsorted(self.numbers, nodes[:, -1])
         groups = Groups(
-            levels, places, _design(model.slopes.of(nodes)), np.ones(len(nodes))
+            levels, places, design_of(model.slopes.of(nodes)), np.ones(len(nodes))
         )
         means = groups.means(self.effects)
         data = Incomplete.from_array(nodes[:, :-1])
@@ -335,10 +330,6 @@ class GivenEffects(NamedTuple):
         whole = torch.from_numpy(np.vstack([z, self.constant[:, places]]))
         cells = data.with_values(mixed.cells_of(levels.whole, whole)).numpy()
         return np.column_stack([cells, nodes[:, -1]])
-
-
-def _design(slopes: np.ndarray) -> np.ndarray:
-    return np.vstack([np.ones(len(slopes)), slopes.T])
 
 
 def plain_effects(one: Effects) -> tuple:
@@ -364,15 +355,14 @@ def _with_groups(found: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     return np.concatenate([found, own], axis=2)
 
 
-def _equal_rows(rows: np.ndarray) -> np.ndarray:
+def equal_rows(rows: np.ndarray) -> np.ndarray:
     """Give equal rows (n, n_columns) the same number; (n,)."""
     rows = np.where(np.isnan(rows), np.inf, rows)  # NaN does not equal NaN
     return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
 
 
-def occurrences(rows: np.ndarray) -> np.ndarray:
-    """Count the earlier rows that equal a row; (n,)."""
-    which = _equal_rows(rows)
+def occurrences(which: np.ndarray) -> np.ndarray:
+    """Count the earlier items that equal an item; (n,)."""
     order, counts = which.argsort(kind="stable"), np.bincount(which)
     found = np.empty(len(which))
     found[order] = np.arange(len(which)) - np.repeat(counts.cumsum() - counts, counts)

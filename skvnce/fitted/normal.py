@@ -26,7 +26,7 @@ from skvnce.algorithms.mixed.columns import NUMERIC, Latents, Marginal
 from skvnce.algorithms.mixed.fill import Chains
 from skvnce.algorithms.mixed.gibbs import Factors, at_once
 from skvnce.distributions.normal import Normal
-from skvnce.fitted.base import in_turn, repeated
+from skvnce.fitted.base import made_in_turn, repeated
 from skvnce.tables.cell_limits import CellLimits
 
 Pair = tuple[np.ndarray, np.ndarray]  # mean and covariance
@@ -48,12 +48,17 @@ def normal_of(pair: Pair) -> Normal:
     return Normal(*map(torch.from_numpy, pair))
 
 
-def _plain(value: tuple | None) -> tuple | None:
+def in_units(units: Units | None, pair: Pair) -> Pair:
+    """Convert mean and covariance of latent variables, which may have no units."""
+    return pair if units is None else units.moments(normal_of(pair))
+
+
+def plain_of(value: tuple | None) -> tuple | None:
     """Convert a tuple of tensors to one of arrays; None stays."""
     return value and tuple(part.numpy() for part in value)
 
 
-def _made(cls: type, value: tuple | None) -> tuple | None:
+def made_of(cls: type, value: tuple | None) -> tuple | None:
     """Make a value of a class from arrays; None stays."""
     return value and cls(*map(torch.from_numpy, value))
 
@@ -81,17 +86,17 @@ class CopulaModel(NamedTuple):
         """Make a model of what `plain` returned."""
         model = Copula(
             normal_of(plain["normal"]),
-            _made(PiecewiseLinear, plain["marginals"]),
-            _made(lambda *bounds: bounds, plain["bounds"]),
-            _made(Steps, plain["steps"]),
-            _made(Calibration, plain["calibration"]),
+            made_of(PiecewiseLinear, plain["marginals"]),
+            made_of(lambda *bounds: bounds, plain["bounds"]),
+            made_of(Steps, plain["steps"]),
+            made_of(Calibration, plain["calibration"]),
         )
         return cls(model, Units(*plain["units"]))
 
     def plain(self) -> dict:
         """Convert the model to tuples of arrays, which can be stored anywhere."""
         names = ("normal", "marginals", "bounds", "steps", "calibration")
-        found = {name: _plain(getattr(self.model, name)) for name in names}
+        found = {name: plain_of(getattr(self.model, name)) for name in names}
         return found | {"units": tuple(self.units)}
 
     def with_normals(self, pairs: Sequence[Pair]) -> Self:
@@ -186,7 +191,7 @@ class LatentNormal(NamedTuple):
     def of_plain(cls, plain: dict) -> Self:
         """Make a model of what `plain` returned."""
         n_levels, units = plain["n_levels"], plain["units"]
-        marginals = [_made(Marginal, one) for one in plain["marginals"]]
+        marginals = [made_of(Marginal, one) for one in plain["marginals"]]
         first = np.cumsum([0, *n_levels[:-1]]).tolist()
         latents = Latents(marginals, first, n_levels)
         normals = [normal_of(plain["normal"])]
@@ -195,9 +200,9 @@ class LatentNormal(NamedTuple):
     def plain(self) -> dict:
         """Convert the model, with its first parameters, to tuples of arrays."""
         return {
-            "normal": _plain(self.normals[0]),
+            "normal": plain_of(self.normals[0]),
             "kinds": self.kinds,
-            "marginals": [_plain(one) for one in self.latents.marginals],
+            "marginals": [plain_of(one) for one in self.latents.marginals],
             "n_levels": list(self.latents.n_levels),
             "units": self.units and tuple(self.units),
         }
@@ -241,10 +246,9 @@ class LatentNormal(NamedTuple):
         self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
     ) -> np.ndarray:
         """Draw missing cells of nodes, with each of the parameters in turn."""
-        normals = [self.normals[turn] for turn in in_turn(len(self.normals), n_draws)]
-        # each of the parameters is factorised once, whatever the number of draws
-        models = {id(one): Factors.of(one, self.latents) for one in normals}
-        models = [models[id(one)] for one in normals]
+        models = made_in_turn(
+            self.normals, n_draws, lambda one: Factors.of(one, self.latents)
+        )
         chains = Chains(_BURN_IN, int(np.clip(_MANY // n_draws, _LEAST_APART, _APART)))
         found = [
             mixed.draw(
@@ -280,7 +284,7 @@ class LatentNormal(NamedTuple):
 
     def moments(self, pair: Pair) -> Pair:
         """Return mean and covariance of the latent variables."""
-        return pair if self.units is None else self.units.moments(normal_of(pair))
+        return in_units(self.units, pair)
 
     def _parts(self, nodes: np.ndarray, limits: CellLimits | None = None) -> Iterator:
         """Yield parts of the rows that are swept together, and their limits."""

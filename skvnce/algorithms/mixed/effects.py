@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from skvnce.algorithms.mixed.columns import Bounds, Latents
-from skvnce.algorithms.mixed.gibbs import Factors, unit_scales
+from skvnce.algorithms.mixed.gibbs import Factors, average, rescaled, unit_scales
 from skvnce.distributions.normal import Normal
 
 _START = 0.5, 0.1  # variances of residuals and intercepts, and of slopes, at the start
@@ -160,27 +160,15 @@ class Effects(NamedTuple):
     @classmethod
     def average(cls, found: list[Self]) -> Self:
         """Average parameters of a chain."""
-        return cls(
-            *(
-                Normal(
-                    *(torch.stack(parts).mean(0) for parts in zip(*ones, strict=True))
-                )
-                for ones in zip(*found, strict=True)
-            )
-        )
+        return cls(*map(average, zip(*found, strict=True)))
 
-    def rescaled(self, levels: Levels) -> Self:
-        """Give latent variables without a scale of their own unit variance."""
-        shift, scale = levels.scales(self)
+    def rescaled(self, levels: Levels, shift: Tensor, scale: Tensor) -> Self:
+        """Shift and then divide latent variables; see `Levels.scales`."""
         shift, wide = levels.of_effects(shift, 0.0), levels.of_effects(scale)
-        within, between = self
         own = scale[: levels.rows.size]
         return Effects(
-            within._replace(covariance=within.covariance / torch.outer(own, own)),
-            Normal(
-                (between.mean - shift) / wide,
-                between.covariance / torch.outer(wide, wide),
-            ),
+            rescaled(self.within, torch.zeros_like(own), own),
+            rescaled(self.between, shift, wide),
         )
 
 

@@ -15,7 +15,7 @@ that cover .892 instead of .905.  The chain of `posterior_draws` has the mean of
 stochastic EM, and its draws the intervals of Jeffreys' prior.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import log, nan, pi
 from typing import NamedTuple, Self
 
@@ -371,8 +371,13 @@ class Fit(NamedTuple):
 
     def average(self) -> Normal:
         """Average the parameters of the chain."""
-        means, covariances = zip(*self.estimates, strict=True)
-        return Normal(torch.stack(means).mean(0), torch.stack(covariances).mean(0))
+        return average(self.estimates)
+
+
+def average(normals: Sequence[Normal]) -> Normal:
+    """Average means and covariances."""
+    means, covariances = zip(*normals, strict=True)
+    return Normal(torch.stack(means).mean(0), torch.stack(covariances).mean(0))
 
 
 def posterior_draws(
@@ -454,11 +459,15 @@ def _loss(normal: Normal, moved: Tensor, moments: em.Moments, total: Tensor) -> 
     cross = torch.outer(moments.first, moved)
     scatter = moments.second / total - (cross + cross.T) / total
     scatter += torch.outer(moved, moved)
-    root = torch.linalg.cholesky(normal.covariance)
+    return minus_log_density(normal.covariance, scatter)
+
+
+def minus_log_density(covariance: Tensor, scatter: Tensor) -> float:
+    """Compute minus the mean log-density of rows with a scatter per row."""
+    root = torch.linalg.cholesky(covariance)
     squares = torch.cholesky_solve(scatter, root).trace()
-    return float(
-        squares / 2 + root.diagonal().log().sum() + len(moved) * log(2 * pi) / 2
-    )
+    half = len(root) * log(2 * pi) / 2
+    return float(squares / 2 + root.diagonal().log().sum() + half)
 
 
 def _change_of_scales(before: Normal, after: Normal) -> float:

@@ -20,7 +20,7 @@ of Huang and Wand (2013, Simple marginally noninformative prior distributions fo
 covariance matrices, eq. 2): half-t standard deviations, uniform correlations.
 """
 
-from math import log, nan, pi
+from math import nan
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -32,7 +32,7 @@ from skvnce._progress import OnRound, tell_round
 from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.mixed.columns import Bounds, Limits
 from skvnce.algorithms.mixed.effects import Effects, Given, Levels
-from skvnce.algorithms.mixed.gibbs import BURN_IN, Rows, Shown
+from skvnce.algorithms.mixed.gibbs import BURN_IN, Rows, Shown, minus_log_density
 from skvnce.algorithms.mixed.normal import quantile
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import inside
@@ -72,9 +72,8 @@ class Groups(NamedTuple):
     ) -> Self:
         """Describe the groups of some rows; `slopes` has the shape (n, n_slopes)."""
         codes = np.unique(codes, return_inverse=True)[1]
-        design = np.vstack([np.ones(len(codes)), slopes.T])
         weights = np.ones(len(codes)) if weights is None else weights
-        return cls(levels, codes, design, weights)
+        return cls(levels, codes, design_of(slopes), weights)
 
     def twice(self) -> Self:
         """Repeat all groups, as other groups."""
@@ -116,6 +115,11 @@ class Groups(NamedTuple):
     def heads(self) -> np.ndarray:
         """Find the first row of each group."""
         return np.unique(self.codes, return_index=True)[1]
+
+
+def design_of(slopes: np.ndarray) -> np.ndarray:
+    """Return w of eq. (1) of rows with slopes (n, n_slopes); (n_effects, n)."""
+    return np.vstack([np.ones(len(slopes)), slopes.T])
 
 
 class GroupedRows(NamedTuple):
@@ -310,8 +314,9 @@ def posterior_draws(
         rows.sweep(z, Given.of(effects, levels), uniform)
         effects, loss = _drawn(rows, z, effects)
         if levels.lack_scales:
-            _set_scales(levels, z, effects)
-            effects = effects.rescaled(levels)
+            scales = levels.scales(effects)
+            _rescale(levels, z, *scales)
+            effects = effects.rescaled(levels, *scales)
         found.trace.append(_traced(levels, effects))
         found.losses.append(loss)
         left = n_sweeps - number
@@ -347,7 +352,7 @@ def _drawn(rows: GroupedRows, z: np.ndarray, before: Effects) -> tuple[Effects, 
     root = torch.linalg.cholesky(between)
     mean = centre + root @ torch.randn(len(root)).to(root) / count**0.5
     normal = Normal(torch.zeros_like(within[0]), within)
-    loss = _loss(within, scatter / weights.sum())
+    loss = minus_log_density(within, scatter / weights.sum())
     return Effects(normal, Normal(mean, between)), loss
 
 
@@ -388,9 +393,8 @@ def draw_covariance(scatter: Tensor, freedom: float, before: Tensor) -> Tensor:
     return root @ root.T
 
 
-def _set_scales(levels: Levels, z: np.ndarray, effects: Effects) -> None:
+def _rescale(levels: Levels, z: np.ndarray, shift: Tensor, scale: Tensor) -> None:
     """Shift and divide latent variables as `Effects.rescaled` does, in place."""
-    shift, scale = levels.scales(effects)
     random = levels.n_random
     shift = torch.cat([shift, levels.of_effects(shift, 0.0)[:random]])
     scale = torch.cat([scale, levels.of_effects(scale)[:random]])
@@ -404,11 +408,3 @@ def _traced(levels: Levels, effects: Effects) -> np.ndarray:
     own = torch.zeros_like(mean)
     own[: levels.rows.size] = effects.within.covariance.diagonal()
     return torch.stack([mean, 1 - own / covariance.diagonal()]).numpy()
-
-
-def _loss(covariance: Tensor, scatter: Tensor) -> float:
-    """Compute minus the mean log-density of residuals with a scatter per row."""
-    root = torch.linalg.cholesky(covariance)
-    squares = torch.cholesky_solve(scatter, root).trace()
-    half = len(root) * log(2 * pi) / 2
-    return float(squares / 2 + root.diagonal().log().sum() + half)

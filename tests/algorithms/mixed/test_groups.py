@@ -17,7 +17,7 @@ from skvnce.algorithms.mixed.effects import Effects, Given, Levels
 from skvnce.algorithms.mixed.fill import Chains
 from skvnce.algorithms.mixed.groups import (
     Groups,
-    _set_scales,
+    _rescale,
     draw_covariance,
     posterior_draws,
 )
@@ -437,7 +437,7 @@ def mixed_levels():
 def test_scales_leave_the_distribution_of_cells():
     levels = mixed_levels()
     effects = effects_of(levels)
-    scaled = effects.rescaled(levels)
+    scaled = effects.rescaled(levels, *levels.scales(effects))
     w = torch.tensor([1.0, 0.8]).double()
     for design in (None, w):
         before, after = (levels.moments(one, design) for one in (effects, scaled))
@@ -466,7 +466,7 @@ def test_scales_leave_the_distribution_of_cells():
     assert float(variances[2:5].mean()) == pytest.approx(1.0)
     assert float(variances[0]) == pytest.approx(float(old[0]))  # has its own scale
     assert abs(old[1] - 1) > 0.05
-    again = scaled.rescaled(levels)
+    again = scaled.rescaled(levels, *levels.scales(scaled))
     for one, other in zip(again.between, scaled.between, strict=True):
         torch.testing.assert_close(one, other)
 
@@ -481,7 +481,8 @@ def test_latent_variables_are_scaled_as_the_parameters_are():
     rows = groups.means(m) + rng.normal(size=(size, 5))
     z = np.vstack([rows, v[:, codes], m[:, codes]])
     moved = z.copy()
-    _set_scales(levels, moved, effects)
+    scales = levels.scales(effects)
+    _rescale(levels, moved, *scales)
 
     def standardised(z, effects):
         own = z[size + 1 :, [0, 1]]
@@ -491,7 +492,8 @@ def test_latent_variables_are_scaled_as_the_parameters_are():
         apart = both - effects.between.mean.numpy()[:, None]
         return np.linalg.solve(roots[0], left), np.linalg.solve(roots[1], apart)
 
-    pairs = standardised(z, effects), standardised(moved, effects.rescaled(levels))
+    scaled = effects.rescaled(levels, *scales)
+    pairs = standardised(z, effects), standardised(moved, scaled)
     for one, other in zip(*pairs, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-10)
     assert abs(moved - z).max() > 0.05
