@@ -9,11 +9,23 @@ import time
 import numpy as np
 import pandas as pd
 from _groups_rivals import RIVALS, draw, is_binary
+from _results import Results
+from threadpoolctl import threadpool_limits
 
 from skvnce import GaussianImputer
 
 OURS = "ours", "ours_slopes", "flat", "id", "wide"
 METHODS = *OURS, *RIVALS
+
+
+def measure(run, options):
+    """Run with results and options, on one thread; show results that are not kept."""
+    results = Results(options.results)
+    with threadpool_limits(1):
+        run(results, options)
+    if options.quick:
+        for one in results.records:
+            print(one)
 
 
 def complete_tables(method, frame, roles, n_draws, seed, visit=None):
@@ -24,12 +36,12 @@ def complete_tables(method, frame, roles, n_draws, seed, visit=None):
     draws : array of shape (n_draws, n_samples, n_features)
     filled : array of shape (n_samples, n_features) or None
         By `transform`, where the method has it.
-    told : dict
+    costs : dict
         Seconds of CPU of fit and draws, without the start of R.
     """
     if method in RIVALS:
-        draws, told = draw(method, frame, roles, n_draws, seed)
-        return draws, None, told
+        draws, costs = draw(method, frame, roles, n_draws, seed)
+        return draws, None, costs
     if method == "wide":
         return _wide(frame, roles, visit, n_draws, seed)
     [group] = [name for name, role in roles.items() if role == "group"]
@@ -69,14 +81,14 @@ def _gaussian(frame, n_draws, seed, **options):
 def _wide(frame, roles, visit, n_draws, seed):
     """Give each group a row, and each planned visit columns of its own."""
     wide, places = to_wide(frame, roles, visit)
-    draws, filled, told = _gaussian(wide, n_draws, seed)
+    draws, filled, costs = _gaussian(wide, n_draws, seed)
     back = np.repeat(numbers(frame)[None], n_draws + 1, axis=0)
     for j, name in enumerate(frame):
         if name in places:
             rows, columns = places[name]
             back[:-1, :, j] = draws[:, rows, columns]
             back[-1, :, j] = filled[rows, columns]
-    return back[:-1], back[-1], told
+    return back[:-1], back[-1], costs
 
 
 def to_wide(frame, roles, visit):

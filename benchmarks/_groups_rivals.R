@@ -3,7 +3,7 @@
 # FOLDER/columns.csv: name, kind (numeric, binary) and role of each column: group, row
 # (varies within groups), group level (constant within groups), or design (known always).
 # METHOD: jomo (jomo_200: iterations between draws), pan, mice_2lpan, mice_2lnorm or mice_pmm.  Writes FOLDER/draws.csv, the M
-# completed tables one below the other, and FOLDER/told.txt: version, seconds of CPU.
+# completed tables one below the other, and FOLDER/costs.txt: version, seconds of CPU.
 arguments <- commandArgs(trailingOnly = TRUE)
 folder <- arguments[1]
 method <- arguments[2]
@@ -111,4 +111,4 @@ draws <- switch(package, jomo = run_jomo(), pan = run_pan(), mice = run_mice())
 seconds <- sum((proc.time() - begin)[c("user.self", "sys.self")])
 write.csv(do.call(rbind, draws), file.path(folder, "draws.csv"), row.names = FALSE)
 writeLines(c(paste(package, packageVersion(package)), as.character(seconds)),
-           file.path(folder, "told.txt"))
+           file.path(folder, "costs.txt"))

@@ -38,7 +38,7 @@ def draw(method, frame, roles, n_draws, seed):
     Returns
     -------
     draws : array of shape (n_draws, n_samples, n_features)
-    told : dict
+    costs : dict
         Version and seconds of CPU, without the start of R.
     """
     numbers = frame.astype(float)
@@ -51,12 +51,12 @@ def draw(method, frame, roles, n_draws, seed):
         _columns(frame, roles).to_csv(folder / "columns.csv", index=False)
         run_r(str(_SCRIPT), str(folder), method, str(n_draws), str(seed))
         cells = pd.read_csv(folder / "draws.csv")[list(frame)].to_numpy(float)
-        version, seconds = (folder / "told.txt").read_text().splitlines()
+        version, seconds = (folder / "costs.txt").read_text().splitlines()
     draws = np.empty((n_draws, *frame.shape))
     draws[:, order] = cells.reshape(draws.shape)
     table = numbers.to_numpy()
-    told = {"version": version, "seconds": float(seconds)}
-    return np.where(np.isnan(table), draws, table), told
+    costs = {"version": version, "seconds": float(seconds)}
+    return np.where(np.isnan(table), draws, table), costs
 
 
 def codes_of(frame, group):

@@ -17,11 +17,9 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from _groups_methods import METHODS, complete_tables, numbers
+from _groups_methods import METHODS, complete_tables, measure, numbers
 from _groups_rivals import is_binary
-from _results import Results
 from groups_tables import SETTINGS, TABLES, has_setting, mask
-from threadpoolctl import threadpool_limits
 
 from skvnce.metrics import crps
 
@@ -67,10 +65,10 @@ def measured(method, table, setting, seed, n_draws):
     """Hide, complete and score."""
     hidden, scored = mask(table, setting, seed)
     incomplete = hide(table.frame, hidden)
-    draws, filled, told = complete_tables(
+    draws, filled, costs = complete_tables(
         method, incomplete, table.roles, n_draws, seed + 1, table.visit
     )
-    return scores(table.frame, draws, filled, scored) | told
+    return scores(table.frame, draws, filled, scored) | costs
 
 
 def run(results, options):
@@ -102,12 +100,7 @@ def main():
     warnings.simplefilter("ignore")
     if options.quick:
         options.results, options.seeds = None, 2
-    results = Results(options.results)
-    with threadpool_limits(1):
-        run(results, options)
-    if options.quick:
-        for one in results.records:
-            print(one)
+    measure(run, options)
 
 
 if __name__ == "__main__":

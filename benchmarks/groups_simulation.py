@@ -22,12 +22,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
-from _groups_methods import METHODS, complete_tables, numbers
+from _groups_methods import METHODS, complete_tables, measure, numbers
 from _groups_rivals import data_of_r
-from _results import Results
 from scipy.optimize import minimize_scalar
 from scipy.stats import t as student
-from threadpoolctl import threadpool_limits
 
 from skvnce.pooling import pool
 
@@ -142,10 +140,10 @@ def measured(method, key, draws):
     incomplete = hide(rng, full, key["mechanism"])
     if method == "complete":
         return pooled(numbers(full)[None], list(full)) | {"seconds": 0.0}
-    tables, _, told = complete_tables(
+    tables, _, costs = complete_tables(
         method, incomplete, ROLES, draws, key["repetition"] + 1
     )
-    return pooled(tables, list(full)) | told
+    return pooled(tables, list(full)) | costs
 
 
 def run(results, options):
@@ -206,12 +204,7 @@ def main():
         return check()
     if options.quick:
         options.results, options.repetitions, options.draws = None, 2, 5
-    results = Results(options.results)
-    with threadpool_limits(1):
-        run(results, options)
-    if options.quick:
-        for one in results.records:
-            print(one)
+    measure(run, options)
     return None
 
 

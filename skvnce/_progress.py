@@ -73,11 +73,11 @@ class Pace:
         list of str
             Such as "drawing parameters 3 of 20 (about 40 s left)".
         """
-        texts, is_told = [], False
+        texts, is_said = [], False
         for depth, step in enumerate(path):
             loop = self._loops[depth] if depth < len(self._loops) else None
-            left = None if loop is None or is_told else loop.left(now)
-            is_told |= left is not None
+            left = None if loop is None or is_said else loop.left(now)
+            is_said |= left is not None
             shown = left is not None and left >= _WORTH_TELLING
             texts.append(
                 f"{step} (about {in_short(left)} left)" if shown else f"{step}"

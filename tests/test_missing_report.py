@@ -93,8 +93,8 @@ def test_warnings_are_those_of_fit(unclean):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         skvnce.GaussianImputer(on_misfit="ignore", random_state=0).fit(table)
-    told = [str(one.message) for one in caught if one.category is TableWarning]
-    strip = [re.sub(r"column '(\w+)'", r"\1", message) for message in told]
+    warned = [str(one.message) for one in caught if one.category is TableWarning]
+    strip = [re.sub(r"column '(\w+)'", r"\1", message) for message in warned]
     assert len(strip) == 5
     assert set(strip) <= set(unclean.warnings)
 

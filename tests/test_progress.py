@@ -130,7 +130,7 @@ def test_the_pace_of_steps_tells_the_time_left():
     assert pace.written([Step("drawing", 5, 5)], 49.0) == ["drawing 5 of 5"]
 
 
-def test_the_outermost_pace_that_is_known_is_told():
+def test_the_outermost_pace_that_is_known_is_written():
     pace, path = Pace(), [Step("fold", 1, 2), Step("alpha", 2, 4)]
     pace.begin(0, path[0], 0.0)
     pace.begin(1, Step("alpha", 1, 4), 0.0)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce import metrics
-from skvnce.tables.cells import TIMES
+from skvnce.tables.cells import DAY, TIMES
 from skvnce.tables.column_kinds import PASSED
 
 HIDDEN = 0.1  # share of the observed cells
@@ -15,7 +15,6 @@ _FEWEST = 10  # hidden cells of a column that is scored
 _ROWS = 30  # with fewer, nothing is hidden
 _SIZE = 100  # of the model, at most: numbers and ordered columns, and all other levels
 _LEVELS = 30  # of a nominal column in the model, at most
-_DAY = 24 * 3600 * 1e6  # microseconds
 
 
 class Predicted(NamedTuple):
@@ -90,7 +89,7 @@ def score_hidden_cells(read, group, most_rows, n_draws, rng):
         return HiddenCells([], why_not=why)
     places = _places(table, rows, group)
     X = table.cells[np.ix_(rows, places)]
-    X[:, [table.columns[j].dtype in TIMES for j in places]] /= _DAY
+    X[:, [table.columns[j].dtype in TIMES for j in places]] /= DAY
     hidden = ~np.isnan(X) & (rng.random(X.shape) < HIDDEN)
     kinds = {k: table.columns[j].kind for k, j in enumerate(places)}
     kinds = {k: kind for k, kind in kinds.items() if kind != "numeric"}

@@ -13,6 +13,7 @@ from skvnce.tables.column_kinds import MOST_LEVELS, PASSED
 from skvnce.tables.heavy_tails import heavy_tailed
 from skvnce.tables.identifiers import is_identifier
 from skvnce.tables.row_checks import skips
+from skvnce.tables.statistics import lower_median
 from skvnce.tables.table import listed
 
 _BINS = 16  # of a histogram
@@ -364,7 +365,7 @@ def _in_words(read, cells, target, place):
             f"and in {percent(M.mean())} of all"
         )
     if read.table.columns[place].levels is None:
-        gone, seen = (_lower_median(part) for part in (x[M], x[~M]))
+        gone, seen = (lower_median(part) for part in (x[M], x[~M]))
         if gone != seen:
             gone, seen = read.level(place, gone), read.level(place, seen)
             return f"median of {name}: {gone} where missing, {seen} where observed"
@@ -376,7 +377,3 @@ def _in_words(read, cells, target, place):
         f"missing in {percent(low)} of the rows with {name} up to {level}, and in "
         f"{percent(high)} of the others"
     )
-
-
-def _lower_median(values):
-    return np.sort(values)[(len(values) - 1) // 2]

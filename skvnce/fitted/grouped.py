@@ -28,6 +28,7 @@ from skvnce.fitted.normal import (
     CopulaModel,
     LatentNormal,
     Pair,
+    chains_of,
     filled_by,
     in_units,
     made_of,
@@ -345,8 +346,7 @@ def _effects_of(found: tuple) -> Effects:
 
 
 def _chains(n_draws: int) -> Chains:
-    apart = int(np.clip(_MANY // n_draws, _LEAST_APART, _APART))
-    return Chains(_BURN_IN, apart)
+    return chains_of(n_draws, _BURN_IN, _MANY, (_LEAST_APART, _APART))
 
 
 def _with_groups(found: np.ndarray, nodes: np.ndarray) -> np.ndarray:

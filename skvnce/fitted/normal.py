@@ -48,6 +48,11 @@ def normal_of(pair: Pair) -> Normal:
     return Normal(*map(torch.from_numpy, pair))
 
 
+def chains_of(n_draws: int, n_burn_in: int, most: int, ends: tuple) -> Chains:
+    """Choose the sweeps between draws: `most` in all, and between `ends` for each."""
+    return Chains(n_burn_in, int(np.clip(most // n_draws, *ends)))
+
+
 def in_units(units: Units | None, pair: Pair) -> Pair:
     """Convert mean and covariance of latent variables, which may have no units."""
     return pair if units is None else units.moments(normal_of(pair))
@@ -249,7 +254,7 @@ class LatentNormal(NamedTuple):
         models = made_in_turn(
             self.normals, n_draws, lambda one: Factors.of(one, self.latents)
         )
-        chains = Chains(_BURN_IN, int(np.clip(_MANY // n_draws, _LEAST_APART, _APART)))
+        chains = chains_of(n_draws, _BURN_IN, _MANY, (_LEAST_APART, _APART))
         found = [
             mixed.draw(
                 self.latents,

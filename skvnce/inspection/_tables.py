@@ -5,12 +5,10 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce.inspection._common import shown_name
-from skvnce.tables.cells import TIMES
+from skvnce.tables.cells import DAY, TIMES
 from skvnce.tables.column_kinds import Column, encode
 from skvnce.tables.containers import reject_parts
 from skvnce.tables.mixed import columns_by_dtype
-
-_DAY = 24 * 3600 * 1e6  # microseconds
 
 
 class Read(NamedTuple):
@@ -60,7 +58,7 @@ def read(X, columns=None, name="X"):
         cells = encode(X, columns)
         are_times = [column.dtype in TIMES for column in columns]
         # matplotlib counts days since 1970
-        cells[:, are_times] /= _DAY
+        cells[:, are_times] /= DAY
     if not cells.size:
         raise ValueError(f"{name} must have a row and a column, got {cells.shape}")
     names = getattr(X, "column_names", getattr(X, "columns", None))

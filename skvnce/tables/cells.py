@@ -18,6 +18,7 @@ from skvnce.tables.containers import (
 )
 
 TIMES = ("date", "datetime", "duration")
+DAY = 24 * 3600 * 1e6  # microseconds
 # first cells, which mostly include a number that is not whole if there is one
 _HEAD = 100
 _TYPES = {

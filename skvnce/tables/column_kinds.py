@@ -33,6 +33,7 @@ from skvnce.tables.cells import (
     item,
 )
 from skvnce.tables.containers import column_label
+from skvnce.tables.groups import numbered
 
 MOST_LEVELS = 10  # different values of integers that are ordinal without being named
 LEAST_CELLS = 2  # observed cells for each of these values, on average
@@ -399,9 +400,7 @@ def _numbers_of_groups(source: Cells) -> np.ndarray:
             f"Column {source.label}, which groups names, is missing in row "
             f"{missing[0]}. Drop such rows, or give each a group of its own."
         )
-    found: dict = {}
-    cells = map(item, source.values)
-    return np.array([found.setdefault(cell, len(found)) for cell in cells], dtype=float)
+    return np.array(numbered(map(item, source.values)), dtype=float)
 
 
 def _codes(source: Cells, column: Column, handle_unknown: str) -> np.ndarray:

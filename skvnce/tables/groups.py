@@ -1,8 +1,16 @@
-"""Columns that are constant within groups of rows."""
+"""Groups of rows, and columns that are constant within them."""
+
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 
 _FEWEST = 3  # groups with two equal cells, from which a column is one of groups
+
+
+def numbered(keys: Iterable[Hashable]) -> list[int]:
+    """Give equal keys a number, in the order in which they appear."""
+    found: dict = {}
+    return [found.setdefault(key, len(found)) for key in keys]
 
 
 def by_group(most: np.ufunc, cells: np.ndarray, numbers: np.ndarray) -> np.ndarray:

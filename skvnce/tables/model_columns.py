@@ -6,7 +6,7 @@ import numpy as np
 
 from skvnce._warnings import warn_user
 from skvnce.tables.schema import Schema
-from skvnce.tables.statistics import constant_columns
+from skvnce.tables.statistics import constant_columns, lower_median
 
 FILLED_BY_CONSTANT = "their missing cells are filled by the constant"
 
@@ -94,7 +94,7 @@ def without_constants(
     nodes = X[:, schema.model_columns].astype(np.float64)
     constant = constant_columns(nodes)
     places = schema.model_columns[constant].tolist()
-    values = list(map(_lower_median, nodes.T[constant]))
+    values = list(map(lower_median, nodes.T[constant]))
     if schema.columns:
         pairs = zip(places, values, strict=True)
         values = [schema.columns[place].level(one) for place, one in pairs]
@@ -127,10 +127,3 @@ def warn_of_constants(schema: Schema, X: np.ndarray, handling: Handling) -> None
             if np.nanmin(X[:, j]) < np.nanmax(X[:, j])
         )
     )
-
-
-def _lower_median(column: np.ndarray) -> float:
-    """Find the median of the observed cells, or the lower one of two."""
-    seen = np.sort(column[~np.isnan(column)])
-    # the mean of two would be a value that no cell has
-    return seen[(len(seen) - 1) // 2]

@@ -6,10 +6,9 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvnce.tables.cells import TIMES, Cells, cells_of_columns, is_frame, item
+from skvnce.tables.cells import DAY, TIMES, Cells, cells_of_columns, is_frame, item
 from skvnce.tables.containers import reject_parts
-
-_DAY = 86_400e6  # microseconds
+from skvnce.tables.groups import numbered
 
 
 def read_repeated(
@@ -58,10 +57,8 @@ def read_repeated(
                 f"of table ({len(missing)} rows in all); fill these cells, or drop the "
                 "rows"
             )
-    codes, known = [], {}
-    for key in zip(*(cells[name].values for name in groups), strict=True):
-        codes.append(known.setdefault(key, len(known)))
-    return long, cells, groups, np.array(codes)
+    keys = zip(*(cells[name].values for name in groups), strict=True)
+    return long, cells, groups, np.array(numbered(keys))
 
 
 def _listed(names: str | Sequence[str], parameter: str, known: list) -> list[str]:
@@ -100,7 +97,7 @@ def sorted_times(series: nw.Series, cells: Cells) -> tuple[list, np.ndarray]:
 def numbers_of_times(cells: Cells) -> np.ndarray:
     """Return times as numbers (n_samples,), those of dates and durations in days."""
     if cells.dtype in TIMES:
-        return cells.numbers(cells.dtype) / _DAY
+        return cells.numbers(cells.dtype) / DAY
     if cells.dtype not in ("number", "integer"):
         raise TypeError(
             f"time must be a column of numbers or dates, but {cells.label} is one of "

@@ -114,3 +114,10 @@ def ends_of(table: np.ndarray) -> np.ndarray:
 def observed_cells(column: np.ndarray) -> np.ndarray:
     """Drop the missing cells of a column."""
     return column[~np.isnan(column)]
+
+
+def lower_median(column: np.ndarray) -> float:
+    """Find the median of the observed cells, or the lower one of two."""
+    seen = np.sort(column[~np.isnan(column)])
+    # the mean of two would be a value that no cell has
+    return seen[(len(seen) - 1) // 2]
