@@ -11,6 +11,7 @@ MEDIAN_WORDS = 16  # of the sentences of a page
 LONG_SENTENCE = 28  # words, which at most a tenth of the sentences exceed
 PAGE_WORDS = 400
 NUMERALS = 2  # in a paragraph; figures are on the pages of benchmarks
+FIGURES = 4  # in a paragraph of an explanation that names no source of them
 
 # Directives whose content is text that a reader reads.
 PROSE = {
@@ -27,15 +28,18 @@ SIMPLE_TABLE = re.compile(r"=+(?: +=+)+$")
 ABBREVIATION = re.compile(r"\b(e\.g|i\.e|cf|vs|Fig|Eq|et al)\.")
 ENDS = re.compile(r"(?<=[.!?])[)\"'”’]*\s+(?=[(\"'“‘]?[A-Z0-9])")
 WORD = re.compile(r"[^\W_][\w'’.,/-]*")
+SOURCE = re.compile(r"benchmarks/|\b(?:1[89]|20)\d\d[a-z]?[);,]")  # a page, a paper
+EQUATIONS = re.compile(r"\b(?:eqs?\.|algorithm) \(?\d[\d. ]*\)?|\(\d+\)")
+PRIVATE = re.compile(
+    r"\b(?:told|blind(?:ly|ed|ness)?|fates?|judg(?:e[sd]?|ing)|since then)\b|\(old\)",
+    re.IGNORECASE,
+)
 NUMERAL = re.compile(r"(?<![\w.,-])[-+]?(?:\d+(?:[.,]\d+)*|\.\d+)(?![\w-])")
 
 
 def paragraphs(text):
     """Return the paragraphs, list items, fields and cards of a page as plain text."""
-    found = []
-    _read([line.rstrip() for line in text.expandtabs().splitlines()], found)
-    plain = [_plain(paragraph) for paragraph in found]
-    return [p for p in plain if WORD.search(p)]
+    return [plain for _, plain in _raw_and_plain(text)]
 
 
 def sentences(text):
@@ -49,7 +53,7 @@ def sentences(text):
 
 
 def faults(text):
-    """Return a line for each rule that a page breaks."""
+    """Return a line for each rule of a short page, as of how-to, that a page breaks."""
     found = []
     blocks = paragraphs(text)
     n_words = sum(len(WORD.findall(p)) for p in blocks)
@@ -59,6 +63,12 @@ def faults(text):
         numerals = NUMERAL.findall(paragraph)
         if len(numerals) > NUMERALS:
             found.append(f"{len(numerals)} numerals in: {paragraph}")
+    return found + sentence_faults(text)
+
+
+def sentence_faults(text):
+    """Return a line for each rule of sentences that a page of any length breaks."""
+    found = []
     read = sentences(text)
     lengths = [len(WORD.findall(s)) for s in read]
     if lengths and (middle := median(lengths)) > MEDIAN_WORDS:
@@ -70,6 +80,28 @@ def faults(text):
             f"words: {' | '.join(long)}"
         )
     return found
+
+
+def figure_faults(text):
+    """Return the paragraphs with many figures that name no benchmark and no paper."""
+    return [
+        f"{len(numerals)} numerals without a source in: {plain}"
+        for raw, plain in _raw_and_plain(text)
+        if not SOURCE.search(raw)
+        and len(numerals := NUMERAL.findall(EQUATIONS.sub("", plain))) > FIGURES
+    ]
+
+
+def private_words(text):
+    """Return words of the workshop, which readers do not know in that meaning."""
+    return PRIVATE.findall(" ".join(paragraphs(text)))
+
+
+def _raw_and_plain(text):
+    found = []
+    _read([line.rstrip() for line in text.expandtabs().splitlines()], found)
+    pairs = [(paragraph, _plain(paragraph)) for paragraph in found]
+    return [(raw, plain) for raw, plain in pairs if WORD.search(plain)]
 
 
 def _read(lines, found):
