@@ -12,9 +12,10 @@ from functools import partial
 import numpy as np
 from _mice import Mice, installed
 from _miwae import MIWAE
-from sklearn.ensemble import ExtraTreesRegressor
+from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
+from sklearn.linear_model import RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
@@ -108,6 +109,11 @@ def stack(seed):
     return ColumnImputer(models, random_state=seed)
 
 
+def columns_of(regressor):
+    """Make the maker of a ColumnImputer, one regressor the model of all columns."""
+    return lambda seed: ColumnImputer(regressor=regressor, random_state=seed)
+
+
 VGI_MODELS = {
     "VGI, flow": "flow",
     "VGI, factor analysis": "factor-analysis",
@@ -140,13 +146,15 @@ METHODS = {
     "ForestImputer": lambda seed: ForestImputer(random_state=seed),
     "ForestImputer, LAIR": lambda seed: ForestImputer(LAIRImputer(), random_state=seed),
     "stack": stack,
+    "boosted columns": columns_of(HistGradientBoostingRegressor(random_state=0)),
+    "linear columns": columns_of(RidgeCV()),
     "VGIImputer": lambda seed: VGIImputer(random_state=seed),
     **{name: vgi_of(model) for name, model in VGI_MODELS.items()},
     "raw NaN": lambda seed: FunctionTransformer(),
     COMPLETE: lambda seed: FunctionTransformer(),
 }
 # methods that take minutes a cell have fewer seeds than asked for
-SEEDS_AT_MOST = {"ExtraTrees": 1, "MIWAE": 1, "stack": 1}
+SEEDS_AT_MOST = {"ExtraTrees": 1, "MIWAE": 1, "stack": 1, "boosted columns": 1}
 SEEDS_AT_MOST |= dict.fromkeys(VGI_MODELS, 1)
 SEEDS_AT_MOST |= {"mice cart": 1, "mice rf": 1}
 SEEDS_AT_MOST |= {f"LAIR, {name}": 1 for name in BOUNDS}

@@ -14,6 +14,11 @@ from imputation_tables import DRIVERS, MECHANISMS, STRENGTH, TABLES
 REFERENCE, DRAWN = "BR", "BR draws"
 CLOSEST = ("MCAR 50", "MAR 50")  # mechanisms of the goals and of the tables in full
 LOW, HIGH = 0.87, 0.93  # of the coverage, on every table
+# of models of columns: on every table, and in the mean of the tables
+BANDS = dict.fromkeys(
+    ("ForestImputer", "stack", "boosted columns", "linear columns"),
+    (0.84, 0.95, 0.88, 0.92),
+)
 # of each of ours: measure, mechanism, rival, the ratio to it at most
 GOALS = {
     "GaussianImputer": [
@@ -54,6 +59,7 @@ GOALS["stack"] = [
     ("crps", "MCAR 50", DRAWN, 0.79),
     ("crps", "MAR 50", DRAWN, 0.775),
 ]
+GOALS |= {"boosted columns": [], "linear columns": []}  # that of coverage alone
 # the best of the first in CRPS is ahead of the best of the others on every table
 BEST = ("GaussianImputer", "LAIRImputer", "ForestImputer", "ForestImputer, LAIR")
 RIVALS = ("mice pmm", "mice cart", "mice rf")
@@ -101,6 +107,8 @@ METHODS_READ = """\
   pages whose results are older: GaussianImputer averaged with forests.
   **ForestImputer, LAIR**: LAIRImputer averaged with forests.
 - **stack**: `ColumnImputer([MixtureImputer(), LAIRImputer(), ForestImputer()])`.
+- **boosted columns**, **linear columns**: `ColumnImputer(regressor=...)` with
+  `HistGradientBoostingRegressor()` and `RidgeCV()`.
 - **VGIImputer**: ours, no argument but the seed: an autoencoder fitted by variational
   Gibbs inference. **VGI, flow**; **VGI, factor analysis**: other densities.
 - **raw NaN**: boosted trees that read NaN. **complete data**: the ceiling.""".replace(
@@ -236,11 +244,18 @@ def goal_table(results, ours):
         found = {n: results.mean(measure, mechanism, n, ours) for n in results.tables}
         found = {name: value for name, value in found.items() if value is not None}
         if found:
-            outside = [n for n, value in found.items() if not LOW <= value <= HIGH]
+            low, high, *mean_band = BANDS.get(ours, (LOW, HIGH))
+            outside = [n for n, value in found.items() if not low <= value <= high]
+            mean = float(np.mean(list(found.values())))
             text = f"{min(found.values()):.3f} to {max(found.values()):.3f}"
+            text += f", mean {mean:.3f}"
             text += f"; outside: {', '.join(outside)}" if outside else ""
-            goal = f"{NAMES[measure]}, {mechanism}: {LOW} to {HIGH} on every table"
-            rows.append([goal, text, met(not outside)])
+            goal = f"{NAMES[measure]}, {mechanism}: {low} to {high} on every table"
+            is_met = not outside
+            if mean_band:
+                goal += f", {mean_band[0]} to {mean_band[1]} in the mean"
+                is_met &= mean_band[0] <= mean <= mean_band[1]
+            rows.append([goal, text, met(is_met)])
     return table([f"goal of {ours}", "measured", ""], rows)
 
 

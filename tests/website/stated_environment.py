@@ -12,8 +12,17 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from run_page import n_examples
 
 ROOT = Path(__file__).parents[2]
+FIRST_PAGES = "README.md", "doc/index.rst", "doc/start/first_ten_minutes.rst"
+HOW_TO = ROOT / "doc" / "how_to"
+
+
+def stated_pages():
+    """Return the pages with examples that say, or whose index says, what to install."""
+    how_to = sorted(p for p in HOW_TO.glob("*.rst") if n_examples(p))
+    return [*(ROOT / page for page in FIRST_PAGES), *how_to]
 
 
 def stated(extra):

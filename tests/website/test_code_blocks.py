@@ -1,10 +1,11 @@
 """Every Python block and doctest of the pages runs, in order, one namespace a page.
 
+``test_stated_extras.py`` runs the first pages and the how-to pages.
+
 Blocks of other languages (shell, R) are not run.  ``test_links.py`` checks in the
 built pages that no block is in a language that neither this module nor it knows.
 """
 
-import re
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -12,13 +13,13 @@ import pytest
 import sklearn
 
 sybil = pytest.importorskip("sybil", reason="sybil is in the extra `test`")
-from run_page import PARSERS, examples  # noqa: E402
+from run_page import PARSERS, PROMPT, examples, n_blocks, n_examples  # noqa: E402
+from stated_environment import stated_pages  # noqa: E402
 from sybil.evaluators.doctest import DocTestEvaluator  # noqa: E402
 
 pytestmark = pytest.mark.site
 ROOT = Path(__file__).parents[2]
 GENERATED = ("_build", "generated", "auto_examples", "sg_execution_times.rst")
-PROMPT = re.compile(r"^ *>>>", re.M)
 
 
 def pages():
@@ -26,13 +27,8 @@ def pages():
     found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
     found += sorted(p for p in (ROOT / "doc").rglob("*") if p.suffix in PARSERS)
     written = [p for p in found if not set(GENERATED) & set(p.parts)]
-    return [p for p in written if PROMPT.search(p.read_text()) or blocks(p)]
-
-
-def blocks(path):
-    """Return the Python blocks of the text, found without sybil."""
-    pattern = r"^ *(?:```|\.\. code-block:: )python$"
-    return re.findall(pattern, path.read_text(), re.M)
+    elsewhere = stated_pages()  # run in environments of their own
+    return [p for p in written if n_examples(p) and p not in elsewhere]
 
 
 def run(path):
@@ -65,13 +61,12 @@ def test_page_runs(path, folder, monkeypatch):
     with sklearn.config_context():
         doctests, code = run(path)
     assert doctests == len(PROMPT.findall(path.read_text()))
-    with_prompts = path.read_text().count("```python\n>>>")
-    assert code == len(blocks(path)) - with_prompts
+    assert code == n_blocks(path)
 
 
 def test_pages_are_found():
     names = {str(p.relative_to(ROOT)) for p in pages()}
-    assert {"README.md", "doc/index.rst", "doc/start/first_ten_minutes.rst"} <= names
+    assert {"CHANGELOG.md", "doc/coming_from/mice.rst"} <= names
     assert "doc/user_guide/imputation.rst" in names
     assert "doc/class_pages/GaussianImputer.rst" in names
 

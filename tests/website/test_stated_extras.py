@@ -1,4 +1,4 @@
-"""Pages that a newcomer follows run with just what their install lines install."""
+"""The first pages and the how-to pages run with just what they say is installed."""
 
 import re
 import tomllib
@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 
 pytest.importorskip("sybil", reason="sybil is in the extra `test`")
+from run_page import n_examples  # noqa: E402
 from stated_environment import (  # noqa: E402
     ROOT,
     Requirement,
@@ -14,20 +15,17 @@ from stated_environment import (  # noqa: E402
     closure,
     run_python,
     stated,
+    stated_pages,
 )
 
 INSTALL = re.compile(r'^ *python -m pip install .*-e "\.\[(\w+)\]"$', re.M)
-FIRST_PAGES = {  # and how many examples each has, at least
-    "README.md": 1,
-    "doc/index.rst": 1,
-    "doc/start/first_ten_minutes.rst": 3,
-}
 READER = "sybil"  # reads the pages; it requires nothing itself
 
 
 def first_extra(page):
-    """Return the extra of the first install line of a page."""
-    return INSTALL.findall((ROOT / page).read_text())[0]
+    """Return the extra of the first install line of a page, or of its index."""
+    found = INSTALL.findall(page.read_text())
+    return (found or INSTALL.findall((page.parent / "index.rst").read_text()))[0]
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +49,16 @@ def run_page(python, page, folder):
 
 
 @pytest.mark.site
-@pytest.mark.parametrize("page", FIRST_PAGES)
+@pytest.mark.parametrize("page", stated_pages(), ids=lambda p: p.name)
 def test_page_runs_after_its_install_line(page, pythons, tmp_path):
-    done = run_page(pythons(first_extra(page)), ROOT / page, tmp_path)
+    done = run_page(pythons(first_extra(page)), page, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout.split()[-2]) >= FIRST_PAGES[page]
+    assert int(done.stdout.split()[-2]) == n_examples(page)
+
+
+def test_pages_of_all_extras_are_found():
+    assert {first_extra(page) for page in stated_pages()} >= {"demo", "dask", "safe"}
+    assert len(stated_pages()) > 20
 
 
 @pytest.mark.site
