@@ -80,7 +80,7 @@ class Claim(NamedTuple):
     higher: bool = False
 
 
-def judge(records, claim, **key):
+def evaluate(records, claim, **key):
     """Compare the pairs of a claim; the number that hold, and words of the others."""
     failed = []
     for first, second in claim.pairs:
@@ -112,7 +112,7 @@ def claim_table(records, claims, keys):
     """
     rows = []
     for claim in claims:
-        found = [judge(records, claim, **key) for key in keys.values()]
+        found = [evaluate(records, claim, **key) for key in keys.values()]
         n_pairs = len(claim.pairs)
         held = [h for h, _ in found]
         against = [

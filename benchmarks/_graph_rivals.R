@@ -3,7 +3,7 @@
 # columns; FOLDER/columns.txt: of each column its kind and its number of levels, whose
 # codes begin at 0.  METHOD mice writes FOLDER/filled.bin, one completed table; huge and
 # BDgraph write FOLDER/path.bin, matrices of strengths, and FOLDER/chosen.bin, one matrix
-# of edges for each rule in FOLDER/rules.txt.  FOLDER/told.txt: version, seconds of CPU.
+# of edges for each rule in FOLDER/rules.txt.  FOLDER/notes.txt: version, seconds of CPU.
 arguments <- commandArgs(trailingOnly = TRUE)
 folder <- arguments[1]
 method <- arguments[2]
@@ -63,5 +63,5 @@ if (method == "mice") {
   writeLines("probability", file.path(folder, "rules.txt"))
 }
 seconds <- sum((proc.time() - begin)[c("user.self", "sys.self")])
-told <- c(paste(method, packageVersion(method)), as.character(seconds))
-writeLines(told, file.path(folder, "told.txt"))
+notes <- c(paste(method, packageVersion(method)), as.character(seconds))
+writeLines(notes, file.path(folder, "notes.txt"))

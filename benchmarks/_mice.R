@@ -1,7 +1,7 @@
 # One run of mice: Rscript _mice.R FOLDER METHOD M MAXIT SEED
 # FOLDER/table.bin: doubles by columns, NaN where missing; FOLDER/shape.txt: rows,
 # columns, rows to learn from, which come first.  Writes FOLDER/draws.bin, the M
-# completed tables one after the other, and FOLDER/told.txt.
+# completed tables one after the other, and FOLDER/notes.txt.
 suppressPackageStartupMessages(library(mice))
 arguments <- commandArgs(trailingOnly = TRUE)
 folder <- arguments[1]
@@ -34,4 +34,4 @@ if (file.exists("/proc/self/status")) {
   peak <- as.numeric(gsub("[^0-9]", "", grep("^VmHWM", status, value = TRUE)))
 }
 writeLines(c(as.character(packageVersion("mice")), sum(unfilled), peak),
-           file.path(folder, "told.txt"))
+           file.path(folder, "notes.txt"))

@@ -93,12 +93,12 @@ class Mice:
             numbers = map(str, (n_draws, self.maxit, seed))
             run_r(str(_SCRIPT), str(folder), self.method, *numbers)
             draws = np.fromfile(folder / "draws.bin", "<f8")
-            told = (folder / "told.txt").read_text().split()
+            notes = (folder / "notes.txt").read_text().split()
         draws = draws.reshape(n_draws, *table.T.shape).transpose(0, 2, 1)
-        self.peak = float("nan") if told[2] == "NA" else float(told[2]) / 2**10
+        self.peak = float("nan") if notes[2] == "NA" else float(notes[2]) / 2**10
         self.remarks = {
-            "mice": told[0],
-            "nearly repeated columns": int(told[1]),
+            "mice": notes[0],
+            "nearly repeated columns": int(notes[1]),
             "cells filled by means": int(np.isnan(draws[0]).sum()),
         }
         draws = np.where(np.isnan(draws), np.nanmean(self.train, 0), draws)

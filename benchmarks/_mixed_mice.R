@@ -3,7 +3,7 @@
 # columns, rows to learn from, which come first; FOLDER/columns.txt: of each column its
 # kind and its number of levels, whose codes begin at 0.  METHOD "default" leaves mice
 # its choice: pmm, logreg, polyreg, polr.  Writes FOLDER/draws.bin, the other rows of the
-# M completed tables, and FOLDER/told.txt: version, seconds of CPU, remarks.
+# M completed tables, and FOLDER/notes.txt: version, seconds of CPU, remarks.
 suppressPackageStartupMessages(library(mice))
 arguments <- commandArgs(trailingOnly = TRUE)
 folder <- arguments[1]
@@ -48,4 +48,4 @@ for (i in seq_len(m)) {
 close(connection)
 remarks <- if (any(unfilled)) paste("nearly repeated columns:", sum(unfilled))
 writeLines(c(paste("mice", packageVersion("mice")), as.character(seconds), remarks),
-           file.path(folder, "told.txt"))
+           file.path(folder, "notes.txt"))

@@ -6,7 +6,7 @@ FOLDER/table.bin: doubles by columns, NaN where missing; FOLDER/shape.txt: rows,
 columns, rows to learn from, which come first; FOLDER/columns.txt: of each column its
 kind and its number of levels, whose codes begin at 0. Writes FOLDER/draws.bin, the
 other rows of M completed tables, FOLDER/points.bin where the package has best guesses
-of its own, and FOLDER/told.txt: version, seconds of CPU, remarks.
+of its own, and FOLDER/notes.txt: version, seconds of CPU, remarks.
 
 Only numpy and the packages that are compared are needed here.
 """
@@ -212,8 +212,8 @@ def main():
     draws.transpose(0, 2, 1).astype("<f8").tofile(folder / "draws.bin")
     if points is not None:
         points.T.astype("<f8").tofile(folder / "points.bin")
-    told = [f"{distribution} {version(distribution)}", f"{seconds:.3f}", *remarks]
-    (folder / "told.txt").write_text("\n".join(told), encoding="utf-8")
+    notes = [f"{distribution} {version(distribution)}", f"{seconds:.3f}", *remarks]
+    (folder / "notes.txt").write_text("\n".join(notes), encoding="utf-8")
 
 
 if __name__ == "__main__":

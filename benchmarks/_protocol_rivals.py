@@ -5,7 +5,7 @@
 GIVEN.npz: ``learn``, rows to learn from with NaN where missing, ``others``, further
 rows to fill, and ``levels``, the number of levels of each column: 0 for numbers, else
 its cells are codes that begin at 0. Writes ``draws0`` and ``draws1``, M completed
-tables of each, or ``points0`` and ``points1``, and ``told``: version, seconds of CPU,
+tables of each, or ``points0`` and ``points1``, and ``notes``: version, seconds of CPU,
 remarks. PACKAGE "pyampute MAR" or "pyampute MNAR" writes ``hidden``, cells of
 ``learn`` to hide; M is then the number of patterns.
 
@@ -162,9 +162,9 @@ def main():
     draws, points, remarks = function(learn, others, levels, n_draws, seed)
     seconds = time.process_time() - begin
     name, tables = ("points", points) if draws is None else ("draws", draws)
-    told = [f"{distribution} {version(distribution)}", f"{seconds:.3f}", *remarks]
+    notes = [f"{distribution} {version(distribution)}", f"{seconds:.3f}", *remarks]
     found = {f"{name}{i}": table for i, table in enumerate(tables)}
-    np.savez(answer, told=np.array(told), **found)
+    np.savez(answer, notes=np.array(notes), **found)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 An entry makes, from a seed, an object with ``fit(X)`` on the training rows with NaN,
 ``transform(X)`` to a filled table, and, if it can draw, ``sample(X, n_draws=,
-random_state=)`` to (n_draws, n, d).  One that leaves NaN is judged by the predictions
+random_state=)`` to (n_draws, n, d).  One that leaves NaN is scored by the predictions
 made from its table only.  One that cannot afford as many draws as the others says how
 many it makes (``draws_at_most``).
 """

@@ -53,8 +53,8 @@ def recovered(name, hole, seed, method):
     except RuntimeError as failure:  # of R
         return {"missing": str(failure)[-200:]}
     seconds = time.process_time() - begin + found.seconds
-    told = {"version": found.version} if found.version else {}
-    return score(found, table.truth) | {"seconds": round(seconds, 2)} | told
+    notes = {"version": found.version} if found.version else {}
+    return score(found, table.truth) | {"seconds": round(seconds, 2)} | notes
 
 
 def real_tables(results, options):

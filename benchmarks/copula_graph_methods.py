@@ -234,7 +234,7 @@ def _run_r(folder, method, table, X, seed):
     columns = zip(table.kinds, table.n_levels, strict=True)
     (folder / "columns.txt").write_text("\n".join(f"{k} {n}" for k, n in columns))
     run_r(str(_SCRIPT), str(folder), method, str(seed))
-    return (folder / "told.txt").read_text().splitlines()
+    return (folder / "notes.txt").read_text().splitlines()
 
 
 def _matrices(file, rows, columns):

@@ -23,7 +23,7 @@ import numpy as np
 from _report import made_by, publish, table
 from _results import Results
 from imputation import WARM_UP
-from imputation_scores import DRAWS, judge_draws, judge_points
+from imputation_scores import DRAWS, score_draws, score_points
 from imputation_tables import MECHANISMS, TABLES, split
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
@@ -138,7 +138,7 @@ def measure(name, mechanism, seed, independent):
     done = time.process_time()
     others.append(chained(data, seed))
     draws = imputer.sample(data.masked[1], n_draws=DRAWS, random_state=seed)
-    found = judge_points(data, filled) | judge_draws(data, np.asarray(draws))
+    found = score_points(data, filled) | score_draws(data, np.asarray(draws))
     compared = by_independent_draws(imputer, data) if independent else {}
     return compared | {
         "chained": min(others),
@@ -158,7 +158,7 @@ def by_independent_draws(imputer, data):
     del vars(imputer)["_rule"]
     return {
         "transform_independent": time.process_time() - start,
-        "rmse_independent": float(judge_points(data, filled)["rmse"]),
+        "rmse_independent": float(score_points(data, filled)["rmse"]),
     }
 
 

@@ -312,7 +312,7 @@ CLAIMS = [
 ]
 
 
-def judge(store, claim):
+def evaluate(store, claim):
     """Compare the two methods of a claim in all settings that have both."""
     for graph, linear, missing in claim.settings():
         first, second = (
@@ -338,7 +338,7 @@ def claim_table(store):
             word,
         ]
         for claim in CLAIMS
-        for (graph, linear, missing), (medians, sets, word) in judge(store, claim)
+        for (graph, linear, missing), (medians, sets, word) in evaluate(store, claim)
     ]
     return table(header, rows)
 
@@ -353,7 +353,7 @@ def summary_table(store):
     }
     rows = []
     for claim in CLAIMS:
-        found = list(judge(store, claim))
+        found = list(evaluate(store, claim))
         row = [claim.source]
         for belongs in kinds.values():
             gaps = [one[0][0] - one[0][1] for key, one in found if belongs(*key[:2])]

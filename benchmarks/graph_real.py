@@ -341,7 +341,7 @@ def recovery(learn, X, n_masks):
     for share in shares:
         masks = [mcar(X, share, random_state=seed) for seed in range(n_masks)]
         tables = [hide(X, mask) for mask in masks] if share else [X]
-        runs = [judged(*quiet(learn, part), truths) for part in tables]
+        runs = [evaluated(*quiet(learn, part), truths) for part in tables]
         scores.append(pd.DataFrame(runs).mean())
     fits = 1 + (len(shares) - 1) * n_masks
     return pd.DataFrame(scores), (time.perf_counter() - begin) / fits
@@ -354,7 +354,7 @@ def quiet(function, *arguments):
         return function(*arguments)
 
 
-def judged(strengths, chosen, truths):
+def evaluated(strengths, chosen, truths):
     """Score a ranking, and count the chosen links and those of them published."""
     scores = {name: edge_auc(truth, strengths) for name, truth in truths.items()}
     scores["links"] = np.nan

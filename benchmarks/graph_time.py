@@ -86,11 +86,11 @@ def row(d, times, warned):
 def verdict(found):
     """Say at which sizes the goal is met."""
     ratios = {d: np.divide(*np.median(times, 0)) for d, (times, _) in found.items()}
-    told = [
+    notes = [
         f"d = {d}: {ratio:.2f}, {'met' if ratio <= GOAL else '**missed**'}"
         for d, ratio in ratios.items()
     ]
-    return f"Goal: a ratio of at most {GOAL}. Measured: {'; '.join(told)}."
+    return f"Goal: a ratio of at most {GOAL}. Measured: {'; '.join(notes)}."
 
 
 def report(options):

@@ -7,7 +7,7 @@
         [--picture doc/images/imputation.png]
 
 Tables and masks are those of `imputation_tables`, methods those of `_rivals`.  Every
-method learns from the masked training rows and is judged on the masked unseen rows.
+method learns from the masked training rows and is scored on the masked unseen rows.
 Each result is one line of FILE; cells that are there, or in one of FILES, are not
 computed again, and the report is written from these files alone (without --results
 results are not kept).  R's mice needs Rscript and the package mice; where they are not
@@ -29,7 +29,7 @@ from _report import publish
 from _results import Results
 from _rivals import COMPLETE, METHODS, SEEDS_AT_MOST, lacking
 from imputation_report import picture, report
-from imputation_scores import DRAWS, judge_draws, judge_points, judge_predictions
+from imputation_scores import DRAWS, score_draws, score_points, score_predictions
 from imputation_tables import MECHANISMS, TABLES, split
 from threadpoolctl import threadpool_limits
 
@@ -63,13 +63,13 @@ def measure(name, mechanism, method, seed):
         "columns": train.shape[1],
     }
     if not np.isnan(filled).any() and method != COMPLETE:
-        found |= judge_points(data, filled)
-    found |= judge_predictions(data, imputer.transform(train), filled)
+        found |= score_points(data, filled)
+    found |= score_predictions(data, imputer.transform(train), filled)
     if getattr(imputer, "sample", None):
         number = getattr(imputer, "draws_at_most", DRAWS)
         start = cpu_seconds()
         draws = np.asarray(imputer.sample(test, n_draws=number, random_state=seed))
-        found |= {"sample": cpu_seconds() - start} | judge_draws(data, draws)
+        found |= {"sample": cpu_seconds() - start} | score_draws(data, draws)
     return found | getattr(imputer, "remarks", {})
 
 

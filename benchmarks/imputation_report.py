@@ -347,7 +347,7 @@ def protocol(results):
 REMARKS = {
     "nearly repeated columns": "columns that mice leaves missing by default, as others "
     "are nearly the same, are filled with `remove.collinear=FALSE`",
-    "cells filled by means": "cells that mice leaves missing are judged as the mean of "
+    "cells filled by means": "cells that mice leaves missing are scored as the mean of "
     "their column",
 }
 

@@ -20,13 +20,13 @@ DRAWS = 100  # of every method that draws, for CRPS and coverage
 FEW_DRAWS = 20  # of them, for the energy distance
 
 
-def judge_points(data, filled):
+def score_points(data, filled):
     """Score one filled table."""
     cells = data.full[1], filled, data.hidden[1]
     return {"rmse": imputation_rmse(*cells), "mae": imputation_mae(*cells)}
 
 
-def judge_draws(data, draws):
+def score_draws(data, draws):
     """Score draws, cell by cell and as rows."""
     cells = data.full[1], draws, data.hidden[1]
     distances = [energy_distance(data.full[1], one) for one in draws[:FEW_DRAWS]]
@@ -38,7 +38,7 @@ def judge_draws(data, draws):
     }
 
 
-def judge_predictions(data, train, test):
+def score_predictions(data, train, test):
     """Learn the target from filled training rows, predict it in filled unseen rows."""
     if data.classes:
         models = {

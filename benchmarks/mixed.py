@@ -60,7 +60,7 @@ def measured(method, case, seed):
     seconds = time.process_time() - begin
     if answer.seconds is not None:
         seconds = answer.seconds
-    return score(case, answer) | {"seconds": round(seconds, 2)} | (answer.told or {})
+    return score(case, answer) | {"seconds": round(seconds, 2)} | (answer.notes or {})
 
 
 def main():

@@ -129,7 +129,7 @@ def best_of_ours(records):
     return min(losses, key=losses.get) if losses else None
 
 
-def judged(records, method, goals):
+def evaluated(records, method, goals):
     """Return for each goal of a method: score, bounds, average, whether it is met."""
     among, found = goal_cells(records, [method]), []
     for name, (low, high) in goals.items():
@@ -148,7 +148,7 @@ def goals(records):
     ):
         if method is None:
             continue
-        for name, (low, high), value, met in judged(records, method, asked):
+        for name, (low, high), value, met in evaluated(records, method, asked):
             goal = f"{low} to {high}" if low else f"at most {high}"
             verdict = "met" if met else "missed"
             lines.append(
@@ -215,7 +215,7 @@ def found(records):
         (best, GOALS, "as the best of ours"),
         (PLAIN, PLAIN_GOALS, "as the plain imputer"),
     ):
-        verdicts = judged(records, method, asked) if method else []
+        verdicts = evaluated(records, method, asked) if method else []
         if verdicts:
             missed = [NAMES[name] for name, _, _, met in verdicts if not met]
             lines.append(
@@ -310,7 +310,7 @@ IterativeImputer, timed in the same run where the results have its time beside t
 the method, else in another; one thread, a machine that others used too."""
 
 GOALS_TEXT = """\
-On adult, titanic and horse_colic, MCAR and MAR. One method of ours is judged by all
+On adult, titanic and horse_colic, MCAR and MAR. One method of ours is scored by all
 goals of the best: that of the lowest log-loss on these tables.
 
 What was tried for the goals of numbers that are missed: other weights of the forests

@@ -124,7 +124,7 @@ def execute(command, limit=None):
 def read(case, given, folder, n_draws, seed):
     """Read what a rival wrote, in the codes of the case."""
     test, width = case.masked[1], len(given.columns)
-    version, seconds, *remarks = (folder / "told.txt").read_text().splitlines()
+    version, seconds, *remarks = (folder / "notes.txt").read_text().splitlines()
     cells = np.fromfile(folder / "draws.bin", "<f8")
     drawn = cells.reshape(n_draws, width, len(test)).transpose(0, 2, 1)
     left = np.isnan(drawn)
@@ -147,8 +147,8 @@ def read(case, given, folder, n_draws, seed):
         for place, j in enumerate(given.columns):
             points[:, j] = levels_of(own[:, place], case.kinds[j], given.seen[j])
         points = np.where(hole, points, test)
-    told = {"version": version} | ({"remarks": remarks} if remarks else {})
-    return Answer(points, None, draws, float(seconds), told)
+    notes = {"version": version} | ({"remarks": remarks} if remarks else {})
+    return Answer(points, None, draws, float(seconds), notes)
 
 
 def levels_of(cells, kind, seen):

@@ -27,7 +27,7 @@ class Answer(NamedTuple):
     draws : ndarray of shape (m, n, d)
     seconds : float, or None
         Of CPU, where the method was run by another process.
-    told : dict, or None
+    notes : dict, or None
         What a record of the results keeps besides: version, remarks.
     """
 
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
     probabilities: dict | None
     draws: np.ndarray
     seconds: float | None = None
-    told: dict | None = None
+    notes: dict | None = None
 
 
 def score(case, answer):
@@ -54,7 +54,7 @@ def score(case, answer):
         found["ece"] = metrics.expected_calibration_error(
             case.full[1], probabilities, case.hidden, categories=categories
         )
-    return found | {"auc": told_apart(case, answer)}
+    return found | {"auc": area_under_curve(case, answer)}
 
 
 def of_numbers(case, answer, j):
@@ -96,7 +96,7 @@ def probabilities_of(case, answer, j):
     return (answer.draws[..., j, None] == np.arange(len(case.levels[j]))).mean(0)
 
 
-def told_apart(case, answer):
+def area_under_curve(case, answer):
     """Compute the AUC with which trees tell true rows from rows completed by a draw.
 
     Cells that are really missing stay missing in both.

@@ -106,7 +106,7 @@ def truth_of(pictures):
 
 
 @torch.no_grad()
-def judged(model, inference, x, z, seed):
+def evaluated(model, inference, x, z, seed):
     """Return -ELBO by 100 hard draws, macro F1 and exact matches of one draw."""
     cells = all_cells(x, torch.float32)
     evidence = gather(model.causes(), cells)
@@ -131,7 +131,7 @@ def inferred(way, n_train, seed, n_rounds, n_steps=150):
     inference = noisy_or.INFERENCES[way](sizes, noisy_or.Relaxation(10))
     learner = noisy_or.Learner(model, inference)
     network = learner.network_parameters()
-    best = (judged(model, inference, valid.data, valid.causes, 0)[0], None)
+    best = (evaluated(model, inference, valid.data, valid.causes, 0)[0], None)
     for _ in range(n_rounds if network else 0):
         batch = min(128, len(x))
         passes = max(1, n_steps * batch // len(x))
@@ -144,12 +144,12 @@ def inferred(way, n_train, seed, n_rounds, n_steps=150):
             max_iter=passes,
             on_epoch=lambda epoch, loss: False,
         )
-        score = judged(model, inference, valid.data, valid.causes, 0)[0]
+        score = evaluated(model, inference, valid.data, valid.causes, 0)[0]
         if score < best[0]:
             best = score, deepcopy(inference.network.state_dict())
     if best[1] is not None:
         inference.network.load_state_dict(best[1])
-    return judged(model, inference, test.data, test.causes, seed)
+    return evaluated(model, inference, test.data, test.causes, seed)
 
 
 def exact(seed):

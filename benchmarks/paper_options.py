@@ -17,7 +17,7 @@ import warnings
 import numpy as np
 from _report import made_by, publish, table
 from _results import Results
-from imputation_scores import judge_points
+from imputation_scores import score_points
 from imputation_tables import split
 from sklearn.frozen import FrozenEstimator
 from threadpoolctl import threadpool_limits
@@ -66,7 +66,7 @@ QUICK = {"max_iter": 1, "solver": Adam(validation_fraction=0), "n_training_draws
 def scores(imputer, data):
     """Fill and draw the rows that were not learned from."""
     seconds = time.process_time()
-    found = judge_points(data, imputer.transform(data.masked[1]))
+    found = score_points(data, imputer.transform(data.masked[1]))
     draws = imputer.sample(data.masked[1], DRAWS, random_state=0, as_array=True)
     cells = data.full[1], draws, data.hidden[1]
     found |= {"crps": crps(*cells), "coverage": coverage(*cells)}

@@ -101,11 +101,11 @@ class Chained:
             reason = str(error).removesuffix("Execution halted").split()
             raise Missing(" ".join(reason)[:200]) from error
         draws = decoded(case, case.masked[-1], drawn)
-        told = {"version": f"mice {model.remarks['mice']}"}
+        notes = {"version": f"mice {model.remarks['mice']}"}
         if len(tables) == 1:
-            return Answer(None, [draws], seconds() - begin, told)
+            return Answer(None, [draws], seconds() - begin, notes)
         points = [decoded(case, case.masked[0], model.transform(tables[0]))]
-        return Answer([*points, draws.mean(0)], None, seconds() - begin, told)
+        return Answer([*points, draws.mean(0)], None, seconds() - begin, notes)
 
 
 def frame(case, x):

@@ -104,7 +104,7 @@ def verdict(found, score):
 
 
 def goals_a(records):
-    """Make the table of the goals of protocol A: all methods, ours judged."""
+    """Make the table of the goals of protocol A: all methods, ours evaluated."""
     header = ["method", "score", "tables", "geometric mean", "worst table", ""]
     lines = []
     for score in GOALS:
@@ -147,10 +147,10 @@ def table_a(records, name, mechanism):
     lines = []
     for method in [*METHODS, *(m for m in reported if m not in METHODS)]:
         seeds = seeds_of(some, method)
-        told = reported.get(method, {})
-        if not seeds and not told:
+        notes = reported.get(method, {})
+        if not seeds and not notes:
             continue
-        cells = [f"{told[s]:.3f}" if told else "-" for s in ("min_mae", "avg_mae")]
+        cells = [f"{notes[s]:.3f}" if notes else "-" for s in ("min_mae", "avg_mae")]
         own = (written(averages(some, s).get(method), s) for s in scores)
         lines.append([method, *(cells if head else []), len(seeds), *own])
     return table(["method", *head, "seeds", *(NAMES[s] for s in scores)], lines)

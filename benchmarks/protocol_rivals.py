@@ -78,14 +78,14 @@ class Rival:
         learn = case.masked[0]
         others = case.masked[1] if len(case.masked) > 1 else learn[:0]
         found = exchange(learn, others, levels_of(case), self.module, n_draws, seed)
-        version, seconds, *remarks = map(str, found["told"])
-        told = {"version": version} | ({"remarks": remarks} if remarks else {})
+        version, seconds, *remarks = map(str, found["notes"])
+        notes = {"version": version} | ({"remarks": remarks} if remarks else {})
         parts = range(len(case.masked))
         draws = [found[f"draws{i}"] for i in parts] if "draws0" in found else None
         points = [found[f"points{i}"] for i in parts] if "points0" in found else None
         if any(np.isnan(part).any() for part in draws or points):
             raise Missing("leaves cells missing")
-        return Answer(points, draws, float(seconds), told)
+        return Answer(points, draws, float(seconds), notes)
 
 
 def ampute(x, mechanism, seed):

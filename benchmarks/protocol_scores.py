@@ -29,14 +29,14 @@ class Answer(NamedTuple):
     draws : list of ndarray of shape (m, n, d), or None
     seconds : float
         Of CPU.
-    told : dict
+    notes : dict
         What a record of the results keeps besides.
     """
 
     points: list | None
     draws: list | None
     seconds: float
-    told: dict = {}
+    notes: dict = {}
 
 
 def scaled(x, full, nominal):

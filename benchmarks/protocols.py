@@ -87,7 +87,7 @@ def measured(method, case):
         draws=observed_kept(case, answer.draws),
     )
     scores = SCORERS[protocol](case, answer)
-    return scores | {"seconds": round(answer.seconds, 2)} | answer.told
+    return scores | {"seconds": round(answer.seconds, 2)} | answer.notes
 
 
 def observed_kept(case, tables):

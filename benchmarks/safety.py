@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 from _report import commit, publish
 from safety_report import NOT_NEGATIVE, OVER, report
-from safety_scores import judge_draws, judge_fills, truth_outside
+from safety_scores import score_draws, score_fills, truth_outside
 from safety_tables import SHARES, left_out, problem, tables
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, SimpleImputer
@@ -71,11 +71,11 @@ def steps(data, estimator, seed):
         yield {"fit": fitted - begin, "declares": declared is not None}
         filled = imputer.transform(data.masked)
         done = time.process_time()
-        yield {"transform": done - fitted} | judge_fills(data, filled, declared)
+        yield {"transform": done - fitted} | score_fills(data, filled, declared)
         if hasattr(imputer, "sample"):
             drawn = imputer.sample(data.masked, n_draws=DRAWS, random_state=seed)
             seconds = time.process_time() - done
-            yield {"sample": seconds} | judge_draws(data, np.stack(drawn), declared)
+            yield {"sample": seconds} | score_draws(data, np.stack(drawn), declared)
     said = {f"{w.category.__name__}: {first_words(w.message)}" for w in caught}
     yield {"warnings": sorted(said)}
 

@@ -234,14 +234,14 @@ def warnings_table(results):
     """Count the warnings and where they were given."""
     rows = []
     for name in results.estimators:
-        told = Counter()
+        notes = Counter()
         example = {}
         for result in results.of(name, "warnings"):
             for said in result["warnings"]:
                 kind = said[:70].replace("|", "/")
-                told[kind] += 1
+                notes[kind] += 1
                 example.setdefault(kind, where(result))
-        rows += [[name, kind, n, example[kind]] for kind, n in told.most_common()]
+        rows += [[name, kind, n, example[kind]] for kind, n in notes.most_common()]
     return table(["estimator", "warning", "fits", "first"], rows) if rows else "None."
 
 

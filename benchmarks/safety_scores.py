@@ -5,7 +5,7 @@ import numpy as np
 ROUNDING = 1e-9  # of a column's standard deviation
 
 
-def judge_fills(problem, filled, declared=None):
+def score_fills(problem, filled, declared=None):
     """Score one filled table; `declared` is (2, n_features), the imputer's own range.
 
     The RMSE is in units of each column's standard deviation, over that of the means of
@@ -37,7 +37,7 @@ def judge_fills(problem, filled, declared=None):
     }
 
 
-def judge_draws(problem, draws, declared=None):
+def score_draws(problem, draws, declared=None):
     """Score draws, (n_draws, n_samples, n_features).
 
     The share of impossible values is that of drawn cells in columns of whole numbers

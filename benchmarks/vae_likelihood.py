@@ -132,7 +132,7 @@ class Kept:
         self.weights = [leaf.detach().clone() for leaf in model.parameters()]
         self.curve, self.steps = [], None
 
-    def judge(self, step, scores):
+    def evaluate(self, step, scores):
         """Keep the weights of the fits with better scores (fits,)."""
         better = scores > self.best
         self.best = scores.maximum(self.best)
@@ -180,7 +180,7 @@ def fit(method, train, validation, n_latents, n_steps, seed=0):
         adam.step()
         cosine.step()
         if step % (n_steps // CHECKS) == 0:
-            kept.judge(step, log_seen(model, posterior, validation, store))
+            kept.evaluate(step, log_seen(model, posterior, validation, store))
     kept.restore()
     return model, kept
 

@@ -167,15 +167,15 @@ def measure(name, method, seed):
     with seeded(seed), torch.no_grad():
         found = METHODS[method](problem)
     seconds = round(time.process_time() - begin, 1)
-    judged = {fraction: scores(name, x) for fraction, x in found.items()}
+    evaluated = {fraction: scores(name, x) for fraction, x in found.items()}
     for k in QUADRANTS:
-        f1_rows, ssim_rows = judged[1][k][2:]
+        f1_rows, ssim_rows = evaluated[1][k][2:]
         yield {
             "images": name,
             "method": method,
             "seed": seed,
             "quadrants": k,
-            "curve": [[at, *rounded(v[k][:2])] for at, v in judged.items()],
+            "curve": [[at, *rounded(v[k][:2])] for at, v in evaluated.items()],
             "f1": rounded(f1_rows.tolist()),
             "ssim": rounded(ssim_rows.tolist()),
             "seconds": seconds,

@@ -232,9 +232,9 @@ def run(results, options):
         else:
             record = fit(name, fraction, method, mask, options.limit)
         results.add(key | record | {"limit": options.limit, "commit": made_at})
-        told = {k: record.get(k) for k in ("score", "ended", "imputing", "steps")}
+        notes = {k: record.get(k) for k in ("score", "ended", "imputing", "steps")}
         seconds = record["curve"][-1][:2] if "curve" in record else ()
-        print(*key.values(), *seconds, told, file=sys.stderr, flush=True)
+        print(*key.values(), *seconds, notes, file=sys.stderr, flush=True)
 
 
 def costs(name, n_rows, seed=0):

@@ -284,7 +284,7 @@ def by_vgi(data, start, n_epochs, study, seed):
     }
 
 
-def judge(found, truth, test):
+def evaluate(found, truth, test):
     """Judge what `by_vgi` returns: the curve, and the conditionals at the end."""
     curve = [
         [epoch, *(round(float(normal(truth, model)), 3) for model, _ in pairs)]
@@ -310,7 +310,9 @@ def fits(name, data, sixths, seed):
         return lambda: {"kl": round(float(normal(truth, fit())), 3)}
 
     def gibbs(start, n_epochs):
-        return lambda: judge(by_vgi(data, start(), n_epochs, study, seed), truth, test)
+        return lambda: evaluate(
+            by_vgi(data, start(), n_epochs, study, seed), truth, test
+        )
 
     n_epochs = study.n_epochs[sixths]
     return {

@@ -252,11 +252,11 @@ class Selection:
         if epoch % self.every:
             return False
         begin = time.process_time()
-        self.judge(epoch, begin - self.begin - self.aside)
+        self.evaluate(epoch, begin - self.begin - self.aside)
         self.aside += time.process_time() - begin
         return epoch - self.best[0] >= self.patience
 
-    def judge(self, epoch, seconds):
+    def evaluate(self, epoch, seconds):
         """Estimate both log-likelihoods, and keep the model if it is best."""
         found = [followed.estimate() for followed in self.followed]
         self.path.append((epoch, seconds, *found))
@@ -588,7 +588,7 @@ VBGI-VAE, too, but ahead of MVAE and MIWAE.
 
 Time: at 50 % MVAE and MIWAE are the best of the five for the first 20 CPU seconds,
 VBGI-VAE from 40 seconds on, and VGI is ahead of both at 160.  At 83 % VGI is ahead from
-its first judged epochs on, after about 8 seconds, and VBGI-VAE comes close to where
+its first scored epochs on, after about 8 seconds, and VBGI-VAE comes close to where
 MIWAE was only after 80 seconds.  Seconds are rough: the machine did other work.
 
 What was tried with 60 to 120 epochs, on another mask (seed 100), 5 chains, 500 test

@@ -97,10 +97,10 @@ def name_of(item):
 
 def values_of(item):
     """Return the names of the parameters of a case, and what tells values apart."""
-    return {(name, told_by(one)) for name, one in item.callspec.params.items()}
+    return {(name, label_of(one)) for name, one in item.callspec.params.items()}
 
 
-def told_by(value):
+def label_of(value):
     """Return what tells a value apart; scikit-learn binds checks to estimators."""
     function = getattr(value, "func", None)
     if getattr(function, "__name__", "").startswith("check_"):

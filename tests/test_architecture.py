@@ -133,15 +133,15 @@ def parameters_named(source, words):
     """
     tree = ast.parse(source)
     alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    told = set()
+    caught = set()
     for node in ast.walk(tree):
         is_warning = isinstance(node, ast.Call) and "warn" in ast.unparse(node.func)
         if isinstance(node, ast.Raise) or is_warning:
-            told |= {id(part) for part in ast.walk(node)}
+            caught |= {id(part) for part in ast.walk(node)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             is_sentence = re.search(r"^[A-Z].* |\.$", node.value)
-            if id(node) in told or (is_sentence and id(node) not in alone):
+            if id(node) in caught or (is_sentence and id(node) not in alone):
                 yield from words & set(re.findall(r"\w+", node.value))
 
 

@@ -287,7 +287,7 @@ def test_records_are_kept_and_judged(tmp_path):
     assert values.tolist() == pytest.approx([2, 2.1] * 3)
     pairs = ("a", "b"), ("b", "a"), ("c", "b")
     claim = reports.Claim("1", "text", "score", pairs, ("better", "equal"))
-    held, failed = reports.judge(records, claim)
+    held, failed = reports.evaluate(records, claim)
     assert held == 2 and len(failed) == 1 and failed[0].startswith("b worse than a")
     assert reports.verdict([3, 3], [3, 3]) == "REPRODUCED"
     assert reports.verdict([0, 3], [3, 3]) == "PARTIAL"

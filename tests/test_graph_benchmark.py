@@ -42,7 +42,7 @@ def test_roc_curves_have_the_area():
     np.testing.assert_array_equal(figures.roc("0011", grid), [0, 0, 0, 1])
 
 
-def test_errors_are_told_apart():
+def test_errors_are_distinguished():
     found = recovery.Estimate(TRUTH, TRUTH + np.eye(4), np.full(4, 2.0))
     data = graph_simulation.simulate("thesis", 0, n_samples=5, n_features=4)
     data = data._replace(precision=TRUTH, linear=np.zeros(4))

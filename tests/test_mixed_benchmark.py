@@ -136,7 +136,7 @@ table = np.fromfile(folder / "table.bin").reshape(width, rows).T
 drawn = np.repeat(np.where(np.isnan(table), 1.0, table)[None, first:], n_draws, 0)
 drawn[:, 0, -1] = np.nan
 drawn.transpose(0, 2, 1).tofile(folder / "draws.bin")
-(folder / "told.txt").write_text("fake 1.0\\n2.5\\nthis is a remark\\n")
+(folder / "notes.txt").write_text("fake 1.0\\n2.5\\nthis is a remark\\n")
 """
 
 
@@ -189,7 +189,7 @@ def test_draws_of_a_rival_come_back_in_codes_of_the_case(tmp_path):
     assert np.array_equal(answer.points[:, :2], [[1, 2], [9, 1]])
     assert answer.seconds == 2.5
     remarks = ["this is a remark", "cells left missing: 1"]
-    assert answer.told == {"version": "fake 1.0", "remarks": remarks}
+    assert answer.notes == {"version": "fake 1.0", "remarks": remarks}
 
 
 @pytest.mark.quick(1)
@@ -223,7 +223,7 @@ def test_goals_are_judged_by_the_results():
         record("GaussianImputer", table, log_loss=loss, crps=0.9, pfc=0.5, seconds=8.0)
         for table, loss in [("adult", 0.5), ("titanic", 0.9)]
     ]
-    found = report.judged([*BASES, *own], "GaussianImputer", report.PLAIN_GOALS)
+    found = report.evaluated([*BASES, *own], "GaussianImputer", report.PLAIN_GOALS)
     verdicts = {name: (round(value, 3), met) for name, _, value, met in found}
     assert verdicts == {
         "log_loss": (0.671, True),  # the geometric mean

@@ -381,7 +381,7 @@ def test_models_of_sklearn_without_variances(model, arguments, error, message):
         pool_models(fit_each(model, NUMBERS, y), *arguments)
 
 
-def test_functions_of_data_frames_that_get_arrays_are_told():
+def test_functions_of_data_frames_that_get_arrays_are_reported():
     with pytest.raises(Exception) as caught:  # noqa: PT011 that of patsy
         fit_each(FITS["ols"], np.ones((2, 9, 2)), formula="y ~ x1")
     assert "set_output" in " ".join(caught.value.__notes__)

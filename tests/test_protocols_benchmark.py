@@ -174,13 +174,13 @@ def test_a_rival_answers_by_files(monkeypatch, tmp_path):
         "import sys, numpy as np\n"
         "given = np.load(sys.argv[1])\n"
         "draws = np.nan_to_num(np.stack([given['learn']] * int(sys.argv[4])))\n"
-        "np.savez(sys.argv[2], draws0=draws, told=np.array(['rival 1', '2.5']))\n"
+        "np.savez(sys.argv[2], draws0=draws, notes=np.array(['rival 1', '2.5']))\n"
     )
     monkeypatch.setattr(rivals, "_SCRIPT", str(script))
     case = case_of_numbers()
     answer = rivals.Rival("some")(case, 0, 5)
     assert answer.draws[0].shape == (5, 6, 2) and answer.draws[0][0, 2, 0] == 0
-    assert answer.seconds == 2.5 and answer.told == {"version": "rival 1"}
+    assert answer.seconds == 2.5 and answer.notes == {"version": "rival 1"}
 
 
 RECORDS = [

@@ -9,7 +9,7 @@ import safety
 import safety_scores
 import safety_tables
 from safety_report import report
-from safety_scores import judge_draws, judge_fills, truth_outside
+from safety_scores import score_draws, score_fills, truth_outside
 from safety_tables import Problem, hide_cells
 
 
@@ -35,7 +35,7 @@ def filled(data, *cells):
 # missing, in the order of rows: (0, 0) truth 0, (1, 1) truth 3, (2, 2) truth 0,
 # (4, 0) truth 8, (4, 1) never known; observed: a in 1..6, b in 1..9, c in 0..1
 def test_fills(data):
-    found = judge_fills(data, filled(data, 3.0, 5.0, 1.5, 4.0, 9.5))
+    found = score_fills(data, filled(data, 3.0, 5.0, 1.5, 4.0, 9.5))
     # errors in standard deviations: 1.5, 2, 3, -2
     assert found["rmse"] == pytest.approx(np.sqrt((2.25 + 4 + 9 + 4) / 4))
     # means of the observed cells: 3.375, 5.5, 0.6
@@ -52,7 +52,7 @@ def test_fills(data):
 
 
 def test_means_are_their_own_rival(data):
-    found = judge_fills(data, filled(data, 3.375, 5.5, 0.6, 3.375, 5.5))
+    found = score_fills(data, filled(data, 3.375, 5.5, 0.6, 3.375, 5.5))
     assert found["ratio"] == pytest.approx(1)
     assert found["excess"] == pytest.approx(0, abs=1e-12)
     assert found["fills outside"] == 0
@@ -60,17 +60,17 @@ def test_means_are_their_own_rival(data):
 
 def test_declared_ranges(data):
     declared = np.array([[1.0, 1, 0], [6, 9.5, 1]])
-    found = judge_fills(data, filled(data, 3.0, 5.0, 1.5, 4.0, 9.5), declared)
+    found = score_fills(data, filled(data, 3.0, 5.0, 1.5, 4.0, 9.5), declared)
     assert found["fills outside declared"] == pytest.approx(1 / 5)
     draws = np.stack([filled(data, 1, 5, 0, 6, 9.5), filled(data, 0.5, 5, 1, 6, 9)])
-    found = judge_draws(data, draws, declared)
+    found = score_draws(data, draws, declared)
     assert found["draws outside declared"] == pytest.approx(1 / 10)
     assert found["draws outside"] == pytest.approx(2 / 10)
 
 
 def test_impossible_draws(data):
     draws = np.stack([filled(data, 1, 5.5, 1, 6, 4), filled(data, 1, 2, 0.5, 6, 4)])
-    found = judge_draws(data, draws)
+    found = score_draws(data, draws)
     assert found["impossible whole"] == pytest.approx(1 / 4)  # 5.5 of 5.5, 4, 2, 4
     assert found["impossible binary"] == pytest.approx(1 / 2)
     assert found["impossible"] == pytest.approx(2 / 6)
@@ -81,12 +81,12 @@ def test_impossible_draws(data):
 
 def test_rounding_and_missing_fills(data):
     just = filled(data, 6 * (1 + 1e-15), 5, 0, 4, 5)
-    assert judge_fills(data, just)["fills outside"] == 0
+    assert score_fills(data, just)["fills outside"] == 0
     draws = np.stack([filled(data, np.nan, 5, 0, 4, 5)])
-    assert judge_draws(data, draws)["draws outside"] == pytest.approx(1 / 5)
+    assert score_draws(data, draws)["draws outside"] == pytest.approx(1 / 5)
     assert truth_outside(data) == pytest.approx(2 / 4)  # 0 and 8 of column a
     with pytest.raises(ValueError, match=r"shape \(6, 3\), got \(6, 2\)"):
-        judge_fills(data, just[:, :2])
+        score_fills(data, just[:, :2])
 
 
 def test_hidden_cells(seed):

@@ -102,13 +102,13 @@ def read(found):
 
 def check_refusal(call, counted, name):
     """Check that a call raises a TypeError that helps, before anything is read."""
-    with pytest.raises(TypeError, match="in parts") as told:
+    with pytest.raises(TypeError, match="in parts") as caught:
         call()
     assert counted.n_read == 0, "blocks were read before the error"
-    assert name in str(told.value)
+    assert name in str(caught.value)
     assert counted.lazy is not None
     remedy = "concatenate" if isinstance(counted.lazy, Chunks) else ".compute()"
-    assert remedy in str(told.value)
+    assert remedy in str(caught.value)
 
 
 def methods_of_rows(estimator):

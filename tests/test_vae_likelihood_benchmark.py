@@ -153,7 +153,7 @@ def test_the_best_weights_of_each_fit_are_kept():
     for step, scores in enumerate([(1.0, 5.0), (3.0, 4.0), (2.0, 1.0)], 1):
         with torch.no_grad():
             bias.fill_(step)
-        kept.judge(step, torch.tensor(scores))
+        kept.evaluate(step, torch.tensor(scores))
     kept.restore()
     assert bias[0].unique().tolist() == [2.0]
     assert bias[1].unique().tolist() == [1.0]

@@ -114,7 +114,7 @@ def test_vgi_moves_from_the_marginals_towards_the_truth(data):
     found = study.by_vgi(data, start, 64, SMALL._replace(settings=settings), 0)
     first, last = (float(normal(truth, m)) for m in (start, found[64][1][0]))
     assert last < 0.6 * first
-    record = study.judge(found, truth, study.simulate("simulated", 50, 1))
+    record = study.evaluate(found, truth, study.simulate("simulated", 50, 1))
     assert record["kl"] == round(last, 3)
 
 

@@ -174,8 +174,8 @@ def test_all_methods_start_at_the_same_decoder(truth, monkeypatch):
     assert not torch.equal(second[0], first[0])  # control
 
 
-def judged(truth, shifts, size):
-    """Judge a model at epochs 1, 2, ... whose output biases are moved by shifts."""
+def evaluated(truth, shifts, size):
+    """Evaluate a model at epochs 1, 2, ... whose output biases are moved by shifts."""
     rows = study.problem(truth, study.QUICK, 0.5, 0)
     keep = study.Selection(truth, rows.validation, rows.test, size)
     bias = truth.network[-1].bias.data.clone()
@@ -189,7 +189,7 @@ def judged(truth, shifts, size):
 def test_selection_keeps_the_likeliest_checkpoint(truth):
     shifts = 0.5, 0.0, 1.0
     size = study.QUICK._replace(every=1, patience=9)
-    keep, stops, bias = judged(truth, shifts, size)
+    keep, stops, bias = evaluated(truth, shifts, size)
     assert stops == [False] * 3
     epochs, seconds, validation, _ = zip(*keep.path, strict=True)
     assert epochs == (1, 2, 3)
@@ -204,7 +204,7 @@ def test_selection_keeps_the_likeliest_checkpoint(truth):
 )
 def test_training_stops_when_validation_rows_stop_improving(truth, patience, last):
     size = study.QUICK._replace(every=1, patience=patience)
-    keep, stops, _ = judged(truth, (0.0, 2.0, 3.0), size)
+    keep, stops, _ = evaluated(truth, (0.0, 2.0, 3.0), size)
     assert keep.best[0] == 1
     assert stops == last
 

@@ -72,7 +72,7 @@ def mean_filled_lasso(X):
         return GraphicalLassoCV().fit(filled).precision_
 
 
-def judge(strengths):
+def evaluate(strengths):
     """Score the ranking of all pairs, and count the links that are published."""
     found = np.triu(strengths, 1) > 0
     hits = np.count_nonzero(found & (truth > 0))
@@ -88,7 +88,7 @@ def compare(X):
     """Judge both methods on one table; also return our learner."""
     ours = learn(X)
     lasso = np.abs(mean_filled_lasso(X))
-    return ours, [*judge(ours.edge_strengths_), *judge(lasso)]
+    return ours, [*evaluate(ours.edge_strengths_), *evaluate(lasso)]
 
 
 rows, learners = {}, {}

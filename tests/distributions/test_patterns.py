@@ -84,7 +84,7 @@ def test_groups_are_bounded(x, observed, monkeypatch):
 
 
 @pytest.mark.parametrize("d", [24, 25, 60])
-def test_patterns_of_many_columns_are_told_apart(d, seed):
+def test_patterns_of_many_columns_are_distinguished(d, seed):
     """Masks of more columns than one number describes, also if they differ in one."""
     generator = torch.Generator().manual_seed(seed)
     masks = torch.rand(20, d, generator=generator) < 0.5

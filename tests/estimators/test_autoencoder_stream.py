@@ -52,7 +52,7 @@ def imputer(**options):
 
 @pytest.fixture
 def short(monkeypatch):
-    """Make rounds of few steps, which few held-out cells judge."""
+    """Make rounds of few steps, which few held-out cells score."""
     monkeypatch.setattr("skvnce.training.rounds.STEPS", 3)
     monkeypatch.setattr("skvnce.fits.stream._ENOUGH", 5)
 

@@ -755,7 +755,7 @@ def test_weights_are_passed_on_if_all_parts_take_them(log):
     np.testing.assert_array_equal(log[-1]["weight"], weights[~np.isnan(X[:, 2])])
 
 
-def test_an_estimator_that_fails_with_weights_is_told_to_leave_them_out():
+def test_an_estimator_that_fails_with_weights_is_advised_to_leave_them_out():
     X, _ = linear(n=100)
     message = "on column 2: .*sample_weight.* or leave out sample_weight, which its fit"
     with pytest.raises(ValueError, match=message):

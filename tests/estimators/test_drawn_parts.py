@@ -86,9 +86,9 @@ def test_parameters_are_checked_as_in_memory(estimator):
     for wrong in ({"n_draws": 0}, {"n_draws": 1.5}, {"n_draws": None}, {"as_array": 0}):
         with pytest.raises((TypeError, ValueError)) as in_memory:
             fitted.sample(X, **wrong)
-        with pytest.raises(type(in_memory.value)) as told:
+        with pytest.raises(type(in_memory.value)) as caught:
             fitted.sample(parts(X), **wrong)
-        assert str(told.value) == str(in_memory.value)
+        assert str(caught.value) == str(in_memory.value)
     with pytest.raises(TypeError, match="unknown"):
         fitted.sample(parts(X), unknown=None)
     for given in ({"as_array": True}, {"shift": {0: 1.0}}, {"where": ~np.isnan(X)}):

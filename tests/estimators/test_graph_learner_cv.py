@@ -142,7 +142,7 @@ def test_all_columns_may_be_constant_in_a_part_of_the_rows(rule, data):
 
 
 @pytest.mark.slow
-def test_where_nothing_is_stable_it_is_told(seed):
+def test_where_nothing_is_stable_it_is_reported(seed):
     rng = np.random.default_rng(seed)
     X = rng.gamma(4.0, size=(60, 12))
     learner = TruncatedGaussianGraphLearnerCV(
@@ -257,7 +257,7 @@ def test_it_completes_tables(data):
         ([0.05, 0.02], 100, "largest", "pass an integer as alphas, .* above 0.05"),
     ],
 )
-def test_the_edge_of_the_grid_is_told(alphas, gamma, end, remedy, data):
+def test_the_edge_of_the_grid_is_reported(alphas, gamma, end, remedy, data):
     learner = TruncatedGaussianGraphLearnerCV(
         alphas=alphas, gamma=gamma, random_state=0
     )
@@ -272,9 +272,9 @@ def test_the_wider_path_of_the_warning_contains_the_choice(selection, data):
     learner = TruncatedGaussianGraphLearnerCV(
         alphas=[0.5, 0.3], selection=selection, random_state=0
     )
-    with pytest.warns(UserWarning, match="the smallest alpha of the path") as told:
+    with pytest.warns(UserWarning, match="the smallest alpha of the path") as caught:
         learner.fit(data[0])
-    [message] = [str(w.message) for w in told]
+    [message] = [str(w.message) for w in caught]
     assert ("set selection='ebic'" in message) == (selection == "cv")
     [inside] = re.findall(r"np\.geomspace\((.*?)\), 0\]", message)
     first, last, n_alphas = (float(number) for number in inside.split(", "))
@@ -322,7 +322,7 @@ def test_a_single_column_has_an_empty_path(data):
 
 
 @pytest.mark.parametrize(("alphas", "gamma"), [(4, 500), ([0.5, 0.0], 0)])
-def test_where_nothing_lies_beyond_nothing_is_told(alphas, gamma, data):
+def test_where_nothing_lies_beyond_nothing_is_reported(alphas, gamma, data):
     learner = TruncatedGaussianGraphLearnerCV(
         alphas=alphas, gamma=gamma, random_state=0
     )

@@ -293,7 +293,7 @@ def test_awkward_tables_are_fitted(method, awkward, seed):
     check_fitted(fitted, X)
 
 
-def test_a_cell_that_dominates_its_column_is_told(seed):
+def test_a_cell_that_dominates_its_column_is_reported(seed):
     X = pd.DataFrame(dominated(seed)).add_prefix("c")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -246,7 +246,7 @@ def test_a_sampler_of_ones_own_must_be_one(X, fitted):
         fitted.transform(X)
 
 
-def test_divergence_of_a_member_is_told(X):
+def test_divergence_of_a_member_is_reported(X):
     solver = Adam(learning_rate_init=1e30)
     imputer = LAIRImputer(VariationalAutoencoder(max_iter=2, solver=solver))
     with pytest.raises(DivergenceError, match="diverged"):

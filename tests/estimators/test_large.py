@@ -354,11 +354,11 @@ def test_empty_and_constant_columns_and_indicators(most_rows):
     X = np.column_stack([table(), np.full(1500, np.nan), np.full(1500, 3.0)])
     X[::7, 6] = np.nan
     options = {"add_indicator": True, "keep_empty_features": True, "random_state": 0}
-    with pytest.warns(UserWarning) as told:
+    with pytest.warns(UserWarning) as caught:
         one = GaussianImputer(**options).fit(X)
     with pytest.warns(UserWarning) as heard:
         other = GaussianImputer(**options).fit(parts(X))
-    assert [str(w.message) for w in told] == [str(w.message) for w in heard]
+    assert [str(w.message) for w in caught] == [str(w.message) for w in heard]
     assert one.constants_ == other.constants_ == {6: 3.0}
     np.testing.assert_allclose(
         one.transform(X), other.transform(X), rtol=1e-9, atol=1e-12

@@ -103,8 +103,8 @@ def test_chance_is_not_announced():
     assert wrong.marginal[0] and wrong.gain < -10
 
 
-def judged(errors, means, heavy=None):
-    """Judge one column by distances of a model and of the means from the truth."""
+def evaluated(errors, means, heavy=None):
+    """Evaluate one column by distances of a model and of the means from the truth."""
     errors, means = np.transpose([errors]), np.transpose([means])
     hidden = np.ones_like(means, dtype=bool)
     return compare_errors(
@@ -142,13 +142,13 @@ def test_large_errors_do_not_hide_that_the_others_are_worse():
     """Sixty errors of 2 instead of 1; one of 80 instead of 78, and one of 70 or 90."""
     means = np.concatenate([np.ones(60), [78.0, 78.0]])
     wrong = np.concatenate([np.full(60, 2.0), [80.0, 79.0]])
-    assert judged(wrong, means).marginal.all()
+    assert evaluated(wrong, means).marginal.all()
     wrong[-1] = 70.0  # better, by squared errors
-    assert not judged(wrong, means).marginal.any()
+    assert not evaluated(wrong, means).marginal.any()
     wrong[-1] = 77.0  # slightly worse: 240 + 6400 + 5929 to 60 + 2 * 6084
-    assert judged(wrong, means).marginal.all()
+    assert evaluated(wrong, means).marginal.all()
     even = np.concatenate([np.ones(60), [80.0, 79.0]])
-    assert not judged(even, means).marginal.any()  # worse, but not beyond chance
+    assert not evaluated(even, means).marginal.any()  # worse, but not beyond chance
 
 
 def test_heavy_tails_have_to_be_predicted_better():
@@ -157,11 +157,11 @@ def test_heavy_tails_have_to_be_predicted_better():
     far_alone = np.append(np.full(30, 1.01), 99.0)  # better by the farthest cell
     heavy = np.array([True])
     for errors, expected in ((worse, True), (better, False), (far_alone, True)):
-        assert judged(errors, means, heavy=heavy).marginal[0] == expected
-        assert not judged(errors, means).marginal[0]  # control
+        assert evaluated(errors, means, heavy=heavy).marginal[0] == expected
+        assert not evaluated(errors, means).marginal[0]  # control
     near_alone = np.append(np.full(30, 0.5), 101.0)  # worse by the farthest cell
-    assert judged(near_alone, means, heavy=heavy).marginal[0]
-    assert not judged(means, means, heavy=heavy).marginal[0]
+    assert evaluated(near_alone, means, heavy=heavy).marginal[0]
+    assert not evaluated(means, means, heavy=heavy).marginal[0]
 
 
 def test_heavy_tails_are_looked_for(seed):

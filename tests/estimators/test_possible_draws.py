@@ -103,8 +103,10 @@ def test_bounds_by_name_hold(imputer, X):
         min_value={"a": -30.0, "f": 2.0}, max_value={"b": "observed"}
     )
     frame.loc[frame["a"] <= -30, "a"] = np.nan
-    fate = "filled by 0, or by the value within min_value and max_value that is nearest"
-    with pytest.warns(UserWarning, match=f"Entirely missing: .*{fate}"):
+    filling = (
+        "filled by 0, or by the value within min_value and max_value that is nearest"
+    )
+    with pytest.warns(UserWarning, match=f"Entirely missing: .*{after}"):
         bounded.set_params(keep_empty_features=True).fit(frame)
     assert bounded.feature_ranges_[0, 0] == -30
     assert bounded.feature_ranges_[1, 1] == frame["b"].max()

@@ -340,7 +340,7 @@ def test_seeds_repeat_and_differ(X):
     assert one == same != other
 
 
-def test_too_few_rounds_are_told(seed):
+def test_too_few_rounds_are_reported(seed):
     full, hidden = curved_table(seed)
     with pytest.warns(ConvergenceWarning, match="Raise max_iter"):
         VariationalAutoencoder(max_iter=1, random_state=0).fit(hide(full, hidden))

@@ -276,7 +276,7 @@ class Drifting(nn.Module):
 
 
 @pytest.mark.slow
-def test_chains_that_run_away_are_told_and_kept(X):
+def test_chains_that_run_away_are_reported_and_kept(X):
     imputer = VGIImputer(
         IncompleteDensity(
             Drifting,
@@ -451,7 +451,7 @@ def test_the_density_that_was_passed_in_is_copied(X):
 
 
 @pytest.mark.parametrize("model", ["vae", "flow"])
-def test_divergence_is_told(X, model):
+def test_divergence_is_reported(X, model):
     model = IncompleteDensity(model, solver=Adam(learning_rate_init=1e4), max_iter=3)
     with pytest.raises(
         DivergenceError, match=r"diverged. Lower learning_rate_init=10000"

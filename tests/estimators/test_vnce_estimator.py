@@ -151,7 +151,7 @@ def test_a_table_of_constants_is_filled(params):
     drawn = found.sample(X, n_draws=2, random_state=0)
     np.testing.assert_array_equal(drawn, [expected] * 2)
     assert found.score_samples(X).tolist() == [0.0] * 8
-    # no row can be told from noise: h = 1 / 11 in eq. (1)
+    # no row differs from noise: h = 1 / 11 in eq. (1)
     np.testing.assert_allclose(
         found.objective(X), np.log(1 / 11) + 10 * np.log(10 / 11)
     )

@@ -73,9 +73,9 @@ def test_the_first_imputation_is_independent_of_the_latents(seed):
     data, sampler = repeat(ROWS[[2]], 4000), ac_mwg(LINEAR, OFF)
     with seeded(seed):
         fresh = sampler.init(data)
-        told = sampler.init(data, fresh.x)
-    assert torch.equal(told.x, fresh.x)
-    for state in (fresh, told):
+        caught = sampler.init(data, fresh.x)
+    assert torch.equal(caught.x, fresh.x)
+    for state in (fresh, caught):
         both = torch.cat([state.x[0], state.z[0]], 1).numpy()
         correlation = np.corrcoef(both.T)[:4, 4:]
         assert np.abs(correlation).max() * np.sqrt(len(both)) < GATE

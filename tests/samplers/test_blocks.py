@@ -232,7 +232,7 @@ def test_only_rows_whose_missing_cells_are_correlated_have_lines():
 
 
 @pytest.mark.parametrize("d", [3, 62, 63, 130])
-def test_patterns_are_told_apart(d, seed):
+def test_patterns_are_distinguished(d, seed):
     rng = np.random.default_rng(seed)
     distinct = rng.uniform(size=(6, d)) < 0.7
     distinct[:, :2] = True

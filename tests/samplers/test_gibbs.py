@@ -183,7 +183,7 @@ def test_cells_are_drawn_through_the_quantile_function():
     torch.testing.assert_close(moved.x, x.detach(), rtol=0, atol=1e-12)
 
 
-def test_chains_start_where_they_are_told():
+def test_chains_start_where_they_are_reported():
     x = torch.tensor([5.0, 6.0, 7.0, 8.0]).double().expand(2, *ROWS.shape)
     state = gibbs(model(), []).init(DATA, x)
     assert state.x.shape == (2, *ROWS.shape)

@@ -126,7 +126,7 @@ def go(loss, named, **settings):
     return found, rates
 
 
-def test_the_schedule_is_told_of_every_epoch():
+def test_the_schedule_is_notified_of_every_epoch():
     """The first one at the start, and the steps of an epoch all alike."""
     v, seen = leaf(0.0), []
 
@@ -157,7 +157,7 @@ def test_batches_are_asked_for_once_an_epoch():
         [("v", v)],
         batches=give,
         max_iter=9,
-        on_epoch=lambda *told: stop.append(told) or len(stop) == 2,
+        on_epoch=lambda *caught: stop.append(caught) or len(stop) == 2,
     )
     assert asked == [0, 2]
     assert batches == [[3], [0, 0, 1]] * 2

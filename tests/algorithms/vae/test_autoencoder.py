@@ -211,7 +211,7 @@ def test_chunks_do_not_change_what_is_found(monkeypatch, seed):
 # Training
 
 
-def test_a_hostile_learning_rate_is_told(seed):
+def test_a_hostile_learning_rate_is_reported(seed):
     data = single(table(parabola, seed))
     with seeded(seed):
         auto, _ = started(data._replace(x=data.x.double()))
@@ -289,7 +289,7 @@ def test_rounds_are_batches_of_rows_drawn_with_replacement(n, size, monkeypatch,
 
 def chosen(gains, monkeypatch, patience=3, max_rounds=20, stop_at=None):
     """Choose a round where the gains after each are given."""
-    told, tables = [], iter([0.0, *gains])
+    caught, tables = [], iter([0.0, *gains])
 
     def train(auto, loss, weights, training, *, n_rounds, on_round, on_step, parts):
         assert n_rounds == max_rounds
@@ -306,7 +306,7 @@ def chosen(gains, monkeypatch, patience=3, max_rounds=20, stop_at=None):
             return torch.full((self.n,), next(tables))
 
     def watch(n_round, loss, gain):
-        told.append(gain)
+        caught.append(gain)
         return n_round == stop_at
 
     monkeypatch.setattr(autoencoder, "train", train)
@@ -326,8 +326,8 @@ def chosen(gains, monkeypatch, patience=3, max_rounds=20, stop_at=None):
         patience=patience,
         on_round=watch,
     )
-    assert told == pytest.approx([min(max(g, -5), 5) for g in gains[: len(told)]])
-    return found, len(told)
+    assert caught == pytest.approx([min(max(g, -5), 5) for g in gains[: len(caught)]])
+    return found, len(caught)
 
 
 @pytest.mark.parametrize(
@@ -347,20 +347,20 @@ def test_the_round_with_the_best_prediction_is_taken(gains, expected, monkeypatc
 def test_without_cells_to_hold_out_the_linear_model_stays(seed):
     data = single(table(parabola, seed, n=20))
     nothing = torch.zeros_like(data.observed)
-    auto, told = started(table(parabola, seed, n=20))[0], []
+    auto, caught = started(table(parabola, seed, n=20))[0], []
     settings = {
         "max_rounds": 9,
         "patience": 9,
-        "on_round": lambda *args: told.append(1),
+        "on_round": lambda *args: caught.append(1),
     }
     found = autoencoder.train_while_better(
         auto, None, data, nothing, stratified(data), of(), **settings
     )
     assert found == 0
-    assert told == []
+    assert caught == []
 
 
-def test_it_stops_when_it_is_told(monkeypatch):
+def test_it_stops_when_it_is_reported(monkeypatch):
     rising = [0.1 * n for n in range(1, 21)]
     assert chosen(rising, monkeypatch) == (20, 20)
     assert chosen(rising, monkeypatch, max_rounds=7) == (7, 7)
