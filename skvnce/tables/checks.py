@@ -83,9 +83,9 @@ def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
             f"{listed(passed)}. They are not in the model, and their missing cells "
             "stay missing. If they are numbers or dates, convert them by "
             "pandas.to_numeric or pandas.to_datetime. "
-            'categorical_features={column: "nominal"} of the imputer, or of the model '
-            'inside it, models them, and {column: "passthrough"} leaves them out '
-            "without this warning."
+            'categorical_features={column: "nominal"} of the imputer, or of its '
+            'model=GaussianImputer(...), models them, and {column: "passthrough"} leaves '
+            "them out without this warning."
         )
     if asked:
         messages.append(

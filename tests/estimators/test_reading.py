@@ -228,7 +228,7 @@ def test_shifts_and_bounds_of_names_are_refused():
 
 @pytest.mark.parametrize("make", [forest, columns, consistent])
 def test_what_is_said_of_names_has_the_parameter_of_the_inner_imputer(make):
-    with pytest.warns(TableWarning, match=r"\(model=GaussianImputer\(\.\.\.\)\)"):
+    with pytest.warns(TableWarning, match=r"or of its model=GaussianImputer\(\.\.\.\)"):
         make().fit(named())
 
 
