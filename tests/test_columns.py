@@ -215,6 +215,23 @@ def test_dates_are_rounded_to_the_nearest_day():
     assert found[:, 0].tolist() == [dt.date(1970, 1, 1), dt.date(1969, 12, 31)]
 
 
+@pytest.mark.parametrize("unit", ["s", "ns"])
+def test_moments_that_are_days_are_filled_by_days(unit):
+    days = pd.Series(["2020-01-01", None, "2020-02-29"], dtype=f"datetime64[{unit}]")
+    X = pd.DataFrame({"day": days})
+    columns = read_columns(X)
+    assert [column.of_days for column in columns] == [True]
+    fills = encode(X, columns)
+    fills[1] = (fills[0] + fills[2]) / 2 + 8e9  # half past one in the afternoon
+    found = in_frame(X, columns, [0], fills, null(X))
+    assert found.dtypes.equals(X.dtypes)
+    assert found["day"].tolist()[1] == pd.Timestamp("2020-01-31")
+    hours = X.assign(day=days + pd.Timedelta(hours=1))
+    assert not read_columns(hours)[0].of_days
+    kept = in_frame(hours, columns, [0], fills, null(hours))
+    assert kept["day"].drop(index=1).equals(hours["day"].drop(index=1))
+
+
 def kinds(X, categorical_features="from_dtype"):
     return {
         name: (column.kind, column.levels)

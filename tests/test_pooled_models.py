@@ -670,7 +670,9 @@ def test_ratios_are_exponentials_of_coefficients_and_ends():
     ours = ratios[["exp(coef)", "low", "high"]].to_numpy()
     wanted = np.exp(plain[["coef", "low", "high"]].to_numpy())
     np.testing.assert_allclose(ours, wanted, rtol=1e-14)
-    same = ["se", "t", "df", "p", "missing_information"]
+    by_delta_method = np.exp(plain["coef"]) * plain["se"]
+    np.testing.assert_allclose(ratios["se"], by_delta_method, rtol=1e-14)
+    same = ["t", "df", "p", "missing_information"]
     pd.testing.assert_frame_equal(ratios[same], plain[same])
     big = pool([1e4, 1.1e4], [1.0, 1.0]).summary(exponentiate=True)
     assert np.isinf(big["exp(coef)"]).all()

@@ -117,6 +117,11 @@ def test_models_by_name():
     assert coefficients.tolist() == by_hand
     assert curve.summary(1)["coef"].tolist() == by_hand
     assert coefficients[1] < coefficients[0]  # y is missing where x is large
+    every = curve.summary()
+    assert every["name"].tolist() == ["Intercept", "x"] * 2
+    assert every["shift"].tolist() == [{}, {}, {"y": -1}, {"y": -1}]
+    of_x = every[every["name"] == "x"].drop(columns="name").reset_index(drop=True)
+    pd.testing.assert_frame_equal(of_x, curve.summary("x"))
     with pytest.raises(ValueError, match="name must be one of 'Intercept', 'x'"):
         curve.summary("z")
 

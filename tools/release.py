@@ -36,6 +36,7 @@ ENABLED = {  # modules that each extra is for, "" for none
     "plot": ["matplotlib.pyplot", "networkx", "skvnce.inspection"],
     "progress": ["rich", "skvnce"],
     "dask": ["dask.array", "distributed", "skvnce.sources.dask_tables"],
+    "safe": ["skops.io"],
     "demo": ["statsmodels.api", "pandas", "matplotlib.pyplot", "skvnce.demo"],
     "lint": ["ruff"],
     "test": ["pytest", "xdist", "hypothesis", "polars", "pyarrow", "skops", "sybil"],

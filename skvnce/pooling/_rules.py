@@ -127,8 +127,9 @@ class Pooled(NamedTuple):
             ``se`` (standard error), ``t``, ``df`` (degrees of freedom), ``p`` (of the
             hypothesis that the estimate is 0), ``low`` and ``high`` (the interval),
             ``missing_information``. With `exponentiate` the first column is
-            ``exp(coef)``, and ``low`` and ``high`` are ends of its interval; ``se``
-            and ``t`` remain those of the coefficient, and ``p`` is of a ratio of 1.
+            ``exp(coef)``, and ``low`` and ``high`` are ends of its interval; ``se`` is
+            its standard error by the delta method, ``exp(coef)`` times that of the
+            coefficient; ``t`` is that of the coefficient, and ``p`` of a ratio of 1.
 
         Examples
         --------
@@ -146,8 +147,10 @@ class Pooled(NamedTuple):
         columns = self._columns(level)
         if exponentiate:
             with np.errstate(over="ignore"):  # a ratio may be infinite
+                ratio = np.exp(columns.pop("coef"))
                 ends = {name: np.exp(columns[name]) for name in ("low", "high")}
-                columns = {"exp(coef)": np.exp(columns.pop("coef")), **columns, **ends}
+                ends["se"] = ratio * columns["se"]
+                columns = {"exp(coef)": ratio, **columns, **ends}
         return pd.DataFrame(columns, index=self.names)
 
     def _columns(self, level=0.95):

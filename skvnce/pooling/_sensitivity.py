@@ -27,12 +27,12 @@ class SensitivityCurve(NamedTuple):
     pooled: list
 
     def summary(self, name=None, level=0.95):
-        """Show one coefficient under each of the shifts.
+        """Show one coefficient, or all, under each of the shifts.
 
         Parameters
         ----------
         name : str or int, default=None
-            Name of a coefficient, or its place.  None if the analysis has one estimate.
+            Name of a coefficient, or its place.  None shows all.
         level : float, default=0.95
             Of the intervals, in (0, 1).
 
@@ -40,15 +40,25 @@ class SensitivityCurve(NamedTuple):
         -------
         pandas.DataFrame
             One row for each shift, with the columns ``shift``, ``coef``, ``se``,
-            ``low`` and ``high``.
+            ``low`` and ``high``.  If several coefficients are shown, there is a row for
+            each of them, and a column ``name``.
         """
         import pandas as pd
 
+        first = self.pooled[0]
+        if name is None and np.ndim(first.estimate):
+            every = range(len(first.estimate))
+            tables = [
+                self.summary(place, level).assign(name=_names_of(first)[place])
+                for place in every
+            ]
+            found = pd.concat(tables).sort_index(kind="stable").reset_index(drop=True)
+            return found[["shift", "name", "coef", "se", "low", "high"]]
         parts = [
             (one.estimate, one.standard_error, *one.interval(level))
             for one in self.pooled
         ]
-        rows = [[_chosen(part, self.pooled[0], name) for part in row] for row in parts]
+        rows = [[_chosen(part, first, name) for part in row] for row in parts]
         found = pd.DataFrame(rows, columns=["coef", "se", "low", "high"])
         found.insert(0, "shift", self.shifts)
         return found
@@ -59,7 +69,7 @@ class SensitivityCurve(NamedTuple):
         Parameters
         ----------
         name : str or int, default=None
-            As in `summary`.
+            Name of a coefficient, or its place.  None if the analysis has one estimate.
         level : float, default=0.95
             Of the intervals, in (0, 1).
         null : float, default=0.0
@@ -193,13 +203,18 @@ def _pooled(results):
     return pool_models(results)
 
 
+def _names_of(pooled):
+    """Return the names of several coefficients, or their places."""
+    return list(pooled.names or range(len(pooled.estimate)))
+
+
 def _chosen(part, pooled, name):
     """Select a coefficient of an estimate."""
     if np.ndim(pooled.estimate) == 0:
         if name is not None:
             raise ValueError(f"There is one estimate, without names; got {name!r}.")
         return float(part)
-    names = list(pooled.names or range(len(pooled.estimate)))
+    names = _names_of(pooled)
     if name in names:
         return float(part[names.index(name)])
     is_place = isinstance(name, Integral) and not isinstance(name, bool)

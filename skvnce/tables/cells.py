@@ -109,6 +109,13 @@ class Cells:
         )
         return seen if are_whole else seen[:0]
 
+    def are_days(self) -> bool:
+        """Return whether all cells of a column of dates are days, without a time."""
+        if self.dtype != "datetime":
+            return False
+        seen = self.series.drop_nulls()
+        return bool((seen == seen.dt.truncate("1d")).all())
+
     def levels(self) -> set:
         """Collect the levels that are observed."""
         try:

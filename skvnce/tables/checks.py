@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from skvnce._warnings import warn_user
 from skvnce.exceptions import TableWarning
-from skvnce.tables.identifiers import is_identifier
+from skvnce.tables.identifiers import are_numbers_of_rows, is_identifier
 from skvnce.tables.missing_marks import codes_of_missing, marks_of_missing
 from skvnce.tables.row_checks import never_observed, repeated_rows
 from skvnce.tables.schema import Schema
@@ -36,9 +36,28 @@ def warn_of_table(table: Table, n_observed: ArrayLike | None = None) -> None:
 def findings(table: Table) -> list[str]:
     """List what is probably not as it seems in the cells of a table."""
     of_cells = (marks_of_missing, codes_of_missing, numbers_as_text)
-    checks = (*of_cells, never_observed, repeated_rows)
+    checks = (*of_cells, numbers_of_rows, never_observed, repeated_rows)
     with np.errstate(over="ignore"):  # an infinite range is far from all rules
         return [message for check in checks for message in check(table)]
+
+
+def numbers_of_rows(table: Table) -> list[str]:
+    """Find numbers that name rows, some of which are missing and would be imputed."""
+    partly = table.n_observed < len(table.cells)
+    found = [
+        name
+        for place, name in enumerate(table.names)
+        if partly[place]
+        and table.columns[place].is_plain
+        and are_numbers_of_rows(table.observed(place), len(table.cells))
+    ]
+    if not found:
+        return []
+    return [
+        f"Whole numbers that are all different: {listed(found)}. If they name or "
+        "number rows, imputed values are made up: leave the columns out by "
+        'categorical_features={column: "passthrough"}, or drop them.'
+    ]
 
 
 def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
@@ -62,18 +81,18 @@ def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
         messages.append(
             "Names of rows or free text, which have too many levels to learn from: "
             f"{listed(passed)}. They are not in the model, and their missing cells "
-            "stay missing. Read them as numbers or dates if they are such; "
-            'categorical_features={column: "nominal"} models them, and "passthrough" '
-            "instead of it leaves them out without this warning. It is a parameter of "
-            "the imputer that is the model of ForestImputer and ConstrainedImputer "
-            "(model=GaussianImputer(...)), or the imputer of a predictor."
+            "stay missing. If they are numbers or dates, convert them by "
+            "pandas.to_numeric or pandas.to_datetime. "
+            'categorical_features={column: "nominal"} of the imputer, or of the model '
+            'inside it, models them, and {column: "passthrough"} leaves them out '
+            "without this warning."
         )
     if asked:
         messages.append(
             "Nominal columns with more levels than half of their observed cells: "
             f"{listed(asked)}. Nothing can be learned from levels that occur once, "
-            "and they take time. Drop the columns if they are names of rows; read them "
-            "as numbers or dates if they are such."
+            "and they take time. Drop the columns if they name rows; convert them if "
+            "they are numbers or dates."
         )
     return messages
 

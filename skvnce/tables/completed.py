@@ -339,9 +339,10 @@ def _time(column: Column, microseconds: float) -> object:
         return timedelta(microseconds=round(microseconds))
     # a number of the model may be beyond the last date of Python
     since = timedelta(microseconds=round(min(max(microseconds, _ENDS[0]), _ENDS[1])))
-    if column.dtype == "date":
+    if column.dtype == "date" or column.of_days:
         day = timedelta(days=1)
-        return (_START + (since + day / 2) // day * day).date()
+        found = _START + (since + day / 2) // day * day
+        return found.date() if column.dtype == "date" else found
     if column.zone is not None:
         return _START.replace(tzinfo=UTC) + since
     return _START + since

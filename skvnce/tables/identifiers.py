@@ -25,6 +25,9 @@ from skvnce.tables.missing_marks import marks_among
 FEWEST = 20  # observed cells; of fewer the number of short levels says little
 _WORDS = 5  # of a level on average, from which levels are sentences
 _CELLS_OF_SENTENCE = 10  # for each level on average; answers of a form are repeated
+_RUN = 1.5  # numbers between the ends of a run, for each row
+_DIGITS = 8  # of long numbers that name rows, at least
+_ALIKE = 0.8  # of them have the same number of digits, at least
 
 
 class Counted(NamedTuple):
@@ -63,6 +66,31 @@ def is_identifier(column: Column, cells_of: Collection[int]) -> bool:
     if are_rare and n_pairs * 2 <= n_levels:
         return True
     return n_levels * _CELLS_OF_SENTENCE > n_observed and _are_sentences(column.levels)
+
+
+def are_numbers_of_rows(observed: np.ndarray, n_rows: int) -> bool:
+    """Return whether numbers seem to name rows: 1 to n in any order, or long numbers.
+
+    They are whole and all different.  Either they leave out few numbers between their
+    ends, which measurements of independent rows hardly do, or most of them have the
+    same number of digits, `_DIGITS` at least, as numbers of telephones have.
+
+    Parameters
+    ----------
+    observed : ndarray of shape (n_observed,)
+    n_rows : int
+    """
+    if len(observed) < FEWEST or (observed != np.round(observed)).any():
+        return False
+    if len(np.unique(observed)) < len(observed):
+        return False
+    if observed.max() / 2 - observed.min() / 2 < _RUN * n_rows / 2:
+        return True
+    if observed.min() < 1:
+        return False
+    digits = np.floor(np.log10(observed)).astype(int) + 1
+    counts = np.bincount(digits)
+    return bool(counts.argmax() >= _DIGITS and counts.max() >= _ALIKE * len(observed))
 
 
 def _are_sentences(levels: Collection) -> bool:

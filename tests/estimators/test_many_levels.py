@@ -12,7 +12,7 @@ from skvnce import CopulaGraphLearner, CopulaGraphLearnerCV, GaussianImputer
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.mixed.columns import NOMINAL, NUMERIC, Latents
 from skvnce.estimators import _copula_graph
-from skvnce.exceptions import DurationWarning
+from skvnce.exceptions import DurationWarning, TableWarning
 from skvnce.fits import duration as durations
 from skvnce.fits import gaussian_mixed as mixed
 
@@ -103,3 +103,40 @@ def test_the_measurement_leaves_the_fit_as_it_was(monkeypatch):
     monkeypatch.setattr(durations, "MANY", 1000)
     plain = GaussianImputer(**SHORT, on_misfit="ignore").fit(X)
     np.testing.assert_array_equal(found.covariance_, plain.covariance_)
+
+
+def numbers_of_rows(n, rng):
+    """Make columns that name rows, and columns of numbers that do not."""
+    x = rng.normal(size=n)
+    return {
+        "run": np.arange(10_000.0, 10_000 + n),
+        "mixed": rng.permutation(n) + 1.0,
+        "phone": rng.integers(10**8, 10**9, n).astype(float),
+        "income": np.round(np.exp(10 + x)),
+        "amount": np.round(np.exp(20 + 3 * x)),
+        "weight": np.round(70 + 12 * x),
+        "x": x,
+    }
+
+
+@pytest.mark.parametrize("n", [40, 400])
+def test_numbers_that_name_rows_are_reported(n, seed):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(numbers_of_rows(n, rng))
+    holes = frame.mask(rng.random(frame.shape) < 0.2)
+    message = "all different: column 'run', column 'mixed', column 'phone'. If"
+    with pytest.warns(TableWarning, match=message):
+        GaussianImputer(n_parameter_draws=0, on_misfit="ignore").fit(holes)
+    named = ["run", "mixed", "phone"]
+    passed = dict.fromkeys(named, "passthrough")
+    imputer = GaussianImputer(
+        n_parameter_draws=0, on_misfit="ignore", categorical_features=passed
+    ).set_output(transform="pandas")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TableWarning)
+        found = imputer.fit_transform(holes)
+        # complete numbers of rows are not imputed
+        GaussianImputer(n_parameter_draws=0, on_misfit="ignore").fit(
+            holes.assign(**frame[named])
+        )
+    pd.testing.assert_frame_equal(found[named], holes[named])

@@ -131,6 +131,18 @@ def test_levels_are_those_of_all_parts_in_their_order():
     assert levels(counts.to_numpy(), ENDS[1], [0])[0] == ("nominal", (0.0, 1.0))
 
 
+def test_dates_are_days_if_they_are_in_all_parts():
+    days = pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-02-01", None])})
+    unknown = days.assign(day=pd.Series([pd.NaT] * 3, dtype=days["day"].dtype))
+    hours = days + pd.Timedelta(hours=1)
+    cases = [([days, unknown], True), ([unknown, days], True)]
+    cases += [([days, hours], False), ([hours, days], False)]
+    for chunks, of_days in cases:
+        source = in_parts(Chunks(chunks))
+        [column] = columns_of_parts(source, source._head(), "from_dtype")
+        assert (column.dtype, column.of_days) == ("datetime", of_days)
+
+
 def ordered(values, levels):
     return pd.DataFrame({"k": pd.Categorical(values, levels, ordered=True)})
 

@@ -103,7 +103,7 @@ def test_bounds_by_name_hold(imputer, X):
         min_value={"a": -30.0, "f": 2.0}, max_value={"b": "observed"}
     )
     frame.loc[frame["a"] <= -30, "a"] = np.nan
-    filling = (
+    after = (
         "filled by 0, or by the value within min_value and max_value that is nearest"
     )
     with pytest.warns(UserWarning, match=f"Entirely missing: .*{after}"):
