@@ -29,6 +29,7 @@ extensions = [
     "numpydoc",
     "sphinx_gallery.gen_gallery",
     "fold_sections",
+    "api_groups",
 ]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
@@ -88,6 +89,7 @@ html_theme_options = {
 }
 # The first two have no pages beside them; the table of the third needs the room.
 html_sidebars = {page: [] for page in ("index", "start/install", "comparison")}
+toc_object_entries_show_parents = "hide"
 python_maximum_signature_line_length = 80
 # Prompts and output of doctests are not copied.
 copybutton_prompt_text = r">>> |\.\.\. |\$ "

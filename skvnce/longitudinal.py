@@ -255,6 +255,11 @@ def to_wide(table, *, groups, time, columns=None):
     0       a   f      61.0       NaN        NaN
     1       b   m      80.0       NaN       82.0
     """
+    if groups is None:
+        raise ValueError(
+            "groups must be columns of table, got None: a row of the wide table is a "
+            "group; with_neighbours takes groups=None for a single series"
+        )
     long, cells, groups, codes = read_repeated(table, groups, time)
     times, time_codes = sorted_times(long[time], cells[time])
     check_pairs(codes, time_codes, cells, groups, time)
@@ -297,8 +302,9 @@ def with_neighbours(
     ----------
     table : DataFrame of shape (n_samples, n_columns)
         A row for each group and time, in any order.
-    groups : str or list of str
-        Columns that name the group, such as the patient.
+    groups : str, list of str or None
+        Columns that name the group, such as the patient. None: all rows are of a
+        single series, such as the readings of one station.
     time : str
         Column of the time: numbers, dates or durations.
     columns : str or list of str, default=None
@@ -350,6 +356,15 @@ def with_neighbours(
     0       a   30   1.5        1.0      21.0
     1       b    3   2.0        NaN       NaN
     2       a    9   1.0        NaN       NaN
+
+    A single series:
+
+    >>> series = pd.DataFrame({"hour": [0, 1, 2], "level": [4.0, None, 5.0]})
+    >>> with_neighbours(series, groups=None, time="hour", distances=False)
+       hour  level  level_lag1  level_lead1
+    0     0    4.0         NaN          NaN
+    1     1    NaN         4.0          5.0
+    2     2    5.0         NaN          NaN
     """
     steps = {"lag": _steps(lags, "lags"), "lead": _steps(leads, "leads")}
     long, cells, groups, codes = read_repeated(table, groups, time)

@@ -458,6 +458,30 @@ def test_errors_of_neighbours():
         with_neighbours(long(y_lag1=0), groups="g", time="t")
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_series_needs_no_groups(library):
+    series = pd.DataFrame({"t": [3, 1, 2], "y": [1.0, None, 2.0], "z": [1, 2, 1]})
+    with_one = series.assign(g="north")
+    if library == "polars":
+        pl = pytest.importorskip("polars")
+        series, with_one = pl.from_pandas(series), pl.from_pandas(with_one)
+    found = with_neighbours(series, groups=None, time="t")
+    expected = with_neighbours(with_one, groups="g", time="t")
+    assert list(found.columns) == [name for name in expected.columns if name != "g"]
+    assert list(found["y_lag1"])[0] == 2.0
+    for name in found.columns:
+        pd.testing.assert_series_equal(
+            pd.Series(found[name].to_list()), pd.Series(expected[name].to_list())
+        )
+
+
+def test_errors_without_groups():
+    with pytest.raises(ValueError, match="Rows 0 and 2 of table are both of t=0"):
+        with_neighbours(long(), groups=None, time="t")
+    with pytest.raises(ValueError, match="got None.* with_neighbours takes"):
+        to_wide(long(), groups=None, time="t")
+
+
 def test_neighbours_inform():
     """Rows at random times of groups with different means."""
     rng, n = np.random.default_rng(0), 900

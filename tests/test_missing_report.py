@@ -193,6 +193,34 @@ def test_names_of_rows_and_skipped_questions_are_listed(unclean):
     assert (skip.names, skip.by, skip.level) == (["cigarettes"], "smoker", "no")
 
 
+def test_bars_of_levels_are_shares_of_the_observed_cells(clean):
+    [card] = re.findall(r"<bdi>group</bdi>.*?</article>", clean.to_html(), re.S)
+    n_levels = 3
+    bars = re.findall(r'width="([\d.]+)" height="1" fill="var\(--bar\)"', card)
+    shares = re.findall(r"<span>([\d.]+)[^<\d]*%</span>", card)
+    assert len(bars) == len(shares) == n_levels
+    np.testing.assert_allclose([*map(float, bars)], [*map(float, shares)], atol=0.6)
+
+
+def test_text_that_is_numbers_says_how_to_convert_it():
+    rng = np.random.default_rng(0)
+    table = clean_table().assign(bmi=[f"{v:.4f}" for v in rng.normal(25, 4, N)])
+    table["code"] = [f"{k:05d}" for k in range(N)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = missing_report(table, **QUICK)
+    [said] = re.findall(r"Text that is numbers: .*?</p>", found.to_html())
+    assert "<bdi>bmi</bdi>" in said and "code</bdi>" not in said
+    assert "pandas.to_numeric" in said
+
+
+def test_dates_below_a_histogram_are_in_two_lines(unclean):
+    page = unclean.to_html()
+    [day] = re.findall(r"<bdi>day</bdi>.*?</article>", page, re.S)
+    [number] = re.findall(r"<bdi>a</bdi></h3>.*?</article>", page, re.S)
+    assert 'class="ends long soft"' in day and 'class="ends soft"' in number
+
+
 def repeated(n, missing_names=False):
     """Visits of n // 5 persons."""
     rng = np.random.default_rng(0)

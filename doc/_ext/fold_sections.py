@@ -11,6 +11,7 @@ from docutils import nodes
 
 CLASSES = {path.stem for path in (Path(__file__).parents[1] / "class_pages").iterdir()}
 MANY = 9  # parameters, from which on they are grouped
+SHOWN = 6  # names of attributes, before they are unfolded
 
 #: The parameters of all classes; those of the last group concern few tables.
 GROUPS = {
@@ -60,9 +61,11 @@ def make_field(title, content):
     return nodes.field("", nodes.field_name("", title), nodes.field_body("", *content))
 
 
-def codes(found):
-    """Write names as code, in HTML."""
-    return ", ".join(f"<code>{escape(name)}</code>" for name in found)
+def codes(found, most=None):
+    """Write names as code, in HTML; of many, the first ones and how many follow."""
+    shown = ", ".join(f"<code>{escape(name)}</code>" for name in found[:most])
+    rest = len(found[most:]) if most else 0
+    return f"{shown} and {rest} more" if rest else shown
 
 
 def group_parameters(field):
@@ -83,9 +86,9 @@ def group_parameters(field):
 
 
 def fold_attributes(field):
-    """Return the field of attributes, folded, with its names shown."""
+    """Return the field of attributes, folded, with its first names shown."""
     found = [name for items in field[1] for item in items for name in names(item)]
-    return [make_field("Attributes", fold(codes(found), field[1].children))]
+    return [make_field("Attributes", fold(codes(found, SHOWN), field[1].children))]
 
 
 CHANGES = {"Parameters": group_parameters, "Attributes": fold_attributes}

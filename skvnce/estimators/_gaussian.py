@@ -43,7 +43,8 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
 
     `transform` fills missing cells (NaN) by their exact conditional means given the
     observed cells of their row, and `sample` draws them from their exact conditional
-    distribution.  Columns whose residuals are not normal are calibrated
+    distribution.  If columns depend on each other nonlinearly, means and draws are
+    corrected by the errors with which observed cells are predicted
     (`calibrated_columns_`).  Mean and covariance maximise the likelihood of the
     observed cells of all rows, with a little shrinkage towards independent columns; the
     estimates are valid for normal rows with values missing at random (MAR).  Try this

@@ -20,8 +20,10 @@ from skvnce.evaluation._html_parts import (
 from skvnce.evaluation._missing_style import PAGE, STYLE
 from skvnce.evaluation._table_findings import PREDICTORS, TARGETS
 from skvnce.evaluation._user_table import percent
+from skvnce.tables.text_numbers import is_measurement
 
 _CARDS, _ROWS, _PATTERNS = 120, 60, 15  # most that are shown
+_LINE = 22  # characters below a histogram that fit a line
 _CONTENTS = (
     ("imputer", "Imputer"),
     ("warnings", "Warnings"),
@@ -136,10 +138,7 @@ def _card(column):
     parts = [f"<h3>{of_user(column.name)}</h3>", paragraph(column.kind, soft=True)]
     parts += [paragraph(missing), bar(column.share_missing, "gap", 5)]
     if len(column.labels) == 3 and not column.n_levels:
-        low, middle, high = map(of_user, column.labels)
-        ends = f"<span>{low}</span><span>median {middle}</span><span>{high}</span>"
-        parts += ["<p></p>", histogram(column.heights)]
-        parts.append(f'<div class="ends soft">{ends}</div>')
+        parts += ["<p></p>", histogram(column.heights), _ends(column.labels)]
     elif column.heights:
         parts.append(_levels(column))
     if column.examples and not (column.heights and column.n_levels):
@@ -147,13 +146,20 @@ def _card(column):
     return f'<article class="card">{"".join(parts)}</article>'
 
 
+def _ends(labels):
+    """Write the ends and the median of a histogram, long ones in two lines."""
+    style = "ends long" if sum(map(len, labels)) > _LINE else "ends"
+    low, middle, high = map(of_user, labels)
+    ends = f"<span>{low}</span><span>median {middle}</span><span>{high}</span>"
+    return f'<div class="{style} soft">{ends}</div>'
+
+
 def _levels(column):
     n = sum(column.heights)
     rest = column.n_levels - len(column.heights)
-    top = max(max(column.heights), 1)
     whole = max(column.n_observed, 1)
     lines = [
-        f"{of_user(label)}{bar(height / top)}<span>{percent(height / whole)}</span>"
+        f"{of_user(label)}{bar(height / whole)}<span>{percent(height / whole)}</span>"
         for label, height in zip(column.labels, column.heights, strict=True)
     ]
     if rest > 0:
@@ -278,7 +284,7 @@ def _of_levels(one):
 
 
 def _skips(report):
-    key, title, parts = "skips", "Skipped questions, and names of rows", []
+    key, title, parts = "skips", "Skipped questions, and identifiers", []
     if report.skips:
         rows = [
             (
@@ -299,10 +305,30 @@ def _skips(report):
             for one in report.identifiers[:_ROWS]
         ]  # fmt: skip
         parts.append(
-            paragraph("Names of rows or free text, of which nothing can be learned:")
+            paragraph("Identifiers or free text, of which nothing can be learned:")
         )
         parts.append(table_of(("Column", "Different values", "Such as"), rows))
+        parts += _text_numbers(report.identifiers)
     return section(key, title, *(parts or [paragraph("None found.")]))
+
+
+def _text_numbers(identifiers):
+    """Say how to convert columns of text whose cells are numbers, if there are any."""
+    names = [
+        one.name
+        for one in identifiers
+        if one.examples and all(map(is_measurement, one.examples))
+    ]
+    if not names:
+        return []
+    how = "df[column] = pandas.to_numeric(df[column])"
+    return [
+        paragraph(
+            f"Text that is numbers: {listed(names)}. If these are measurements, "
+            f"convert them before the fit: <code>{how}</code>, or read the file with "
+            '<code>decimal=","</code> if they have a decimal comma.'
+        )
+    ]
 
 
 def _foot(report):

@@ -47,6 +47,12 @@ STYLE = """
   display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 .5rem;
 }
 .skvnce-report .ends span { white-space: nowrap; }
+.skvnce-report .long { display: grid; grid-template-columns: 1fr 1fr; }
+.skvnce-report .long span { white-space: normal; }
+.skvnce-report .long :last-child { text-align: right; }
+.skvnce-report .long :nth-child(2) {
+  order: 1; grid-column: 1 / -1; text-align: center;
+}
 .skvnce-report .levels li {
   display: grid; grid-template-columns: 8.5em 1fr 3em; gap: .5rem;
   align-items: center; font-size: .87rem; line-height: 1.35;

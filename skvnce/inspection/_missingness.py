@@ -128,7 +128,7 @@ class MissingnessDisplay:
 
         shown = self.patterns[:max_patterns]
         width = len(self.names)
-        self.ax_ = axes_or_new(ax, 2.5 + 0.3 * width, 2 + 0.22 * len(shown))
+        self.ax_ = axes_or_new(ax, 3.3 + 0.3 * width, 2 + 0.22 * len(shown))
         self.ax_.pcolormesh(
             shown,
             cmap=ListedColormap(colours(self.ax_)),
@@ -148,6 +148,7 @@ class MissingnessDisplay:
         more = f" ({hidden} more patterns)" if hidden else ""
         self.ax_.set_ylabel(f"rows{more}")
         _label_columns(self.ax_, self.names)
+        _explain(self.ax_)
         above = self.ax_.secondary_xaxis("top")
         above.set_xticks(
             np.arange(width) + 0.5,
@@ -184,6 +185,18 @@ class MissingnessDisplay:
         _label_columns(self.ax_, names, 0.7)
         self.ax_.set_xlabel("share of rows in which\nthis one is missing, too")
         self.ax_.figure.colorbar(image, ax=self.ax_)
+
+
+def _explain(ax):
+    """Add a legend at the left, where a plot of patterns has no ticks."""
+    from matplotlib.patches import Patch
+
+    meanings = zip(colours(ax), ("observed", "missing"), strict=True)
+    ax.legend(
+        handles=[Patch(color=colour, label=text) for colour, text in meanings],
+        **{"loc": "upper right", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2},
+        **{"fontsize": "small", "frameon": False, "handlelength": 0.7},
+    )
 
 
 def _label_columns(ax, names, share=1.0):

@@ -12,9 +12,12 @@ from skvnce.tables.groups import numbered
 
 
 def read_repeated(
-    table: ArrayLike, groups: str | Sequence[str], time: str
+    table: ArrayLike, groups: str | Sequence[str] | None, time: str
 ) -> tuple[nw.DataFrame, dict[str, Cells], list[str], np.ndarray]:
-    """Return a frame, its `Cells` by column, names of groups, and codes of groups."""
+    """Return a frame, its `Cells` by column, names of groups, and codes of groups.
+
+    Without groups, all rows are of one.
+    """
     reject_parts(table, "table")
     if not is_frame(table):
         raise TypeError(
@@ -35,7 +38,7 @@ def read_repeated(
             f"Names of columns of table must be text, got {unfit[0]!r}; rename them, "
             "for example by table.set_axis(table.columns.map(str), axis=1)"
         )
-    groups = _listed(groups, "groups", long.columns)
+    groups = [] if groups is None else _listed(groups, "groups", long.columns)
     _listed([time], "time", long.columns)
     if time in groups:
         raise ValueError(
@@ -57,6 +60,8 @@ def read_repeated(
                 f"of table ({len(missing)} rows in all); fill these cells, or drop the "
                 "rows"
             )
+    if not groups:
+        return long, cells, groups, np.zeros(len(long), dtype=int)
     keys = zip(*(cells[name].values for name in groups), strict=True)
     return long, cells, groups, np.array(numbered(keys))
 

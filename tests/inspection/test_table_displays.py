@@ -80,6 +80,17 @@ class TestMissingness:
         assert "1 more" in ax.get_ylabel()
         assert [text.get_text() for text in ax.get_xticklabels()] == ["x0", "x1", "x2"]
 
+    def test_a_legend_says_what_the_colours_mean(self):
+        ax = MissingnessDisplay.from_frame(np.where(MISSING, np.nan, 1.0)).ax_
+        legend, cells = ax.get_legend(), ax.collections[0]
+        assert [text.get_text() for text in legend.get_texts()] == [
+            "observed",
+            "missing",
+        ]
+        for value, patch in enumerate(legend.get_patches()):
+            wanted = cells.get_cmap()(cells.norm(value))
+            np.testing.assert_allclose(patch.get_facecolor(), wanted)
+
     def test_the_picture_of_pairs_leaves_out_complete_columns(self):
         X = np.where(MISSING, np.nan, 1.0)
         ax = MissingnessDisplay.from_frame(X, kind="pairs").ax_

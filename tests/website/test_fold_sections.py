@@ -106,6 +106,14 @@ def test_notes_and_attributes_are_folded(html):
     assert html().count("<details") == html().count("</details>") == 3
 
 
+def test_of_many_attributes_the_first_are_named():
+    few, many = [f"a{k}_" for k in range(6)], [f"a{k}_" for k in range(9)]
+    assert fold_sections.codes(few, 6).count("<code>") == 6
+    assert fold_sections.codes(few, 6).endswith("<code>a5_</code>")
+    assert fold_sections.codes(many, 6).endswith("<code>a5_</code> and 3 more")
+    assert fold_sections.codes(many).count("<code>") == 9
+
+
 def test_each_parameter_has_one_group():
     grouped = [name for group in fold_sections.GROUPS.values() for name in group]
     wanted = {
