@@ -84,8 +84,8 @@ def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
             "stay missing. If they are numbers or dates, convert them by "
             "pandas.to_numeric or pandas.to_datetime. "
             'categorical_features={column: "nominal"} of the imputer, or of its '
-            'model=GaussianImputer(...), models them, and {column: "passthrough"} leaves '
-            "them out without this warning."
+            "model=GaussianImputer(...), models them, and "
+            '{column: "passthrough"} leaves them out without this warning.'
         )
     if asked:
         messages.append(
