@@ -273,6 +273,7 @@ def test_the_recommendation_follows_the_guide(table, imputer, reason):
     ],
     ids=lambda one: type(one).__module__.split(".")[0],
 )
+@pytest.mark.quick(4)
 @pytest.mark.filterwarnings("ignore::skvnce.exceptions.TableWarning")
 def test_the_code_fills_the_table(name, table):
     report = missing_report(table, **QUICK)

@@ -49,6 +49,7 @@ def test_cells_below_a_limit_have_their_mean_and_quantiles(seed, size, most):
     assert drawn(imputer, X)[:, hidden].mean() > full[hidden].mean() + unit  # control
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("kind", ["raw", "normal-scores"])
 def test_one_component_agrees_with_a_normal_distribution(seed, kind):
     """Means and covariances are near those of the censored likelihood."""
@@ -134,6 +135,7 @@ def test_means_are_functions_of_each_row():
     np.testing.assert_allclose(part, whole[rows], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_threads_and_seeds_repeat_a_fit():
     _, X, hidden, limit = two_groups(2, 100)
     upper = {"upper": {0: limit}}

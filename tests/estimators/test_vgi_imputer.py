@@ -568,6 +568,8 @@ def test_all_members_start_at_a_mixture(seed):
     assert error < 0.3
 
 
+@pytest.mark.slow
+@pytest.mark.sampled
 def test_the_start_may_be_a_normal(seed):
     X, _ = ring(60, seed)
     model = IncompleteDensity(algorithm=VGI(start="normal"), max_iter=1)
