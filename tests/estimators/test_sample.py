@@ -140,7 +140,6 @@ def test_draws_of_an_array_have_generic_names(frame):
     assert list(table.columns) == ["x0", "x1", "x2", "x3", "x4"]
 
 
-@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", OF_CELLS)
 def test_parameters_of_sample_are_checked(fitted, frame, name):
     methods = [fitted(OF_CELLS, name).sample]
