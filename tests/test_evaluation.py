@@ -366,7 +366,7 @@ def test_energy_i_scores_leave_names_out(blanks):
     without = energy_i_score(imputer, X, random_state=0)
     names = pd.Series([f"q{k}" for k in range(len(X))], dtype=object)
     Y = X.assign(id=names.where(names.index >= blanks))
-    with pytest.warns(TableWarning, match="Names of rows") as seen:
+    with pytest.warns(TableWarning, match="Identifiers") as seen:
         assert energy_i_score(imputer, Y, random_state=0) == without
     assert len(seen) == 1
     Y = X.assign(id=names.index.to_series().where(names.index >= blanks))
@@ -378,7 +378,7 @@ def test_energy_i_scores_leave_names_out(blanks):
 
 
 def test_categories_of_few_remaining_cells_have_an_energy_i_score():
-    """40 levels in 180 cells are categories, and in the 20 others names of rows."""
+    """40 levels in 180 cells are categories, and in the 20 others identifiers."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=200)
     level = pd.Series([f"level{k % 40}" for k in range(200)], dtype=object)

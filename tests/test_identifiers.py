@@ -1,4 +1,4 @@
-"""Which columns of text are names of rows or free text, and are passed through."""
+"""Which columns of text are identifiers or free text, and are passed through."""
 
 import numpy as np
 import pandas as pd

@@ -66,7 +66,7 @@ WARNINGS = [
     "Entirely missing: void",
     "Constant where observed: fixed",
     "A few cells of income, tail are so far",
-    "Names of rows or free text",
+    "Identifiers or free text",
     "usually mark missing values: answer has '?'",
     "Numbers that usually mark missing values: income has -999",
     "Numbers that are text: size",

@@ -57,7 +57,7 @@ class ForestImputer(CallbackSupportMixin, ByModel):
     model : imputer of this package or None, default=None
         The other imputer, such as `GaussianImputer` or `LAIRImputer`.  It decides how
         columns are read (`categorical_features`), which of them are passed through, as
-        names of rows and free text, about what marks missing cells, bounds, empty
+        identifiers and free text, about what marks missing cells, bounds, empty
         columns and indicators.  None is ``MixtureImputer(n_estimators=4)``.
     n_estimators : int, default=30
         Number of trees for each column.

@@ -94,7 +94,7 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
     Complete tables, a single model and classes of one row are not calibrated.
 
     The models get what the imputer returns: arrays, or data frames with the data types
-    of X if X is a data frame.  Columns that the imputer passes through (names of rows,
+    of X if X is a data frame.  Columns that the imputer passes through (identifiers,
     free text) are left out for the default `estimator`; another one gets them, with
     their missing cells, and has to leave them out or to encode them.
 
@@ -274,7 +274,7 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
     and `on_misfit`.
 
     The models get what the imputer returns: arrays, or data frames with the data types
-    of X if X is a data frame.  Columns that the imputer passes through (names of rows,
+    of X if X is a data frame.  Columns that the imputer passes through (identifiers,
     free text) are left out for the default `estimator`; another one gets them, with
     their missing cells, and has to leave them out or to encode them.
 

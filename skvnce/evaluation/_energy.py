@@ -70,7 +70,7 @@ def energy_i_score(imputer, X, *, n_draws=20, random_state=None):
         may name columns.
     X : array-like or dataframe of shape (n_samples, n_features)
         A numeric or mixed table with missing cells, with two columns or more. Columns
-        that the imputer passes through, as names of rows, free text and what
+        that the imputer passes through, as identifiers, free text and what
         ``categorical_features`` calls ``"passthrough"``, neither have a score nor
         predict others.
     n_draws : int, default=20

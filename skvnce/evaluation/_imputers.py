@@ -36,7 +36,7 @@ def check_imputer(imputer, name):
 
 
 def unfilled_by(imputers, X):
-    """Return which columns stay missing: names of rows, free text, or as asked for.
+    """Return which columns stay missing: identifiers, free text, or as asked for.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def of_columns(imputer, X, places, table):
     places : sequence of int
         The columns of `table`, none of which is passed through in X.
     table : array-like or dataframe of shape (n_rows, n_places)
-        Fewer cells, so that categories can look like names of rows.
+        Fewer cells, so that categories can look like identifiers.
 
     Returns
     -------

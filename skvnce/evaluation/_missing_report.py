@@ -54,7 +54,7 @@ class MissingReport(NamedTuple):
         ``names`` of columns that are never observed where the column ``by`` is
         ``level``.
     identifiers : list of Identifier
-        ``name`` of columns of names of rows or free text, ``n_levels``, ``n_observed``.
+        ``name`` of columns of identifiers or free text, ``n_levels``, ``n_observed``.
     """
 
     shape: tuple

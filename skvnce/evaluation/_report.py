@@ -28,7 +28,7 @@ def imputation_report(
     In each repetition, observed cells are hidden, all imputers are fitted to the same
     remaining cells, and their answers to the hidden cells are scored. Cells that are
     missing in ``X`` stay missing; they and dates are not scored. Neither are columns
-    that one of the imputers passes through: names of rows, free text, its ``groups``,
+    that one of the imputers passes through: identifiers, free text, its ``groups``,
     and those for which its ``categorical_features`` says ``"passthrough"``.
 
     Parameters
@@ -110,7 +110,7 @@ def imputation_report(
         for repeat in range(n_repeats):
             seed = int(rng.integers(2**31))
             hidden = np.asarray(choose(X, fraction, random_state=seed)) & ~unfilled
-            # fewer cells can look like names of rows
+            # fewer cells can look like identifiers
             hidden &= ~unfilled_by(imputers.values(), hide(X, hidden))
             scorer = _Scorer(X, hidden, n_draws, level, seed)
             for name, imputer in imputers.items():

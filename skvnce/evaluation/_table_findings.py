@@ -125,7 +125,7 @@ class SkipFound(NamedTuple):
 
 
 class Identifier(NamedTuple):
-    """A column of names of rows or free text."""
+    """A column of identifiers or free text."""
 
     name: str
     n_levels: int

@@ -227,7 +227,7 @@ def _places_of_drawn(missing, draws):
     counts = missing.sum(0)
     if not counts.any():
         raise ValueError("X has no missing cell, so there is nothing to draw")
-    if (missing & filled).any():  # else nothing tells names of rows from the others
+    if (missing & filled).any():  # else nothing tells identifiers from the others
         counts *= (missing & filled).any(0)
     order = np.argsort(-counts, kind="stable")[:_MOST]
     return sorted(order[counts[order] > 0].tolist())
@@ -242,7 +242,7 @@ def _check_draw(table, draw, k, places):
         raise ValueError(
             f"draws[{k}] has missing cells in {unfilled[0]!r}; pass completed tables, "
             "for example of sample of an imputer, and no columns that it passes "
-            "through, as names of rows and free text"
+            "through, as identifiers and free text"
         )
     # single precision has about seven digits
     same = np.isclose(draw, table.cells, rtol=1e-5, atol=0, equal_nan=True)

@@ -79,7 +79,7 @@ def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
     messages = []
     if passed:
         messages.append(
-            "Names of rows or free text, which have too many levels to learn from: "
+            "Identifiers or free text, which have too many levels to learn from: "
             f"{listed(passed)}. They are not in the model, and their missing cells "
             "stay missing. If they are numbers or dates, convert them by "
             "pandas.to_numeric or pandas.to_datetime. "
@@ -91,7 +91,7 @@ def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
         messages.append(
             "Nominal columns with more levels than half of their observed cells: "
             f"{listed(asked)}. Nothing can be learned from levels that occur once, "
-            "and they take time. Drop the columns if they name rows; convert them if "
+            "and they take time. Drop the columns if they are identifiers; convert them if "
             "they are numbers or dates."
         )
     return messages

@@ -1,4 +1,4 @@
-"""Columns of text that no model can use: names of rows, and free text.
+"""Columns of text that no model can use: identifiers, and free text.
 
 They are passed through: left out of the model, and returned as they were.
 """
@@ -43,7 +43,7 @@ def count_levels(cells: Cells) -> Counter:
 
 
 def is_identifier(column: Column, cells_of: Collection[int]) -> bool:
-    """Return whether the levels of a nominal column are names of rows or free text.
+    """Return whether the levels of a nominal column are identifiers or free text.
 
     Names have fewer than `LEAST_CELLS` cells for each level on average, as whole
     numbers that are no levels.  Most missing cells then have a level that no row has,

@@ -20,7 +20,7 @@ SHORT = {"max_iter": 4, "n_parameter_draws": 2, "random_state": 0}
 
 
 def table(n_levels, n=600):
-    """Each level has at least two cells, so that they are no names of rows."""
+    """Each level has at least two cells, so that they are no identifiers."""
     rng = np.random.default_rng(0)
     levels = [f"l{k:03d}" for k in np.arange(n) % n_levels]
     X = pd.DataFrame({"size": rng.normal(size=n), "town": levels})

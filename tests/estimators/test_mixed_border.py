@@ -511,5 +511,5 @@ def test_names_of_rows_are_announced(make):
         make().fit(X)
     half = X.assign(code=[f"p{k // 2}" for k in range(N)])
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message="Nominal columns|Names of rows")
+        warnings.filterwarnings("error", message="Nominal columns|Identifiers")
         make().fit(half)

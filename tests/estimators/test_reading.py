@@ -1,4 +1,4 @@
-"""What the fit of an imputer makes of names of rows, whole floats and odd tables."""
+"""What the fit of an imputer makes of identifiers, whole floats and odd tables."""
 
 import pickle
 import uuid
@@ -90,7 +90,7 @@ def plain():
 
 
 def named():
-    """Add names of rows, some of which are missing, and notes."""
+    """Add identifiers, some of which are missing, and notes."""
     X = plain()
     names = pd.Series([f"p{k}" for k in range(N)], dtype=object).where(X.index % 9 > 0)
     notes = [f"no {k} seen at noon, came late" for k in range(N)]
