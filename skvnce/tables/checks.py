@@ -91,8 +91,8 @@ def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
         messages.append(
             "Nominal columns with more levels than half of their observed cells: "
             f"{listed(asked)}. Nothing can be learned from levels that occur once, "
-            "and they take time. Drop the columns if they are identifiers; convert them if "
-            "they are numbers or dates."
+            "and they take time. Drop the columns if they are identifiers; convert "
+            "them if they are numbers or dates."
         )
     return messages
 
