@@ -55,11 +55,11 @@ are geometric means over tables and seeds of the score divided by that of
 "{NAMES[REFERENCE]}"."""
 RIVALS = """\
 jomo: homoscedastic, 1000 iterations before the first draw and between draws, its
-defaults, or 200 between draws where named; binary columns are factors. pan: 1000 and
-100 iterations, standardised columns, weakest priors, binary columns as numbers. Both
-have complete numbers that vary within groups among the responses. mice, 5 iterations:
-2l.pan with group means as predictors, 2l.bin, and 2lonly.norm and 2lonly.pmm for
-columns that are constant within groups."""
+defaults, or 200 between draws where named; binary and ordinal columns are factors.
+pan: 1000 and 100 iterations, standardised columns, weakest priors, binary and ordinal
+columns as numbers. Both have complete numbers that vary within groups among the
+responses. mice, 5 iterations: 2l.pan with group means as predictors, 2l.bin, and
+2lonly.norm and 2lonly.pmm for columns that are constant within groups."""
 
 
 def ordered(records):
