@@ -10,8 +10,8 @@ from skvnce._incomplete import Incomplete
 from skvnce._progress import tell_round
 from skvnce._units import Units
 from skvnce.algorithms.mixed import groups
+from skvnce.algorithms.mixed.chain import BURN_IN, Fit
 from skvnce.algorithms.mixed.effects import Levels
-from skvnce.algorithms.mixed.gibbs import BURN_IN
 from skvnce.fits import gaussian_mixed as mixed
 from skvnce.fits.gaussian_mixed import (
     ROWS,
@@ -104,12 +104,12 @@ class GroupedFit(NamedTuple):
     ----------
     model : GroupedNormal
         With the average of the draws.
-    fit : groups.Fit
+    fit : Fit
     uses_draws : bool
     """
 
     model: GroupedNormal
-    fit: groups.Fit
+    fit: Fit
     uses_draws: bool
 
     def attributes(self, schema, cells, settings):
