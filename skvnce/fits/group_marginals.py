@@ -16,7 +16,7 @@ from skvnce.tables.statistics import column_moments
 
 _FEWEST_ROWS = 20  # by which marginals are chosen; of fewer they are linear
 _OFTEN = 0.2  # share of a value, such as 0, from which a column has steps
-_BEYOND = 0.1  # share of a normal distribution that may be no valid value
+_BEYOND = 0.1  # share of a normal distribution that may be beyond an end of a column
 
 
 def latents_of(cells, schema, settings):
@@ -96,7 +96,7 @@ def _nonlinear(cells, schema, settings, others):
 
 
 def _share_beyond(schema, location, scale):
-    """Return how much of a normal distribution is beyond the valid values."""
+    """Return how much of a normal distribution is beyond an end of the valid values."""
     ranges = schema.values.ranges[:, schema.model_columns]
     low, high = torch.from_numpy((ranges - location) / scale)
-    return (normal_cdf(low) + normal_cdf(-high)).numpy()
+    return torch.maximum(normal_cdf(low), normal_cdf(-high)).numpy()
