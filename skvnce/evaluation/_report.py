@@ -112,8 +112,8 @@ def imputation_report(
     mechanisms = _mechanisms(mechanism)
     _check_counts(n_repeats, n_draws, level)
     rng = _generator(random_state)
-    rows, kept = [], with_slopes(imputers.values(), X)
-    kept |= unfilled_by(imputers.values(), X)
+    rows, kept = [], unfilled_by(imputers.values(), X)
+    kept |= with_slopes(imputers.values(), X)
     for label, choose in mechanisms.items():
         for repeat in range(n_repeats):
             seed = int(rng.integers(2**31))
