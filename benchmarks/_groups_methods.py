@@ -1,14 +1,14 @@
 """Methods for clustered tables: ours, without groups, a row a group, R's packages.
 
-A table is a data frame of numbers and categories 0 and 1, with the role of each column:
-"group", "row" (varies within groups), "group level" or "design" (known always).
+A table is a data frame of numbers and categories 0, 1, ..., with the role of each
+column: "group", "row" (varies within groups), "group level" or "design" (known always).
 """
 
 import time
 
 import numpy as np
 import pandas as pd
-from _groups_rivals import RIVALS, draw, is_binary
+from _groups_rivals import RIVALS, draw, is_categorical
 from _results import Results
 from threadpoolctl import threadpool_limits
 
@@ -114,4 +114,4 @@ def to_wide(frame, roles, visit):
 def like(cells, column):
     """Make numbers a column of the kind of another one."""
     cells = pd.Series(cells)
-    return cells.astype(column.dtype) if is_binary(column) else cells
+    return cells.astype(column.dtype) if is_categorical(column) else cells

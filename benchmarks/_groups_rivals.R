@@ -1,6 +1,6 @@
 # One run of a package for clustered tables: Rscript _groups_rivals.R FOLDER METHOD M SEED
 # FOLDER/table.csv: numbers, NA where missing, rows of a group together;
-# FOLDER/columns.csv: name, kind (numeric, binary) and role of each column: group, row
+# FOLDER/columns.csv: name, kind (numeric, binary, ordinal) and role of each column: group, row
 # (varies within groups), group level (constant within groups), or design (known always).
 # METHOD: jomo (jomo_200: iterations between draws), pan, mice_2lpan, mice_2lnorm or mice_pmm.  Writes FOLDER/draws.csv, the M
 # completed tables one below the other, and FOLDER/costs.txt: version, seconds of CPU.
@@ -15,12 +15,15 @@ data <- read.csv(file.path(folder, "table.csv"))
 columns <- read.csv(file.path(folder, "columns.csv"), stringsAsFactors = FALSE)
 gaps <- colSums(is.na(data)) > 0
 binary <- columns$kind == "binary"
+categorical <- columns$kind != "numeric"
 group <- which(columns$role == "group")
 level1 <- columns$role == "row"
 level2 <- columns$role == "group level"
 
 as_factors <- function(table) {
-  for (j in which(binary)) table[[j]] <- factor(table[[j]], levels = 0:1)
+  for (j in which(categorical)) {
+    table[[j]] <- factor(table[[j]], levels = 0:max(1, table[[j]], na.rm = TRUE))
+  }
   table
 }
 

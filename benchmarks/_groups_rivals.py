@@ -1,12 +1,13 @@
 """R's packages for clustered tables as rivals: jomo, pan, and mice's two-level methods.
 
 jomo: joint model, homoscedastic, 1000 iterations before the first draw and 1000 between
-draws, its defaults, or 200 ("jomo_200"); binary columns are factors. pan: joint model
-of numbers, 1000 and 100 iterations, columns standardised, priors as weak as they may
-be; binary columns and columns of groups are responses like others. mice, 5 iterations:
-2l.pan (with group means as predictors) or 2l.norm for numbers, 2l.bin for binary
-columns, 2lonly.norm or 2lonly.pmm for columns that are constant within groups;
-"mice_pmm" does not know the groups. Tables travel as csv files in a temporary folder.
+draws, its defaults, or 200 ("jomo_200"); binary and ordinal columns are factors. pan:
+joint model of numbers, 1000 and 100 iterations, columns standardised, priors as weak as
+they may be; binary and ordinal columns, and columns of groups, are responses like
+others. mice, 5 iterations: 2l.pan (with group means as predictors) or 2l.norm for
+numbers, 2l.bin for binary columns, 2lonly.norm or 2lonly.pmm for columns that are
+constant within groups; "mice_pmm" does not know the groups. Tables travel as csv files
+in a temporary folder.
 """
 
 from functools import cache
@@ -30,7 +31,7 @@ def draw(method, frame, roles, n_draws, seed):
     method : str
         One of `RIVALS`.
     frame : DataFrame
-        Numbers, 0 and 1 in categorical columns; NaN where missing.
+        Numbers, 0, 1, ... in categorical columns; NaN where missing.
     roles : dict
         Of each column: "group", "row", "group level" or "design".
     n_draws, seed : int
@@ -65,14 +66,20 @@ def codes_of(frame, group):
 
 
 def _columns(frame, roles):
-    kinds = ["binary" if is_binary(frame[name]) else "numeric" for name in frame]
+    kinds = [_kind_of(frame[name]) for name in frame]
     return pd.DataFrame(
         {"name": list(frame), "kind": kinds, "role": [roles[name] for name in frame]}
     )
 
 
-def is_binary(column):
-    """Say whether a column is categorical."""
+def _kind_of(column):
+    if not is_categorical(column):
+        return "numeric"
+    return "ordinal" if column.dtype.ordered else "binary"
+
+
+def is_categorical(column):
+    """Say whether a column has categories: two, or ordered ones."""
     return isinstance(column.dtype, pd.CategoricalDtype)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from _groups_methods import METHODS, complete_tables, measure, numbers
-from _groups_rivals import is_binary
+from _groups_rivals import is_categorical
 from groups_tables import SETTINGS, TABLES, has_setting, mask
 
 from skvnce.metrics import crps
@@ -46,7 +46,7 @@ def scores(frame, draws, filled, scored):
     scale = np.nanstd(truth, axis=0)
     found = {"crps": crps(truth, draws, scored, scale=np.where(scale > 0, scale, 1))}
     mean, cells = draws.mean(0), {"rmse": scored}
-    numeric = scored & ~np.array([is_binary(frame[name]) for name in frame])
+    numeric = scored & ~np.array([is_categorical(frame[name]) for name in frame])
     if numeric.any():
         cells["rmse_numbers"] = numeric
     for name, where in cells.items():

@@ -49,17 +49,17 @@ REAL = f"""\
 20 % of the rows ("rows"); of columns that are constant within groups, the cells of
 whole groups. Groups and times are known. CRPS is the fair one of {groups_real.DRAWS}
 draws, RMSE that of their mean, both in standard deviations of the columns, over all
-hidden cells. Binary cells count as numbers 0 and 1. Cells are means over seeds, of mice
-one, of others three, so that its cells are not comparable one by one; ratios
-are geometric means over tables and seeds of the score divided by that of
-"{NAMES[REFERENCE]}"."""
+hidden cells. Binary cells count as numbers 0 and 1. Cells are means over seeds: twelve
+of tables of fewer than 200 rows, and of others three, but one of mice, whose cells are
+then not comparable one by one. Ratios are geometric means over tables, and over the
+seeds of each, of the score divided by that of "{NAMES[REFERENCE]}"."""
 RIVALS = """\
 jomo: homoscedastic, 1000 iterations before the first draw and between draws, its
-defaults, or 200 between draws where named; binary columns are factors. pan: 1000 and
-100 iterations, standardised columns, weakest priors, binary columns as numbers. Both
-have complete numbers that vary within groups among the responses. mice, 5 iterations:
-2l.pan with group means as predictors, 2l.bin, and 2lonly.norm and 2lonly.pmm for
-columns that are constant within groups."""
+defaults, or 200 between draws where named; binary and ordinal columns are factors.
+pan: 1000 and 100 iterations, standardised columns, weakest priors, binary and ordinal
+columns as numbers. Both have complete numbers that vary within groups among the
+responses. mice, 5 iterations: 2l.pan with group means as predictors, 2l.bin, and
+2lonly.norm and 2lonly.pmm for columns that are constant within groups."""
 
 
 def ordered(records):
@@ -121,19 +121,24 @@ def settings(results):
 
 
 def ratios(results, method, score, setting, tables):
-    """List the ratios of a method to the reference, over tables and seeds."""
-    found = []
+    """List the ratio of a method to the reference of each table, a mean over seeds."""
+    found = {}
     for one in results.of(method=method, setting=setting):
         same = {name: one[name] for name in ("table", "setting", "seed")}
         other = results.find(method=REFERENCE, **same)
         if one["table"] in tables and other:
-            found.append(one[score] / other[score])
-    return found
+            found.setdefault(one["table"], []).append(one[score] / other[score])
+    return [geometric_mean(values) for values in found.values()]
+
+
+def geometric_mean(values):
+    """Return a geometric mean."""
+    return np.exp(np.mean(np.log(values)))
 
 
 def geometric(values):
     """Return a geometric mean as text."""
-    return f"{np.exp(np.mean(np.log(values))):.3f}" if len(values) else "-"
+    return f"{geometric_mean(values):.3f}" if len(values) else "-"
 
 
 def real(results, setting):

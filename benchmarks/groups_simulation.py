@@ -8,9 +8,10 @@
 y = 1 + x / 2 + w / 2 + u + e; x varies within groups (ICC .2), w does not, u is of the
 group. z = .4 x + .4 y + noise is known always and not analysed. 30 % of x and of y are
 missing, at random (MCAR) or with a probability proportional to the rank of z (MAR). A
-binary outcome is y > 1, analysed as a number, with the truth from a large table. 20
-completed tables are analysed by REML with random intercepts and pooled by Rubin's
-rules. A line of the results is a repetition of a method; what is there is not repeated.
+binary outcome is y > 1, and an ordinal one has four grades, divided at 0, 1 and 2; both
+are analysed as numbers, with the truth from a large table. 20 completed tables are
+analysed by REML with random intercepts and pooled by Rubin's rules. A line of the
+results is a repetition of a method; what is there is not repeated.
 """
 
 import argparse
@@ -32,6 +33,7 @@ from skvnce.pooling import pool
 RESULTS = Path(__file__).with_name("results") / "groups_simulation.jsonl"
 ROLES = {"g": "group", "y": "row", "x": "row", "w": "group level", "z": "row"}
 BETA, ICC_OF_X, SHARE, DRAWS = (1.0, 0.5, 0.5), 0.2, 0.3, 20
+CUTS = {"binary": [0], "ordinal": [-1, 0, 1]}  # of y less its mean
 DEFAULT = "complete", "ours", "flat", "id", "jomo", "pan", "mice_2lpan"
 MECHANISMS = "MCAR", "MAR"
 
@@ -47,8 +49,10 @@ def simulate(rng, groups, rows, icc, outcome):
     x, w = clustered(ICC_OF_X), rng.normal(size=groups)[g]
     y = np.column_stack([np.ones(len(g)), x, w]) @ BETA + clustered(icc)
     z = 0.4 * x + 0.4 * y + rng.normal(size=len(g))
-    if outcome == "binary":
-        y = pd.Categorical((y > BETA[0]).astype(int), [0, 1])
+    if outcome in CUTS:
+        cuts = CUTS[outcome]
+        grades = np.searchsorted(cuts, y - BETA[0])
+        y = pd.Categorical(grades, range(len(cuts) + 1), ordered=len(cuts) > 1)
     return pd.DataFrame({"g": g, "y": y, "x": x, "w": w, "z": z})
 
 
@@ -193,7 +197,7 @@ def main():
     parser.add_argument("--rows", type=int, default=10)
     parser.add_argument("--icc", type=float, default=0.3)
     parser.add_argument("--mechanisms", nargs="+", default=list(MECHANISMS))
-    parser.add_argument("--outcome", choices=["number", "binary"], default="number")
+    parser.add_argument("--outcome", choices=["number", *CUTS], default="number")
     parser.add_argument("--draws", type=int, default=DRAWS)
     parser.add_argument("--results", default=str(RESULTS))
     parser.add_argument("--quick", action="store_true", help="2 of 5 draws, not kept")

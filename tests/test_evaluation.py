@@ -118,6 +118,23 @@ def test_rows_are_hidden_as_a_whole_but_for_groups():
     assert report["rmse"][0] < 0.9 * flat["rmse"][0]
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_columns_with_random_slopes_are_not_hidden():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(120, 3)), columns=["time", "a", "b"])
+    frame["group"] = np.repeat(np.arange(24), 5)
+    frame.loc[::7, "a"] = np.nan
+    imputers = [
+        GaussianImputer(groups=groups, max_iter=20, on_misfit="ignore", random_state=0)
+        for groups in ({"group": ["time"]}, "group")
+    ]
+    imputers = dict(zip(["slopes", "intercepts"], imputers, strict=True))
+    for mechanism in ("mcar", "rows"):
+        given = {"mechanism": mechanism, "n_repeats": 1, "random_state": 0}
+        report = imputation_report(imputers, frame, **given)
+        assert report["rmse"].between(0.5, 1.5).all()
+
+
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("mechanism", ["mcar", "mar", "patterns"])
 @pytest.mark.parametrize("library", ["pandas", "polars"])

@@ -59,6 +59,16 @@ def test_groups_without_variance_have_none():
     assert group == 0 and row > 0
 
 
+def test_grades_are_divided_where_stated(seed):
+    numbers, binary, ordinal = (
+        clustered(np.random.default_rng([seed, 4]), outcome=outcome)["y"]
+        for outcome in ("number", "binary", "ordinal")
+    )
+    assert_array_equal(binary.astype(int), numbers > 1)
+    assert_array_equal(ordinal.astype(int), np.clip(np.ceil(numbers), 0, 3))
+    assert ordinal.cat.ordered and not binary.cat.ordered
+
+
 def test_wide_tables_have_a_row_a_group_and_lead_back():
     frame = pd.DataFrame({"g": [0, 0, 1], "t": [8.0, 10.0, 10.0], "y": [1.0, 2.0, 3.0]})
     frame["s"] = pd.Categorical([1, 1, 0], [0, 1])

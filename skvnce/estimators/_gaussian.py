@@ -1,6 +1,5 @@
 """An imputer that fits a normal distribution to rows with missing values."""
 
-from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
@@ -20,15 +19,14 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._imputer import Imputer
+from skvnce.estimators._gaussian_groups import GroupsMixin
 from skvnce.estimators._missing_table import names_table
 from skvnce.fits import gaussian_groups as grouped
 from skvnce.fits import gaussian_mixed as mixed
 from skvnce.fits import gaussian_numbers as numbers
-from skvnce.fits import stream
+from skvnce.fits import group_checks, stream
 from skvnce.fits.large_tables import is_large, reject_limits
 from skvnce.fitted.grouped import model_of
-from skvnce.metrics._chains import warn_of_slow_chain
 from skvnce.sources.chunks import in_parts
 from skvnce.sources.columns_of_parts import without_counts
 from skvnce.sources.summary import rows_in_memory
@@ -38,7 +36,7 @@ from skvnce.tables.column_kinds import column_of_groups
 from skvnce.tables.schema import Encoded
 
 
-class GaussianImputer(CallbackSupportMixin, Imputer):
+class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     """Impute by a normal distribution that EM fits to rows with missing values.
 
     `transform` fills missing cells (NaN) by their exact conditional means given the
@@ -140,6 +138,9 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         of a group in the table; new groups are allowed.  ``{"patient": ["time"]}`` lets
         the slopes of the other columns on time differ between patients, too: such
         columns of numbers without missing cells predict, and are not modelled.
+        ``{"patient": {"slopes": ["time"], "constant": ["sex"]}}`` also names columns
+        that are constant within groups, of which most groups may have one observed
+        cell; it is an error if they vary.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the draws of mean and covariance from their posterior.
     verbose : int, default=0
@@ -378,6 +379,11 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             out of range.
         TypeError
             If a parameter has a wrong type.
+
+        Warns
+        -----
+        ConvergenceWarning
+            With groups, if the Markov chain still drifts: an R-hat above 1.5.
         """
         return self._set(self._new()._fit(X, sample_weight, lower, upper))
 
@@ -385,10 +391,10 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     def _fit(self, X, sample_weight, lower, upper):
         """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
-        column_of_groups(self.groups)
+        column_of_groups(self.groups)  # raises an error for a wrong form
         source = in_parts(X)
         if source is not None:
-            grouped.reject_parts(self.groups)
+            group_checks.reject_parts(self.groups)
             reject_limits(lower, upper)
             return self._fit_large(self._read_large(source, sample_weight))
         given, X = X, self._read_table(X)
@@ -398,8 +404,8 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         if limits is None and self._schema.columns is None and is_large(X):
             return self._fit_large(self._read_large_array(X, sample_weight))
         cells = self._read_limited(X, limits, sample_weight, is_whole=is_frame(given))
-        schema, cells = grouped.unless_trivial(self._schema, cells)
-        self._set_columns(schema)
+        if self.groups is not None:
+            cells = self._with_groups(cells, given, X)
         are_levels = self._schema.is_categorical
         self._report_tails(cells.table, self.feature_indices_[~are_levels])
         by_gibbs = are_levels.any() or (limits is not None and len(are_levels))
@@ -449,7 +455,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     def _partial_fit(self, X, sample_weight):
         """Do what `partial_fit` does, on a copy that has no other user."""
         self._check_parameters()
-        grouped.reject_stream(self.groups)
+        group_checks.reject_stream(self.groups)
         if not hasattr(self, "mean_"):
             self.fit(self._first_batch(X), sample_weight=sample_weight)
             stream.check_can_continue(self._schema.is_categorical.any(), has_state=True)
@@ -504,7 +510,9 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         rounds = settings.n_sweeps if by_gibbs else self.max_iter
         if cells.groups is not None:
             settings = grouped.Settings.of(self, cells, self._schema)
-            rounds = settings.n_sweeps
+            rounds, of_groups = settings.n_sweeps, settings.of_groups
+            places = self._schema.model_columns[of_groups]
+            group_checks.check_limits(self._schema, places, limits, X)
         on_round, finish = report_rounds(self, rounds, X=X)
         self._stream = self._online = None
         try:
@@ -569,20 +577,6 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             held_out = {"weights": cells.weights, "hidden": mixed.held_out_cells(cells)}
             self._check_held_out(cells.nodes, predict, scale=cells.scale, **held_out)
 
-    def _fit_groups(self, cells, settings, on_round):
-        """Fit to rows of groups by Gibbs sampling."""
-        unused.warn_of_unused(self, grouped.WITHOUT_EFFECT)
-        unused.warn_of_unused_by_levels(self)
-        given = cells, self._schema, settings
-        with seeded(seed_from(self.random_state)):
-            found = grouped.fit_groups(*given, on_round)
-            vars(self).update(found.attributes(self._schema, cells, settings))
-            predict = partial(grouped.predict_without, *given)
-            held_out = grouped.held_out(cells, settings)
-            self._check_held_out(cells.nodes, predict, **held_out)
-        misfit = self._schema, self.marginal_columns_, self.on_misfit
-        vars(self).update(grouped.without_marginals(*misfit))
-
     def _fit_large(self, large):
         """Fit to a table that is not, or not all, in memory."""
         cells, self._limited_columns = large.cells, ()
@@ -639,22 +633,6 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             # the draws take its place, and the rows take memory
             self._training = None
         return self._draws or []
-
-    def _warn_of_slow_chain(self):
-        """Warn if the Markov chain of the fit is short."""
-        chain = self.r_hat_, self.latent_names_, len(self.trace_), self.n_burn_in_
-        warn_of_slow_chain(
-            *chain, of_sweep=0.5 if hasattr(self, "group_columns_") else 2
-        )
-
-    def _checked(self, X):
-        found = super()._checked(X)
-        grouped.check_rows(self._schema, getattr(self, "_model", None), found)
-        return found
-
-    def _drawn_shifted(self, X, n_draws, seed, shift, rows=slice(None)):
-        grouped.check_shift(self._schema, self._model, shift)
-        return super()._drawn_shifted(X, n_draws, seed, shift, rows)
 
     def _cell_model(self):
         return model_of(self._model)

@@ -189,7 +189,7 @@ class Imputer(IncompleteTransformer):
         check_sample(n_draws, as_array)
         check_combination(shift, reference, lower, upper)
         checked, model = self._checked(X), self
-        wanted = rules.mask_of(self._schema, where, X, checked)
+        wanted = self._wanted(where, X, checked)
         seed = seed_from(random_state)
         is_changed = shift is not None or reference is not None
         limits = None if is_changed else self._limits_of(lower, upper, X, checked)
@@ -198,7 +198,7 @@ class Imputer(IncompleteTransformer):
         if shift is None and not rules.draws_alone(self._schema, wanted, limits):
             drawer = model._drawer(checked, n_draws, seed, limits)
             return self._ruled(drawer, seed, checked, X, as_array, wanted, limits)
-        shift = shift_of(model._schema, shift or {})
+        shift = model._shift_of(shift or {})
         drawer = partial(model._drawn_shifted, checked, n_draws, seed, shift)
         found = self._ruled(drawer, seed, checked, X, as_array, wanted)
         warn_of_cuts(model._schema, shift, model._limit_of_shift)
@@ -256,9 +256,8 @@ class Imputer(IncompleteTransformer):
         TypeError
             If `level` is no number, or `n_draws` no integer, and as in `sample`.
         """
-        ranks = ranks_of_interval(level, n_draws)
         given = n_draws, random_state, where, lower, upper
-        return tuple(self._quantiles(X, ranks, *given))
+        return tuple(self._quantiles(X, ranks_of_interval(level, n_draws), *given))
 
     @shows_progress
     def quantile(
@@ -424,10 +423,10 @@ class Imputer(IncompleteTransformer):
     def _transformed(self, X, where, lower, upper):
         """Fill missing cells; see `transform`."""
         checked = self._checked(X)
-        wanted = rules.mask_of(self._schema, where, X, checked)
+        wanted = self._wanted(where, X, checked)
         limits = self._limits_of(lower, upper, X, checked)
-        predicted = self._predicted(checked, limits)
-        return self._completed(predicted, checked, X, wanted, limits)
+        found = self._predicted(checked, limits)
+        return self._completed(found, checked, X, wanted, limits)
 
     def _cell_model(self):
         """Make the fitted model, a `CellModel`."""
@@ -499,9 +498,8 @@ class Imputer(IncompleteTransformer):
         with self._threads():
             model = self._cell_model() if self.feature_indices_.size else None
             for (rows, _), nodes in chunks(self._schema, X, n_chains(model)):
-                scores[rows[:, 0]], errors[rows[:, 0]] = model.log_density(
-                    nodes, with_errors=with_errors
-                )
+                found = model.log_density(nodes, with_errors=with_errors)
+                scores[rows[:, 0]], errors[rows[:, 0]] = found
         return scores, errors
 
     def _drawer(self, X, n_draws, seed, limits=None):
@@ -547,8 +545,7 @@ class Imputer(IncompleteTransformer):
     def _quantiles(self, X, ranks, n_draws, random_state, where, lower, upper):
         checked = self._checked(X)
         limits = self._limits_of(lower, upper, X, checked)
-        wanted = rules.mask_of(self._schema, where, X, checked)
-        rules.reject_rules(wanted)
+        wanted = rules.without_rules(self._wanted(where, X, checked))
         given = self._schema, checked, ranks, n_draws, random_state
         drawn = partial(self._drawn_tables, n_draws=n_draws)
         tables = ordered_draws(drawn, *given, limits)
@@ -557,6 +554,14 @@ class Imputer(IncompleteTransformer):
         tables = self._rounded(tables, checked, X)
         kept = np.isnan(checked), wanted, X
         return samples_as_given(self._schema, self._container(), tables, *kept)
+
+    def _wanted(self, where, X, checked):
+        """Check `where`; see `mask_of`."""
+        return rules.mask_of(self._schema, where, X, checked)
+
+    def _shift_of(self, shift):
+        """Check a shift; returns `Shift`."""
+        return shift_of(self._schema, shift)
 
     def _limits_of(self, lower, upper, X, checked):
         """Check limits of single cells; None if no missing cell has one."""
@@ -601,8 +606,8 @@ class Imputer(IncompleteTransformer):
     def _completed(self, predicted, checked, X, where=None, limits=None):
         """Return predictions of validated rows as `transform` does."""
         schema, indicators = self._schema, ()
-        table = returned(schema, predicted.filled, checked)
-        table = self._whole(table, checked, X)  # what rules see
+        # what rules see
+        table = self._whole(returned(schema, predicted.filled, checked), checked, X)
         if (indicator := getattr(self, "indicator_", None)) is not None:
             names = indicator.get_feature_names_out(schema.all_names)
             indicators = indicator.transform(checked).astype(table.dtype), names

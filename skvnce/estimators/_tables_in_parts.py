@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._random import seed_from
 from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._validation import check_sample
-from skvnce.fits.gaussian_groups import reject_parts
+from skvnce.fits.group_checks import reject_parts
 from skvnce.sources.chunks import in_parts
 from skvnce.tables.completed import decoded
 from skvnce.tables.containers import is_in_parts

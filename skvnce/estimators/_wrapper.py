@@ -127,6 +127,12 @@ class ByModel(Imputer):
         # read here, so that errors name this class and not that of `model_`
         return self.model_._checked(Encoded(super()._checked(X), self._schema))
 
+    def _wanted(self, where, X, checked):
+        return self.model_._wanted(where, X, checked)
+
+    def _shift_of(self, shift):
+        return self.model_._shift_of(shift)
+
     def _trains_model(self):
         return all(one._trains_model() for one in self._joint_models())
 

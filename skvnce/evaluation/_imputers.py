@@ -4,7 +4,14 @@ import numpy as np
 from sklearn.base import clone
 
 from skvnce.tables.cells import is_frame
-from skvnce.tables.column_kinds import FROM_DTYPE, PASSED, asked_kinds
+from skvnce.tables.column_kinds import (
+    FROM_DTYPE,
+    PASSED,
+    asked_kinds,
+    column_of_groups,
+    names_of,
+    place_of,
+)
 from skvnce.tables.containers import reject_parts
 from skvnce.tables.identifiers import modelled_columns
 
@@ -63,6 +70,19 @@ def unfilled_by(imputers, X):
         if is_frame(X) or not isinstance(given, str) or groups is not None:
             passed[_passed(X, given, groups)] = True
     return passed
+
+
+def with_slopes(imputers, X):
+    """Return which columns have random slopes: none of their cells may be missing.
+
+    Parameters are those of `unfilled_by`, which has the shape of the result.
+    """
+    found, names = np.zeros(np.shape(X)[1], dtype=bool), names_of(X)
+    for imputer in imputers:
+        for one in _readers(imputer).values():
+            slopes = column_of_groups(getattr(one, "groups", None)).slopes
+            found[[place_of(name, names, len(found), "groups") for name in slopes]] = 1
+    return found
 
 
 def of_columns(imputer, X, places, table):

@@ -7,7 +7,13 @@ import numpy as np
 
 from skvnce import metrics
 from skvnce.evaluation._hiding import MECHANISMS
-from skvnce.evaluation._imputers import check_imputer, drawn, fitted, unfilled_by
+from skvnce.evaluation._imputers import (
+    check_imputer,
+    drawn,
+    fitted,
+    unfilled_by,
+    with_slopes,
+)
 from skvnce.missingness import _generator, _numbers, hide
 from skvnce.tables.mixed import columns_by_dtype
 
@@ -29,7 +35,8 @@ def imputation_report(
     remaining cells, and their answers to the hidden cells are scored. Cells that are
     missing in ``X`` stay missing; they and dates are not scored. Neither are columns
     that one of the imputers passes through: identifiers, free text, its ``groups``,
-    and those for which its ``categorical_features`` says ``"passthrough"``.
+    and those for which its ``categorical_features`` says ``"passthrough"``, nor columns
+    with random slopes.
 
     Parameters
     ----------
@@ -105,11 +112,12 @@ def imputation_report(
     mechanisms = _mechanisms(mechanism)
     _check_counts(n_repeats, n_draws, level)
     rng = _generator(random_state)
-    rows, unfilled = [], unfilled_by(imputers.values(), X)
+    rows, kept = [], unfilled_by(imputers.values(), X)
+    kept |= with_slopes(imputers.values(), X)
     for label, choose in mechanisms.items():
         for repeat in range(n_repeats):
             seed = int(rng.integers(2**31))
-            hidden = np.asarray(choose(X, fraction, random_state=seed)) & ~unfilled
+            hidden = np.asarray(choose(X, fraction, random_state=seed)) & ~kept
             # fewer cells can look like identifiers
             hidden &= ~unfilled_by(imputers.values(), hide(X, hidden))
             scorer = _Scorer(X, hidden, n_draws, level, seed)

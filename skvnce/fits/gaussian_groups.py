@@ -9,11 +9,9 @@ import torch
 from skvnce._incomplete import Incomplete
 from skvnce._progress import tell_round
 from skvnce._units import Units
-from skvnce._warnings import warn_user
 from skvnce.algorithms.mixed import groups
+from skvnce.algorithms.mixed.chain import BURN_IN, Fit
 from skvnce.algorithms.mixed.effects import Levels
-from skvnce.algorithms.mixed.gibbs import BURN_IN
-from skvnce.exceptions import TableWarning
 from skvnce.fits import gaussian_mixed as mixed
 from skvnce.fits.gaussian_mixed import (
     ROWS,
@@ -22,6 +20,7 @@ from skvnce.fits.gaussian_mixed import (
     of_chain,
 )
 from skvnce.fits.gaussian_numbers import of_model
+from skvnce.fits.group_checks import named_constants, slopes_of, warn_of_few
 from skvnce.fits.group_marginals import latents_of
 from skvnce.fitted.grouped import (
     GroupedNormal,
@@ -32,14 +31,14 @@ from skvnce.fitted.grouped import (
 )
 from skvnce.fitted.held_out_check import warn_or_raise
 from skvnce.fitted.normal import tensors
-from skvnce.tables.column_kinds import column_of_groups
 from skvnce.tables.groups import columns_of_groups
-from skvnce.tables.schema import Schema
 from skvnce.tables.statistics import column_moments
 
 _SWEEPS = 2.0  # number of sweeps as a multiple of `max_iter`
 _CHECKING = 0.5  # and without the held-out cells
 _FEWEST_DRAWS = 20  # of the parameters
+# shares of small variances between groups move slowly, without harm to imputed cells
+DRIFTING = 1.5  # R-hat above which `fit` warns
 
 
 class Settings(NamedTuple):
@@ -78,7 +77,9 @@ class Settings(NamedTuple):
         shares = _SWEEPS, _CHECKING
         rounds = (max(round(share * options.max_iter), enough) for share in shares)
         slopes = slopes_of(schema, options.groups, cells.nodes)
-        of_groups = columns_of_groups(cells.nodes, cells.groups)
+        found = columns_of_groups(cells.nodes, cells.groups)
+        named = np.isin(schema.model_columns, named_constants(schema, options.groups))
+        of_groups = np.union1d(found, np.flatnonzero(named)).astype(int).tolist()
         of_groups = [j for j in of_groups if j not in slopes]
         if len(of_groups) + len(slopes) == len(schema.model_columns):
             raise ValueError(
@@ -103,12 +104,12 @@ class GroupedFit(NamedTuple):
     ----------
     model : GroupedNormal
         With the average of the draws.
-    fit : groups.Fit
+    fit : Fit
     uses_draws : bool
     """
 
     model: GroupedNormal
-    fit: groups.Fit
+    fit: Fit
     uses_draws: bool
 
     def attributes(self, schema, cells, settings):
@@ -151,177 +152,6 @@ def without_marginals(schema, marginal, on_misfit):
         )
         warn_or_raise([message], on_misfit)
     return {"marginal_columns_": np.zeros_like(marginal), "_marginals_of_columns": {}}
-
-
-def reject_parts(groups):
-    """Raise an error for a table in parts, whose groups may be in several."""
-    if groups is not None:
-        raise ValueError(
-            "groups is not available for a table in parts, as the rows of a group may "
-            "be in several. Fit to a table in memory, of whole groups if there are too "
-            "many; then call the methods for one table of whole groups after the "
-            "other, such as the computed partitions of ddf.shuffle(on=groups) of dask."
-        )
-
-
-def reject_stream(groups):
-    """Raise an error for `partial_fit`, whose rows come one after the other."""
-    if groups is not None:
-        raise ValueError(
-            "partial_fit is not available with groups, as the rows of a group may come "
-            "later. Use fit with all rows."
-        )
-
-
-def check_rows(schema, plain, X):
-    """Check new rows of groups.
-
-    Parameters
-    ----------
-    schema : Schema
-    plain : dict
-        The fitted model as plain data.
-    X : ndarray of shape (n_samples, n_features)
-    """
-    if schema.group is not None and "of_groups" in plain:
-        check_complete(schema, plain["slopes"][0], X[:, schema.model_columns])
-        check_constant(schema, schema.model_columns[plain["of_groups"]], X)
-
-
-def check_shift(schema, plain, shift):
-    """Raise an error for a shift of cells that are equal in all rows of a group."""
-    found = [j for j in plain.get("of_groups", ()) if shift.columns[j]]
-    if found:
-        raise ValueError(
-            f"shift has {schema.labels(schema.model_columns[found])}, constant within "
-            "groups: all rows of a group have one value. Leave it out."
-        )
-
-
-def unless_trivial(schema, cells):
-    """Forget groups, and warn, if each is one row, or if there is only one.
-
-    Parameters
-    ----------
-    schema : Schema
-    cells : ModelCells
-
-    Returns
-    -------
-    schema : Schema
-    cells : ModelCells
-    """
-    if cells.groups is None:
-        return schema, cells
-    n_groups, n = len(np.unique(cells.groups)), len(cells.groups)
-    if 1 < n_groups < n:
-        return schema, cells
-    why = "all rows are of one group" if n_groups == 1 else "each group has one row"
-    warn_user(
-        f"groups has no effect: {why} in {schema.label(schema.group)}. The model is "
-        "that of a table without groups.",
-        TableWarning,
-    )
-    columns = [one._replace(is_group=False) for one in schema.columns]
-    return schema._replace(columns=columns), cells._replace(groups=None)
-
-
-def warn_of_few(schema, model, cells):
-    """Warn if there are no more groups than effects of each."""
-    n_groups = len(np.unique(cells.groups))
-    n_effects = model.levels.n_random + model.levels.groups.size
-    if n_groups <= n_effects:
-        warn_user(
-            f"{schema.label(schema.group)} names {n_groups} groups, and each has "
-            f"{n_effects} effects: the prior decides how they are correlated. Use "
-            "fewer columns, or the column as a category instead of groups.",
-            TableWarning,
-        )
-
-
-def check_constant(schema: Schema, columns, X):
-    """Check that columns are constant within the groups of rows.
-
-    Parameters
-    ----------
-    schema : Schema
-    columns : ndarray of int
-        Indices of columns of the table.
-    X : ndarray of shape (n_samples, n_features)
-
-    Raises
-    ------
-    ValueError
-        If a group has two values.
-    """
-    for place in columns:
-        cells, numbers = X[:, place], X[:, schema.group]
-        seen = np.flatnonzero(~np.isnan(cells))
-        first = np.full(int(numbers.max()) + 1, np.nan)
-        first[numbers[seen][::-1].astype(int)] = cells[seen][::-1]
-        other = seen[cells[seen] != first[numbers[seen].astype(int)]]
-        if len(other):
-            raise ValueError(
-                f"{schema.label(place)} was constant within groups at fit, and has "
-                f"another value in row {other[0]} than in an earlier row of its group. "
-                "Correct the cell, or fit to rows in which it varies."
-            )
-
-
-def slopes_of(schema: Schema, groups, nodes):
-    """Find the columns whose slopes are random, and check them.
-
-    Parameters
-    ----------
-    schema : Schema
-    groups : str, int or dict
-        See `GaussianImputer`.
-    nodes : ndarray of shape (n, n_model_columns)
-
-    Returns
-    -------
-    list of int
-        Places among the columns of the model.
-    """
-    found = []
-    for name in column_of_groups(groups)[1]:
-        place = schema.index_of(name, "groups")
-        label = schema.label(place)
-        if found and place in schema.model_columns[found]:
-            raise ValueError(f"groups has slopes of {label} twice. Leave one out.")
-        if place not in schema.model_columns:
-            raise ValueError(
-                f"groups has slopes of {label}, which the model does not use: it is "
-                "constant, empty, or passed through. Leave it out."
-            )
-        node = int(np.searchsorted(schema.model_columns, place))
-        if not is_numeric(schema)[node]:
-            raise ValueError(
-                f"groups has slopes of {label}, which has categories, not "
-                "numbers: let categorical_features call it 'numeric'."
-            )
-        found.append(node)
-    check_complete(schema, found, nodes)
-    design = np.column_stack([np.ones(len(nodes)), nodes[:, found]])
-    if np.linalg.matrix_rank(design) < design.shape[1]:
-        raise ValueError(
-            f"groups has slopes of {schema.labels(schema.model_columns[found])}, which "
-            "are linear functions of each other. Leave some out."
-        )
-    return found
-
-
-def check_complete(schema: Schema, slopes, nodes):
-    """Check that columns of slopes have no missing cell."""
-    for node in slopes:
-        rows = np.flatnonzero(np.isnan(nodes[:, node]))
-        if len(rows):
-            label = schema.label(schema.model_columns[node])
-            raise ValueError(
-                f"groups has slopes of {label}, which is missing in row {rows[0]}. The "
-                "slopes of a column need all of its cells: fill it before, or leave it "
-                "out."
-            )
 
 
 def fit_groups(cells, schema, settings, on_round=tell_round):

@@ -10,6 +10,7 @@ from skvnce._incomplete import Incomplete
 from skvnce._units import Units
 from skvnce._warnings import warn_user
 from skvnce.algorithms.mixed import censored, gibbs
+from skvnce.algorithms.mixed.chain import BURN_IN, Fit
 from skvnce.algorithms.mixed.columns import NUMERIC, Latents
 from skvnce.algorithms.mixed.population import Population
 from skvnce.exceptions import MisfitWarning
@@ -57,7 +58,7 @@ class Settings(NamedTuple):
         """Choose numbers of draws and sweeps, enough to draw the parameters."""
         n_draws = max(int(n_parameter_draws), _FEWEST_DRAWS)
         # draws come from the sweeps after the burn-in
-        enough = ceil(n_draws / (1 - gibbs.BURN_IN))
+        enough = ceil(n_draws / (1 - BURN_IN))
         return cls(
             SHARE if isinstance(shrinkage, str) else float(shrinkage),
             marginals,
@@ -74,14 +75,14 @@ class MixedFit(NamedTuple):
     ----------
     model : LatentNormal
         With the average of the draws.
-    fit : gibbs.Fit
+    fit : Fit
     doubts : dict of int to float
         By column of the model: how much cells beyond the limits depend on the shape of
         their distribution, in standard deviations.
     """
 
     model: LatentNormal
-    fit: gibbs.Fit
+    fit: Fit
     doubts: dict
 
     def attributes(self, schema, cells, marginals, n_draws):
@@ -105,7 +106,7 @@ def of_chain(schema, cells, fit, trace, latents):
     ----------
     schema : Schema
     cells : ModelCells
-    fit : gibbs.Fit or groups.Fit
+    fit : Fit
     trace : ndarray of shape (n_sweeps, 2, n_latents)
     latents : Latents
     """

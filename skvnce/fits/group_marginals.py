@@ -4,9 +4,10 @@ import numpy as np
 import torch
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.gaussian.marginals import nonlinear_columns
+from skvnce.algorithms.gaussian.marginals import nonlinear_columns, start
 from skvnce.algorithms.mixed import censored
 from skvnce.algorithms.mixed.columns import Latents, Marginal
+from skvnce.distributions.quantiles import normal_cdf
 from skvnce.fits.gaussian_mixed import is_numeric, kinds_of
 from skvnce.fits.gaussian_numbers import Settings as OfNumbers
 from skvnce.fits.gaussian_numbers import fit_numbers
@@ -15,6 +16,7 @@ from skvnce.tables.statistics import column_moments
 
 _FEWEST_ROWS = 20  # by which marginals are chosen; of fewer they are linear
 _OFTEN = 0.2  # share of a value, such as 0, from which a column has steps
+_BEYOND = 0.1  # share of a normal distribution that may be beyond an end of a column
 
 
 def latents_of(cells, schema, settings):
@@ -71,11 +73,19 @@ def _nonlinear(cells, schema, settings, others):
     rows, weights = nodes[some], cells.weights[some]
     own = cells._replace(nodes=rows, weights=weights, location=location, scale=scale)
     model = fit_numbers(own, None, schema, options, lambda *_: False).model.model
+    chosen = np.zeros(len(kept), dtype=bool)
     if model.marginals is not None:
-        for k in np.flatnonzero(nonlinear_columns(model.marginals).numpy()):
-            scores = model.marginals.scores[k]
-            cells_of = location[k] + scale[k] * model.marginals.knots[k]
-            lines[kept[k]] = Marginal(cells_of, scores, scores)
+        chosen = nonlinear_columns(model.marginals).numpy()
+    data = Incomplete.from_array((rows - location) / scale)
+    # errors of means do not show that draws are clipped to the valid values
+    skewed = ~chosen & (_share_beyond(schema, location, scale) > _BEYOND)
+    for use, made in (
+        (chosen, model.marginals),
+        (skewed, start(data, torch.from_numpy(weights))),
+    ):
+        for k in np.flatnonzero(use):
+            cells_of = location[k] + scale[k] * made.knots[k]
+            lines[kept[k]] = Marginal(cells_of, made.scores[k], made.scores[k])
     for k in model.steps.columns.tolist() if model.steps is not None else ():
         seen = rows[:, k][~np.isnan(rows[:, k])]
         # others are rounded to observed values, which loses less than steps
@@ -83,3 +93,10 @@ def _nonlinear(cells, schema, settings, others):
             weight = torch.from_numpy(weights[~np.isnan(rows[:, k])])
             lines[kept[k]] = Marginal.of(torch.from_numpy(seen), weight)
     return lines
+
+
+def _share_beyond(schema, location, scale):
+    """Return how much of a normal distribution is beyond an end of the valid values."""
+    ranges = schema.values.ranges[:, schema.model_columns]
+    low, high = torch.from_numpy((ranges - location) / scale)
+    return torch.maximum(normal_cdf(low), normal_cdf(-high)).numpy()

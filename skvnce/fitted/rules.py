@@ -7,7 +7,7 @@ contradict the rule is drawn again: its draws are those given that the rule hold
 Where no draw agrees, because a level that agrees is rare, one level changes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import ceil
 from typing import NamedTuple
 
@@ -44,6 +44,8 @@ class Rules(NamedTuple):
         Masks that do not depend on the completed table.
     X : array-like of shape (n_samples, n_features)
         As given by the user.
+    of_groups : sequence of int, default=()
+        Columns that are constant within groups, which do not change for single rows.
     """
 
     schema: Schema
@@ -51,6 +53,7 @@ class Rules(NamedTuple):
     columns: dict
     fixed: np.ndarray
     X: object
+    of_groups: Sequence = ()
 
     def asked(self, table, filled, rows):
         """Evaluate the rules.
@@ -132,7 +135,7 @@ class Rules(NamedTuple):
                 self._redraw((drawn, filled, wrong), missing, draw, part, tries)
         denied &= wrong[..., None]
         rows = np.flatnonzero(wrong.any(0) & missing.any(1))
-        levels = probabilities(rows) if len(rows) else {}
+        levels = self._of_rows(probabilities(rows)) if len(rows) else {}
         for *found, own in zip(drawn, filled, denied, wrong[:, rows], strict=True):
             some = {place: shares[own] for place, shares in levels.items()}
             if own.any() and some:
@@ -182,6 +185,7 @@ class Rules(NamedTuple):
         filled, denied = self.settled(table, missing, np.arange(len(table)))
         found = table, filled, denied
         rows = np.flatnonzero(denied.any(1) & missing.any(1))
+        probabilities = self._of_rows(probabilities)
         if len(rows) and probabilities:
             levels = {place: shares[rows] for place, shares in probabilities.items()}
             rows = self._change_levels(found, missing, levels, rows)
@@ -220,6 +224,8 @@ class Rules(NamedTuple):
         table, filled, denied = found
         rows = np.full(OF_PREDICTION, row)
         drawn = draw(rows[:1])[:, 0]
+        columns = np.searchsorted(self.schema.returned, self.of_groups)
+        drawn[:, columns] = table[row, columns]
         for tables in (self._with_numbers(drawn, table[row]), drawn):
             left, wrong = self.settled(tables, missing[rows], rows)
             good = np.flatnonzero(~wrong.any(1))
@@ -227,6 +233,10 @@ class Rules(NamedTuple):
                 best = good[_most_frequent(tables[good])]
                 table[row], filled[row], denied[row] = tables[best], left[best], False
                 return
+
+    def _of_rows(self, probabilities):
+        """Leave out columns that are constant within groups."""
+        return {j: one for j, one in probabilities.items() if j not in self.of_groups}
 
     def _with_numbers(self, drawn, row):
         """Replace the numbers of draws (n_draws, n_features_out) by those of a row."""
@@ -292,13 +302,14 @@ def _changes(missing, probabilities, codes, rng=None):
     return Changes(np.array(columns), np.array(levels), order, ratios)
 
 
-def reject_rules(where):
-    """Raise an error for functions of completed rows, see `mask_of`."""
+def without_rules(where):
+    """Return masks; raises an error for functions of completed rows, see `mask_of`."""
     if isinstance(where, Rules):
         raise TypeError(
             "where must be masks here: its functions see completed rows, of which "
             "a quantile of each cell is none. Pass functions to sample."
         )
+    return where
 
 
 def draws_alone(schema, where, limits):

@@ -90,7 +90,7 @@ def enough_steps(r_hat, n_steps):
     return ceil(n_steps * (worst**2 - 1) / (_CONVERGED**2 - 1))
 
 
-def slow_chain(r_hat, names, n_iter, n_burn_in, of_sweep=2):
+def slow_chain(r_hat, names, n_iter, n_burn_in, of_sweep=2, above=_CONVERGED):
     """Describe a chain that is too short, and how many sweeps would do.
 
     Parameters
@@ -101,17 +101,18 @@ def slow_chain(r_hat, names, n_iter, n_burn_in, of_sweep=2):
         Number of sweeps, with the burn-in, and of the burn-in.
     of_sweep : float, default=2
         What a sweep counts in `max_iter`.
+    above : float, default=1.05
+        The R-hat from which a chain is described.
 
     Returns
     -------
     str or None
-        None if no R-hat is above 1.05.
+        None if no R-hat is above `above`.
     """
-    n_kept = n_iter - n_burn_in
-    enough = enough_steps(r_hat, n_kept)
-    if enough <= n_kept:
+    if np.nanmax(r_hat, initial=0.0) <= above:
         return None
-    sweeps = ceil(enough * n_iter / n_kept)
+    n_kept = n_iter - n_burn_in
+    sweeps = ceil(enough_steps(r_hat, n_kept) * n_iter / n_kept)
     place = np.unravel_index(np.nanargmax(r_hat), r_hat.shape)
     return (
         f"The Markov chain of the fit is short: after {n_iter} sweeps R-hat is "
@@ -120,8 +121,8 @@ def slow_chain(r_hat, names, n_iter, n_burn_in, of_sweep=2):
     )
 
 
-def warn_of_slow_chain(r_hat, names, n_sweeps, n_burn_in, of_sweep=2):
+def warn_of_slow_chain(*chain, **options):
     """Warn if a Markov chain is short; parameters are those of `slow_chain`."""
-    message = slow_chain(r_hat, names, n_sweeps, n_burn_in, of_sweep)
+    message = slow_chain(*chain, **options)
     if message is not None:
         warn_user(message, ConvergenceWarning)

@@ -143,9 +143,10 @@ def read_columns(
         is_frame(X) and isinstance(categorical_features, str)
     )
     if groups is not None:
-        name, slopes = column_of_groups(groups)
+        known = column_of_groups(groups)
         group, *slopes = (
-            place_of(one, names_of(X), len(cells), "groups") for one in (name, *slopes)
+            place_of(one, names_of(X), len(cells), "groups")
+            for one in (known.column, *known.slopes)
         )
         asked[group] = PASSED
         for place in slopes:  # whole numbers would be ordinal
@@ -271,28 +272,51 @@ def names_of(X: ArrayLike) -> list:
     return list(getattr(X, "column_names", X.columns)) if is_frame(X) else []
 
 
-def column_of_groups(groups: object) -> tuple:
-    """Return the column that names groups, and those whose slopes are random.
+class GroupColumns(NamedTuple):
+    """The columns, by name or index, that the parameter `groups` names.
+
+    Attributes
+    ----------
+    column : str or int
+        That names groups.
+    slopes, constant : list
+        Those whose slopes are random, and those that are constant within groups.
+    """
+
+    column: object
+    slopes: list
+    constant: list
+
+
+def column_of_groups(groups: object) -> GroupColumns:
+    """Read the parameter `groups` of `GaussianImputer`.
 
     Raises
     ------
     ValueError
-        If there are several columns of groups, or if slopes are no list.
+        If there are several columns of groups, or if other columns are no list.
     """
     if not isinstance(groups, dict):
-        return groups, []
+        return GroupColumns(groups, [], [])
     if len(groups) != 1:
         raise ValueError(
             f"groups must have one column, got {groups!r}. Three levels, such as "
             "pupils in classes in schools, are not there: choose one of them."
         )
-    [(column, slopes)] = groups.items()
-    if isinstance(slopes, str) or not isinstance(slopes, Sequence | np.ndarray):
+    [(column, others)] = groups.items()
+    others = others if isinstance(others, dict) else {"slopes": others}
+    lists = [others.get(name, []) for name in ("slopes", "constant")]
+    if not {*others} <= {"slopes", "constant"} or not all(map(_is_list, lists)):
         raise ValueError(
             f"groups[{column!r}] must be a list of columns whose slopes differ between "
-            f"groups, got {slopes!r}."
+            "groups, or a dict with the keys 'slopes' and 'constant' (columns that are "
+            f"constant within groups) and lists of columns, got {others!r}."
         )
-    return column, list(slopes)
+    return GroupColumns(column, *map(list, lists))
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence | np.ndarray) and not isinstance(value, str)
 
 
 def place_of(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from skvnce.algorithms.mixed.columns import Bounds, Latents
-from skvnce.algorithms.mixed.gibbs import Factors, average, rescaled, unit_scales
+from skvnce.algorithms.mixed.gibbs import Factors, rescaled, unit_scales
 from skvnce.distributions.normal import Normal
 
 _START = 0.5, 0.1  # variances of residuals and intercepts, and of slopes, at the start
@@ -156,11 +156,6 @@ class Effects(NamedTuple):
         zero = torch.zeros(len(variances), dtype=torch.float64)
         within = Normal(zero[:size], first * torch.eye(size, dtype=torch.float64))
         return cls(within, Normal(zero, torch.tensor(variances).double().diag()))
-
-    @classmethod
-    def average(cls, found: list[Self]) -> Self:
-        """Average parameters of a chain."""
-        return cls(*map(average, zip(*found, strict=True)))
 
     def rescaled(self, levels: Levels, shift: Tensor, scale: Tensor) -> Self:
         """Shift and then divide latent variables; see `Levels.scales`."""

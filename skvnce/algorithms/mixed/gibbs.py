@@ -15,8 +15,9 @@ that cover .892 instead of .905.  The chain of `posterior_draws` has the mean of
 stochastic EM, and its draws the intervals of Jeffreys' prior.
 """
 
-from collections.abc import Callable, Sequence
-from math import log, nan, pi
+from collections.abc import Callable, Iterator
+from functools import partial
+from math import log, pi
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -26,6 +27,8 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce._progress import OnRound, tell_round
 from skvnce.algorithms.gaussian import em
+from skvnce.algorithms.mixed import chain
+from skvnce.algorithms.mixed.chain import Fit, Sweep
 from skvnce.algorithms.mixed.columns import Bounds, Latents, Limits
 from skvnce.algorithms.mixed.lines import Line, lines_of, shared
 from skvnce.algorithms.mixed.nominal import GivenOthers, Nominal, OnMissing
@@ -33,7 +36,6 @@ from skvnce.algorithms.mixed.normal import cdf, quantile
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import inside
 
-BURN_IN = 0.4  # share of the sweeps before the first draw of the parameters
 _NO_ROWS = np.zeros(0, dtype=np.int64)
 _AT_ONCE = 2**17  # number of latent variables that are swept together
 _FEWEST_ROWS = 1000  # but at least: calls for fewer take most of the time
@@ -349,37 +351,6 @@ def start_of(parts: list[Rows], weights: list[Tensor]) -> Normal:
     return Normal(torch.from_numpy(mean), torch.eye(len(mean), dtype=torch.float64))
 
 
-class Fit(NamedTuple):
-    """Draws of the parameters from their posterior.
-
-    Attributes
-    ----------
-    draws : list of Normal
-    losses : list of float
-        Minus the mean log-density of the latent variables of a row, after each sweep.
-    estimates : list of Normal
-        The parameters of the chain after the burn-in.
-    trace : list of ndarray of shape (2, latents)
-        After each sweep, the means of the latent variables, and the shares of their
-        variances that the others explain.
-    """
-
-    draws: list[Normal]
-    losses: list[float]
-    estimates: list[Normal]
-    trace: list[np.ndarray]
-
-    def average(self) -> Normal:
-        """Average the parameters of the chain."""
-        return average(self.estimates)
-
-
-def average(normals: Sequence[Normal]) -> Normal:
-    """Average means and covariances."""
-    means, covariances = zip(*normals, strict=True)
-    return Normal(torch.stack(means).mean(0), torch.stack(covariances).mean(0))
-
-
 def posterior_draws(
     latents: Latents,
     data: Incomplete,
@@ -390,7 +361,7 @@ def posterior_draws(
     max_iter: int,
     limits: Limits | None = None,
     on_round: OnRound = tell_round,
-) -> Fit:
+) -> Fit[Normal]:
     """Draw mean and covariance of the latent variables from their posterior.
 
     The chain has so many degrees of freedom that the mean of the covariance is the
@@ -412,17 +383,26 @@ def posterior_draws(
     limits : pair of Tensor of shape (n, features), default=None
         See `Latents.bounds`.
     on_round : callable
-        Called with the number of the sweep, the loss, and the change of the loss; stops
-        the chain by returning True.
+        See `chain.run`.
     """
+    sweeps = _sweeps(latents, data, weights, strength, limits)
+    return chain.run(sweeps, n_draws, max_iter, on_round)
+
+
+def _sweeps(
+    latents: Latents,
+    data: Incomplete,
+    weights: Tensor,
+    strength: float,
+    limits: Limits | None,
+) -> Iterator[Sweep[Normal]]:
+    """Draw latent variables and parameters in turn; see `posterior_draws`."""
     parts, total = Rows.parts(latents, data, limits), weights.sum()
     shares = list(weights.split(at_once(latents)))
     normal = start_of(parts, shares)
     z = [rows.start(normal.mean) for rows in parts]
-    every = max(1, int(max_iter * (1 - BURN_IN)) // n_draws)
-    found, more = Fit([], [], [], []), latents.size + 2
-    factors = Factors.of(normal, latents)
-    for number in range(1, max_iter + 1):
+    factors, more = Factors.of(normal, latents), latents.size + 2
+    while True:
         moments = em.Moments.zeros(latents.size)
         for rows, one, share in zip(parts, z, shares, strict=True):
             rows.redraw(one, factors)
@@ -432,23 +412,16 @@ def posterior_draws(
         loss = _loss(drawn, drawn.mean - normal.mean, moments, total)
         normal = set_scales(latents, z, drawn)
         # the density of latent variables changes with their unit
-        found.losses.append(loss + _change_of_scales(drawn, normal))
+        loss += _change_of_scales(drawn, normal)
         factors = Factors.of(normal, latents)
-        found.trace.append(np.stack([normal.mean, factors.explained()]))
-        change = abs(found.losses[-1] - found.losses[-2]) if number > 1 else nan
-        left = max_iter - number
-        if left < every * n_draws:
-            found.estimates.append(normal)
-        if left < every * n_draws and left % every == 0:
-            wide = em.draw_parameters(*posterior)
-            # without the rows, which belong to the parameters of the chain
-            found.draws.append(set_scales(latents, [], wide))
-        if on_round(number, found.losses[-1], change):
-            break
-    # a callback has stopped the chain before the first draw
-    if not found.draws:
-        found = found._replace(draws=[normal], estimates=[normal])
-    return found
+        traced = np.stack([normal.mean, factors.explained()])
+        yield Sweep(normal, loss, traced, partial(_wide, latents, posterior))
+
+
+def _wide(latents: Latents, posterior: tuple) -> Normal:
+    """Draw parameters with the degrees of freedom of the rows."""
+    # without the rows, which belong to the parameters of the chain
+    return set_scales(latents, [], em.draw_parameters(*posterior))
 
 
 def _loss(normal: Normal, moved: Tensor, moments: em.Moments, total: Tensor) -> float:

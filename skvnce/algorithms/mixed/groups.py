@@ -20,7 +20,7 @@ of Huang and Wand (2013, Simple marginally noninformative prior distributions fo
 covariance matrices, eq. 2): half-t standard deviations, uniform correlations.
 """
 
-from math import nan
+from collections.abc import Iterator
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -30,9 +30,11 @@ from torch import Tensor
 from skvnce._incomplete import Incomplete
 from skvnce._progress import OnRound, tell_round
 from skvnce.algorithms.gaussian import em
+from skvnce.algorithms.mixed import chain
+from skvnce.algorithms.mixed.chain import Fit, Sweep
 from skvnce.algorithms.mixed.columns import Bounds, Limits
 from skvnce.algorithms.mixed.effects import Effects, Given, Levels
-from skvnce.algorithms.mixed.gibbs import BURN_IN, Rows, Shown, minus_log_density
+from skvnce.algorithms.mixed.gibbs import Rows, Shown, minus_log_density
 from skvnce.algorithms.mixed.normal import quantile
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import inside
@@ -254,31 +256,6 @@ class GroupedRows(NamedTuple):
         return Shown(ordered, nominal)
 
 
-class Fit(NamedTuple):
-    """Draws of the parameters from their posterior.
-
-    Attributes
-    ----------
-    draws : list of Effects
-    losses : list of float
-        Minus the mean log-density of residuals of a row, after each sweep.
-    estimates : list of Effects
-        The parameters of the chain after the burn-in.
-    trace : list of ndarray of shape (2, latents)
-        After each sweep, the means of the latent variables, and the shares of their
-        variances between groups.
-    """
-
-    draws: list[Effects]
-    losses: list[float]
-    estimates: list[Effects]
-    trace: list[np.ndarray]
-
-    def average(self) -> Effects:
-        """Average the parameters of the chain."""
-        return Effects.average(self.estimates)
-
-
 def posterior_draws(
     groups: Groups,
     data: Incomplete,
@@ -287,7 +264,7 @@ def posterior_draws(
     n_sweeps: int,
     limits: Limits | None = None,
     on_round: OnRound = tell_round,
-) -> Fit:
+) -> Fit[Effects]:
     """Draw the parameters of eqs. (1) and (2) from their posterior.
 
     Parameters
@@ -301,15 +278,21 @@ def posterior_draws(
     limits : pair of Tensor of shape (n, features), default=None
         See `Latents.bounds`.
     on_round : callable
-        See `gibbs.posterior_draws`.
+        See `chain.run`.
     """
+    sweeps = _sweeps(groups, data, limits)
+    return chain.run(sweeps, n_draws, n_sweeps, on_round)
+
+
+def _sweeps(
+    groups: Groups, data: Incomplete, limits: Limits | None
+) -> Iterator[Sweep[Effects]]:
+    """Draw latent variables, effects and parameters in turn."""
     levels = groups.levels
     rows = GroupedRows.of(groups, levels.whole.bounds(data, limits))
     effects = Effects.start(levels)
     z = rows.start(effects.between.mean)
-    every = max(1, int(n_sweeps * (1 - BURN_IN)) // n_draws)
-    found = Fit([], [], [], [])
-    for number in range(1, n_sweeps + 1):
+    while True:
         uniform = inside(torch.rand(z.shape, dtype=torch.float64)).numpy()
         rows.sweep(z, Given.of(effects, levels), uniform)
         effects, loss = _drawn(rows, z, effects)
@@ -317,19 +300,7 @@ def posterior_draws(
             scales = levels.scales(effects)
             _rescale(levels, z, *scales)
             effects = effects.rescaled(levels, *scales)
-        found.trace.append(_traced(levels, effects))
-        found.losses.append(loss)
-        left = n_sweeps - number
-        if left < every * n_draws:
-            found.estimates.append(effects)
-            if left % every == 0:
-                found.draws.append(effects)
-        change = abs(loss - found.losses[-2]) if number > 1 else nan
-        if on_round(number, loss, change):
-            break
-    if not found.draws:  # a callback has stopped the chain before the first draw
-        found = found._replace(draws=[effects], estimates=[effects])
-    return found
+        yield Sweep(effects, loss, _traced(levels, effects))
 
 
 def _drawn(rows: GroupedRows, z: np.ndarray, before: Effects) -> tuple[Effects, float]:
