@@ -105,6 +105,9 @@ def test_the_measurement_leaves_the_fit_as_it_was(monkeypatch):
     np.testing.assert_array_equal(found.covariance_, plain.covariance_)
 
 
+QUICK = {"n_parameter_draws": 0, "on_misfit": "ignore", "tol": 9.0}
+
+
 def numbers_of_rows(n, rng):
     """Make columns that name rows, and columns of numbers that do not."""
     x = rng.normal(size=n)
@@ -126,17 +129,14 @@ def test_numbers_that_name_rows_are_reported(n, seed):
     holes = frame.mask(rng.random(frame.shape) < 0.2)
     message = "all different: column 'run', column 'mixed', column 'phone'. If"
     with pytest.warns(TableWarning, match=message):
-        GaussianImputer(n_parameter_draws=0, on_misfit="ignore").fit(holes)
+        GaussianImputer(**QUICK).fit(holes)
     named = ["run", "mixed", "phone"]
     passed = dict.fromkeys(named, "passthrough")
-    imputer = GaussianImputer(
-        n_parameter_draws=0, on_misfit="ignore", categorical_features=passed
-    ).set_output(transform="pandas")
+    imputer = GaussianImputer(categorical_features=passed, **QUICK)
+    imputer.set_output(transform="pandas")
     with warnings.catch_warnings():
         warnings.simplefilter("error", TableWarning)
         found = imputer.fit_transform(holes)
         # complete numbers of rows are not imputed
-        GaussianImputer(n_parameter_draws=0, on_misfit="ignore").fit(
-            holes.assign(**frame[named])
-        )
+        GaussianImputer(**QUICK).fit(holes.assign(**frame[named]))
     pd.testing.assert_frame_equal(found[named], holes[named])
