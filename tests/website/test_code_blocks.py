@@ -66,7 +66,7 @@ def test_page_runs(path, folder, monkeypatch):
 
 def test_pages_are_found():
     names = {str(p.relative_to(ROOT)) for p in pages()}
-    assert {"CHANGELOG.md", "doc/coming_from/mice.rst"} <= names
+    assert "doc/coming_from/mice.rst" in names
     assert "doc/user_guide/imputation.rst" in names
     assert "doc/class_pages/GaussianImputer.rst" in names
 
