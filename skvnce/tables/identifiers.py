@@ -25,6 +25,7 @@ from skvnce.tables.missing_marks import marks_among
 FEWEST = 20  # observed cells; of fewer the number of short levels says little
 _WORDS = 5  # of a level on average, from which levels are sentences
 _CELLS_OF_SENTENCE = 10  # for each level on average; answers of a form are repeated
+_WHOLE = 2.0**51  # measurements in large units are whole in float64 from 2**52 on
 _RUN = 1.5  # numbers between the ends of a run, for each row
 _DIGITS = 8  # of long numbers that name rows, at least
 _ALIKE = 0.8  # of them have the same number of digits, at least
@@ -82,7 +83,7 @@ def are_numbers_of_rows(observed: np.ndarray, n_rows: int) -> bool:
     """
     if len(observed) < FEWEST or (observed != np.round(observed)).any():
         return False
-    if len(np.unique(observed)) < len(observed):
+    if abs(observed).max() > _WHOLE or len(np.unique(observed)) < len(observed):
         return False
     if observed.max() / 2 - observed.min() / 2 < _RUN * n_rows / 2:
         return True

@@ -116,6 +116,7 @@ def numbers_of_rows(n, rng):
         "mixed": rng.permutation(n) + 1.0,
         "phone": rng.integers(10**8, 10**9, n).astype(float),
         "income": np.round(np.exp(10 + x)),
+        "tiny units": 1e18 * (10 + x),
         "amount": np.round(np.exp(20 + 3 * x)),
         "weight": np.round(70 + 12 * x),
         "x": x,
