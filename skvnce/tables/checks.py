@@ -49,7 +49,7 @@ def numbers_of_rows(table: Table) -> list[str]:
         for place, name in enumerate(table.names)
         if partly[place]
         and table.columns[place].is_plain
-        and are_numbers_of_rows(table.observed(place), len(table.cells))
+        and are_numbers_of_rows(table.observed(place))
     ]
     if not found:
         return []

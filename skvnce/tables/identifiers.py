@@ -26,7 +26,7 @@ FEWEST = 20  # observed cells; of fewer the number of short levels says little
 _WORDS = 5  # of a level on average, from which levels are sentences
 _CELLS_OF_SENTENCE = 10  # for each level on average; answers of a form are repeated
 _WHOLE = 2.0**51  # measurements in large units are whole in float64 from 2**52 on
-_RUN = 1.5  # numbers between the ends of a run, for each row
+_CHANCE = 1e-3  # probability that independent numbers are all different, at most
 _DIGITS = 8  # of long numbers that name rows, at least
 _ALIKE = 0.8  # of them have the same number of digits, at least
 
@@ -69,23 +69,24 @@ def is_identifier(column: Column, cells_of: Collection[int]) -> bool:
     return n_levels * _CELLS_OF_SENTENCE > n_observed and _are_sentences(column.levels)
 
 
-def are_numbers_of_rows(observed: np.ndarray, n_rows: int) -> bool:
-    """Return whether numbers seem to name rows: 1 to n in any order, or long numbers.
+def are_numbers_of_rows(observed: np.ndarray) -> bool:
+    """Return whether numbers seem to name rows.
 
-    They are whole and all different.  Either they leave out few numbers between their
-    ends, which measurements of independent rows hardly do, or most of them have the
-    same number of digits, `_DIGITS` at least, as numbers of telephones have.
+    They are whole and all different.  n independent draws of any distribution of r
+    numbers are so with a probability of at most prod_i (1 - i / r) < exp(-n (n - 1) /
+    2 r), which the uniform distribution has.  Longer numbers name rows if most of them
+    have the same number of digits, as those of telephones have.
 
     Parameters
     ----------
     observed : ndarray of shape (n_observed,)
-    n_rows : int
     """
     if len(observed) < FEWEST or (observed != np.round(observed)).any():
         return False
     if abs(observed).max() > _WHOLE or len(np.unique(observed)) < len(observed):
         return False
-    if observed.max() / 2 - observed.min() / 2 < _RUN * n_rows / 2:
+    n, r = len(observed), observed.max() - observed.min() + 1
+    if n * (n - 1) / (2 * r) > -np.log(_CHANCE):
         return True
     if observed.min() < 1:
         return False

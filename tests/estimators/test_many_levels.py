@@ -15,6 +15,7 @@ from skvnce.estimators import _copula_graph
 from skvnce.exceptions import DurationWarning, TableWarning
 from skvnce.fits import duration as durations
 from skvnce.fits import gaussian_mixed as mixed
+from skvnce.tables.identifiers import are_numbers_of_rows
 
 SHORT = {"max_iter": 4, "n_parameter_draws": 2, "random_state": 0}
 
@@ -114,6 +115,7 @@ def numbers_of_rows(n, rng):
     return {
         "run": np.arange(10_000.0, 10_000 + n),
         "mixed": rng.permutation(n) + 1.0,
+        "two sites": rng.permutation(np.r_[1000:1700, 2000:2700])[:n] + 0.0,
         "phone": rng.integers(10**8, 10**9, n).astype(float),
         "income": np.round(np.exp(10 + x)),
         "tiny units": 1e18 * (10 + x),
@@ -123,15 +125,16 @@ def numbers_of_rows(n, rng):
     }
 
 
-@pytest.mark.parametrize("n", [40, 400])
-def test_numbers_that_name_rows_are_reported(n, seed):
+# of 60 rows, all may be different by chance in a range of 1700
+@pytest.mark.parametrize(("n", "sites"), [(60, []), (400, ["two sites"])])
+def test_numbers_that_name_rows_are_reported(n, sites, seed):
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(numbers_of_rows(n, rng))
     holes = frame.mask(rng.random(frame.shape) < 0.2)
-    message = "all different: column 'run', column 'mixed', column 'phone'. If"
-    with pytest.warns(TableWarning, match=message):
+    named = ["run", "mixed", *sites, "phone"]
+    names = ", ".join(f"column {name!r}" for name in named)
+    with pytest.warns(TableWarning, match=f"all different: {names}. If"):
         GaussianImputer(**QUICK).fit(holes)
-    named = ["run", "mixed", "phone"]
     passed = dict.fromkeys(named, "passthrough")
     imputer = GaussianImputer(categorical_features=passed, **QUICK)
     imputer.set_output(transform="pandas")
@@ -141,3 +144,15 @@ def test_numbers_that_name_rows_are_reported(n, seed):
         # complete numbers of rows are not imputed
         GaussianImputer(**QUICK).fit(holes.assign(**frame[named]))
     pd.testing.assert_frame_equal(found[named], holes[named])
+
+
+def test_the_chance_that_numbers_are_all_different():
+    """At most 1e-3 in the worst case, the uniform distribution."""
+    rng = np.random.default_rng(0)
+    for n, r in ((20, 60), (60, 500), (200, 5000)):
+        draws = rng.integers(r, size=(20_000, n))
+        different = (np.diff(np.sort(draws, axis=1), axis=1) > 0).all(1).mean()
+        bound = np.exp(-n * (n - 1) / 2 / r)
+        assert different <= bound + 4 * np.sqrt(bound / 20_000)
+        found = are_numbers_of_rows(rng.permutation(r)[:n].astype(float))
+        assert found == (bound < 1e-3)
