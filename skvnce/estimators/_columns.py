@@ -116,6 +116,9 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         All fitted joint models.
     weights_ : ndarray of shape (n_nodes,)
         Weight of the estimator of each column; 0 without one.
+    spreads_ : ndarray of shape (n_nodes,)
+        Factor, at most 1, by which the deviations of draws of each column from their
+        mean are multiplied, as averages of models draw too widely.
     model_weights_ : ndarray of shape (n_models, n_nodes)
         Weights of the joint models among themselves; those of a column add up to one.
     feature_indices_ : ndarray of shape (n_nodes,)

@@ -108,6 +108,9 @@ class ForestImputer(CallbackSupportMixin, ByModel):
         The fitted imputer.
     weights_ : ndarray of shape (n_nodes,)
         Weight of the forest of each column.  Forests of weight 0 are not kept.
+    spreads_ : ndarray of shape (n_nodes,)
+        Factor, at most 1, by which the deviations of draws of each column from their
+        mean are multiplied, as averages of models draw too widely.
     feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that the model uses: those with at least two
         different observed values.

@@ -195,7 +195,7 @@ class ByModel(Imputer):
         given = found, self.weight, int(n_completions), rng
         fitted = fit_columns(table, Joint(*models), *given)
         self._column_models = [stored(one) for one in fitted.columns]
-        self.weights_ = fitted.weights
+        self.weights_, self.spreads_ = fitted.weights, fitted.spreads
         warn_of_unused_by_levels(self)
         return fitted.joint_weights
 
@@ -205,7 +205,8 @@ class ByModel(Imputer):
         chains = Chains(int(self.n_draws), **_SWEEPS)
         joint = [self._turns(one, n_draws) for one in self._joint_models()]
         pool = joint[0] if len(joint) == 1 else Pool(joint, self.model_weights_)
-        return ByColumns(pool, columns, self.weights_, chains, int(self.n_steps))
+        given = self.weights_, self.spreads_, chains, int(self.n_steps)
+        return ByColumns(pool, columns, *given)
 
     def _cell_model(self):
         return self._by_columns(0)  # predictions need no models that draw

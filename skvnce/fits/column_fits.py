@@ -12,9 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from skvnce._incomplete import Incomplete
 from skvnce._progress import steps
 from skvnce._random import seeded
+from skvnce.algorithms.gaussian.normal_scores import repeated_values
 from skvnce.fits.column_learners import Learner, Training
+from skvnce.fits.draw_spread import HeldOutDraws, spreads_of
 from skvnce.fits.held_out_rows import masked
 from skvnce.fits.pool_weights import best_of, distances, weights_of
 from skvnce.fits.refits import repeated
@@ -74,11 +77,14 @@ class FittedColumns(NamedTuple):
         Of the column models.
     joint_weights : ndarray of shape (n_models, n_nodes)
         Of the joint models among themselves.
+    spreads : ndarray of shape (n_nodes,)
+        Factors of the deviations of draws from their means.
     """
 
     columns: list[ColumnModel]
     weights: np.ndarray
     joint_weights: np.ndarray
+    spreads: np.ndarray
 
 
 def fit_columns(
@@ -119,20 +125,22 @@ def fit_columns(
             j: [one.learn(training, rng, is_final=False) for one in learners[j]]
             for j in steps("model of a column", order, len(order))
         }
-    chosen, found = _chosen(table, joint.without, candidates, rng)
-    own, of_joint = _weights(table, found, weight, order, equal)
+    chosen, of_all, found = _chosen(table, joint.without, candidates, rng)
+    own, of_joint = _weights(table, of_all, weight, order, equal)
+    spreads = _spreads(table, found, own, of_joint)
     used = [j for j in order if own[j] > 0]
     if not used:
-        return FittedColumns([], own, of_joint)
+        return FittedColumns([], own, of_joint, spreads)
     first = [candidates[j][chosen[j]] for j in used]
-    model = ByColumns(Pool(joint.models, of_joint), first, own, ALONE, _SWEEPS)
+    given = first, own, np.ones(width), ALONE, _SWEEPS
+    model = ByColumns(Pool(joint.models, of_joint), *given)
     completed = _completed(model, table.nodes, n_completions, rng)
     training = Training(completed, table.nodes, table.weights)
     columns = [
         learners[j][chosen[j]].learn(training, rng, is_final=True)
         for j in steps("model of a column", used, len(used))
     ]
-    return FittedColumns(columns, own, of_joint)
+    return FittedColumns(columns, own, of_joint, spreads)
 
 
 def _weights(table, found, weight, order, equal):
@@ -152,6 +160,17 @@ def _weights(table, found, weight, order, equal):
     return own, of_joint
 
 
+def _spreads(table, found, own, of_joint):
+    """Choose factors of the deviations of draws of numbers that do not repeat."""
+    width = table.nodes.shape[1]
+    if found is None:
+        return np.ones(width)
+    repeat, _ = repeated_values(Incomplete.from_array(table.nodes))
+    numbers = ~table.is_categorical & ~np.isin(np.arange(width), repeat)
+    of_all = np.concatenate([(1 - own) * of_joint, own[None]])
+    return spreads_of(found, of_all[: len(found.draws)], numbers)
+
+
 def _in_order(nodes, learners):
     """List the columns that get a model, by their numbers of missing cells."""
     missing = np.isnan(nodes).sum(0)
@@ -165,10 +184,13 @@ def _completed(model, nodes, n_draws, rng):
 
 
 def _chosen(table, joint, candidates, rng):
-    """Choose a candidate for each column, and weights (n_joint + 1, n_nodes)."""
+    """Choose a candidate for each column, and weights (n_joint + 1, n_nodes).
+
+    Returns the draws, too, which choose their spread; None without held-out rows.
+    """
     chosen = np.zeros(table.nodes.shape[1], dtype=int)
     if not table.held.any():
-        return chosen, None
+        return chosen, None, None
     held = masked(table.nodes[table.held])
     kept = np.where(held.hidden, np.nan, held.nodes)
     known = *held, table.scale, table.is_categorical
@@ -184,7 +206,8 @@ def _chosen(table, joint, candidates, rng):
         chosen = best_of(distances(drawn, *known), table.is_categorical)
         for j in candidates:
             drawn[0][..., j] = drawn[chosen[j]][..., j]
-    found = distances([*own, *drawn[:1]], *known)
+    draws = [*own, *drawn[:1]]
+    found = distances(draws, *known)
     weights = np.zeros((len(own) + 1, kept.shape[1]))
     weights[:-1] = weights_of(found.of_first(len(own)), table.is_categorical)
     if drawn:
@@ -192,7 +215,7 @@ def _chosen(table, joint, candidates, rng):
         some = list(candidates)
         own_weights = weights_of(found.of_columns(some), table.is_categorical)
         weights[:, some] = own_weights[:, some]
-    return chosen, weights
+    return chosen, weights, HeldOutDraws(draws, *held)
 
 
 def _drawn_alone(columns, mixed, missing, rng):

@@ -14,7 +14,7 @@ import torch
 from skvnce._keyed import row_keyed
 from skvnce.fitted.base import CellModel, n_chains
 from skvnce.fitted.column_models import ColumnModel
-from skvnce.fitted.pools import MIDDLES, averaged, pooled_shares, quantiles
+from skvnce.fitted.pools import MIDDLES, averaged, narrowed, pooled_shares, quantiles
 from skvnce.tables.cell_limits import CellLimits
 
 
@@ -65,6 +65,8 @@ class ByColumns(NamedTuple):
         In the order of a sweep.
     weights : ndarray of shape (n_nodes,)
         Of the column models.
+    spreads : ndarray of shape (n_nodes,)
+        Factors of the deviations of draws from their means; 1 for categories.
     chains : Chains
         Of predictions.
     n_sweeps : int
@@ -74,12 +76,14 @@ class ByColumns(NamedTuple):
     joint: CellModel
     columns: Sequence[ColumnModel]
     weights: np.ndarray
+    spreads: np.ndarray
     chains: Chains
     n_sweeps: int
 
     def n_chains(self, n_draws: int | None) -> int:
         """Return how many copies of the rows are in memory at a time."""
-        own = self.chains.n_chains if n_draws is None else 1
+        predicts = n_draws is None or self._narrows
+        own = self.chains.n_chains if predicts else 1
         return max(own, n_chains(self.joint, n_draws))
 
     def fill(
@@ -140,7 +144,16 @@ class ByColumns(NamedTuple):
         """Draw missing cells; see `CellModel`."""
         drawn, missing = self.joint.draw(nodes.copy(), n_draws, limits), np.isnan(nodes)
         redraw(self.columns, drawn, missing, self.weights, self.n_sweeps)
-        return drawn
+        if not self._narrows:
+            return drawn
+        means, _ = self.fill(nodes, limits)
+        moved = narrowed(drawn, means, self.spreads)
+        return np.where(missing & (self.spreads < 1), moved, drawn)
+
+    @property
+    def _narrows(self) -> bool:
+        """Whether draws are moved towards their means."""
+        return bool((self.spreads < 1).any())
 
 
 def predict(

@@ -79,6 +79,11 @@ def quantiles(
     return weighted_quantiles(values, each, torch.from_numpy(levels)).numpy()
 
 
+def narrowed(draws: np.ndarray, means: np.ndarray, spreads: np.ndarray) -> np.ndarray:
+    """Move draws (..., n_nodes) towards their means; see `skvnce.fits.draw_spread`."""
+    return means + spreads * (draws - means)
+
+
 def geometric(shares: Sequence[np.ndarray], weights: np.ndarray) -> np.ndarray:
     """Average probabilities (n, n_levels) of several models geometrically."""
     logs = np.log(np.maximum(shares, _FLOOR))
