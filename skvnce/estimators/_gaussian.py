@@ -93,7 +93,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         Maximum number of rounds of EM, of one E-step and one M-step each.  It counts
         half sweeps of Gibbs sampling with categories or limits of cells: 200 stands for
         100 sweeps, all of which are made, and more if `n_parameter_draws` is above 60 %
-        of them.  With groups 200 stands for 400 sweeps.
+        of them.  With groups it counts sweeps.
     tol : float, default=5e-3
         EM stops if no mean or covariance changes by more than `tol` in a round, for
         columns scaled to unit standard deviation.

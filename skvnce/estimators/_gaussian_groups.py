@@ -43,7 +43,7 @@ class GroupsMixin(Imputer):
     def _warn_of_slow_chain(self, **options):
         """Warn if the Markov chain of the fit is short."""
         chain = self.r_hat_, self.latent_names_, len(self.trace_), self.n_burn_in_
-        of_sweep = 0.5 if hasattr(self, "group_columns_") else 2
+        of_sweep = 1 if hasattr(self, "group_columns_") else 2
         warn_of_slow_chain(*chain, of_sweep=of_sweep, **options)
 
     def _checked(self, X):

@@ -34,8 +34,7 @@ from skvnce.fitted.normal import tensors
 from skvnce.tables.groups import columns_of_groups
 from skvnce.tables.statistics import column_moments
 
-_SWEEPS = 2.0  # number of sweeps as a multiple of `max_iter`
-_CHECKING = 0.5  # and without the held-out cells
+_CHECKING = 0.25  # share of the sweeps that suffices for held-out cells
 _FEWEST_DRAWS = 20  # of the parameters
 # shares of small variances between groups move slowly, without harm to imputed cells
 DRIFTING = 1.5  # R-hat above which `fit` warns
@@ -74,7 +73,7 @@ class Settings(NamedTuple):
         """
         n_draws = max(int(options.n_parameter_draws), _FEWEST_DRAWS)
         enough = ceil(n_draws / (1 - BURN_IN))
-        shares = _SWEEPS, _CHECKING
+        shares = 1.0, _CHECKING
         rounds = (max(round(share * options.max_iter), enough) for share in shares)
         slopes = slopes_of(schema, options.groups, cells.nodes)
         found = columns_of_groups(cells.nodes, cells.groups)
@@ -92,7 +91,7 @@ class Settings(NamedTuple):
 
 
 WITHOUT_EFFECT = {
-    "tol": "with groups, Gibbs sampling makes twice max_iter sweeps",
+    "tol": "with groups, Gibbs sampling makes max_iter sweeps",
     "shrinkage": "with groups, the prior of Huang and Wand takes its place",
 }
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import OnRound, step, steps, tell, tell_round
+from skvnce._random import gamma
 from skvnce.algorithms.gaussian.rows import Rows, Table
 from skvnce.algorithms.gaussian.squarem import extrapolate, squares
 from skvnce.distributions.normal import (
@@ -341,8 +342,7 @@ def draw_inverse_wishart_root(freedom: Tensor, factor: Tensor) -> Tensor:
     singular Wishart draws.)
     """
     halves = (freedom - torch.arange(len(factor))) / 2
-    gamma = torch.distributions.Gamma(halves, torch.ones(()), validate_args=False)
-    bartlett = torch.randn_like(factor).tril(-1) + (2 * gamma.sample()).sqrt().diag()
+    bartlett = torch.randn_like(factor).tril(-1) + (2 * gamma(halves)).sqrt().diag()
     return torch.linalg.solve_triangular(bartlett, factor.T, upper=False).T
 
 

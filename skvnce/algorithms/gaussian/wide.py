@@ -38,6 +38,7 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import step, steps, tell
+from skvnce._random import gamma
 from skvnce.algorithms.gaussian import em
 from skvnce.distributions.normal import Normal, cholesky
 from skvnce.distributions.portable import normal_numbers
@@ -145,8 +146,7 @@ class _Rows:
     def _chi_square(self, n_missing: int) -> Tensor:
         """Draw the chi-square variable of eq. (1)."""
         half = self.x.new_tensor((self.freedom - n_missing) / 2)
-        gamma = torch.distributions.Gamma(half, torch.ones(()), validate_args=False)
-        return 2 * gamma.sample()
+        return 2 * gamma(half)
 
     def _root(self, others: "_Others", own: Tensor) -> Tensor:
         """Factorise A of eq. (2) from the products of all cells."""

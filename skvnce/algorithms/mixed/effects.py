@@ -70,7 +70,15 @@ class Levels(NamedTuple):
         """
         size, total = self.rows.size, self.whole.size
         if design is None:
-            design = torch.eye(self.n_effects, dtype=torch.float64)[0]
+            some = torch.cat(
+                [
+                    torch.arange(size),
+                    torch.arange(self.n_random, len(effects.between.mean)),
+                ]
+            )
+            covariance = effects.between.covariance[some][:, some]
+            covariance[:size, :size] += effects.within.covariance
+            return effects.between.mean[some], covariance
         maps = torch.block_diag(
             torch.kron(design[None], torch.eye(size).to(design)),
             torch.eye(self.groups.size).to(design),

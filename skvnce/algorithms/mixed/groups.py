@@ -16,11 +16,11 @@ values; Carpenter and Kenward 2013, Multiple imputation and its application, cha
           r = P a_g + vec(\Omega^{-1} Z_g W_g),                                      (3)
 
 with mean ``a_g`` and precision P of m given v by eq. (2).  Covariances have the prior
-of Huang and Wand (2013, Simple marginally noninformative prior distributions for
-covariance matrices, eq. 2): half-t standard deviations, uniform correlations.
+of `covariances`.
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -29,20 +29,20 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import OnRound, tell_round
-from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.mixed import chain
 from skvnce.algorithms.mixed.chain import Fit, Sweep
 from skvnce.algorithms.mixed.columns import Bounds, Limits
+from skvnce.algorithms.mixed.covariances import (
+    RIDGE,
+    draw_covariance,
+    log_density_of_scales,
+)
 from skvnce.algorithms.mixed.effects import Effects, Given, Levels
 from skvnce.algorithms.mixed.gibbs import Rows, Shown, minus_log_density
 from skvnce.algorithms.mixed.normal import quantile
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import inside
 
-_FREEDOM = 2.0  # of the half-t distributions; then correlations are uniform
-_SCALE = 1.0  # of the half-t distributions, for columns of about unit variance
-# a covariance of collinear columns would be singular
-_RIDGE = 0.01  # rows of independent columns
 _LEAST = 1e-12  # distance of uniform numbers from 0 and 1
 
 
@@ -223,9 +223,9 @@ class GroupedRows(NamedTuple):
         weights = self.groups.weights * self.groups.design
         sums = [given.residual @ self.groups.sums(rows * one) for one in weights]
         right = given.precision @ prior + np.concatenate(sums)
-        precisions = given.precision + np.array(
-            [np.kron(gram, given.residual) for gram in self.grams]
-        )
+        # Kronecker products of the Gram matrices and the precision
+        products = np.einsum("gij,kl->gikjl", self.grams, given.residual)
+        precisions = given.precision + products.reshape(-1, *given.precision.shape)
         roots = np.linalg.inv(np.linalg.cholesky(precisions))[self.which]
         # C = R'R of the inverse root R
         half = np.einsum("gij,jg->gi", roots, right) + noise.T
@@ -306,18 +306,19 @@ def _sweeps(
 def _drawn(rows: GroupedRows, z: np.ndarray, before: Effects) -> tuple[Effects, float]:
     """Draw the parameters given z, in which effects move with their mean."""
     groups, weights = rows.groups, torch.from_numpy(rows.groups.weights)
-    inner, v, m = (torch.from_numpy(one) for one in rows.parts(z))
+    own, before = _scaled(rows, *rows.parts(z)[::2], before)
+    inner, v, m = map(torch.from_numpy, (*rows.parts(z)[:2], own))
     residuals = inner - torch.from_numpy(groups.means(m.numpy()))
     m = m + _translation(groups, residuals * weights, before.within)[:, None]
     z[groups.levels.whole.size :] = m.numpy()[:, groups.codes]
     residuals = inner - torch.from_numpy(groups.means(m.numpy()))
     scatter = (residuals * weights) @ residuals.T
-    scatter += _RIDGE * torch.eye(len(scatter)).to(scatter)
+    scatter += RIDGE * torch.eye(len(scatter)).to(scatter)
     within = draw_covariance(scatter, float(weights.sum()), before.within.covariance)
     both = torch.cat([m, v])
     centre, count = both.mean(1), both.shape[1]
     apart = both - centre[:, None]
-    between = apart @ apart.T + _RIDGE * torch.eye(len(apart)).to(apart)
+    between = apart @ apart.T + RIDGE * torch.eye(len(apart)).to(apart)
     given = between, count - 1, before.between.covariance
     between = draw_covariance(*given)
     root = torch.linalg.cholesky(between)
@@ -325,6 +326,46 @@ def _drawn(rows: GroupedRows, z: np.ndarray, before: Effects) -> tuple[Effects, 
     normal = Normal(torch.zeros_like(within[0]), within)
     loss = minus_log_density(within, scatter / weights.sum())
     return Effects(normal, Normal(mean, between)), loss
+
+
+def _scaled(
+    rows: GroupedRows, z: np.ndarray, m: np.ndarray, effects: Effects
+) -> tuple[np.ndarray, Effects]:
+    """Multiply effects and their standard deviations s by common factors.
+
+    Given standardised effects, z is linear in s.  So the likelihood of s is normal: it
+    proposes s, and `log_density_of_scales` accepts it.  Small variances move slowly
+    without (Yu and Meng 2011, To center or not to center: an
+    ancillarity-sufficiency interweaving strategy, section 2).
+    """
+    groups, k = rows.groups, len(m)
+    mean, covariance = (one.numpy() for one in effects.between)
+    scale = np.sqrt(covariance.diagonal()[:k])
+    standard = (m - mean[:k, None]) / scale[:, None]
+    residual = np.linalg.inv(effects.within.covariance.numpy())
+    n_effects = groups.levels.n_effects
+    left = z - groups.means(np.repeat(mean[:k, None], groups.number, 1))
+    sums = [
+        residual @ groups.sums(left * one) for one in groups.weights * groups.design
+    ]
+    right = (standard * np.concatenate(sums)).sum(1)
+    # (effect, latent) by (effect, latent)
+    parts = standard.reshape(n_effects, -1, groups.number)
+    grams = rows.grams[rows.which]
+    square = np.einsum("gef,eig,fjg->eifj", grams, parts, parts)
+    square = (square * residual[:, None]).reshape(k, k)
+    root = np.linalg.inv(np.linalg.cholesky(square))
+    found = root.T @ (root @ right + torch.randn(k, dtype=torch.float64).numpy())
+    inverse = np.linalg.inv(covariance).diagonal()[:k] * scale**2
+    prior = partial(log_density_of_scales, inverse=inverse, d=len(covariance))
+    if prior(found) - prior(scale) < float(torch.rand(()).log()):
+        return m, effects
+    factor = np.ones(len(covariance))
+    factor[:k] = found / scale
+    moved = effects.between.covariance * torch.from_numpy(np.outer(factor, factor))
+    between = effects.between._replace(covariance=moved)
+    m = mean[:k, None] + found[:, None] * standard
+    return m, effects._replace(between=between)
 
 
 def _translation(groups: Groups, residuals: Tensor, within: Normal) -> Tensor:
@@ -340,28 +381,6 @@ def _translation(groups: Groups, residuals: Tensor, within: Normal) -> Tensor:
     noise = torch.randn(*mean.shape).to(mean)
     own = torch.linalg.cholesky(within.covariance)
     return (mean + root @ noise @ own.T).reshape(-1)
-
-
-def draw_covariance(scatter: Tensor, freedom: float, before: Tensor) -> Tensor:
-    """Draw a covariance given a scatter matrix, with the prior of Huang and Wand.
-
-    Parameters
-    ----------
-    scatter : Tensor of shape (d, d)
-    freedom : float
-        Degrees of freedom of the scatter.
-    before : Tensor of shape (d, d)
-        The last draw, given which the scales of the prior are drawn.
-    """
-    if not len(before):
-        return before
-    rate = _FREEDOM * torch.linalg.inv(before).diagonal() + 1 / _SCALE**2
-    shape = torch.full_like(rate, (_FREEDOM + len(rate)) / 2)
-    precision = torch.distributions.Gamma(shape, rate, validate_args=False).sample()
-    scatter = scatter + 2 * _FREEDOM * precision.diag()
-    freedom = torch.tensor(freedom + _FREEDOM + len(rate) - 1).to(scatter)
-    root = em.draw_inverse_wishart_root(freedom, torch.linalg.cholesky(scatter))
-    return root @ root.T
 
 
 def _rescale(levels: Levels, z: np.ndarray, shift: Tensor, scale: Tensor) -> None:

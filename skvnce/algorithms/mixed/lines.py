@@ -71,6 +71,8 @@ def lines_of(
 ) -> dict[int, Line]:
     """Make the lines of the groups among these latent variables, by first member."""
     found = {}
+    if len(places) < 2:
+        return found
     for members in groups(covariance[np.ix_(places, places)]):
         own = np.array(places)[members]
         found[int(own[0])] = Line.of(own, covariance, precision, mean)
