@@ -151,7 +151,7 @@ class Imputer(IncompleteTransformer):
             the log-odds of missing smokers.  The other missing cells of a row are
             drawn given the shifted ones.  Keys are column names, or indices if X has
             no names.  Numbers remain within `feature_ranges_`, and a warning says if
-            they therefore move by less than three quarters of the shift.  None assumes
+            they therefore move by less than 95 % of the shift.  None assumes
             that values are missing at random.
         reference : array-like of shape (n_reference, n_features), default=None
             Rows of a group whose distribution the missing cells follow, given the

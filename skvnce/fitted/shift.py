@@ -31,7 +31,7 @@ from skvnce._warnings import warn_user
 from skvnce.fitted.base import CellModel, n_chains
 
 _MOST_INTEGERS = 2**20  # in a wider range, rounding does not matter
-_LEAST_OF_SHIFT = 0.75  # of a stated shift, on average, below which users are warned
+_LEAST_OF_SHIFT = 0.95  # of a stated shift, on average, below which users are warned
 _STRONGEST = 6.0  # difference of log-odds, so that one of exp(6) draws is accepted
 
 

@@ -11,6 +11,7 @@ from skvnce._warnings import warn_user
 from skvnce.exceptions import TableWarning
 from skvnce.tables.identifiers import are_numbers_of_rows, is_identifier
 from skvnce.tables.missing_marks import codes_of_missing, marks_of_missing
+from skvnce.tables.products import products
 from skvnce.tables.row_checks import never_observed, repeated_rows
 from skvnce.tables.schema import Schema
 from skvnce.tables.table import Table, listed
@@ -36,7 +37,7 @@ def warn_of_table(table: Table, n_observed: ArrayLike | None = None) -> None:
 def findings(table: Table) -> list[str]:
     """List what is probably not as it seems in the cells of a table."""
     of_cells = (marks_of_missing, codes_of_missing, numbers_as_text)
-    checks = (*of_cells, numbers_of_rows, never_observed, repeated_rows)
+    checks = (*of_cells, numbers_of_rows, never_observed, repeated_rows, products)
     with np.errstate(over="ignore"):  # an infinite range is far from all rules
         return [message for check in checks for message in check(table)]
 
