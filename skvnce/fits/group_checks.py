@@ -173,17 +173,21 @@ def check_constant(schema: Schema, columns, X):
         If a group has two values.
     """
     for place in columns:
-        cells, numbers = X[:, place], X[:, schema.group]
-        seen = np.flatnonzero(~np.isnan(cells))
-        first = np.full(int(numbers.max()) + 1, np.nan)
-        first[numbers[seen][::-1].astype(int)] = cells[seen][::-1]
-        other = seen[cells[seen] != first[numbers[seen].astype(int)]]
-        if len(other):
+        rows = _differing(X[:, place], X[:, schema.group])
+        if len(rows):
             raise ValueError(
                 f"{schema.label(place)} was constant within groups at fit, and has "
-                f"another value in row {other[0]} than in an earlier row of its group. "
+                f"another value in row {rows[0]} than in an earlier row of its group. "
                 "Correct the cell, or fit to rows in which it varies."
             )
+
+
+def _differing(cells, numbers):
+    """List the rows whose cell differs from the first one of their group."""
+    numbers, seen = numbers.astype(int), np.flatnonzero(~np.isnan(cells))
+    first = np.full(numbers.max(initial=0) + 1, np.nan)
+    first[numbers[seen][::-1]] = cells[seen][::-1]
+    return seen[cells[seen] != first[numbers[seen]]]
 
 
 def slopes_of(schema: Schema, groups, nodes):
@@ -273,18 +277,13 @@ def check_named(schema: Schema, groups, given, X):
     X : ndarray of shape (n_samples, n_features)
         As it has been read.
     """
-    numbers = X[:, schema.group].astype(int)
     for place in named_constants(schema, groups):
-        low, high = (
-            by_group(most, X[:, [place]], numbers)[numbers, 0]
-            for most in (np.fmin, np.fmax)
-        )
-        varies = np.flatnonzero(high > low)
-        if len(varies):
+        rows = _differing(X[:, place], X[:, schema.group])
+        if len(rows):
             names = np.asarray(_safe_indexing(given, schema.group, axis=1))
             raise ValueError(
                 f"groups calls {schema.label(place)} constant within groups, but it "
-                f"varies within the group {names.tolist()[varies[0]]!r}. Correct its "
+                f"varies within the group {names.tolist()[rows[0]]!r}. Correct its "
                 "cells, or leave it out of groups."
             )
 
