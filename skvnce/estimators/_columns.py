@@ -153,6 +153,11 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     A column with fewer than 10 observed cells is left to `model`, with a warning if its
     estimator was named.
 
+    Averages of models draw too widely (Gneiting and Ranjan 2013).  So draws of numbers
+    that do not repeat are moved towards the mean of the cell, by the factor of
+    `spreads_` with which ranks of held-out cells are uniform.  A given `weight` leaves
+    out this factor.
+
     A draw takes a column either from `model` or from the estimator, which sees the
     other cells of the draw.  Estimators of columns do not form a joint distribution, so
     there is no density, no `score`, and no torch module.  Warnings of `fit` are those

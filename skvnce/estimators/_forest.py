@@ -133,11 +133,13 @@ class ForestImputer(CallbackSupportMixin, ByModel):
     their weights as the probabilities, are then drawn from their forests given the
     other cells, in `n_steps` sweeps.  `model_` and the final forests learn from all
     observed cells, with those that have chosen the weights.  A draw from a forest is an
-    observed value.  Probabilities of levels are geometric means of those of `model_`
-    and of the forests, which are averaged over the Gibbs chains.  Warnings of `fit` are
-    those of `model`: a column that `model` imputes from its marginal distribution is
-    still predicted by its forest, and `on_misfit` is a parameter of `model`.  There is
-    no density, and so no `score`, and no torch module.
+    observed value, which `spreads_` moves towards the mean of the cell, as an
+    average of models draws too widely (Gneiting and Ranjan 2013).  Probabilities of
+    levels are geometric means of those of `model_` and of the forests, which are
+    averaged over the Gibbs chains.  Warnings of `fit` are those of `model`: a
+    column that `model` imputes from its marginal distribution is still predicted by
+    its forest, and `on_misfit` is a parameter of `model`.  There is no density, and
+    so no `score`, and no torch module.
 
     References
     ----------
