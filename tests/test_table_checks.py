@@ -11,9 +11,15 @@ from pandas._libs.parsers import STR_NA_VALUES
 from scipy import stats
 from statistical import FAILURE, p_share
 
+from skvnce.evaluation import missing_report
 from skvnce.exceptions import TableWarning
 from skvnce.tables import row_checks
-from skvnce.tables.checks import findings, many_levels, warn_of_table
+from skvnce.tables.checks import (
+    findings,
+    many_levels,
+    names_of_groups,
+    warn_of_table,
+)
 from skvnce.tables.column_kinds import Column, encode
 from skvnce.tables.identifiers import codes_of_passed, modelled_columns
 from skvnce.tables.missing_marks import codes_of_missing, marks_of_missing
@@ -498,6 +504,53 @@ def test_columns_are_counted_in_all_rows():
         warn_of_table(table)
 
 
+def patients(n_patients, n_visits, share=0.1):
+    """Make rows of patients, a share of whose names is missing."""
+    rng = np.random.default_rng(0)
+    names = np.repeat([f"P{k}" for k in range(n_patients)], n_visits)
+    X = pd.DataFrame({"x": rng.normal(size=len(names)), "pid": names})
+    return X.assign(pid=X["pid"].mask(rng.random(len(X)) < share))
+
+
+def named(X):
+    table = table_of(X)
+    return names_of_groups(table, table.n_observed)
+
+
+@pytest.mark.parametrize(("n_patients", "n_visits"), [(200, 3), (51, 3), (60, 9)])
+def test_names_of_groups_that_would_be_imputed(n_patients, n_visits):
+    X = patients(n_patients, n_visits)
+    for table in (X, X.astype({"pid": "category"})):
+        [message] = named(table)
+        assert (
+            f"'pid' ({X['pid'].nunique()} in {X['pid'].notna().sum()} cells)" in message
+        )
+        assert '"passthrough"' in message and "groups=" in message
+    missing = missing_report(X, n_rows=50, random_state=0).warnings
+    assert any("pid" in one and "made up" in one for one in missing)
+
+
+def test_other_levels_name_no_groups():
+    rng = np.random.default_rng(0)
+    cities = [f"c{k}" for k in np.minimum(rng.zipf(1.5, 1000), 400)]
+    frequent = pd.DataFrame({"city": cities}).mask(rng.random((1000, 1)) < 0.1)
+    for X in (
+        patients(200, 3, share=0.0),  # none is imputed
+        patients(50, 3),  # few levels
+        patients(60, 13),  # many cells for each
+        patients(300, 1),  # passed through
+        frequent.assign(x=0.0),  # some have many cells
+    ):
+        assert named(X) == []
+    assert frequent["city"].nunique() > 50
+
+
+def test_names_of_groups_are_counted_in_all_rows():
+    table = table_of(patients(60, 3))
+    assert names_of_groups(table, np.array([900, 590]))
+    assert not names_of_groups(table, np.array([900, 610]))
+
+
 REPORTED = {  # tables of research, and what is right to report of them
     "air_quality_uci": ["'time'"],  # moments that are text
     "lung_proteomics": ["'protein'"],
@@ -524,6 +577,7 @@ def test_tables_of_research_have_no_false_reports():
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt") as file:
             table = table_of(pd.read_csv(file))
         messages = many_levels(table, table.n_observed) + findings(table)
+        messages += names_of_groups(table, table.n_observed)
         expected = REPORTED.get(path.name.partition(".")[0], [])
         assert len(messages) == len(expected), path.name
         for message, part in zip(messages, expected, strict=True):

@@ -8,7 +8,7 @@ from scipy.stats import chi2, rankdata
 
 from skvnce.evaluation._user_table import percent
 from skvnce.tables.cells import TIMES
-from skvnce.tables.checks import findings, many_levels
+from skvnce.tables.checks import findings, many_levels, names_of_groups
 from skvnce.tables.column_kinds import MOST_LEVELS, PASSED
 from skvnce.tables.heavy_tails import heavy_tailed
 from skvnce.tables.identifiers import is_identifier
@@ -231,7 +231,9 @@ def warnings_of(read):
             "take logarithms of such columns, or transform them by scikit-learn's "
             "PowerTransformer or QuantileTransformer."
         )
-    return found + many_levels(table, table.n_observed) + findings(table)
+    for check in (many_levels, names_of_groups):
+        found += check(table, table.n_observed)
+    return found + findings(table)
 
 
 def patterns_of(read):

@@ -9,7 +9,11 @@ from numpy.typing import ArrayLike
 
 from skvnce._warnings import warn_user
 from skvnce.exceptions import TableWarning
-from skvnce.tables.identifiers import are_numbers_of_rows, is_identifier
+from skvnce.tables.identifiers import (
+    are_names_of_groups,
+    are_numbers_of_rows,
+    is_identifier,
+)
 from skvnce.tables.missing_marks import codes_of_missing, marks_of_missing
 from skvnce.tables.products import products
 from skvnce.tables.row_checks import never_observed, repeated_rows
@@ -29,7 +33,7 @@ def warn_of_table(table: Table, n_observed: ArrayLike | None = None) -> None:
         Of all rows, if the table is a sample of them.
     """
     counts = table.n_observed if n_observed is None else n_observed
-    messages = many_levels(table, counts)
+    messages = many_levels(table, counts) + names_of_groups(table, counts)
     for message in messages + findings(table):
         warn_user(message, TableWarning)
 
@@ -42,16 +46,22 @@ def findings(table: Table) -> list[str]:
         return [message for check in checks for message in check(table)]
 
 
+def places_of_numbers(table: Table) -> list[int]:
+    """Find columns with missing cells whose numbers seem to name rows."""
+    return [
+        place
+        for place in _partly_missing(table)
+        if table.columns[place].is_plain and are_numbers_of_rows(table.observed(place))
+    ]
+
+
+def _partly_missing(table: Table) -> list[int]:
+    return np.flatnonzero(table.n_observed < len(table.cells)).tolist()
+
+
 def numbers_of_rows(table: Table) -> list[str]:
     """Find numbers that name rows, some of which are missing and would be imputed."""
-    partly = table.n_observed < len(table.cells)
-    found = [
-        name
-        for place, name in enumerate(table.names)
-        if partly[place]
-        and table.columns[place].is_plain
-        and are_numbers_of_rows(table.observed(place))
-    ]
+    found = [table.names[place] for place in places_of_numbers(table)]
     if not found:
         return []
     return [
@@ -59,6 +69,27 @@ def numbers_of_rows(table: Table) -> list[str]:
         "number rows, imputed values are made up: leave the columns out by "
         'categorical_features={column: "passthrough"}, or drop them.'
     ]
+
+
+def places_of_names(table: Table, n_observed: np.ndarray) -> list[int]:
+    """Find columns with missing cells whose levels seem to name groups of rows.
+
+    Parameters
+    ----------
+    table : Table
+    n_observed : ndarray of int, of shape (n_features,)
+        Of all rows, if the table is a sample of them.
+    """
+    found = []
+    for place in _partly_missing(table):
+        column, n = table.columns[place], n_observed[place]
+        if column.kind != "nominal":
+            continue
+        is_passed = is_identifier(column, _cells_of_levels(table, place, n))
+        cells_of = np.bincount(table.observed(place).astype(int))
+        if not is_passed and are_names_of_groups(column, cells_of, n):
+            found.append(place)
+    return found
 
 
 def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
@@ -96,6 +127,25 @@ def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
             "them if they are numbers or dates."
         )
     return messages
+
+
+def names_of_groups(table: Table, n_observed: np.ndarray) -> list[str]:
+    """Find levels that name groups of rows, some of which would be imputed.
+
+    Parameters are those of `many_levels`.
+    """
+    found = [
+        f"{table.names[j]} ({len(table.columns[j].levels)} in {n_observed[j]} cells)"
+        for j in places_of_names(table, n_observed)
+    ]
+    if not found:
+        return []
+    return [
+        f"Nominal columns of many levels, each in few cells: {listed(found)}. If they "
+        "name groups of rows, such as patients, imputed names are made up: leave the "
+        'columns out by categorical_features={column: "passthrough"}, or drop the rows '
+        "without a name and use groups=column of GaussianImputer."
+    ]
 
 
 def _cells_of_levels(table: Table, place: int, n_observed: int) -> np.ndarray:

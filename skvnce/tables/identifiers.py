@@ -29,6 +29,9 @@ _WHOLE = 2.0**51  # measurements in large units are whole in float64 from 2**52 
 _CHANCE = 1e-3  # probability that independent numbers are all different, at most
 _DIGITS = 8  # of long numbers that name rows, at least
 _ALIKE = 0.8  # of them have the same number of digits, at least
+_FEWEST_NAMES = 50  # levels, beyond which they may name groups of rows
+_ROWS_OF_NAME = 10  # on average, at most
+_MOST_OF_NAME = 5  # times the average; cities and diagnoses have frequent levels
 
 
 class Counted(NamedTuple):
@@ -93,6 +96,27 @@ def are_numbers_of_rows(observed: np.ndarray) -> bool:
     digits = np.floor(np.log10(observed)).astype(int) + 1
     counts = np.bincount(digits)
     return bool(counts.argmax() >= _DIGITS and counts.max() >= _ALIKE * len(observed))
+
+
+def are_names_of_groups(column: Column, cells_of: np.ndarray, n_observed: int) -> bool:
+    """Return whether the levels of a nominal column seem to name groups of rows.
+
+    They are many, each has few cells, and none has many more than the others.
+
+    Parameters
+    ----------
+    column : Column
+    cells_of : ndarray of int, of shape (n_levels,)
+        Numbers of observed cells of its levels, perhaps in a sample of rows.
+    n_observed : int
+        Number of its observed cells in all rows.
+    """
+    if column.kind != "nominal" or not len(cells_of):
+        return False
+    n_levels = len(column.levels)
+    if n_levels <= _FEWEST_NAMES or n_levels * _ROWS_OF_NAME <= n_observed:
+        return False
+    return cells_of.max() <= _MOST_OF_NAME * max(cells_of.sum() / n_levels, 1.0)
 
 
 def _are_sentences(levels: Collection) -> bool:

@@ -17,6 +17,9 @@ from skvnce.fits import duration as durations
 from skvnce.fits import gaussian_mixed as mixed
 from skvnce.tables.identifiers import are_numbers_of_rows
 
+# towns have many levels, too
+pytestmark = pytest.mark.filterwarnings("ignore:Nominal columns of many levels")
+
 SHORT = {"max_iter": 4, "n_parameter_draws": 2, "random_state": 0}
 
 
