@@ -287,6 +287,37 @@ def test_the_code_fills_the_table(name, table):
     assert not pd.DataFrame(filled).isna().to_numpy().any()
 
 
+def with_names(n=300):
+    """Make rows of n // 3 patients, with numbers of rows; all with missing cells."""
+    rng = np.random.default_rng(0)
+    table = clean_table()[["a", "b"]].iloc[:n]
+    table["patient"] = [f"p{k // 3}" for k in range(n)]
+    table["row"] = 1000.0 + rng.permutation(n)
+    return table.mask(rng.random(table.shape) < 0.1)
+
+
+@pytest.mark.parametrize(
+    "convert", [pd.DataFrame, pl.from_pandas, pd.DataFrame.to_numpy]
+)
+def test_the_code_leaves_out_what_names_rows(convert):
+    table = convert(with_names())
+    report = missing_report(table, **QUICK)
+    assert sum("made up" in one for one in report.warnings) == 2
+    assert "what seems to name rows" in " ".join(report.recommendation.reasons)
+    names = {"X" if isinstance(table, np.ndarray) else "df": table}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TableWarning)
+        exec(report.recommendation.code, names)
+    filled = pd.DataFrame(np.asarray(names["filled"]))
+    assert (filled.isna().sum() == [0, 0, *with_names().isna().sum()[2:]]).all()
+
+
+def test_the_code_models_other_columns(clean):
+    for found in (clean, missing_report(with_names()[["row"]], **QUICK)):
+        assert "passthrough" not in found.recommendation.code
+        assert "name rows" not in " ".join(found.recommendation.reasons)
+
+
 def test_all_containers_give_one_report():
     pandas = clean_table()
     pages = [

@@ -6,8 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce.evaluation._user_table import percent
+from skvnce.tables.checks import made_up
 from skvnce.tables.column_kinds import PASSED
 from skvnce.tables.row_checks import repeated
+from skvnce.tables.table import listed
 
 _SMALL = 1000  # rows, below which GaussianImputer is as accurate, and faster
 _LARGE = 100_000  # rows
@@ -72,9 +74,17 @@ def recommend(read):
             f"With {n:,} rows, nonlinear relations and several groups of rows can be "
             "learned. GaussianImputer is faster, and suits pooled analyses."
         )
-    return Recommendation(
-        name, _code(read, name, group), reasons + _notes(table, modelled), group
-    )
+    left_out = [j for j in made_up(table) if j != group]
+    if len(left_out) == d:  # a model needs a column
+        left_out = []
+    if left_out:
+        names = listed([table.names[j] for j in left_out])
+        reasons.append(
+            f"The code leaves out what seems to name rows: {names}. Its missing cells "
+            "stay missing."
+        )
+    code = _code(read, name, group, left_out)
+    return Recommendation(name, code, reasons + _notes(table, modelled), group)
 
 
 def _notes(table, modelled):
@@ -90,10 +100,10 @@ def _notes(table, modelled):
     return []
 
 
-def _code(read, name, group):
-    """Write the lines that fill the table."""
+def _code(read, name, group, left_out):
+    """Write the lines that fill the table; columns are left out of the model."""
     options, lines = [], [f"from skvnce import {name}"]
-    asked = dict(read.asked)
+    asked = read.asked | {read.keys[j]: PASSED for j in left_out}
     if group is not None:
         key = read.keys[group]
         asked.pop(key, None)

@@ -59,6 +59,11 @@ def _partly_missing(table: Table) -> list[int]:
     return np.flatnonzero(table.n_observed < len(table.cells)).tolist()
 
 
+def made_up(table: Table) -> list[int]:
+    """Find columns that seem to name rows, or groups of rows, and would be imputed."""
+    return sorted(places_of_numbers(table) + places_of_names(table, table.n_observed))
+
+
 def numbers_of_rows(table: Table) -> list[str]:
     """Find numbers that name rows, some of which are missing and would be imputed."""
     found = [table.names[place] for place in places_of_numbers(table)]
