@@ -11,6 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from skvnce.tables.cells import UNITS
 from skvnce.tables.column_kinds import MOST_LEVELS, Column, encode, read_columns
 from skvnce.tables.completed import as_objects, decoded, in_frames
 
@@ -201,6 +202,7 @@ def test_times_are_rounded_down_to_the_unit_of_their_column(kind, unit, tick):
     X = pd.DataFrame({"t": np.array([7, "NaT", "NaT"], dtype=f"{kind}[{unit}]")})
     frames = [X, pl.from_pandas(X)] if unit != "s" else [X]  # polars has no seconds
     columns, fills = read_columns(X), np.array([[0.0], [1_234_567.0], [-1_234_567.0]])
+    columns = [columns[0]._replace(unit=0)]  # as if there were fractions
     for frame in frames:
         missing = np.isnan(encode(frame, columns))
         found = in_frame(frame, columns, [0], fills, missing)
@@ -215,21 +217,55 @@ def test_dates_are_rounded_to_the_nearest_day():
     assert found[:, 0].tolist() == [dt.date(1970, 1, 1), dt.date(1969, 12, 31)]
 
 
-@pytest.mark.parametrize("unit", ["s", "ns"])
-def test_moments_that_are_days_are_filled_by_days(unit):
-    days = pd.Series(["2020-01-01", None, "2020-02-29"], dtype=f"datetime64[{unit}]")
-    X = pd.DataFrame({"day": days})
-    columns = read_columns(X)
-    assert [column.of_days for column in columns] == [True]
-    fills = encode(X, columns)
-    fills[1] = (fills[0] + fills[2]) / 2 + 8e9  # half past one in the afternoon
-    found = in_frame(X, columns, [0], fills, null(X))
-    assert found.dtypes.equals(X.dtypes)
-    assert found["day"].tolist()[1] == pd.Timestamp("2020-01-31")
-    hours = X.assign(day=days + pd.Timedelta(hours=1))
-    assert not read_columns(hours)[0].of_days
-    kept = in_frame(hours, columns, [0], fills, null(hours))
-    assert kept["day"].drop(index=1).equals(hours["day"].drop(index=1))
+def in_zone(zone):
+    return lambda spans: (pd.Timestamp("2024-03-30") + spans).dt.tz_localize(zone)
+
+
+TIMES = {
+    "moments": lambda spans: pd.Timestamp("2024-03-30") + spans,
+    "durations": lambda spans: spans - pd.Timedelta("3D"),
+    **{zone: in_zone(zone) for zone in (ZONE, "UTC", "Asia/Kolkata", "+02:00")},
+    "arrow": lambda spans: arrow(pa.timestamp("us", ZONE))(
+        in_zone(ZONE)(spans).tolist()
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", TIMES)
+@pytest.mark.parametrize(
+    ("name", "unit"), [*zip(["D", "h", "min", "s"], UNITS, strict=True), ("ms", 0)]
+)
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_whole_units_are_filled_by_whole_units(kind, name, unit, library):
+    spans = pd.Series(pd.to_timedelta([0, None, 1], name))
+    X = pd.DataFrame({"t": TIMES[kind](spans)})
+    X = pl.from_pandas(X) if library == "polars" else X
+    [column] = read_columns(X)
+    assert column.unit == unit
+    fills = encode(X, [column])
+    fills[1] = fills[0] + 0.7 * (unit or 1000)
+    found = in_frame(X, [column], [0], fills, null(X["t"])[:, None])
+    gap = encode(found, [column])[1, 0] - fills[0, 0]
+    assert gap == (unit or 700)
+
+
+def test_days_begin_at_midnight_by_the_clock_of_their_zone():
+    days = pd.Series(["2024-03-30", None, "2024-04-01"], dtype="datetime64[us]")
+    X = pd.DataFrame({"t": days.dt.tz_localize(ZONE)})  # in between it changes
+    [column], hour = read_columns(X), 3600e6
+    fills = encode(X, [column])
+    for moment, day in ((fills[2, 0] - hour, 1), (fills[0, 0] + 25 * hour, 31)):
+        fills[1] = moment
+        found = in_frame(X, [column], [0], fills, null(X))["t"][1]
+        assert (found.day, found.hour) == (day, 0)
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", ZONE, "+02:00", "no zone"])
+@pytest.mark.parametrize("dtype", ["date", "datetime"])
+def test_numbers_beyond_all_dates_are_the_ends(zone, dtype):
+    column = Column("numeric", dtype=dtype, zone=zone, unit=UNITS[0])
+    found = decoded([column], np.array([[-1e30], [1e30]]))[:, 0]
+    assert [one.year for one in found] == [1, 9999]
 
 
 def kinds(X, categorical_features="from_dtype"):

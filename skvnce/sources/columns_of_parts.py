@@ -61,7 +61,8 @@ class Found(NamedTuple):
         if one.levels is None or two.levels is None:
             # the other may have had only missing cells
             known = one if one.levels is not None or one.dtype in TIMES else two
-            known = known._replace(of_days=one.of_days and two.of_days)
+            units = [column.unit for column in (one, two) if column.dtype in TIMES]
+            known = known._replace(unit=min(units, default=0))
             _check_kinds(known, n_numbers)
             return Found(known, self.order or other.order, counts, n_numbers)
         had = set(one.levels)

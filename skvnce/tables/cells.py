@@ -19,6 +19,8 @@ from skvnce.tables.containers import (
 
 TIMES = ("date", "datetime", "duration")
 DAY = 24 * 3600 * 1e6  # microseconds
+# a day, an hour, a minute and a second, each of which is whole in the next
+UNITS = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000)
 # first cells, which mostly include a number that is not whole if there is one
 _HEAD = 100
 _TYPES = {
@@ -109,12 +111,16 @@ class Cells:
         )
         return seen if are_whole else seen[:0]
 
-    def are_days(self) -> bool:
-        """Return whether all cells of a column of dates are days, without a time."""
-        if self.dtype != "datetime":
-            return False
-        seen = self.series.drop_nulls()
-        return bool((seen == seen.dt.truncate("1d")).all())
+    def unit(self) -> int:
+        """Return the largest of `UNITS` in which all moments are whole, or 0."""
+        if self.dtype not in ("datetime", "duration"):
+            return 0
+        series = self.series
+        if self.dtype == "datetime" and series.dtype.time_zone is not None:
+            series = series.dt.replace_time_zone(None)  # by the clock there
+        cells = _microseconds(series)
+        seen = cells[~np.isnan(cells)]
+        return next((unit for unit in UNITS if not (seen % unit).any()), 0)
 
     def levels(self) -> set:
         """Collect the levels that are observed."""

@@ -66,8 +66,9 @@ class Column(NamedTuple):
     is_group : bool
         Whether a column that is passed through names the groups of rows.  Its codes are
         the numbers of groups in a table, in which they appear.
-    of_days : bool
-        Whether all moments are days without a time of day, as filled cells then are.
+    unit : int
+        Microseconds of the largest unit (day, hour, minute or second) in which all
+        moments, or durations, are whole, as filled cells then are; or 0.
     """
 
     kind: str
@@ -78,7 +79,7 @@ class Column(NamedTuple):
     n_levels: int = 0
     marks: tuple = ()
     is_group: bool = False
-    of_days: bool = False
+    unit: int = 0
 
     def level(self, code: float) -> object:
         """Return the level of a code; a number is its own."""
@@ -340,8 +341,7 @@ def _column(source: Cells, asked: object, by_dtype: bool) -> Column:
         return Column(PASSED, dtype=dtype)
     if dtype in TIMES and (asked is None or numeric):
         zone = source.series.dtype.time_zone if dtype == "datetime" else None
-        of_days = zone is None and source.are_days()
-        return Column("numeric", dtype=dtype, zone=zone, of_days=of_days)
+        return Column("numeric", dtype=dtype, zone=zone, unit=source.unit())
     is_count = dtype == "integer"
     if asked is None and by_dtype:
         asked, is_count = _kind_by_dtype(source), dtype in ("integer", "number")

@@ -1,7 +1,7 @@
 """Tables with their missing cells filled, in the container and data types of X."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 
 import narwhals as nw
 import numpy as np
@@ -9,12 +9,9 @@ from numpy.typing import ArrayLike
 
 from skvnce.tables.cells import TIMES, Cells, cells_of_columns, kind_of_type, objects
 from skvnce.tables.column_kinds import PASSED, Column
+from skvnce.tables.times import time_of
 
 _TICK = {"s": 1_000_000, "ms": 1000}  # microseconds in a unit of time
-_START = datetime(1970, 1, 1)
-_ENDS = [  # microseconds of the first and the last date that datetime represents
-    (day - _START) // timedelta(microseconds=1) for day in (datetime.min, datetime.max)
-]
 
 
 def decoded(columns: Sequence[Column], table: np.ndarray) -> np.ndarray:
@@ -289,7 +286,7 @@ def _values(column: Column, cells: np.ndarray, missing: object = None) -> list:
         places = np.where(np.isnan(cells), len(column.levels), np.rint(cells))
         return levels[places.astype(int)].tolist()
     if column.dtype in TIMES:
-        return [missing if np.isnan(one) else _time(column, one) for one in cells]
+        return [missing if np.isnan(one) else time_of(column, one) for one in cells]
     return cells.tolist() if column.is_number else [missing] * len(cells)  # passed
 
 
@@ -331,21 +328,6 @@ def _floored(value: datetime | timedelta | None, tick: int) -> object:
     if isinstance(value, timedelta):
         return value // timedelta(microseconds=tick) * timedelta(microseconds=tick)
     return value.replace(microsecond=value.microsecond // tick * tick % 1_000_000)
-
-
-def _time(column: Column, microseconds: float) -> object:
-    """Convert microseconds to a date, a date with a time, or a duration."""
-    if column.dtype == "duration":
-        return timedelta(microseconds=round(microseconds))
-    # a number of the model may be beyond the last date of Python
-    since = timedelta(microseconds=round(min(max(microseconds, _ENDS[0]), _ENDS[1])))
-    if column.dtype == "date" or column.of_days:
-        day = timedelta(days=1)
-        found = _START + (since + day / 2) // day * day
-        return found.date() if column.dtype == "date" else found
-    if column.zone is not None:
-        return _START.replace(tzinfo=UTC) + since
-    return _START + since
 
 
 def _fill_pandas(

@@ -12,6 +12,7 @@ from skvnce.options import Chunks
 from skvnce.sources import summary
 from skvnce.sources.chunks import in_parts
 from skvnce.sources.columns_of_parts import columns_of_parts
+from skvnce.tables.cells import UNITS
 
 GAUSSIAN = GaussianImputer(max_iter=20, n_parameter_draws=2, random_state=0)
 GRAPH = CopulaGraphLearner(max_iter=16, random_state=0)
@@ -131,16 +132,17 @@ def test_levels_are_those_of_all_parts_in_their_order():
     assert levels(counts.to_numpy(), ENDS[1], [0])[0] == ("nominal", (0.0, 1.0))
 
 
-def test_dates_are_days_if_they_are_in_all_parts():
+def test_dates_are_whole_in_the_unit_of_all_parts():
     days = pd.DataFrame({"day": pd.to_datetime(["2020-01-01", "2020-02-01", None])})
     unknown = days.assign(day=pd.Series([pd.NaT] * 3, dtype=days["day"].dtype))
     hours = days + pd.Timedelta(hours=1)
-    cases = [([days, unknown], True), ([unknown, days], True)]
-    cases += [([days, hours], False), ([hours, days], False)]
-    for chunks, of_days in cases:
+    minutes = days + pd.Timedelta(minutes=1)
+    cases = [([days, unknown], UNITS[0]), ([unknown, days], UNITS[0])]
+    cases += [([days, hours], UNITS[1]), ([minutes, days, hours], UNITS[2])]
+    for chunks, unit in cases:
         source = in_parts(Chunks(chunks))
         [column] = columns_of_parts(source, source._head(), "from_dtype")
-        assert (column.dtype, column.of_days) == ("datetime", of_days)
+        assert (column.dtype, column.unit) == ("datetime", unit)
 
 
 def ordered(values, levels):
