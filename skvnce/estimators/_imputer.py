@@ -18,6 +18,7 @@ from skvnce._quantiles import (
 )
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
+from skvnce.estimators._available import NO_DENSITY, NO_NEW_ROWS, available_where
 from skvnce.estimators._base import IncompleteTransformer
 from skvnce.estimators._callbacks import shows_progress
 from skvnce.estimators._reference_group import fitted_to
@@ -335,7 +336,7 @@ class Imputer(IncompleteTransformer):
         found = self._predicted(checked, limits).probabilities
         return probabilities_as_given(self._schema, found, X)
 
-    @available_if(lambda self: self._has_density)
+    @available_where("_has_density", NO_DENSITY)
     @by_parts
     @shows_progress
     def score_samples(self, X, return_std=False):
@@ -364,10 +365,13 @@ class Imputer(IncompleteTransformer):
         found = self._scored(self._checked(X), with_errors=return_std)
         return found if return_std else found[0]
 
-    @available_if(lambda self: self._has_new_rows)
+    @available_where("_has_new_rows", NO_NEW_ROWS)
     @shows_progress
     def sample_rows(self, n_rows=1, random_state=None):
         """Draw new rows from the fitted distribution.
+
+        GaussianImputer without `groups`, MixtureImputer and the learners of copula
+        graphs have this method.  Of other imputers it is an AttributeError.
 
         Parameters
         ----------

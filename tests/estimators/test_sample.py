@@ -11,6 +11,7 @@ from statistical import FAILURE, p_mean, within_standard_errors
 from skvnce import (
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
+    ForestImputer,
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
@@ -192,6 +193,24 @@ def test_latents_are_drawn_in_the_container_of_transform(fitted, frame):
         )
     with pytest.raises(ValueError, match="no latents. sample draws missing cells"):
         fitted(OF_CELLS, "vnce").sample_latents(frame)
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "why"),
+    [
+        (VGIImputer(), "sample_rows", "MixtureImputer and CopulaGraphLearner draw new"),
+        (GaussianImputer(groups="a"), "sample_rows", "GaussianImputer without groups"),
+        (ForestImputer(), "score_samples", "no log-density"),
+    ],
+)
+def test_what_a_model_lacks_is_an_error_with_a_reason(model, method, why):
+    message = f"This {type(model).__name__} has no {method}: .*{why}"
+    with pytest.raises(AttributeError, match=message):
+        getattr(model, method)
+    assert not hasattr(model, method)
+    other = GaussianImputer()
+    assert getattr(other, method).__self__ is other
+    assert getattr(GaussianImputer, method).__name__ == method
 
 
 @pytest.mark.parametrize("name", OF_ROWS)
