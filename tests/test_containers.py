@@ -3,6 +3,7 @@
 import datetime as dt
 import re
 import warnings
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +102,11 @@ NO_TABLES = {  # how to make it, and what the error says
         TIMES,
     ),
     "file name": (lambda: "survey.csv", "no table.*pandas.read_csv('survey.csv')."),
+    "reader": (
+        lambda: pd.read_csv(StringIO("a,b\n1,2\n"), chunksize=1),
+        "X is a TextFileReader, .*pandas.concat(X).*skvnce.options.Chunks of functions",
+    ),
+    "generator": (lambda: (row for row in [[1.0, 2.0]]), "X is a generator, "),
     "path": (lambda: Path("survey.parquet"), "no table.*Chunks.from_parquet(Posix"),
     "no column": (lambda: frame()[[]], "X has no columns."),
     "no column of polars": (lambda: polars_frame().select([]), "X has no columns."),

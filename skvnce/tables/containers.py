@@ -161,7 +161,7 @@ def reject_parts(
 
 
 def reject_no_table(X: ArrayLike, name: str = "X") -> None:
-    """Raise an error for None, and for the name of a file instead of its table.
+    """Raise an error for None, for iterators, and for the name of a file.
 
     Raises
     ------
@@ -179,6 +179,13 @@ def reject_no_table(X: ArrayLike, name: str = "X") -> None:
         raise TypeError(
             f"{name} is {shown}, no table. If it is a file, read it, for example by "
             f"{remedy}."
+        )
+    if isinstance(X, Iterator):  # such as pandas.read_csv(..., chunksize=1000)
+        raise TypeError(
+            f"{name} is a {type(X).__name__}, which gives its parts once; a fit reads "
+            f"them several times. If they fit in memory, pass pandas.concat({name}). "
+            "Otherwise write each part to a file, and pass skvnce.options.Chunks of "
+            "functions that read them."
         )
 
 
