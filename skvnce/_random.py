@@ -58,11 +58,3 @@ def _set_seed(seed: int) -> None:
         torch.manual_seed(seed)
     else:
         torch.default_generator.manual_seed(seed)
-
-
-def gamma(shape: torch.Tensor) -> torch.Tensor:
-    """Draw gamma variables of unit rate, with torch's global stream.
-
-    `torch.distributions.Gamma` takes ten times as long for a few numbers.
-    """
-    return torch._standard_gamma(shape)

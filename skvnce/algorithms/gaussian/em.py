@@ -18,9 +18,9 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import OnRound, step, steps, tell, tell_round
-from skvnce._random import gamma
 from skvnce.algorithms.gaussian.rows import Rows, Table
 from skvnce.algorithms.gaussian.squarem import extrapolate, squares
+from skvnce.distributions.gamma import standard_gamma
 from skvnce.distributions.normal import (
     Batch,
     Covariances,
@@ -342,7 +342,8 @@ def draw_inverse_wishart_root(freedom: Tensor, factor: Tensor) -> Tensor:
     singular Wishart draws.)
     """
     halves = (freedom - torch.arange(len(factor))) / 2
-    bartlett = torch.randn_like(factor).tril(-1) + (2 * gamma(halves)).sqrt().diag()
+    bartlett = torch.randn_like(factor).tril(-1)
+    bartlett += (2 * standard_gamma(halves)).sqrt().diag()
     return torch.linalg.solve_triangular(bartlett, factor.T, upper=False).T
 
 

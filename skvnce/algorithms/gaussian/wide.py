@@ -38,8 +38,8 @@ from torch import Tensor
 
 from skvnce._incomplete import Incomplete
 from skvnce._progress import step, steps, tell
-from skvnce._random import gamma
 from skvnce.algorithms.gaussian import em
+from skvnce.distributions.gamma import standard_gamma
 from skvnce.distributions.normal import Normal, cholesky
 from skvnce.distributions.portable import normal_numbers
 
@@ -146,7 +146,7 @@ class _Rows:
     def _chi_square(self, n_missing: int) -> Tensor:
         """Draw the chi-square variable of eq. (1)."""
         half = self.x.new_tensor((self.freedom - n_missing) / 2)
-        return 2 * gamma(half)
+        return 2 * standard_gamma(half)
 
     def _root(self, others: "_Others", own: Tensor) -> Tensor:
         """Factorise A of eq. (2) from the products of all cells."""

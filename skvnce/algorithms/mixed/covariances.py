@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from skvnce._random import gamma
 from skvnce.algorithms.gaussian import em
+from skvnce.distributions.gamma import standard_gamma
 
 FREEDOM = 2.0  # of the half-t distributions; then correlations are uniform
 SCALE = 1.0  # of the half-t distributions, for columns of about unit variance
@@ -36,7 +36,7 @@ def draw_covariance(scatter: Tensor, freedom: float, before: Tensor) -> Tensor:
         return before
     rate = FREEDOM * torch.linalg.inv(before).diagonal() + 1 / SCALE**2
     shape = torch.full_like(rate, (FREEDOM + len(rate)) / 2)
-    precision = gamma(shape) / rate
+    precision = standard_gamma(shape) / rate
     scatter = scatter + 2 * FREEDOM * precision.diag()
     freedom = torch.tensor(freedom + FREEDOM + len(rate) - 1).to(scatter)
     root = em.draw_inverse_wishart_root(freedom, torch.linalg.cholesky(scatter))
