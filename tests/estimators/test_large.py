@@ -254,8 +254,8 @@ def test_parts_are_read_with_errors_that_name_them():
 
 @pytest.mark.parametrize("part", [np.zeros(3), None, (x for x in "ab")])
 def test_parts_are_tables(part):
-    X = table()
-    with pytest.raises((TypeError, ValueError), match="rows and columns|its parts once"):
+    X, why = table(), "rows and columns|its parts once"
+    with pytest.raises((TypeError, ValueError), match=why):
         GaussianImputer().fit(Chunks([part, X]))
     with pytest.raises((TypeError, ValueError), match="Part 1 of X"):
         GaussianImputer().fit(Chunks([X, part]))
