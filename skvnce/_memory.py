@@ -28,6 +28,7 @@ _COPIES = {
     "LAIRImputer": 8,
     "MixtureImputer": 8,
     "NoisyOr": 4,
+    "TableImputer": 16,
     "TruncatedGaussianGraphLearner": 8,
     "VGIImputer": 6,
     "VNCEEstimator": 8,
@@ -37,7 +38,7 @@ _N_MATRICES = 4  # covariance, precision, root, moments, or others of their size
 _TREE = 1024  # bytes of a tree of scikit-learn, at least
 _WITHOUT_PAIRS = {"NoisyOr", "VNCEEstimator"}
 _PARTS = {"CopulaGraphLearner", "GaussianImputer", "IncompleteFactorAnalysis"}
-_PARTS |= {"MixtureImputer"}
+_PARTS |= {"MixtureImputer", "TableImputer"}
 _IN_PARTS = (
     "Fit to the table in parts: skvnce.options.Chunks.from_array(X), or a data "
     "frame of dask."

@@ -1,0 +1,1 @@
+"""The recommended imputer: a normal distribution, and forests of its residuals."""

@@ -1,0 +1,327 @@
+"""The model of one column: the normal's prediction, and a forest of what it leaves.
+
+A prediction of a number is ``a L + w f``, where L is the mean of the normal
+distribution given all other columns, and f a forest of its residuals; that of levels is
+``(1 - w) p(L) + w f``, where f is a forest of classes.  The weights a and w, from 0 to
+1, are least-squares estimates on held-out cells, shrunk to 1 and 0.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skvnce.table_imputer.expansion import EMBEDDED, GRADE, LEVELS
+from skvnce.table_imputer.kernels import grow_forest, predict_forest
+
+_PRIOR = 5.0  # cells that the weights 1 and 0 count as
+_SHARE = 0.7  # of the rows, from which a tree is grown
+_FEWEST_TRIED = 12  # features of a split, or a third of them
+_BOUNDS, _BOUNDS_OF_DRAWS = 3, 2  # of a feature of a split
+_KNOTS = 33  # quantiles of predictions, as a feature
+# of a standard deviation, between them: ranks would turn differences between folds that
+# mean nothing into differences between groups
+_APART = 0.02
+_NEAR = 20, 60  # at least and at most so many predictions decide the shares of grades
+_DRAWN_FROM = 20  # rows of similar predictions, from whose residuals draws come
+_TREES_OF_DRAW = 10  # so that draws vary as the trees do
+
+
+class Rows(NamedTuple):
+    """Rows of C completions that a column is predicted from."""
+
+    X: np.ndarray  # (C, n, d), complete; the column and its functions are not read
+    L: np.ndarray  # (C, n, len(base)), predictions of the normal distribution
+
+
+class Shape(NamedTuple):
+    """What draws of a column of numbers keep, in standard units."""
+
+    masses: list  # of (1 or -1, value): point masses at the lower or the upper end
+    lower: float  # 0 for columns of non-negative numbers, else -inf
+    step: float  # of the grid of repeated values; 0 if there is none
+    origin: float
+
+
+class Residuals(NamedTuple):
+    """Held-out residuals in the order of the predictions."""
+
+    prediction: np.ndarray
+    residual: np.ndarray
+    donor: np.ndarray  # the observed cell
+    weight: np.ndarray  # sums of weights up to each, with 0 before
+    total: np.ndarray  # sums of weighted residuals, likewise
+
+
+class ColumnModel(NamedTuple):
+    """A fitted model of a column."""
+
+    part: tuple  # Part
+    others: np.ndarray  # columns of the matrix that are features
+    knots: dict  # by column of the matrix: observed values, whose ranks are features
+    of_normal: list  # knots of each prediction of the normal; None for probabilities
+    a: float
+    w: float
+    trees: tuple | None
+    near: tuple | None  # of grades: sorted predictions, sums of levels, size
+    residuals: Residuals | None
+    shape: Shape | None
+    n_completions: int
+
+    def features(self, rows):
+        """Make features (C, p, n): other columns, numbers by rank, and predictions."""
+        X, L = rows
+        G = np.empty((len(X), len(self.others) + L.shape[-1], X.shape[1]))
+        for i, j in enumerate(self.others.tolist()):
+            G[:, i] = X[..., j]
+            if j in self.knots:
+                G[:, i] = np.searchsorted(self.knots[j], X[..., j]) / len(self.knots[j])
+        for b, knots in enumerate(self.of_normal):
+            at = len(self.others) + b
+            G[:, at] = L[..., b]
+            if knots is not None:
+                G[:, at] = np.interp(L[..., b], knots, np.linspace(0, 1, len(knots)))
+        return G
+
+    def of_normal_alone(self, L, own=None):
+        """Predict by the normal distribution: (C, n, 1), or probabilities of levels.
+
+        `own` (n, n_levels) are the weights of the cells of the rows themselves, without
+        which their grades are predicted.
+        """
+        part, k = self.part, self.part.n_levels
+        if part.is_number:
+            return self.a * L
+        if part.kind == EMBEDDED:
+            return np.broadcast_to(part.shares, (*L.shape[:-1], k))
+        if part.kind == LEVELS:
+            p = (L * part.scale + part.centre).clip(1e-4 if k > 2 else 0, None if k > 2 else 1)
+            p = np.concatenate([1 - p, p], -1) if k == 2 else p
+            return p / p.sum(-1, keepdims=True)
+        if k == 2:
+            low, high = part.coded[:, 0]
+            p = ((L - low) / (high - low)).clip(0, 1)
+            return np.concatenate([1 - p, p], -1)
+        v, sums, size = self.near
+        at = (np.searchsorted(v, L[..., 0]) - size // 2).clip(0, len(v) - size)
+        P = sums[at + size] - sums[at] + 0.5 * part.shares
+        if own is not None:
+            P = (P - own).clip(1e-12)
+        return P / P.sum(-1, keepdims=True)
+
+    def predict(self, rows, rng=None):
+        """Predict numbers (C, n), or probabilities (C, n, n_levels).
+
+        With `rng`, each of the C tables is predicted by a few trees of its own.
+        """
+        best = self.of_normal_alone(rows.L)
+        if self.w > 0:
+            n_trees, C = len(self.trees[0]), len(rows.L)
+            chosen = np.tile(np.arange(n_trees), (C, 1))
+            if rng is not None:
+                few = min(_TREES_OF_DRAW, n_trees)
+                chosen = rng.random((C, n_trees)).argsort(1)[:, :few]
+            of_forest = predict_forest(self.features(rows), self.trees, chosen)
+            share = 1.0 if self.part.is_number else 1 - self.w
+            best = share * best + self.w * of_forest
+        return best[..., 0] if self.part.is_number else best
+
+    def draw(self, predicted, rng):
+        """Draw numbers or levels (C, n) given what `predict` returns."""
+        if self.part.is_number:
+            return self._draw_numbers(predicted, rng)
+        sums = predicted.cumsum(-1)
+        u = rng.random(sums.shape[:-1]) * sums[..., -1]
+        return (sums < u[..., None]).sum(-1).clip(max=self.part.n_levels - 1)
+
+    def _draw_numbers(self, mean, rng):
+        """Add the residual of a row of similar prediction, and keep the shape."""
+        known, shape = self.residuals, self.shape
+        size = min(_DRAWN_FROM * self.n_completions, len(known.residual))
+        at = np.searchsorted(known.prediction, mean) - size // 2
+        first = at.clip(0, len(known.residual) - size)
+        low, high = known.weight[first], known.weight[first + size]
+        pick = np.searchsorted(known.weight, low + rng.random(mean.shape) * (high - low), "right") - 1
+        pick = pick.clip(first, first + size - 1)
+        # beyond the outermost window its local mean is one error, which all cells there
+        # would share, and of which the draws do not know
+        local = (known.total[first + size] - known.total[first]) / (high - low)
+        x = mean + known.residual[pick] - np.where(at == first, 0.0, local)
+        donor = known.donor[pick]
+        for end, value in shape.masses:
+            x = np.where(donor == value, value, x)
+            inside = np.where(end * donor > end * value, donor, value)
+            x = np.where(end * x < end * value, inside, x)
+        x = np.where(x < shape.lower, np.maximum(donor, shape.lower), x)
+        if shape.step:
+            x = np.round((x - shape.origin) / shape.step) * shape.step + shape.origin
+        return x
+
+    def quantiles(self, predicted, levels):
+        """Find quantiles (n_levels, n) of numbers, or of the values of grades.
+
+        Parameters
+        ----------
+        predicted : ndarray of shape (n,) or (n, n_levels)
+        levels : ndarray of shape (n_levels,)
+        """
+        if not self.part.is_number:
+            sums = predicted.cumsum(-1)
+            u = levels[:, None] * sums[:, -1]
+            codes = (sums < u[..., None]).sum(-1).clip(max=self.part.n_levels - 1)
+            return self.part.numbers()[codes]
+        known = self.residuals
+        size = min(_DRAWN_FROM * self.n_completions, len(known.residual))
+        first = np.searchsorted(known.prediction, predicted) - size // 2
+        first = first.clip(0, len(known.residual) - size)
+        near = known.residual[first[:, None] + np.arange(size)]
+        return predicted + np.quantile(near, levels, axis=1)
+
+
+def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
+    """Fit the model of a column to the rows that observe it.
+
+    Parameters
+    ----------
+    expansion : Expansion
+    part : Part
+    cells : ndarray of shape (n,)
+        The observed cells, in the units of the table.
+    rows : Rows
+        Of n rows; L is held out.
+    weights : ndarray of shape (n,)
+    n_trees : int
+        For a thousand rows.
+    seed : int
+
+    Returns
+    -------
+    ColumnModel
+    """
+    C, n = rows.L.shape[:2]
+    codes = np.zeros(n, np.int64) if part.is_number else part.codes(cells)
+    if part.is_number:
+        truth = ((cells - part.centre) / part.scale)[:, None]
+    else:
+        truth = np.eye(part.n_levels)[codes]
+    model = _start(expansion, part, truth, codes, rows, weights)
+    own = truth * weights[:, None] if C == 1 else None
+    of_normal = model.of_normal_alone(rows.L, own)
+    best, is_held_out = of_normal, np.ones(n, dtype=bool)
+    if n_trees and len(model.others):
+        G = model.features(rows)
+        # few rows need more trees, and many fewer
+        trees = int(np.clip(n_trees * 1000 / n, max(10, n_trees * 0.7), 80))
+        Y = truth - of_normal if part.is_number else np.zeros((1, 1, 1))
+        bounds = _BOUNDS if C == 1 else _BOUNDS_OF_DRAWS
+        tried = max(1, min(G.shape[1], max(_FEWEST_TRIED, G.shape[1] // 3)))
+        given = codes, part.n_levels, weights, trees, _SHARE, tried, bounds, seed
+        trees, of_forest, counts = grow_forest(G, Y, *given)
+        if part.is_number:
+            of_forest += of_normal
+        is_held_out = counts > 0
+        w = _share(truth, of_normal, of_forest, weights * is_held_out, C)
+        model = model._replace(trees=trees, w=w)
+        best = (1 - w) * of_normal + w * of_forest
+    if not part.is_number:
+        return model
+    residuals = _residuals(truth[:, 0], best[..., 0], weights, is_held_out)
+    return model._replace(residuals=residuals, shape=shape_of(part))
+
+
+def _start(expansion, part, truth, codes, rows, weights):
+    """Make a model without a forest."""
+    own = set(part.base.tolist())
+    others = np.array([j for j in range(expansion.n_base) if j not in own], int)
+    knots = {
+        one.base[0]: (one.values - one.centre) / one.scale
+        for one in expansion.parts
+        if one.is_number
+    }
+    C, a, near = len(rows.L), 1.0, None
+    if part.is_number and C == 1:
+        # of heavy tails: the normal's prediction counts as far as cells confirm it
+        x, L = truth[:, 0], rows.L[0, :, 0]
+        size = weights @ L**2
+        prior = _PRIOR * size / weights.sum()
+        a = np.clip((weights @ (L * x) + prior) / max(size + prior, 1e-12), 0, 1)
+    if part.kind == GRADE and part.n_levels > 2:
+        near = _near(part, codes, rows.L[..., 0], weights)
+    of_normal = [
+        _spaced_quantiles(rows.L[..., b].ravel()) if part.is_number else None
+        for b in range(rows.L.shape[-1])
+    ]
+    return ColumnModel(
+        part, others, knots, of_normal, float(a), 0.0, None, near, None, None, C
+    )
+
+
+def _near(part, codes, L, weights):
+    """Sort predictions (C, n) of grades, and sum the levels of their cells."""
+    C, n = L.shape
+    order = np.argsort(L.ravel(), kind="stable")
+    sums = np.zeros((C * n + 1, part.n_levels))
+    places = np.arange(1, C * n + 1), np.tile(codes, C)[order]
+    sums[places] = np.tile(weights, C)[order]
+    least, most = _NEAR
+    size = C * min(max(least, min(most, n // 4)), n)
+    return L.ravel()[order], sums.cumsum(0), size
+
+
+def _share(truth, a, b, weights, C):
+    """Choose w of (1 - w) a + w b by least squares, shrunk to 0."""
+    d = b - a
+    total = C * weights.sum()
+    size = (weights[:, None] * d**2).sum()
+    gain = (weights[:, None] * d * (truth - a)).sum()
+    prior = C * _PRIOR * size / max(total, 1e-12)
+    return float(np.clip(gain / max(size + prior, 1e-12), 0, 1))
+
+
+def _spaced_quantiles(v):
+    """Choose quantiles of predictions that are apart."""
+    knots = [v.min()]
+    for q in np.quantile(v, np.linspace(0, 1, _KNOTS)):
+        if q > knots[-1] + _APART * v.std():
+            knots.append(q)
+    return np.array(knots)
+
+
+def _residuals(truth, best, weights, kept):
+    """Sort held-out residuals of predictions (C, n)."""
+    C = len(best)
+    prediction, y = best[:, kept].ravel(), np.tile(truth[kept], C)
+    order = np.argsort(prediction, kind="stable")
+    residual, weight = (y - prediction)[order], np.tile(weights[kept], C)[order]
+    sums = (np.append(0.0, np.cumsum(one)) for one in (weight, weight * residual))
+    return Residuals(prediction[order], residual, y[order], *sums)
+
+
+def shape_of(part):
+    """Describe a column of numbers by its observed cells."""
+    x = part.values
+    values, count = np.unique(x, return_counts=True)
+    centre, scale = part.centre[0], part.scale[0]
+    # a mass is much more frequent than the value beside it: the values of a rounded
+    # column are frequent, too
+    masses = [
+        (end, (values[at] - centre) / scale)
+        for end, at, beside in ((1, 0, 1), (-1, -1, -2))
+        if count[at] >= max(0.05 * len(x), 5, 3 * count[beside])
+    ]
+    lower = -centre / scale if x[0] >= 0 else -np.inf
+    step = grid_of(values, len(x))
+    origin = -centre / scale
+    return Shape(masses, lower, step / scale, origin)
+
+
+def grid_of(values, n_cells):
+    """Return the step of the grid that repeated values lie on; 0 if there is none."""
+    if len(values) >= 0.7 * n_cells:
+        return 0.0
+    tolerance = 1e-9 * max(1.0, abs(values).max())
+    for power in range(6, -4, -1):
+        for unit in (1.0, 0.5, 0.2):
+            step = unit * 10.0**power
+            if (abs(np.round(values / step) * step - values) < tolerance).all():
+                return step
+    return 0.0

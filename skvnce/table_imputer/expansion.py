@@ -1,0 +1,290 @@
+"""The expanded table: the standardised columns that the normal distribution is of.
+
+Numbers are there as they are, and by normal scores where these differ; grades (numbers
+of few values) by their values; levels by indicators, or by embeddings where there are
+many; and products of columns.  All columns that are functions of a column of the table
+are missing together.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+from skvnce._keyed import row_keyed
+
+MOST_GRADES = 10  # different values, up to which a column of numbers has grades
+_MOST_INDICATORS = 20  # levels, up to which each has an indicator
+_MOST_LEVELS = 300  # levels, from which on a column is in no model
+_MOST_DIFFERENT = 0.9  # different levels, as a share of the cells, likewise
+_N_EMBEDDED = 3  # numbers that stand for a level of many
+_PRIOR_CELLS = 3.0  # at the overall mean, in the mean of an embedded level
+_SAME = 0.995  # correlation of a column and its normal scores, above which one will do
+_LEAST_SHARE = 1e-4  # variance of an indicator
+
+NUMBER, GRADE, LEVELS, EMBEDDED, ALONE = range(5)
+
+
+class Part(NamedTuple):
+    """How a column of the table is in the matrix."""
+
+    kind: int
+    base: np.ndarray  # its columns of the matrix
+    own: np.ndarray  # those, then functions of them: all are missing together
+    values: np.ndarray  # of levels, increasing; of numbers, all observed cells
+    shares: np.ndarray  # of the levels; of numbers empty
+    centre: np.ndarray  # of the columns in base, in the units of the table
+    scale: np.ndarray
+    coded: np.ndarray  # (n_levels, len(base)): the cells of the matrix of each level
+    are_codes: bool  # whether the table has places of levels, and not their values
+    score: tuple  # knots of the column of normal scores, or ()
+
+    @property
+    def is_number(self):
+        """Whether it is drawn as a number, and not as a level."""
+        return self.kind == NUMBER
+
+    @property
+    def n_levels(self):
+        """Number of levels; 0 for numbers."""
+        return 0 if self.is_number else len(self.values)
+
+    def codes(self, cells):
+        """Find the places of observed cells among the levels; int."""
+        if self.are_codes:
+            return cells.astype(np.int64)
+        halves = (self.values[1:] + self.values[:-1]) / 2
+        return np.searchsorted(halves, cells)
+
+    def numbers(self):
+        """The values of levels, as numbers."""
+        return np.arange(float(self.n_levels)) if self.are_codes else self.values
+
+
+class Product(NamedTuple):
+    """A product of two columns of the matrix, as a further one."""
+
+    at: int
+    first: int
+    second: int
+    target: int  # the column that asked for it
+    centre: float
+    scale: float
+    probability: float  # that it belongs to the regression of the target
+
+
+class Expansion(NamedTuple):
+    """How tables become matrices of standardised columns."""
+
+    parts: list  # of Part, a column of the table each
+    n_base: int  # columns of the matrix without scores and products
+    products: list  # of Product
+
+    @property
+    def width(self):
+        """Number of columns of the matrix."""
+        last = [part.own.max() for part in self.parts if len(part.own)]
+        return max([-1, *last, *(one.at for one in self.products)]) + 1
+
+    def owner(self, column):
+        """Find the place of the part that a column of the base belongs to."""
+        return next(q for q, one in enumerate(self.parts) if column in one.base)
+
+    def matrix(self, cells):
+        """Expand rows (n, n_parts), with NaN in missing cells."""
+        X = np.full((len(cells), self.width), np.nan)
+        for part, column in zip(self.parts, cells.T, strict=True):
+            seen = ~np.isnan(column)
+            if part.kind == ALONE:
+                continue
+            if part.is_number or not part.are_codes:
+                self.put(X, part, (column - part.centre) / part.scale)
+            else:
+                rows = np.flatnonzero(seen)
+                X[np.ix_(rows, part.base)] = part.coded[part.codes(column[rows])]
+        self.multiply(X)
+        return X
+
+    def put(self, X, part, cells, rows=slice(None)):
+        """Write standardised numbers (..., n_rows), with their scores, into X."""
+        X[..., rows, part.base[0]] = cells
+        if part.score:
+            X[..., rows, part.own[1]] = follow(cells, *part.score)
+
+    def put_levels(self, X, part, codes, rows):
+        """Write levels (..., n_rows) into X."""
+        X[..., rows[:, None], part.base] = part.coded[codes]
+
+    def multiply(self, X, rows=slice(None), factors=None):
+        """Compute products in X, or only those of some columns."""
+        for one in self.products:
+            if factors is None or one.first in factors or one.second in factors:
+                x = X[..., rows, one.first] * X[..., rows, one.second]
+                X[..., rows, one.at] = (x - one.centre) / one.scale
+
+    def with_products(self, X, weights, chosen):
+        """Add products of columns of a matrix.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d)
+        weights : ndarray of shape (n,)
+        chosen : list of (first, second, target, probability)
+
+        Returns
+        -------
+        Expansion
+        """
+        parts, products, at = list(self.parts), list(self.products), X.shape[1]
+        for first, second, target, probability in chosen:
+            x = X[:, first] * X[:, second]
+            mean, scale = _moments(x, weights)
+            products.append(Product(at, first, second, target, mean, scale, probability))
+            for q in {self.owner(first), self.owner(second)}:
+                parts[q] = parts[q]._replace(own=np.append(parts[q].own, at))
+            at += 1
+        return self._replace(parts=parts, products=products)
+
+
+def content_order(cells, weights):
+    """Order columns (n, p) by their ranks, so that results depend on no other order."""
+    ranks = [np.unique(column, return_inverse=True)[1] for column in cells.T]
+    table = np.where(np.isnan(cells.T), np.nan, np.array(ranks, dtype=float))
+    keys = row_keyed(np.column_stack([table, np.tile(weights, (len(table), 1))]), 0)
+    return keys(0, _one_each(len(table))).numpy()[:, 0].argsort(kind="stable")
+
+
+def _one_each(n):
+    import torch
+
+    return torch.empty(n, 1, dtype=torch.float64)
+
+
+def expand(cells, weights, n_categories, is_ordered):
+    """Choose how each column of a table is in the matrix.
+
+    Parameters
+    ----------
+    cells : ndarray of shape (n, p)
+        Numbers, and codes of categories; NaN marks missing cells.
+    weights : ndarray of shape (n,)
+    n_categories : ndarray of int, of shape (p,)
+        0 for numbers.
+    is_ordered : list of p ndarray or None
+        The values of levels of ordinal columns; None of others.
+
+    Returns
+    -------
+    Expansion
+    """
+    parts, n_base = [], 0
+    for column, k, values in zip(cells.T, n_categories, is_ordered, strict=True):
+        seen = ~np.isnan(column)
+        part = _part(column[seen], weights[seen], k, values, n_base)
+        parts.append(part)
+        n_base += len(part.base)
+    parts, n_base = _with_embeddings(parts, n_base, cells, weights)
+    at = n_base
+    for q, part in enumerate(parts):
+        if part.is_number:
+            seen = ~np.isnan(cells[:, q])
+            x = (cells[seen, q] - part.centre) / part.scale
+            if knots := _score(x, weights[seen]):
+                own = np.append(part.own, at)
+                parts[q], at = part._replace(score=knots, own=own), at + 1
+    return Expansion(parts, n_base, [])
+
+
+def _part(x, weights, n_levels, values, at):
+    """Describe a column by its observed cells (n,)."""
+    if not n_levels:
+        different, codes = np.unique(x, return_inverse=True)
+        mean, scale = _moments(x, weights)
+        base = np.array([at])
+        one = Part(NUMBER, base, base, np.sort(x), np.zeros(0), *map(np.atleast_1d, (mean, scale)), np.zeros((0, 1)), False, ())  # fmt: skip
+        if len(different) > MOST_GRADES:
+            return one
+        shares = np.bincount(codes, weights) / weights.sum()
+        coded = ((different - mean) / scale)[:, None]
+        return one._replace(kind=GRADE, values=different, shares=shares, coded=coded)
+    codes = x.astype(np.int64)
+    shares = np.bincount(codes, weights, n_levels) / weights.sum()
+    if values is not None:
+        mean = shares @ values
+        scale = np.sqrt(shares @ (values - mean) ** 2)
+        coded, kind = ((values - mean) / scale)[:, None], GRADE
+        mean, scale = np.array([mean]), np.array([scale])
+    elif n_levels > _MOST_INDICATORS:
+        is_alone = n_levels > min(_MOST_LEVELS, _MOST_DIFFERENT * len(x))
+        kind, coded = ALONE if is_alone else EMBEDDED, np.zeros((n_levels, 0))
+        mean = scale = np.zeros(0)
+    else:
+        levels = np.arange(1, 2) if n_levels == 2 else np.arange(n_levels)
+        mean = shares[levels]
+        scale = np.sqrt(np.maximum(mean * (1 - mean), _LEAST_SHARE))
+        coded, kind = ((np.arange(n_levels)[:, None] == levels) - mean) / scale, LEVELS
+    base, values = at + np.arange(coded.shape[1]), np.arange(n_levels)
+    return Part(kind, base, base, values, shares, mean, scale, coded, True, ())
+
+
+def _with_embeddings(parts, n_base, cells, weights):
+    """Embed columns of many levels: shrunken means of principal components."""
+    many = [q for q, part in enumerate(parts) if part.kind == EMBEDDED]
+    if not many:
+        return parts, n_base
+    if not n_base:
+        return [p._replace(kind=ALONE) if p.kind == EMBEDDED else p for p in parts], 0
+    X = np.nan_to_num(Expansion(parts, n_base, []).matrix(cells))
+    root = np.sqrt(weights)[:, None]
+    U, s, V = np.linalg.svd(root * (X - weights @ X / weights.sum()), full_matrices=False)
+    size = min(_N_EMBEDDED, len(s))
+    components = (X - weights @ X / weights.sum()) @ V[:size].T / np.maximum(s[:size], 1e-9)
+    components *= np.sqrt(weights.sum())
+    for q in many:
+        seen = ~np.isnan(cells[:, q])
+        codes, w = cells[seen, q].astype(np.int64), weights[seen]
+        k = parts[q].n_levels
+        count = np.bincount(codes, w, k) + _PRIOR_CELLS
+        E = np.stack([np.bincount(codes, w * v, k) / count for v in components[seen].T], 1)
+        mean, scale = np.moveaxis([_moments(e[codes], w) for e in E.T], 1, 0)
+        base = n_base + np.arange(size)
+        coded, one = (E - mean) / np.maximum(scale, 1e-9), np.ones(size)
+        parts[q] = parts[q]._replace(base=base, own=base, coded=coded, centre=0 * one, scale=one)  # fmt: skip
+        n_base += size
+    return parts, n_base
+
+
+def _moments(x, weights):
+    """Return mean and standard deviation of numbers, without NaN."""
+    seen = ~np.isnan(x)
+    x, w = x[seen], weights[seen]
+    mean = w @ x / w.sum()
+    return mean, max(np.sqrt(w @ (x - mean) ** 2 / w.sum()), 1e-300)
+
+
+def _score(x, weights):
+    """Map standardised numbers to standardised normal scores, if they differ."""
+    order = np.argsort(x, kind="stable")
+    x, weights = x[order], weights[order]
+    values, first = np.unique(x, return_index=True)
+    count = np.add.reduceat(weights, first)
+    z = ndtri((np.cumsum(count) - count / 2) / weights.sum())
+    mean, scale = _moments(z, count)
+    z = (z - mean) / scale
+    correlation = count @ (values * z) / weights.sum()
+    # repeated, so that the outer tenth that `follow` extends is a tenth of the cells
+    return () if correlation >= _SAME else (x, np.repeat(z, np.diff([*first, len(x)])))
+
+
+def follow(x, knots, values):
+    """Map numbers by a piecewise linear function, extended beyond its ends.
+
+    The slope there is that of the outer tenth of the knots, 1 at most.
+    """
+    y, k = np.interp(x, knots, values), min(max(1, len(knots) // 10), len(knots) - 1)
+    for end, inner, beyond in ((0, k, x < knots[0]), (-1, -1 - k, x > knots[-1])):
+        width = knots[inner] - knots[end]
+        slope = (values[inner] - values[end]) / width if abs(width) > 1e-9 else 0.0
+        line = values[end] + (x - knots[end]) * min(slope, 1.0)
+        y = np.where(beyond, line, y)
+    return np.where(np.isnan(x), np.nan, y)

@@ -1,0 +1,113 @@
+"""Fit a normal distribution to the expanded table, and find products."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skvnce.table_imputer.expansion import content_order, expand
+from skvnce.table_imputer.model import Settings, TableModel, Training
+from skvnce.table_imputer.normal import Normal, fit_em
+from skvnce.table_imputer.products import choose_products
+
+_MOST_ROWS = 20_000  # to which all but the final parameters are fitted
+_FOLDS = 5
+_ROUNDS = 12  # of EM without a fold, which starts at the fit of all rows
+_ROWS_OF_PRODUCT = 30
+
+
+class Problem(NamedTuple):
+    """The columns of the model of a table."""
+
+    cells: np.ndarray  # (n, p), NaN where missing, codes of categories
+    weights: np.ndarray  # (n,)
+    n_categories: np.ndarray  # (p,), 0 for numbers
+    level_values: list  # of p ndarray or None: the values of levels that are ordered
+
+
+def fit_table(problem, interactions, settings):
+    """Fit the model of a table.
+
+    Parameters
+    ----------
+    problem : Problem
+    interactions : "auto", None or list of (int, int)
+        Which products the model has.
+    settings : Settings
+
+    Returns
+    -------
+    TableModel
+    """
+    cells, weights = problem.cells, problem.weights
+    rng = np.random.default_rng([settings.seed, 0])
+    order = content_order(cells, weights)
+    cells = cells[:, order]
+    values = [problem.level_values[q] for q in order]
+    rows = _some(len(cells), rng)
+    expansion = expand(cells, weights, problem.n_categories[order], values)
+    folds = rng.permutation(len(rows)) % _FOLDS
+    training = Training(cells[rows], weights[rows], folds, weights.sum())
+    model = _fit_normal(order, expansion, training, settings)
+    chosen = _products(model, interactions)
+    if chosen:
+        X = expansion.matrix(training.cells)
+        expansion = expansion.with_products(X, training.weights, chosen)
+        model = _fit_normal(order, expansion, training, settings)
+    if len(rows) < len(cells):
+        model = model._replace(normal=_fit_all(model, cells, weights))
+    for q in np.flatnonzero(np.isnan(cells).any(0)):
+        model.column(int(q))
+    return model
+
+
+def _some(n, rng):
+    """Select rows that are kept in memory."""
+    if n <= _MOST_ROWS:
+        return np.arange(n)
+    return np.sort(rng.choice(n, _MOST_ROWS, replace=False))
+
+
+def _fit_normal(order, expansion, training, settings):
+    """Fit the normal distribution to the training rows, and without each fold."""
+    X, weights = expansion.matrix(training.cells), training.weights
+    strength = settings.share * X.shape[1]
+    if not X.shape[1]:
+        fit, held_out = None, []
+    else:
+        fit = fit_em(X, weights, strength)
+        held_out = []
+        for fold in range(_FOLDS):
+            kept = training.folds != fold
+            kept = kept if kept.any() else ~kept
+            start = fit.mean, fit.covariance
+            one = fit_em(X[kept], weights[kept], strength, _ROUNDS, start)
+            held_out.append(Normal.of(one.mean, one.covariance))
+    return TableModel(order, expansion, fit, held_out, training, settings, {}, {})
+
+
+def _fit_all(model, cells, weights):
+    """Continue EM with all rows of a long table."""
+    X = model.expansion.matrix(cells)
+    start = model.normal.mean, model.normal.covariance
+    strength = model.settings.share * X.shape[1]
+    return fit_em(X, weights, strength, _ROUNDS, start)._replace(rate=model.normal.rate)
+
+
+def _products(model, interactions):
+    """Choose products by the held-out residuals of all columns of one number."""
+    expansion, training = model.expansion, model.training
+    parts = [(q, one) for q, one in enumerate(expansion.parts) if len(one.base) == 1]
+    if interactions is None or len(parts) < 2:
+        return []
+    X = expansion.matrix(training.cells)
+    from skvnce.table_imputer.normal import completed
+
+    filled = completed(X, np.isnan(X), Normal.of(*model.normal[:2]))
+    residuals = np.full((len(X), expansion.n_base), np.nan)
+    for q, part in parts:
+        _, L = model.held_out_predictions(q, np.arange(len(X)))
+        residuals[:, part.base] = X[:, part.base] - L
+    columns = np.array([part.base[0] for _, part in parts])
+    most = int(min(expansion.n_base, training.weights.sum() / _ROWS_OF_PRODUCT))
+    given = X, columns, expansion.n_base, filled, residuals, training.weights
+    return choose_products(*given, most)

@@ -1,0 +1,345 @@
+"""Compiled loops: conditional normal distributions of rows, and randomised trees.
+
+Trees are extremely randomised (Geurts, Ernst and Wehenkel 2006): a split is the best of
+a few random bounds of some random features.
+"""
+
+import numpy as np
+
+from skvnce._compiled import compiled
+
+Array = np.ndarray
+_LEAST_PIVOT = 1e-10  # a precision matrix of standardised columns may be singular
+
+
+@compiled()
+def _factorise(A: Array, m: int) -> None:
+    """Replace A[:m, :m] by its Cholesky factor L."""
+    for i in range(m):
+        for j in range(i + 1):
+            s = A[i, j]
+            for k in range(j):
+                s -= A[i, k] * A[j, k]
+            A[i, j] = np.sqrt(max(s, _LEAST_PIVOT)) if i == j else s / A[j, j]
+
+
+@compiled()
+def _solve_lower(L: Array, m: int, b: Array, first: int) -> None:
+    """Replace b by L^-1 b, if b is 0 before `first`."""
+    for i in range(first, m):
+        s = b[i]
+        for k in range(first, i):
+            s -= L[i, k] * b[k]
+        b[i] = s / L[i, i]
+
+
+@compiled()
+def _solve_upper(L: Array, m: int, b: Array) -> None:
+    """Replace b by L^-T b."""
+    for i in range(m - 1, -1, -1):
+        s = b[i]
+        for k in range(i + 1, m):
+            s -= L[k, i] * b[k]
+        b[i] = s / L[i, i]
+
+
+@compiled()
+def complete_rows(
+    X: Array,
+    gone: Array,
+    order: Array,
+    mean: Array,
+    precision: Array,
+    noise: Array,
+    weights: Array,
+    covariance: Array,
+) -> None:
+    """Replace the cells `gone` of X by their conditional means given the others.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        It is written to.
+    gone : ndarray of bool, of shape (n, d)
+    order : ndarray of int, of shape (n,)
+        Of the rows; equal patterns that follow each other share a factorisation.
+    mean, precision : ndarray of shape (d,) and (d, d)
+    noise : ndarray of shape (n, at least the largest number of missing cells of a row)
+        Standard normal numbers, by which cells are drawn; or of shape (n, 0).
+    weights : ndarray of shape (n,)
+    covariance : ndarray of shape (d, d) or (0, 0)
+        The weighted sum of conditional covariances is added to it.
+    """
+    d = X.shape[1]
+    ix, A = np.empty(d, np.int64), np.empty((d, d))
+    b, e = np.empty(d), np.empty(d)
+    m, total, last = 0, 0.0, -1
+    for q in range(len(order)):
+        i = order[q]
+        same = last >= 0
+        for j in range(d):
+            if same and gone[i, j] != gone[last, j]:
+                same = False
+        if not same:
+            _add_inverse(covariance, A, ix, m, total, e)
+            m, total = 0, 0.0
+            for j in range(d):
+                if gone[i, j]:
+                    ix[m] = j
+                    m += 1
+            for a in range(m):
+                for c in range(a + 1):
+                    A[a, c] = precision[ix[a], ix[c]]
+            _factorise(A, m)
+        last = i
+        total += weights[i]
+        for a in range(m):
+            X[i, ix[a]] = mean[ix[a]]
+        for a in range(m):
+            s = 0.0
+            for j in range(d):
+                s += precision[ix[a], j] * (X[i, j] - mean[j])
+            b[a] = s
+        _solve_lower(A, m, b, 0)
+        _solve_upper(A, m, b)
+        for a in range(m):
+            e[a] = noise[i, a] if noise.shape[1] else 0.0
+        if noise.shape[1]:
+            _solve_upper(A, m, e)
+        for a in range(m):
+            X[i, ix[a]] = mean[ix[a]] - b[a] + e[a]
+    _add_inverse(covariance, A, ix, m, total, e)
+
+
+@compiled()
+def _add_inverse(
+    C: Array, L: Array, ix: Array, m: int, weight: float, e: Array
+) -> None:
+    """Add weight times (L L')^-1 to the rows and columns ix[:m] of C."""
+    if not C.shape[0] or weight == 0.0:
+        return
+    for c in range(m):
+        e[:m] = 0.0
+        e[c] = 1.0
+        _solve_lower(L, m, e, c)
+        _solve_upper(L, m, e)
+        for a in range(m):
+            C[ix[a], ix[c]] += weight * e[a]
+
+
+@compiled(fastmath=True)
+def _leaf(G: Array, i: int, feature: Array, bound: Array, left: Array, right: Array):
+    """Find the leaf of row i of features G (p, n) in one tree."""
+    node = 0
+    while feature[node] >= 0:
+        is_left = G[feature[node], i] <= bound[node]
+        node = left[node] if is_left else right[node]
+    return node
+
+
+@compiled(fastmath=True)
+def _grow(
+    G: Array,
+    Y: Array,
+    codes: Array,
+    n_levels: int,
+    weights: Array,
+    rows: Array,
+    n_tried: int,
+    n_bounds: int,
+    seed: int,
+    feature: Array,
+    bound: Array,
+    left: Array,
+    right: Array,
+    value: Array,
+    order: Array,
+) -> None:
+    """Grow one tree on some rows, which are permuted; leaves have a row or more.
+
+    Its targets are levels `codes` (n,), or numbers Y (n, width) if `n_levels` is 0.
+    """
+    np.random.seed(seed)
+    p, n_all = G.shape[0], len(rows)
+    width = n_levels if n_levels > 0 else Y.shape[1]
+    stack = np.empty((2 * n_all + 2, 3), np.int64)
+    stack[0, 0], stack[0, 1], stack[0, 2] = 0, 0, n_all
+    top, n_nodes = 1, 1
+    s, s_left = np.empty(width), np.empty(width)
+    for q in range(p):
+        order[q] = q
+    while top > 0:
+        top -= 1
+        node, a, b = stack[top, 0], stack[top, 1], stack[top, 2]
+        s[:] = 0.0
+        squares, total = 0.0, 0.0
+        for i in range(a, b):
+            r = rows[i]
+            w = weights[r]
+            total += w
+            if n_levels > 0:
+                s[codes[r]] += w
+                squares += w
+            else:
+                for k in range(width):
+                    v = Y[r, k]
+                    s[k] += w * v
+                    squares += w * v * v
+        base = 0.0
+        for k in range(width):
+            value[node, k] = s[k] / total
+            base += s[k] * s[k] / total
+        feature[node] = -1
+        if b - a < 2 or squares - base <= 1e-9 * total:
+            continue
+        best, best_feature, best_bound = 1e-12, -1, 0.0
+        tried, last = 0, p
+        while tried < n_tried and last > 0:
+            q = np.random.randint(last)
+            f = order[q]
+            last -= 1
+            order[q] = order[last]
+            order[last] = f
+            x = G[f]
+            low = x[rows[a]]
+            high = low
+            for i in range(a + 1, b):
+                v = x[rows[i]]
+                low, high = min(low, v), max(high, v)
+            if high - low <= 1e-9:
+                continue
+            tried += 1
+            for _ in range(n_bounds):
+                t = low + (high - low) * np.random.random()
+                if t >= high:
+                    t = low
+                w_left = 0.0
+                s_left[:] = 0.0
+                for i in range(a, b):
+                    r = rows[i]
+                    if x[r] <= t:
+                        w = weights[r]
+                        w_left += w
+                        if n_levels > 0:
+                            s_left[codes[r]] += w
+                        else:
+                            for k in range(width):
+                                s_left[k] += w * Y[r, k]
+                gain = -base
+                for k in range(width):
+                    rest = s[k] - s_left[k]
+                    gain += s_left[k] * s_left[k] / w_left
+                    gain += rest * rest / (total - w_left)
+                if gain > best:
+                    best, best_feature, best_bound = gain, f, t
+        if best_feature < 0:
+            continue
+        i, j, x = a, b - 1, G[best_feature]
+        while i <= j:
+            if x[rows[i]] <= best_bound:
+                i += 1
+            else:
+                z = rows[i]
+                rows[i] = rows[j]
+                rows[j] = z
+                j -= 1
+        feature[node], bound[node] = best_feature, best_bound
+        left[node], right[node] = n_nodes, n_nodes + 1
+        stack[top, 0], stack[top, 1], stack[top, 2] = n_nodes, a, i
+        stack[top + 1, 0], stack[top + 1, 1], stack[top + 1, 2] = n_nodes + 1, i, b
+        top += 2
+        n_nodes += 2
+
+
+@compiled(fastmath=True)
+def grow_forest(
+    G: Array,
+    Y: Array,
+    codes: Array,
+    n_levels: int,
+    weights: Array,
+    n_trees: int,
+    share: float,
+    n_tried: int,
+    n_bounds: int,
+    seed: int,
+):
+    """Grow trees, tree t on completion t % C, each on a share of the rows.
+
+    Parameters
+    ----------
+    G : ndarray of shape (C, p, n)
+        Features of each completion.
+    Y : ndarray of shape (C, n, width)
+        Targets, if `n_levels` is 0.
+    codes : ndarray of int, of shape (n,)
+        Targets, if it is not.
+    n_levels : int
+    weights : ndarray of shape (n,)
+    n_trees : int
+    share : float
+    n_tried, n_bounds : int
+        Features of a split, and bounds of each of them.
+    seed : int
+
+    Returns
+    -------
+    trees : tuple of ndarray of shape (n_trees, n_nodes) or (n_trees, n_nodes, width)
+        Feature (-1 in leaves), bound, left, right and value of each node.
+    held_out : ndarray of shape (C, n, width)
+        Means over the trees that a row is not in, at the features of *each* completion:
+        the mean over completions would reveal the cell from which they are drawn.
+    counts : ndarray of shape (n,)
+        Number of these trees.
+    """
+    C, p, n = G.shape
+    width = n_levels if n_levels > 0 else Y.shape[2]
+    size = min(n, max(2, int(n * share)))
+    most = 2 * size + 2
+    feature, bound = np.full((n_trees, most), -1, np.int64), np.zeros((n_trees, most))
+    left, right = np.zeros((n_trees, most), np.int64), np.zeros((n_trees, most), np.int64)
+    value = np.zeros((n_trees, most, width))
+    order = np.empty(p, np.int64)
+    held_out, counts = np.zeros((C, n, width)), np.zeros(n)
+    shuffled = np.arange(n)
+    for t in range(n_trees):
+        # odd multipliers, so that the streams of trees and of splits differ
+        np.random.seed(seed + 7919 * t + 1)
+        for i in range(size):
+            q = i + np.random.randint(n - i)
+            z = shuffled[i]
+            shuffled[i] = shuffled[q]
+            shuffled[q] = z
+        rows = shuffled[:size].copy()
+        _grow(
+            G[t % C], Y[t % len(Y)], codes, n_levels, weights, rows, n_tried, n_bounds,
+            seed + 104729 * t + 3, feature[t], bound[t], left[t], right[t], value[t],
+            order,
+        )  # fmt: skip
+        for q in range(size, n):
+            i = shuffled[q]
+            for c in range(C):
+                leaf = _leaf(G[c], i, feature[t], bound[t], left[t], right[t])
+                for k in range(width):
+                    held_out[c, i, k] += value[t, leaf, k]
+            counts[i] += 1
+    for i in range(n):
+        if counts[i] > 0:
+            held_out[:, i] /= counts[i]
+    return (feature, bound, left, right, value), held_out, counts
+
+
+@compiled(fastmath=True)
+def predict_forest(G: Array, trees: tuple, chosen: Array) -> Array:
+    """Average the trees chosen[m] at features G (M, p, n); (M, n, width)."""
+    feature, bound, left, right, value = trees
+    M, _, n = G.shape
+    width, found = value.shape[2], np.zeros((M, n, value.shape[2]))
+    for m in range(M):
+        for q in range(chosen.shape[1]):
+            t = chosen[m, q]
+            for i in range(n):
+                leaf = _leaf(G[m], i, feature[t], bound[t], left[t], right[t])
+                for k in range(width):
+                    found[m, i, k] += value[t, leaf, k]
+    return found / chosen.shape[1]

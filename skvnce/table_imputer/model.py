@@ -1,0 +1,236 @@
+"""The fitted model: it fills and draws the missing cells of any rows."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from skvnce.fitted.base import in_turn
+from skvnce.table_imputer import draws
+from skvnce.table_imputer.columns import ColumnModel, Rows, fit_column
+from skvnce.table_imputer.expansion import ALONE, Expansion
+from skvnce.table_imputer.normal import Fit, Normal, completed
+
+FEWEST = 10  # observed cells, from which on a column has a model of its own
+MOST_ROWS = 5000  # from which the model of a column is fitted
+_DIGITS = 12  # of numbers: standardised and back, 0 is 1e-14
+
+
+class Settings(NamedTuple):
+    """What `fit` was asked for."""
+
+    n_trees: int  # of a thousand rows
+    n_draws: int  # of the parameters
+    share: float  # of the prior, in rows for each column
+    seed: int
+
+
+class Training(NamedTuple):
+    """Rows that models of columns and draws of parameters are fitted to."""
+
+    cells: np.ndarray  # (n, p)
+    weights: np.ndarray  # (n,)
+    folds: np.ndarray  # (n,), the fold in which a row is held out
+    weight_of_all: float  # of which these rows may be a sample
+
+
+class TableModel(NamedTuple):
+    """A normal distribution of the expanded table, and a model of each column.
+
+    Columns are in an order of their own, that of their content.
+    """
+
+    order: np.ndarray  # (p,), places of the columns in the rows that are filled
+    expansion: Expansion
+    normal: Fit
+    held_out: list  # of Normal, without the rows of each fold
+    training: Training
+    settings: Settings
+    columns: dict  # of ColumnModel, or None; by column, fitted when first needed
+    cache: dict  # the posterior, when it is first needed; not stored
+
+    def n_chains(self, n_draws):
+        """Return how many copies of the rows are in memory at a time."""
+        return 3 * max(1, n_draws or 1)  # with features, and proposals
+
+    def fill(self, nodes, limits=None):
+        """Fill missing cells; see `skvnce.fitted.base.CellModel`."""
+        cells, filled, probabilities = nodes[:, self.order], nodes.copy(), {}
+        for q, rows, predicted in self._predictions(cells):
+            part, node = self.expansion.parts[q], self.order[q]
+            if part.is_number:
+                filled[rows, node] = unscaled(part, predicted)
+                continue
+            if not part.are_codes:
+                filled[rows, node] = predicted @ part.values
+                continue
+            filled[rows, node] = predicted.argmax(1)
+            probabilities[node] = np.zeros((len(nodes), part.n_levels))
+            probabilities[node][rows] = predicted
+        return filled, probabilities
+
+    def points(self, nodes, levels, limits=None):
+        """Compute quantiles of missing cells; see `skvnce.fitted.strategies`."""
+        cells, probabilities = nodes[:, self.order], {}
+        points = np.repeat(nodes[None], len(levels), 0)
+        for q, rows, predicted in self._predictions(cells):
+            part, node, model = self.expansion.parts[q], self.order[q], self.column(q)
+            if part.is_number:
+                found = model.quantiles(predicted, levels) if model else predicted
+                points[:, rows, node] = unscaled(part, found)
+                continue
+            places = quantile_levels(predicted, levels)
+            points[:, rows, node] = places if part.are_codes else part.values[places]
+            if part.are_codes:
+                probabilities[node] = np.zeros((len(nodes), part.n_levels))
+                probabilities[node][rows] = predicted
+        return points, probabilities
+
+    def _predictions(self, cells):
+        """Yield columns, their rows that are missing, and numbers or probabilities."""
+        X, expansion = self.expansion.matrix(cells), self.expansion
+        F = completed(X, np.isnan(X), Normal.of(*self.normal[:2])) if X.size else X
+        for q, part in enumerate(expansion.parts):
+            rows = np.flatnonzero(np.isnan(cells[:, q]))
+            if not len(rows):
+                continue
+            model = self.column(q)
+            if model is not None:
+                X = F[None, rows]
+                yield q, rows, model.predict(Rows(X, X[..., part.base]))[0]
+            elif part.is_number:
+                yield q, rows, F[rows, part.base[0]]
+            else:
+                yield q, rows, np.tile(part.shares, (len(rows), 1))
+
+    def column(self, q):
+        """Fit the model of a column, once; None if it has too few cells."""
+        if q not in self.columns:
+            self.columns[q] = self._fitted_column(q)
+        return self.columns[q]
+
+    def _has_model(self, q):
+        seen = ~np.isnan(self.training.cells[:, q])
+        return self.expansion.parts[q].kind != ALONE and seen.sum() >= FEWEST
+
+    def _fitted_column(self, q):
+        if not self._has_model(q):
+            return None
+        part, training = self.expansion.parts[q], self.training
+        seen = np.flatnonzero(~np.isnan(training.cells[:, q]))
+        seen = draws.some_rows(seen, MOST_ROWS, self.settings.seed + q)
+        filled, L = self.held_out_predictions(q, seen)
+        given = training.cells[seen, q], Rows(filled[None], L[None])
+        seed = self.settings.seed + q
+        weights = training.weights[seen]
+        return fit_column(
+            self.expansion, part, *given, weights, self.settings.n_trees, seed
+        )
+
+    def held_out_predictions(self, q, rows):
+        """Predict a column of training rows by fits without them.
+
+        Returns
+        -------
+        filled : ndarray of shape (n_rows, d)
+            The rows, completed as if the column were missing.
+        L : ndarray of shape (n_rows, len(base))
+        """
+        part, training = self.expansion.parts[q], self.training
+        X = self.expansion.matrix(training.cells[rows])
+        gone = np.isnan(X)
+        gone[:, part.own] = True
+        filled = completed(X, gone, Normal.of(*self.normal[:2]))
+        L = np.empty((len(rows), len(part.base)))
+        for fold, normal in enumerate(self.held_out):
+            some = training.folds[rows] == fold
+            if some.any():
+                L[some] = completed(X[some], gone[some], normal)[:, part.base]
+        return filled, L
+
+    def posterior(self):
+        """Draw parameters and completions of the training rows, once."""
+        if "posterior" not in self.cache:
+            training, settings = self.training, self.settings
+            rng = np.random.default_rng([settings.seed, 1])
+            given = self.expansion.matrix(training.cells), training.weights
+            self.cache["posterior"] = draws.run_chain(
+                self.expansion, self.normal, *given, settings.share, settings.n_draws, rng
+            )
+        return self.cache["posterior"]
+
+    def with_one_draw(self):
+        """List models that have one draw of the parameters each."""
+        posterior = self.posterior()
+        found = []
+        for k, normal in enumerate(posterior.normals):
+            smaller = {
+                q: one._replace(normals=[one.normals[k]])
+                for q, one in posterior.smaller.items()
+            }
+            kept = posterior._replace(normals=[normal], smaller=smaller)
+            found.append(self._replace(cache={**self.cache, "one": kept}))
+        return found
+
+    def draw(self, nodes, n_draws, limits=None):
+        """Draw missing cells; see `skvnce.fitted.base.CellModel`."""
+        rng = np.random.default_rng(torch.randint(2**62, (1,)).item())
+        cells, drawn = nodes[:, self.order], np.repeat(nodes[None], n_draws, 0)
+        gone = np.isnan(cells)
+        columns = np.flatnonzero(gone.any(0))
+        models = {}
+        if any(self._has_model(q) for q in columns):
+            posterior = self.posterior()
+            for q in self._sweep_order(columns):
+                models[q] = self._model_of_draws(posterior, q)
+            posterior = self.cache.get("one", posterior)
+            turns = in_turn(len(posterior.normals), n_draws)
+            X = self.expansion.matrix(cells)
+            found = draws.draw_cells(posterior, turns, self.expansion, X, models, rng)
+            for q, values in found.items():
+                rows, part = np.flatnonzero(gone[:, q]), self.expansion.parts[q]
+                if part.is_number:
+                    values = unscaled(part, values)
+                elif not part.are_codes:
+                    values = part.values[values]
+                drawn[:, rows, self.order[q]] = values
+        for q in columns:
+            if q not in models:
+                shape = n_draws, gone[:, q].sum()
+                drawn[:, gone[:, q], self.order[q]] = self._observed(q, shape, rng)
+        return drawn
+
+    def _sweep_order(self, columns):
+        """Order columns by the number of their missing cells in the training rows."""
+        n_missing = np.isnan(self.training.cells).sum(0)
+        found = [int(q) for q in columns if self._has_model(q)]
+        return sorted(found, key=lambda q: n_missing[q])
+
+    def _model_of_draws(self, posterior, q) -> ColumnModel:
+        training, settings = self.training, self.settings
+        given = training.cells, training.weights, settings.n_trees, MOST_ROWS
+        return draws.model_of(
+            posterior, self.expansion, q, *given, settings.seed + q
+        )
+
+    def _observed(self, q, shape, rng):
+        """Draw observed cells of a column that has no model."""
+        column, weights = self.training.cells[:, q], self.training.weights
+        seen = ~np.isnan(column)
+        p = weights[seen] / weights[seen].sum()
+        return rng.choice(column[seen], size=shape, p=p)
+
+
+def quantile_levels(probabilities, levels):
+    """Find the places (n_levels, n) of quantiles among sorted levels."""
+    sums = probabilities.cumsum(-1)
+    u = levels[:, None] * sums[:, -1]
+    places = (sums < u[..., None]).sum(-1)
+    return places.clip(max=probabilities.shape[1] - 1)
+
+
+def unscaled(part, values):
+    """Convert standardised numbers of a column to its units, without noise."""
+    centre, scale = part.centre[0], part.scale[0]
+    digits = _DIGITS - int(np.ceil(np.log10(max(abs(centre) + scale, 1e-300))))
+    return np.round(values * scale + centre, min(max(digits, -300), 300))

@@ -1,0 +1,172 @@
+"""One normal distribution of standardised columns: EM, conditional means, posterior.
+
+References
+----------
+Dempster, Laird and Rubin (1977), Maximum likelihood from incomplete data via the EM
+algorithm; Schafer (1997), Analysis of incomplete multivariate data, sections 5.3 and
+5.4; Smith and Hocking (1972), Wishart variate generator (Bartlett's decomposition).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skvnce.table_imputer.kernels import complete_rows
+
+_CHANGE = 2e-3  # of standardised parameters in a round, at which EM ends
+_MOST_RATE = 0.95  # of EM, that the spacing of draws follows
+_NONE = np.zeros((0, 0))
+
+
+class Normal(NamedTuple):
+    """Parameters of a normal distribution."""
+
+    mean: np.ndarray  # (d,)
+    precision: np.ndarray  # (d, d)
+
+    @classmethod
+    def of(cls, mean, covariance):
+        """Invert a covariance (d, d)."""
+        return cls(mean, np.linalg.inv(covariance))
+
+
+class Fit(NamedTuple):
+    """What EM returns."""
+
+    mean: np.ndarray  # (d,)
+    covariance: np.ndarray  # (d, d)
+    rate: float  # of convergence: the largest share of missing information
+    n_rounds: int
+
+
+def patterns_together(gone):
+    """Order rows (n, d) so that equal patterns of missing cells are together; (n,)."""
+    bits = np.packbits(gone, axis=1)
+    return np.lexsort(bits.T)
+
+
+def completed(X, gone, normal, noise=None, weights=None, covariance=_NONE, order=None):
+    """Fill cells by their conditional means, or draws; see `complete_rows`.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        NaN in the cells `gone`, or any value.
+    gone : ndarray of bool, of shape (n, d)
+    normal : Normal
+    noise : ndarray of shape (n, width), default=None
+        Standard normal numbers; None fills by means.
+    weights : ndarray of shape (n,), default=None
+    covariance : ndarray of shape (d, d), default=empty
+        To which conditional covariances are added.
+    order : ndarray of int, of shape (n,), default=None
+        See `patterns_together`.
+
+    Returns
+    -------
+    ndarray of shape (n, d)
+    """
+    X, n = X.copy(), len(X)
+    noise = np.zeros((n, 0)) if noise is None else noise
+    weights = np.ones(n) if weights is None else weights
+    order = patterns_together(gone) if order is None else order
+    complete_rows(X, gone, order, *normal, noise, weights, covariance)
+    return X
+
+
+def fit_em(X, weights, strength, n_rounds=60, start=None):
+    """Fit mean and covariance by EM, with a prior.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        Standardised; NaN marks missing cells.
+    weights : ndarray of shape (n,)
+    strength : float
+        Number of rows that the prior counts as: independent columns of variance 1.
+    n_rounds : int, default=60
+        At most.
+    start : tuple of mean and covariance, default=None
+
+    Returns
+    -------
+    Fit
+    """
+    n, d = weights.sum(), X.shape[1]
+    gone = np.isnan(X)
+    order = patterns_together(gone)
+    mean, S = start or (_weighted_means(X, weights), np.eye(d))
+    last, rate, rounds = np.inf, 0.5, 0
+    while rounds < n_rounds:
+        rounds += 1
+        C = np.zeros((d, d))
+        F = completed(X, gone, Normal.of(mean, S), None, weights, C, order)
+        new = weights @ F / n
+        Z = F - new
+        T = (Z.T @ (weights[:, None] * Z) + C + strength * np.eye(d)) / (n + strength)
+        steps = T - S, new - mean
+        mean, S = new, T
+        size = np.sqrt(sum((one**2).sum() for one in steps))
+        rate, last = size / max(last, 1e-12), size
+        if max(abs(one).max() for one in steps) < _CHANGE:
+            break
+    return Fit(mean, S, min(rate, _MOST_RATE), rounds)
+
+
+def _weighted_means(X, weights):
+    seen = ~np.isnan(X)
+    total = weights @ seen
+    return weights @ np.where(seen, X, 0.0) / np.maximum(total, 1e-12)
+
+
+def posterior_draw(F, weights, strength, rng):
+    """Draw mean and covariance given a completed table (n, d), by Bartlett's factors.
+
+    The prior is that of `fit_em`, and flat for the mean.
+    """
+    n, d = weights.sum(), F.shape[1]
+    mean = weights @ F / n
+    Z = F - mean
+    L = np.linalg.cholesky(Z.T @ (weights[:, None] * Z) + strength * np.eye(d))
+    A = np.tril(rng.normal(size=(d, d)), -1)
+    freedom = np.maximum(n - 1 + strength - np.arange(d), 1.0)
+    A[np.diag_indices(d)] = np.sqrt(rng.chisquare(freedom))
+    W = np.linalg.solve(A, L.T)
+    S = W.T @ W
+    root = np.linalg.cholesky(S + 1e-12 * np.eye(d))
+    return mean + root @ rng.normal(size=d) / np.sqrt(n), S
+
+
+def regression(normal, own, n_base, X):
+    """Compute conditional means of columns given those that are not their functions.
+
+    Parameters
+    ----------
+    normal : Normal
+    own : ndarray of int
+        The columns, `n_base` of them, and further ones that are their functions: all
+        are taken as missing.
+    n_base : int
+    X : ndarray of shape (..., d)
+        Complete.
+
+    Returns
+    -------
+    ndarray of shape (..., n_base)
+    """
+    mean, K = normal
+    R = K[own].copy()
+    R[:, own] = 0.0
+    slopes = np.linalg.solve(K[np.ix_(own, own)], R)[:n_base]
+    return mean[own[:n_base]] - (X - mean) @ slopes.T
+
+
+def conditional_variance(normal, own):
+    """Return the variance of the first of some columns given all others."""
+    return np.linalg.inv(normal.precision[np.ix_(own, own)])[0, 0]
+
+
+def without_columns(normal, kept):
+    """Return the distribution of some of the columns."""
+    covariance = np.linalg.inv(normal.precision)[np.ix_(kept, kept)]
+    return Normal.of(normal.mean[kept], covariance)
