@@ -211,7 +211,7 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
         G = model.features(rows)
         # few rows need more trees, and many fewer
         trees = int(np.clip(n_trees * 1000 / n, max(10, n_trees * 0.7), 80))
-        Y = truth - of_normal if part.is_number else np.zeros((1, 1, 1))
+        Y = (truth - of_normal)[..., 0] if part.is_number else np.zeros((1, 1))
         bounds = _BOUNDS if C == 1 else _BOUNDS_OF_DRAWS
         tried = max(1, min(G.shape[1], max(_FEWEST_TRIED, G.shape[1] // 3)))
         given = codes, part.n_levels, weights, trees, _SHARE, tried, bounds, seed

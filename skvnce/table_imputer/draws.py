@@ -10,11 +10,13 @@
    and without the product, a product that is not real does no harm.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from skvnce.table_imputer.columns import Rows, fit_column
+from skvnce.table_imputer.expansion import follow
 from skvnce.table_imputer.normal import (
     Normal,
     completed,
@@ -25,8 +27,9 @@ from skvnce.table_imputer.normal import (
 )
 
 COMPLETIONS = 5  # of the training rows, on which the models of columns are fitted
-_SWEEPS = 3
-_PROPOSALS = 10
+_SWEEPS = int(__import__('os').environ.get('SWE',3))
+_COMPATIBLE = int(__import__('os').environ.get('COM',10))  # rounds
+_PROPOSALS = int(__import__('os').environ.get('PRO',10))
 _REMAINS = 0.1  # of the correlation of parameters between two draws
 _SPACING = 3, 45
 _PROPER = 6.0  # rows of the prior, beyond the number of columns, in short tables
@@ -80,22 +83,93 @@ def run_chain(expansion, fit, X, weights, share, n_draws, rng):
         one.probability for one in expansion.products
     ]
     mean, S = fit.mean, fit.covariance
-    states, normals, step = [], [], -2 * spacing  # burn-in
-    while len(normals) < n_draws:
+    states, draws, step = [], [], -2 * spacing  # burn-in
+    while len(draws) < n_draws:
         F = completed(X, gone, Normal.of(mean, S), rng.normal(size=(n, wide)))
         mean, S = posterior_draw(F, weights, strength, rng)
         step += 1
         if step > 0 and step % spacing == 0:
             active = rng.random(d) < probabilities
-            normals.append(_with_products(mean, S, active))
-            if len(states) < COMPLETIONS:
+            draws.append((mean, S, active))
+            if len(states) < COMPLETIONS or expansion.products:
                 states.append(F)
-    smaller = {
-        q: found
-        for q in range(len(expansion.parts))
-        if (found := _smaller(expansion, q, normals)) is not None
-    }
-    return Posterior(normals, np.stack(states), smaller, {})
+    states = np.stack(states)
+    if expansion.products:
+        given = gone, weights, strength, rng
+        draws = _compatible(expansion, states, draws, *given)
+    normals = [_with_products(*one) for one in draws]
+    return Posterior(normals, states[:COMPLETIONS], _all_smaller(expansion, normals), {})
+
+
+def _compatible(expansion, S, draws, gone, weights, strength, rng):
+    """Continue the chains with products that are those of their factors.
+
+    Until here a product is a column like others, "just another variable" (von Hippel
+    2009), whose missing cells are drawn by themselves.  Its slope is then more certain
+    than it should be.
+
+    Parameters
+    ----------
+    expansion : Expansion
+    S : ndarray of shape (K, n, d)
+        A completion of each of the draws; they are written to.
+    draws : list of K tuples
+        Mean, covariance, and which columns are active.
+
+    Returns
+    -------
+    list of K tuples
+        New draws.
+    """
+    parts = [one for one in enumerate(expansion.parts) if len(one[1].base)]
+    missing = {q: np.flatnonzero(gone[:, one.base[0]]) for q, one in parts}
+    for _ in range(_COMPATIBLE):
+        normals = [_with_products(*one) for one in draws]
+        smaller = _all_smaller(expansion, normals)
+        for q, part in parts:
+            rows = missing[q]
+            if not len(rows):
+                continue
+            own = smaller.get(q)
+            L = _rows_of(part, normals, S[:, rows]).L
+            propose = partial(_relaxed, part, L, normals, own is not None, rng)
+            if own is None:
+                S[:, rows[:, None], part.base] = propose()
+                if part.score:
+                    S[:, rows, part.own[1]] = follow(S[:, rows, part.base[0]], *part.score)
+                continue
+            if not part.is_number:
+                codes = _two_levels(expansion, part, own, S[:, rows], normals, rng)
+                _put_numbers(expansion, S, part, part.coded[codes, 0], rows)
+                continue
+            proposals = [S[:, rows, part.base[0]]]
+            proposals += [propose()[..., 0] for _ in range(_PROPOSALS)]
+            given = S[:, rows], normals, own.normals
+            cells = _chosen(expansion, part, own, proposals, *given, rng, _put_numbers)
+            _put_numbers(expansion, S, part, cells, rows)
+        draws = [
+            (*posterior_draw(s, weights, strength, rng), one[2])
+            for s, one in zip(S, draws, strict=True)
+        ]
+    return draws
+
+
+def _relaxed(part, L, normals, is_factor, rng):
+    """Draw columns of the matrix (M, n, len(base)) given their means L."""
+    if is_factor and not part.is_number and part.n_levels == 2:
+        low, high = part.coded[:, 0]
+        return np.where(rng.random(L.shape) < (L - low) / (high - low), high, low)
+    size, noise = len(part.base), rng.normal(size=L.shape)
+    for m, one in enumerate(normals):
+        own = np.linalg.inv(one.precision[np.ix_(part.own, part.own)])[:size, :size]
+        noise[m] = noise[m] @ np.linalg.cholesky(own + 1e-12 * np.eye(size)).T
+    return L + noise
+
+
+def _all_smaller(expansion, normals):
+    """Make the distributions without the products of each factor; by column."""
+    found = {q: _smaller(expansion, q, normals) for q in range(len(expansion.parts))}
+    return {q: one for q, one in found.items() if one is not None}
 
 
 def _with_products(mean, covariance, active):
@@ -121,7 +195,7 @@ def _smaller(expansion, q, normals):
     kept = np.setdiff1d(np.arange(d), [one.at for one in mine])
     places = {int(j): at for at, j in enumerate(kept)}
     targets = []
-    for target in {expansion.owner(one.target) for one in mine}:
+    for target in {expansion.owner(i) for one in mine for i in one.targets}:
         one = expansion.parts[target]
         base = np.array([places[j] for j in one.base.tolist()])
         own = np.array([places[j] for j in one.own.tolist() if j in places])
@@ -192,9 +266,15 @@ def draw_cells(posterior, turns, expansion, X, models, rng):
             predicted = model.predict(at, rng)
             if smaller is None:
                 drawn[q] = model.draw(predicted, rng)
+            elif not part.is_number:
+                at = S[:, rows], normals
+                drawn[q] = _two_levels(expansion, part, smaller, *at, rng)
             else:
                 small = [smaller.normals[turn] for turn in turns]
-                proposals = [model.draw(predicted, rng) for _ in range(_PROPOSALS)]
+                # with the last draw the choice leaves its target invariant (Andrieu,
+                # Lee and Vihola 2018, iterated sampling importance resampling)
+                proposals = [drawn[q]] if q in drawn else []
+                proposals += [model.draw(predicted, rng) for _ in range(_PROPOSALS)]
                 given = S[:, rows], normals, small
                 drawn[q] = _chosen(expansion, part, smaller, proposals, *given, rng)
             _put(expansion, S, part, drawn[q], rows)
@@ -210,12 +290,40 @@ def _put(expansion, S, part, cells, rows):
     expansion.multiply(S, rows, set(part.base.tolist()))
 
 
-def _chosen(expansion, part, smaller, proposals, S, normals, small, rng):
+def _two_levels(expansion, part, smaller, S, normals, rng):
+    """Draw a factor of two levels (M, n) by Bayes' rule, given its targets.
+
+    The probability given all columns but the targets is linear.
+    """
+    n_base, everywhere = len(part.base), np.arange(S.shape[1])
+    others = np.concatenate([one.own for one, _ in smaller.targets])
+    own = np.append(part.own, np.setdiff1d(others, part.own))
+    low, high = part.coded[:, 0]
+    scores = []
+    for code, level in enumerate((low, high)):
+        mean = np.stack([regression(one, own, n_base, s)[:, 0] for one, s in zip(normals, S, strict=True)])
+        p = ((mean - low) / (high - low)).clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE)
+        score = np.log(p if code else 1 - p)
+        _put_numbers(expansion, S, part, np.full(S.shape[:2], level), everywhere)
+        for target, _ in smaller.targets:
+            score += np.stack([log_density(one, target, s) for one, s in zip(normals, S, strict=True)])
+        scores.append(score)
+    return (np.stack(scores) + rng.gumbel(size=(2, *S.shape[:2]))).argmax(0)
+
+
+def _put_numbers(expansion, S, part, cells, rows):
+    """Write cells (M, n_rows) of the matrix, and their functions, into tables."""
+    expansion.put(S, part, cells, rows)
+    expansion.multiply(S, rows, set(part.base.tolist()))
+
+
+def _chosen(expansion, part, smaller, proposals, S, normals, small, rng, put=None):
     """Choose one of some proposals (M, n) by importance weights."""
+    put = _put if put is None else put
     everywhere = np.arange(S.shape[1])
     score = np.zeros((len(proposals), *S.shape[:2]))
     for o, cells in enumerate(proposals):
-        _put(expansion, S, part, cells, everywhere)
+        put(expansion, S, part, cells, everywhere)
         for target, among in smaller.targets:
             score[o] += np.stack(
                 [

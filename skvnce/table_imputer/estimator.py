@@ -65,7 +65,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
         self,
         interactions="auto",
         *,
-        n_estimators=30,
+        n_estimators=int(__import__("os").environ.get("NT", 30)),
         n_parameter_draws=20,
         strategy="mean",
         min_value=None,
@@ -141,7 +141,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
         seed = int(np.random.default_rng(seed_from(self.random_state)).integers(2**31))
         draws = int(self.n_parameter_draws)
         settings = Settings(int(self.n_estimators), draws, _PRIOR, seed)
-        return fit_table(problem, self.interactions, settings)
+        import os; return fit_table(problem, eval(os.environ.get("INT","self.interactions")), settings)
 
     def _report(self, schema, model, seen):
         """List the public attributes of a fit."""
@@ -233,10 +233,13 @@ def _lawful(schema, values):
 
 
 def _named(schema, model):
-    """Name the products of a model: (factor, factor, target)."""
+    """List the products of a model: two factors, targets, and a probability."""
     names, expansion = schema.all_names, model.expansion
     places = schema.model_columns[model.order]
+    def name(column):
+        return str(names[places[expansion.owner(column)]])
+
     return [
-        tuple(str(names[places[expansion.owner(j)]]) for j in one)
-        for one in ((p.first, p.second, p.target) for p in expansion.products)
+        (name(one.first), name(one.second), [*map(name, one.targets)], one.probability)
+        for one in expansion.products
     ]

@@ -67,10 +67,10 @@ class Product(NamedTuple):
     at: int
     first: int
     second: int
-    target: int  # the column that asked for it
+    targets: tuple  # the columns that ask for it
     centre: float
     scale: float
-    probability: float  # that it belongs to the regression of the target
+    probability: float  # that it belongs to their regressions
 
 
 class Expansion(NamedTuple):
@@ -129,17 +129,17 @@ class Expansion(NamedTuple):
         ----------
         X : ndarray of shape (n, d)
         weights : ndarray of shape (n,)
-        chosen : list of (first, second, target, probability)
+        chosen : list of (first, second, targets, probability)
 
         Returns
         -------
         Expansion
         """
         parts, products, at = list(self.parts), list(self.products), X.shape[1]
-        for first, second, target, probability in chosen:
+        for first, second, targets, probability in chosen:
             x = X[:, first] * X[:, second]
             mean, scale = _moments(x, weights)
-            products.append(Product(at, first, second, target, mean, scale, probability))
+            products.append(Product(at, first, second, targets, mean, scale, probability))
             for q in {self.owner(first), self.owner(second)}:
                 parts[q] = parts[q]._replace(own=np.append(parts[q].own, at))
             at += 1

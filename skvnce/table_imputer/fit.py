@@ -6,8 +6,8 @@ import numpy as np
 
 from skvnce.table_imputer.expansion import content_order, expand
 from skvnce.table_imputer.model import Settings, TableModel, Training
-from skvnce.table_imputer.normal import Normal, fit_em
-from skvnce.table_imputer.products import choose_products
+from skvnce.table_imputer.normal import Normal, completed, fit_em
+from skvnce.table_imputer.products import choose_products, targets_of
 
 _MOST_ROWS = 20_000  # to which all but the final parameters are fitted
 _FOLDS = 5
@@ -100,14 +100,22 @@ def _products(model, interactions):
     if interactions is None or len(parts) < 2:
         return []
     X = expansion.matrix(training.cells)
-    from skvnce.table_imputer.normal import completed
+    places = {int(part.base[0]): q for q, part in parts}
 
-    filled = completed(X, np.isnan(X), Normal.of(*model.normal[:2]))
-    residuals = np.full((len(X), expansion.n_base), np.nan)
-    for q, part in parts:
-        _, L = model.held_out_predictions(q, np.arange(len(X)))
-        residuals[:, part.base] = X[:, part.base] - L
+    def predict(column, rows):
+        if column is None:
+            return completed(X, np.isnan(X), Normal.of(*model.normal[:2]))
+        filled, L = model.held_out_predictions(places[column], rows)
+        return filled, L[:, 0]
+
     columns = np.array([part.base[0] for _, part in parts])
+    given = columns, expansion.n_base, predict, training.weights
+    if isinstance(interactions, list):
+        at = {int(node): q for q, node in enumerate(model.order)}
+        pairs = [
+            tuple(int(expansion.parts[at[node]].base[0]) for node in pair)
+            for pair in interactions
+        ]
+        return targets_of(X, pairs, *given) if pairs else []
     most = int(min(expansion.n_base, training.weights.sum() / _ROWS_OF_PRODUCT))
-    given = X, columns, expansion.n_base, filled, residuals, training.weights
-    return choose_products(*given, most)
+    return choose_products(X, *given, most)

@@ -138,6 +138,17 @@ def _leaf(G: Array, i: int, feature: Array, bound: Array, left: Array, right: Ar
 
 
 @compiled(fastmath=True)
+def _sums_below(x: Array, y: Array, w: Array, n: int, bound: float):
+    """Sum weights and weighted numbers of the cells up to a bound."""
+    total, sums = 0.0, 0.0
+    for i in range(n):
+        inside = w[i] if x[i] <= bound else 0.0
+        total += inside
+        sums += inside * y[i]
+    return total, sums
+
+
+@compiled(fastmath=True)
 def _grow(
     G: Array,
     Y: Array,
@@ -153,44 +164,51 @@ def _grow(
     left: Array,
     right: Array,
     value: Array,
-    order: Array,
-) -> None:
-    """Grow one tree on some rows, which are permuted; leaves have a row or more.
+) -> int:
+    """Grow one tree on some rows, which are permuted; return its number of nodes.
 
-    Its targets are levels `codes` (n,), or numbers Y (n, width) if `n_levels` is 0.
+    Its targets are levels `codes` (n,), or numbers Y (n,) if `n_levels` is 0.  Leaves
+    have a row or more.  Two levels are numbers 0 and 1 here.
     """
     np.random.seed(seed)
     p, n_all = G.shape[0], len(rows)
-    width = n_levels if n_levels > 0 else Y.shape[1]
-    stack = np.empty((2 * n_all + 2, 3), np.int64)
+    many = n_levels > 2
+    width = n_levels if many else 1
+    stack = np.empty((n_all + 2, 3), np.int64)
     stack[0, 0], stack[0, 1], stack[0, 2] = 0, 0, n_all
     top, n_nodes = 1, 1
-    s, s_left = np.empty(width), np.empty(width)
-    for q in range(p):
-        order[q] = q
+    s, s_left, order = np.empty(width), np.empty(width), np.arange(p)
+    # cells of a node side by side, which the loops over them read several times
+    x, y, w, z = (np.empty(n_all), np.empty(n_all), np.empty(n_all), np.empty(n_all, np.int64))  # fmt: skip
     while top > 0:
         top -= 1
         node, a, b = stack[top, 0], stack[top, 1], stack[top, 2]
+        n = b - a
         s[:] = 0.0
         squares, total = 0.0, 0.0
-        for i in range(a, b):
-            r = rows[i]
-            w = weights[r]
-            total += w
-            if n_levels > 0:
-                s[codes[r]] += w
-                squares += w
+        for i in range(n):
+            r = rows[a + i]
+            w[i] = weights[r]
+            total += w[i]
+            if many:
+                z[i] = codes[r]
+                s[z[i]] += w[i]
+                squares += w[i]
             else:
-                for k in range(width):
-                    v = Y[r, k]
-                    s[k] += w * v
-                    squares += w * v * v
+                y[i] = codes[r] if n_levels == 2 else Y[r]
+                s[0] += w[i] * y[i]
+                squares += w[i] * y[i] * y[i]
         base = 0.0
         for k in range(width):
-            value[node, k] = s[k] / total
             base += s[k] * s[k] / total
+            if many:
+                value[node, k] = s[k] / total
+        if not many:
+            value[node, n_levels - 1 if n_levels else 0] = s[0] / total
+            if n_levels:
+                value[node, 0] = 1.0 - s[0] / total
         feature[node] = -1
-        if b - a < 2 or squares - base <= 1e-9 * total:
+        if n < 2 or squares - base <= 1e-9 * total:
             continue
         best, best_feature, best_bound = 1e-12, -1, 0.0
         tried, last = 0, p
@@ -200,11 +218,11 @@ def _grow(
             last -= 1
             order[q] = order[last]
             order[last] = f
-            x = G[f]
-            low = x[rows[a]]
+            low = G[f, rows[a]]
             high = low
-            for i in range(a + 1, b):
-                v = x[rows[i]]
+            for i in range(n):
+                v = G[f, rows[a + i]]
+                x[i] = v
                 low, high = min(low, v), max(high, v)
             if high - low <= 1e-9:
                 continue
@@ -213,18 +231,15 @@ def _grow(
                 t = low + (high - low) * np.random.random()
                 if t >= high:
                     t = low
-                w_left = 0.0
-                s_left[:] = 0.0
-                for i in range(a, b):
-                    r = rows[i]
-                    if x[r] <= t:
-                        w = weights[r]
-                        w_left += w
-                        if n_levels > 0:
-                            s_left[codes[r]] += w
-                        else:
-                            for k in range(width):
-                                s_left[k] += w * Y[r, k]
+                if many:
+                    w_left = 0.0
+                    s_left[:] = 0.0
+                    for i in range(n):
+                        if x[i] <= t:
+                            w_left += w[i]
+                            s_left[z[i]] += w[i]
+                else:
+                    w_left, s_left[0] = _sums_below(x, y, w, n, t)
                 gain = -base
                 for k in range(width):
                     rest = s[k] - s_left[k]
@@ -234,14 +249,14 @@ def _grow(
                     best, best_feature, best_bound = gain, f, t
         if best_feature < 0:
             continue
-        i, j, x = a, b - 1, G[best_feature]
+        i, j = a, b - 1
         while i <= j:
-            if x[rows[i]] <= best_bound:
+            if G[best_feature, rows[i]] <= best_bound:
                 i += 1
             else:
-                z = rows[i]
+                r = rows[i]
                 rows[i] = rows[j]
-                rows[j] = z
+                rows[j] = r
                 j -= 1
         feature[node], bound[node] = best_feature, best_bound
         left[node], right[node] = n_nodes, n_nodes + 1
@@ -249,6 +264,7 @@ def _grow(
         stack[top + 1, 0], stack[top + 1, 1], stack[top + 1, 2] = n_nodes + 1, i, b
         top += 2
         n_nodes += 2
+    return n_nodes
 
 
 @compiled(fastmath=True)
@@ -270,7 +286,7 @@ def grow_forest(
     ----------
     G : ndarray of shape (C, p, n)
         Features of each completion.
-    Y : ndarray of shape (C, n, width)
+    Y : ndarray of shape (C, n)
         Targets, if `n_levels` is 0.
     codes : ndarray of int, of shape (n,)
         Targets, if it is not.
@@ -293,13 +309,12 @@ def grow_forest(
         Number of these trees.
     """
     C, p, n = G.shape
-    width = n_levels if n_levels > 0 else Y.shape[2]
+    width = max(n_levels, 1)
     size = min(n, max(2, int(n * share)))
-    most = 2 * size + 2
-    feature, bound = np.full((n_trees, most), -1, np.int64), np.zeros((n_trees, most))
-    left, right = np.zeros((n_trees, most), np.int64), np.zeros((n_trees, most), np.int64)
+    most, used = 2 * size, 0
+    feature, bound = np.full((n_trees, most), -1, np.int32), np.zeros((n_trees, most))
+    left, right = np.zeros((n_trees, most), np.int32), np.zeros((n_trees, most), np.int32)
     value = np.zeros((n_trees, most, width))
-    order = np.empty(p, np.int64)
     held_out, counts = np.zeros((C, n, width)), np.zeros(n)
     shuffled = np.arange(n)
     for t in range(n_trees):
@@ -311,11 +326,11 @@ def grow_forest(
             shuffled[i] = shuffled[q]
             shuffled[q] = z
         rows = shuffled[:size].copy()
-        _grow(
+        n_nodes = _grow(
             G[t % C], Y[t % len(Y)], codes, n_levels, weights, rows, n_tried, n_bounds,
             seed + 104729 * t + 3, feature[t], bound[t], left[t], right[t], value[t],
-            order,
         )  # fmt: skip
+        used = max(used, n_nodes)
         for q in range(size, n):
             i = shuffled[q]
             for c in range(C):
@@ -326,7 +341,14 @@ def grow_forest(
     for i in range(n):
         if counts[i] > 0:
             held_out[:, i] /= counts[i]
-    return (feature, bound, left, right, value), held_out, counts
+    trees = (
+        feature[:, :used].copy(),
+        bound[:, :used].copy(),
+        left[:, :used].copy(),
+        right[:, :used].copy(),
+        value[:, :used].copy(),
+    )
+    return trees, held_out, counts
 
 
 @compiled(fastmath=True)

@@ -11,24 +11,25 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
-_LEVEL = 1.0  # expected number of products that are chosen by chance in a table
-_PRIOR = 0.25  # prior odds of a product that is chosen
+_LEVEL = float(__import__("os").environ.get("LEV", 1.0))  # expected number of products that are chosen by chance in a table
+_PRIOR = float(__import__("os").environ.get("PRI", 0.25))  # prior odds of a product that is chosen
 _FEWEST = 30  # rows that observe a triple
 _CLIP = 3.0  # standard deviations, to which factors are clipped
+_ASKED = 2.0  # |t| of a target of a product that the user asked for
 _SELECTED = 2.5  # |t| of a target in the regression of "missing", see `selection`
 
 
 class Candidate(NamedTuple):
-    """A product of two columns of the matrix for a target."""
+    """A product of two columns of the matrix, and the columns that ask for it."""
 
     first: int
     second: int
-    target: int
+    targets: tuple
     probability: float
 
 
-def choose_products(X, columns, n_base, filled, residuals, weights, most):
-    """Choose the best target of each product whose residuals ask for it.
+def choose_products(X, columns, n_base, predict, weights, most):
+    """Choose the products that residuals of other columns ask for.
 
     Parameters
     ----------
@@ -38,10 +39,9 @@ def choose_products(X, columns, n_base, filled, residuals, weights, most):
         Those that may be factors or targets: numbers, grades and two levels.
     n_base : int
         Columns of X that are no functions of others.
-    filled : ndarray of shape (n, d)
-    residuals : ndarray of shape (n, d)
-        Held-out residuals of the regression of each column on all others, NaN where it
-        is missing.
+    predict : callable
+        Maps one of the columns and rows to the rows, completed as if the column were
+        missing (n_rows, d), and held-out predictions of it (n_rows,).
     weights : ndarray of shape (n,)
     most : int
 
@@ -56,26 +56,56 @@ def choose_products(X, columns, n_base, filled, residuals, weights, most):
     ]
     if not pairs or most < 1:
         return []
-    t, n_both = _statistics(pairs, columns, filled, residuals, weights)
-    base = np.arange(n_base)
-    selected = {j: selection(X, j, base, filled, weights) for j in columns.tolist()}
+    seen, base = ~np.isnan(X), np.arange(n_base)
+    selected = {j: selection(X, j, base, predict, weights) for j in columns.tolist()}
+    targets = [_Target(i, pairs, seen, base, predict, weights, X) for i in columns]
+    t = np.stack([one.statistics([]) for one in targets], 1)
     bound = ndtri(1 - min(_LEVEL / t.size, 0.4))
-    used, pairs_used, chosen = set(), set(), []
-    for place in np.argsort(-abs(t), axis=None):
-        q, b = np.unravel_index(place, t.shape)
-        if abs(t[q, b]) < bound or len(chosen) >= most:
+    used, chosen, of_target = set(), {}, {}
+    while len(chosen) < most:
+        q, b = np.unravel_index(abs(t).argmax(), t.shape)
+        if abs(t[q, b]) < bound:
             break
         (j, k), i = pairs[q], int(columns[b])
-        if max(abs(selected[f].get(i, 0.0)) for f in (j, k)) > _SELECTED:
+        triple, strength = frozenset((j, k, i)), t[q, b]
+        t[q, b] = 0.0
+        is_selected = max(abs(selected[f].get(i, 0.0)) for f in (j, k)) > _SELECTED
+        if is_selected or triple in used:
             continue
-        triple = frozenset((j, k, i))
-        if triple not in used and (j, k) not in pairs_used:
-            # Bayesian information criterion
-            log_odds = np.log(_PRIOR) + (t[q, b] ** 2 - np.log(n_both[q, b])) / 2
-            chosen.append(Candidate(j, k, i, float(1 / (1 + np.exp(-log_odds)))))
-            pairs_used.add((j, k))
         used.add(triple)
-    return chosen
+        # Bayesian information criterion
+        log_odds = np.log(_PRIOR) + (strength**2 - np.log(targets[b].n_both[q])) / 2
+        probability = float(1 / (1 + np.exp(-log_odds)))
+        before = chosen.get((j, k), Candidate(j, k, (), probability))
+        chosen[j, k] = before._replace(targets=(*before.targets, i))
+        of_target[b] = [*of_target.get(b, []), q]
+        done = t[:, b] == 0.0
+        t[:, b] = np.where(done, 0.0, targets[b].statistics(of_target[b]))
+    return list(chosen.values())
+
+
+def targets_of(X, pairs, columns, n_base, predict, weights):
+    """Choose the target of each product that the user asked for.
+
+    Parameters
+    ----------
+    pairs : list of (int, int)
+        Columns of the matrix.
+    X, columns, n_base, predict, weights
+        See `choose_products`.
+
+    Returns
+    -------
+    list of Candidate
+    """
+    seen, base = ~np.isnan(X), np.arange(n_base)
+    targets = [_Target(i, pairs, seen, base, predict, weights, X) for i in columns]
+    t = np.stack([one.statistics([]) for one in targets], 1)
+    asks = (abs(t) > _ASKED) | (abs(t) == abs(t).max(1, keepdims=True))
+    return [
+        Candidate(*pair, tuple(columns[some].tolist()), 1.0)
+        for pair, some in zip(pairs, asks, strict=True)
+    ]
 
 
 def _has_square(x):
@@ -83,23 +113,50 @@ def _has_square(x):
     return len(np.unique(x[~np.isnan(x)])) > 2
 
 
-def _statistics(pairs, columns, filled, residuals, weights):
-    """Compute t, robust to unequal variances, of products (q) for targets (b)."""
-    Z = filled.clip(-_CLIP, _CLIP)
-    P = np.stack([Z[:, j] * Z[:, k] for j, k in pairs], 1)
-    P -= weights @ P / weights.sum()
-    R, seen = np.nan_to_num(residuals[:, columns]), ~np.isnan(residuals[:, columns])
-    n_both = np.tile(weights @ seen, (len(pairs), 1))
-    W = weights[:, None]
+class _Target:
+    """Tests of products for one target.
+
+    Products are those of rows completed as if the target were missing, less their
+    regression on the linear terms and on products that have been chosen.
+    """
+
+    def __init__(self, i, pairs, seen, base, predict, weights, X):
+        rows = np.flatnonzero(seen[:, i])
+        first, second = np.array(pairs).T
+        filled, L = predict(i, rows)
+        Z = filled.clip(-_CLIP, _CLIP)
+        self.products = Z[:, first] * Z[:, second]
+        self.residual, self.weights = X[rows, i] - L, weights[rows]
+        others = base[base != i]
+        self.linear = np.column_stack([np.ones(len(rows)), filled[:, others]])
+        self.n_both = self.weights @ (seen[rows][:, first] & seen[rows][:, second])
+        self.possible = (first != i) & (second != i) & (self.n_both >= _FEWEST)
+
+    def statistics(self, chosen):
+        """Compute t of each product, given those that are chosen; 0 where impossible."""
+        A = np.column_stack([self.linear, self.products[:, chosen]])
+        both = np.column_stack([self.products[:, self.possible], self.residual])
+        root = np.sqrt(self.weights)[:, None]
+        both = both - A @ np.linalg.lstsq(root * A, root * both, rcond=None)[0]
+        t = np.zeros(len(self.possible))
+        given = both[:, :-1], both[:, -1], root**2
+        t[self.possible] = _slopes_over_errors(*given)
+        t[chosen] = 0.0
+        return t
+
+
+def _slopes_over_errors(P, R, w):
+    """Compute t of slopes of R (n,) on each column of P alone, with errors of HC3."""
+    size = (w * P**2).sum(0)
     with np.errstate(all="ignore"):
-        t = np.nan_to_num(P.T @ (W * R) / np.sqrt((P**2).T @ (W * R**2)))
-    for q, pair in enumerate(pairs):
-        t[q, np.isin(columns, pair)] = 0.0
-    t[n_both < _FEWEST] = 0.0
-    return t, n_both
+        slopes = P.T @ (w[:, 0] * R) / size
+        leverage = w * P**2 / size
+        rest = (R[:, None] - P * slopes) / (1 - leverage)
+        errors = np.sqrt((w * P**2 * rest**2).sum(0)) / size
+        return np.nan_to_num(slopes / errors, posinf=0.0, neginf=0.0)
 
 
-def selection(X, factor, columns, filled, weights):
+def selection(X, factor, columns, predict, weights):
     """Compute t of each column in a regression of "the factor is missing".
 
     If a target decides which cells of a factor are missing, rows that observe the
@@ -112,6 +169,7 @@ def selection(X, factor, columns, filled, weights):
     gone, others = np.isnan(X[:, factor]), columns[columns != factor]
     if not gone.any() or not len(others):
         return {}
+    filled = predict(None, np.arange(len(X)))
     A = np.column_stack([np.ones(len(X)), filled[:, others]])
     G = np.linalg.pinv(A.T @ (weights[:, None] * A))
     b = G @ A.T @ (weights * gone)
