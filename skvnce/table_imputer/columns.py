@@ -13,6 +13,7 @@ import numpy as np
 from skvnce.table_imputer.expansion import EMBEDDED, GRADE, LEVELS
 from skvnce.table_imputer.kernels import grow_forest, predict_forest
 
+_TREES, _N_TREES = 30_000, (21, 80)  # rows of all trees; at least and at most
 _PRIOR = 5.0  # cells that the weights 1 and 0 count as
 _SHARE = 0.7  # of the rows, from which a tree is grown
 _FEWEST_TRIED = 12  # features of a split, or a third of them
@@ -189,8 +190,8 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     rows : Rows
         Of n rows; L is held out.
     weights : ndarray of shape (n,)
-    n_trees : int
-        For a thousand rows.
+    n_trees : int or None
+        None chooses it: the more, the fewer rows there are.
     seed : int
 
     Returns
@@ -207,10 +208,9 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     own = truth * weights[:, None] if C == 1 else None
     of_normal = model.of_normal_alone(rows.L, own)
     best, is_held_out = of_normal, np.ones(n, dtype=bool)
-    if n_trees and len(model.others):
+    if n_trees != 0 and len(model.others):
         G = model.features(rows)
-        # few rows need more trees, and many fewer
-        trees = int(np.clip(n_trees * 1000 / n, max(10, n_trees * 0.7), 80))
+        trees = int(np.clip(_TREES / n, *_N_TREES)) if n_trees is None else n_trees
         Y = (truth - of_normal)[..., 0] if part.is_number else np.zeros((1, 1))
         bounds = _BOUNDS if C == 1 else _BOUNDS_OF_DRAWS
         tried = max(1, min(G.shape[1], max(_FEWEST_TRIED, G.shape[1] // 3)))

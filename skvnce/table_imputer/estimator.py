@@ -2,7 +2,6 @@
 
 import numpy as np
 from sklearn.impute import MissingIndicator
-from sklearn.utils._param_validation import StrOptions
 
 from skvnce._random import seed_from
 from skvnce._weights import warn_of_scale
@@ -14,6 +13,7 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._table_reader import reader_of
 from skvnce.estimators._validation import (
+    AUTO,
     BOUND,
     OF_IMPUTERS,
     RANDOM_STATE,
@@ -38,21 +38,143 @@ _PRIOR = 0.05  # rows of the prior of a covariance, for each of its columns
 
 
 class TableImputer(CallbackSupportMixin, Imputer):
-    """Impute by a normal distribution of an expanded table, and forests of the rest.
+    """Impute tables of any kind: one class for a filled table and for inference.
 
-    TODO
+    One normal distribution is fitted to an expanded table: numbers as they are and by
+    normal scores, indicators of levels, squares and products that the data ask for.
+    What it leaves, small forests predict, as far as held-out cells confirm them.
+    `transform` fills means and most probable levels.  `sample` draws parameters and
+    cells, for analyses of several completed tables (`skvnce.pooling`).  Draws follow
+    the model beyond the observed range.
 
     Parameters
     ----------
-    interactions : "auto", None or list of tuple, default="auto"
-    n_estimators : int, default=30
+    interactions : "auto", None or list of (name, name), default="auto"
+        The squares and products of columns in the model.  ``"auto"`` chooses those that
+        held-out residuals of a column ask for, and draws use each with its probability.
+        A list has pairs of columns of numbers, of ordered or of two levels, by name, or
+        by index if X has no names; a pair of equal columns is a square.
+    n_estimators : "auto" or int, default="auto"
+        Number of trees of the forest of each column.  ``"auto"`` is 21 to 80, the more
+        the fewer rows there are; 0 grows none.
     n_parameter_draws : int, default=20
+        Number of draws of the parameters, of which `sample` takes one after the other.
     strategy : {"mean", "median", "mode"}, default="mean"
+        How `transform` fills numbers: by their conditional means, medians or modes.
+        Categories always get their most probable level.
+    min_value, max_value : None, "observed", float, array-like of shape \
+            (n_features,) or dict, default=None
+        Bounds of imputed values.  None bounds columns of non-negative, or of
+        non-positive, numbers by 0, and others not at all.  ``"observed"`` is the
+        smallest or the largest observed cell.
+    missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
+        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
+        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
+        other markers a number marks numbers that equal it, and a text equal text; NaN
+        is then an error, and cells that stay missing keep the marker.
+    keep_empty_features : bool, default=False
+        Whether columns that are entirely missing at `fit` are filled with 0 (the bound
+        nearest to 0) instead of dropped.
+    add_indicator : bool, default=False
+        Whether `transform` appends a `sklearn.impute.MissingIndicator`.
+    categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
+        Which columns have categories; see `GaussianImputer`.
+    handle_unknown : {"error", "missing"}, default="error"
+        Whether a category that `fit` has not seen raises a ValueError, or is treated as
+        missing.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of the folds, of the trees and of the draws of parameters.
+    verbose : int, default=0
+        If 1, print the steps of `fit`, `transform` and `sample` that take longer than a
+        second.  If 2, print all.
+
+    Attributes
+    ----------
+    interactions_ : list of tuple
+        The products in the model: two columns, the column whose residuals ask for their
+        product, and the probability that it belongs to the regression of this column.
+    n_iter_ : int
+        Number of rounds of EM; 0 if all columns are constant.
+    feature_indices_ : ndarray of shape (n_model_columns,)
+        Indices of the columns of X that the model uses: those with at least two
+        different observed values.
+    constants_ : dict of int to float or category
+        Values of the constant columns, by column index.
+    feature_ranges_ : ndarray of shape (2, n_features_in_)
+        Smallest and largest valid value of each column of X.
+    categories_ : dict of str to ndarray
+        The categories of each column of them.  Only if there are categories.
+    indicator_ : MissingIndicator or None
+        The indicator of missing cells; None without `add_indicator`.
+    n_features_in_ : int
+        Number of features seen during `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features seen during `fit`, if X has feature names that are strings.
+
+    See Also
+    --------
+    GaussianImputer : Random effects of groups, limits of single cells, densities.
+    skvnce.pooling.fit_each : Analyse each of several completed tables.
+
+    Notes
+    -----
+    The steps, of which the user guide has the details:
+
+    1. Each column becomes one or several standardised columns, which are missing
+       together.  Numbers of at most ten values, and ordered levels, are grades: they
+       are drawn as levels.
+    2. EM (Dempster, Laird and Rubin 1977) fits a normal distribution, with a weak
+       prior, to all rows and without each of five folds.
+    3. Products are chosen by the residuals of cells that are held out.  Where missing
+       cells of a factor depend on the target, there is no product.
+    4. A forest of extremely randomised trees (Geurts, Ernst and Wehenkel 2006) learns
+       the residuals of each column of numbers, or the levels of each other column, from
+       the completed other columns.  Its weight, between 0 and 1, is that which held-out
+       cells confirm.
+    5. Draws of the parameters come from data augmentation (Tanner and Wong 1987).  Each
+       missing cell is drawn from the normal distribution, and then by the models of the
+       columns in sweeps.  Numbers are a prediction and the residual of a row of similar
+       prediction; point masses at an end, non-negative values and the grid of rounded
+       columns are kept.  Draws of the factors of a product know its target.
+
+    There are no random effects of groups (`groups`), no limits of single cells
+    (`lower`, `upper`), no density (`score_samples`) and no new rows (`sample_rows`):
+    `GaussianImputer` has them.  There is no `n_jobs`, as a fit has one thread, no
+    `on_misfit`, as weights leave out what held-out cells do not confirm, no
+    `partial_fit` and no torch module.  Of a table in parts a sample of the rows is
+    used.  The order of the columns does not matter; another `random_state` changes
+    fills a little.  Draws of parameters are made at the first call of `sample`, and the
+    models of columns that had no missing cells at the first call that needs them.
+    Loops are compiled by numba when they are first used, for some ten seconds, and the
+    code is kept on disk.
+
+    References
+    ----------
+    Schafer (1997), Analysis of incomplete multivariate data; Seaman, Bartlett and White
+    (2012), Multiple imputation of missing covariates with non-linear effects and
+    interactions; Bartlett, Seaman, White and Carpenter (2015), Multiple imputation of
+    covariates by fully conditional specification: accommodating the substantive model;
+    Geurts, Ernst and Wehenkel (2006), Extremely randomized trees; Tanner and Wong
+    (1987), The calculation of posterior distributions by data augmentation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import TableImputer
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=300)
+    >>> X = np.column_stack([x, x**2])
+    >>> X[:60, 1] = np.nan
+    >>> imputer = TableImputer(random_state=0).fit(X)
+    >>> filled = imputer.transform(X)
+    >>> bool(abs(filled[:60, 1] - x[:60] ** 2).mean() < 0.1)
+    True
+    >>> [first, second] = imputer.sample(X, n_draws=2, random_state=0)
     """
 
     _parameter_constraints = {
-        "interactions": [StrOptions({"auto"}), None, list],
-        "n_estimators": [integer_from(0)],
+        "interactions": [AUTO, None, list, tuple],
+        "n_estimators": [AUTO, integer_from(0)],
         "n_parameter_draws": [integer_from(1)],
         "min_value": BOUND,
         "max_value": BOUND,
@@ -65,7 +187,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
         self,
         interactions="auto",
         *,
-        n_estimators=int(__import__("os").environ.get("NT", 30)),
+        n_estimators="auto",
         n_parameter_draws=20,
         strategy="mean",
         min_value=None,
@@ -94,7 +216,31 @@ class TableImputer(CallbackSupportMixin, Imputer):
 
     @reports_fit
     def fit(self, X, y=None, sample_weight=None):
-        """Fit the model to the observed cells."""
+        """Fit the model to the observed cells.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.  Of a
+            table in parts (`skvnce.options.Chunks`, or dask) a sample of the rows is
+            used.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Frequencies of the rows: a row of weight k counts as k equal rows.
+
+        Returns
+        -------
+        self : TableImputer
+
+        Raises
+        ------
+        ValueError
+            If X has infinite cells or no observed cell, if a parameter is out of range,
+            or if `interactions` names no column, or one of several unordered levels.
+        TypeError
+            If a parameter has a wrong type.
+        """
         self._check_parameters()
         source = in_parts(X)
         if source is None:
@@ -139,9 +285,9 @@ class TableImputer(CallbackSupportMixin, Imputer):
         values = [_level_values(columns[j]) for j in schema.model_columns]
         problem = Problem(cells.nodes, cells.weights, schema.n_categories, values)
         seed = int(np.random.default_rng(seed_from(self.random_state)).integers(2**31))
-        draws = int(self.n_parameter_draws)
-        settings = Settings(int(self.n_estimators), draws, _PRIOR, seed)
-        import os; return fit_table(problem, eval(os.environ.get("INT","self.interactions")), settings)
+        trees = None if self.n_estimators == "auto" else int(self.n_estimators)
+        settings = Settings(trees, int(self.n_parameter_draws), _PRIOR, seed)
+        return fit_table(problem, _pairs_of(schema, self.interactions), settings)
 
     def _report(self, schema, model, seen):
         """List the public attributes of a fit."""
@@ -157,6 +303,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
             "constants_": schema.constants,
             "feature_ranges_": schema.values.ranges,
             "indicator_": indicator,
+            "n_iter_": 0 if model is None or model.normal is None else model.normal.n_rounds,
             "interactions_": [] if model is None else _named(schema, model),
         }
 
@@ -232,6 +379,37 @@ def _lawful(schema, values):
     return values._replace(low=low, high=high, values={})
 
 
+def _pairs_of(schema, interactions):
+    """Convert pairs of columns to places among the columns of the model."""
+    if interactions is None or isinstance(interactions, str):
+        return interactions
+    places = {int(j): q for q, j in enumerate(schema.model_columns)}
+    columns, pairs = schema.columns or [None] * schema.n_columns, []
+    for pair in interactions:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise ValueError(
+                f"interactions must be pairs of columns, such as ('age', 'bmi'), got "
+                f"{pair!r}."
+            )
+        found = [schema.index_of(key, "interactions") for key in pair]
+        for j in found:
+            column = columns[j]
+            levels = () if column is None else column.levels or ()
+            if len(levels) > 2 and column.kind == "nominal":
+                raise ValueError(
+                    f"interactions has {schema.label(j)}, whose {len(levels)} levels "
+                    "have no order. Leave it out, or list its levels in their order in "
+                    "categorical_features."
+                )
+            if j not in places:
+                raise ValueError(
+                    f"interactions has {schema.label(j)}, which is constant or not in "
+                    "the model. Leave it out."
+                )
+        pairs.append(tuple(places[j] for j in found))
+    return pairs
+
+
 def _named(schema, model):
     """List the products of a model: two factors, targets, and a probability."""
     names, expansion = schema.all_names, model.expansion
@@ -240,6 +418,6 @@ def _named(schema, model):
         return str(names[places[expansion.owner(column)]])
 
     return [
-        (name(one.first), name(one.second), [*map(name, one.targets)], one.probability)
+        (name(one.first), name(one.second), name(one.target), one.probability)
         for one in expansion.products
     ]

@@ -67,10 +67,10 @@ class Product(NamedTuple):
     at: int
     first: int
     second: int
-    targets: tuple  # the columns that ask for it
+    target: int  # the column that asks for it
     centre: float
     scale: float
-    probability: float  # that it belongs to their regressions
+    probability: float  # that it belongs to the target's regression
 
 
 class Expansion(NamedTuple):
@@ -98,22 +98,18 @@ class Expansion(NamedTuple):
             if part.kind == ALONE:
                 continue
             if part.is_number or not part.are_codes:
-                self.put(X, part, (column - part.centre) / part.scale)
+                X[:, part.base[0]] = (column - part.centre) / part.scale
+                self.put_scores(X, part)
             else:
                 rows = np.flatnonzero(seen)
                 X[np.ix_(rows, part.base)] = part.coded[part.codes(column[rows])]
         self.multiply(X)
         return X
 
-    def put(self, X, part, cells, rows=slice(None)):
-        """Write standardised numbers (..., n_rows), with their scores, into X."""
-        X[..., rows, part.base[0]] = cells
+    def put_scores(self, X, part, rows=slice(None)):
+        """Compute the normal scores of a column in X."""
         if part.score:
-            X[..., rows, part.own[1]] = follow(cells, *part.score)
-
-    def put_levels(self, X, part, codes, rows):
-        """Write levels (..., n_rows) into X."""
-        X[..., rows[:, None], part.base] = part.coded[codes]
+            X[..., rows, part.own[1]] = follow(X[..., rows, part.base[0]], *part.score)
 
     def multiply(self, X, rows=slice(None), factors=None):
         """Compute products in X, or only those of some columns."""
@@ -129,17 +125,17 @@ class Expansion(NamedTuple):
         ----------
         X : ndarray of shape (n, d)
         weights : ndarray of shape (n,)
-        chosen : list of (first, second, targets, probability)
+        chosen : list of (first, second, target, probability)
 
         Returns
         -------
         Expansion
         """
         parts, products, at = list(self.parts), list(self.products), X.shape[1]
-        for first, second, targets, probability in chosen:
+        for first, second, target, probability in chosen:
             x = X[:, first] * X[:, second]
             mean, scale = _moments(x, weights)
-            products.append(Product(at, first, second, targets, mean, scale, probability))
+            products.append(Product(at, first, second, target, mean, scale, probability))
             for q in {self.owner(first), self.owner(second)}:
                 parts[q] = parts[q]._replace(own=np.append(parts[q].own, at))
             at += 1

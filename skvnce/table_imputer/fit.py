@@ -7,7 +7,7 @@ import numpy as np
 from skvnce.table_imputer.expansion import content_order, expand
 from skvnce.table_imputer.model import Settings, TableModel, Training
 from skvnce.table_imputer.normal import Normal, completed, fit_em
-from skvnce.table_imputer.products import choose_products, targets_of
+from skvnce.table_imputer.products import choose_products, products_asked_for
 
 _MOST_ROWS = 20_000  # to which all but the final parameters are fitted
 _FOLDS = 5
@@ -94,28 +94,28 @@ def _fit_all(model, cells, weights):
 
 
 def _products(model, interactions):
-    """Choose products by the held-out residuals of all columns of one number."""
+    """Choose products by the held-out residuals of columns of one number."""
     expansion, training = model.expansion, model.training
-    parts = [(q, one) for q, one in enumerate(expansion.parts) if len(one.base) == 1]
-    if interactions is None or len(parts) < 2:
-        return []
+    place = {int(one.base[0]): q for q, one in enumerate(expansion.parts) if len(one.base) == 1}  # fmt: skip
+    factors = np.array(sorted(place), int)
+    targets = [j for j in factors.tolist() if expansion.parts[place[j]].n_levels != 2]
     X = expansion.matrix(training.cells)
-    places = {int(part.base[0]): q for q, part in parts}
 
     def predict(column, rows):
         if column is None:
             return completed(X, np.isnan(X), Normal.of(*model.normal[:2]))
-        filled, L = model.held_out_predictions(places[column], rows)
+        filled, L = model.held_out_predictions(place[column], rows)
         return filled, L[:, 0]
 
-    columns = np.array([part.base[0] for _, part in parts])
-    given = columns, expansion.n_base, predict, training.weights
+    given = np.array(targets, int), expansion.n_base, predict, training.weights
     if isinstance(interactions, list):
         at = {int(node): q for q, node in enumerate(model.order)}
         pairs = [
             tuple(int(expansion.parts[at[node]].base[0]) for node in pair)
             for pair in interactions
         ]
-        return targets_of(X, pairs, *given) if pairs else []
+        return products_asked_for(X, pairs, *given) if pairs and targets else []
+    if interactions is None:
+        return []
     most = int(min(expansion.n_base, training.weights.sum() / _ROWS_OF_PRODUCT))
-    return choose_products(X, *given, most)
+    return choose_products(X, factors, *given, most)

@@ -19,7 +19,7 @@ _DIGITS = 12  # of numbers: standardised and back, 0 is 1e-14
 class Settings(NamedTuple):
     """What `fit` was asked for."""
 
-    n_trees: int  # of a thousand rows
+    n_trees: int | None  # of each forest; None chooses it
     n_draws: int  # of the parameters
     share: float  # of the prior, in rows for each column
     seed: int
@@ -161,16 +161,11 @@ class TableModel(NamedTuple):
 
     def with_one_draw(self):
         """List models that have one draw of the parameters each."""
-        posterior = self.posterior()
-        found = []
-        for k, normal in enumerate(posterior.normals):
-            smaller = {
-                q: one._replace(normals=[one.normals[k]])
-                for q, one in posterior.smaller.items()
-            }
-            kept = posterior._replace(normals=[normal], smaller=smaller)
-            found.append(self._replace(cache={**self.cache, "one": kept}))
-        return found
+        normals = self.posterior().normals
+        return [
+            self._replace(cache={**self.cache, "one": normals.of_turns([k])})
+            for k in range(len(normals.mean))
+        ]
 
     def draw(self, nodes, n_draws, limits=None):
         """Draw missing cells; see `skvnce.fitted.base.CellModel`."""
@@ -183,10 +178,10 @@ class TableModel(NamedTuple):
             posterior = self.posterior()
             for q in self._sweep_order(columns):
                 models[q] = self._model_of_draws(posterior, q)
-            posterior = self.cache.get("one", posterior)
-            turns = in_turn(len(posterior.normals), n_draws)
+            normals = self.cache.get("one", posterior.normals)
+            normals = normals.of_turns(in_turn(len(normals.mean), n_draws))
             X = self.expansion.matrix(cells)
-            found = draws.draw_cells(posterior, turns, self.expansion, X, models, rng)
+            found = draws.draw_cells(normals, self.expansion, X, models, rng)
             for q, values in found.items():
                 rows, part = np.flatnonzero(gone[:, q]), self.expansion.parts[q]
                 if part.is_number:

@@ -137,36 +137,70 @@ def posterior_draw(F, weights, strength, rng):
     return mean + root @ rng.normal(size=d) / np.sqrt(n), S
 
 
-def regression(normal, own, n_base, X):
-    """Compute conditional means of columns given those that are not their functions.
+class Conditional(NamedTuple):
+    """Regressions of some columns on others, under M normal distributions."""
 
-    Parameters
-    ----------
-    normal : Normal
-    own : ndarray of int
-        The columns, `n_base` of them, and further ones that are their functions: all
-        are taken as missing.
-    n_base : int
-    X : ndarray of shape (..., d)
-        Complete.
+    intercept: np.ndarray  # (M, 1, n_base)
+    slopes: np.ndarray  # (M, d, n_base), 0 where a column is not used
+    covariance: np.ndarray  # (M, n_base, n_base), of the columns given the others
 
-    Returns
-    -------
-    ndarray of shape (..., n_base)
-    """
-    mean, K = normal
-    R = K[own].copy()
-    R[:, own] = 0.0
-    slopes = np.linalg.solve(K[np.ix_(own, own)], R)[:n_base]
-    return mean[own[:n_base]] - (X - mean) @ slopes.T
+    def means(self, X):
+        """Compute conditional means (M, n, n_base) in tables (M, n, d)."""
+        return X @ self.slopes + self.intercept
+
+    def draw(self, X, rng):
+        """Draw the columns (M, n, n_base) given the others."""
+        size = self.covariance.shape[-1]
+        root = np.linalg.cholesky(self.covariance + 1e-12 * np.eye(size))
+        means = self.means(X)
+        return means + rng.normal(size=means.shape) @ root.transpose(0, 2, 1)
 
 
-def conditional_variance(normal, own):
-    """Return the variance of the first of some columns given all others."""
-    return np.linalg.inv(normal.precision[np.ix_(own, own)])[0, 0]
+class Normals(NamedTuple):
+    """K normal distributions of the same columns."""
 
+    mean: np.ndarray  # (K, d)
+    precision: np.ndarray  # (K, d, d)
 
-def without_columns(normal, kept):
-    """Return the distribution of some of the columns."""
-    covariance = np.linalg.inv(normal.precision)[np.ix_(kept, kept)]
-    return Normal.of(normal.mean[kept], covariance)
+    @classmethod
+    def of(cls, draws, active):
+        """Stack means and covariances; columns that are not active are independent."""
+        mean, S = (np.stack(one) for one in zip(*draws, strict=True))
+        both = active[:, :, None] & active[:, None]
+        return cls(mean, np.linalg.inv(np.where(both, S, np.eye(S.shape[1]))))
+
+    def each(self):
+        """List the distributions."""
+        return [Normal(*one) for one in zip(self.mean, self.precision, strict=True)]
+
+    def of_turns(self, turns):
+        """Select distributions (M,) by place."""
+        return Normals(self.mean[turns], self.precision[turns])
+
+    def marginal(self, kept):
+        """Return the distributions of some of the columns."""
+        S = np.linalg.inv(self.precision)[:, kept[:, None], kept]
+        return Normals(self.mean[:, kept], np.linalg.inv(S))
+
+    def conditional(self, own, n_base):
+        """Regress columns on those that are not their functions.
+
+        Parameters
+        ----------
+        own : ndarray of int
+            The columns, `n_base` of them, and further ones that are their functions:
+            all are taken as missing.
+        n_base : int
+
+        Returns
+        -------
+        Conditional
+        """
+        K = self.precision[:, own]
+        covariance = np.linalg.inv(K[:, :, own])
+        R = K.copy()
+        R[:, :, own] = 0.0
+        slopes = -(covariance @ R)[:, :n_base]
+        intercept = self.mean[:, own[:n_base]] - (slopes @ self.mean[:, :, None])[..., 0]
+        slopes = slopes.transpose(0, 2, 1)
+        return Conditional(intercept[:, None], slopes, covariance[:, :n_base, :n_base])

@@ -11,32 +11,32 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
-_LEVEL = float(__import__("os").environ.get("LEV", 1.0))  # expected number of products that are chosen by chance in a table
-_PRIOR = float(__import__("os").environ.get("PRI", 0.25))  # prior odds of a product that is chosen
+_LEVEL = 1.0  # expected number of products that are chosen by chance in a table
+_PRIOR = 0.25  # prior odds of a product that is chosen
 _FEWEST = 30  # rows that observe a triple
 _CLIP = 3.0  # standard deviations, to which factors are clipped
-_ASKED = 2.0  # |t| of a target of a product that the user asked for
 _SELECTED = 2.5  # |t| of a target in the regression of "missing", see `selection`
 
 
 class Candidate(NamedTuple):
-    """A product of two columns of the matrix, and the columns that ask for it."""
+    """A product of two columns of the matrix, and the column that asks for it."""
 
     first: int
     second: int
-    targets: tuple
+    target: int
     probability: float
 
 
-def choose_products(X, columns, n_base, predict, weights, most):
+def choose_products(X, factors, targets, n_base, predict, weights, most):
     """Choose the products that residuals of other columns ask for.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
         NaN marks missing cells.
-    columns : ndarray of int
-        Those that may be factors or targets: numbers, grades and two levels.
+    factors, targets : ndarray of int
+        Columns of one number: factors may have two levels, for which a probability that
+        is linear would ask for squares that are none.
     n_base : int
         Columns of X that are no functions of others.
     predict : callable
@@ -51,61 +51,59 @@ def choose_products(X, columns, n_base, predict, weights, most):
     """
     pairs = [
         (j, k)
-        for j, k in combinations_with_replacement(columns.tolist(), 2)
+        for j, k in combinations_with_replacement(factors.tolist(), 2)
         if j != k or _has_square(X[:, j])
     ]
-    if not pairs or most < 1:
+    if not pairs or not len(targets) or most < 1:
         return []
-    seen, base = ~np.isnan(X), np.arange(n_base)
-    selected = {j: selection(X, j, base, predict, weights) for j in columns.tolist()}
-    targets = [_Target(i, pairs, seen, base, predict, weights, X) for i in columns]
-    t = np.stack([one.statistics([]) for one in targets], 1)
+    tests = _tests_of(X, pairs, targets, n_base, predict, weights)
+    t = np.stack([one.statistics([]) for one in tests], 1)
+    base, filled = np.arange(n_base), predict(None, np.arange(len(X)))
+    selected = {j: selection(X, j, base, filled, weights) for j in factors.tolist()}
     bound = ndtri(1 - min(_LEVEL / t.size, 0.4))
-    used, chosen, of_target = set(), {}, {}
+    chosen, of_target, open_ = [], {}, np.ones(t.shape, dtype=bool)
     while len(chosen) < most:
-        q, b = np.unravel_index(abs(t).argmax(), t.shape)
-        if abs(t[q, b]) < bound:
+        q, b = np.unravel_index(np.where(open_, abs(t), 0.0).argmax(), t.shape)
+        if abs(t[q, b]) < bound or not open_[q, b]:
             break
-        (j, k), i = pairs[q], int(columns[b])
-        triple, strength = frozenset((j, k, i)), t[q, b]
-        t[q, b] = 0.0
-        is_selected = max(abs(selected[f].get(i, 0.0)) for f in (j, k)) > _SELECTED
-        if is_selected or triple in used:
+        (j, k), i = pairs[q], int(targets[b])
+        open_[q, b] = False
+        if max(abs(selected[f].get(i, 0.0)) for f in (j, k)) > _SELECTED:
             continue
-        used.add(triple)
         # Bayesian information criterion
-        log_odds = np.log(_PRIOR) + (strength**2 - np.log(targets[b].n_both[q])) / 2
-        probability = float(1 / (1 + np.exp(-log_odds)))
-        before = chosen.get((j, k), Candidate(j, k, (), probability))
-        chosen[j, k] = before._replace(targets=(*before.targets, i))
+        log_odds = np.log(_PRIOR) + (t[q, b] ** 2 - np.log(tests[b].n_both[q])) / 2
+        chosen.append(Candidate(j, k, i, float(1 / (1 + np.exp(-log_odds)))))
         of_target[b] = [*of_target.get(b, []), q]
-        done = t[:, b] == 0.0
-        t[:, b] = np.where(done, 0.0, targets[b].statistics(of_target[b]))
-    return list(chosen.values())
+        t[:, b] = tests[b].statistics(of_target[b])
+        # given the target, the regression of a factor is not linear any more
+        open_[q] = False
+        open_[:, np.isin(targets, (j, k))] = False
+    return chosen
 
 
-def targets_of(X, pairs, columns, n_base, predict, weights):
+def products_asked_for(X, pairs, targets, n_base, predict, weights):
     """Choose the target of each product that the user asked for.
 
     Parameters
     ----------
     pairs : list of (int, int)
         Columns of the matrix.
-    X, columns, n_base, predict, weights
+    X, targets, n_base, predict, weights
         See `choose_products`.
 
     Returns
     -------
     list of Candidate
     """
-    seen, base = ~np.isnan(X), np.arange(n_base)
-    targets = [_Target(i, pairs, seen, base, predict, weights, X) for i in columns]
-    t = np.stack([one.statistics([]) for one in targets], 1)
-    asks = (abs(t) > _ASKED) | (abs(t) == abs(t).max(1, keepdims=True))
-    return [
-        Candidate(*pair, tuple(columns[some].tolist()), 1.0)
-        for pair, some in zip(pairs, asks, strict=True)
-    ]
+    tests = _tests_of(X, pairs, targets, n_base, predict, weights)
+    best = abs(np.stack([one.statistics([]) for one in tests], 1)).argmax(1)
+    chosen = zip(pairs, targets[best].tolist(), strict=True)
+    return [Candidate(*pair, target, 1.0) for pair, target in chosen]
+
+
+def _tests_of(X, pairs, targets, n_base, predict, weights):
+    given = pairs, ~np.isnan(X), np.arange(n_base), predict, weights, X
+    return [_Test(i, *given) for i in targets.tolist()]
 
 
 def _has_square(x):
@@ -113,7 +111,7 @@ def _has_square(x):
     return len(np.unique(x[~np.isnan(x)])) > 2
 
 
-class _Target:
+class _Test:
     """Tests of products for one target.
 
     Products are those of rows completed as if the target were missing, less their
@@ -156,7 +154,7 @@ def _slopes_over_errors(P, R, w):
         return np.nan_to_num(slopes / errors, posinf=0.0, neginf=0.0)
 
 
-def selection(X, factor, columns, predict, weights):
+def selection(X, factor, columns, filled, weights):
     """Compute t of each column in a regression of "the factor is missing".
 
     If a target decides which cells of a factor are missing, rows that observe the
@@ -169,7 +167,6 @@ def selection(X, factor, columns, predict, weights):
     gone, others = np.isnan(X[:, factor]), columns[columns != factor]
     if not gone.any() or not len(others):
         return {}
-    filled = predict(None, np.arange(len(X)))
     A = np.column_stack([np.ones(len(X)), filled[:, others]])
     G = np.linalg.pinv(A.T @ (weights[:, None] * A))
     b = G @ A.T @ (weights * gone)
