@@ -118,7 +118,7 @@ def incomplete_table(name, design, rows, rate, repetition):
 
 
 def add(name, words, simulate, truth, interest, incomplete, **options):
-    """Add a design; by default y is linear in the terms, and cells are missing given z."""
+    """Add a design; by default y is linear in the terms; z decides what is missing."""
     options.setdefault("analyse", linear("y", *truth))
     options.setdefault("hide", AtRandom(incomplete, "z"))
     flat = tuple(

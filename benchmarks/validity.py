@@ -19,11 +19,12 @@ import _validity_basic  # noqa: F401  adds designs
 import _validity_shapes  # noqa: F401
 import numpy as np
 import torch
+from _report import publish
 from _results import Results
 from _validity_analyses import Failure, answer_of
 from _validity_designs import DESIGNS, incomplete_table
 from _validity_methods import METHODS, applies
-from _validity_report import RESULTS, page, publish
+from _validity_report import RESULTS, page
 from threadpoolctl import threadpool_limits
 
 BLOCK, DRAWS = 10, 20
