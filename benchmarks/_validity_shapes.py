@@ -142,7 +142,7 @@ for _name, _other, _term, _formula, _slope in (
             _truth,
             _term,
             ("x",) if _selected else (*_covariates, "y"),
-            hide=AlsoByOutcome(("x",), "z")
+            hide=AlsoByOutcome(("x",), "z", 2.0)
             if _selected
             else AtRandom((*_covariates, "y"), "z"),
             formula=_formula,

@@ -126,10 +126,16 @@ def main():
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--results", default=str(RESULTS))
     parser.add_argument("--output", help="file of the page")
-    parser.add_argument("--quick", action="store_true", help="2 of 5 draws, not kept")
+    parser.add_argument(
+        "--quick", action="store_true", help="2 of 5 draws, some methods, not kept"
+    )
     options = parser.parse_args()
+    if options.repetitions % BLOCK:
+        parser.error(f"--repetitions must be a multiple of {BLOCK}")
     if options.quick:
         options.results, options.repetitions, options.draws = None, 2, 5
+        options.sizes, options.rates = [300], [0.3]
+        options.methods = ["complete", "cases", "gaussian"]
     results = Results(options.results)
     run(results, options)
     if options.output or options.quick:
