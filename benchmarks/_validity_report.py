@@ -19,7 +19,8 @@ values are missing at random given a column that is always observed; in the desi
 products and squares, but smcfcs is told the analysis. All methods have the same tables.
 
 - bias: of the slope of interest, in percent of the true one; "SE" marks a true slope of
-  0, where the bias is in standard errors of the complete data.
+  0, where the bias is in standard errors of the complete data. In brackets: the standard
+  error of the bias.
 - worst bias: of the slope with the largest bias, of slopes that are not 0.
 - coverage: share of 95 % intervals that contain the true slope; the mean over slopes,
   and that of interest. Bold: too low by more than two standard errors.
@@ -45,6 +46,7 @@ class Summary(NamedTuple):
     repetitions: int
     failures: int
     bias: float
+    bias_error: float
     worst: float
     coverage: float
     coverage_of_interest: float
@@ -80,7 +82,7 @@ def summary(records, complete):
     shares = np.hstack([record.get("agreement", []) for record in records])
     agreement = shares.mean() if len(shares) else np.nan
     if len(estimates) < 2:
-        blank = [np.nan] * 7
+        blank = [np.nan] * 8
         return Summary(len(estimates), failures, *blank, seconds, agreement)
     _, reference, of_complete, _ = arrays(complete)
     scale = np.where(truth == 0, reference.mean(0), np.abs(truth) / 100)
@@ -94,6 +96,7 @@ def summary(records, complete):
         len(estimates),
         failures,
         bias[at],
+        spread[at] / scale[at] / np.sqrt(len(estimates)),
         nonzero[np.abs(nonzero).argmax()],
         covered.mean(),
         covered[at],
@@ -174,7 +177,8 @@ def detail(key, methods):
     rows = []
     for method, s in methods.items():
         worst = "-" if np.isnan(s.worst) else f"{s.worst:+.1f} %"
-        row = [NAMES[method], s.repetitions, s.failures, bias_of(s.bias, key), worst]
+        bias = f"{bias_of(s.bias, key)} ({number(s.bias_error, 1)})"
+        row = [NAMES[method], s.repetitions, s.failures, bias, worst]
         row.append(coverage_of(s.coverage, s.repetitions * len(design.truth)))
         row.append(coverage_of(s.coverage_of_interest, s.repetitions))
         row += [number(s.width), number(s.ratio), number(s.fmi)]
@@ -194,17 +198,38 @@ def overview(figures, write):
     return table(["design", *(NAMES[name] for name in methods)], rows)
 
 
-def totals(figures):
-    """Write a line for each method, over the settings in which it has answers."""
+def enough(figures, method):
+    """List the settings in which a method has enough answers."""
+    return [
+        key
+        for key, of in figures.items()
+        if method in of and of[method].repetitions >= FEWEST
+    ]
+
+
+def shared(figures):
+    """List methods with enough answers in most settings, and their common settings."""
+    settings = {method: enough(figures, method) for method in NAMES}
+    methods = [
+        method
+        for method, keys in settings.items()
+        if method != "cases" and 2 * len(keys) > len(figures)
+    ]
+    common = [key for key in figures if all(key in settings[m] for m in methods)]
+    return methods, common
+
+
+def totals(figures, methods, keys=None):
+    """Write a line for each method; without `keys` over all settings it has."""
     header = ["method", "settings", "coverage of interest, mean", "lowest"]
     header += ["below 92 %", "below 85 %", "median size of bias", "largest", "width"]
     header += ["SE / spread", "seconds"]
     rows = []
-    for method in NAMES:
+    for method in methods:
         parts = [
-            (key, of[method])
-            for key, of in figures.items()
-            if method in of and of[method].repetitions >= FEWEST
+            (key, figures[key][method])
+            for key in enough(figures, method)
+            if keys is None or key in keys
         ]
         if not parts:
             continue
@@ -217,9 +242,7 @@ def totals(figures):
         low, lower = (coverage < 0.92).sum(), (coverage < 0.85).sum()
         row = [NAMES[method], len(parts), f"{coverage.mean():.1%}"]
         row += [f"{coverage.min():.1%}", low, lower]
-        row += (
-            [f"{np.median(bias):.1f} %", f"{np.max(bias):.1f} %"] if bias else ["", ""]
-        )
+        row += [f"{f(bias):.1f} %" if bias else "" for f in (np.median, np.max)]
         row += [number(np.mean([s.width for _, s in parts]))]
         row += [number(np.mean([s.ratio for _, s in parts]))]
         rows.append([*row, number(np.median([s.seconds for _, s in parts]))])
@@ -239,7 +262,9 @@ def page(results):
         f"Settings in which a method has {FEWEST} answers or more; the settings of "
         "methods differ, as some methods apply to some designs only, or have not been "
         "run in all.",
-        totals(figures),
+        totals(figures, NAMES),
+        "The same in settings that these methods share:",
+        totals(figures, *shared(figures)),
         "Coverage of the slope of interest:",
         overview(
             figures, lambda s, _: coverage_of(s.coverage_of_interest, s.repetitions)
