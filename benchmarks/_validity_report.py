@@ -19,8 +19,8 @@ values are missing at random given a column that is always observed; in the desi
 products and squares, but smcfcs is told the analysis. All methods have the same tables.
 
 - bias: of the slope of interest, in percent of the true one; "SE" marks a true slope of
-  0, where the bias is in standard errors of the complete data. In brackets: the standard
-  error of the bias.
+  0, where the bias is in standard errors of the complete data. In brackets: its
+  standard error.
 - worst bias: of the slope with the largest bias, of slopes that are not 0.
 - coverage: share of 95 % intervals that contain the true slope; the mean over slopes,
   and that of interest. Bold: too low by more than two standard errors.
