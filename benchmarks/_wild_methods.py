@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from _wild_rivals import RIVALS, common_levels, lacking
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-LEVELS = 30  # of a category, that get an indicator; rarer ones share another
 TREES, ROUNDS = 50, 5
 
 
@@ -73,14 +73,10 @@ class Coded:
         parts = [X.drop(columns=self.text).to_numpy(float)]
         self.levels = {}
         for name in self.text:
-            counts = X[name].value_counts()
-            common = list(counts.index[: LEVELS if len(counts) > LEVELS else None])
-            rare = [*counts.index[LEVELS : LEVELS + 1]]
-            self.levels[name] = common + rare
+            self.levels[name], cells = common_levels(X[name])
             gaps = X[name].isna().to_numpy()
-            cells = X[name].where(X[name].isin(common) | gaps, *rare or [None])
             encoder = OneHotEncoder(
-                categories=[np.array(common + rare, object)],
+                categories=[np.array(self.levels[name], object)],
                 sparse_output=False,
                 handle_unknown="ignore",
             )
@@ -138,18 +134,15 @@ BASE, CLOCK = "mean and mode", "IterativeImputer"
 OURS = "TableImputer", "GaussianImputer", "MixtureImputer", "ForestImputer"
 METHODS = {BASE: Marginal, CLOCK: iterative}
 METHODS |= {name: partial(of_skvnce, name) for name in (*OURS, "ColumnImputer")}
-METHODS |= {"KNNImputer": neighbours, "chained forests": forests}
+METHODS |= {"KNNImputer": neighbours, "chained forests": forests} | RIVALS
 
 
 def absent(name):
     """Say whether a method is not installed here."""
     import skvnce
 
-    return (
-        name.isidentifier()
-        and name.endswith("Imputer")
-        and not (hasattr(skvnce, name) or name in (CLOCK, "KNNImputer"))
-    )
+    ours = name in (*OURS, "ColumnImputer")
+    return lacking(name) or (ours and not hasattr(skvnce, name))
 
 
 def made(name, seed):
