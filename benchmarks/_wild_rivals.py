@@ -149,10 +149,7 @@ def posterior(X, seed):
 
 POSTERIOR = "IterativeImputer, 20 draws"
 MICE = {f"R mice, {kind}": kind for kind in ("default", "cart")}
-RIVALS = {
-    POSTERIOR: partial(Drawn, posterior),
-    "miceforest": partial(Drawn, miceforest),
-}
+RIVALS = {POSTERIOR: posterior, "miceforest": miceforest}
 RIVALS |= {name: partial(mice, method=kind) for name, kind in MICE.items()}
 RIVALS = {name: partial(Drawn, draw) for name, draw in RIVALS.items()}
 
