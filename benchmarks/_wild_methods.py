@@ -15,7 +15,7 @@ from _wild_rivals import RIVALS, common_levels, lacking
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
 TREES, ROUNDS = 50, 5
 
@@ -52,8 +52,10 @@ class Marginal:
 class Coded:
     """An imputer of numbers, on a table whose text is indicators of levels.
 
-    The level of a missing cell is that of the largest indicator; the rarer ones of
-    many levels share an indicator, which stands for the most frequent of them.
+    The most frequent level has none, as the others determine it: an imputer that fills
+    columns in turn would fill each from the rest of the same cell, and stay where it
+    starts. The level of a missing cell is that of the largest indicator, where that
+    of the most frequent level is one minus the others.
     """
 
     def __init__(self, imputer, scaled=False):
@@ -73,15 +75,10 @@ class Coded:
         parts = [X.drop(columns=self.text).to_numpy(float)]
         self.levels = {}
         for name in self.text:
-            self.levels[name], cells = common_levels(X[name])
-            gaps = X[name].isna().to_numpy()
-            encoder = OneHotEncoder(
-                categories=[np.array(self.levels[name], object)],
-                sparse_output=False,
-                handle_unknown="ignore",
-            )
-            ones = encoder.fit_transform(cells.to_frame().astype(object).to_numpy())
-            ones[gaps] = np.nan
+            levels, cells = common_levels(X[name])
+            ones = (cells.to_numpy()[:, None] == np.array(levels[1:], object)) + 0.0
+            ones[X[name].isna()] = np.nan
+            self.levels[name] = levels
             parts.append(ones)
         encoded = np.concatenate(parts, 1)
         if not self.scaled:
@@ -97,7 +94,9 @@ class Coded:
         for j, name in enumerate(numbers):
             result[name] = X[name].fillna(pd.Series(filled[:, j], index=X.index))
         for name, levels in self.levels.items():
-            ones, start = filled[:, start:][:, : len(levels)], start + len(levels)
+            end = start + len(levels) - 1
+            ones, start = filled[:, start:end], end
+            ones = np.column_stack([1 - ones.sum(1), ones])
             best = pd.Series(np.array(levels, object)[ones.argmax(1)], index=X.index)
             result[name] = X[name].astype(object).fillna(best)
         return result

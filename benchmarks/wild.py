@@ -114,7 +114,7 @@ def main(arguments=None):
             compute(tasks(options, methods), kept, options.limit, worker)
         finally:
             worker.close()
-    publish(report.report(kept.records, options.ways), options.output)
+    publish(report.report(kept.records), options.output)
     return kept.records
 
 
