@@ -18,6 +18,7 @@ from sklearn.impute import IterativeImputer, KNNImputer
 from sklearn.preprocessing import StandardScaler
 
 TREES, ROUNDS = 50, 5
+LIMIT, LONG = 60, 300  # seconds of CPU; of rivals that take many times as long
 
 
 class Marginal:
@@ -131,9 +132,15 @@ def of_skvnce(name, random_state):
 
 BASE, CLOCK = "mean and mode", "IterativeImputer"
 OURS = "TableImputer", "GaussianImputer", "MixtureImputer", "ForestImputer"
+FORESTS = "chained forests"
 METHODS = {BASE: Marginal, CLOCK: iterative}
 METHODS |= {name: partial(of_skvnce, name) for name in (*OURS, "ColumnImputer")}
-METHODS |= {"KNNImputer": neighbours, "chained forests": forests} | RIVALS
+METHODS |= {"KNNImputer": neighbours, FORESTS: forests} | RIVALS
+
+
+def limit_of(name):
+    """Return the seconds of CPU that a method has for a table."""
+    return LONG if name in RIVALS or name == FORESTS else LIMIT
 
 
 def absent(name):

@@ -1,6 +1,6 @@
 """What the page of `wild.py` says of its tables and scores."""
 
-from _wild_methods import BASE, CLOCK
+from _wild_methods import BASE, CLOCK, LIMIT, LONG
 from _wild_rivals import LEVELS
 from _wild_scores import DRAWS, FLOOR
 from _wild_tables import COLUMNS, FEWEST_COLUMNS, FEWEST_ROWS, GRADES, ROWS
@@ -31,8 +31,8 @@ of draws from the observed cells of the column. Of rows it is that of all hidden
 of a row together, which depends on whether draws of different columns fit each other.
 **90 % covers**: share of the hidden numbers in central intervals of the draws.
 **Time**: CPU seconds of `fit` and `transform` with one thread, divided by those of
-`{CLOCK}`. Where a method fails, or takes more than its limit (60 s; chains of others
-300 s), it has the scores of means and modes.
+`{CLOCK}`. Where a method fails, or takes more than its limit ({LIMIT} s;
+chained forests, mice and miceforest {LONG} s), it has the scores of means and modes.
 
 `{CLOCK}`, nearest neighbours and chained forests get indicators of all
 levels but the most frequent one; the filled level is that of the largest. Of more than

@@ -20,7 +20,7 @@ from pathlib import Path
 import _wild_report as report
 from _report import publish
 from _results import Results
-from _wild_methods import BASE, CLOCK, METHODS, OURS, absent
+from _wild_methods import BASE, CLOCK, METHODS, OURS, absent, limit_of
 from _wild_runs import Worker
 from _wild_tables import WAYS, groups, names
 
@@ -48,11 +48,11 @@ def tables_of(options, way):
 
 
 def compute(todo, kept, limit, worker):
-    """Measure what a file lacks, and add it."""
+    """Measure what a file lacks, and add it; a limit of None is that of the method."""
     there = {tuple(record[k] for k in KEY) for record in kept.records}
     todo = [task for task in todo if task not in there]
     for done, task in enumerate(todo, 1):
-        found = worker.measure(*task, limit)
+        found = worker.measure(*task, limit or limit_of(task[2]))
         kept.add(dict(zip(KEY, task, strict=True)) | found)
         said = found.get("error") or f"{found['fit'] + found['transform']:.2f} s"
         print(f"{done} of {len(todo)}: {', '.join(task)}: {said}", flush=True)
@@ -88,7 +88,7 @@ def options_of(arguments=None):
     parser.add_argument("--sample", type=int, help="this many tables, drawn by a seed")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=DEFAULT)
     parser.add_argument("--ways", nargs="+", choices=[*WAYS, "both"], default=WAYS)
-    parser.add_argument("--limit", type=float, default=60, help="seconds of CPU")
+    parser.add_argument("--limit", type=float, help="seconds of CPU: 60, of chains 300")
     parser.add_argument("--quick", action="store_true", help="three tables")
     parser.add_argument("--candidate", help="FILE.py:CLASS, measured but not recorded")
     parser.add_argument("--keep", help="file of the results of the candidate")
