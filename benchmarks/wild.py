@@ -86,7 +86,7 @@ def options_of(arguments=None):
     parser.add_argument("--only-report", action="store_true", help="compute nothing")
     parser.add_argument("--tables", nargs="+", help="names of tables")
     parser.add_argument("--sample", type=int, help="this many tables, drawn by a seed")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=DEFAULT)
+    parser.add_argument("--methods", nargs="+", choices=METHODS)
     parser.add_argument("--ways", nargs="+", choices=[*WAYS, "both"], default=WAYS)
     parser.add_argument("--limit", type=float, help="seconds of CPU: 60, of chains 300")
     parser.add_argument("--quick", action="store_true", help="three tables")
@@ -110,12 +110,14 @@ def main(arguments=None):
     if not options.only_report:
         worker = Worker()
         try:
-            methods = [m for m in options.methods if not absent(m)]
+            methods = [m for m in options.methods or DEFAULT if not absent(m)]
             compute(tasks(options, methods), kept, options.limit, worker)
         finally:
             worker.close()
-    publish(report.report(kept.records), options.output)
-    return kept.records
+    asked = options.methods or METHODS
+    records = [record for record in kept.records if record["method"] in asked]
+    publish(report.report(records), options.output)
+    return records
 
 
 if __name__ == "__main__":
