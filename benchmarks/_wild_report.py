@@ -6,7 +6,7 @@ import numpy as np
 from _report import made_by, table
 from _wild_methods import BASE, CLOCK, METHODS, OURS
 from _wild_scores import FLOOR
-from _wild_texts import CUT, TEXT
+from _wild_texts import CUT, LOSSES, TEXT
 
 SCORES = {  # of a record: its name on the page, and the method that it is relative to
     "numbers": ("RMSE", CLOCK),
@@ -124,7 +124,8 @@ def report(records, title="Tables of others"):
     """Write the page."""
     commits = ", ".join(sorted({str(r["commit"]) for r in records}))
     notes = f"Code of commit {commits}."
-    parts = [f"# {title}", made_by("wild.py", notes), TEXT, losses(records)]
+    parts = [f"# {title}", made_by("wild.py", notes), TEXT]
+    parts += ["## Where ours lose", LOSSES, losses(records)]
     for way, heading in HEADINGS.items():
         some = [r for r in records if r["way"] == way]
         if some:
