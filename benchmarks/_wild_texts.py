@@ -47,7 +47,8 @@ tables that all methods have; then the tables on which the best of ours is more 
 tenth behind `{CLOCK}` (in categories: behind the most frequent level). In small tables
 a ratio may rest on a few cells: 3 wrong grades instead of 1 are a ratio of 3.
 
-The worst tables of numbers have 44 to 468 rows and columns that are sums, differences or
-logs of others, or nearly so (USFinanceIndustry, Jevons, alcohol, OldMaps). Regressions
-on the raw numbers find such equations. `GaussianImputer` bends them when it transforms
-columns to normal scores, and forests of few rows cannot extrapolate them."""
+The worst tables of numbers have 44 to 468 rows and columns that are sums, differences
+or logs of others, or nearly so (USFinanceIndustry, Jevons, alcohol, OldMaps).
+Regressions on the raw numbers learn such equations. The normal scores to which
+`GaussianImputer` transforms columns probably bend them, and forests do not learn them
+from few rows."""
