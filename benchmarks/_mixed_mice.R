@@ -3,7 +3,7 @@
 # columns, rows to learn from, which come first; FOLDER/columns.txt: of each column its
 # kind and its number of levels, whose codes begin at 0.  METHOD "default" leaves mice
 # its choice: pmm, logreg, polyreg, polr.  Writes FOLDER/draws.bin, the other rows of the
-# M completed tables, and FOLDER/notes.txt: version, seconds of CPU, remarks.
+# M completed tables (all if there are no others), and FOLDER/notes.txt: version, seconds of CPU, remarks.
 suppressPackageStartupMessages(library(mice))
 arguments <- commandArgs(trailingOnly = TRUE)
 folder <- arguments[1]
@@ -22,6 +22,7 @@ for (j in seq_len(shape[2])) {
                       ordered = columns[j, 1] == "ordinal")
 }
 ignore <- seq_len(shape[1]) > shape[3]
+wanted <- if (any(ignore)) ignore else !ignore
 
 settings <- list(data = data, m = m, maxit = 5, ignore = ignore, printFlag = FALSE,
                  seed = seed)
@@ -40,7 +41,7 @@ seconds <- sum((proc.time() - begin)[c("user.self", "sys.self")])
 
 connection <- file(file.path(folder, "draws.bin"), "wb")
 for (i in seq_len(m)) {
-  for (column in complete(imputed, i)[ignore, , drop = FALSE]) {
+  for (column in complete(imputed, i)[wanted, , drop = FALSE]) {
     codes <- if (is.factor(column)) as.integer(column) - 1 else column
     writeBin(as.double(codes), connection, endian = "little")
   }
