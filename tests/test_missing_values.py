@@ -29,6 +29,7 @@ from skvnce import (
     LAIRImputer,
     MixtureImputer,
     MultipleImputationClassifier,
+    TableImputer,
     TruncatedGaussianGraphLearner,
     TruncatedGaussianGraphLearnerCV,
     VariationalAutoencoder,
@@ -51,6 +52,7 @@ pytestmark = pytest.mark.filterwarnings(
 SHORT = {"max_iter": 1, "n_importance_samples": 4}
 DRAWS = {"n_estimators": 1, "n_steps": 1, "n_draws": 4, "random_state": 0}
 NORMAL = GaussianImputer(n_parameter_draws=2, max_iter=20, random_state=0)
+TABLE = TableImputer(n_estimators=2, n_parameter_draws=2, random_state=0)
 VAE = VariationalAutoencoder(1, hidden_layer_sizes=(4,), **SHORT)
 FOREST = {"n_estimators": 2, "n_completions": 1, "n_steps": 1, "n_draws": 2}
 FORESTS = ForestImputer(NORMAL, **FOREST, random_state=0)
@@ -67,6 +69,7 @@ IMPUTERS = [
     NORMAL,
     LAIRImputer(VAE, **DRAWS),
     MixtureImputer(2, n_estimators=2, max_iter=2, random_state=0),
+    TABLE,
     VGIImputer(IncompleteDensity("factor-analysis", **SHORT), **DRAWS),
     FORESTS,
     COLUMNS,
@@ -81,6 +84,7 @@ MIXED = [
     NORMAL,
     LAIRImputer(VAE, **DRAWS),
     MixtureImputer(2, n_estimators=2, max_iter=2, random_state=0),
+    TABLE,
     VGIImputer(IncompleteDensity("vae", **SHORT), **DRAWS),
     FORESTS,
     COLUMNS,

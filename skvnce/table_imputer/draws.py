@@ -223,7 +223,10 @@ def draw_cells(normals, expansion, X, models, rng):
     gone, drawn = np.isnan(X), {}
     wide = max(1, int(gone.sum(1).max()))
     S = np.stack(
-        [completed(X, gone, one, rng.normal(size=(len(X), wide))) for one in normals.each()]
+        [
+            completed(X, gone, one, rng.normal(size=(len(X), wide)))
+            for one in normals.each()
+        ]
     )
     plans = {
         q: (
@@ -284,7 +287,9 @@ def _chosen(expansion, part, targets, proposals, S, rng):
     for o, cells in enumerate(proposals):
         put_cells(expansion, S, part, cells, rows)
         kept = S[..., targets.kept]
-        for one, full, less in zip(targets.parts, targets.full, targets.less, strict=True):
+        for one, full, less in zip(
+            targets.parts, targets.full, targets.less, strict=True
+        ):
             x = S[..., one.base[0]]
             score[o] += log_density(full, one, S, x) - log_density(less, one, kept, x)
     chosen = (score + rng.gumbel(size=score.shape)).argmax(0)

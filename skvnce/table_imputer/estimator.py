@@ -296,14 +296,14 @@ class TableImputer(CallbackSupportMixin, Imputer):
             indicator = MissingIndicator(error_on_new=False)
             indicator.set_output(transform="default").fit(seen)
         described = attributes_of(schema)
-        return {
-            name: value for name, value in described.items() if name[0] != "_"
-        } | {
+        return {name: value for name, value in described.items() if name[0] != "_"} | {
             "feature_indices_": schema.model_columns,
             "constants_": schema.constants,
             "feature_ranges_": schema.values.ranges,
             "indicator_": indicator,
-            "n_iter_": 0 if model is None or model.normal is None else model.normal.n_rounds,
+            "n_iter_": 0
+            if model is None or model.normal is None
+            else model.normal.n_rounds,
             "interactions_": [] if model is None else _named(schema, model),
         }
 
@@ -414,6 +414,7 @@ def _named(schema, model):
     """List the products of a model: two factors, targets, and a probability."""
     names, expansion = schema.all_names, model.expansion
     places = schema.model_columns[model.order]
+
     def name(column):
         return str(names[places[expansion.owner(column)]])
 

@@ -135,7 +135,9 @@ class Expansion(NamedTuple):
         for first, second, target, probability in chosen:
             x = X[:, first] * X[:, second]
             mean, scale = _moments(x, weights)
-            products.append(Product(at, first, second, target, mean, scale, probability))
+            products.append(
+                Product(at, first, second, target, mean, scale, probability)
+            )
             for q in {self.owner(first), self.owner(second)}:
                 parts[q] = parts[q]._replace(own=np.append(parts[q].own, at))
             at += 1
@@ -232,16 +234,22 @@ def _with_embeddings(parts, n_base, cells, weights):
         return [p._replace(kind=ALONE) if p.kind == EMBEDDED else p for p in parts], 0
     X = np.nan_to_num(Expansion(parts, n_base, []).matrix(cells))
     root = np.sqrt(weights)[:, None]
-    U, s, V = np.linalg.svd(root * (X - weights @ X / weights.sum()), full_matrices=False)
+    U, s, V = np.linalg.svd(
+        root * (X - weights @ X / weights.sum()), full_matrices=False
+    )
     size = min(_N_EMBEDDED, len(s))
-    components = (X - weights @ X / weights.sum()) @ V[:size].T / np.maximum(s[:size], 1e-9)
+    components = (
+        (X - weights @ X / weights.sum()) @ V[:size].T / np.maximum(s[:size], 1e-9)
+    )
     components *= np.sqrt(weights.sum())
     for q in many:
         seen = ~np.isnan(cells[:, q])
         codes, w = cells[seen, q].astype(np.int64), weights[seen]
         k = parts[q].n_levels
         count = np.bincount(codes, w, k) + _PRIOR_CELLS
-        E = np.stack([np.bincount(codes, w * v, k) / count for v in components[seen].T], 1)
+        E = np.stack(
+            [np.bincount(codes, w * v, k) / count for v in components[seen].T], 1
+        )
         mean, scale = np.moveaxis([_moments(e[codes], w) for e in E.T], 1, 0)
         base = n_base + np.arange(size)
         coded, one = (E - mean) / np.maximum(scale, 1e-9), np.ones(size)

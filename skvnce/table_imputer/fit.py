@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce.table_imputer.expansion import content_order, expand
-from skvnce.table_imputer.model import Settings, TableModel, Training
+from skvnce.table_imputer.model import TableModel, Training
 from skvnce.table_imputer.normal import Normal, completed, fit_em
 from skvnce.table_imputer.products import choose_products, products_asked_for
 

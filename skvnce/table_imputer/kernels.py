@@ -313,7 +313,10 @@ def grow_forest(
     size = min(n, max(2, int(n * share)))
     most, used = 2 * size, 0
     feature, bound = np.full((n_trees, most), -1, np.int32), np.zeros((n_trees, most))
-    left, right = np.zeros((n_trees, most), np.int32), np.zeros((n_trees, most), np.int32)
+    left, right = (
+        np.zeros((n_trees, most), np.int32),
+        np.zeros((n_trees, most), np.int32),
+    )
     value = np.zeros((n_trees, most, width))
     held_out, counts = np.zeros((C, n, width)), np.zeros(n)
     shuffled = np.arange(n)
