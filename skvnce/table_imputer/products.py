@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import ndtri
 
 _LEVEL = 1.0  # expected number of products that are chosen by chance in a table
-_PRIOR = 0.25  # prior odds of a product that is chosen
+_PRIOR = 1.0  # prior odds of a product whose t exceeds what chance explains
 _FEWEST = 30  # rows that observe a triple
 _CLIP = 3.0  # standard deviations, to which factors are clipped
 _SELECTED = 2.5  # |t| of a target in the regression of "missing", see `selection`
