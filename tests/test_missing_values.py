@@ -69,7 +69,6 @@ IMPUTERS = [
     NORMAL,
     LAIRImputer(VAE, **DRAWS),
     MixtureImputer(2, n_estimators=2, max_iter=2, random_state=0),
-    TABLE,
     VGIImputer(IncompleteDensity("factor-analysis", **SHORT), **DRAWS),
     FORESTS,
     COLUMNS,
@@ -79,17 +78,18 @@ IMPUTERS = [
     COPULA,
     CopulaGraphLearnerCV(COPULA, alphas=2, random_state=0),
     VNCEEstimator(max_iter=2, random_state=0),
+    TABLE,
 ]
 MIXED = [
     NORMAL,
     LAIRImputer(VAE, **DRAWS),
     MixtureImputer(2, n_estimators=2, max_iter=2, random_state=0),
-    TABLE,
     VGIImputer(IncompleteDensity("vae", **SHORT), **DRAWS),
     FORESTS,
     COLUMNS,
     ConstrainedImputer(NORMAL, random_state=0),
     COPULA,
+    TABLE,
 ]
 
 

@@ -147,7 +147,8 @@ def _compatible(expansion, chain, S, draws, active):
             elif part.is_number:
                 proposals = [some[..., part.base[0]].copy()]
                 proposals += [law.draw(some, rng)[..., 0] for _ in range(_PROPOSALS)]
-                put_cells(expansion, S, part, _chosen(expansion, part, targets, proposals, some, rng), rows)  # fmt: skip
+                cells = _chosen(expansion, part, targets, proposals, some, rng)
+                put_cells(expansion, S, part, cells, rows)
             else:
                 codes = _two_levels(expansion, part, targets, some, rng)
                 put_cells(expansion, S, part, codes, rows)

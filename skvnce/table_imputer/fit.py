@@ -110,7 +110,9 @@ def _confirmed(model, chosen):
     X = model.expansion.matrix(training.cells)
     certain = [one._replace(probability=1.0) for one in chosen]
     expansion = model.expansion.with_products(X, training.weights, certain)
-    posterior = _fit_normal(model.order, expansion, training, model.settings).posterior()
+    posterior = _fit_normal(
+        model.order, expansion, training, model.settings
+    ).posterior()
     kept = []
     for one, product in zip(chosen, expansion.products, strict=True):
         if one.is_doubtful:
@@ -127,7 +129,8 @@ def _confirmed(model, chosen):
 def _products(model, interactions):
     """Choose products by the held-out residuals of columns of one number."""
     expansion, training = model.expansion, model.training
-    place = {int(one.base[0]): q for q, one in enumerate(expansion.parts) if len(one.base) == 1}  # fmt: skip
+    places = enumerate(expansion.parts)
+    place = {int(one.base[0]): q for q, one in places if len(one.base) == 1}
     factors = np.array(sorted(place), int)
     targets = [j for j in factors.tolist() if expansion.parts[place[j]].n_levels != 2]
     X = expansion.matrix(training.cells)

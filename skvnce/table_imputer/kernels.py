@@ -179,7 +179,8 @@ def _grow(
     top, n_nodes = 1, 1
     s, s_left, order = np.empty(width), np.empty(width), np.arange(p)
     # cells of a node side by side, which the loops over them read several times
-    x, y, w, z = (np.empty(n_all), np.empty(n_all), np.empty(n_all), np.empty(n_all, np.int64))  # fmt: skip
+    x, y, w = np.empty(n_all), np.empty(n_all), np.empty(n_all)
+    z = np.empty(n_all, np.int64)
     while top > 0:
         top -= 1
         node, a, b = stack[top, 0], stack[top, 1], stack[top, 2]

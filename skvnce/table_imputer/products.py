@@ -163,7 +163,7 @@ class _Test:
         self.possible = (first != i) & (second != i) & (self.n_both >= _FEWEST)
 
     def statistics(self, chosen):
-        """Compute t of each product, given those that are chosen; 0 where impossible."""
+        """Compute t of each product, given those chosen; 0 where impossible."""
         A = np.column_stack([self.linear, self.products[:, chosen]])
         both = np.column_stack([self.products[:, self.possible], self.residual])
         root = np.sqrt(self.weights)[:, None]
