@@ -18,6 +18,7 @@ _PRIOR = 5.0  # cells that the weights 1 and 0 count as
 _SHARE = 0.7  # of the rows, from which a tree is grown
 _FEWEST_TRIED = 12  # features of a split, or a third of them
 _BOUNDS, _BOUNDS_OF_DRAWS = 3, 2  # of a feature of a split
+_RANKS = 512  # of observed cells, as features
 _KNOTS = 33  # quantiles of predictions, as a feature
 # of a standard deviation, between them: ranks would turn differences between folds that
 # mean nothing into differences between groups
@@ -239,11 +240,11 @@ def _start(expansion, part, truth, codes, rows, weights):
     """Make a model without a forest."""
     own = set(part.base.tolist())
     others = np.array([j for j in range(expansion.n_base) if j not in own], int)
-    knots = {
-        one.base[0]: (one.values - one.centre) / one.scale
-        for one in expansion.parts
-        if one.is_number
-    }
+    knots = {}
+    for one in expansion.parts:
+        if one.is_number:
+            some = one.values[:: max(1, len(one.values) // _RANKS)]
+            knots[int(one.base[0])] = (some - one.centre) / one.scale
     C, a, near = len(rows.L), 1.0, None
     if part.is_number and C == 1:
         # of heavy tails: the normal's prediction counts as far as cells confirm it
