@@ -368,9 +368,9 @@ def _lawful(schema, values):
     """
     low, high = (one.copy() for one in (values.low, values.high))
     columns = schema.columns or [None] * schema.n_columns
-    ends = np.nan_to_num(schema.ends)
+    ends = schema.ends
     for j, column in enumerate(columns):
-        if column is not None and column.levels is not None:
+        if np.isnan(ends[0, j]) or (column is not None and column.levels is not None):
             continue
         if not values.given[0, j]:
             low[j] = 0.0 if ends[0, j] >= 0 else -np.inf
