@@ -4,6 +4,7 @@ import numpy as np
 from sklearn.impute import MissingIndicator
 
 from skvnce._random import seed_from
+from skvnce._warnings import warn_user
 from skvnce._weights import warn_of_scale
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -12,6 +13,7 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._table_reader import reader_of
+from skvnce.estimators._unused_parameters import warn_of_unused_by_levels
 from skvnce.estimators._validation import (
     AUTO,
     BOUND,
@@ -311,6 +313,14 @@ class TableImputer(CallbackSupportMixin, Imputer):
         """Store the value of a fit, and set the attributes of its report."""
         new = self._new()
         vars(new).update(fitted.report, _fitted=fitted)
+        warn_of_unused_by_levels(new)
+        if isinstance(self.interactions, list | tuple) and self.interactions:
+            if not new.interactions_:
+                warn_user(
+                    f"interactions={self.interactions!r} has no effect: a product "
+                    "needs a column of numbers, or of three ordered levels or more, "
+                    "that may depend on it."
+                )
         return self._set(new)
 
     @property

@@ -45,7 +45,7 @@ WRONG = {
         ({"interactions": [(0, 9)]}, "interactions has the key 9, no column of X"),
         ({"interactions": [(0, 1, 2)]}, "interactions must be pairs of columns"),
         ({"n_estimators": -1}, "n_estimators.* in the range .0, inf"),
-        ({"n_estimators": 1.5}, "n_estimators.* must be an int", TypeError),
+        ({"n_estimators": 1.5}, "n_estimators.* or an int in the range"),
         ({"n_parameter_draws": 0}, "n_parameter_draws.* in the range .1, inf"),
         ({"min_value": 2, "max_value": 1}, "min_value must be below"),
         ({"max_value": "much"}, "max_value.* among .'observed'"),
