@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skvnce._progress import steps
 from skvnce.table_imputer.expansion import content_order, expand
 from skvnce.table_imputer.model import TableModel, Training
 from skvnce.table_imputer.normal import Normal, completed, fit_em
@@ -60,8 +61,9 @@ def fit_table(problem, interactions, settings):
         model = _fit_normal(order, expansion, training, settings)
     if len(rows) < len(cells):
         model = model._replace(normal=_fit_all(model, cells, weights))
-    for q in np.flatnonzero(np.isnan(cells).any(0)):
-        model.column(int(q))
+    columns = np.flatnonzero(np.isnan(cells).any(0)).tolist()
+    for q in steps("model of column", columns, len(columns)):
+        model.column(q)
     return model
 
 
