@@ -526,7 +526,7 @@ def test_the_description_is_the_same_everywhere():
         if "missing_values" in inspect.signature(cls).parameters:
             [text] = re.findall(r"missing_values : (?:.+\n)(?: {8}.+\n)+", cls.__doc__)
             found[name] = text
-    assert len(found) == 7 and len(set(found.values())) == 1
+    assert len(found) == 8 and len(set(found.values())) == 1
 
 
 MARKERS = st.one_of(
