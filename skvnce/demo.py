@@ -72,7 +72,8 @@ def impute_survey(table):
     education = table["Education"][hidden[:, table.columns.get_loc("Education")]]
     show_probabilities(imputer, given, education[:N_SHOWN])
     filled = fills["TableImputer"][0]["Education"]
-    drawn = imputer.sample(given, n_draws=N_DRAWS, random_state=0)
+    some = given.loc[education.index]
+    drawn = imputer.sample(some, n_draws=N_DRAWS, random_state=0)
     show_shares(education, filled, [one["Education"] for one in drawn])
 
     print("Errors on the hidden cells (of categories the share of wrong levels, of")
