@@ -22,7 +22,8 @@ GROUPS = {
         *("marginals", "max_features", "max_samples", "min_samples_leaf", "model"),
         *("n_components", "n_estimators", "n_posterior_components", "noise"),
         *("noise_ratio", "posterior", "predictors", "regressor", "ridge"),
-        *("ridge_linear", "rtol", "sampler", "selection", "shrinkage", "sums", "weight"),
+        *("ridge_linear", "rtol", "sampler", "selection", "shrinkage", "sums"),
+        "weight",
     ),
     "columns and missing values": (
         *("strategy", "min_value", "max_value", "on_misfit", "missing_values"),
