@@ -12,8 +12,8 @@ cells.
 # %%
 # The data
 # --------
-# Every second adult of the NHANES survey.  Of the rows, only some are complete in all columns that
-# the regression uses.  Alcohol and exercise are asked of some people only.
+# Every second adult of the NHANES survey.  Of the rows, only some are complete in all
+# columns that the regression uses.  Alcohol and exercise are asked of some people only.
 
 import matplotlib.pyplot as plt
 import numpy as np
