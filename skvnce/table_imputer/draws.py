@@ -138,7 +138,7 @@ def _compatible(expansion, chain, S, draws, active):
         normals = Normals.of(draws, active)
         for q, rows in missing.items():
             part, some = expansion.parts[q], S[:, rows]
-            law = normals.conditional(part.own, len(part.base))
+            law = law_of(expansion, normals, q)
             targets = targets_of(expansion, normals, q)
             if targets is None:
                 cells = law.draw(some, rng)
@@ -155,14 +155,30 @@ def _compatible(expansion, chain, S, draws, active):
     return draws
 
 
+def products_of(expansion, part):
+    """List the products of which a column is a factor."""
+    base = set(part.base.tolist())
+    return [one for one in expansion.products if {one.first, one.second} & base]
+
+
+def law_of(expansion, normals, q):
+    """Regress a column of the table on all others.
+
+    A factor of products is regressed on their targets, but not on functions of these,
+    as densities of the targets are not of their functions.
+    """
+    part = expansion.parts[q]
+    own = part.own
+    for one in products_of(expansion, part):
+        target = expansion.parts[expansion.owner(one.target)]
+        own = np.append(own, np.setdiff1d(target.own, [*own, *target.base]))
+    return normals.conditional(own, len(part.base))
+
+
 def targets_of(expansion, normals, q):
     """Describe the targets of the products of a column; None if it is no factor."""
     part = expansion.parts[q]
-    mine = [
-        one
-        for one in expansion.products
-        if {one.first, one.second} & set(part.base.tolist())
-    ]
+    mine = products_of(expansion, part)
     if not mine or not (part.is_number or part.n_levels == 2):
         return None
     kept = np.setdiff1d(np.arange(normals.mean.shape[1]), [one.at for one in mine])
@@ -185,8 +201,8 @@ def model_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed):
         part = expansion.parts[q]
         seen = some_rows(np.flatnonzero(~np.isnan(cells[:, q])), most_rows, seed)
         X = posterior.states[:, seen]
-        law = posterior.normals.of_turns(np.arange(len(X))).conditional
-        rows = Rows(X, law(part.own, len(part.base)).means(X))
+        law = law_of(expansion, posterior.normals.of_turns(np.arange(len(X))), q)
+        rows = Rows(X, law.means(X))
         given = cells[seen, q], rows, weights[seen], n_trees, seed
         posterior.columns[q] = fit_column(expansion, part, *given)
     return posterior.columns[q]
@@ -228,7 +244,7 @@ def draw_cells(normals, expansion, X, models, rng):
     plans = {
         q: (
             np.flatnonzero(gone[:, model.part.base[0]]),
-            normals.conditional(model.part.own, len(model.part.base)),
+            law_of(expansion, normals, q),
             targets_of(expansion, normals, q),
         )
         for q, model in models.items()

@@ -125,14 +125,14 @@ class Expansion(NamedTuple):
         ----------
         X : ndarray of shape (n, d)
         weights : ndarray of shape (n,)
-        chosen : list of (first, second, target, probability)
+        chosen : list of products.Candidate
 
         Returns
         -------
         Expansion
         """
         parts, products, at = list(self.parts), list(self.products), X.shape[1]
-        for first, second, target, probability in chosen:
+        for first, second, target, probability, *_ in chosen:
             x = X[:, first] * X[:, second]
             mean, scale = _moments(x, weights)
             products.append(Product(at, first, second, target, mean, scale, probability))

@@ -7,12 +7,17 @@ import numpy as np
 from skvnce.table_imputer.expansion import content_order, expand
 from skvnce.table_imputer.model import Settings, TableModel, Training
 from skvnce.table_imputer.normal import Normal, completed, fit_em
-from skvnce.table_imputer.products import choose_products, products_asked_for
+from skvnce.table_imputer.products import (
+    choose_products,
+    probability_of,
+    products_asked_for,
+)
 
 _MOST_ROWS = 20_000  # to which all but the final parameters are fitted
 _FOLDS = 5
 _ROUNDS = 12  # of EM without a fold, which starts at the fit of all rows
 _ROWS_OF_PRODUCT = 30
+_LEAST_PROBABILITY = 0.05  # of a product that stays in the model
 
 
 class Problem(NamedTuple):
@@ -48,7 +53,7 @@ def fit_table(problem, interactions, settings):
     folds = rng.permutation(len(rows)) % _FOLDS
     training = Training(cells[rows], weights[rows], folds, weights.sum())
     model = _fit_normal(order, expansion, training, settings)
-    chosen = _products(model, interactions)
+    chosen = _confirmed(model, _products(model, interactions))
     if chosen:
         X = expansion.matrix(training.cells)
         expansion = expansion.with_products(X, training.weights, chosen)
@@ -91,6 +96,32 @@ def _fit_all(model, cells, weights):
     start = model.normal.mean, model.normal.covariance
     strength = model.settings.share * X.shape[1]
     return fit_em(X, weights, strength, _ROUNDS, start)._replace(rate=model.normal.rate)
+
+
+def _confirmed(model, chosen):
+    """Leave out products that data augmentation does not confirm.
+
+    If a target decides which cells of a factor are missing, only draws of these cells
+    show whether a product is there: they are right for any cells missing at random.
+    """
+    if not any(one.is_doubtful for one in chosen):
+        return [one for one in chosen if one.probability >= _LEAST_PROBABILITY]
+    training = model.training
+    X = model.expansion.matrix(training.cells)
+    certain = [one._replace(probability=1.0) for one in chosen]
+    expansion = model.expansion.with_products(X, training.weights, certain)
+    posterior = _fit_normal(model.order, expansion, training, model.settings).posterior()
+    kept = []
+    for one, product in zip(chosen, expansion.products, strict=True):
+        if one.is_doubtful:
+            part = expansion.parts[expansion.owner(one.target)]
+            law = posterior.normals.conditional(part.own, 1)
+            slopes = law.slopes[:, product.at, 0]
+            t = slopes.mean() / max(slopes.std(ddof=1), 1e-12)
+            one = one._replace(probability=probability_of(t, one.n_rows, one.prior))
+        if one.probability >= _LEAST_PROBABILITY:
+            kept.append(one)
+    return kept
 
 
 def _products(model, interactions):

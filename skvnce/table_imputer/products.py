@@ -12,9 +12,10 @@ import numpy as np
 from scipy.special import ndtri
 
 _LEVEL = 1.0  # expected number of products that are chosen by chance in a table
-_PRIOR = 0.25  # prior odds of a product that is chosen
+_EXPECTED = 30.0  # over the number of tests: prior odds of a product, 1 at most
 _FEWEST = 30  # rows that observe a triple
 _CLIP = 3.0  # standard deviations, to which factors are clipped
+_CELLS = 2_000_000  # of the products of one target, for which rows are left out
 _SELECTED = 2.5  # |t| of a target in the regression of "missing", see `selection`
 
 
@@ -25,6 +26,18 @@ class Candidate(NamedTuple):
     second: int
     target: int
     probability: float
+    n_rows: float  # that observe all three, or their weight
+    prior: float = 1.0  # odds
+    is_doubtful: bool = False  # whether its target may decide which cells are missing
+
+
+def probability_of(t, n_rows, prior):
+    """Compute the probability of a product by the Bayesian information criterion.
+
+    The prior odds make up for the number of tests (Chen and Chen 2008).
+    """
+    log_odds = np.log(prior) + (t**2 - np.log(max(n_rows, 1.0))) / 2
+    return float(1 / (1 + np.exp(-log_odds)))
 
 
 def choose_products(X, factors, targets, n_base, predict, weights, most):
@@ -61,6 +74,7 @@ def choose_products(X, factors, targets, n_base, predict, weights, most):
     base, filled = np.arange(n_base), predict(None, np.arange(len(X)))
     selected = {j: selection(X, j, base, filled, weights) for j in factors.tolist()}
     bound = ndtri(1 - min(_LEVEL / t.size, 0.4))
+    prior = min(1.0, _EXPECTED / t.size)
     chosen, of_target, open_ = [], {}, np.ones(t.shape, dtype=bool)
     while len(chosen) < most:
         q, b = np.unravel_index(np.where(open_, abs(t), 0.0).argmax(), t.shape)
@@ -68,17 +82,41 @@ def choose_products(X, factors, targets, n_base, predict, weights, most):
             break
         (j, k), i = pairs[q], int(targets[b])
         open_[q, b] = False
-        if max(abs(selected[f].get(i, 0.0)) for f in (j, k)) > _SELECTED:
-            continue
-        # Bayesian information criterion
-        log_odds = np.log(_PRIOR) + (t[q, b] ** 2 - np.log(tests[b].n_both[q])) / 2
-        chosen.append(Candidate(j, k, i, float(1 / (1 + np.exp(-log_odds)))))
+        j, k, i = _oriented(X, filled, (j, k, i), targets, base, weights)
+        q, b = pairs.index((j, k)), int(np.flatnonzero(targets == i)[0])
+        doubt = max(abs(selected[f].get(i, 0.0)) for f in (j, k)) > _SELECTED
+        n_rows = float(tests[b].n_both[q])
+        probability = probability_of(t[q, b], n_rows, prior)
+        chosen.append(Candidate(j, k, i, probability, n_rows, prior, doubt))
         of_target[b] = [*of_target.get(b, []), q]
         t[:, b] = tests[b].statistics(of_target[b])
         # given the target, the regression of a factor is not linear any more
         open_[q] = False
         open_[:, np.isin(targets, (j, k))] = False
     return chosen
+
+
+def _oriented(X, filled, triple, targets, base, weights):
+    """Choose which column of a triple is the target, by the likelihood.
+
+    Of normal columns p(y | x, b) p(x | b) = p(x | y, b) p(y | b), so that the product
+    whose regression gains more is the likelier one.
+    """
+    j, k, i = triple
+    swapped = [(i, i, j)] if j == k else [(i, k, j), (i, j, k)]
+    found = [triple, *(one for one in swapped if one[2] in targets)]
+    rows = np.flatnonzero(~np.isnan(X[:, [j, k, i]]).any(1))
+    root, gains = np.sqrt(weights[rows]), []
+    for first, second, target in found:
+        A = np.column_stack([np.ones(len(rows)), filled[rows][:, base[base != target]]])
+        Z = filled[rows].clip(-_CLIP, _CLIP)
+        both = np.column_stack([Z[:, first] * Z[:, second], filled[rows, target]])
+        both, A = root[:, None] * both, root[:, None] * A
+        product, rest = (both - A @ np.linalg.lstsq(A, both, rcond=None)[0]).T
+        size = (product @ product) * (rest @ rest)
+        gains.append((product @ rest) ** 2 / max(size, 1e-300))
+    first, second, target = found[int(np.argmax(gains))]
+    return min(first, second), max(first, second), target
 
 
 def products_asked_for(X, pairs, targets, n_base, predict, weights):
@@ -98,7 +136,7 @@ def products_asked_for(X, pairs, targets, n_base, predict, weights):
     tests = _tests_of(X, pairs, targets, n_base, predict, weights)
     best = abs(np.stack([one.statistics([]) for one in tests], 1)).argmax(1)
     chosen = zip(pairs, targets[best].tolist(), strict=True)
-    return [Candidate(*pair, target, 1.0) for pair, target in chosen]
+    return [Candidate(*pair, target, 1.0, np.inf) for pair, target in chosen]
 
 
 def _tests_of(X, pairs, targets, n_base, predict, weights):
@@ -120,10 +158,10 @@ class _Test:
 
     def __init__(self, i, pairs, seen, base, predict, weights, X):
         rows = np.flatnonzero(seen[:, i])
+        rows = rows[:: max(1, len(rows) * len(pairs) // _CELLS)]
         first, second = np.array(pairs).T
         filled, L = predict(i, rows)
-        Z = filled.clip(-_CLIP, _CLIP)
-        self.products = Z[:, first] * Z[:, second]
+        self.factors, self.pairs = filled.clip(-_CLIP, _CLIP), (first, second)
         self.residual, self.weights = X[rows, i] - L, weights[rows]
         others = base[base != i]
         self.linear = np.column_stack([np.ones(len(rows)), filled[:, others]])
@@ -132,8 +170,10 @@ class _Test:
 
     def statistics(self, chosen):
         """Compute t of each product, given those that are chosen; 0 where impossible."""
-        A = np.column_stack([self.linear, self.products[:, chosen]])
-        both = np.column_stack([self.products[:, self.possible], self.residual])
+        first, second = self.pairs
+        products = self.factors[:, first] * self.factors[:, second]
+        A = np.column_stack([self.linear, products[:, chosen]])
+        both = np.column_stack([products[:, self.possible], self.residual])
         root = np.sqrt(self.weights)[:, None]
         both = both - A @ np.linalg.lstsq(root * A, root * both, rcond=None)[0]
         t = np.zeros(len(self.possible))
@@ -158,7 +198,7 @@ def selection(X, factor, columns, filled, weights):
     """Compute t of each column in a regression of "the factor is missing".
 
     If a target decides which cells of a factor are missing, rows that observe the
-    factor bend the target's regression on it, and a product would seem to be there.
+    factor bend the target's regression on it, and a product may seem to be there.
 
     Returns
     -------
