@@ -106,7 +106,9 @@ def test_weights_are_repeated_rows(rng):
     np.testing.assert_allclose(weighted[:, others], counted[:, others], atol=1e-9)
     # scores are the same between the outermost knots
     inside = abs(new[:, 0]) < 2
-    inside &= (new[:, 1] > np.nanmin(cells[:, 1])) & (new[:, 1] < np.nanmax(cells[:, 1]))
+    inside &= (new[:, 1] > np.nanmin(cells[:, 1])) & (
+        new[:, 1] < np.nanmax(cells[:, 1])
+    )
     one, other = weighted[inside, scores], counted[inside, scores]
     np.testing.assert_allclose(one, other, atol=1e-9)
     assert abs(plain[inside, scores] - one).max() > 1e-3  # control
