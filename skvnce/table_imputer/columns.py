@@ -15,9 +15,11 @@ from skvnce.table_imputer.kernels import grow_forest, predict_forest
 
 _TREES, _N_TREES = 30_000, (21, 80)  # rows of all trees; at least and at most
 _PRIOR = 5.0  # cells that the weights 1 and 0 count as
+_POWERS, _PRIOR_OF_POWER = (0.6, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0), 20.0
 _SHARE = 0.7  # of the rows, from which a tree is grown
 _FEWEST_TRIED = 12  # features of a split, or a third of them
 _BOUNDS, _BOUNDS_OF_DRAWS = 3, 2  # of a feature of a split
+_RANKS = 512  # of observed cells, as features
 _KNOTS = 33  # quantiles of predictions, as a feature
 # of a standard deviation, between them: ranks would turn differences between folds that
 # mean nothing into differences between groups
@@ -62,6 +64,7 @@ class ColumnModel(NamedTuple):
     of_normal: list  # knots of each prediction of the normal; None for probabilities
     a: float
     w: float
+    sharpness: float  # power of probabilities
     trees: tuple | None
     near: tuple | None  # of grades: sorted predictions, sums of levels, size
     residuals: Residuals | None
@@ -124,7 +127,7 @@ class ColumnModel(NamedTuple):
             of_forest = predict_forest(self.features(rows), self.trees, chosen)
             share = 1.0 if self.part.is_number else 1 - self.w
             best = share * best + self.w * of_forest
-        return best[..., 0] if self.part.is_number else best
+        return best[..., 0] if self.part.is_number else _sharpened(best, self.sharpness)
 
     def draw(self, predicted, rng):
         """Draw numbers or levels (C, n) given what `predict` returns."""
@@ -223,7 +226,7 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
         model = model._replace(trees=trees, w=w)
         best = (1 - w) * of_normal + w * of_forest
     if not part.is_number:
-        return model
+        return model._replace(sharpness=_sharpness(truth, best, weights * is_held_out))
     residuals = _residuals(truth[:, 0], best[..., 0], weights, is_held_out)
     return model._replace(residuals=residuals, shape=shape_of(part))
 
@@ -232,11 +235,11 @@ def _start(expansion, part, truth, codes, rows, weights):
     """Make a model without a forest."""
     own = set(part.base.tolist())
     others = np.array([j for j in range(expansion.n_base) if j not in own], int)
-    knots = {
-        one.base[0]: (one.values - one.centre) / one.scale
-        for one in expansion.parts
-        if one.is_number
-    }
+    knots = {}
+    for one in expansion.parts:
+        if one.is_number:
+            some = one.values[:: max(1, len(one.values) // _RANKS)]
+            knots[int(one.base[0])] = (some - one.centre) / one.scale
     C, a, near = len(rows.L), 1.0, None
     if part.is_number and C == 1:
         # of heavy tails: the normal's prediction counts as far as cells confirm it
@@ -251,7 +254,7 @@ def _start(expansion, part, truth, codes, rows, weights):
         for b in range(rows.L.shape[-1])
     ]
     return ColumnModel(
-        part, others, knots, of_normal, float(a), 0.0, None, near, None, None, C
+        part, others, knots, of_normal, float(a), 0.0, 1.0, None, near, None, None, C
     )
 
 
@@ -275,6 +278,28 @@ def _share(truth, a, b, weights, C):
     gain = (weights[:, None] * d * (truth - a)).sum()
     prior = C * _PRIOR * size / max(total, 1e-12)
     return float(np.clip(gain / max(size + prior, 1e-12), 0, 1))
+
+
+def _sharpness(truth, best, weights):
+    """Choose the power of probabilities (C, n, k) by the Brier score, shrunk to 1.
+
+    Averages of calibrated probabilities are too close to each other (Ranjan and
+    Gneiting 2010).
+    """
+    errors = [
+        (weights[:, None] * (truth - _sharpened(best, power)) ** 2).sum()
+        for power in _POWERS
+    ]
+    n = weights.sum()
+    return float(1 + (_POWERS[int(np.argmin(errors))] - 1) * n / (n + _PRIOR_OF_POWER))
+
+
+def _sharpened(p, power):
+    """Raise probabilities (..., k) to a power, and let them add up to 1."""
+    if power == 1:
+        return p
+    p = p**power
+    return p / p.sum(-1, keepdims=True)
 
 
 def _spaced_quantiles(v):

@@ -105,7 +105,7 @@ def _confirmed(model, chosen):
     show whether a product is there: they are right for any cells missing at random.
     """
     if not any(one.is_doubtful for one in chosen):
-        return chosen
+        return [one for one in chosen if one.probability >= _LEAST_PROBABILITY]
     training = model.training
     X = model.expansion.matrix(training.cells)
     certain = [one._replace(probability=1.0) for one in chosen]
@@ -118,7 +118,7 @@ def _confirmed(model, chosen):
             law = posterior.normals.conditional(part.own, 1)
             slopes = law.slopes[:, product.at, 0]
             t = slopes.mean() / max(slopes.std(ddof=1), 1e-12)
-            one = one._replace(probability=probability_of(t, one.n_rows))
+            one = one._replace(probability=probability_of(t, one.n_rows, one.prior))
         if one.probability >= _LEAST_PROBABILITY:
             kept.append(one)
     return kept

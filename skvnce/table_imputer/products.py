@@ -12,9 +12,10 @@ import numpy as np
 from scipy.special import ndtri
 
 _LEVEL = 1.0  # expected number of products that are chosen by chance in a table
-_PRIOR = 1.0  # prior odds of a product whose t exceeds what chance explains
+_EXPECTED = 30.0  # over the number of tests: prior odds of a product, 1 at most
 _FEWEST = 30  # rows that observe a triple
 _CLIP = 3.0  # standard deviations, to which factors are clipped
+_CELLS = 2_000_000  # of the products of one target, for which rows are left out
 _SELECTED = 2.5  # |t| of a target in the regression of "missing", see `selection`
 
 
@@ -26,12 +27,16 @@ class Candidate(NamedTuple):
     target: int
     probability: float
     n_rows: float  # that observe all three, or their weight
+    prior: float = 1.0  # odds
     is_doubtful: bool = False  # whether its target may decide which cells are missing
 
 
-def probability_of(t, n_rows):
-    """Compute the probability of a product by the Bayesian information criterion."""
-    log_odds = np.log(_PRIOR) + (t**2 - np.log(max(n_rows, 1.0))) / 2
+def probability_of(t, n_rows, prior):
+    """Compute the probability of a product by the Bayesian information criterion.
+
+    The prior odds make up for the number of tests (Chen and Chen 2008).
+    """
+    log_odds = np.log(prior) + (t**2 - np.log(max(n_rows, 1.0))) / 2
     return float(1 / (1 + np.exp(-log_odds)))
 
 
@@ -69,6 +74,7 @@ def choose_products(X, factors, targets, n_base, predict, weights, most):
     base, filled = np.arange(n_base), predict(None, np.arange(len(X)))
     selected = {j: selection(X, j, base, filled, weights) for j in factors.tolist()}
     bound = ndtri(1 - min(_LEVEL / t.size, 0.4))
+    prior = min(1.0, _EXPECTED / t.size)
     chosen, of_target, open_ = [], {}, np.ones(t.shape, dtype=bool)
     while len(chosen) < most:
         q, b = np.unravel_index(np.where(open_, abs(t), 0.0).argmax(), t.shape)
@@ -80,8 +86,8 @@ def choose_products(X, factors, targets, n_base, predict, weights, most):
         q, b = pairs.index((j, k)), int(np.flatnonzero(targets == i)[0])
         doubt = max(abs(selected[f].get(i, 0.0)) for f in (j, k)) > _SELECTED
         n_rows = float(tests[b].n_both[q])
-        probability = probability_of(t[q, b], n_rows)
-        chosen.append(Candidate(j, k, i, probability, n_rows, doubt))
+        probability = probability_of(t[q, b], n_rows, prior)
+        chosen.append(Candidate(j, k, i, probability, n_rows, prior, doubt))
         of_target[b] = [*of_target.get(b, []), q]
         t[:, b] = tests[b].statistics(of_target[b])
         # given the target, the regression of a factor is not linear any more
@@ -152,10 +158,10 @@ class _Test:
 
     def __init__(self, i, pairs, seen, base, predict, weights, X):
         rows = np.flatnonzero(seen[:, i])
+        rows = rows[:: max(1, len(rows) * len(pairs) // _CELLS)]
         first, second = np.array(pairs).T
         filled, L = predict(i, rows)
-        Z = filled.clip(-_CLIP, _CLIP)
-        self.products = Z[:, first] * Z[:, second]
+        self.factors, self.pairs = filled.clip(-_CLIP, _CLIP), (first, second)
         self.residual, self.weights = X[rows, i] - L, weights[rows]
         others = base[base != i]
         self.linear = np.column_stack([np.ones(len(rows)), filled[:, others]])
@@ -164,8 +170,10 @@ class _Test:
 
     def statistics(self, chosen):
         """Compute t of each product, given those that are chosen; 0 where impossible."""
-        A = np.column_stack([self.linear, self.products[:, chosen]])
-        both = np.column_stack([self.products[:, self.possible], self.residual])
+        first, second = self.pairs
+        products = self.factors[:, first] * self.factors[:, second]
+        A = np.column_stack([self.linear, products[:, chosen]])
+        both = np.column_stack([products[:, self.possible], self.residual])
         root = np.sqrt(self.weights)[:, None]
         both = both - A @ np.linalg.lstsq(root * A, root * both, rcond=None)[0]
         t = np.zeros(len(self.possible))
