@@ -105,14 +105,15 @@ def test_a_true_square_is_found_where_the_target_decides_what_is_missing(seed):
     assert fitted(X)[0, 0, 1] > 0.99
 
 
+@pytest.mark.slow
 @pytest.mark.xfail(reason="only cells of the factors are looked at, not of predictors")
 def test_no_product_where_a_target_decides_what_is_missing_beside(seed):
-    """The square of z seems to be there, as x beside it is missing where y is low."""
+    """Products without x seem to be there, as x is missing where y is low."""
     count = 0
-    for i in range(N_TABLES):
-        found = fitted(truncated(np.random.default_rng([seed, i]), 5000, 3))
-        count += found.get((2, 2, 1), 0) > 0.5
-    assert p_share(count, N_TABLES, 0.2, "greater") > FAILURE
+    for i in range(40):
+        found = fitted(truncated(np.random.default_rng([seed, i]), 2000, 3))
+        count += any(p > 0.5 for key, p in found.items() if 0 not in key[:2])
+    assert p_share(count, 40, 0.1, "greater") > FAILURE
 
 
 def test_selection_is_seen(seed):
@@ -152,7 +153,9 @@ def test_t_has_variance_one_where_there_is_no_product(seed):
 
 def test_probabilities_follow_the_information_criterion():
     """The odds of t are exp(t^2 / 2) / sqrt(n), with even prior odds."""
-    assert probability_of(np.sqrt(np.log(400.0)), 400.0) == pytest.approx(0.5)
+    assert probability_of(np.sqrt(np.log(400.0)), 400.0, 1.0) == pytest.approx(0.5)
     odds = np.exp(3.0**2 / 2) / 10
-    assert probability_of(-3.0, 100.0) == pytest.approx(odds / (1 + odds))
-    assert probability_of(20.0, 100.0) == pytest.approx(1)
+    assert probability_of(-3.0, 100.0, 1.0) == pytest.approx(odds / (1 + odds))
+    less = odds / 4
+    assert probability_of(3.0, 100.0, 0.25) == pytest.approx(less / (1 + less))
+    assert probability_of(20.0, 100.0, 0.1) == pytest.approx(1)
