@@ -272,7 +272,7 @@ def test_columns_of_many_levels_are_filled(seed, n_levels):
     frame = pd.DataFrame({"x": code / n_levels + 0.1 * rng.normal(size=300)})
     frame["level"] = pd.Categorical([f"L{k}" for k in code])
     frame = frame.mask(rng.random(frame.shape) < 0.2)
-    imputer = fitted(frame)
+    imputer = fitted(frame, categorical_features={"level": "nominal"})
     for table in (imputer.transform(frame), *imputer.sample(frame, 2, random_state=0)):
         assert table.notna().all(axis=None)
         assert table["level"].isin(frame["level"].dropna().unique()).all()

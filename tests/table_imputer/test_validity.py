@@ -34,8 +34,8 @@ def test_slopes_are_right_where_cells_are_missing_beyond_the_observed(seed, is_w
     tables = [truncated([seed, i], is_whole) for i in range(N_TABLES)]
     drawn = [draws_of(X) for X in tables]
     assert p_mean([*map(slope, drawn)], 3) > FAILURE
-    cut = [slope(draws_of(X, GaussianImputer)) for X in tables]
-    assert p_mean(cut, 3, alternative="less") < 1e-3  # control
+    cut = [slope(draws_of(X, GaussianImputer, 5)) for X in tables[:6]]
+    assert p_mean(cut, 3, alternative="less") < 0.01  # control
     for X, draws in zip(tables, drawn, strict=True):
         assert draws[..., 1].min() < np.nanmin(X[:, 1]) - 5
         assert not is_whole or (draws[..., 1] == draws[..., 1].round()).all()
@@ -95,7 +95,10 @@ def test_zeros_of_standardised_columns_are_exact(seed):
 
 
 def test_weights_are_repeated_rows_in_distribution(seed):
-    """Means and deviations of draws, over tables; weights make the mean larger."""
+    """Means and deviations of draws, over tables; weights make the mean larger.
+
+    Without forests, whose trees equal rows would be divided between.
+    """
     found = {"weighted": [], "repeated": [], "plain": []}
     for i in range(N_TABLES):
         rng = np.random.default_rng([seed, i])
@@ -110,13 +113,12 @@ def test_weights_are_repeated_rows_in_distribution(seed):
             "plain": (X, None),
         }
         for name, (table, sample_weight) in fits.items():
-            imputer = TableImputer(random_state=i).fit(
-                table, sample_weight=sample_weight
-            )
+            imputer = TableImputer(n_estimators=0, random_state=i)
+            imputer.fit(table, sample_weight=sample_weight)
             drawn = imputer.sample(new, 40, random_state=0, as_array=True)[..., 1]
             found[name].append([drawn.mean(), drawn.mean(1).std(), drawn.std()])
     each = {name: np.array(values) for name, values in found.items()}
-    assert p_mean(each["weighted"] - each["repeated"], 0) > 1e-3
+    assert p_mean(each["weighted"] - each["repeated"], 0) > FAILURE
     assert p_mean(each["weighted"] - each["plain"], 0) < FAILURE
 
 
