@@ -204,6 +204,8 @@ def model_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed):
         X = posterior.states[:, seen]
         law = law_of(expansion, posterior.normals.of_turns(np.arange(len(X))), q)
         rows = Rows(X, law.means(X))
+        if products_of(expansion, part):
+            n_trees = 0  # a forest would know the product, which its targets tell
         given = cells[seen, q], rows, weights[seen], n_trees, seed
         posterior.columns[q] = fit_column(expansion, part, *given)
     return posterior.columns[q]

@@ -1,0 +1,182 @@
+"""Draws of parameters and cells against exact conditional distributions."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from statistical import FAILURE, p_mean, p_share, standard_errors
+
+from skvnce.table_imputer import draws as module
+from skvnce.table_imputer import normal
+from skvnce.table_imputer.draws import put_cells, run_chain, some_rows, targets_of
+from skvnce.table_imputer.expansion import expand
+from skvnce.table_imputer.fit import Problem, fit_table
+from skvnce.table_imputer.model import Settings
+from skvnce.table_imputer.normal import Normals, fit_em
+from skvnce.table_imputer.products import Candidate
+
+
+@pytest.fixture
+def rng(seed):
+    return np.random.default_rng(seed)
+
+
+COVARIANCE = 0.8 + 0.2 * np.eye(4)
+
+
+def conditional(S, gone):
+    """Slopes and covariance of some columns given the others, whose means are 0."""
+    m, o = gone, np.setdiff1d(np.arange(len(S)), gone)
+    slopes = np.linalg.solve(S[np.ix_(o, o)], S[np.ix_(o, m)])
+    return o, slopes, S[np.ix_(m, m)] - S[np.ix_(m, o)] @ slopes
+
+
+@pytest.mark.parametrize("gone", [[0], [1, 3], [0, 1, 2]])
+def test_cells_are_drawn_from_their_conditional_distribution(seed, rng, gone):
+    """Errors of the parameters and residuals, of n rows, add to those of the draws."""
+    n, S, gone = 2000, COVARIANCE, np.array(gone)
+    root = np.linalg.cholesky(S)
+    X, new = (rng.normal(size=(n, 4)) @ root.T for _ in range(2))
+    X[rng.random(X.shape) < 0.1] = np.nan
+    problem = Problem(X, np.ones(n), np.zeros(4, int), [None] * 4)
+    model = fit_table(problem, None, Settings(0, 5, 0.05, seed))
+    o, slopes, covariance = conditional(S, gone)
+    full = new.copy()
+    new[:, gone] = np.nan
+    z = model.draw(new, 1)[0][:, gone] - full[:, o] @ slopes
+    z = z @ np.linalg.inv(np.linalg.cholesky(covariance)).T
+    i, j = np.triu_indices(len(gone))
+    moments = np.column_stack([z, z[:, i] * z[:, j] - (i == j)])
+    errors = np.sqrt(2 / n) * moments.std(0)
+    limit = standard_errors(moments.shape[1])
+    assert (abs(moments.mean(0)) < limit * errors).all()
+    # control: the draws of cells that nothing predicts
+    plain = (rng.normal(size=(n, 4)) @ root.T)[:, gone] - full[:, o] @ slopes
+    plain = plain @ np.linalg.inv(np.linalg.cholesky(covariance)).T
+    assert abs((plain**2).mean(0) - 1).max() > limit * np.sqrt(2 / n) * 2
+
+
+def test_draws_of_parameters_are_about_the_fit(rng, monkeypatch):
+    """Of monotone gaps the posterior mean is that of EM, not of complete rows."""
+    monkeypatch.setattr(normal, "_CHANGE", 1e-8)
+    x = rng.normal(size=(150, 1))
+    X = np.column_stack([x, 2 * x + rng.normal(size=(150, 1))])
+    X[x[:, 0] < 0, 1] = np.nan
+    fit, ones = fit_em(X, np.ones(150), 0.1, 1000), np.ones(150)
+    expansion = expand(X, ones, np.zeros(2, int), [None] * 2)._replace(n_base=2)
+    parts = [part._replace(own=part.base, score=()) for part in expansion.parts]
+    expansion = expansion._replace(parts=parts)
+    found = run_chain(expansion, fit, X, ones, 0.05, 400, rng)
+    assert found.normals.mean.shape == (400, 2) and found.states.shape == (5, 150, 2)
+    assert p_mean(found.normals.mean, fit.mean) > FAILURE
+    assert p_mean(found.normals.mean, np.nanmean(X, 0)) < FAILURE
+    seen = ~np.isnan(X)
+    np.testing.assert_array_equal(found.states[:, seen], np.tile(X[seen], (5, 1)))
+
+
+def test_some_rows_are_kept_in_order():
+    rows = np.arange(100) * 2
+    np.testing.assert_array_equal(some_rows(rows, 100, 0), rows)
+    found = some_rows(rows, 10, 0)
+    assert len(np.unique(found)) == 10 and (np.diff(found) > 0).all()
+    np.testing.assert_array_equal(found, some_rows(rows, 10, 0))
+
+
+# Factors of products
+
+N = 20_000
+
+
+def with_product(rng, n_levels):
+    """Expand a factor, a number, and their product, of which y is the target."""
+    first = rng.integers(0, 2, 500) * 1.0 if n_levels else rng.normal(size=500)
+    z = rng.normal(size=500) + 0.5 * first
+    y = first + z + first * z + rng.normal(size=500)
+    cells, ones = np.column_stack([first, z, y]), np.ones(500)
+    found = expand(cells, ones, np.array([n_levels, 0, 0]), [None] * 3)
+    parts = [part._replace(own=part.base, score=()) for part in found.parts]
+    found = found._replace(parts=parts)
+    X = found.matrix(cells)
+    found = found.with_products(X, ones, [Candidate(0, 1, 2, 1.0, 500.0)])
+    fit = fit_em(found.matrix(cells), ones, 0.1)
+    normals = Normals.of([(fit.mean, fit.covariance)], np.ones((1, 4), dtype=bool))
+    return found, normals, targets_of(found, normals, 0)
+
+
+def row_of(n, z=0.4, y=0.5):
+    S = np.zeros((1, n, 4))
+    S[..., 1], S[..., 2] = z, y
+    return S
+
+
+def regression(normals, column, others):
+    """Regress a column on others by dense algebra; intercept, slopes and variance."""
+    mean, S = normals.mean[0], np.linalg.inv(normals.precision[0])
+    slopes = np.linalg.solve(S[np.ix_(others, others)], S[others, column])
+    variance = S[column, column] - S[column, others] @ slopes
+    return mean[column] - mean[others] @ slopes, slopes, variance
+
+
+def test_factors_of_two_levels_follow_the_rule_of_bayes(rng):
+    expansion, normals, targets = with_product(rng, 2)
+    part, product = expansion.parts[0], expansion.products[0]
+    z, y = 0.4, 0.5
+    b, s, _ = regression(normals, 0, [1])
+    low, high = part.coded[:, 0]
+    p = (b + s[0] * z - low) / (high - low)
+    b, s, variance = regression(normals, 2, [0, 1, 3])
+    density = []
+    for code in part.coded[:, 0]:
+        value = (code * z - product.centre) / product.scale
+        mean = b + s @ [code, z, value]
+        density.append(stats.norm(mean, np.sqrt(variance)).pdf(y))
+    exact = p * density[1] / (p * density[1] + (1 - p) * density[0])
+    codes = module._two_levels(expansion, part, targets, row_of(N, z, y), rng)
+    assert 0.05 < p < 0.95
+    assert p_share(codes.sum(), N, exact) > FAILURE
+    assert p_share(codes.sum(), N, p) < FAILURE
+
+
+def test_columns_that_are_no_factors_have_no_targets(rng):
+    expansion, normals, targets = with_product(rng, 0)
+    assert targets_of(expansion, normals, 2) is None
+    assert targets_of(expansion, normals, 1) is not None
+    np.testing.assert_array_equal(targets.kept, [0, 1, 2])
+    assert [one.base[0] for one in targets.parts] == [2]
+
+
+def chosen_from_the_target(rng):
+    """Draw from the target of the choice on a grid, and choose once more."""
+    expansion, normals, targets = with_product(rng, 0)
+    part, product, z, y = expansion.parts[0], expansion.products[0], 0.9, 1.5
+    centre, scale = 0.3, 0.6  # of the proposals
+    x = np.linspace(centre - 6 * scale, centre + 6 * scale, 20_001)
+    b, s, variance = regression(normals, 2, [0, 1, 3])
+    value = (x * z - product.centre) / product.scale
+    mean = b + np.column_stack([x, np.full_like(x, z), value]) @ s
+    p = stats.norm(mean, np.sqrt(variance)).pdf(y)
+    b, s, variance = regression(normals, 2, [0, 1])
+    p /= stats.norm(b + s[0] * x + s[1] * z, np.sqrt(variance)).pdf(y)
+    p *= stats.norm(centre, scale).pdf(x)
+    p /= p.sum()
+    proposals = [rng.choice(x, (1, N), p=p)]
+    proposals += [rng.normal(centre, scale, (1, N)) for _ in range(10)]
+    found = module._chosen(expansion, part, targets, proposals, row_of(N, z, y), rng)[0]
+    mean = p @ x
+    return p_mean(
+        np.column_stack([found, (found - mean) ** 2]), [mean, p @ (x - mean) ** 2]
+    )
+
+
+def test_the_choice_of_proposals_leaves_its_target(rng, monkeypatch):
+    assert chosen_from_the_target(rng) > FAILURE
+    monkeypatch.setattr(module, "log_density", lambda law, part, X, x: 0.0)
+    assert chosen_from_the_target(rng) < FAILURE  # control: without the densities
+
+
+def test_cells_are_written_with_their_functions(rng):
+    expansion, _, _ = with_product(rng, 0)
+    S = row_of(5)
+    put_cells(expansion, S, expansion.parts[0], np.arange(5.0)[None], np.arange(5))
+    product = expansion.products[0]
+    exact = (np.arange(5.0) * 0.4 - product.centre) / product.scale
+    np.testing.assert_allclose(S[0, :, 3], exact)

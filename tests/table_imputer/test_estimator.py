@@ -1,0 +1,296 @@
+"""TableImputer: what users rely on, whatever the model inside."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import skops.io
+
+from skvnce import TableImputer
+
+
+def frame_of(seed, n=150, share=0.2):
+    """Make a frame of numbers, whole numbers, zeros and categories."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    frame = pd.DataFrame(
+        {
+            "number": x + rng.normal(size=n),
+            "skewed": np.exp(x + rng.normal(size=n)),
+            "zeros": (x + rng.normal(size=n)).clip(min=0),
+            "whole": (20 + 8 * x + 2 * rng.normal(size=n)).round(),
+            "grade": (x + rng.normal(size=n)).round().clip(-2, 2),
+            "level": pd.Categorical(rng.choice(list("abc"), n)),
+            "two": pd.Categorical(np.where(x + rng.normal(size=n) > 0, "yes", "no")),
+        }
+    )
+    return frame.mask(rng.random(frame.shape) < share)
+
+
+@pytest.fixture
+def frame(seed):
+    return frame_of(seed)
+
+
+@pytest.fixture
+def X(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(150, 1)) + rng.normal(size=(150, 4))
+    X[:, 3] = X[:, 3].round().clip(-2, 2)
+    X[rng.random(X.shape) < 0.2] = np.nan
+    return X
+
+
+def fitted(X, **parameters):
+    imputer = TableImputer(random_state=0, **parameters).fit(X)
+    if isinstance(X, pd.DataFrame):
+        imputer.set_output(transform="pandas")
+    return imputer
+
+
+def draws_of(imputer, X, n_draws=5):
+    return imputer.sample(X, n_draws=n_draws, random_state=0, as_array=True)
+
+
+def equal(one, other, tolerance=0.0):
+    for name in one.columns:
+        if one[name].dtype.kind == "f":
+            np.testing.assert_allclose(one[name], other[name], rtol=tolerance)
+        else:
+            assert (one[name] == other[name]).all()
+
+
+def test_fills_are_a_function_of_each_row(frame, seed):
+    imputer = fitted(frame)
+    filled = imputer.transform(frame)
+    order = np.random.default_rng(seed).permutation(len(frame))
+    equal(imputer.transform(frame.iloc[order]), filled.iloc[order], 1e-11)
+    equal(imputer.transform(frame.iloc[7:9]), filled.iloc[7:9], 1e-11)
+
+
+def test_the_order_of_columns_does_not_matter(frame):
+    filled = fitted(frame).transform(frame)
+    for names in (list(frame)[::-1], [*list(frame)[3:], *list(frame)[:3]]):
+        other = fitted(frame[names]).transform(frame[names])
+        equal(other[list(frame)], filled, 1e-11)
+
+
+def test_stored_imputers_fill_and_draw_the_same(frame):
+    imputer = fitted(frame)
+    expected = imputer.transform(frame), imputer.sample(frame, 3, random_state=1)
+    stored = skops.io.dumps(imputer)
+    trusted = skops.io.get_untrusted_types(data=stored)
+    for copy in (pickle.loads(pickle.dumps(imputer)), skops.io.loads(stored, trusted)):
+        pd.testing.assert_frame_equal(copy.transform(frame), expected[0])
+        drawn = copy.sample(frame, 3, random_state=1)
+        for one, other in zip(drawn, expected[1], strict=True):
+            pd.testing.assert_frame_equal(one, other)
+        assert copy.interactions_ == imputer.interactions_
+
+
+def test_a_failed_fit_leaves_the_imputer_as_it_was(X):
+    imputer = fitted(X)
+    before = imputer.transform(X)
+    with pytest.raises(ValueError, match="infinity|infinite"):
+        imputer.fit(np.where(np.isnan(X), np.inf, X)[:, :3])
+    np.testing.assert_array_equal(imputer.transform(X), before)
+    assert imputer.n_features_in_ == 4
+
+
+def test_nothing_that_is_passed_is_changed(frame, X):
+    for table in (frame, X):
+        kept, weights = table.copy(), np.arange(len(table)) % 3 + 1.0
+        imputer = TableImputer(random_state=0)
+        imputer.fit(table, sample_weight=weights)
+        imputer.transform(table)
+        imputer.sample(table, 2, random_state=0)
+        same = np.arange(len(table)) % 3 + 1.0
+        np.testing.assert_array_equal(weights, same)
+        if isinstance(table, pd.DataFrame):
+            pd.testing.assert_frame_equal(table, kept)
+        else:
+            np.testing.assert_array_equal(table, kept)
+
+
+def test_observed_cells_stay_and_all_are_filled(frame):
+    imputer = fitted(frame)
+    seen = frame.notna()
+    for table in (imputer.transform(frame), *imputer.sample(frame, 3, random_state=0)):
+        assert table.notna().all(axis=None)
+        for name in frame:
+            assert (table[name][seen[name]] == frame[name][seen[name]]).all()
+
+
+def test_draws_are_possible_values(frame):
+    for table in fitted(frame).sample(frame, 5, random_state=0):
+        assert (table[["skewed", "zeros"]] >= 0).all(axis=None)
+        assert table["grade"].isin([-2, -1, 0, 1, 2]).all()
+        assert (table["whole"] == table["whole"].round()).all()
+
+
+def test_new_rows_are_drawn(frame, seed):
+    new = frame_of(seed + 1000, n=12, share=0.5)
+    new.iloc[0] = np.nan
+    imputer = fitted(frame)
+    drawn = imputer.sample(new, 20, random_state=0)
+    assert all(table.notna().all(axis=None) for table in drawn)
+    assert len({table["number"].iloc[0] for table in drawn}) == 20
+
+
+def test_draws_repeat_with_a_seed(X):
+    imputer = fitted(X)
+    np.testing.assert_array_equal(draws_of(imputer, X), draws_of(imputer, X))
+    np.testing.assert_array_equal(draws_of(fitted(X), X), draws_of(imputer, X))
+    first, second = draws_of(imputer, X, 2)
+    assert not np.array_equal(first, second)
+    other = imputer.sample(X, 2, random_state=1, as_array=True)
+    assert not np.array_equal(other[0], first)
+
+
+def test_fewer_or_more_draws_than_those_of_the_parameters(X):
+    imputer = fitted(X, n_parameter_draws=3)
+    assert draws_of(imputer, X, 1).shape == (1, *X.shape)
+    assert np.isfinite(draws_of(imputer, X, 8)).all()
+
+
+@pytest.mark.parametrize("strategy", ["mean", "median", "mode"])
+def test_bounds_hold(X, strategy):
+    bounds = {"min_value": -0.5, "max_value": {0: 0.5, 1: "observed"}}
+    X[:, :3] = X[:, :3].clip(-0.5)
+    X[X[:, 0] > 0.5, 0] = np.nan
+    X[X[:, 3] < 0, 3] = np.nan
+    imputer = fitted(X, strategy=strategy, **bounds)
+    for table in (imputer.transform(X), *draws_of(imputer, X)):
+        assert (table >= -0.5).all() and (table[:, 0] <= 0.5).all()
+        assert (table[:, 1] <= np.nanmax(X[:, 1])).all()
+    free = fitted(X, min_value=-np.inf, max_value=np.inf)
+    assert (draws_of(free, X)[..., 0] > 0.5).any()  # control
+
+
+def test_quantiles_and_intervals_are_in_order(X):
+    imputer = fitted(X)
+    low, middle, high = imputer.quantile(X, [0.1, 0.5, 0.9])
+    assert (low <= middle).all() and (middle <= high).all() and (low < high).any()
+
+
+# Interactions
+
+
+def with_product(seed, n=400):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    X[:, 2] += X[:, 0] + X[:, 1] + X[:, 0] * X[:, 1]
+    X[rng.random(n) < 0.3, 2] = np.nan
+    return pd.DataFrame(X, columns=["a", "b", "y"])
+
+
+def test_interactions_are_named(seed):
+    frame = with_product(seed)
+    for asked in ("auto", [("a", "b")], [(1, 0)]):
+        table = (
+            frame if isinstance(asked, str) or asked[0][0] == "a" else frame.to_numpy()
+        )
+        (first, second, target, probability), *_ = fitted(
+            table, interactions=asked
+        ).interactions_
+        names = list(frame) if table is frame else ["x0", "x1", "x2"]
+        assert ({first, second}, target) == ({names[0], names[1]}, names[2])
+        assert probability > 0.99
+    assert fitted(frame, interactions=None).interactions_ == []
+    assert fitted(frame, interactions=[]).interactions_ == []
+
+
+def test_interactions_improve_draws(seed):
+    frame = with_product(seed, 800)
+    X = frame.to_numpy()
+    product, errors = X[:, 0] * X[:, 1], {}
+    gone = np.isnan(X[:, 2])
+    for asked in ("auto", None):
+        imputer = fitted(X, interactions=asked, n_estimators=0)
+        drawn = draws_of(imputer, X, 10)[:, gone, 2] - X[gone, :2].sum(1)
+        errors[asked] = np.mean([np.polyfit(product[gone], y, 1)[0] for y in drawn])
+    # a standard error of about .1
+    assert abs(errors["auto"] - 1) < 0.5 < 1 - errors[None]
+
+
+@pytest.mark.filterwarnings("ignore:Constant")
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ([("a", "c")], "interactions"),
+        ([("a",)], "pairs of columns"),
+        (["ab"], "pairs of columns"),
+        ([("a", "level")], "no order"),
+        ([("a", "constant")], "constant"),
+    ],
+)
+def test_wrong_interactions_are_refused(asked, message, seed):
+    frame = with_product(seed).assign(level=pd.Categorical(list("uvwx") * 100))
+    frame["constant"] = 1.0
+    with pytest.raises(ValueError, match=message):
+        TableImputer(asked).fit(frame)
+
+
+# Odd tables
+
+
+@pytest.mark.filterwarnings("ignore:Constant")
+def test_tables_of_constants_are_filled():
+    X = np.tile([1.0, -2.0], (8, 1))
+    X[0, 0] = X[1, 1] = np.nan
+    imputer = fitted(X)
+    for table in (imputer.transform(X), *draws_of(imputer, X, 2)):
+        np.testing.assert_array_equal(table, np.tile([1.0, -2.0], (8, 1)))
+    assert imputer.n_iter_ == 0 and imputer.interactions_ == []
+
+
+def test_columns_of_few_cells_are_filled_with_the_normal(X):
+    X[6:, 1] = np.nan
+    X[:6, 1] = [0.3, -0.2, 0.8, 1.1, -1.0, 0.4]
+    imputer = fitted(X)
+    assert np.isfinite(imputer.transform(X)).all()
+    drawn = draws_of(imputer, X)[:, 6:, 1]
+    assert np.isin(drawn, X[:6, 1]).all() and len(np.unique(drawn)) > 1
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_tables_of_few_rows_are_filled(seed, n):
+    X = np.random.default_rng(seed).normal(size=(n + 1, 3))
+    X[0, 0] = X[-1, 2] = np.nan
+    imputer = fitted(X)
+    for table in (imputer.transform(X), *draws_of(imputer, X, 2)):
+        assert np.isfinite(table).all()
+
+
+@pytest.mark.parametrize("n_levels", [30, 290])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_columns_of_many_levels_are_filled(seed, n_levels):
+    rng = np.random.default_rng(seed)
+    code = rng.integers(0, n_levels, 300)
+    frame = pd.DataFrame({"x": code / n_levels + 0.1 * rng.normal(size=300)})
+    frame["level"] = pd.Categorical([f"L{k}" for k in code])
+    frame = frame.mask(rng.random(frame.shape) < 0.2)
+    imputer = fitted(frame, categorical_features={"level": "nominal"})
+    for table in (imputer.transform(frame), *imputer.sample(frame, 2, random_state=0)):
+        assert table.notna().all(axis=None)
+        assert table["level"].isin(frame["level"].dropna().unique()).all()
+
+
+def test_rows_that_are_empty_change_no_other(frame):
+    """New rows without a cell have the means of the table."""
+    new = frame.iloc[:5].copy()
+    new.iloc[2] = np.nan
+    imputer = fitted(frame)
+    filled, others = imputer.transform(new), imputer.transform(frame.iloc[:5])
+    equal(filled.drop(new.index[2]), others.drop(new.index[2]), 1e-11)
+    mean, error = frame["number"].mean(), frame["number"].sem()
+    assert abs(filled["number"].iloc[2] - mean) < 5 * error
+
+
+def test_rows_of_weight_zero_do_not_count(X):
+    far = np.vstack([X, X + 100])
+    weights = np.repeat([1.0, 0.0], len(X))
+    weighted = TableImputer(random_state=0).fit(far, sample_weight=weights)
+    np.testing.assert_array_equal(weighted.transform(X), fitted(X).transform(X))

@@ -1,0 +1,195 @@
+"""The expanded table: a function of each row, and of no order."""
+
+import numpy as np
+import pytest
+
+from skvnce.table_imputer.columns import grid_of, shape_of
+from skvnce.table_imputer.expansion import (
+    ALONE,
+    EMBEDDED,
+    GRADE,
+    LEVELS,
+    NUMBER,
+    content_order,
+    expand,
+    follow,
+)
+from skvnce.table_imputer.products import Candidate
+
+KINDS = [NUMBER, NUMBER, GRADE, LEVELS, LEVELS, GRADE, EMBEDDED, ALONE]
+N_LEVELS = np.array([0, 0, 0, 2, 4, 3, 25, 400])
+VALUES = [None] * 5 + [np.array([0.0, 1.0, 2.0]), None, None]
+
+
+@pytest.fixture
+def rng(seed):
+    return np.random.default_rng(seed)
+
+
+def table_of(rng, n=400):
+    """Make columns of each kind, of which the second has normal scores."""
+    x = rng.normal(size=n)
+    cells = [x, np.exp(x + rng.normal(size=n)), (2 * x).round().clip(-3, 3)]
+    cells += [rng.integers(0, k, n).astype(float) for k in N_LEVELS[3:]]
+    cells = np.column_stack(cells)
+    cells[rng.random(cells.shape) < 0.2] = np.nan
+    return cells
+
+
+def expanded(cells, weights=None):
+    weights = np.ones(len(cells)) if weights is None else weights
+    found = expand(cells, weights, N_LEVELS, VALUES)
+    products = [Candidate(0, 1, 2, 0.5, 100.0), Candidate(2, 3, 0, 1.0, 100.0)]
+    return found.with_products(found.matrix(cells), weights, products)
+
+
+def test_each_kind_of_column_has_its_part(rng):
+    found = expanded(table_of(rng))
+    assert [part.kind for part in found.parts] == KINDS
+    assert [len(part.base) for part in found.parts] == [1, 1, 1, 1, 4, 1, 3, 0]
+    assert found.parts[1].score and not found.parts[0].score
+    assert [found.owner(column) for column in range(found.n_base)] == [
+        q for q, part in enumerate(found.parts) for _ in part.base
+    ]
+
+
+def test_columns_are_standardised(rng):
+    cells, weights = table_of(rng), rng.uniform(0.5, 2, 400)
+    X = expanded(cells, weights).matrix(cells)
+    w = np.where(np.isnan(X), 0, weights[:, None])
+    mean = (w * np.nan_to_num(X)).sum(0) / w.sum(0)
+    variance = (w * np.nan_to_num(X - mean) ** 2).sum(0) / w.sum(0)
+    np.testing.assert_allclose(mean, 0, atol=1e-9)
+    np.testing.assert_allclose(variance, 1, atol=1e-9)
+
+
+def test_a_row_of_the_matrix_is_a_function_of_the_row(rng):
+    cells = table_of(rng)
+    found = expanded(cells)
+    X, order = found.matrix(cells), rng.permutation(len(cells))
+    np.testing.assert_array_equal(found.matrix(cells[order]), X[order])
+    np.testing.assert_array_equal(found.matrix(cells[7:8]), X[7:8])
+
+
+def test_functions_of_a_column_are_missing_together(rng):
+    cells = table_of(rng)
+    found = expanded(cells)
+    X = found.matrix(cells)
+    assert X.shape[1] == found.width
+    for part, column in zip(found.parts, cells.T, strict=True):
+        alone = [j for j in part.own if j not in [one.at for one in found.products]]
+        for j in alone:
+            np.testing.assert_array_equal(np.isnan(X[:, j]), np.isnan(column))
+    for one in found.products:
+        either = np.isnan(X[:, [one.first, one.second]]).any(1)
+        np.testing.assert_array_equal(np.isnan(X[:, one.at]), either)
+        for factor in (one.first, one.second):
+            assert one.at in found.parts[found.owner(factor)].own
+        product = X[:, one.first] * X[:, one.second]
+        exact = (product - np.nanmean(product)) / np.nanstd(product)
+        np.testing.assert_allclose(X[:, one.at], exact, atol=1e-9)
+
+
+def test_weights_are_repeated_rows(rng):
+    cells, weights = table_of(rng), rng.integers(1, 4, 400)
+    new = table_of(rng)
+    weighted = expanded(cells, weights.astype(float)).matrix(new)
+    counted = expanded(np.repeat(cells, weights, axis=0)).matrix(new)
+    plain = expanded(cells).matrix(new)
+    scores = expanded(cells).parts[1].own[1]
+    others = np.setdiff1d(np.arange(weighted.shape[1]), [scores])
+    embedded = expanded(cells).parts[6].base
+    np.testing.assert_allclose(
+        abs(weighted[:, embedded]), abs(counted[:, embedded]), atol=1e-6
+    )
+    others = np.setdiff1d(others, embedded)
+    np.testing.assert_allclose(weighted[:, others], counted[:, others], atol=1e-9)
+    # scores are the same between the outermost knots
+    inside = abs(new[:, 0]) < 2
+    inside &= (new[:, 1] > np.nanmin(cells[:, 1])) & (
+        new[:, 1] < np.nanmax(cells[:, 1])
+    )
+    one, other = weighted[inside, scores], counted[inside, scores]
+    np.testing.assert_allclose(one, other, atol=1e-9)
+    assert abs(plain[inside, scores] - one).max() > 1e-3  # control
+
+
+def test_codes_are_the_places_of_values(rng):
+    cells = table_of(rng)
+    part = expanded(cells).parts[2]
+    seen = cells[~np.isnan(cells[:, 2]), 2]
+    np.testing.assert_array_equal(part.values[part.codes(seen)], seen)
+    np.testing.assert_array_equal(part.codes(part.values), np.arange(part.n_levels))
+
+
+def test_content_decides_the_order_of_columns(rng):
+    cells, weights = table_of(rng), np.ones(400)
+    expected = cells[:, content_order(cells, weights)]
+    for _ in range(5):
+        order = rng.permutation(cells.shape[1])
+        mixed = cells[:, order]
+        found = mixed[:, content_order(mixed, weights)]
+        np.testing.assert_array_equal(found, expected)
+    # units do not matter
+    scaled = cells * 1024 - 5
+    np.testing.assert_array_equal(
+        content_order(scaled, weights), content_order(cells, weights)
+    )
+
+
+def test_scores_rise_and_are_exact_at_the_knots(rng):
+    cells = table_of(rng)
+    knots, values = expanded(cells).parts[1].score
+    np.testing.assert_allclose(follow(knots, knots, values), values, atol=1e-12)
+    ends = np.linspace(knots[0] - 5, knots[-1] + 5, 300)
+    x = np.sort(np.append(ends, knots))
+    y = follow(x, knots, values)
+    assert (np.diff(y) >= -1e-12).all()
+    beyond = x > knots[-1]
+    slopes = np.diff(y[beyond]) / np.diff(x[beyond])
+    assert beyond.sum() > 5 and (slopes > 0).all() and (slopes <= 1 + 1e-9).all()
+    assert np.isnan(follow(np.array([np.nan]), knots, values)).all()
+
+
+@pytest.mark.parametrize("step", [1.0, 0.1, 0.2, 0.5, 0.01, 10.0, 1000.0, 20.0])
+def test_rounded_values_have_their_grid(rng, step):
+    values = np.unique(rng.normal(50, 10, 500).round() * step)
+    assert grid_of(values, 500) == pytest.approx(step)
+
+
+def test_other_values_have_none_or_a_finer_grid(rng):
+    x = rng.normal(50, 10, 500)
+    assert grid_of(np.unique(x), 500) == 0
+    assert grid_of(np.unique(x), 1000) == 0  # each of them twice
+    assert grid_of(np.unique(x.round()), 20) == 0  # hardly any repeats
+    quarters = np.unique((4 * x).round() / 4)
+    step = grid_of(quarters, 2000)
+    assert step > 0
+    np.testing.assert_allclose(quarters / step, (quarters / step).round(), atol=1e-6)
+
+
+def shape_of_cells(x):
+    n_levels, values = np.array([0]), [None]
+    return shape_of(expand(x[:, None], np.ones(len(x)), n_levels, values).parts[0]), x
+
+
+def test_point_masses_are_at_an_end(rng):
+    x = rng.normal(size=400)
+    for sign in (1, -1):
+        shape, cells = shape_of_cells(sign * x.clip(min=0))
+        ((end, value),) = shape.masses
+        assert end == sign
+        assert value * cells.std() + cells.mean() == pytest.approx(0, abs=1e-9)
+        assert np.isfinite(shape.lower) == (sign == 1)
+        assert shape.step == 0
+    both, _ = shape_of_cells(x.clip(-1, 1))
+    assert [end for end, _ in both.masses] == [1, -1]
+
+
+def test_frequent_values_of_a_rounded_column_are_no_masses(rng):
+    rounded, _ = shape_of_cells(rng.gamma(2, 3, 400).round())
+    assert rounded.masses == [] and rounded.step > 0
+    free, x = shape_of_cells(rng.normal(size=400))
+    assert free.masses == [] and free.lower == -np.inf and free.step == 0
+    positive, x = shape_of_cells(rng.gamma(2, 3, 400))
+    assert positive.lower * x.std() + x.mean() == pytest.approx(0, abs=1e-9)

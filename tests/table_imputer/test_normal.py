@@ -1,0 +1,197 @@
+"""EM, conditional distributions and posterior draws against theory."""
+
+import numpy as np
+import pytest
+from statistical import FAILURE, p_mean
+
+from skvnce.table_imputer import normal
+from skvnce.table_imputer.normal import (
+    Normal,
+    Normals,
+    completed,
+    fit_em,
+    patterns_together,
+    posterior_draw,
+)
+
+
+@pytest.fixture
+def rng(seed):
+    return np.random.default_rng(seed)
+
+
+def covariance_of(rng, d):
+    A = rng.normal(size=(d, d))
+    return A @ A.T / d + 0.3 * np.eye(d)
+
+
+def table_of(rng, n=60, d=3):
+    X = rng.normal(size=(n, d)) @ np.linalg.cholesky(covariance_of(rng, d)).T
+    X[rng.random(X.shape) < 0.25] = np.nan
+    return X
+
+
+def test_equal_patterns_are_together(rng):
+    gone = rng.random((200, 11)) < 0.2
+    sorted_ = gone[patterns_together(gone)]
+    starts = 1 + (sorted_[1:] != sorted_[:-1]).any(1).sum()
+    assert starts == len(np.unique(gone, axis=0)) < 200
+
+
+def test_completion_leaves_its_table(rng):
+    X = table_of(rng)
+    kept = X.copy()
+    completed(X, np.isnan(X), Normal.of(np.zeros(3), np.eye(3)))
+    np.testing.assert_array_equal(X, kept)
+
+
+def test_em_of_complete_rows_is_the_closed_form(rng):
+    X, weights = np.nan_to_num(table_of(rng)), rng.uniform(0.5, 2, 60)
+    fit, n = fit_em(X, weights, 1.5), weights.sum()
+    mean = np.average(X, axis=0, weights=weights)
+    scatter = np.cov(X.T, aweights=weights, ddof=0) * n
+    np.testing.assert_allclose(fit.mean, mean, atol=1e-12)
+    exact = (scatter + 1.5 * np.eye(3)) / (n + 1.5)
+    np.testing.assert_allclose(fit.covariance, exact, atol=1e-12)
+
+
+def log_posterior(X, weights, mean, S, strength):
+    """Compute the log-density of observed cells, and of the prior."""
+    total = -0.5 * strength * (np.linalg.slogdet(S)[1] + np.trace(np.linalg.inv(S)))
+    for row, weight in zip(X, weights, strict=True):
+        o = ~np.isnan(row)
+        r, part = row[o] - mean[o], S[np.ix_(o, o)]
+        distance = r @ np.linalg.solve(part, r)
+        total -= 0.5 * weight * (np.linalg.slogdet(part)[1] + distance)
+    return total
+
+
+def test_em_maximises_the_posterior(rng, monkeypatch):
+    """Slopes of the observed cells' log-density are 0 there, in random directions."""
+    monkeypatch.setattr(normal, "_CHANGE", 1e-11)
+    X, weights, strength = table_of(rng), rng.uniform(0.5, 2, 60), 2.0
+    fit = fit_em(X, weights, strength, 5000)
+    A = rng.normal(size=(10, 3, 3))
+    directions = list(
+        zip(rng.normal(size=(10, 3)), A + A.transpose(0, 2, 1), strict=True)
+    )
+
+    def slopes(strength):
+        for m, T in directions:
+            at = [
+                log_posterior(
+                    X, weights, fit.mean + h * m, fit.covariance + h * T, strength
+                )
+                for h in (-1e-4, 1e-4)
+            ]
+            yield (at[1] - at[0]) / 2e-4
+
+    assert max(map(abs, slopes(strength))) < 0.01
+    assert max(map(abs, slopes(0.0))) > 0.1  # control: without the prior
+
+
+def test_weights_are_repeated_rows(rng):
+    X, weights = table_of(rng), rng.integers(1, 4, 60)
+    weighted = fit_em(X, weights.astype(float), 1.0)
+    counted = fit_em(np.repeat(X, weights, axis=0), np.ones(weights.sum()), 1.0)
+    for one, other in zip(weighted, counted, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-10)
+    assert abs(fit_em(X, np.ones(60), 1.0).mean - counted.mean).max() > 1e-3  # control
+
+
+def test_em_starts_where_it_is_told(rng):
+    X, ones = table_of(rng), np.ones(60)
+    first = fit_em(X, ones, 1.0)
+    again = fit_em(X, ones, 1.0, start=(first.mean, first.covariance))
+    assert again.n_rounds == 1 < first.n_rounds
+    assert 0 <= first.rate <= 0.95
+
+
+def test_posterior_draws_have_the_moments_of_theory(rng):
+    """Inverse Wishart: means of S and of its inverse; of the mean, two moments."""
+    F, weights, strength = rng.normal(size=(25, 3)), rng.uniform(0.5, 2, 25), 4.0
+    n, d = weights.sum(), 3
+    mean = np.average(F, axis=0, weights=weights)
+    scale = np.cov(F.T, aweights=weights, ddof=0) * n + strength * np.eye(d)
+    freedom = n - 1 + strength
+    draws = [posterior_draw(F, weights, strength, rng) for _ in range(4000)]
+    means, S = (np.stack(one) for one in zip(*draws, strict=True))
+    i = np.triu_indices(d)
+    inverse, squares = (
+        np.linalg.inv(S),
+        (means - mean)[:, :, None] * (means - mean)[:, None],
+    )
+    exact = scale / (freedom - d - 1)
+    assert p_mean(S[:, *i], exact[i]) > FAILURE
+    assert p_mean(inverse[:, *i], freedom * np.linalg.inv(scale)[i]) > FAILURE
+    assert p_mean(means, mean) > FAILURE
+    assert p_mean(squares[:, *i], exact[i] / n) > FAILURE
+    # controls: one more degree of freedom, and a mean that is too certain
+    assert p_mean(inverse[:, *i], (freedom + 1) * np.linalg.inv(scale)[i]) < FAILURE
+    assert p_mean(squares[:, *i], exact[i] / (1.3 * n)) < FAILURE
+
+
+@pytest.fixture
+def normals(rng):
+    draws = [(rng.normal(size=5), covariance_of(rng, 5)) for _ in range(3)]
+    return draws, Normals.of(draws, np.ones((3, 5), dtype=bool))
+
+
+def dense(mean, S, kept, given):
+    slopes = np.linalg.solve(S[np.ix_(given, given)], S[np.ix_(given, kept)])
+    covariance = S[np.ix_(kept, kept)] - S[np.ix_(kept, given)] @ slopes
+    return mean[kept] - mean[given] @ slopes, slopes, covariance
+
+
+def test_conditionals_equal_dense_algebra(rng, normals):
+    """Columns 1, 3 and their function 4: only 0 and 2 are used."""
+    draws, found = normals
+    law = found.conditional(np.array([1, 3, 4]), 2)
+    X = rng.normal(size=(3, 6, 5))
+    for k, (mean, S) in enumerate(draws):
+        intercept, slopes, covariance = dense(mean, S, [1, 3], [0, 2])
+        np.testing.assert_allclose(law.intercept[k, 0], intercept, atol=1e-9)
+        np.testing.assert_allclose(law.slopes[k, [0, 2]], slopes, atol=1e-9)
+        np.testing.assert_allclose(law.covariance[k], covariance, atol=1e-9)
+        exact = intercept + X[k][:, [0, 2]] @ slopes
+        np.testing.assert_allclose(law.means(X)[k], exact, atol=1e-9)
+    assert (law.slopes[:, [1, 3, 4]] == 0).all()
+    # control: with the function, means would be others
+    other = found.conditional(np.array([1, 3]), 2)
+    assert abs(other.means(X) - law.means(X)).max() > 0.01
+
+
+def test_draws_of_conditionals_have_their_moments(rng, normals):
+    _, found = normals
+    law, X = found.conditional(np.array([1, 3, 4]), 2), rng.normal(size=(3, 1, 5))
+    drawn = law.draw(np.repeat(X, 4000, 1), rng) - law.means(X)
+    products = np.einsum("kni,knj->nkij", drawn, drawn)[..., [0, 0, 1], [0, 1, 1]]
+    assert p_mean(drawn, 0, axis=1) > FAILURE
+    exact = law.covariance[:, [0, 0, 1], [0, 1, 1]]
+    assert p_mean(products, exact) > FAILURE
+    assert p_mean(products, 1.3 * exact) < FAILURE
+
+
+def test_marginals_are_those_of_the_covariance(normals):
+    draws, found = normals
+    kept = np.array([0, 3, 4])
+    small = found.marginal(kept)
+    for k, (mean, S) in enumerate(draws):
+        np.testing.assert_array_equal(small.mean[k], mean[kept])
+        exact = S[np.ix_(kept, kept)]
+        np.testing.assert_allclose(np.linalg.inv(small.precision[k]), exact, atol=1e-9)
+
+
+def test_columns_that_are_not_active_are_independent(normals):
+    draws, _ = normals
+    active = np.ones((3, 5), dtype=bool)
+    active[1, 4] = False
+    found = Normals.of(draws, active)
+    law, used = found.conditional(np.array([0]), 1), [1, 2, 3]
+    assert law.slopes[1, 4] == 0 != law.slopes[0, 4, 0]
+    _, slopes, _ = dense(*draws[1], [0], used)
+    np.testing.assert_allclose(law.slopes[1][used], slopes, atol=1e-9)
+    turns = found.of_turns(np.array([2, 1, 1]))
+    np.testing.assert_array_equal(turns.mean, found.mean[[2, 1, 1]])
+    for one, k in zip(turns.each(), (2, 1, 1), strict=True):
+        np.testing.assert_array_equal(one.precision, found.precision[k])

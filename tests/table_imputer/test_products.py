@@ -1,0 +1,161 @@
+"""Products: true ones are found, absent ones rarely, whatever cells are missing."""
+
+import numpy as np
+import pytest
+from statistical import FAILURE, p_mean, p_share
+
+from skvnce.table_imputer import fit as fit_module
+from skvnce.table_imputer.fit import Problem, fit_table
+from skvnce.table_imputer.model import Settings
+from skvnce.table_imputer.products import _LEVEL, _Test, probability_of, selection
+
+N_TABLES = 12
+
+
+def fitted(X, pairs="auto"):
+    """Fit without forests; return triples of columns, with probabilities."""
+    problem = Problem(
+        X, np.ones(len(X)), np.zeros(X.shape[1], int), [None] * X.shape[1]
+    )
+    model = fit_table(problem, pairs, Settings(0, 5, 0.05, 0))
+    return triples(model, model.expansion.products)
+
+
+def triples(model, products):
+    place, found = (
+        model.order[[*map(model.expansion.owner, range(model.expansion.n_base))]],
+        {},
+    )
+    for one in products:
+        factors = sorted(place[[one.first, one.second]].tolist())
+        found[(*factors, int(place[one.target]))] = one.probability
+    return found
+
+
+def sparse(rng, X, share=0.15):
+    return np.where(rng.random(X.shape) < share, np.nan, X)
+
+
+def test_true_products_are_found(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(600, 4))
+    X[:, 2] += X[:, 0] + X[:, 1] + 0.7 * X[:, 0] * X[:, 1]
+    X[:, 3] = X[:, 0] + 0.7 * X[:, 1] ** 2 + 0.5 * X[:, 3]
+    found = fitted(sparse(rng, X))
+    assert found[0, 1, 2] > 0.99 and found[1, 1, 3] > 0.99
+
+
+def test_absent_products_are_rare(seed):
+    """Their number is about Poisson, of mean _LEVEL at most."""
+
+    def chosen(square):
+        for i in range(40):
+            rng = np.random.default_rng([seed, i])
+            X = rng.normal(size=(200, 4)) @ rng.normal(size=(4, 4))
+            X[:, 3] += square * X[:, 0] ** 2
+            yield len(fitted(sparse(rng, X)))
+
+    counts = np.array(list(chosen(0)))
+    assert p_mean(counts, _LEVEL, alternative="greater") > FAILURE
+    assert p_mean(list(chosen(1)), _LEVEL, alternative="greater") < FAILURE
+
+
+def test_asked_for_products_have_probability_one(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(300, 3))
+    X[:, 2] += X[:, 0] * X[:, 1]
+    X = sparse(rng, X)
+    assert fitted(X, [(0, 1)]) == {(0, 1, 2): 1.0}
+    assert fitted(X, []) == fitted(X, None) == {}
+    assert [one[:2] for one in fitted(X, [(0, 0), (1, 0)])] == [(0, 0), (0, 1)]
+
+
+def truncated(rng, n, columns, square=0.0):
+    """Make x, that is missing where y is low; z is complete."""
+    x = rng.normal(size=n)
+    y = x + square * x**2 + 0.7 * rng.normal(size=n)
+    X = np.column_stack([x, y, x + rng.normal(size=n)])[:, :columns]
+    X[y < np.quantile(y, 0.35), 0] = np.nan
+    return X
+
+
+def test_no_product_where_a_target_decides_which_cells_are_missing(seed, monkeypatch):
+    """Candidates, of observed rows, are the control: most of them are false."""
+    candidates, confirm = [], fit_module._confirmed
+
+    def confirmed(model, chosen):
+        candidates.append(triples(model, chosen))
+        return confirm(model, chosen)
+
+    monkeypatch.setattr(fit_module, "_confirmed", confirmed)
+    tables = [
+        truncated(np.random.default_rng([seed, i]), 1500, 2) for i in range(N_TABLES)
+    ]
+    found = [fitted(X) for X in tables]
+    counts = [
+        sum(max([0, *one.values()]) > 0.5 for one in each)
+        for each in (found, candidates)
+    ]
+    assert p_share(counts[0], N_TABLES, 0.3, "greater") > FAILURE
+    assert p_share(counts[1], N_TABLES, 0.3, "greater") < FAILURE
+
+
+def test_a_true_square_is_found_where_the_target_decides_what_is_missing(seed):
+    X = truncated(np.random.default_rng(seed), 1500, 2, square=0.5)
+    assert fitted(X)[0, 0, 1] > 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(reason="only cells of the factors are looked at, not of predictors")
+def test_no_product_where_a_target_decides_what_is_missing_beside(seed):
+    """Products without x seem to be there, as x is missing where y is low."""
+    count = 0
+    for i in range(40):
+        found = fitted(truncated(np.random.default_rng([seed, i]), 2000, 3))
+        count += any(p > 0.5 for key, p in found.items() if 0 not in key[:2])
+    assert p_share(count, 40, 0.1, "greater") > FAILURE
+
+
+def test_selection_is_seen(seed):
+    rng = np.random.default_rng(seed)
+    X = truncated(rng, 600, 3)
+    base, filled, ones = np.arange(3), np.nan_to_num(X), np.ones(600)
+    assert abs(selection(X, 0, base, filled, ones)[1]) > 10
+    assert selection(X, 1, base, filled, ones) == {}
+    X = np.where(rng.random((600, 3)) < 0.3, np.nan, filled)
+    found = selection(X, 0, base, filled, ones)
+    assert sorted(found) == [1, 2] and abs(found[1]) < 5
+
+
+def test_t_has_variance_one_where_there_is_no_product(seed):
+    """Also if the noise depends on the factor: the control is the usual error."""
+    robust, usual = [], []
+    for i in range(300):
+        rng = np.random.default_rng([seed, i])
+        X = rng.normal(size=(400, 3))
+        noise = rng.normal(size=400) * abs(X[:, 0])
+        X[:, 2] = X[:, 0] + noise
+        seen = np.ones(X.shape, dtype=bool)
+
+        def predict(column, rows, X=X):
+            return X[rows], X[rows, 0]
+
+        pairs = [(0, 0), (0, 1), (1, 1)]
+        test = _Test(2, pairs, seen, np.arange(3), predict, np.ones(400), X)
+        robust.append(test.statistics([])[0])
+        A, p = np.column_stack([np.ones(400), X[:, :2]]), X[:, 0].clip(-3, 3) ** 2
+        p, r = (y - A @ np.linalg.lstsq(A, y, rcond=None)[0] for y in (p, noise))
+        usual.append(p @ r / np.sqrt((p @ p) * (r @ r) / 400))
+    assert p_mean(np.square(robust), 1.1, alternative="greater") > FAILURE
+    assert p_mean(np.square(robust), 0.8, alternative="less") > FAILURE
+    assert p_mean(np.square(usual), 1.1, alternative="greater") < FAILURE
+
+
+def test_probabilities_follow_the_information_criterion():
+    """The odds of t are exp(t^2 / 2) / sqrt(n), with even prior odds."""
+    assert probability_of(np.sqrt(np.log(400.0)), 400.0, 1.0) == pytest.approx(0.5)
+    odds = np.exp(3.0**2 / 2) / 10
+    assert probability_of(-3.0, 100.0, 1.0) == pytest.approx(odds / (1 + odds))
+    less = odds / 4
+    assert probability_of(3.0, 100.0, 0.25) == pytest.approx(less / (1 + less))
+    assert probability_of(20.0, 100.0, 0.1) == pytest.approx(1)

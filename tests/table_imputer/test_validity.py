@@ -1,0 +1,138 @@
+"""Pooled answers from draws of TableImputer, on tables that imputers get wrong."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from statistical import FAILURE, p_mean, p_means
+
+from skvnce import GaussianImputer, TableImputer
+
+N_TABLES = 10
+
+
+def draws_of(X, cls=TableImputer, n_draws=10, weights=None):
+    imputer = cls(random_state=0).fit(X, sample_weight=weights)
+    return imputer.sample(X, n_draws, random_state=0, as_array=True)
+
+
+def truncated(seed, is_whole=False, n=300):
+    """Make a line of slope 3, whose y is missing where x is low."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(20, 5, n)
+    y = 50 + 3 * x + 3 * rng.normal(size=n)
+    X = np.column_stack([x, y.round() if is_whole else y])
+    X[x < np.quantile(x, 0.3), 1] = np.nan
+    return X
+
+
+def slope(tables):
+    return np.mean([np.polyfit(*X.T, 1)[0] for X in tables])
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_slopes_are_right_where_cells_are_missing_beyond_the_observed(seed, is_whole):
+    tables = [truncated([seed, i], is_whole) for i in range(N_TABLES)]
+    drawn = [draws_of(X) for X in tables]
+    assert p_mean([*map(slope, drawn)], 3) > FAILURE
+    cut = [slope(draws_of(X, GaussianImputer, 5)) for X in tables[:6]]
+    assert p_mean(cut, 3, alternative="less") < 0.01  # control
+    for X, draws in zip(tables, drawn, strict=True):
+        assert draws[..., 1].min() < np.nanmin(X[:, 1]) - 5
+        assert not is_whole or (draws[..., 1] == draws[..., 1].round()).all()
+
+
+def test_categories_that_decide_categories(seed):
+    rng = np.random.default_rng(seed)
+    town = rng.choice(12, 300)
+    county = np.array([f"K{k // 3}" for k in town])
+    hidden = rng.random(300) < 0.2
+    frame = pd.DataFrame({"town": [f"T{k:02d}" for k in town], "county": county})
+    frame = frame.mask(np.column_stack([np.zeros(300, bool), hidden])).astype(
+        "category"
+    )
+    imputer = TableImputer(random_state=0).set_output(transform="pandas").fit(frame)
+    found = [table["county"] == county for table in imputer.sample(frame, 20, 0)]
+    assert np.mean([one[hidden] for one in found]) >= 0.97
+    assert (imputer.transform(frame)["county"] == county)[hidden].mean() >= 0.97
+
+
+def with_zeros(seed, n=600):
+    """Make costs with zeros, more of them of the young."""
+    rng = np.random.default_rng(seed)
+    age = rng.uniform(20, 80, n)
+    cost = np.exp(rng.normal(3, 1, n) + age / 40)
+    cost[rng.random(n) < 1 / (1 + np.exp((age - 55) / 15))] = 0
+    X, hidden = np.column_stack([age, cost]), rng.random(n) < 0.3
+    return np.where(hidden[:, None] & [False, True], np.nan, X), cost, hidden
+
+
+def test_zeros_are_drawn_as_often_as_they_are(seed):
+    shares = []
+    for i in range(N_TABLES):
+        X, cost, hidden = with_zeros([seed, i])
+        drawn = draws_of(X)[:, hidden, 1]
+        assert (drawn >= 0).all() and not ((drawn > 0) & (drawn < 1e-6)).any()
+        young = X[hidden, 0] < 50
+        is_zero = cost[hidden] == 0
+        both = drawn[:, young] == 0, drawn[:, ~young] == 0
+        true = is_zero[young].mean(), is_zero[~young].mean()
+        shares.append(
+            [(drawn == 0).mean(), *(one.mean() for one in both), is_zero.mean(), *true]
+        )
+    shares = np.array(shares)
+    difference = shares[:, :3] - shares[:, 3:]
+    assert p_mean(difference[:, 0], 0) > FAILURE
+    # within a tenth, for each group, but not the same for both
+    assert (abs(difference.mean(0)) < 0.1).all()
+    assert p_means(shares[:, 1], shares[:, 2], alternative="greater") < FAILURE
+
+
+def test_zeros_of_standardised_columns_are_exact(seed):
+    X, _, hidden = with_zeros(seed)
+    X[:, 1] *= 1 / 3
+    drawn = draws_of(X)[:, hidden, 1]
+    assert (drawn == 0).mean() > 0.3
+
+
+def test_weights_are_repeated_rows_in_distribution(seed):
+    """Means and deviations of draws, over tables; weights make the mean larger.
+
+    Without forests, whose trees equal rows would be divided between.
+    """
+    found = {"weighted": [], "repeated": [], "plain": []}
+    for i in range(N_TABLES):
+        rng = np.random.default_rng([seed, i])
+        x = rng.normal(size=(150, 1))
+        X = np.hstack([x, x + rng.normal(size=(150, 1))])
+        X[rng.random(150) < 0.3, 1] = np.nan
+        weights = 1 + 3 * (np.nan_to_num(X[:, 1], nan=rng.normal()) > 0.5)
+        new = np.column_stack([np.linspace(-2, 2, 100), np.full(100, np.nan)])
+        fits = {
+            "weighted": (X, weights.astype(float)),
+            "repeated": (np.repeat(X, weights, 0), None),
+            "plain": (X, None),
+        }
+        for name, (table, sample_weight) in fits.items():
+            imputer = TableImputer(n_estimators=0, random_state=i)
+            imputer.fit(table, sample_weight=sample_weight)
+            drawn = imputer.sample(new, 40, random_state=0, as_array=True)[..., 1]
+            found[name].append([drawn.mean(), drawn.mean(1).std(), drawn.std()])
+    each = {name: np.array(values) for name, values in found.items()}
+    assert p_mean(each["weighted"] - each["repeated"], 0) > FAILURE
+    assert p_mean(each["weighted"] - each["plain"], 0) < FAILURE
+
+
+@pytest.mark.slow
+def test_intervals_of_means_cover(seed):
+    """Of 95 %, over 60 tables with a third missing given another column."""
+    covered = []
+    for i in range(60):
+        rng = np.random.default_rng([seed, i])
+        x = rng.normal(size=150)
+        y = x + rng.normal(size=150)
+        y[rng.random(150) < 1 / (1 + np.exp(2 * x))] = np.nan
+        means = draws_of(np.column_stack([x, y]), n_draws=20)[..., 1]
+        within = means.var(1, ddof=1).mean() / 150
+        total = within + 1.05 * means.mean(1).var(ddof=1)
+        covered.append(abs(means.mean()) < 2 * np.sqrt(total))
+    assert np.mean(covered) > 0.95 - 4.3 * np.sqrt(0.05 * 0.95 / 60)
