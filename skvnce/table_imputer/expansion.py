@@ -89,7 +89,11 @@ class Expansion(NamedTuple):
 
     def owner(self, column):
         """Find the place of the part that a column of the base belongs to."""
-        return next(q for q, one in enumerate(self.parts) if column in one.base)
+        # a loop, as a generator that is closed early swallows an interrupt
+        for q, part in enumerate(self.parts):
+            if column in part.base:
+                return q
+        raise ValueError(f"No column of the table has column {column} of the matrix.")
 
     def matrix(self, cells):
         """Expand rows (n, n_parts), with NaN in missing cells."""
