@@ -24,7 +24,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from skvnce import CopulaGraphLearner, CopulaGraphLearnerCV, GaussianImputer
+from skvnce import (
+    CopulaGraphLearner,
+    CopulaGraphLearnerCV,
+    GaussianImputer,
+    TableImputer,
+)
 from skvnce.datasets import load_nhanes
 from skvnce.exceptions import MisfitWarning, TableWarning
 from skvnce.inspection import GraphDisplay
@@ -61,13 +66,14 @@ def impute_survey(table):
     print("categories; a tenth of the observed cells is hidden.\n")
     hidden = mcar(table, 0.1, random_state=0)
     given = hide(table, hidden)
-    imputer = GaussianImputer(random_state=0).set_output(transform="pandas")
-    fills = {**rival_fills(given), "GaussianImputer": fill(imputer, given)}
+    imputer = TableImputer(random_state=0).set_output(transform="pandas")
+    fills = {**rival_fills(given), "TableImputer": fill(imputer, given)}
 
     education = table["Education"][hidden[:, table.columns.get_loc("Education")]]
     show_probabilities(imputer, given, education[:N_SHOWN])
-    filled = fills["GaussianImputer"][0]["Education"]
-    drawn = imputer.sample(given, n_draws=N_DRAWS, random_state=0)
+    filled = fills["TableImputer"][0]["Education"]
+    some = given.loc[education.index]
+    drawn = imputer.sample(some, n_draws=N_DRAWS, random_state=0)
     show_shares(education, filled, [one["Education"] for one in drawn])
 
     print("Errors on the hidden cells (of categories the share of wrong levels, of")
@@ -80,10 +86,10 @@ def impute_survey(table):
     means = {"mean of numbers": ~is_category, "of categories": is_category}
     show_errors(table.columns, results, means)
     errors = {name: found for name, found, _ in results}
-    own = errors.pop("GaussianImputer")
+    own = errors.pop("TableImputer")
     for name, found in errors.items():
         worse = ", ".join(table.columns[own > found]) or "no column"
-        print(f"GaussianImputer is worse than {name} in {worse}.")
+        print(f"TableImputer is worse than {name} in {worse}.")
     print()
 
 

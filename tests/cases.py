@@ -18,6 +18,7 @@ from skvnce import (
     MultipleImputationClassifier,
     MultipleImputationRegressor,
     NoisyOr,
+    TableImputer,
     TruncatedGaussianGraphLearner,
     TruncatedGaussianGraphLearnerCV,
     VariationalAutoencoder,
@@ -115,6 +116,15 @@ ESTIMATORS = [
         categorical_features=None,
         add_indicator=True,
     ),
+    TableImputer(),
+    TableImputer(
+        interactions=None,
+        n_estimators=3,
+        n_parameter_draws=2,
+        max_value=1e300,
+        categorical_features=None,
+        add_indicator=True,
+    ),
 ]
 
 # Those with a target.  The NaN contract does not apply to them: its checks fit X alone
@@ -135,12 +145,13 @@ PREDICTORS = [
 
 # Those that the longer NaN contract suite is run over, at least one a class.
 CONTRACT = [ESTIMATORS[0], *ESTIMATORS[4:6], *ESTIMATORS[8:10]]
-CONTRACT += [ESTIMATORS[12], ESTIMATORS[14], ESTIMATORS[16], ESTIMATORS[-11]]
-CONTRACT += [*ESTIMATORS[-9:-7], *ESTIMATORS[-5:-1]]
+CONTRACT += [ESTIMATORS[12], ESTIMATORS[14], ESTIMATORS[16], ESTIMATORS[-13]]
+CONTRACT += [*ESTIMATORS[-11:-9], *ESTIMATORS[-7:-3], ESTIMATORS[-2]]
 
 # Those that it is run over with the slow tests.
 CONTRACT_SLOWLY = [*ESTIMATORS[2:4], ESTIMATORS[17]]
 CONTRACT_SLOWLY.append(clone(ESTIMATORS[6]).set_params(add_indicator=False))
+CONTRACT_SLOWLY.append(clone(ESTIMATORS[-3]).set_params(add_indicator=False))
 CONTRACT_SLOWLY.append(clone(ESTIMATORS[-1]).set_params(add_indicator=False))
 
 # Of these, those that a cluster of dask runs, too: loky sends all to other processes.
@@ -154,6 +165,7 @@ SMALL_IMPUTERS = [
         regressor=Ridge(), classifier=LogisticRegression(), random_state=0, n_draws=2
     ),
     MixtureImputer(3, n_estimators=2, max_iter=4, random_state=0),
+    TableImputer(n_estimators=4, n_parameter_draws=2, random_state=0),
     LAIRImputer(
         VariationalAutoencoder(max_iter=1, hidden_layer_sizes=(8,)),
         n_estimators=2,

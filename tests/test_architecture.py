@@ -54,6 +54,24 @@ LAYERS = {
     },
     "inspection": {"tables"},
 }
+# The room of a method: its estimator, its fit and its model.
+ROOMS = {
+    "table_imputer": {
+        "estimators",
+        "fits",
+        "fitted",
+        "sources",
+        "tables",
+        "_compiled",
+        "_keyed",
+        "_random",
+        "_weights",
+    },
+}
+# Its files of mathematics, which know no estimator, no table and no data frame.
+MATHEMATICS = {
+    "table_imputer": {"columns", "draws", "expansion", "kernels", "normal", "products"},
+}
 NEVER = {
     "distributions": {"sklearn", "numpy"},
     "models": {"sklearn", "numpy"},
@@ -67,6 +85,7 @@ NEVER = {
     "fitted": set(),  # forests are those of scikit-learn
     "inspection": {"torch", "sklearn"},
 }
+FRAMES = {"sklearn", "narwhals", "pandas", "polars", "pyarrow"}
 
 
 def imported(source):
@@ -104,6 +123,55 @@ FILES = [
 @pytest.mark.parametrize(("layer", "path"), FILES, ids=lambda value: str(value)[-40:])
 def test_imports_run_downwards(layer, path):
     assert list(violations(layer, path.read_text())) == []
+
+
+def outside(source, allowed):
+    """List the modules of ours that a source imports and that are not allowed."""
+    for name in imported(source):
+        top, _, inside = name.partition(".")
+        if top == "skvnce" and inside not in allowed:
+            if not any(inside.startswith(f"{one}.") for one in allowed):
+                yield name
+
+
+def room_violations(room, name, source):
+    """List the imports that a file in the room of a method may not have."""
+    if name not in MATHEMATICS[room]:
+        packages = {room, *ROOMS[room], *EVERYWHERE}
+        return [*outside(source, packages)]
+    mine = {f"{room}.{one}" for one in MATHEMATICS[room]}
+    tops = {one.partition(".")[0] for one in imported(source)}
+    return [*outside(source, mine | {*SHARED, *EVERYWHERE}), *(tops & FRAMES)]
+
+
+ROOM_FILES = [(room, path) for room in ROOMS for path in ROOT.glob(f"{room}/*.py")]
+
+
+@pytest.mark.parametrize(("room", "path"), ROOM_FILES, ids=lambda v: str(v)[-40:])
+def test_imports_of_rooms_run_downwards(room, path):
+    assert room_violations(room, path.stem, path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("normal", "import pandas"),
+        ("columns", "from sklearn.base import clone"),
+        ("kernels", "from skvnce.tables.schema import Schema"),
+        ("draws", "from skvnce.table_imputer.model import TableModel"),
+        ("model", "from skvnce.evaluation import imputation_report"),
+        ("fit", "from .model import TableModel"),
+    ],
+)
+def test_a_violation_in_a_room_is_found(name, source):
+    assert room_violations("table_imputer", name, source)
+
+
+@pytest.mark.parametrize("layer", ["fits", "prediction"])
+def test_what_is_below_rooms_imports_none(layer):
+    for path in (ROOT / layer).rglob("*.py"):
+        inside = {name.partition(".")[2] for name in imported(path.read_text())}
+        assert {one.partition(".")[0] for one in inside} & set(ROOMS) == set()
 
 
 @pytest.mark.parametrize(
@@ -173,7 +241,7 @@ def test_classes_have_few_ancestors_of_ours():
     assert {k: n for k, n in found.items() if n > most} == structure.ANCESTORS
 
 
-MODULES = [ROOT / name for name in ("estimators", "fits", "prediction")]
+MODULES = [ROOT / name for name in ("estimators", "fits", "prediction", *ROOMS)]
 STATE = {  # what is counted in each module, and its exceptions
     "writes": (structure.writes, structure.WRITES),
     "takes": (structure.takes, structure.TAKES),
@@ -218,6 +286,7 @@ SHARED = {
 BELOW = [
     path for layer, path in FILES if layer not in {"inspection", "sources", "tables"}
 ]
+BELOW += [path for room, path in ROOM_FILES if path.stem in MATHEMATICS[room]]
 BELOW += [ROOT / f"{name}.py" for name in sorted({*SHARED, *EVERYWHERE})]
 
 
@@ -267,7 +336,7 @@ def test_every_folder_has_its_rule():
     folders = {place.parts[0] for place in places if len(place.parts) > 1}
     others = {"estimators", "datasets", "metrics", "pooling", "testing", "evaluation"}
     others |= {"fits", "prediction"}
-    assert folders <= {*LAYERS, *others}
+    assert folders <= {*LAYERS, *ROOMS, *others}
     assert len(FILES) == sum(place.parts[0] in LAYERS for place in places)
 
 

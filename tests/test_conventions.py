@@ -18,6 +18,7 @@ CLASSES = {
     "CG": skvnce.CopulaGraphLearner,
     "CGCV": skvnce.CopulaGraphLearnerCV,
     "GI": skvnce.GaussianImputer,
+    "TI": skvnce.TableImputer,
     "FI": skvnce.ForestImputer,
     "COL": skvnce.ColumnImputer,
     "CI": skvnce.ConstrainedImputer,
@@ -183,6 +184,7 @@ FITS = {
     "CG": {"random_state": 0},
     "CGCV": {"alphas": 2, "selection": "stability", "n_subsamples": 2},
     "GI": {"n_parameter_draws": 1},
+    "TI": {"n_estimators": 2, "n_parameter_draws": 1, "random_state": 0},
     "FI": {"n_estimators": 4, "random_state": 0},
     "COL": {"random_state": 0},
     "CI": {"random_state": 0},
@@ -200,7 +202,8 @@ NOT_ALWAYS = {  # log_scale_ only of "vnce...", categories_ of tables that have 
     "G": {"log_scale_"},
     "GCV": {"log_scale_"},
     **dict.fromkeys(
-        ["CG", "CGCV", "FI", "COL", "CI", "VAE", "LAIR", "VGI", "MI"], {"categories_"}
+        ["CG", "CGCV", "TI", "FI", "COL", "CI", "VAE", "LAIR", "VGI", "MI"],
+        {"categories_"},
     ),
     "GI": {
         *("categories_", "trace_", "r_hat_", "n_burn_in_", "latent_names_"),
@@ -243,7 +246,7 @@ def plain(value):
     """Tell whether a fitted attribute is of a kind that the page allows."""
     if isinstance(value, dict):
         return all(plain(one) for one in value.values())
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return all(plain(one) for one in value)
     return value is None or isinstance(value, (np.ndarray, np.generic, int, float, str))
 

@@ -30,6 +30,7 @@ from skvnce import (
     LAIRImputer,
     MixtureImputer,
     NoisyOr,
+    TableImputer,
     TruncatedGaussianGraphLearner,
     TruncatedGaussianGraphLearnerCV,
     VariationalAutoencoder,
@@ -68,6 +69,11 @@ CASES = {
     "normal": (
         GaussianImputer(marginals="normal", n_parameter_draws=1, random_state=0),
         15,
+        250,
+    ),
+    "table": (
+        TableImputer(n_estimators=2, n_parameter_draws=1, random_state=0),
+        10,
         250,
     ),
     "forests": (
@@ -138,6 +144,7 @@ LONGER = {
     "gaussian": (8, 150),
     "normal": (8, 150),
     "mixtures": (4, 100),
+    "table": (4, 100),
     "factors": (8, 150),
     "graph": (1, 6),
     "copula graph": (1, 6),

@@ -242,13 +242,13 @@ def several(n, d):
 @pytest.mark.parametrize(
     ("table", "imputer", "reason"),
     [
-        (several(400, 4), "GaussianImputer", "400 rows"),
-        (several(1500, 4), "MixtureImputer", "1,500 rows"),
-        (several(1500, 50), "GaussianImputer", "50 columns"),
-        (several(100_000, 2), "GaussianImputer", "100,000 rows"),
-        (several(50, 60), "GaussianImputer", "more columns than rows"),
+        (several(400, 4), "TableImputer", "400 rows"),
+        (several(1500, 4), "TableImputer", "1,500 rows"),
+        (several(1500, 50), "TableImputer", "50 columns"),
+        (several(100_000, 2), "TableImputer", "100,000 rows"),
+        (several(50, 60), "TableImputer", "more columns than rows"),
         (repeated(1500), "GaussianImputer", "same person are alike"),
-        (np.ones((400, 2)) * np.arange(400)[:, None], "GaussianImputer", "new rows"),
+        (np.ones((400, 2)) * np.arange(400)[:, None], "TableImputer", "new rows"),
     ],
     ids=["few", "more", "wide", "large", "widest", "repeated", "complete"],
 )

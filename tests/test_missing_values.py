@@ -29,6 +29,7 @@ from skvnce import (
     LAIRImputer,
     MixtureImputer,
     MultipleImputationClassifier,
+    TableImputer,
     TruncatedGaussianGraphLearner,
     TruncatedGaussianGraphLearnerCV,
     VariationalAutoencoder,
@@ -51,6 +52,7 @@ pytestmark = pytest.mark.filterwarnings(
 SHORT = {"max_iter": 1, "n_importance_samples": 4}
 DRAWS = {"n_estimators": 1, "n_steps": 1, "n_draws": 4, "random_state": 0}
 NORMAL = GaussianImputer(n_parameter_draws=2, max_iter=20, random_state=0)
+TABLE = TableImputer(n_estimators=2, n_parameter_draws=2, random_state=0)
 VAE = VariationalAutoencoder(1, hidden_layer_sizes=(4,), **SHORT)
 FOREST = {"n_estimators": 2, "n_completions": 1, "n_steps": 1, "n_draws": 2}
 FORESTS = ForestImputer(NORMAL, **FOREST, random_state=0)
@@ -76,6 +78,7 @@ IMPUTERS = [
     COPULA,
     CopulaGraphLearnerCV(COPULA, alphas=2, random_state=0),
     VNCEEstimator(max_iter=2, random_state=0),
+    TABLE,
 ]
 MIXED = [
     NORMAL,
@@ -86,6 +89,7 @@ MIXED = [
     COLUMNS,
     ConstrainedImputer(NORMAL, random_state=0),
     COPULA,
+    TABLE,
 ]
 
 
@@ -522,7 +526,7 @@ def test_the_description_is_the_same_everywhere():
         if "missing_values" in inspect.signature(cls).parameters:
             [text] = re.findall(r"missing_values : (?:.+\n)(?: {8}.+\n)+", cls.__doc__)
             found[name] = text
-    assert len(found) == 7 and len(set(found.values())) == 1
+    assert len(found) == 8 and len(set(found.values())) == 1
 
 
 MARKERS = st.one_of(

@@ -28,6 +28,7 @@ from skvnce import (
     MultipleImputationClassifier,
     MultipleImputationRegressor,
     NoisyOr,
+    TableImputer,
     TruncatedGaussianGraphLearner,
     TruncatedGaussianGraphLearnerCV,
     VariationalAutoencoder,
@@ -219,6 +220,18 @@ CASES = {
             "tol": 5.0,
             **MEDIANS,
             **OF_CELLS,
+        },
+    ),
+    "table": (
+        TableImputer(n_estimators=3, n_parameter_draws=3, random_state=0),
+        {
+            "interactions": [("a", "b")],
+            "n_estimators": 0,
+            "n_parameter_draws": 1,
+            **MEDIANS,
+            **OF_CELLS,
+            "min_value": 2.0,
+            "max_value": 2.5,
         },
     ),
     "factors": (

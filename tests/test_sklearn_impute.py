@@ -29,6 +29,7 @@ IMPUTERS = [
         skvnce.options.IncompleteDensity("factor-analysis", **SHORT), **DRAWS
     ),
     skvnce.MixtureImputer(2, n_estimators=2, max_iter=2, random_state=0),
+    skvnce.TableImputer(n_estimators=2, n_parameter_draws=1, random_state=0),
     ForestImputer(NORMAL, n_estimators=2, n_completions=1, random_state=0),
     ColumnImputer(NORMAL, regressor=LinearRegression(), random_state=0),
     ConstrainedImputer(NORMAL, random_state=0),

@@ -20,7 +20,7 @@ from skvnce.options import Chunks
 da, dd = pytest.importorskip("dask.array"), pytest.importorskip("dask.dataframe")
 
 FITTED_IN_PARTS = {"GaussianImputer", "IncompleteFactorAnalysis"}
-FITTED_IN_PARTS |= {"CopulaGraphLearner", "MixtureImputer"}
+FITTED_IN_PARTS |= {"CopulaGraphLearner", "MixtureImputer", "TableImputer"}
 LAZY = {"transform", "score_samples", "score"}
 FORMS = ["array", "frame", "Chunks"]
 NAMES, PART = list("abc"), 40
@@ -250,6 +250,7 @@ def mixed(n=240):
         skvnce.ForestImputer(n_estimators=3, random_state=0),
         skvnce.ColumnImputer(regressor=LinearRegression(), random_state=0),
         skvnce.MixtureImputer(n_estimators=2, random_state=0),
+        skvnce.TableImputer(n_estimators=3, n_parameter_draws=2, random_state=0),
     ],
     ids=named,
 )

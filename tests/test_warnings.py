@@ -21,6 +21,7 @@ from skvnce import (
     IncompleteFactorAnalysis,
     LAIRImputer,
     NoisyOr,
+    TableImputer,
     TruncatedGaussianGraphLearner,
     TruncatedGaussianGraphLearnerCV,
     VariationalAutoencoder,
@@ -62,6 +63,7 @@ ESTIMATORS = [
         n_draws=2,
     ),
     NoisyOr(2, binarize=10.0, max_iter=2),
+    TableImputer(n_estimators=2),
 ]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 PACKAGE = FOLDER.parents[1] / "skvnce"
 ROWS = [  # from the top
+    ["table_imputer"],
     ["estimators"],
     ["fits", "prediction"],
     ["fitted", "sources"],

@@ -21,14 +21,6 @@ from skvnce.fitted.pools import Pool, Turns
 from skvnce.tables.schema import Encoded
 from skvnce.tables.statistics import column_moments
 
-_OF_MODEL = (
-    "feature_indices_",
-    "constants_",
-    "feature_ranges_",
-    "indicator_",
-    "_valid",
-    "_spreads",
-)
 _SWEEPS = {"n_burn_in": 1, "n_sweeps": 2}  # of the chains of `transform`
 _DRAWN = 30  # models of which tables are drawn during a fit
 # classes of errors of a model in a stack, which are raised again
@@ -117,10 +109,13 @@ class ByModel(Imputer):
     def _set_fitted_model(self, base):
         """Take over what the other imputer has learned about the columns."""
         self.model_ = base
-        self._set_columns(base._schema)
-        for name in _OF_MODEL:
-            if hasattr(base, name):
-                setattr(self, name, getattr(base, name))
+        schema = base._schema
+        self._set_columns(schema)
+        self._set_model_columns(schema)
+        self._set_values(schema.values)
+        self._spreads = schema.spreads
+        if hasattr(base, "indicator_"):
+            self.indicator_ = base.indicator_
 
     def _checked(self, X):
         check_is_fitted(self)  # before `_schema` is asked for

@@ -11,7 +11,6 @@ from skvnce.tables.column_kinds import PASSED
 from skvnce.tables.row_checks import repeated
 from skvnce.tables.table import listed
 
-_SMALL = 1000  # rows, below which GaussianImputer is as accurate, and faster
 _LARGE = 100_000  # rows
 _WIDE = 50  # columns
 _FEW = 0.01  # share of missing cells of which little depends
@@ -45,34 +44,27 @@ def recommend(read):
     n, d = len(table.cells), len(modelled)
     alike = Counter(one.group for one in repeated(table))
     group = max(alike, key=alike.get) if alike else None
-    name, reasons = "GaussianImputer", []
+    name, reasons = "TableImputer", []
     if group is not None:
+        name = "GaussianImputer"
         reasons.append(
             f"Rows of the same {table.names[group]} are alike, as repeated "
             "measurements are: groups= gives each group an effect of its own."
         )
     elif d > n:
-        reasons.append("There are more columns than rows.")
-    elif n < _SMALL:
         reasons.append(
-            f"With {n:,} rows, a normal model is as accurate as larger ones. Draws of "
-            "it suit pooled analyses."
+            "There are more columns than rows. GaussianImputer takes less time."
         )
-    elif n >= _LARGE:
+    elif n >= _LARGE or d >= _WIDE:
+        many = f"{n:,} rows" if n >= _LARGE else f"{d:,} columns"
         reasons.append(
-            f"With {n:,} rows, it is the fastest. MixtureImputer is more accurate "
-            "where relations are nonlinear, and takes longer."
-        )
-    elif d >= _WIDE:
-        reasons.append(
-            f"With {d:,} columns, it is the fastest. MixtureImputer is more accurate "
-            "where relations are nonlinear, and takes longer."
+            f"It fills the table, and its draws suit pooled analyses. With {many}, "
+            "GaussianImputer takes less time."
         )
     else:
-        name = "MixtureImputer"
         reasons.append(
-            f"With {n:,} rows, nonlinear relations and several groups of rows can be "
-            "learned. GaussianImputer is faster, and suits pooled analyses."
+            f"With {n:,} rows, it learns nonlinear relations and products as far as "
+            "held-out cells confirm them. Its draws suit pooled analyses."
         )
     left_out = [j for j in made_up(table) if j != group]
     if len(left_out) == d:  # a model needs a column

@@ -98,7 +98,9 @@ class ColumnModel(NamedTuple):
         if part.kind == EMBEDDED:
             return np.broadcast_to(part.shares, (*L.shape[:-1], k))
         if part.kind == LEVELS:
-            p = (L * part.scale + part.centre).clip(1e-4 if k > 2 else 0, None if k > 2 else 1)
+            p = (L * part.scale + part.centre).clip(
+                1e-4 if k > 2 else 0, None if k > 2 else 1
+            )
             p = np.concatenate([1 - p, p], -1) if k == 2 else p
             return p / p.sum(-1, keepdims=True)
         if k == 2:
@@ -144,7 +146,12 @@ class ColumnModel(NamedTuple):
         at = np.searchsorted(known.prediction, mean) - size // 2
         first = at.clip(0, len(known.residual) - size)
         low, high = known.weight[first], known.weight[first + size]
-        pick = np.searchsorted(known.weight, low + rng.random(mean.shape) * (high - low), "right") - 1
+        pick = (
+            np.searchsorted(
+                known.weight, low + rng.random(mean.shape) * (high - low), "right"
+            )
+            - 1
+        )
         pick = pick.clip(first, first + size - 1)
         # beyond the outermost window its local mean is one error, which all cells there
         # would share, and of which the draws do not know

@@ -147,7 +147,8 @@ def _compatible(expansion, chain, S, draws, active):
             elif part.is_number:
                 proposals = [some[..., part.base[0]].copy()]
                 proposals += [law.draw(some, rng)[..., 0] for _ in range(_PROPOSALS)]
-                put_cells(expansion, S, part, _chosen(expansion, part, targets, proposals, some, rng), rows)  # fmt: skip
+                cells = _chosen(expansion, part, targets, proposals, some, rng)
+                put_cells(expansion, S, part, cells, rows)
             else:
                 codes = _two_levels(expansion, part, targets, some, rng)
                 put_cells(expansion, S, part, codes, rows)
@@ -203,6 +204,8 @@ def model_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed):
         X = posterior.states[:, seen]
         law = law_of(expansion, posterior.normals.of_turns(np.arange(len(X))), q)
         rows = Rows(X, law.means(X))
+        if products_of(expansion, part):
+            n_trees = 0  # a forest would know the product, which its targets tell
         given = cells[seen, q], rows, weights[seen], n_trees, seed
         posterior.columns[q] = fit_column(expansion, part, *given)
     return posterior.columns[q]
@@ -239,7 +242,10 @@ def draw_cells(normals, expansion, X, models, rng):
     gone, drawn = np.isnan(X), {}
     wide = max(1, int(gone.sum(1).max()))
     S = np.stack(
-        [completed(X, gone, one, rng.normal(size=(len(X), wide))) for one in normals.each()]
+        [
+            completed(X, gone, one, rng.normal(size=(len(X), wide)))
+            for one in normals.each()
+        ]
     )
     plans = {
         q: (
@@ -300,7 +306,9 @@ def _chosen(expansion, part, targets, proposals, S, rng):
     for o, cells in enumerate(proposals):
         put_cells(expansion, S, part, cells, rows)
         kept = S[..., targets.kept]
-        for one, full, less in zip(targets.parts, targets.full, targets.less, strict=True):
+        for one, full, less in zip(
+            targets.parts, targets.full, targets.less, strict=True
+        ):
             x = S[..., one.base[0]]
             score[o] += log_density(full, one, S, x) - log_density(less, one, kept, x)
     chosen = (score + rng.gumbel(size=score.shape)).argmax(0)

@@ -4,6 +4,7 @@ import numpy as np
 from sklearn.impute import MissingIndicator
 
 from skvnce._random import seed_from
+from skvnce._warnings import warn_user
 from skvnce._weights import warn_of_scale
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
@@ -12,6 +13,7 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._table_reader import reader_of
+from skvnce.estimators._unused_parameters import warn_of_unused_by_levels
 from skvnce.estimators._validation import (
     AUTO,
     BOUND,
@@ -296,14 +298,14 @@ class TableImputer(CallbackSupportMixin, Imputer):
             indicator = MissingIndicator(error_on_new=False)
             indicator.set_output(transform="default").fit(seen)
         described = attributes_of(schema)
-        return {
-            name: value for name, value in described.items() if name[0] != "_"
-        } | {
+        return {name: value for name, value in described.items() if name[0] != "_"} | {
             "feature_indices_": schema.model_columns,
             "constants_": schema.constants,
             "feature_ranges_": schema.values.ranges,
             "indicator_": indicator,
-            "n_iter_": 0 if model is None or model.normal is None else model.normal.n_rounds,
+            "n_iter_": 0
+            if model is None or model.normal is None
+            else model.normal.n_rounds,
             "interactions_": [] if model is None else _named(schema, model),
         }
 
@@ -311,6 +313,14 @@ class TableImputer(CallbackSupportMixin, Imputer):
         """Store the value of a fit, and set the attributes of its report."""
         new = self._new()
         vars(new).update(fitted.report, _fitted=fitted)
+        warn_of_unused_by_levels(new)
+        if isinstance(self.interactions, list | tuple) and self.interactions:
+            if not new.interactions_:
+                warn_user(
+                    f"interactions={self.interactions!r} has no effect: a product "
+                    "needs a column of numbers, or of three ordered levels or more, "
+                    "that may depend on it."
+                )
         return self._set(new)
 
     @property
@@ -368,9 +378,9 @@ def _lawful(schema, values):
     """
     low, high = (one.copy() for one in (values.low, values.high))
     columns = schema.columns or [None] * schema.n_columns
-    ends = np.nan_to_num(schema.ends)
+    ends = schema.ends
     for j, column in enumerate(columns):
-        if column is not None and column.levels is not None:
+        if np.isnan(ends[0, j]) or (column is not None and column.levels is not None):
             continue
         if not values.given[0, j]:
             low[j] = 0.0 if ends[0, j] >= 0 else -np.inf
@@ -414,6 +424,7 @@ def _named(schema, model):
     """List the products of a model: two factors, targets, and a probability."""
     names, expansion = schema.all_names, model.expansion
     places = schema.model_columns[model.order]
+
     def name(column):
         return str(names[places[expansion.owner(column)]])
 

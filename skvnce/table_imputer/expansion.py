@@ -9,6 +9,7 @@ are missing together.
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from scipy.special import ndtri
 
 from skvnce._keyed import row_keyed
@@ -57,7 +58,7 @@ class Part(NamedTuple):
         return np.searchsorted(halves, cells)
 
     def numbers(self):
-        """The values of levels, as numbers."""
+        """Return the values of levels, as numbers."""
         return np.arange(float(self.n_levels)) if self.are_codes else self.values
 
 
@@ -88,7 +89,11 @@ class Expansion(NamedTuple):
 
     def owner(self, column):
         """Find the place of the part that a column of the base belongs to."""
-        return next(q for q, one in enumerate(self.parts) if column in one.base)
+        # a loop, as a generator that is closed early swallows an interrupt
+        for q, part in enumerate(self.parts):
+            if column in part.base:
+                return q
+        raise ValueError(f"No column of the table has column {column} of the matrix.")
 
     def matrix(self, cells):
         """Expand rows (n, n_parts), with NaN in missing cells."""
@@ -135,7 +140,9 @@ class Expansion(NamedTuple):
         for first, second, target, probability, *_ in chosen:
             x = X[:, first] * X[:, second]
             mean, scale = _moments(x, weights)
-            products.append(Product(at, first, second, target, mean, scale, probability))
+            products.append(
+                Product(at, first, second, target, mean, scale, probability)
+            )
             for q in {self.owner(first), self.owner(second)}:
                 parts[q] = parts[q]._replace(own=np.append(parts[q].own, at))
             at += 1
@@ -147,13 +154,8 @@ def content_order(cells, weights):
     ranks = [np.unique(column, return_inverse=True)[1] for column in cells.T]
     table = np.where(np.isnan(cells.T), np.nan, np.array(ranks, dtype=float))
     keys = row_keyed(np.column_stack([table, np.tile(weights, (len(table), 1))]), 0)
-    return keys(0, _one_each(len(table))).numpy()[:, 0].argsort(kind="stable")
-
-
-def _one_each(n):
-    import torch
-
-    return torch.empty(n, 1, dtype=torch.float64)
+    one_each = torch.empty(len(table), 1, dtype=torch.float64)
+    return keys(0, one_each).numpy()[:, 0].argsort(kind="stable")
 
 
 def expand(cells, weights, n_categories, is_ordered):
@@ -197,7 +199,9 @@ def _part(x, weights, n_levels, values, at):
         different, codes = np.unique(x, return_inverse=True)
         mean, scale = _moments(x, weights)
         base = np.array([at])
-        one = Part(NUMBER, base, base, np.sort(x), np.zeros(0), *map(np.atleast_1d, (mean, scale)), np.zeros((0, 1)), False, ())  # fmt: skip
+        centre, width, none = np.array([mean]), np.array([scale]), np.zeros((0, 1))
+        shape = base, base, np.sort(x), none[:, 0], centre, width, none, False, ()
+        one = Part(NUMBER, *shape)
         if len(different) > MOST_GRADES:
             return one
         shares = np.bincount(codes, weights) / weights.sum()
@@ -232,20 +236,27 @@ def _with_embeddings(parts, n_base, cells, weights):
         return [p._replace(kind=ALONE) if p.kind == EMBEDDED else p for p in parts], 0
     X = np.nan_to_num(Expansion(parts, n_base, []).matrix(cells))
     root = np.sqrt(weights)[:, None]
-    U, s, V = np.linalg.svd(root * (X - weights @ X / weights.sum()), full_matrices=False)
+    U, s, V = np.linalg.svd(
+        root * (X - weights @ X / weights.sum()), full_matrices=False
+    )
     size = min(_N_EMBEDDED, len(s))
-    components = (X - weights @ X / weights.sum()) @ V[:size].T / np.maximum(s[:size], 1e-9)
+    components = (
+        (X - weights @ X / weights.sum()) @ V[:size].T / np.maximum(s[:size], 1e-9)
+    )
     components *= np.sqrt(weights.sum())
     for q in many:
         seen = ~np.isnan(cells[:, q])
         codes, w = cells[seen, q].astype(np.int64), weights[seen]
         k = parts[q].n_levels
         count = np.bincount(codes, w, k) + _PRIOR_CELLS
-        E = np.stack([np.bincount(codes, w * v, k) / count for v in components[seen].T], 1)
+        E = np.stack(
+            [np.bincount(codes, w * v, k) / count for v in components[seen].T], 1
+        )
         mean, scale = np.moveaxis([_moments(e[codes], w) for e in E.T], 1, 0)
         base = n_base + np.arange(size)
         coded, one = (E - mean) / np.maximum(scale, 1e-9), np.ones(size)
-        parts[q] = parts[q]._replace(base=base, own=base, coded=coded, centre=0 * one, scale=one)  # fmt: skip
+        columns = {"base": base, "own": base, "centre": 0 * one, "scale": one}
+        parts[q] = parts[q]._replace(coded=coded, **columns)
         n_base += size
     return parts, n_base
 

@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skvnce._progress import steps
 from skvnce.table_imputer.expansion import content_order, expand
-from skvnce.table_imputer.model import Settings, TableModel, Training
+from skvnce.table_imputer.model import TableModel, Training
 from skvnce.table_imputer.normal import Normal, completed, fit_em
 from skvnce.table_imputer.products import (
     choose_products,
@@ -60,8 +61,9 @@ def fit_table(problem, interactions, settings):
         model = _fit_normal(order, expansion, training, settings)
     if len(rows) < len(cells):
         model = model._replace(normal=_fit_all(model, cells, weights))
-    for q in np.flatnonzero(np.isnan(cells).any(0)):
-        model.column(int(q))
+    columns = np.flatnonzero(np.isnan(cells).any(0)).tolist()
+    for q in steps("model of column", columns, len(columns)):
+        model.column(q)
     return model
 
 
@@ -110,7 +112,9 @@ def _confirmed(model, chosen):
     X = model.expansion.matrix(training.cells)
     certain = [one._replace(probability=1.0) for one in chosen]
     expansion = model.expansion.with_products(X, training.weights, certain)
-    posterior = _fit_normal(model.order, expansion, training, model.settings).posterior()
+    posterior = _fit_normal(
+        model.order, expansion, training, model.settings
+    ).posterior()
     kept = []
     for one, product in zip(chosen, expansion.products, strict=True):
         if one.is_doubtful:
@@ -127,7 +131,8 @@ def _confirmed(model, chosen):
 def _products(model, interactions):
     """Choose products by the held-out residuals of columns of one number."""
     expansion, training = model.expansion, model.training
-    place = {int(one.base[0]): q for q, one in enumerate(expansion.parts) if len(one.base) == 1}  # fmt: skip
+    places = enumerate(expansion.parts)
+    place = {int(one.base[0]): q for q, one in places if len(one.base) == 1}
     factors = np.array(sorted(place), int)
     targets = [j for j in factors.tolist() if expansion.parts[place[j]].n_levels != 2]
     X = expansion.matrix(training.cells)

@@ -179,7 +179,8 @@ def _grow(
     top, n_nodes = 1, 1
     s, s_left, order = np.empty(width), np.empty(width), np.arange(p)
     # cells of a node side by side, which the loops over them read several times
-    x, y, w, z = (np.empty(n_all), np.empty(n_all), np.empty(n_all), np.empty(n_all, np.int64))  # fmt: skip
+    x, y, w = np.empty(n_all), np.empty(n_all), np.empty(n_all)
+    z = np.empty(n_all, np.int64)
     while top > 0:
         top -= 1
         node, a, b = stack[top, 0], stack[top, 1], stack[top, 2]
@@ -313,7 +314,10 @@ def grow_forest(
     size = min(n, max(2, int(n * share)))
     most, used = 2 * size, 0
     feature, bound = np.full((n_trees, most), -1, np.int32), np.zeros((n_trees, most))
-    left, right = np.zeros((n_trees, most), np.int32), np.zeros((n_trees, most), np.int32)
+    left, right = (
+        np.zeros((n_trees, most), np.int32),
+        np.zeros((n_trees, most), np.int32),
+    )
     value = np.zeros((n_trees, most, width))
     held_out, counts = np.zeros((C, n, width)), np.zeros(n)
     shuffled = np.arange(n)

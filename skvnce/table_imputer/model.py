@@ -155,7 +155,12 @@ class TableModel(NamedTuple):
             rng = np.random.default_rng([settings.seed, 1])
             given = self.expansion.matrix(training.cells), training.weights
             self.cache["posterior"] = draws.run_chain(
-                self.expansion, self.normal, *given, settings.share, settings.n_draws, rng
+                self.expansion,
+                self.normal,
+                *given,
+                settings.share,
+                settings.n_draws,
+                rng,
             )
         return self.cache["posterior"]
 
@@ -204,9 +209,7 @@ class TableModel(NamedTuple):
     def _model_of_draws(self, posterior, q) -> ColumnModel:
         training, settings = self.training, self.settings
         given = training.cells, training.weights, settings.n_trees, MOST_ROWS
-        return draws.model_of(
-            posterior, self.expansion, q, *given, settings.seed + q
-        )
+        return draws.model_of(posterior, self.expansion, q, *given, settings.seed + q)
 
     def _observed(self, q, shape, rng):
         """Draw observed cells of a column that has no model."""

@@ -201,6 +201,8 @@ class Normals(NamedTuple):
         R = K.copy()
         R[:, :, own] = 0.0
         slopes = -(covariance @ R)[:, :n_base]
-        intercept = self.mean[:, own[:n_base]] - (slopes @ self.mean[:, :, None])[..., 0]
+        intercept = (
+            self.mean[:, own[:n_base]] - (slopes @ self.mean[:, :, None])[..., 0]
+        )
         slopes = slopes.transpose(0, 2, 1)
         return Conditional(intercept[:, None], slopes, covariance[:, :n_base, :n_base])

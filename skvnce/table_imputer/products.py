@@ -169,7 +169,7 @@ class _Test:
         self.possible = (first != i) & (second != i) & (self.n_both >= _FEWEST)
 
     def statistics(self, chosen):
-        """Compute t of each product, given those that are chosen; 0 where impossible."""
+        """Compute t of each product, given those chosen; 0 where impossible."""
         first, second = self.pairs
         products = self.factors[:, first] * self.factors[:, second]
         A = np.column_stack([self.linear, products[:, chosen]])

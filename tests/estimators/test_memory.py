@@ -13,6 +13,7 @@ from skvnce import (
     ForestImputer,
     GaussianImputer,
     MixtureImputer,
+    TableImputer,
     _memory,
 )
 from skvnce.options import Chunks
@@ -37,7 +38,7 @@ def test_the_limit_is_that_of_the_machine_or_its_container(monkeypatch, tmp_path
 
 
 IN_PARTS = {"GaussianImputer", "IncompleteFactorAnalysis", "CopulaGraphLearner"}
-IN_PARTS |= {"MixtureImputer"}
+IN_PARTS |= {"MixtureImputer", "TableImputer"}
 
 
 def quickest():
@@ -90,7 +91,8 @@ def test_a_fit_to_many_columns_that_cannot_fit(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "kind", [GaussianImputer, ForestImputer, ColumnImputer, MixtureImputer]
+    "kind",
+    [GaussianImputer, ForestImputer, ColumnImputer, MixtureImputer, TableImputer],
 )
 def test_draws_that_cannot_fit(kind, X, monkeypatch):
     imputer = kind(random_state=0).fit(X)

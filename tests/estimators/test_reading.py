@@ -25,6 +25,7 @@ from skvnce import (
     MixtureImputer,
     MultipleImputationClassifier,
     MultipleImputationRegressor,
+    TableImputer,
     VariationalAutoencoder,
 )
 from skvnce.evaluation import imputation_report
@@ -63,6 +64,11 @@ def mixtures(**options):
     return MixtureImputer(3, **given, **options)
 
 
+def table(**options):
+    given = {"n_estimators": 2, "n_parameter_draws": 2, "random_state": 0}
+    return TableImputer(**given, **options)
+
+
 def consistent(**options):
     return ConstrainedImputer(gaussian(**options), random_state=0)
 
@@ -71,7 +77,7 @@ def graph(**options):
     return CopulaGraphLearner(0.2, on_misfit="ignore", random_state=0, **options)
 
 
-MADE = [gaussian, lair, forest, columns, mixtures, consistent]
+MADE = [gaussian, lair, forest, columns, mixtures, consistent, table]
 make_any = pytest.mark.parametrize("make", MADE)
 
 

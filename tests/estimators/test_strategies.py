@@ -20,6 +20,7 @@ from skvnce import (
     GaussianImputer,
     LAIRImputer,
     MixtureImputer,
+    TableImputer,
     TruncatedGaussianGraphLearner,
     TruncatedGaussianGraphLearnerCV,
     VariationalAutoencoder,
@@ -43,6 +44,7 @@ IMPUTERS = {
     "normal": GaussianImputer(max_iter=40, **QUIET),
     "bounded normal": GaussianImputer(min_value=0.2, max_value=9.0, **QUIET),
     "mixtures": MixtureImputer(3, n_estimators=3, **QUIET),
+    "table": TableImputer(n_estimators=3, n_parameter_draws=2, random_state=0),
     "copula graph": CopulaGraphLearner(max_iter=20, **QUIET),
     "truncated graph": TruncatedGaussianGraphLearner(**QUIET),
     "energy": VNCEEstimator(max_iter=2, **QUIET),
@@ -57,7 +59,7 @@ IMPUTERS = {
         IncompleteDensity("vae", max_iter=0), n_estimators=1, n_draws=17, **QUIET
     ),
 }
-OF_LEVELS = ["normal", "mixtures", "copula graph", "lair"]
+OF_LEVELS = ["normal", "mixtures", "table", "copula graph", "lair"]
 BY_MODEL = {
     "path": TruncatedGaussianGraphLearnerCV(
         TruncatedGaussianGraphLearner(strategy="median", **QUIET),
@@ -128,7 +130,9 @@ def test_medians_are_those_of_draws(name, seed):
     if "n_draws" in fitted.get_params(deep=False):
         fitted.set_params(n_draws=256)
     fitted.fit(X)
-    if hasattr(fitted, "n_parameter_draws"):
+    if name == "table":  # has one draw of the parameters or more
+        fitted.set_params(n_parameter_draws=40).fit(X)
+    elif hasattr(fitted, "n_parameter_draws"):
         fitted.set_params(n_parameter_draws=0).fit(X)
     drawn = fitted.sample(X, 200, random_state=0, as_array=True)
     below = (drawn < filled(fitted, X, "median")).mean(0)[np.isnan(X)]
