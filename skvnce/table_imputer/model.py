@@ -187,7 +187,7 @@ class TableModel(NamedTuple):
         gone = np.isnan(cells)
         columns = np.flatnonzero(gone.any(0))
         models = {}
-        if any(self._has_model(q) for q in columns):
+        if any([self._has_model(q) for q in columns]):
             posterior = self.posterior()
             for q in self._sweep_order(columns):
                 models[q] = self._model_of_draws(posterior, q)
