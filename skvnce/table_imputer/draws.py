@@ -61,7 +61,7 @@ class Chain(NamedTuple):
     rng: np.random.Generator
 
 
-def run_chain(expansion, fit, X, weights, share, n_draws, rng):
+def run_chain(expansion, fit, X, weights, share, n_draws, rng, total=0.0):
     """Draw parameters and completions by data augmentation.
 
     Parameters
@@ -75,6 +75,8 @@ def run_chain(expansion, fit, X, weights, share, n_draws, rng):
         Of the prior, in rows for each column.
     n_draws : int
     rng : numpy.random.Generator
+    total : float, default=0
+        Weight of all rows, if X is a sample of them.
 
     Returns
     -------
@@ -104,7 +106,29 @@ def run_chain(expansion, fit, X, weights, share, n_draws, rng):
     if has_products:
         chain = Chain(X, weights, strength, rng)
         draws = _compatible(expansion, chain, states, draws, active)
+    if total > weights.sum():
+        draws = _of_all_rows(draws, fit, np.sqrt(weights.sum() / total))
     return Posterior(Normals.of(draws, active), states[:COMPLETIONS], {})
+
+
+def _of_all_rows(draws, fit, scale):
+    """Move draws to the fit of all rows; their deviations are those of more rows."""
+    centres = [np.mean(one, 0) for one in zip(*draws, strict=True)]
+    moved = []
+    for mean, S in draws:
+        new = fit.covariance + scale * (S - centres[1])
+        if np.linalg.eigvalsh(new)[0] <= 0:  # a mixture of two covariances is one
+            new = (1 - scale) * fit.covariance + scale * S
+        moved.append((fit.mean + scale * (mean - centres[0]), new))
+    return moved
+
+
+def completions(X, normals, rng):
+    """Draw the missing cells of rows (n, d) by the first distributions; (C, n, d)."""
+    gone = np.isnan(X)
+    noise = (len(X), max(1, int(gone.sum(1).max())))
+    some = normals.each()[:COMPLETIONS]
+    return np.stack([completed(X, gone, one, rng.normal(size=noise)) for one in some])
 
 
 def _compatible(expansion, chain, S, draws, active):

@@ -106,7 +106,7 @@ def _confirmed(model, chosen):
     If a target decides which cells of a factor are missing, only draws of these cells
     show whether a product is there: they are right for any cells missing at random.
     """
-    if not any(one.is_doubtful for one in chosen):
+    if not any([one.is_doubtful for one in chosen]):
         return [one for one in chosen if one.probability >= _LEAST_PROBABILITY]
     training = model.training
     X = model.expansion.matrix(training.cells)

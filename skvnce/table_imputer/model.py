@@ -12,6 +12,7 @@ from skvnce.table_imputer.expansion import ALONE, Expansion
 from skvnce.table_imputer.normal import Fit, Normal, completed
 
 FEWEST = 10  # observed cells, from which on a column has a model of its own
+ROWS_OF_CHAIN = 2000  # by which parameters are drawn
 MOST_ROWS = 5000  # from which the model of a column is fitted
 _DIGITS = 12  # of numbers: standardised and back, 0 is 1e-14
 
@@ -153,15 +154,22 @@ class TableModel(NamedTuple):
         if "posterior" not in self.cache:
             training, settings = self.training, self.settings
             rng = np.random.default_rng([settings.seed, 1])
-            given = self.expansion.matrix(training.cells), training.weights
-            self.cache["posterior"] = draws.run_chain(
+            X = self.expansion.matrix(training.cells)
+            rows = draws.some_rows(np.arange(len(X)), ROWS_OF_CHAIN, settings.seed)
+            posterior = draws.run_chain(
                 self.expansion,
                 self.normal,
-                *given,
+                X[rows],
+                training.weights[rows],
                 settings.share,
                 settings.n_draws,
                 rng,
+                training.weight_of_all,
             )
+            if len(rows) < len(X):
+                states = draws.completions(X, posterior.normals, rng)
+                posterior = posterior._replace(states=states)
+            self.cache["posterior"] = posterior
         return self.cache["posterior"]
 
     def with_one_draw(self):
@@ -179,7 +187,7 @@ class TableModel(NamedTuple):
         gone = np.isnan(cells)
         columns = np.flatnonzero(gone.any(0))
         models = {}
-        if any(self._has_model(q) for q in columns):
+        if any([self._has_model(q) for q in columns]):
             posterior = self.posterior()
             for q in self._sweep_order(columns):
                 models[q] = self._model_of_draws(posterior, q)

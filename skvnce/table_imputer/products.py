@@ -15,7 +15,7 @@ _LEVEL = 1.0  # expected number of products that are chosen by chance in a table
 _EXPECTED = 30.0  # over the number of tests: prior odds of a product, 1 at most
 _FEWEST = 30  # rows that observe a triple
 _CLIP = 3.0  # standard deviations, to which factors are clipped
-_CELLS = 2_000_000  # of the products of one target, for which rows are left out
+_CELLS = 1_000_000  # of the products of one target, for which rows are left out
 _SELECTED = 2.5  # |t| of a target in the regression of "missing", see `selection`
 
 
@@ -111,8 +111,8 @@ def _oriented(X, filled, triple, targets, base, weights):
         A = np.column_stack([np.ones(len(rows)), filled[rows][:, base[base != target]]])
         Z = filled[rows].clip(-_CLIP, _CLIP)
         both = np.column_stack([Z[:, first] * Z[:, second], filled[rows, target]])
-        both, A = root[:, None] * both, root[:, None] * A
-        product, rest = (both - A @ np.linalg.lstsq(A, both, rcond=None)[0]).T
+        both = _without(root[:, None] * A, root[:, None] * both)
+        product, rest = both.T
         size = (product @ product) * (rest @ rest)
         gains.append((product @ rest) ** 2 / max(size, 1e-300))
     first, second, target = found[int(np.argmax(gains))]
@@ -175,12 +175,20 @@ class _Test:
         A = np.column_stack([self.linear, products[:, chosen]])
         both = np.column_stack([products[:, self.possible], self.residual])
         root = np.sqrt(self.weights)[:, None]
-        both = both - A @ np.linalg.lstsq(root * A, root * both, rcond=None)[0]
+        both = _without(root * A, root * both) / root
         t = np.zeros(len(self.possible))
         given = both[:, :-1], both[:, -1], root**2
         t[self.possible] = _slopes_over_errors(*given)
         t[chosen] = 0.0
         return t
+
+
+def _without(A, Y):
+    """Subtract from columns of Y (n, k) their regression on those of A (n, m)."""
+    Q, R = np.linalg.qr(A)
+    # columns that depend on others have no direction of their own
+    Q = Q[:, abs(np.diag(R)) > 1e-8 * abs(np.diag(R)).max()]
+    return Y - Q @ (Q.T @ Y)
 
 
 def _slopes_over_errors(P, R, w):
