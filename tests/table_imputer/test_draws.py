@@ -73,6 +73,19 @@ def test_draws_of_parameters_are_about_the_fit(rng, monkeypatch):
     np.testing.assert_array_equal(found.states[:, seen], np.tile(X[seen], (5, 1)))
 
 
+def test_draws_of_a_sample_of_rows_are_those_of_all(rng):
+    """Their centre is the fit of all rows, and their deviations shrink by a half."""
+    fit = normal.Fit(rng.normal(size=2), np.array([[1.0, 0.3], [0.3, 2.0]]), 0.5, 9)
+    F, ones = rng.normal(size=(100, 2)), np.ones(100)
+    some = [normal.posterior_draw(F, ones, 1.0, rng) for _ in range(50)]
+    moved = module._of_all_rows(some, fit, 0.5)
+    pairs = zip(*some, strict=True), zip(*moved, strict=True), fit[:2]
+    for one, other, centre in zip(*pairs, strict=True):
+        one, other = np.stack(one), np.stack(other)
+        np.testing.assert_allclose(other.mean(0), centre, atol=1e-10)
+        np.testing.assert_allclose(other.std(0), one.std(0) / 2, atol=1e-10)
+
+
 def test_some_rows_are_kept_in_order():
     rows = np.arange(100) * 2
     np.testing.assert_array_equal(some_rows(rows, 100, 0), rows)

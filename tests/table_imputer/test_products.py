@@ -7,7 +7,13 @@ from statistical import FAILURE, p_mean, p_share
 from skvnce.table_imputer import fit as fit_module
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
-from skvnce.table_imputer.products import _LEVEL, _Test, probability_of, selection
+from skvnce.table_imputer.products import (
+    _LEVEL,
+    _Test,
+    _without,
+    probability_of,
+    selection,
+)
 
 N_TABLES = 12
 
@@ -159,3 +165,17 @@ def test_probabilities_follow_the_information_criterion():
     less = odds / 4
     assert probability_of(3.0, 100.0, 0.25) == pytest.approx(less / (1 + less))
     assert probability_of(20.0, 100.0, 0.1) == pytest.approx(1)
+
+
+ALL_LEVELS = pytest.param(4, marks=pytest.mark.xfail(reason="directions are lost"))
+
+
+@pytest.mark.parametrize("n_levels", [0, ALL_LEVELS])
+def test_regressions_equal_least_squares(n_levels, seed):
+    """Also where indicators of all levels stand before other columns."""
+    rng = np.random.default_rng(seed)
+    levels = np.eye(4)[rng.integers(0, 4, 200), :n_levels]
+    A = np.column_stack([np.ones(200), levels, rng.normal(size=(200, 3))])
+    Y = rng.normal(size=(200, 2)) + A[:, -1:]
+    exact = Y - A @ np.linalg.lstsq(A, Y, rcond=None)[0]
+    np.testing.assert_allclose(_without(A, Y), exact, atol=1e-9)
