@@ -231,7 +231,8 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
         is_held_out = counts > 0
         w = _share(truth, of_normal, of_forest, weights * is_held_out, C)
         model = model._replace(trees=trees, w=w)
-        best = (1 - w) * of_normal + w * of_forest
+        pooled = (1 - w) * of_normal + w * of_forest
+        best = np.where(is_held_out[:, None], pooled, of_normal)
     if not part.is_number:
         return model._replace(sharpness=_sharpness(truth, best, weights * is_held_out))
     residuals = _residuals(truth[:, 0], best[..., 0], weights, is_held_out)
@@ -306,7 +307,7 @@ def _sharpened(p, power):
     if power == 1:
         return p
     p = p**power
-    return p / p.sum(-1, keepdims=True)
+    return p / np.maximum(p.sum(-1, keepdims=True), 1e-300)
 
 
 def _spaced_quantiles(v):

@@ -17,6 +17,7 @@ _FEWEST = 30  # rows that observe a triple
 _CLIP = 3.0  # standard deviations, to which factors are clipped
 _CELLS = 1_000_000  # of the products of one target, for which rows are left out
 _SELECTED = 2.5  # |t| of a target in the regression of "missing", see `selection`
+_SELECTED_BESIDE = 3.5  # the same, of columns that are no factors
 
 
 class Candidate(NamedTuple):
@@ -84,7 +85,9 @@ def choose_products(X, factors, targets, n_base, predict, weights, most):
         open_[q, b] = False
         j, k, i = _oriented(X, filled, (j, k, i), targets, base, weights)
         q, b = pairs.index((j, k)), int(np.flatnonzero(targets == i)[0])
-        doubt = max(abs(selected[f].get(i, 0.0)) for f in (j, k)) > _SELECTED
+        of_factors = max(abs(selected[f].get(i, 0.0)) for f in (j, k))
+        of_any = max(abs(one.get(i, 0.0)) for one in selected.values())
+        doubt = of_factors > _SELECTED or of_any > _SELECTED_BESIDE
         n_rows = float(tests[b].n_both[q])
         probability = probability_of(t[q, b], n_rows, prior)
         chosen.append(Candidate(j, k, i, probability, n_rows, prior, doubt))
@@ -185,9 +188,9 @@ class _Test:
 
 def _without(A, Y):
     """Subtract from columns of Y (n, k) their regression on those of A (n, m)."""
-    Q, R = np.linalg.qr(A)
-    # columns that depend on others have no direction of their own
-    Q = Q[:, abs(np.diag(R)) > 1e-8 * abs(np.diag(R)).max()]
+    size = abs(np.diag(np.linalg.qr(A, mode="r")))
+    # others depend on columns before them
+    Q = np.linalg.qr(A[:, size > 1e-8 * size.max()])[0]
     return Y - Q @ (Q.T @ Y)
 
 
