@@ -214,9 +214,9 @@ def wait(browser, condition, seconds=10):
 @pytest.mark.parametrize(
     "address, expected",
     [
-        ("index.html", "imputer = GaussianImputer(random_state=0)"),
+        ("index.html", "imputer = TableImputer(random_state=0)"),
         ("start/first_ten_minutes.html", "python -m pip install"),
-        ("start/first_ten_minutes.html", "from skvnce import GaussianImputer\n"),
+        ("start/first_ten_minutes.html", "from skvnce import TableImputer\n"),
     ],
 )
 def test_copy_button_copies_code_without_prompts(site, browser, address, expected):
