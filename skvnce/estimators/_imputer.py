@@ -132,7 +132,8 @@ class Imputer(IncompleteTransformer):
         """Draw the missing cells from their distribution given the observed cells.
 
         Draws stay within `feature_ranges_`.  In columns whose values repeat they are
-        observed values, and in columns of integers they are integers.
+        observed values, of `TableImputer` values of their grid, and in columns of
+        integers they are integers.
 
         Parameters
         ----------

@@ -127,8 +127,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
        are drawn as levels.
     2. EM (Dempster, Laird and Rubin 1977) fits a normal distribution, with a weak
        prior, to all rows and without each of five folds.
-    3. Products are chosen by the residuals of cells that are held out.  Where missing
-       cells of a factor depend on the target, there is no product.
+    3. Products are chosen by the residuals of cells that are held out.  Where a target
+       decides which cells are missing, data augmentation must confirm its products.
     4. A forest of extremely randomised trees (Geurts, Ernst and Wehenkel 2006) learns
        the residuals of each column of numbers, or the levels of each other column, from
        the completed other columns.  Its weight, between 0 and 1, is that which held-out
@@ -229,7 +229,9 @@ class TableImputer(CallbackSupportMixin, Imputer):
         y : None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
-            Frequencies of the rows: a row of weight k counts as k equal rows.
+            Frequencies of the rows: for the normal distribution a row of weight k
+            counts as k equal rows.  Forests and folds take it as one row of this
+            weight, so that fills agree on average over `random_state` only.
 
         Returns
         -------
