@@ -24,6 +24,7 @@ _KNOTS = 33  # quantiles of predictions, as a feature
 # of a standard deviation, between them: ranks would turn differences between folds that
 # mean nothing into differences between groups
 _APART = 0.02
+_POWERS_OF_STEPS = 4  # of ten, from the smallest gap between values down
 _NEAR = 20, 60  # at least and at most so many predictions decide the shares of grades
 _DRAWN_FROM = 20  # rows of similar predictions, from whose residuals draws come
 _TREES_OF_DRAW = 10  # so that draws vary as the trees do
@@ -351,10 +352,16 @@ def grid_of(values, n_cells):
     """Return the step of the grid that repeated values lie on; 0 if there is none."""
     if len(values) >= 0.7 * n_cells:
         return 0.0
-    tolerance = 1e-9 * max(1.0, abs(values).max())
-    for power in range(6, -4, -1):
-        for unit in (1.0, 0.5, 0.2):
+    spacing = 4 * np.spacing(abs(values).max())  # of floats of this size
+    gaps = np.diff(values)
+    if not (gaps > spacing).any():
+        return 0.0
+    gap = gaps[gaps > spacing].min()  # no step is larger
+    top = int(np.ceil(np.log10(gap)))
+    for power in range(top, top - _POWERS_OF_STEPS, -1):
+        for unit in (1.0, 0.5, 0.25, 0.2):
             step = unit * 10.0**power
-            if (abs(np.round(values / step) * step - values) < tolerance).all():
+            off = abs(np.round(values / step) * step - values)
+            if (off <= max(1e-6 * step, spacing)).all() and step > 2 * spacing:
                 return step
     return 0.0

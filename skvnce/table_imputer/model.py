@@ -238,5 +238,8 @@ def quantile_levels(probabilities, levels):
 def unscaled(part, values):
     """Convert standardised numbers of a column to its units, without noise."""
     centre, scale = part.centre[0], part.scale[0]
-    digits = _DIGITS - int(np.ceil(np.log10(max(abs(centre) + scale, 1e-300))))
+    # relative to the deviation, as far as floats near the mean carry that
+    digits = _DIGITS - int(np.ceil(np.log10(scale)))
+    spacing = 4 * np.spacing(abs(centre) + scale)
+    digits = min(digits, int(np.floor(-np.log10(spacing))))
     return np.round(values * scale + centre, min(max(digits, -300), 300))

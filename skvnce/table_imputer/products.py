@@ -188,7 +188,10 @@ class _Test:
 
 def _without(A, Y):
     """Subtract from columns of Y (n, k) their regression on those of A (n, m)."""
-    size = abs(np.diag(np.linalg.qr(A, mode="r")))
+    R = np.linalg.qr(A, mode="r")
+    if len(A) <= A.shape[1]:
+        return np.zeros_like(Y)  # as many columns as rows explain all
+    size = abs(np.diag(R))
     # others depend on columns before them
     Q = np.linalg.qr(A[:, size > 1e-8 * size.max()])[0]
     return Y - Q @ (Q.T @ Y)

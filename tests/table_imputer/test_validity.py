@@ -100,7 +100,7 @@ def test_weights_are_repeated_rows_in_distribution(seed):
     Without forests, whose trees equal rows would be divided between.
     """
     found = {"weighted": [], "repeated": [], "plain": []}
-    for i in range(N_TABLES):
+    for i in range(2 * N_TABLES):
         rng = np.random.default_rng([seed, i])
         x = rng.normal(size=(150, 1))
         X = np.hstack([x, x + rng.normal(size=(150, 1))])

@@ -1,0 +1,58 @@
+"""Tables on which TableImputer has failed."""
+
+import numpy as np
+import pytest
+
+from skvnce import TableImputer
+
+
+@pytest.fixture
+def rng(seed):
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize("n_observed", [4, 9, 12])
+def test_a_column_may_have_fewer_cells_than_there_are_columns(rng, n_observed):
+    X = rng.normal(size=(200, 10))
+    X[n_observed:, 0] = np.nan
+    imputer = TableImputer(n_estimators=0, random_state=0).fit(X)
+    assert np.isfinite(imputer.transform(X)).all()
+
+
+def test_wide_tables_are_fitted(rng):
+    X = rng.normal(size=(30, 40))
+    X[rng.random(X.shape) < 0.1] = np.nan
+    imputer = TableImputer(n_estimators=0, n_parameter_draws=2, random_state=0)
+    [drawn] = imputer.fit(X).sample(X, random_state=0)
+    assert np.isfinite(drawn).all()
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 1e9])
+def test_draws_keep_the_grid_of_any_unit(rng, unit):
+    u = rng.normal(size=300)
+    X = np.column_stack([np.round(20 + 6 * u) * unit, u + 0.3 * rng.normal(size=300)])
+    X[::4, 0] = np.nan
+    [drawn] = TableImputer(random_state=0).fit(X).sample(X, random_state=0)
+    steps = drawn[::4, 0] / unit
+    np.testing.assert_allclose(steps, np.round(steps), atol=1e-6)
+    assert len(np.unique(np.round(steps))) > 10
+
+
+def test_one_giant_cell_leaves_the_grid_as_it_is(rng):
+    u = rng.normal(size=300)
+    X = np.column_stack([np.round(20 + 6 * u), u + 0.3 * rng.normal(size=300)])
+    X[1, 0], X[::4, 0] = 1e10, np.nan
+    model = TableImputer(random_state=0).fit(X)._fitted.model
+    [part] = [one for one in model.expansion.parts if one.values[-1] == 1e10]
+    step = model.column(model.expansion.parts.index(part)).shape.step
+    assert step * part.scale[0] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("centre, scale", [(1e9, 1e-3), (0.0, 1.0), (1e6, 1.0)])
+def test_numbers_far_from_zero_keep_their_digits(rng, centre, scale):
+    u = rng.normal(size=200)
+    X = np.column_stack([centre + scale * u, u + 0.1 * rng.normal(size=200)])
+    X[::4, 0] = np.nan
+    filled = TableImputer(random_state=0).fit_transform(X)[::4, 0]
+    assert len(np.unique(filled)) > 0.8 * len(filled)  # floats of 1e9 are 1e-7 apart
+    assert np.corrcoef(filled - centre, u[::4])[0, 1] > 0.9
