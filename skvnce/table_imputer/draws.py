@@ -189,14 +189,15 @@ def products_of(expansion, part):
 def law_of(expansion, normals, q):
     """Regress a column of the table on all others.
 
-    A factor of products is regressed on their targets, but not on functions of these,
-    as densities of the targets are not of their functions.
+    A factor of products is regressed on their targets, but not on their normal scores,
+    as densities of the targets are not of these.
     """
     part = expansion.parts[q]
     own = part.own
     for one in products_of(expansion, part):
         target = expansion.parts[expansion.owner(one.target)]
-        own = np.append(own, np.setdiff1d(target.own, [*own, *target.base]))
+        if target.score and target.own[1] not in own:
+            own = np.append(own, target.own[1])
     return normals.conditional(own, len(part.base))
 
 

@@ -83,7 +83,8 @@ def choose_products(X, factors, targets, n_base, predict, weights, most):
             break
         (j, k), i = pairs[q], int(targets[b])
         open_[q, b] = False
-        j, k, i = _oriented(X, filled, (j, k, i), targets, base, weights)
+        possible = np.setdiff1d(targets, [f for one in chosen for f in one[:2]])
+        j, k, i = _oriented(X, filled, (j, k, i), possible, base, weights)
         q, b = pairs.index((j, k)), int(np.flatnonzero(targets == i)[0])
         of_factors = max(abs(selected[f].get(i, 0.0)) for f in (j, k))
         of_any = max(abs(one.get(i, 0.0)) for one in selected.values())

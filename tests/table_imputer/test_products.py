@@ -107,8 +107,10 @@ def test_no_product_where_a_target_decides_which_cells_are_missing(seed, monkeyp
 
 
 def test_a_true_square_is_found_where_the_target_decides_what_is_missing(seed):
-    X = truncated(np.random.default_rng(seed), 1500, 2, square=0.5)
-    assert fitted(X)[0, 0, 1] > 0.99
+    rngs = [np.random.default_rng([seed, i]) for i in range(N_TABLES)]
+    tables = [truncated(rng, 1500, 2, square=0.5) for rng in rngs]
+    found = [fitted(X).get((0, 0, 1), 0.0) > 0.5 for X in tables]
+    assert np.mean(found) > 0.7
 
 
 @pytest.mark.slow
