@@ -62,8 +62,9 @@ class TableImputer(CallbackSupportMixin, Imputer):
     n_parameter_draws : int, default=20
         Number of draws of the parameters, of which `sample` takes one after the other.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` fills numbers: by their conditional means, medians or modes.
-        Categories always get their most probable level.
+        How `transform` fills numbers: by their conditional means, medians or modes,
+        given the observed and the filled other cells of the row.  Categories always get
+        their most probable level.
     min_value, max_value : None, "observed", float, array-like of shape \
             (n_features,) or dict, default=None
         Bounds of imputed values.  None bounds columns of non-negative, or of
