@@ -136,9 +136,7 @@ class ColumnModel(NamedTuple):
         """Draw numbers or levels (C, n) given what `predict` returns."""
         if self.part.is_number:
             return self._draw_numbers(predicted, rng)
-        sums = predicted.cumsum(-1)
-        u = rng.random(sums.shape[:-1]) * sums[..., -1]
-        return (sums < u[..., None]).sum(-1).clip(max=self.part.n_levels - 1)
+        return levels_at(predicted, rng.random(predicted.shape[:-1]))
 
     def _draw_numbers(self, mean, rng):
         """Add the residual of a row of similar prediction, and keep the shape."""
@@ -177,16 +175,27 @@ class ColumnModel(NamedTuple):
         levels : ndarray of shape (n_levels,)
         """
         if not self.part.is_number:
-            sums = predicted.cumsum(-1)
-            u = levels[:, None] * sums[:, -1]
-            codes = (sums < u[..., None]).sum(-1).clip(max=self.part.n_levels - 1)
-            return self.part.numbers()[codes]
+            return self.part.numbers()[levels_at(predicted, levels[:, None])]
         known = self.residuals
         size = min(_DRAWN_FROM * self.n_completions, len(known.residual))
         first = np.searchsorted(known.prediction, predicted) - size // 2
         first = first.clip(0, len(known.residual) - size)
         near = known.residual[first[:, None] + np.arange(size)]
         return predicted + np.quantile(near, levels, axis=1)
+
+
+def levels_at(probabilities, u):
+    """Find the places of levels at cumulative probabilities u, by inversion.
+
+    Parameters
+    ----------
+    probabilities : ndarray of shape (..., k)
+    u : ndarray
+        Between 0 and 1, of a shape that is broadcast with (...,).
+    """
+    sums = probabilities.cumsum(-1)
+    u = u * sums[..., -1]
+    return (sums < u[..., None]).sum(-1).clip(max=probabilities.shape[-1] - 1)
 
 
 def fit_column(expansion, part, cells, rows, weights, n_trees, seed):

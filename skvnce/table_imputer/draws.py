@@ -124,11 +124,11 @@ def _of_all_rows(draws, fit, scale):
 
 
 def completions(X, normals, rng):
-    """Draw the missing cells of rows (n, d) by the first distributions; (C, n, d)."""
+    """Draw the missing cells of rows (n, d) by each distribution; (M, n, d)."""
     gone = np.isnan(X)
     noise = (len(X), max(1, int(gone.sum(1).max())))
-    some = normals.each()[:COMPLETIONS]
-    return np.stack([completed(X, gone, one, rng.normal(size=noise)) for one in some])
+    each = normals.each()
+    return np.stack([completed(X, gone, one, rng.normal(size=noise)) for one in each])
 
 
 def _compatible(expansion, chain, S, draws, active):
@@ -265,13 +265,7 @@ def draw_cells(normals, expansion, X, models, rng):
         By column of the table: standardised numbers, or codes of levels.
     """
     gone, drawn = np.isnan(X), {}
-    wide = max(1, int(gone.sum(1).max()))
-    S = np.stack(
-        [
-            completed(X, gone, one, rng.normal(size=(len(X), wide)))
-            for one in normals.each()
-        ]
-    )
+    S = completions(X, normals, rng)
     plans = {
         q: (
             np.flatnonzero(gone[:, model.part.base[0]]),

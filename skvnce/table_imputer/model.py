@@ -7,7 +7,7 @@ import torch
 
 from skvnce.fitted.base import in_turn
 from skvnce.table_imputer import draws
-from skvnce.table_imputer.columns import ColumnModel, Rows, fit_column
+from skvnce.table_imputer.columns import ColumnModel, Rows, fit_column, levels_at
 from skvnce.table_imputer.expansion import ALONE, Expansion
 from skvnce.table_imputer.normal import Fit, Normal, completed
 
@@ -80,7 +80,7 @@ class TableModel(NamedTuple):
                 found = model.quantiles(predicted, levels) if model else predicted
                 points[:, rows, node] = unscaled(part, found)
                 continue
-            places = quantile_levels(predicted, levels)
+            places = levels_at(predicted, levels[:, None])
             points[:, rows, node] = places if part.are_codes else part.values[places]
             if part.are_codes:
                 probabilities[node] = np.zeros((len(nodes), part.n_levels))
@@ -167,7 +167,8 @@ class TableModel(NamedTuple):
                 training.weight_of_all,
             )
             if len(rows) < len(X):
-                states = draws.completions(X, posterior.normals, rng)
+                first = posterior.normals.of_turns(slice(draws.COMPLETIONS))
+                states = draws.completions(X, first, rng)
                 posterior = posterior._replace(states=states)
             self.cache["posterior"] = posterior
         return self.cache["posterior"]
@@ -225,14 +226,6 @@ class TableModel(NamedTuple):
         seen = ~np.isnan(column)
         p = weights[seen] / weights[seen].sum()
         return rng.choice(column[seen], size=shape, p=p)
-
-
-def quantile_levels(probabilities, levels):
-    """Find the places (n_levels, n) of quantiles among sorted levels."""
-    sums = probabilities.cumsum(-1)
-    u = levels[:, None] * sums[:, -1]
-    places = (sums < u[..., None]).sum(-1)
-    return places.clip(max=probabilities.shape[1] - 1)
 
 
 def unscaled(part, values):

@@ -8,9 +8,10 @@ from statistical import FAILURE, p_mean
 from skvnce.table_imputer import expansion as expansion_module
 from skvnce.table_imputer import fit as fit_module
 from skvnce.table_imputer import model as model_module
+from skvnce.table_imputer.columns import levels_at
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.fitted import Fitted, of_plain, plain
-from skvnce.table_imputer.model import Settings, quantile_levels, unscaled
+from skvnce.table_imputer.model import Settings, unscaled
 from skvnce.tables.schema import Schema
 
 
@@ -87,7 +88,7 @@ def test_points_are_quantiles(cells):
 
 def test_quantiles_of_levels():
     p = np.array([[0.2, 0.5, 0.3], [0.0, 0.0, 1.0]])
-    found = quantile_levels(p, np.array([0.1, 0.5, 0.8, 1.0]))
+    found = levels_at(p, np.array([0.1, 0.5, 0.8, 1.0])[:, None])
     np.testing.assert_array_equal(found, [[0, 2], [1, 2], [2, 2], [2, 2]])
 
 
