@@ -162,7 +162,7 @@ def missing_report(X, *, n_draws=20, n_rows=2000, random_state=None):
     >>> df = load_nhanes(as_frame=True).data
     >>> report = missing_report(df, n_rows=500, random_state=0)
     >>> report.recommendation.imputer
-    'MixtureImputer'
+    'TableImputer'
     >>> report.columns[3].name, report.columns[3].n_missing
     ('Weight', 43)
     >>> page = report.to_html()  # or report.save("report.html")
