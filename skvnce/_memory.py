@@ -18,11 +18,10 @@ _CGROUPS = (
 # Tables of the size of X, for NoisyOr of its missing cells and ones, that a fit has in
 # memory together, at least.  From 40,000 to 120,000 rows of 10 columns the peak of
 # short fits grows by 31 tables (VariationalAutoencoder, LAIRImputer), 14 (VGIImputer),
-# 42 (VNCEEstimator), 23 (MixtureImputer), 19 (ForestImputer) and 7 (NoisyOr).
+# 42 (VNCEEstimator), 23 (MixtureImputer) and 7 (NoisyOr).
 _COPIES = {
     "ColumnImputer": 8,
     "CopulaGraphLearner": 8,
-    "ForestImputer": 8,
     "GaussianImputer": 4,
     "IncompleteFactorAnalysis": 4,
     "LAIRImputer": 8,
@@ -35,7 +34,6 @@ _COPIES = {
     "VariationalAutoencoder": 8,
 }
 _N_MATRICES = 4  # covariance, precision, root, moments, or others of their size
-_TREE = 1024  # bytes of a tree of scikit-learn, at least
 _WITHOUT_PAIRS = {"NoisyOr", "VNCEEstimator"}
 _PARTS = {"CopulaGraphLearner", "GaussianImputer", "IncompleteFactorAnalysis"}
 _PARTS |= {"MixtureImputer", "TableImputer"}
@@ -117,28 +115,6 @@ def check_given(cls: type, X: object) -> None:
         check_memory(1.0 * shape[0] * shape[1], f"{what}{shape[1]:,} columns", _SAMPLE)
     else:
         check_fit(cls, shape)
-
-
-def check_trees(n_estimators: int, shape: tuple) -> None:
-    """Raise an error if the trees of `ForestImputer` do not fit in memory.
-
-    A tree keeps a byte for each row besides itself.
-
-    Parameters
-    ----------
-    n_estimators : int
-        Number of trees for each column.
-    shape : tuple of int
-        Numbers of rows and columns.
-
-    Raises
-    ------
-    MemoryError
-    """
-    n, d = shape
-    n_bytes = float(n_estimators) * d * (_TREE + n)
-    what = f"{n_estimators:,} trees for each of {d:,} columns and their {n:,} rows"
-    check_memory(n_bytes, what, "Lower n_estimators, or fit to a sample of the rows.")
 
 
 def _counted_name(cls: type) -> str:

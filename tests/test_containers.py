@@ -167,12 +167,7 @@ UNREAD = {"period", "polars times"}  # times that these estimators do not read
 CONSTANT = {"dates only", "durations only", "pyarrow table"}
 READERS = {n for n, one in FIRST.items() if hasattr(one, "categorical_features")}
 # by their `model`
-READERS |= {
-    "ConstrainedImputer",
-    "ColumnImputer",
-    "ForestImputer",
-    "CopulaGraphLearnerCV",
-}
+READERS |= {"ConstrainedImputer", "ColumnImputer", "CopulaGraphLearnerCV"}
 
 ROUNDED = {
     "integers": large,

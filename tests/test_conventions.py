@@ -19,7 +19,6 @@ CLASSES = {
     "CGCV": skvnce.CopulaGraphLearnerCV,
     "GI": skvnce.GaussianImputer,
     "TI": skvnce.TableImputer,
-    "FI": skvnce.ForestImputer,
     "COL": skvnce.ColumnImputer,
     "CI": skvnce.ConstrainedImputer,
     "FA": skvnce.IncompleteFactorAnalysis,

@@ -8,8 +8,9 @@ import pytest
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
+from sklearn.linear_model import Ridge
 
-from skvnce import ForestImputer, GaussianImputer, metrics
+from skvnce import ColumnImputer, GaussianImputer, metrics
 from skvnce.evaluation import energy_i_score, imputation_report, own_patterns
 from skvnce.evaluation._energy import _predictors
 from skvnce.evaluation._hiding import MECHANISMS
@@ -410,7 +411,7 @@ def test_reports_score_no_column_that_an_imputer_passes_through(order):
     X = incomplete(np.random.default_rng(0)).assign(pid=np.arange(200))
     asked = GaussianImputer(categorical_features={"pid": "passthrough"}, random_state=0)
     imputers = {"asked": asked, "mean": SimpleImputer()}
-    imputers |= {"forest": ForestImputer(asked, n_estimators=2, random_state=0)}
+    imputers |= {"columns": ColumnImputer(asked, regressor=Ridge(), random_state=0)}
     imputers = dict([*imputers.items()][::order])
     report = imputation_report(imputers, X, n_repeats=1, random_state=0)
     assert (report["rmse"] > 0).all()

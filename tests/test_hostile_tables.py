@@ -24,7 +24,6 @@ from skvnce import (
     ConstrainedImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
-    ForestImputer,
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
@@ -75,17 +74,6 @@ CASES = {
         TableImputer(n_estimators=2, n_parameter_draws=1, random_state=0),
         10,
         250,
-    ),
-    "forests": (
-        ForestImputer(
-            GaussianImputer(n_parameter_draws=1),
-            n_estimators=2,
-            n_completions=1,
-            n_draws=1,
-            random_state=0,
-        ),
-        3,
-        60,
     ),
     "columns": (
         ColumnImputer(

@@ -24,7 +24,6 @@ from skvnce import (
     ConstrainedImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
-    ForestImputer,
     GaussianImputer,
     LAIRImputer,
     MixtureImputer,
@@ -54,8 +53,6 @@ DRAWS = {"n_estimators": 1, "n_steps": 1, "n_draws": 4, "random_state": 0}
 NORMAL = GaussianImputer(n_parameter_draws=2, max_iter=20, random_state=0)
 TABLE = TableImputer(n_estimators=2, n_parameter_draws=2, random_state=0)
 VAE = VariationalAutoencoder(1, hidden_layer_sizes=(4,), **SHORT)
-FOREST = {"n_estimators": 2, "n_completions": 1, "n_steps": 1, "n_draws": 2}
-FORESTS = ForestImputer(NORMAL, **FOREST, random_state=0)
 COLUMNS = ColumnImputer(
     NORMAL,
     regressor=Ridge(),
@@ -70,7 +67,6 @@ IMPUTERS = [
     LAIRImputer(VAE, **DRAWS),
     MixtureImputer(2, n_estimators=2, max_iter=2, random_state=0),
     VGIImputer(IncompleteDensity("factor-analysis", **SHORT), **DRAWS),
-    FORESTS,
     COLUMNS,
     ConstrainedImputer(NORMAL, random_state=0),
     GRAPH,
@@ -85,7 +81,6 @@ MIXED = [
     LAIRImputer(VAE, **DRAWS),
     MixtureImputer(2, n_estimators=2, max_iter=2, random_state=0),
     VGIImputer(IncompleteDensity("vae", **SHORT), **DRAWS),
-    FORESTS,
     COLUMNS,
     ConstrainedImputer(NORMAL, random_state=0),
     COPULA,
@@ -419,19 +414,13 @@ def test_new_rows_keep_the_marker():
     assert imputer.transform(rows).shape == (5, 2)
 
 
-@named([COPULA, FORESTS])
-def test_the_time_of_a_fit_is_estimated(imputer, monkeypatch):
+def test_the_time_of_a_fit_is_estimated(monkeypatch):
     """By a fit to a part of the table, in which NaN marks missing cells."""
     X = np.random.default_rng(0).integers(1, 100, (40, 200))
     X[:, 1::50] = np.where(holes(40, 4), -1, X[:, 1::50])
     monkeypatch.setattr(duration, "LONG", 0.0)
-    marked = with_values(imputer, -1)
-    warn = CopulaGraphLearner._validated
-    if isinstance(imputer, ForestImputer):
-        warn = ForestImputer._warn_of_duration
-        X = np.where(X == -1, np.nan, X)
     with pytest.warns(skvnce.exceptions.DurationWarning, match="40 rows and 200"):
-        warn(marked, X)
+        with_values(COPULA, -1)._validated(X)
 
 
 def test_predictors_pass_tables_on():
@@ -452,7 +441,7 @@ def test_what_is_written_to_a_file_reads_the_marker():
 
 def test_a_model_with_another_marker_reads_the_next_fit():
     X = np.where(holes(), -1, numbers())
-    models = FORESTS, COLUMNS, ConstrainedImputer(NORMAL)
+    models = COLUMNS, ConstrainedImputer(NORMAL)
     for imputer in models:
         imputer = clone(imputer).fit(np.where(holes(), np.nan, numbers()))
         imputer.set_params(model__missing_values=-1).fit(X)

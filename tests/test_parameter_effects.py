@@ -20,7 +20,6 @@ from skvnce import (
     ConstrainedImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
-    ForestImputer,
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
@@ -273,23 +272,6 @@ CASES = {
             **OF_TABLES,
         },
     ),
-    "forest": (
-        ForestImputer(
-            FEW, n_estimators=4, n_draws=2, n_steps=1, n_completions=1, random_state=0
-        ),
-        {
-            "weight": 0.9,
-            "n_estimators": 8,
-            "n_completions": 2,
-            "min_samples_leaf": 10,
-            "max_features": 0.7,  # two of three columns
-            "max_samples": 20,
-            "n_draws": 4,
-            "n_steps": 3,
-            "random_state": 1,
-            **MEDIANS,
-        },
-    ),
     "columns": (
         ColumnImputer(
             FEW,
@@ -388,13 +370,13 @@ NO_EFFECT = [  # cases, parameters, tables, and the reason
     ({"VNCE"}, {"max_iter"}, EVERY, "a round suffices for the default model"),
     ({"VNCE"}, {"n_training_draws", "n_init"}, {"complete"}, "nothing is drawn"),
     (
-        {"forest", "columns"},
+        {"columns"},
         {"n_completions"},
         {"complete"},
         "all completions are equal",
     ),
     (
-        {"forest", "columns", "lair", "vgi"},
+        {"columns", "lair", "vgi"},
         {"n_draws"},
         {"levels"},
         "levels are not averaged",

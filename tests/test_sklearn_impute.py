@@ -12,7 +12,7 @@ from sklearn.impute.tests import test_common as theirs
 from sklearn.linear_model import LinearRegression
 
 import skvnce
-from skvnce import ColumnImputer, ConstrainedImputer, ForestImputer
+from skvnce import ColumnImputer, ConstrainedImputer
 
 pytestmark = [
     pytest.mark.slow,
@@ -30,11 +30,10 @@ IMPUTERS = [
     ),
     skvnce.MixtureImputer(2, n_estimators=2, max_iter=2, random_state=0),
     skvnce.TableImputer(n_estimators=2, n_parameter_draws=1, random_state=0),
-    ForestImputer(NORMAL, n_estimators=2, n_completions=1, random_state=0),
     ColumnImputer(NORMAL, regressor=LinearRegression(), random_state=0),
     ConstrainedImputer(NORMAL, random_state=0),
 ]
-OF_MODEL = ForestImputer | ColumnImputer | ConstrainedImputer
+OF_MODEL = ColumnImputer | ConstrainedImputer
 LEARNERS = [  # their `transform` fills cells, but they have no `add_indicator`
     skvnce.TruncatedGaussianGraphLearner(max_iter=2, n_steps=2, random_state=0),
     skvnce.CopulaGraphLearner(max_iter=2, random_state=0),

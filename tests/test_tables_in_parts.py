@@ -247,7 +247,6 @@ def mixed(n=240):
     [
         skvnce.GaussianImputer(max_iter=20, n_parameter_draws=2, random_state=0),
         skvnce.CopulaGraphLearner(max_iter=20, random_state=0),
-        skvnce.ForestImputer(n_estimators=3, random_state=0),
         skvnce.ColumnImputer(regressor=LinearRegression(), random_state=0),
         skvnce.MixtureImputer(n_estimators=2, random_state=0),
         skvnce.TableImputer(n_estimators=3, n_parameter_draws=2, random_state=0),

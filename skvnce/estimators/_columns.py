@@ -63,8 +63,8 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         The joint model, or several of them, of which the first decides how columns are
         read (`categorical_features`), which are passed through, about what marks
         missing cells, bounds, empty columns and indicators.  A stack such as
-        ``[MixtureImputer(), LAIRImputer(), ForestImputer()]`` is the most accurate
-        imputer here, and takes twice the time of all of its imputers.  None is
+        ``[TableImputer(), MixtureImputer(), LAIRImputer()]`` takes twice the time of
+        all of its imputers.  None is
         ``GaussianImputer()``.
     regressor : regressor or None, default=None
         Model of the columns of numbers; None leaves them to `model`.
@@ -390,7 +390,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
             ]
             design = Design(tuple(columns), tuple(wide), label)
             given = model, design, int(levels[node]), int(self.max_samples)
-            found[node] = [EstimatorLearner(node, *given)]
+            found[node] = EstimatorLearner(node, *given)
         return found
 
     def _warn_of_others(self):

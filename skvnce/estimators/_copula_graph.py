@@ -60,7 +60,7 @@ _ROUNDS = 10  # rounds of EM after which the held-out cells have little influenc
 # sweeps whose time is that of a round with its M-step, and of what is no round
 _SWEEPS_A_ROUND, _OTHER_SWEEPS = 2, 80
 _SEED = 0  # of draws that should be the same with and without a search for alpha
-_REMEDY = "ForestImputer or LAIRImputer may fill missing cells better."
+_REMEDY = "TableImputer or LAIRImputer may fill missing cells better."
 
 
 class CopulaGraphLearner(CallbackSupportMixin, Imputer):

@@ -29,7 +29,7 @@ from skvnce.fits.mixture_ensembles import Settings, fit_ensemble
 from skvnce.fits.mixtures import MARGINALS
 from skvnce.fitted.mixture import Averaged, MixtureModel
 
-_REMEDY = "GaussianImputer or ForestImputer may fill them better."
+_REMEDY = "GaussianImputer or TableImputer may fill them better."
 _NOT_FINITE = (
     "The covariances of a mixture are not finite. Divide sample_weight by its mean, if "
     "there are very large weights, or rescale columns with very large values."

@@ -1,9 +1,8 @@
 """Fit models of columns to a table that a joint model completes, and weight them.
 
 A tenth of the rows is held out.  Joint models and column models that have not used them
-draw their cells, and the scores of these draws choose the learner of each column and
-the weights.  Then column models are fitted anew to all rows, in a table that the chosen
-average has completed.
+draw their cells, and the scores of these draws choose the weights.  Then column models
+are fitted anew to all rows, in a table that the chosen average has completed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,10 +15,10 @@ from skvnce._incomplete import Incomplete
 from skvnce._progress import steps
 from skvnce._random import seeded
 from skvnce.algorithms.gaussian.normal_scores import repeated_values
-from skvnce.fits.column_learners import Learner, Training
+from skvnce.fits.column_learners import EstimatorLearner, Training
 from skvnce.fits.draw_spread import HeldOutDraws, spreads_of
 from skvnce.fits.held_out_rows import masked
-from skvnce.fits.pool_weights import best_of, distances, weights_of
+from skvnce.fits.pool_weights import distances, weights_of
 from skvnce.fits.refits import repeated
 from skvnce.fitted.base import CellModel
 from skvnce.fitted.by_columns import ALONE, ByColumns, redraw
@@ -90,7 +89,7 @@ class FittedColumns(NamedTuple):
 def fit_columns(
     table: Table,
     joint: Joint,
-    learners: Mapping[int, Sequence[Learner]],
+    learners: Mapping[int, EstimatorLearner],
     weight: float | str,
     n_completions: int,
     rng: np.random.Generator,
@@ -101,8 +100,8 @@ def fit_columns(
     ----------
     table : Table
     joint : Joint
-    learners : dict of int to sequence of Learner
-        The candidates of each column that gets a model.
+    learners : dict of int to EstimatorLearner
+        Of each column that gets a model.
     weight : "auto" or float
         Of the column models; ``"auto"`` lets held-out cells choose.
     n_completions : int
@@ -116,28 +115,28 @@ def fit_columns(
     width, n_joint = table.nodes.shape[1], len(joint.models)
     equal = np.full((n_joint, width), 1 / n_joint)
     kept = table.nodes[~table.held]
-    order, candidates = _in_order(table.nodes, learners), {}
+    order, without = _in_order(table.nodes, learners), {}
     if order:
         completed = _completed(Pool(joint.without, equal), kept, 1, rng)
         weights = None if table.weights is None else table.weights[~table.held]
         training = Training(completed, kept, weights)
-        candidates = {
-            j: [one.learn(training, rng, is_final=False) for one in learners[j]]
+        without = {
+            j: learners[j].learn(training, rng)
             for j in steps("model of a column", order, len(order))
         }
-    chosen, of_all, found = _chosen(table, joint.without, candidates, rng)
+    of_all, found = _chosen(table, joint.without, without, rng)
     own, of_joint = _weights(table, of_all, weight, order, equal)
     spreads = _spreads(table, found, own, of_joint)
     used = [j for j in order if own[j] > 0]
     if not used:
         return FittedColumns([], own, of_joint, spreads)
-    first = [candidates[j][chosen[j]] for j in used]
+    first = [without[j] for j in used]
     given = first, own, np.ones(width), ALONE, _SWEEPS
     model = ByColumns(Pool(joint.models, of_joint), *given)
     completed = _completed(model, table.nodes, n_completions, rng)
     training = Training(completed, table.nodes, table.weights)
     columns = [
-        learners[j][chosen[j]].learn(training, rng, is_final=True)
+        learners[j].learn(training, rng)
         for j in steps("model of a column", used, len(used))
     ]
     return FittedColumns(columns, own, of_joint, spreads)
@@ -183,39 +182,30 @@ def _completed(model, nodes, n_draws, rng):
         return model.draw(nodes, n_draws)
 
 
-def _chosen(table, joint, candidates, rng):
-    """Choose a candidate for each column, and weights (n_joint + 1, n_nodes).
+def _chosen(table, joint, columns, rng):
+    """Choose weights (n_joint + 1, n_nodes) of joint models and models of columns.
 
     Returns the draws, too, which choose their spread; None without held-out rows.
     """
-    chosen = np.zeros(table.nodes.shape[1], dtype=int)
     if not table.held.any():
-        return chosen, None, None
+        return None, None
     held = masked(table.nodes[table.held])
     kept = np.where(held.hidden, np.nan, held.nodes)
     known = *held, table.scale, table.is_categorical
-    own = [_completed(one, kept, _DRAWS, rng) for one in joint]
-    # each model has its share of the rows that columns are drawn from
-    mixed = np.stack([own[k % len(own)][k] for k in range(_DRAWS)])
-    drawn, missing = [], np.isnan(kept)
-    for number in range(max(map(len, candidates.values()), default=0)):
-        # the last one again where there are fewer
-        columns = {j: one[min(number, len(one) - 1)] for j, one in candidates.items()}
-        drawn.append(_drawn_alone(columns, mixed, missing, rng))
-    if len(drawn) > 1:
-        chosen = best_of(distances(drawn, *known), table.is_categorical)
-        for j in candidates:
-            drawn[0][..., j] = drawn[chosen[j]][..., j]
-    draws = [*own, *drawn[:1]]
+    draws = [_completed(one, kept, _DRAWS, rng) for one in joint]
+    if columns:
+        # each model has its share of the rows that columns are drawn from
+        mixed = np.stack([draws[k % len(draws)][k] for k in range(_DRAWS)])
+        draws.append(_drawn_alone(columns, mixed, np.isnan(kept), rng))
     found = distances(draws, *known)
-    weights = np.zeros((len(own) + 1, kept.shape[1]))
-    weights[:-1] = weights_of(found.of_first(len(own)), table.is_categorical)
-    if drawn:
+    weights = np.zeros((len(joint) + 1, kept.shape[1]))
+    weights[:-1] = weights_of(found.of_first(len(joint)), table.is_categorical)
+    if columns:
         # cells of other columns, where nothing is compared, would hide a difference
-        some = list(candidates)
+        some = list(columns)
         own_weights = weights_of(found.of_columns(some), table.is_categorical)
         weights[:, some] = own_weights[:, some]
-    return chosen, weights, HeldOutDraws(draws, *held)
+    return weights, HeldOutDraws(draws, *held)
 
 
 def _drawn_alone(columns, mixed, missing, rng):

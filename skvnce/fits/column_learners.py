@@ -1,15 +1,13 @@
 """What learns the model of one column from completed tables."""
 
 from inspect import signature
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.model_selection import KFold
 from sklearn.utils.validation import has_fit_parameter
 
-from skvnce.fitted import column_forests
-from skvnce.fitted.column_forests import Growth
 from skvnce.fitted.column_models import (
     Classification,
     ColumnModel,
@@ -22,7 +20,6 @@ from skvnce.fitted.column_models import (
 _PROBED = 50  # rows whose probabilities are looked at
 _UNWEIGHTED = ", or leave out sample_weight, which its fit was given"
 _FOLDS = 5  # whose residuals a column of numbers is drawn with
-_CHOOSERS = 3  # times fewer trees that choose weights, and complete the table
 
 
 class Training(NamedTuple):
@@ -42,40 +39,8 @@ class Training(NamedTuple):
     weights: np.ndarray | None
 
 
-class Learner(Protocol):
-    """Learns the model of a column."""
-
-    column: int
-
-    def learn(
-        self, training: Training, rng: np.random.Generator, *, is_final: bool
-    ) -> ColumnModel:
-        """Learn; a model that is not final only chooses, and completes the table."""
-        ...
-
-
-class ForestLearner(NamedTuple):
-    """Grows a forest for a column; see `Learner`."""
-
-    column: int
-    predictors: np.ndarray
-    n_levels: int
-    growth: Growth
-
-    def learn(
-        self, training: Training, rng: np.random.Generator, *, is_final: bool
-    ) -> ColumnModel:
-        """Grow all trees, or a third of them."""
-        growth, cells = self.growth, training.nodes[:, self.column]
-        if not is_final:
-            few = -(-growth.n_estimators // _CHOOSERS)
-            growth = growth._replace(n_estimators=few)
-        given = self.column, training.completed, cells, self.n_levels, growth, rng
-        return column_forests.grow(*given, self.predictors, training.weights)
-
-
 class EstimatorLearner(NamedTuple):
-    """Fits a regressor or a classifier to a column; see `Learner`.
+    """Fits a regressor or a classifier to a column.
 
     Attributes
     ----------
@@ -92,9 +57,7 @@ class EstimatorLearner(NamedTuple):
     n_levels: int
     max_samples: int
 
-    def learn(
-        self, training: Training, rng: np.random.Generator, *, is_final: bool
-    ) -> ColumnModel:
+    def learn(self, training: Training, rng: np.random.Generator) -> ColumnModel:
         """Fit to the rows that have the cell, in one completed table after another."""
         rows, weights = self._rows(training, rng)
         turns = rng.permutation(np.arange(len(rows)) % len(training.completed))

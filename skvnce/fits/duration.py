@@ -42,9 +42,7 @@ OF_ALL_COLUMNS = {
 _FAILURES = (ArithmeticError, RuntimeError, TypeError, ValueError)
 
 
-def warn_of_duration(
-    estimator, table, remedy, factor=1.0, columns=_COLUMNS, plain=None, **changed
-):
+def warn_of_duration(estimator, table, remedy, factor=1.0, columns=_COLUMNS, **changed):
     """Warn if a fit to a table of numbers and codes will take more than a minute.
 
     Parameters
@@ -57,11 +55,9 @@ def warn_of_duration(
         By which the fit takes longer than one with `changed`.
     columns : int
         Number of columns of the copy.
-    plain : dict, default=None
-        Parameters to change in addition if the copy cannot be fitted.  If a copy with
-        them cannot be fitted either, there is no warning: the fit will say why.
     **changed : dict
-        Parameters of the copy.
+        Parameters of the copy.  If it cannot be fitted, there is no warning: the fit
+        will say why.
 
     Warns
     -----
@@ -77,8 +73,6 @@ def warn_of_duration(
             changed["missing_values"] = np.nan  # which marks missing cells of `table`
         copy = clone(estimator).set_params(verbose=0, **changed)
         seconds = _seconds_of_copy(copy, some)
-        if seconds is None and plain:
-            seconds = _seconds_of_copy(copy.set_params(**plain), some)
     if seconds is None:
         return
     seconds *= factor * growth(table.shape, some.shape)

@@ -120,18 +120,6 @@ def weights_of(found: Distances, is_categorical: np.ndarray) -> np.ndarray:
     return weights
 
 
-def best_of(found: Distances, is_categorical: np.ndarray) -> np.ndarray:
-    """Choose the model with the smallest score for each column; (n_nodes,)."""
-    scores = np.stack([found.of_weights(one) for one in np.eye(len(found.to_truth))])
-    best = np.zeros(len(is_categorical), dtype=int)
-    for j, kind in enumerate(is_categorical):
-        own, of_kind = found.column == j, is_categorical[found.column] == kind
-        if of_kind.any():
-            total = scores[:, own].sum(1) + _OF_KIND * scores[:, of_kind].mean(1)
-            best[j] = total.argmin()
-    return best
-
-
 def _objective(found, own, of_kind):
     """Add the cells of a column, those of its kind, and equal weights; d and G."""
     count = own.sum()

@@ -9,9 +9,6 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from skvnce.fitted.column_forests import ColumnForest
-from skvnce.fitted.trees import Trees
-
 _LEAST = 1e-6  # probability of a level of which a classifier knows nothing
 _NEAR = 20  # residuals from which a draw selects; with fewer, spreads are noisy
 _QUANTILES = 99  # of regressors that predict quantiles
@@ -217,8 +214,5 @@ def restored(found: tuple) -> ColumnModel:
     """Make a model of what `stored` returned."""
     name, values = found
     kinds = {one.__name__: one for one in (Regression, Quantiles, Classification)}
-    kinds["ColumnForest"] = ColumnForest
     model = kinds[name](*values)
-    if name == "ColumnForest":
-        return model._replace(trees=Trees(*model.trees))
     return model._replace(design=Design(*model.design))

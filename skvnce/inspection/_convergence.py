@@ -65,7 +65,7 @@ class ConvergenceDisplay:
         estimator : fitted estimator
             With ``loss_curve_``, and perhaps ``trace_`` (`GaussianImputer` fitted to a
             table with categories).  Ensembles have them in ``estimators_``, and
-            `ForestImputer` in ``model_``.
+            `ColumnImputer` in ``model_``.
         n_traces : int, default=5
             Maximum number of parameters that are drawn.
         width : float or None, default=None

@@ -13,8 +13,8 @@ from sklearn.base import clone
 from statistical import FAILURE
 
 from skvnce import (
+    ColumnImputer,
     CopulaGraphLearner,
-    ForestImputer,
     GaussianImputer,
     MixtureImputer,
 )
@@ -448,7 +448,7 @@ def test_wrong_limits_are_refused(model):
     with pytest.raises(TypeError, match="limits of column 'b'"):
         clone(model).fit(frame, upper={"b": 1.0})
     with pytest.raises(TypeError, match="upper"):
-        ForestImputer().fit(X, upper=limits)
+        ColumnImputer().fit(X, upper=limits)
 
 
 def test_limits_outside_of_the_bounds_of_a_column():
@@ -537,11 +537,11 @@ def test_limits_of_categories_and_wrong_shapes_are_errors_of_fit(cls):
 def test_limits_that_a_class_or_a_data_type_does_not_have():
     X = np.exp(below_limits(0, 60)[0] / 9)
     X[::4, 0] = np.nan
-    with pytest.raises(TypeError, match="ForestImputer.fit takes no lower. Limits of"):
-        ForestImputer().fit(X, lower={0: 1.0})
+    with pytest.raises(TypeError, match="ColumnImputer.fit takes no lower. Limits of"):
+        ColumnImputer().fit(X, lower={0: 1.0})
     imputer = GaussianImputer(random_state=0).fit(X)
-    with pytest.raises(ValueError, match="ForestImputer takes no limits of single"):
-        ForestImputer(n_estimators=2).fit(X).transform(X, lower={0: 1.0})
+    with pytest.raises(ValueError, match="ColumnImputer takes no limits of single"):
+        ColumnImputer().fit(X).transform(X, lower={0: 1.0})
     with pytest.raises(ValueError, match="no value of the data type of X, float32"):
         imputer.transform(X.astype(np.float32), lower={0: 1e39})
     limited = GaussianImputer(max_iter=9, random_state=0).fit(X, lower={0: 0.1})

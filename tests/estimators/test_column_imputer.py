@@ -21,7 +21,6 @@ from statistical import FAILURE, p_share
 from skvnce import (
     ColumnImputer,
     ConstrainedImputer,
-    ForestImputer,
     GaussianImputer,
     MixtureImputer,
 )
@@ -607,9 +606,9 @@ def test_stacks_average_their_models(seed):
     line = X[:, 0] + 0.3 * rng.normal(size=len(X))
     full = np.column_stack([full, line])
     X = np.column_stack([X, np.where(rng.random(len(X)) < 0.3, np.nan, line)])
-    forest = ForestImputer(PLAIN, n_estimators=10, min_samples_leaf=5, weight=1.0)
-    stack = ColumnImputer([PLAIN, forest], random_state=0).fit(X)
-    assert [type(one) for one in stack.models_] == [GaussianImputer, ForestImputer]
+    near = columns(model=PLAIN, regressor=KNeighborsRegressor(5), weight=1.0)
+    stack = ColumnImputer([PLAIN, near], random_state=0).fit(X)
+    assert [type(one) for one in stack.models_] == [GaussianImputer, ColumnImputer]
     assert stack.model_ is stack.models_[0] and (stack.weights_ == 0).all()
     weights = stack.model_weights_
     assert weights.shape == (2, 4) and (weights >= 0).all()
@@ -1012,12 +1011,11 @@ def test_lists_of_predictors_are_lists(value):
     columns(regressor=LINEAR, predictors={"a": None}).fit(X)
 
 
-@pytest.mark.parametrize("kind", [ColumnImputer, ForestImputer])
-def test_averages_would_not_satisfy_equations(kind):
+def test_averages_would_not_satisfy_equations():
     X, _ = linear()
     model = ConstrainedImputer(sums={2: [0, 1]})
-    with pytest.raises(TypeError, match=f"Pass {kind.__name__} as its model instead"):
-        kind(model).fit(X)
+    with pytest.raises(TypeError, match="Pass ColumnImputer as its model instead"):
+        ColumnImputer(model).fit(X)
 
 
 def test_a_tuple_of_models_and_of_quantiles():
@@ -1221,7 +1219,7 @@ def test_estimators_of_constant_columns_are_of_any_kind():
     [
         (GaussianImputer(min_value=100.0), ValueError, ": X has .* min_value 100"),
         (GaussianImputer(min_value=[1.0]), ValueError, ": min_value must be a number"),
-        (ForestImputer(GaussianImputer(min_value=100.0)), ValueError, ": X has .* min"),
+        (ColumnImputer(GaussianImputer(min_value=100.0)), ValueError, ": X has .* min"),
         (MixtureImputer(n_estimators=0), TypeError, ": The 'n_estimators' para"),
         (
             GaussianImputer(missing_values=-1),
@@ -1261,15 +1259,12 @@ def test_a_stack_has_the_marker_of_its_first_model(marker):
     np.testing.assert_array_equal(stack.fit_transform(given), expected)
 
 
-@pytest.mark.parametrize("kind", [ColumnImputer, ForestImputer])
-def test_errors_of_tables_name_the_class_of_the_user(kind):
+def test_errors_of_tables_name_the_class_of_the_user():
     X, _ = linear(n=40)
-    with pytest.raises(
-        ValueError, match=f"minimum of 2 is required by {kind.__name__}"
-    ):
-        kind(PLAIN).fit(X[:1])
-    imputer = kind(PLAIN, random_state=0).fit(X)
-    with pytest.raises(ValueError, match=f"but {kind.__name__} is expecting 4 feat"):
+    with pytest.raises(ValueError, match="minimum of 2 is required by ColumnImputer"):
+        ColumnImputer(PLAIN).fit(X[:1])
+    imputer = ColumnImputer(PLAIN, random_state=0).fit(X)
+    with pytest.raises(ValueError, match="but ColumnImputer is expecting 4 feat"):
         imputer.transform(X[:, :3])
 
 

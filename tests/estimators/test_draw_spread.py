@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from sklearn.neighbors import KNeighborsRegressor
 
-from skvnce import ColumnImputer, ForestImputer
+from skvnce import ColumnImputer
 from skvnce.fits.column_fits import Table, _spreads
 from skvnce.fits.draw_spread import _SPREADS, HeldOutDraws, spreads_of
 from skvnce.fitted.pools import narrowed
@@ -79,6 +80,9 @@ def test_draws_move_towards_their_means():
     assert found.tolist() == [[2.0, 3.0], [4.0, 3.0]]
 
 
+NEAR = KNeighborsRegressor(20)
+
+
 def table(seed, n=400):
     """Make a table whose second column is a function of the first one and noise."""
     rng = np.random.default_rng(seed)
@@ -89,9 +93,9 @@ def table(seed, n=400):
     return X, full
 
 
-def test_draws_of_a_forest_are_those_before_moved_towards_its_fillings():
+def test_draws_are_those_before_moved_towards_their_fillings():
     X, _ = table(0)
-    imputer = ForestImputer(n_estimators=20, random_state=0).fit(X)
+    imputer = ColumnImputer(regressor=NEAR, random_state=0).fit(X)
     imputer.spreads_ = np.full(3, 0.8)
     own = np.stack(imputer.sample(X, n_draws=5, random_state=1))
     imputer.spreads_ = np.ones(3)
@@ -114,12 +118,11 @@ def test_columns_with_repeated_values_keep_their_draws():
 
 def test_a_given_weight_leaves_the_spread():
     X, _ = table(0)
-    found = ForestImputer(n_estimators=20, weight=1.0, random_state=0).fit(X).spreads_
+    found = ColumnImputer(regressor=NEAR, weight=1.0, random_state=0).fit(X).spreads_
     assert found.tolist() == [1.0] * 3
 
 
 def test_stacks_have_a_spread():
     X, _ = table(0)
-    small = [ForestImputer(n_estimators=9), ForestImputer(n_estimators=9)]
-    imputer = ColumnImputer(small, random_state=0).fit(X)
+    imputer = ColumnImputer([ColumnImputer(regressor=NEAR)] * 2, random_state=0).fit(X)
     assert imputer.spreads_.shape == (3,) and imputer.spreads_.max() <= 1

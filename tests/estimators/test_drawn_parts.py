@@ -10,7 +10,6 @@ from estimators.test_large import parts, table
 from skvnce import (
     ColumnImputer,
     ConstrainedImputer,
-    ForestImputer,
     GaussianImputer,
     LAIRImputer,
     VariationalAutoencoder,
@@ -19,7 +18,6 @@ from skvnce.options import Chunks
 
 QUIET = {"on_misfit": "ignore"}
 MODEL = GaussianImputer(n_parameter_draws=3, **QUIET)
-FOREST = ForestImputer(MODEL, n_estimators=2, random_state=0)
 COLUMNS = ColumnImputer(MODEL, regressor=LinearRegression(), random_state=0)
 CONSTRAINED = ConstrainedImputer(MODEL, sums={2: [3, 4]}, random_state=0)
 VAE = VariationalAutoencoder(1, max_iter=1, **QUIET)
@@ -36,8 +34,8 @@ def summed(n):
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "estimator",
-    [LAIR, FOREST, COLUMNS, CONSTRAINED],
-    ids=["LAIR", "forest", "columns", "consistent"],
+    [LAIR, COLUMNS, CONSTRAINED],
+    ids=["LAIR", "columns", "consistent"],
 )
 def test_a_completed_table_has_one_draw_of_the_parameters(estimator):
     """Each copy draws with one member or draw; in turns, each is used as often."""
@@ -79,7 +77,7 @@ def test_constant_columns_are_drawn():
     assert (np.concatenate(list(filled)) == 3.0).all()
 
 
-@pytest.mark.parametrize("estimator", [GaussianImputer(), FOREST])
+@pytest.mark.parametrize("estimator", [GaussianImputer(), COLUMNS])
 def test_parameters_are_checked_as_in_memory(estimator):
     X = table(120)
     fitted = clone(estimator).fit(X)
@@ -104,7 +102,7 @@ def test_parts_without_rows_are_of_the_same_type(container):
     X = table(120)
     frame = pd.DataFrame(X, columns=list("abcde"))
     given = frame if container == "pandas" else X
-    fitted = clone(FOREST).fit(given).set_output(transform=container)
+    fitted = clone(COLUMNS).fit(given).set_output(transform=container)
     chunks = parts(given, [0, 0, 70, 120])
     for filled in (fitted.transform(chunks), *fitted.sample(chunks, 1, 0)):
         empty, full, _ = filled

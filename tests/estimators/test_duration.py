@@ -7,14 +7,11 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.frozen import FrozenEstimator
 
 from skvnce import (
     CopulaGraphLearner,
-    ForestImputer,
     GaussianImputer,
     LAIRImputer,
-    VariationalAutoencoder,
     VGIImputer,
 )
 from skvnce.exceptions import DurationWarning
@@ -22,7 +19,6 @@ from skvnce.fits import duration
 from skvnce.training import rounds
 
 PLAIN = GaussianImputer(marginals="normal", shrinkage=0.1, n_parameter_draws=1)
-FOREST = ForestImputer(PLAIN, n_estimators=20, random_state=0)
 GRAPH = CopulaGraphLearner(max_iter=2, random_state=0)
 MEMBERS = LAIRImputer(random_state=0)
 
@@ -39,7 +35,6 @@ def table(d, n=12):
 @pytest.mark.parametrize(
     ("estimator", "remedy", "d"),
     [
-        (FOREST, "n_estimators", 210),
         (GRAPH, "Leave out columns", 210),
         (MEMBERS, "n_estimators", 610),
     ],
@@ -59,39 +54,6 @@ def test_a_long_fit_is_announced_before_it_starts(
         with pytest.raises(DurationWarning, match=message):
             estimator.fit(X)
     assert vars(estimator) == before
-
-
-FROZEN = FrozenEstimator(VariationalAutoencoder())
-
-
-@pytest.mark.quick(2)
-@pytest.mark.parametrize(
-    "model",
-    [
-        GaussianImputer(min_value=np.full(210, -9.0)),
-        GaussianImputer(max_value=np.full(210, 9.0)),
-        GaussianImputer(categorical_features={"c7": "nominal"}),
-        GaussianImputer(categorical_features=[209]),
-        LAIRImputer(FROZEN),  # its fit has no copy of fewer columns
-    ],
-)
-def test_forests_are_announced_whatever_the_options_of_their_model(model, monkeypatch):
-    def measured(copy, cells):
-        kept.append(copy.model)
-        return (
-            None
-            if isinstance(copy.model, LAIRImputer)
-            else real(copy, cells[:, :5]) and 30
-        )
-
-    kept, real = [], duration._seconds_of_fit
-    monkeypatch.setattr(duration, "_seconds_of_fit", measured)
-    forest = ForestImputer(model, n_estimators=5000)
-    X = pd.DataFrame(table(210, n=30)).add_prefix("c")
-    with pytest.warns(DurationWarning, match="30 rows and 210 columns will take"):
-        forest._warn_of_duration(X.to_numpy())
-    assert kept[-1] is None or kept[-1].categorical_features is None
-    assert forest.model is model
 
 
 def test_the_time_is_that_of_a_copy(monkeypatch):

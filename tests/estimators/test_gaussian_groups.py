@@ -22,7 +22,6 @@ from skvnce import (
     ColumnImputer,
     ConstrainedImputer,
     CopulaGraphLearner,
-    ForestImputer,
     GaussianImputer,
     MultipleImputationClassifier,
     _quantiles,
@@ -840,12 +839,8 @@ def test_a_stream_of_rows_is_an_error(fitted):
 
 @pytest.mark.parametrize(
     "model",
-    [
-        ForestImputer(imputer()),
-        ColumnImputer(imputer()),
-        ColumnImputer([GaussianImputer(), imputer()]),
-    ],
-    ids=["forest", "column", "stack"],
+    [ColumnImputer(imputer()), ColumnImputer([GaussianImputer(), imputer()])],
+    ids=["column", "stack"],
 )
 def test_models_of_columns_are_errors(model):
     with pytest.raises(ValueError, match="cannot have groups, of which the models of"):

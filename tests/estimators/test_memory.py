@@ -10,7 +10,6 @@ from sklearn.base import clone
 from skvnce import (
     ColumnImputer,
     ConstrainedImputer,
-    ForestImputer,
     GaussianImputer,
     MixtureImputer,
     TableImputer,
@@ -92,7 +91,7 @@ def test_a_fit_to_many_columns_that_cannot_fit(monkeypatch):
 
 @pytest.mark.parametrize(
     "kind",
-    [GaussianImputer, ForestImputer, ColumnImputer, MixtureImputer, TableImputer],
+    [GaussianImputer, ColumnImputer, MixtureImputer, TableImputer],
 )
 def test_draws_that_cannot_fit(kind, X, monkeypatch):
     imputer = kind(random_state=0).fit(X)
@@ -123,12 +122,3 @@ def test_the_memory_is_checked_before_the_table_is_copied(estimator, monkeypatch
     with pytest.raises(MemoryError, match="10,000,000 rows and 10,000 columns"):
         clone(estimator).fit(HUGE, y)
     assert time.process_time() - begin < 5  # a copy takes longer
-
-
-def test_trees_that_cannot_fit(X, monkeypatch):
-    with pytest.raises(MemoryError, match="1,000,000,000 trees .* n_estimators"):
-        ForestImputer(n_estimators=10**9).fit(X)
-    monkeypatch.setattr(_memory, "memory_limit", lambda: 2**24)
-    with pytest.raises(MemoryError, match="5,000 trees for each of 3 columns"):
-        ForestImputer(n_estimators=5000).fit(X)
-    ForestImputer(n_estimators=6).fit(X)  # negative control

@@ -21,7 +21,6 @@ from sklearn.preprocessing import StandardScaler
 
 from skvnce import (
     ColumnImputer,
-    ForestImputer,
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
@@ -88,11 +87,6 @@ def quick_vgi(**options):
     )
 
 
-def quick_forest(**options):
-    model = GaussianImputer(**QUICK, **options)
-    return ForestImputer(model, n_estimators=4, random_state=0)
-
-
 def quick_columns(**options):
     model = GaussianImputer(**QUICK, **options)
     levels = make_pipeline(StandardScaler(), LogisticRegression())
@@ -100,10 +94,8 @@ def quick_columns(**options):
     return ColumnImputer(model, regressor=numbers, classifier=levels, random_state=0)
 
 
-OF_MODELS = ForestImputer | ColumnImputer
 MADE = {
     "GaussianImputer": partial(GaussianImputer, **QUICK),
-    "ForestImputer": quick_forest,
     "ColumnImputer": quick_columns,
     "LAIRImputer": quick_lair,
     "VGIImputer": quick_vgi,
@@ -111,7 +103,7 @@ MADE = {
 
 
 LONG = [pytest.mark.slow, pytest.mark.sampled]
-PARAMS = [*list(MADE)[:3], *(pytest.param(n, marks=LONG) for n in list(MADE)[3:])]
+PARAMS = [*list(MADE)[:2], *(pytest.param(n, marks=LONG) for n in list(MADE)[2:])]
 
 
 @pytest.fixture(scope="module", params=PARAMS)
@@ -127,16 +119,16 @@ def imputer(make):
 
 def reading(model, **options):
     """Set parameters that say how tables are read, which may be those of `model`."""
-    prefix = "model__" if isinstance(model, OF_MODELS) else ""
+    prefix = "model__" if isinstance(model, ColumnImputer) else ""
     return model.set_params(**{prefix + name: value for name, value in options.items()})
 
 
 def drawn_rows(model, n_rows):
     """Draw rows; LAIRImputer draws them from its autoencoder.
 
-    VGIImputer, ForestImputer and ColumnImputer fill rows that miss all cells.
+    VGIImputer and ColumnImputer fill rows that miss all cells.
     """
-    if isinstance(model, VGIImputer | OF_MODELS):
+    if isinstance(model, VGIImputer | ColumnImputer):
         empty = incomplete().iloc[:n_rows]
         empty = empty.mask(np.ones(empty.shape, dtype=bool))
         return model.sample(empty, random_state=0, as_array=True)[0]
@@ -392,7 +384,7 @@ def test_constants_and_empty_columns(make, keeps, output):
     if keeps:
         assert found["name"].isna().all()  # there is no level to fill
         assert (found["grade"] == 0).all()
-    if not isinstance(model, VGIImputer | OF_MODELS):  # which draw no rows
+    if not isinstance(model, VGIImputer | ColumnImputer):  # which draw no rows
         rows = pd.DataFrame(drawn_rows(model, 5), columns=X.columns)
         assert set(rows["port"]) == {"S"} and rows["name"].isna().all()
 

@@ -330,7 +330,7 @@ def test_noise_is_reported_and_structure_is_not():
     """Columns of noise are predicted worse than by means, and filled by others."""
     noise = np.random.default_rng(0).normal(size=(100, 10))
     noise[np.random.default_rng(99).random(noise.shape) < 0.3] = np.nan
-    with pytest.warns(MisfitWarning, match="GaussianImputer or ForestImputer may"):
+    with pytest.warns(MisfitWarning, match="GaussianImputer or TableImputer may"):
         imputer = MixtureImputer(10, n_estimators=2, random_state=0).fit(noise)
     assert imputer.marginal_columns_.any() and imputer.held_out_gain_ < 0.2
     X, _ = without(ring(0), 120, 2)

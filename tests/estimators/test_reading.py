@@ -19,7 +19,6 @@ from skvnce import (
     ColumnImputer,
     ConstrainedImputer,
     CopulaGraphLearner,
-    ForestImputer,
     GaussianImputer,
     LAIRImputer,
     MixtureImputer,
@@ -48,10 +47,6 @@ def lair(**options):
     return LAIRImputer(model, on_misfit="ignore", random_state=0, **options)
 
 
-def forest(**options):
-    return ForestImputer(gaussian(**options), n_estimators=4, random_state=0)
-
-
 def columns(**options):
     numbers = make_pipeline(StandardScaler(), Ridge())
     levels = make_pipeline(StandardScaler(), LogisticRegression())
@@ -77,7 +72,7 @@ def graph(**options):
     return CopulaGraphLearner(0.2, on_misfit="ignore", random_state=0, **options)
 
 
-MADE = [gaussian, lair, forest, columns, mixtures, consistent, table]
+MADE = [gaussian, lair, columns, mixtures, consistent, table]
 make_any = pytest.mark.parametrize("make", MADE)
 
 
@@ -232,7 +227,7 @@ def test_shifts_and_bounds_of_names_are_refused():
         gaussian(min_value={"id": 0}).fit(Y)
 
 
-@pytest.mark.parametrize("make", [forest, columns, consistent])
+@pytest.mark.parametrize("make", [columns, consistent])
 def test_what_is_said_of_names_has_the_parameter_of_the_inner_imputer(make):
     with pytest.warns(TableWarning, match=r"or of its model=GaussianImputer\(\.\.\.\)"):
         make().fit(named())
@@ -241,7 +236,7 @@ def test_what_is_said_of_names_has_the_parameter_of_the_inner_imputer(make):
 def test_errors_about_parts_name_what_unites_frames():
     parts = Chunks([plain()[:60], plain()[60:]])
     with pytest.raises(TypeError, match="pandas.concat of data frames; if not"):
-        forest().fit(parts)
+        columns().fit(parts)
 
 
 @IGNORED
@@ -271,7 +266,7 @@ def test_graphs_and_predictors_leave_names_out():
 
 @pytest.mark.quick
 @IGNORED
-@pytest.mark.parametrize("make", [gaussian, forest, columns, consistent])
+@pytest.mark.parametrize("make", [gaussian, columns, consistent])
 @pytest.mark.parametrize("kind", ["category", "array", "polars"])
 def test_predictors_leave_out_names_of_any_data_type(make, kind):
     """400 levels are more than the default model takes."""

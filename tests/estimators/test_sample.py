@@ -9,9 +9,9 @@ from energies import Factor
 from statistical import FAILURE, p_mean, within_standard_errors
 
 from skvnce import (
+    ColumnImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
-    ForestImputer,
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
@@ -200,7 +200,7 @@ def test_latents_are_drawn_in_the_container_of_transform(fitted, frame):
     [
         (VGIImputer(), "sample_rows", "MixtureImputer and CopulaGraphLearner draw new"),
         (GaussianImputer(groups="a"), "sample_rows", "GaussianImputer without groups"),
-        (ForestImputer(), "score_samples", "no log-density"),
+        (ColumnImputer(), "score_samples", "no log-density"),
     ],
 )
 def test_what_a_model_lacks_is_an_error_with_a_reason(model, method, why):

@@ -16,7 +16,6 @@ from skvnce import (
     ConstrainedImputer,
     CopulaGraphLearner,
     CopulaGraphLearnerCV,
-    ForestImputer,
     GaussianImputer,
     LAIRImputer,
     MixtureImputer,
@@ -49,7 +48,6 @@ IMPUTERS = {
     "truncated graph": TruncatedGaussianGraphLearner(**QUIET),
     "energy": VNCEEstimator(max_iter=2, **QUIET),
     "lair": LAIRImputer(VAE, n_estimators=1, n_steps=3, n_draws=33, **QUIET),
-    "forests": ForestImputer(NORMAL, n_estimators=6, random_state=0),
     "columns": ColumnImputer(
         [NORMAL, MixtureImputer(2, n_estimators=1, **QUIET)],
         regressor=LinearRegression(),

@@ -13,7 +13,6 @@ from sklearn.neighbors import KNeighborsRegressor
 from skvnce import (
     ColumnImputer,
     ConstrainedImputer,
-    ForestImputer,
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
@@ -147,7 +146,6 @@ MEMBERS = [
 MANY = {"n_draws": 500, "random_state": 0}  # of two groups of rows
 WEIGHING = [
     *MEMBERS,
-    ForestImputer(PLAIN, n_estimators=20, random_state=0),
     ColumnImputer(PLAIN, regressor=LinearRegression(), **MANY),
     ColumnImputer(PLAIN, regressor=KNeighborsRegressor(20), **MANY),
     MixtureImputer(2, n_estimators=4, **QUIET),

@@ -9,7 +9,6 @@ from sklearn.linear_model import Ridge
 
 from skvnce import (
     ColumnImputer,
-    ForestImputer,
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
@@ -59,10 +58,6 @@ WRONG = {
         ({"tol": -1}, "tol.* in the range .0.0, inf"),
         ({"tol": "small"}, "tol.* must be a float", TypeError),
         ({"on_misfit": "tell"}, "on_misfit.* among .'"),
-    ],
-    ForestImputer: [
-        ({"model": "forest"}, "'model' parameter of ForestImputer"),
-        ({"weight": 1.5}, "'weight' parameter of ForestImputer"),
     ],
     ColumnImputer: [
         ({"model": "columns"}, "'model' parameter of ColumnImputer"),

@@ -1,1 +1,0 @@
-"""Loops over the trees of forests."""
