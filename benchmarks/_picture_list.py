@@ -50,7 +50,6 @@ _COVERAGE = Panel(
 
 PICTURES = {
     "imputation": Picture(_IMPUTERS, _ratios("MCAR 50", "MAR 50")),
-    "forest_imputer": Picture(_IMPUTERS, _ratios("MCAR 50", "MAR 50")),
     "vgi_imputer": Picture(_IMPUTERS, _ratios("MCAR 50", "MAR 50")),
     "mice": Picture(_IMPUTERS, _ratios("MCAR 50")),
     "gaussian_imputer": Picture(_IMPUTERS, _ratios("MCAR 50")),

@@ -21,7 +21,6 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from skvnce import (
     ColumnImputer,
-    ForestImputer,
     GaussianImputer,
     LAIRImputer,
     MixtureImputer,
@@ -103,12 +102,6 @@ def vgi_of(model):
     return lambda seed: VGIImputer(model, random_state=seed)
 
 
-def stack(seed):
-    """Average the three most accurate imputers, with weights for each column."""
-    models = [MixtureImputer(), LAIRImputer(), ForestImputer()]
-    return ColumnImputer(models, random_state=seed)
-
-
 def columns_of(regressor):
     """Make the maker of a ColumnImputer, one regressor the model of all columns."""
     return lambda seed: ColumnImputer(regressor=regressor, random_state=seed)
@@ -128,6 +121,7 @@ BOUNDS = {
     "DeMissVAE": "demiss-vae",
     "VBGI-VAE": "vbgi-vae",
 }
+REMOVED = "ForestImputer", "ForestImputer, LAIR", "stack"  # only results are left
 METHODS = {
     "mean": lambda seed: SimpleImputer(),
     "KNN": lambda seed: ScaledKNN(),
@@ -143,9 +137,7 @@ METHODS = {
     "LAIRImputer": lambda seed: LAIRImputer(random_state=seed),
     **{f"LAIR, {name}": lair_of(value) for name, value in BOUNDS.items()},
     "MixtureImputer": lambda seed: MixtureImputer(random_state=seed),
-    "ForestImputer": lambda seed: ForestImputer(random_state=seed),
-    "ForestImputer, LAIR": lambda seed: ForestImputer(LAIRImputer(), random_state=seed),
-    "stack": stack,
+    **dict.fromkeys(REMOVED),
     "boosted columns": columns_of(HistGradientBoostingRegressor(random_state=0)),
     "linear columns": columns_of(RidgeCV()),
     "VGIImputer": lambda seed: VGIImputer(random_state=seed),
@@ -154,13 +146,12 @@ METHODS = {
     COMPLETE: lambda seed: FunctionTransformer(),
 }
 # methods that take minutes a cell have fewer seeds than asked for
-SEEDS_AT_MOST = {"ExtraTrees": 1, "MIWAE": 1, "stack": 1, "boosted columns": 1}
+SEEDS_AT_MOST = {"ExtraTrees": 1, "MIWAE": 1, "boosted columns": 1}
 SEEDS_AT_MOST |= dict.fromkeys(VGI_MODELS, 1)
 SEEDS_AT_MOST |= {"mice cart": 1, "mice rf": 1}
 SEEDS_AT_MOST |= {f"LAIR, {name}": 1 for name in BOUNDS}
 
 
 def lacking(methods):
-    """List the methods whose software is not installed here."""
-    asked = [method for method in methods if method in MICE]
-    return asked if asked and not installed() else []
+    """List the methods that cannot be run here."""
+    return [m for m in methods if m in REMOVED or m in MICE and not installed()]

@@ -41,7 +41,9 @@ levels but the most frequent one; the filled level is that of the largest. Of mo
 others of the same cell determine it, and chained equations stay at the means from which
 they start.) Nearest neighbours get standardised columns. The forests have 50 trees and
 five rounds. R's mice and miceforest make {DRAWS} imputations of five iterations each;
-the filled value is their mean or most frequent level, and their time that of all."""
+the filled value is their mean or most frequent level, and their time that of all.
+
+ForestImputer was removed: its lines are those of its last version."""
 LOSSES = f"""The best of ours and the best of the others, by the geometric mean over the
 tables that all methods have; then the tables on which the best of ours is more than a
 tenth behind `{CLOCK}` (in categories: behind the most frequent level). In small tables

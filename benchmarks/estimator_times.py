@@ -50,9 +50,6 @@ def estimators():
             public.VariationalAutoencoder(**vae), **DRAWN, **fixed
         ),
         "VGIImputer": public.VGIImputer(density, **DRAWN, **fixed),
-        "ForestImputer": public.ForestImputer(
-            n_estimators=5, n_draws=2, max_samples=500, **fixed
-        ),
         "IncompleteFactorAnalysis": public.IncompleteFactorAnalysis(2),
     }
     if hasattr(public, "MixtureImputer"):  # a version before has none

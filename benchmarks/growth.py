@@ -84,7 +84,6 @@ OPTIONS = {
     "CopulaGraphLearner": {"random_state": 0},
     "CopulaGraphLearnerCV": {"random_state": 0},
     "NoisyOr": {"n_components": RANK, "random_state": 0},
-    "ForestImputer": {"random_state": 0},
     "MixtureImputer": {"random_state": 0},
     "ConstrainedImputer": {"random_state": 0},
     "VariationalAutoencoder": {"random_state": 0},

@@ -103,10 +103,10 @@ METHODS_READ = """\
   of its autoencoder.
 - **MixtureImputer**: ours, no argument but the seed: eight mixtures of normals. Time of
   compilation is not counted.
-- **ForestImputer**: ours, no argument but the seed: mixtures averaged with forests; on
-  pages whose results are older: GaussianImputer averaged with forests.
+- **ForestImputer** (removed; its last version): mixtures averaged with forests.
   **ForestImputer, LAIR**: LAIRImputer averaged with forests.
-- **stack**: `ColumnImputer([MixtureImputer(), LAIRImputer(), ForestImputer()])`.
+- **stack**: `ColumnImputer([MixtureImputer(), LAIRImputer(), ForestImputer()])`, with
+  the class that was removed.
 - **boosted columns**, **linear columns**: `ColumnImputer(regressor=...)` with
   `HistGradientBoostingRegressor()` and `RidgeCV()`.
 - **VGIImputer**: ours, no argument but the seed: an autoencoder fitted by variational

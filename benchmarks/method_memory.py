@@ -46,7 +46,6 @@ def makers():
         "TruncatedGaussianGraphLearner": lambda: skvnce.TruncatedGaussianGraphLearner(
             max_iter=5, n_steps=4
         ),
-        "ForestImputer": lambda: skvnce.ForestImputer(n_estimators=6, n_draws=2),
         "MixtureImputer": lambda: skvnce.MixtureImputer(5, n_estimators=2, max_iter=3),
         "ConstrainedImputer": skvnce.ConstrainedImputer,
         "VariationalAutoencoder": lambda: skvnce.VariationalAutoencoder(**QUICK_VAE),

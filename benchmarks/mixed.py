@@ -18,7 +18,7 @@ from itertools import product
 
 from _report import publish
 from _results import Results
-from mixed_methods import BASE, CLOCK, METHODS
+from mixed_methods import BASE, CLOCK, METHODS, REMOVED
 from mixed_report import page
 from mixed_rivals import Missing, lacking
 from mixed_scores import score
@@ -68,7 +68,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--results", help="file of JSON lines")
     parser.add_argument("--tables", nargs="+", default=list(TABLES))
-    parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    parser.add_argument("--methods", nargs="+", default=[*METHODS])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only-report", action="store_true")
     parser.add_argument("--quick", action="store_true", help="one table, two methods")
@@ -81,6 +81,7 @@ def main():
     results = Results(options.results)
     if not options.only_report:
         absent = lacking(options.methods)
+        absent += [m for m in options.methods if m in REMOVED]
         if absent:
             print("not installed, left out:", ", ".join(absent))
             print("benchmarks/mixed_rivals.py says how to install them")

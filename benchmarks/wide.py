@@ -19,10 +19,10 @@ from _report import made_by, publish
 from _report import table as markdown
 from threadpoolctl import threadpool_limits
 
-from skvnce import CopulaGraphLearner, ForestImputer, GaussianImputer, LAIRImputer
+from skvnce import CopulaGraphLearner, GaussianImputer, LAIRImputer
 from skvnce.exceptions import DurationWarning
 
-ESTIMATORS = [GaussianImputer, LAIRImputer, ForestImputer, CopulaGraphLearner]
+ESTIMATORS = [GaussianImputer, LAIRImputer, CopulaGraphLearner]
 
 
 def table(n, d, seed=0, share=0.2):
