@@ -82,7 +82,7 @@ NEVER = {
     "algorithms": {"sklearn", "scipy"},
     "tables": {"torch", "sklearn"},
     "sources": {"sklearn"},
-    "fitted": set(),  # forests are those of scikit-learn
+    "fitted": set(),  # rows of frames are selected by scikit-learn
     "inspection": {"torch", "sklearn"},
 }
 FRAMES = {"sklearn", "narwhals", "pandas", "polars", "pyarrow"}

@@ -149,7 +149,7 @@ def _weights(table, found, weight, order, equal):
     if found is None:
         found = np.concatenate([equal / 2, np.full((1, width), 0.5)])
     own = found[-1].copy() if isinstance(weight, str) else np.full(width, float(weight))
-    # a leaf, or a residual, is wider than what a column leaves open that this repeats
+    # a residual is wider than what a column leaves open that this repeats
     same = repeated(table.nodes, table.is_categorical)
     if isinstance(weight, str):
         own[same] = 0.0

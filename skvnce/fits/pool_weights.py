@@ -37,11 +37,6 @@ class Distances(NamedTuple):
     to_truth: np.ndarray
     apart: np.ndarray
 
-    def of_weights(self, weights: np.ndarray) -> np.ndarray:
-        """Compute eq. (1) for weights (K,); (n_cells,)."""
-        between = np.einsum("k,l,kln->n", weights, weights, self.apart)
-        return weights @ self.to_truth - between / 2
-
     def of_columns(self, columns: Sequence[int]) -> "Distances":
         """Select the cells of some columns."""
         own = np.isin(self.column, columns)

@@ -9,7 +9,7 @@ from scipy import stats
 from statistical import FAILURE, p_mean, p_share
 
 from skvnce._random import seeded
-from skvnce.fits.pool_weights import Distances, best_of, distances, weights_of
+from skvnce.fits.pool_weights import Distances, distances, weights_of
 from skvnce.fitted.by_columns import Chains, predict, redraw
 from skvnce.fitted.pools import Pool, Turns
 
@@ -89,6 +89,12 @@ def test_units_of_columns_have_no_influence():
         np.testing.assert_allclose(one, other)
 
 
+def energy(found, weights):
+    """Compute eq. (1) of the module in each cell."""
+    between = np.einsum("k,l,kln->n", weights, weights, found.apart)
+    return weights @ found.to_truth - between / 2
+
+
 @pytest.mark.parametrize("weights", [[0.7, 0.3], [1.0, 0.0]])
 def test_the_score_is_that_of_draws_of_the_mixture(weights, seed):
     """The oracle draws the mixture of N(0, 1) and N(2, 1 / 4) at the truth 0.5.
@@ -100,13 +106,12 @@ def test_the_score_is_that_of_draws_of_the_mixture(weights, seed):
     centre, spread = np.array([0.0, 2.0]), np.array([1.0, 0.5])
     own = [rng.normal(m, s, (2, n, 1)) for m, s in zip(centre, spread, strict=True)]
     truth, hidden = np.full((n, 1), 0.5), np.ones((n, 1), dtype=bool)
-    found = distances(own, truth, hidden, np.ones(1), NUMBERS).of_weights(weights)
+    known = distances(own, truth, hidden, np.ones(1), NUMBERS)
     kind = rng.choice(2, (2, n), p=weights)
     first, second = rng.normal(centre[kind], spread[kind])
     expected = abs(first - 0.5) - abs(first - second) / 2
-    assert p_mean(found - expected, 0) > FAILURE
-    wrong = distances(own, truth, hidden, np.ones(1), NUMBERS).of_weights(weights[::-1])
-    assert p_mean(wrong - expected, 0) < FAILURE
+    assert p_mean(energy(known, weights) - expected, 0) > FAILURE
+    assert p_mean(energy(known, weights[::-1]) - expected, 0) < FAILURE
 
 
 # weights
@@ -209,8 +214,8 @@ def test_weights_are_the_minimum_of_the_score(seed):
     weights = weights_of(found, NUMBERS)[:, 0]
     share = np.linspace(0, 1, 41)
     grid = [(a, b, 1 - a - b) for a in share for b in share if a + b <= 1]
-    scores = [found.of_weights(np.array(one)).mean() for one in grid]
-    own = found.of_weights(weights).mean()
+    scores = [energy(found, np.array(one)).mean() for one in grid]
+    own = energy(found, weights).mean()
     # equal weights count for 30 of 20,100 cells
     assert own < min(scores) + 1e-3 < max(scores)
 
@@ -218,16 +223,6 @@ def test_weights_are_the_minimum_of_the_score(seed):
 def test_one_model_has_all_weight():
     one = Distances(np.zeros(5, dtype=int), np.ones((1, 5)), np.zeros((1, 1, 5)))
     assert weights_of(one, NUMBERS).tolist() == [[1.0]]
-
-
-def test_the_best_of_models_is_chosen_for_each_column():
-    parts = [constant(0.2, 1.0, 500), constant(1.0, 0.2, 500, column=1)]
-    found = best_of(together(*parts), np.array([False, False, False, True]))
-    # neither has the third column cells, nor the kind of the last one
-    assert found[[0, 1, 3]].tolist() == [0, 1, 0]
-    parts[1] = constant(0.21, 0.2, 3, column=1)
-    assert best_of(together(*parts), np.zeros(2, dtype=bool)).tolist() == [0, 0]
-    assert best_of(together(*parts), np.array([False, True])).tolist() == [0, 1]
 
 
 # pools
