@@ -205,8 +205,8 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     ----------
     expansion : Expansion
     part : Part
-    cells : ndarray of shape (n,)
-        The observed cells, in the units of the table.
+    cells : ndarray of shape (n,), or (C, n)
+        The observed cells, in the units of the table, or those of each completion.
     rows : Rows
         Of n rows; L is held out.
     weights : ndarray of shape (n,)
@@ -221,7 +221,7 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     C, n = rows.L.shape[:2]
     codes = np.zeros(n, np.int64) if part.is_number else part.codes(cells)
     if part.is_number:
-        truth = ((cells - part.centre) / part.scale)[:, None]
+        truth = ((cells - part.centre) / part.scale)[..., None]
     else:
         truth = np.eye(part.n_levels)[codes]
     model = _start(expansion, part, truth, codes, rows, weights)
@@ -245,7 +245,8 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
         best = np.where(is_held_out[:, None], pooled, of_normal)
     if not part.is_number:
         return model._replace(sharpness=_sharpness(truth, best, weights * is_held_out))
-    residuals = _residuals(truth[:, 0], best[..., 0], weights, is_held_out)
+    truth = np.broadcast_to(truth[..., 0], best.shape[:2])
+    residuals = _residuals(truth, best[..., 0], weights, is_held_out)
     return model._replace(residuals=residuals, shape=shape_of(part))
 
 
@@ -330,9 +331,9 @@ def _spaced_quantiles(v):
 
 
 def _residuals(truth, best, weights, kept):
-    """Sort held-out residuals of predictions (C, n)."""
+    """Sort held-out residuals of predictions (C, n) of cells (C, n)."""
     C = len(best)
-    prediction, y = best[:, kept].ravel(), np.tile(truth[kept], C)
+    prediction, y = best[:, kept].ravel(), truth[:, kept].ravel()
     order = np.argsort(prediction, kind="stable")
     residual, weight = (y - prediction)[order], np.tile(weights[kept], C)[order]
     sums = (np.append(0.0, np.cumsum(one)) for one in (weight, weight * residual))

@@ -6,9 +6,8 @@
 2. Each missing cell is drawn from that distribution, and then anew from the model of
    its column given the draws of all others, in sweeps over the columns.
 3. Draws of the factors of a product know its targets.  A factor of two levels is drawn
-   by Bayes' rule.  A number is one of some proposals of its own model, chosen by how
-   much the product improves the densities of its targets: as a ratio of two densities,
-   with and without the product, a product that is not real does no harm.
+   by Bayes' rule.  A number is one of some proposals of two models, with and without
+   the targets, chosen by the densities of these.
 """
 
 from typing import NamedTuple
@@ -17,7 +16,6 @@ import numpy as np
 
 from skvnce.table_imputer.columns import Rows, fit_column
 from skvnce.table_imputer.normal import (
-    Conditional,
     Normal,
     Normals,
     completed,
@@ -26,7 +24,7 @@ from skvnce.table_imputer.normal import (
 
 COMPLETIONS = 5  # of the training rows, on which the models of columns are fitted
 _SWEEPS = 3
-_PROPOSALS = 10
+_PROPOSALS = 6  # of each law
 _REMAINS = 0.1  # of the correlation of parameters between two draws
 _SPACING = 3, 45
 _COMPATIBLE = 6  # rounds, see `_compatible`
@@ -37,11 +35,8 @@ _LEAST_CHANCE = 0.02  # of a level, in the density of a target
 class Targets(NamedTuple):
     """What the draws of a factor of products know of their targets."""
 
-    kept: np.ndarray  # the columns of the matrix without these products
     parts: list  # of Part
-    full: list  # of Conditional, with the products
-    less: list  # of Conditional on the columns `kept`, without them
-    prior: Conditional  # of the factor without its targets
+    laws: list  # of Conditional, given all other columns
 
 
 class Posterior(NamedTuple):
@@ -49,7 +44,9 @@ class Posterior(NamedTuple):
 
     normals: Normals  # K draws
     states: np.ndarray  # (C, n, d)
-    columns: dict  # of ColumnModel, which are fitted when they are first needed
+    columns: (
+        dict  # of lists of ColumnModel, which are fitted when they are first needed
+    )
 
 
 class Chain(NamedTuple):
@@ -162,19 +159,22 @@ def _compatible(expansion, chain, S, draws, active):
         normals = Normals.of(draws, active)
         for q, rows in missing.items():
             part, some = expansion.parts[q], S[:, rows]
-            law = law_of(expansion, normals, q)
+            laws = laws_of(expansion, normals, q)
             targets = targets_of(expansion, normals, q)
             if targets is None:
-                cells = law.draw(some, rng)
+                cells = laws[0].draw(some, rng)
                 S[:, rows[:, None], part.base] = cells
                 expansion.put_scores(S, part, rows)
             elif part.is_number:
                 proposals = [some[..., part.base[0]].copy()]
-                proposals += [law.draw(some, rng)[..., 0] for _ in range(_PROPOSALS)]
-                cells = _chosen(expansion, part, targets, proposals, some, rng)
+                for law in laws:
+                    proposals += [
+                        law.draw(some, rng)[..., 0] for _ in range(_PROPOSALS)
+                    ]
+                cells = _chosen(expansion, part, laws, targets, proposals, some, rng)
                 put_cells(expansion, S, part, cells, rows)
             else:
-                codes = _two_levels(expansion, part, targets, some, rng)
+                codes = _two_levels(expansion, part, laws[1], targets, some, rng)
                 put_cells(expansion, S, part, codes, rows)
         draws = [posterior_draw(s, chain.weights, chain.strength, rng) for s in S]
     return draws
@@ -186,54 +186,68 @@ def products_of(expansion, part):
     return [one for one in expansion.products if {one.first, one.second} & base]
 
 
-def law_of(expansion, normals, q):
+def is_drawn_by_targets(expansion, part):
+    """Say whether a column is a factor whose draws are chosen by their targets."""
+    return bool(products_of(expansion, part)) and (part.is_number or part.n_levels == 2)
+
+
+def laws_of(expansion, normals, q):
     """Regress a column of the table on all others.
 
-    A factor of products is regressed on their targets, but not on their normal scores,
-    as densities of the targets are not of these.
+    A factor that is chosen by its targets has a second law, without these.  The first
+    is without their normal scores, as densities of the targets are not of these.
+
+    Returns
+    -------
+    list of one or two Conditional
     """
     part = expansion.parts[q]
-    own = part.own
+    own, without = part.own, part.own
     for one in products_of(expansion, part):
         target = expansion.parts[expansion.owner(one.target)]
-        if target.score and target.own[1] not in own:
-            own = np.append(own, target.own[1])
-    return normals.conditional(own, len(part.base))
+        scores = target.own[1:2] if target.score else target.own[:0]
+        own = np.append(own, np.setdiff1d(scores, own))
+        without = np.append(without, np.setdiff1d(target.own, without))
+    n_base = len(part.base)
+    laws = [normals.conditional(own, n_base)]
+    if is_drawn_by_targets(expansion, part):
+        laws.append(normals.conditional(without, n_base))
+    return laws
 
 
 def targets_of(expansion, normals, q):
-    """Describe the targets of the products of a column; None if it is no factor."""
+    """Describe the targets of the products of a column; None if it has none."""
     part = expansion.parts[q]
-    mine = products_of(expansion, part)
-    if not mine or not (part.is_number or part.n_levels == 2):
+    if not is_drawn_by_targets(expansion, part):
         return None
-    kept = np.setdiff1d(np.arange(normals.mean.shape[1]), [one.at for one in mine])
-    places = {int(j): at for at, j in enumerate(kept)}
-    small, full, less = normals.marginal(kept), [], []
-    owners = {expansion.owner(one.target) for one in mine}
+    owners = {expansion.owner(one.target) for one in products_of(expansion, part)}
     parts = [expansion.parts[i] for i in sorted(owners)]
-    for one in parts:
-        full.append(normals.conditional(one.own, 1))
-        own = np.array([places[j] for j in one.own.tolist() if j in places])
-        less.append(small.conditional(own, 1))
-    others = np.concatenate([one.own for one in parts])
-    own = np.append(part.own, np.setdiff1d(others, part.own))
-    return Targets(kept, parts, full, less, normals.conditional(own, 1))
+    return Targets(parts, [normals.conditional(one.own, 1) for one in parts])
 
 
-def model_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed):
-    """Fit the model of a column to completions of the training rows, once."""
-    if q not in posterior.columns:
-        part = expansion.parts[q]
-        seen = some_rows(np.flatnonzero(~np.isnan(cells[:, q])), most_rows, seed)
-        X = posterior.states[:, seen]
-        law = law_of(expansion, posterior.normals.of_turns(np.arange(len(X))), q)
-        rows = Rows(X, law.means(X))
-        if products_of(expansion, part):
-            n_trees = 0  # a forest would know the product, which its targets tell
-        given = cells[seen, q], rows, weights[seen], n_trees, seed
-        posterior.columns[q] = fit_column(expansion, part, *given)
-    return posterior.columns[q]
+def models_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed):
+    """Fit a column to completions of the training rows, once; a model for each law.
+
+    The second, which does not read the targets, is fitted to all cells of the
+    completions: those that are observed may be selected by the targets.
+    """
+    if q in posterior.columns:
+        return posterior.columns[q]
+    part, models = expansion.parts[q], []
+    if products_of(expansion, part):
+        n_trees = 0  # a forest would know the product, which its targets tell
+    seen = np.flatnonzero(~np.isnan(cells[:, q]))
+    normals = posterior.normals.of_turns(np.arange(len(posterior.states)))
+    for k, law in enumerate(laws_of(expansion, normals, q)):
+        rows = some_rows(np.arange(len(cells)) if k else seen, most_rows, seed)
+        X = posterior.states[:, rows]
+        completed = X[..., part.base[0]] * part.scale[0] + part.centre[0]
+        column = completed if k else cells[rows, q]
+        both = Rows(X, law.means(X))
+        given = column, both, weights[rows], n_trees, seed
+        models.append(fit_column(expansion, part, *given))
+    posterior.columns[q] = models
+    return models
 
 
 def some_rows(rows, most, seed):
@@ -254,9 +268,9 @@ def draw_cells(normals, expansion, X, models, rng):
     expansion : Expansion
     X : ndarray of shape (n, d)
         NaN marks missing cells.
-    models : dict of int to ColumnModel
+    models : dict of int to list of ColumnModel
         By column of the table, in the order of the sweeps; only columns with missing
-        cells.
+        cells; a model for each law.
     rng : numpy.random.Generator
 
     Returns
@@ -268,29 +282,33 @@ def draw_cells(normals, expansion, X, models, rng):
     S = completions(X, normals, rng)
     plans = {
         q: (
-            np.flatnonzero(gone[:, model.part.base[0]]),
-            law_of(expansion, normals, q),
+            np.flatnonzero(gone[:, of_laws[0].part.base[0]]),
+            laws_of(expansion, normals, q),
             targets_of(expansion, normals, q),
         )
-        for q, model in models.items()
+        for q, of_laws in models.items()
     }
     for _ in range(_SWEEPS):
-        for q, model in models.items():
-            rows, law, targets = plans[q]
-            part, some = model.part, S[:, rows]
+        for q, of_laws in models.items():
+            rows, laws, targets = plans[q]
+            part, some = of_laws[0].part, S[:, rows]
             if targets is not None and not part.is_number:
-                drawn[q] = _two_levels(expansion, part, targets, some, rng)
+                drawn[q] = _two_levels(expansion, part, laws[1], targets, some, rng)
                 put_cells(expansion, S, part, drawn[q], rows)
                 continue
-            predicted = model.predict(Rows(some, law.means(some)), rng)
+            pairs = zip(of_laws, laws, strict=True)
+            predicted = [
+                model.predict(Rows(some, law.means(some)), rng) for model, law in pairs
+            ]
             if targets is None:
-                drawn[q] = model.draw(predicted, rng)
+                drawn[q] = of_laws[0].draw(predicted[0], rng)
             else:
                 # with the last draw the choice leaves its target invariant (Andrieu,
                 # Lee and Vihola 2018, iterated sampling importance resampling)
                 proposals = [drawn[q]] if q in drawn else []
-                proposals += [model.draw(predicted, rng) for _ in range(_PROPOSALS)]
-                drawn[q] = _chosen(expansion, part, targets, proposals, some, rng)
+                for model, one in zip(of_laws, predicted, strict=True):
+                    proposals += [model.draw(one, rng) for _ in range(_PROPOSALS)]
+                drawn[q] = _chosen(expansion, part, laws, targets, proposals, some, rng)
             put_cells(expansion, S, part, drawn[q], rows)
     return drawn
 
@@ -305,44 +323,49 @@ def put_cells(expansion, S, part, cells, rows):
     expansion.multiply(S, rows, set(part.base.tolist()))
 
 
-def _two_levels(expansion, part, targets, S, rng):
+def _two_levels(expansion, part, law, targets, S, rng):
     """Draw a factor of two levels (M, n) by Bayes' rule, given its targets.
 
     Its probability given all columns but the targets is linear.
     """
     rows, scores = np.arange(S.shape[1]), []
-    prior = log_density(targets.prior, part, S, both=True)
+    prior = log_density(law, part, S, both=True)
     for code in (0, 1):
         put_cells(expansion, S, part, np.full(S.shape[:2], code), rows)
-        laws = zip(targets.full, targets.parts, strict=True)
-        scores.append(prior[code] + sum(log_density(*one, S) for one in laws))
+        scores.append(prior[code] + _density_of_targets(targets, S))
     return (np.stack(scores) + rng.gumbel(size=(2, *S.shape[:2]))).argmax(0)
 
 
-def _chosen(expansion, part, targets, proposals, S, rng):
-    """Choose one of some proposals (M, n) by importance weights."""
-    rows, score = np.arange(S.shape[1]), np.zeros((len(proposals), *S.shape[:2]))
-    for o, cells in enumerate(proposals):
+def _chosen(expansion, part, laws, targets, proposals, S, rng):
+    """Choose one of some proposals (M, n), of equally many from each law.
+
+    Their weights are those of a mixture of the laws as proposal (Owen and Zhou 2000,
+    the balance heuristic); the target is the second law times the densities of the
+    targets.
+    """
+    rows, scores = np.arange(S.shape[1]), []
+    for cells in proposals:
         put_cells(expansion, S, part, cells, rows)
-        kept = S[..., targets.kept]
-        for one, full, less in zip(
-            targets.parts, targets.full, targets.less, strict=True
-        ):
-            x = S[..., one.base[0]]
-            score[o] += log_density(full, one, S, x) - log_density(less, one, kept, x)
-    chosen = (score + rng.gumbel(size=score.shape)).argmax(0)
+        told, prior = (log_density(law, part, S) for law in laws)
+        of_targets = _density_of_targets(targets, S)
+        scores.append(of_targets + prior - np.logaddexp(told, prior))
+    scores = np.stack(scores)
+    chosen = (scores + rng.gumbel(size=scores.shape)).argmax(0)
     return np.take_along_axis(np.stack(proposals), chosen[None], 0)[0]
 
 
-def log_density(law, part, X, x=None, both=False):
+def _density_of_targets(targets, S):
+    pairs = zip(targets.laws, targets.parts, strict=True)
+    return sum(log_density(*pair, S) for pair in pairs)
+
+
+def log_density(law, part, X, both=False):
     """Compute the log-density of a column in tables (M, n, d); (M, n).
 
     Of two levels it is that of a linear probability, and `both` returns those of both
-    levels.  x (M, n) are the cells of the column, if X has other columns than the
-    matrix.
+    levels.
     """
-    mean = law.means(X)[..., 0]
-    x = X[..., part.base[0]] if x is None else x
+    mean, x = law.means(X)[..., 0], X[..., part.base[0]]
     if not part.is_number and part.n_levels == 2:
         low, high = part.coded[:, 0]
         p = ((mean - low) / (high - low)).clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE)

@@ -191,7 +191,7 @@ class TableModel(NamedTuple):
         if any([self._has_model(q) for q in columns]):
             posterior = self.posterior()
             for q in self._sweep_order(columns):
-                models[q] = self._model_of_draws(posterior, q)
+                models[q] = self._models_of_draws(posterior, q)
             normals = self.cache.get("one", posterior.normals)
             normals = normals.of_turns(in_turn(len(normals.mean), n_draws))
             X = self.expansion.matrix(cells)
@@ -215,10 +215,10 @@ class TableModel(NamedTuple):
         found = [int(q) for q in columns if self._has_model(q)]
         return sorted(found, key=lambda q: n_missing[q])
 
-    def _model_of_draws(self, posterior, q) -> ColumnModel:
+    def _models_of_draws(self, posterior, q) -> list[ColumnModel]:
         training, settings = self.training, self.settings
         given = training.cells, training.weights, settings.n_trees, MOST_ROWS
-        return draws.model_of(posterior, self.expansion, q, *given, settings.seed + q)
+        return draws.models_of(posterior, self.expansion, q, *given, settings.seed + q)
 
     def _observed(self, q, shape, rng):
         """Draw observed cells of a column that has no model."""

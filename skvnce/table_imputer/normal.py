@@ -177,11 +177,6 @@ class Normals(NamedTuple):
         """Select distributions (M,) by place."""
         return Normals(self.mean[turns], self.precision[turns])
 
-    def marginal(self, kept):
-        """Return the distributions of some of the columns."""
-        S = np.linalg.inv(self.precision)[:, kept[:, None], kept]
-        return Normals(self.mean[:, kept], np.linalg.inv(S))
-
     def conditional(self, own, n_base):
         """Regress columns on those that are not their functions.
 

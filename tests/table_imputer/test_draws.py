@@ -7,7 +7,13 @@ from statistical import FAILURE, p_mean, p_share, standard_errors
 
 from skvnce.table_imputer import draws as module
 from skvnce.table_imputer import normal
-from skvnce.table_imputer.draws import put_cells, run_chain, some_rows, targets_of
+from skvnce.table_imputer.draws import (
+    laws_of,
+    put_cells,
+    run_chain,
+    some_rows,
+    targets_of,
+)
 from skvnce.table_imputer.expansion import expand
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
@@ -143,7 +149,8 @@ def test_factors_of_two_levels_follow_the_rule_of_bayes(rng):
         mean = b + s @ [code, z, value]
         density.append(stats.norm(mean, np.sqrt(variance)).pdf(y))
     exact = p * density[1] / (p * density[1] + (1 - p) * density[0])
-    codes = module._two_levels(expansion, part, targets, row_of(N, z, y), rng)
+    law = laws_of(expansion, normals, 0)[1]
+    codes = module._two_levels(expansion, part, law, targets, row_of(N, z, y), rng)
     assert 0.05 < p < 0.95
     assert p_share(codes.sum(), N, exact) > FAILURE
     assert p_share(codes.sum(), N, p) < FAILURE
@@ -153,7 +160,11 @@ def test_columns_that_are_no_factors_have_no_targets(rng):
     expansion, normals, targets = with_product(rng, 0)
     assert targets_of(expansion, normals, 2) is None
     assert targets_of(expansion, normals, 1) is not None
-    np.testing.assert_array_equal(targets.kept, [0, 1, 2])
+    # it is proposed without its target, which it is then chosen by
+    told, prior = laws_of(expansion, normals, 0)
+    assert told.slopes[0, 2] and not prior.slopes[0, [2, 3]].any()
+    (only,) = laws_of(expansion, normals, 2)
+    assert only.slopes[0, [0, 1, 3]].all()
     assert [one.base[0] for one in targets.parts] == [2]
 
 
@@ -161,19 +172,23 @@ def chosen_from_the_target(rng):
     """Draw from the target of the choice on a grid, and choose once more."""
     expansion, normals, targets = with_product(rng, 0)
     part, product, z, y = expansion.parts[0], expansion.products[0], 0.9, 1.5
-    centre, scale = 0.3, 0.6  # of the proposals
-    x = np.linspace(centre - 6 * scale, centre + 6 * scale, 20_001)
+    laws = laws_of(expansion, normals, 0)
+    at = [
+        (one.means(row_of(1, z, y))[0, 0, 0], one.covariance[0, 0, 0]) for one in laws
+    ]
+    at = [(m, np.sqrt(v)) for m, v in at]
+    x = np.linspace(-6, 6, 20_001)
     b, s, variance = regression(normals, 2, [0, 1, 3])
     value = (x * z - product.centre) / product.scale
     mean = b + np.column_stack([x, np.full_like(x, z), value]) @ s
-    p = stats.norm(mean, np.sqrt(variance)).pdf(y)
-    b, s, variance = regression(normals, 2, [0, 1])
-    p /= stats.norm(b + s[0] * x + s[1] * z, np.sqrt(variance)).pdf(y)
-    p *= stats.norm(centre, scale).pdf(x)
+    p = stats.norm(mean, np.sqrt(variance)).pdf(y) * stats.norm(*at[1]).pdf(x)
     p /= p.sum()
     proposals = [rng.choice(x, (1, N), p=p)]
-    proposals += [rng.normal(centre, scale, (1, N)) for _ in range(10)]
-    found = module._chosen(expansion, part, targets, proposals, row_of(N, z, y), rng)[0]
+    for one in at:
+        proposals += [rng.normal(*one, (1, N)) for _ in range(5)]
+    found = module._chosen(
+        expansion, part, laws, targets, proposals, row_of(N, z, y), rng
+    )[0]
     mean = p @ x
     return p_mean(
         np.column_stack([found, (found - mean) ** 2]), [mean, p @ (x - mean) ** 2]
@@ -182,7 +197,9 @@ def chosen_from_the_target(rng):
 
 def test_the_choice_of_proposals_leaves_its_target(rng, monkeypatch):
     assert chosen_from_the_target(rng) > FAILURE
-    monkeypatch.setattr(module, "log_density", lambda law, part, X, x: 0.0)
+    monkeypatch.setattr(
+        module, "log_density", lambda law, part, X: np.zeros(X.shape[:2])
+    )
     assert chosen_from_the_target(rng) < FAILURE  # control: without the densities
 
 

@@ -172,16 +172,6 @@ def test_draws_of_conditionals_have_their_moments(rng, normals):
     assert p_mean(products, 1.3 * exact) < FAILURE
 
 
-def test_marginals_are_those_of_the_covariance(normals):
-    draws, found = normals
-    kept = np.array([0, 3, 4])
-    small = found.marginal(kept)
-    for k, (mean, S) in enumerate(draws):
-        np.testing.assert_array_equal(small.mean[k], mean[kept])
-        exact = S[np.ix_(kept, kept)]
-        np.testing.assert_allclose(np.linalg.inv(small.precision[k]), exact, atol=1e-9)
-
-
 def test_columns_that_are_not_active_are_independent(normals):
     draws, _ = normals
     active = np.ones((3, 5), dtype=bool)
