@@ -14,9 +14,11 @@ import statsmodels.api as sm
 import statsmodels.formula.api as smf
 from scipy.optimize import minimize
 from scipy.stats import binomtest, chi2, gamma
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from statsmodels.tools.sm_exceptions import ModelWarning
 
 from skvnce import GaussianImputer
 from skvnce.pooling import (
@@ -437,6 +439,94 @@ def test_degrees_of_freedom_are_those_of_the_smallest_table():
     tables = [TABLES[0], TABLES[1][:-7], TABLES[2]]
     pooled = pool_models(fit_each(FITS["ols"], tables, formula="y ~ x1"))
     assert pooled.dof_complete == len(TABLES[1]) - 7 - 2
+
+
+GROUPS = np.arange(len(TABLES[0])) % 6
+PAIRS = np.stack([GROUPS, np.arange(len(GROUPS)) % 4], 1)  # clusters of two kinds
+BINOMIAL = sm.families.Binomial()
+ROBUST = {
+    "ols": (6, lambda t, **by: smf.ols("y ~ x1", t).fit(**by)),
+    "logit": (6, lambda t, **by: smf.logit("sick ~ x1", t).fit(disp=False, **by)),
+    "glm": (6, lambda t, **by: smf.glm("sick ~ x1", t, family=BINOMIAL).fit(**by)),
+}
+
+
+def by_cluster(groups, **others):
+    return {"cov_type": "cluster", "cov_kwds": {"groups": groups, **others}}
+
+
+@pytest.mark.parametrize("use_t", [None, True])
+@pytest.mark.parametrize("kind", ROBUST)
+def test_clusters_are_the_degrees_of_freedom(kind, use_t):
+    """As statsmodels takes them for intervals, if it is asked for Student's t."""
+    number, analyse = ROBUST[kind]
+    rows = len(GROUPS) - 2
+    cases = [
+        (by_cluster(GROUPS), number - 1),
+        (by_cluster(PAIRS), 3),
+        (by_cluster(GROUPS, df_correction=False), rows),
+        ({"cov_type": "HC1"}, rows),
+    ]
+    for by, expected in cases:
+        results = fit_each(lambda t, by=by: analyse(t, use_t=use_t, **by), TABLES[:3])
+        pooled = pool_models(results)
+        assert pooled.dof_complete == expected
+    assert pool_models(results, dof_complete=None).dof_complete is None
+
+
+def test_clusters_of_equations_and_of_survival_times():
+    def equations(table, groups=GROUPS):
+        return smf.gee("y ~ x1", groups, table).fit()
+
+    def survival(table, groups=GROUPS):
+        status = np.ones(len(table))
+        times = table.assign(time=np.exp(table["y"] / 10))
+        return smf.phreg("time ~ x1", times, status=status).fit(groups=groups)
+
+    alone = np.arange(len(GROUPS))
+    for analyse, controls in (
+        (equations, {len(GROUPS) - 2: alone}),
+        (survival, {len(GROUPS) - 1: None}),
+    ):
+        assert pool_models(fit_each(analyse, TABLES[:3])).dof_complete == 5
+        for expected, groups in controls.items():
+            results = fit_each(lambda t, g=groups, a=analyse: a(t, g), TABLES[:3])
+            assert pool_models(results).dof_complete == expected
+
+
+def test_few_clusters_widen_intervals():
+    results = fit_each(lambda t: ROBUST["ols"][1](t, **by_cluster(GROUPS)), TABLES[:3])
+    pooled, expected = (
+        pool_models(results),
+        pool([r.params for r in results], [r.cov_params() for r in results], 5),
+    )
+    np.testing.assert_allclose(pooled.interval(), expected.interval())
+    rows = pool_models(results, dof_complete=len(GROUPS) - 2)
+    assert (np.diff(pooled.interval(), axis=0) > np.diff(rows.interval(), axis=0)).all()
+
+
+def test_models_that_have_not_converged_are_named():
+    def logit(table, **options):
+        return smf.logit("sick ~ x1", table).fit(disp=False, **options)
+
+    def glm(table, **options):
+        return smf.glm("sick ~ x1", table, family=BINOMIAL).fit(**options)
+
+    def counts(table, **options):
+        return smf.poisson("visits ~ x1", table).fit(disp=False, **options)
+
+    for analyse in (logit, glm, counts):
+        good = fit_each(analyse, TABLES[:3])
+        pool_models(good)  # the control: warnings are errors
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ModelWarning)
+            stopped = analyse(TABLES[1], maxiter=1)
+        some = [good[0], stopped, good[2]]
+        with pytest.warns(ConvergenceWarning, match="^results 1 of 3 have not conv"):
+            pool_models(some)
+    reduced = fit_each(lambda t: smf.poisson("visits ~ 1", t).fit(disp=False), TABLES)
+    with pytest.warns(ConvergenceWarning, match="^full 1 of 3 have not converged"):
+        likelihood_ratio_test(some, reduced[:3])
 
 
 def test_tables_with_missing_values_are_announced():

@@ -31,7 +31,7 @@ from scipy.stats import chi2, f
 
 from skvnce._warnings import warn_user
 from skvnce.pooling._likelihoods import check_nested, likelihoods
-from skvnce.pooling._models import listed
+from skvnce.pooling._models import listed, warn_of_unconverged
 from skvnce.pooling._rules import degrees_of_freedom
 
 
@@ -192,6 +192,11 @@ def likelihood_ratio_test(full, reduced):
         the same kind, ``full`` has no more coefficients than ``reduced``, or terms of
         ``reduced`` do not follow from those of ``full``.
 
+    Warns
+    -----
+    ConvergenceWarning
+        As `pool_models` does.
+
     Notes
     -----
     At the pooled estimates, the intercept and the scale (of linear models, and of
@@ -217,6 +222,8 @@ def likelihood_ratio_test(full, reduced):
     """
     full, reduced = listed(full, "full"), listed(reduced, "reduced")
     k, m = check_nested(full, reduced), len(full)
+    warn_of_unconverged(full, "full")
+    warn_of_unconverged(reduced, "reduced")
     at_own, at_pooled = (likelihoods(full) - likelihoods(reduced)).mean(1)
     r = max(2 * (m + 1) / (k * (m - 1)) * (at_own - at_pooled), 0.0)  # eq. (4)
     statistic = 2 * at_pooled / (k * (1 + r))

@@ -5,6 +5,7 @@ from numbers import Real
 import numpy as np
 from scipy.special import expit
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from skvnce._warnings import warn_user
@@ -15,6 +16,7 @@ _REMEDY = (
     "Fit a model of statsmodels by fit_each(function, draws), or compute variances and "
     "call pool."
 )
+_SHOWN = 5  # maximum number of results that a warning names
 
 
 def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
@@ -33,7 +35,10 @@ def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
         Their target.
     dof_complete : float, "auto" or None, default="auto"
         As in `pool`. ``"auto"`` is the number of rows, or of events in regressions of
-        survival times, minus the number of coefficients, as in ``mice::pool``.
+        survival times, minus the number of coefficients, as in ``mice::pool``; but at
+        most the number of clusters minus one, where standard errors are those of
+        clusters. With mixed models, pass it for coefficients of columns that are
+        constant within groups: about the number of groups minus that of coefficients.
 
     Returns
     -------
@@ -61,6 +66,8 @@ def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
         not completed; or if two results have equal estimates and covariances, as fits
         to the same draw have. They may be equal, too, if no missing cell, or few cells
         of categories, enter the analysis, so that it is no error.
+    ConvergenceWarning
+        If fits of statsmodels have not converged; it names the results.
 
     Examples
     --------
@@ -91,6 +98,7 @@ def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
     else:
         _check_alike(results)
         names, estimates, covariances = parameters(results)
+        warn_of_unconverged(results)
         dof = _residual_dof(results)
     if isinstance(dof_complete, str):
         if dof_complete != "auto":
@@ -161,6 +169,26 @@ def _warn_of_equal(estimates, covariances):
             "example by fit_each(function, draws). If no missing cell, or few cells of "
             "categories, enter the analysis, they may be equal."
         )
+
+
+def warn_of_unconverged(results, name="results"):
+    """Warn of fits whose optimiser has stopped before the maximum."""
+    numbers = [str(k) for k, result in enumerate(results) if not _converged(result)]
+    if numbers:
+        more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
+        warn_user(
+            f"{name} {', '.join(numbers[:_SHOWN])}{more} of {len(results)} have not "
+            "converged: their estimates and standard errors mean little. Raise maxiter "
+            "of fit, try another method of it, or leave out terms, such as those that "
+            "separate the outcome.",
+            ConvergenceWarning,
+        )
+
+
+def _converged(result):
+    """Return what a result of statsmodels says; True if it says nothing."""
+    said = getattr(result, "mle_retvals", None) or {}
+    return bool(said.get("converged", getattr(result, "converged", True)))
 
 
 def _check_covariances_alike(results):
@@ -251,12 +279,24 @@ def _residual_dof(results):
 
 
 def _dof_of(result):
-    """Return rows, or in models of survival times events, minus coefficients."""
-    events = getattr(getattr(result, "model", None), "status", None)
-    if events is None:
-        return getattr(result, "df_resid", None)
-    # a model may have more terms than events
-    return max(float(np.sum(events)) - len(result.params), 1.0)
+    """Return rows, or events, minus coefficients, or if fewer, clusters minus one."""
+    model = getattr(result, "model", None)
+    dof, events = getattr(result, "df_resid", None), getattr(model, "status", None)
+    if events is not None:
+        # a model may have more terms than events
+        dof = max(float(np.sum(events)) - len(result.params), 1.0)
+    clusters = _cluster_dof(result, model)
+    return dof if clusters is None or dof is None else min(dof, clusters)
+
+
+def _cluster_dof(result, model):
+    """Return the clusters of robust standard errors minus one, or None."""
+    # of generalised estimating equations, or of survival times
+    labels = getattr(model, "group_labels", getattr(model, "groups", None))
+    # variances of mixed models are not those of their groups
+    is_by_group = labels is not None and not hasattr(result, "fe_params")
+    default = len(np.unique(labels)) - 1 if is_by_group else None
+    return getattr(result, "df_resid_inference", default)
 
 
 def _of_estimators(models, draws, y):
