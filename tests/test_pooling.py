@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from pooling_coverage import covered
 from scipy.stats import binomtest
@@ -98,6 +100,32 @@ def test_errors_of_names_and_hypotheses():
     with pytest.raises(ValueError, match="one for each of the 2 estimates, got"):
         pool(Q, U).p_value([1.0, 2.0, 3.0])
     np.testing.assert_array_equal(pool(Q, U).p_value([1.0, 2.0]), [1.0, 1.0])
+
+
+def test_names_are_those_of_frames_and_series(rng):
+    Q, root = rng.normal(size=(5, 2)), rng.normal(size=(5, 2, 2))
+    U, names = np.eye(2) + root @ root.swapaxes(1, 2), ["age", "dose"]
+    frames = [pd.DataFrame(one, columns=names, index=names) for one in U]
+    variances = pd.DataFrame(np.diagonal(U, axis1=1, axis2=2), columns=names)
+    series = [pd.Series(one, names) for one in Q]
+    for estimates, of in (
+        (pd.DataFrame(Q, columns=names), variances),
+        (pl.DataFrame(Q, schema=names), pl.DataFrame(variances.to_dict("list"))),
+        (series, [row for _, row in variances.iterrows()]),
+        (series, frames),
+        (series, U),
+    ):
+        pooled = pool(estimates, of)
+        assert pooled.names == ("age", "dose")
+        np.testing.assert_array_equal(pooled.estimate, Q.mean(0))
+        assert pool(estimates, of, names=["a", "b"]).names == ("a", "b")
+    assert pool(pd.DataFrame(Q), pd.DataFrame(variances.to_numpy())).names is None
+    assert pool(pd.Series(Q[:, 0]), variances["age"]).names is None
+    message = r"estimates\[0\] and estimates\[3\] must have the same names in the same"
+    with pytest.raises(ValueError, match=message):
+        pool([*series[:3], series[3][::-1], series[4]], U)
+    with pytest.raises(ValueError, match="estimates and variances must have the same"):
+        pool(pd.DataFrame(Q, columns=names), variances[names[::-1]])
 
 
 @pytest.mark.parametrize("level", [0, 1, "a"])

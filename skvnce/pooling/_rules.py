@@ -206,7 +206,8 @@ def pool(estimates, variances, dof_complete=None, names=None):
         number of coefficients).  None uses Rubin's rule, for many degrees of freedom,
         instead of that of Barnard and Rubin.
     names : sequence of n_estimates str, default=None
-        For `Pooled.summary` and `wald_test`.
+        For `Pooled.summary` and `wald_test`. None takes those of the columns of a data
+        frame of estimates, or of the index of each Series in a list.
 
     Returns
     -------
@@ -220,8 +221,9 @@ def pool(estimates, variances, dof_complete=None, names=None):
     ------
     ValueError
         If there are fewer than two estimates, shapes do not match, values are not
-        finite, variances are not positive, ``dof_complete`` is not positive or there
-        are not as many different ``names`` as estimates.
+        finite, variances are not positive, ``dof_complete`` is not positive, there
+        are not as many different ``names`` as estimates, or estimates and variances
+        have different names.
 
     Examples
     --------
@@ -237,11 +239,12 @@ def pool(estimates, variances, dof_complete=None, names=None):
     age    1.1  0.3367  3.267  144.5  0.001  0.4346  1.765
     dose     8   1.826  4.382   12.5  <.001    4.04  11.96
     """
+    labels = _common_labels(estimates, variances)
     Q, U = _checked(estimates, variances)
     is_number = isinstance(dof_complete, Real) and not isinstance(dof_complete, bool)
     if dof_complete is not None and not (is_number and dof_complete > 0):
         raise ValueError(f"dof_complete must be a number above 0, got {dof_complete!r}")
-    names = _checked_names(names, Q)
+    names = _checked_names(labels if names is None else names, Q)
     m, ndim = len(Q), Q.ndim - 1
     mean, within = Q.mean(0), U.mean(0)
     residual = Q - mean
@@ -287,6 +290,36 @@ def _checked(estimates, variances):
     if U.ndim == 3:
         _check_covariances(U)
     return Q, U
+
+
+def _common_labels(estimates, variances):
+    """Return the names that data frames and Series of pandas have, or None."""
+    labelled = [
+        (f"{name}{place}", labels)
+        for name, value in (("estimates", estimates), ("variances", variances))
+        for place, labels in _labels(value)
+    ]
+    for name, labels in labelled:
+        if labels != labelled[0][1]:
+            raise ValueError(
+                f"{labelled[0][0]} and {name} must have the same names in the same "
+                f"order, got {labelled[0][1]} and {labels}."
+            )
+    is_named = labelled and any(isinstance(one, str) for one in labelled[0][1])
+    return labelled[0][1] if is_named else None
+
+
+def _labels(value):
+    """Yield the names of the estimates of a table, or of each item of a list."""
+    if hasattr(value, "columns"):
+        yield "", list(value.columns)
+    elif isinstance(value, list | tuple):
+        for number, one in enumerate(value):
+            labels = getattr(one, "columns", None)
+            if hasattr(one, "iloc") and labels is None:
+                labels = one.index  # of a Series
+            if labels is not None:
+                yield f"[{number}]", list(labels)
 
 
 def _check_covariances(U):
