@@ -34,14 +34,14 @@ References
 Rubin, D. B. (1976). Inference and missing data. Biometrika, 63(3), 581-592.
 """
 
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from skvnce.tables.cells import is_frame
-from skvnce.tables.column_kinds import encode
+from skvnce.tables.column_kinds import encode, names_of, place_of
 from skvnce.tables.containers import (
     cell_errors_named,
     check_exact,
@@ -110,8 +110,8 @@ def mar(X, fraction, *, drivers=None, strength=1.0, random_state=None):
         Expected fraction of the observed cells to hide, in [0, 1), for every column
         that is not a driver, or column by column with 0 for the drivers.
     drivers : int, str or list of these, default=None
-        Indices or names of the columns that decide and stay complete; None uses the
-        first third of the columns, rounded up.
+        The columns that decide and stay complete: names, or indices if X has no
+        names. None uses the first third of the columns, rounded up.
     strength : float, default=1.0
         Change in the log-odds of being hidden per unit of the score; 0 is MCAR in the
         columns that are not drivers.
@@ -363,29 +363,17 @@ def _undriven_fractions(fraction, drivers, n_features):
 def _driver_positions(X, drivers, n_features):
     """Return the sorted column indices of the drivers."""
     if drivers is None:
-        drivers = range(-(-n_features // 3))
-    names = list(getattr(X, "columns", ()))
-    entries = np.atleast_1d(np.asarray(drivers, dtype=object)).tolist()
-    positions = np.unique([_position(e, names, n_features) for e in entries])
+        positions = np.arange(-(-n_features // 3))
+    else:
+        keys = np.atleast_1d(np.asarray(drivers, dtype=object)).tolist()
+        found = [place_of(key, names_of(X), n_features, "drivers") for key in keys]
+        positions = np.unique(found)
     if not 0 < len(positions) < n_features:
         raise ValueError(
             f"drivers must be some but not all of the {n_features} columns of X, got "
             f"{len(positions)}; pass fewer or more columns, or use mcar"
         )
     return positions
-
-
-def _position(driver, names, n_features):
-    """Return the index of one driver column."""
-    if isinstance(driver, str) and driver in names:
-        return names.index(driver)
-    if isinstance(driver, Integral) and not isinstance(driver, bool):
-        if -n_features <= driver < n_features:
-            return int(driver) % n_features
-    raise ValueError(
-        f"drivers must be names of columns of X or indices below {n_features}, got "
-        f"{driver!r}; names need X as a dataframe"
-    )
 
 
 def _strength(strength):

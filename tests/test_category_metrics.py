@@ -74,7 +74,7 @@ def test_false_classification_rate_by_hand():
     assert false_classification_rate(TRUE, imputed, ALL, columns=["port"]) == 0
     assert false_classification_rate(TRUE, imputed, ALL, columns="grade") == 0.5
     assert false_classification_rate(TRUE, imputed, only(0)) == 0.5
-    assert false_classification_rate(TRUE, imputed, ALL, columns=[2]) == 1
+    assert false_classification_rate(TRUE, imputed, ALL, columns=["age"]) == 1
 
 
 def test_log_loss_by_hand():
@@ -171,17 +171,21 @@ def cells_of_one_row(p, n_rows, rng):
     return pd.DataFrame({"grade": grade})
 
 
+LEVELS = {"categories": {"grade": GRADES}}
+
+
 def linear_score(true, p, hidden, *, categories):
     """Return one minus the probability of the true level, which is not proper."""
     (row,) = np.flatnonzero(hidden)
-    return 1 - p[0][row][categories[0].index(true["grade"][row])]
+    level = categories["grade"].index(true["grade"][row])
+    return 1 - p["grade"][row][level]
 
 
 def expectation(score, q, p):
     """Return the expected score of probabilities p where q are the true ones."""
     true = pd.DataFrame({"grade": pd.Categorical(GRADES, GRADES, ordered=True)})
     rows = np.eye(3, dtype=bool)[:, :, None]  # masks of one row, of each level
-    return q @ [score(true, {0: [p] * 3}, row, categories={0: GRADES}) for row in rows]
+    return q @ [score(true, {"grade": [p] * 3}, row, **LEVELS) for row in rows]
 
 
 @pytest.mark.parametrize("score", [*PROPER, linear_score])
@@ -210,7 +214,7 @@ def test_fair_scores_do_not_depend_on_the_number_of_draws(n_draws, rng):
 def brier_score_of_frequencies(table, draws, hidden):
     """Return the Brier score of frequencies, as if they were probabilities."""
     p = np.mean([np.eye(3)[draw["grade"].cat.codes] for draw in draws], axis=0)
-    return brier_score(table, {0: p}, hidden, categories={0: GRADES})
+    return brier_score(table, {"grade": p}, hidden, **LEVELS)
 
 
 def of_rows(score, table, draws, n_blocks=20):
@@ -248,11 +252,15 @@ def test_calibrated_probabilities_have_a_small_calibration_error(rng):
 def test_containers_of_probabilities_agree(score):
     expected = score(TRUE, P, ALL)
     arrays = {name: one.to_numpy() for name, one in P.items()}
+    levels = dict(enumerate(CATEGORIES.values()))
     indexed = dict(enumerate(arrays.values()))
     polars = {name: pl.from_pandas(one) for name, one in P.items()}
     true = mixed(["low", "high"], ["S", "C"], container=pl.DataFrame)
     assert score(TRUE, arrays, ALL, categories=CATEGORIES) == expected
-    assert score(TRUE, indexed, ALL, categories=CATEGORIES) == expected
+    cells = TRUE.astype(object).to_numpy()
+    ordinal = [0] if score is ranked_probability_score else None
+    found = score(cells, indexed, ALL, columns=ordinal, categories=levels)
+    assert found == expected
     assert score(true, polars, ALL) == expected
     assert score(true, polars, pd.DataFrame(ALL)) == expected
 
@@ -404,8 +412,14 @@ def test_two_sample_auc_reads_only_rows_with_hidden_cells(rng):
         (TRUE, ~ALL, None, ValueError, "hidden must mark .*'grade'.*, got none; hide"),
         (TRUE, ALL[:1], None, ValueError, "hidden must have the shape"),
         (TRUE, ALL.astype(int), None, TypeError, "hidden must be boolean"),
-        (TRUE, ALL, ["town"], ValueError, "'town' is no column of X_true: .*'port'"),
-        (TRUE, ALL, [3], ValueError, "3 is no column of X_true"),
+        (
+            TRUE,
+            ALL,
+            ["town"],
+            ValueError,
+            "columns has the key 'town', no column.*'port'",
+        ),
+        (TRUE, ALL, [3], ValueError, "columns has the key 3, no column"),
         (TRUE, ALL, [], ValueError, "no columns to score .* name or index"),
         (
             mixed(["low", None], ["S", "C"]),
@@ -450,7 +464,7 @@ HALVES = [[0.5, 0.5]] * 2
     "given, message",
     [
         ({"port": HALVES}, "column 'port' are unknown, .*categories=imputer.categor"),
-        ({"town": P["port"]}, "'town' is no column of X_true"),
+        ({"town": P["port"]}, "probabilities has the key 'town', no column"),
         ({"port": P["port"][["S"]]}, "'port' must not be .* sum 1, got .* in row 0"),
         ({"port": P["port"] - 0.5}, "'port' must not be negative .* in row 0"),
         ({"port": P["port"] * np.nan}, "'port' must not be negative .* in row 0"),

@@ -343,7 +343,8 @@ def test_a_dict_decides_about_its_columns():
     assert found["count"] == ("nominal", (1, 3, 7))
     assert found["grade"] == ("ordinal", ("lo", "hi"))
     assert kinds(X, {"grade": "nominal"})["grade"] == ("nominal", ("lo", "hi"))
-    assert kinds(X, {2: "nominal"})["grade"][0] == "nominal"
+    with pytest.raises(ValueError, match="has the key 2, no column of X: 'number'"):
+        kinds(X, {2: "nominal"})  # an index
 
 
 def test_levels_that_are_numbers_can_be_numeric():
@@ -623,8 +624,8 @@ HOSTILE = {  # a frame, categorical_features, and what the error says
         "'w' in column 'b', row 0",
     ),
     "no category": ({"a": ["u", "v"]}, None, "'u' in column 'a', row 0.* List"),
-    "no column": ({"a": [1, 2]}, ["b"], "'b', which is no column of X: 'a'"),
-    "no index": ({"a": [1, 2]}, [1], "1, which is no column"),
+    "no column": ({"a": [1, 2]}, ["b"], "'b', no column of X: 'a'"),
+    "no index": ({"a": [1, 2]}, [1], "the key 1, no column of X: 'a'"),
     "mask too long": ({"a": [1, 2]}, [True, False], "mask of 2 columns, and X has 1"),
     "no kind": ({"a": [1, 2]}, {"a": "count"}, "'count' for column 'a'"),
     "level not listed": ({"a": ["u", "v"]}, {"a": ["u"]}, "'v' in column 'a', row 1"),

@@ -254,11 +254,24 @@ def test_frames_give_the_masks_of_arrays(mechanism, frame, X):
     np.testing.assert_array_equal(hidden, mechanism(X[:50], 0.4, random_state=3))
 
 
-@pytest.mark.parametrize("drivers", ["b", ["b"], [1], 1, np.array([-2]), ["b", 1]])
-def test_drivers_by_name_and_by_index(drivers, X):
-    table = pd.DataFrame(X[:50], columns=list("abc"))
+@pytest.mark.parametrize(
+    "names, drivers",
+    [
+        ("abc", "b"),
+        ("abc", ["b"]),
+        ([5, 0, 1], 0),
+        ([5, 0, 1], [0]),
+        (None, np.array([-2])),
+        (None, 1),
+    ],
+)
+def test_drivers_by_name_and_by_index(names, drivers, X):
+    table = X[:50] if names is None else pd.DataFrame(X[:50], columns=list(names))
     hidden = mar(table, 0.4, drivers=drivers, random_state=3)
     np.testing.assert_array_equal(hidden, mar(X[:50], 0.4, drivers=[1], random_state=3))
+    if names == "abc":
+        with pytest.raises(ValueError, match="the key 1, no column of X: 'a', 'b'"):
+            mar(table, 0.4, drivers=1)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -348,9 +361,9 @@ def test_errors_of_scores(mechanism, strength):
         (ONES, 0.1, [0, 1, 2], "drivers must be some but not all of the 3"),
         (ONES, 0.1, [], "drivers must be some .* got 0"),
         (ONES[:, :1], 0.1, None, "drivers must be some but not all of the 1"),
-        (ONES, 0.1, 3, "drivers must be .* got 3"),
-        (ONES, 0.1, "age", "drivers must be .* got 'age'"),
-        (ONES, 0.1, [True, False, False], "drivers must be .* got True"),
+        (ONES, 0.1, 3, "drivers has the key 3, no column of X"),
+        (ONES, 0.1, "age", "drivers has the key 'age', no column of X"),
+        (ONES, 0.1, [True, False, False], "drivers has the key True, no column of X"),
         (ONES, [0.1, 0.1, 0.1], None, "fraction must be 0 for the drivers"),
     ],
 )

@@ -108,8 +108,9 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         0, or drops them.  They are never nodes of the graph.
     categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
         Which columns are categories, as in `GaussianImputer`: by their data types; a
-        mask, indices or names; a dict of names to ``"nominal"``, ``"ordinal"``,
-        ``"numeric"``, ``"passthrough"`` or the ordered levels; None for none.
+        mask, names, or indices of an array; a dict of columns to ``"nominal"``,
+        ``"ordinal"``, ``"numeric"``, ``"passthrough"`` or the ordered levels; None for
+        none.
     handle_unknown : {"error", "missing"}, default="error"
         What `transform` does with levels that `fit` has not observed: raises a
         ValueError, or treats the cells as missing.

@@ -120,10 +120,10 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         frame decide: categories and strings are nominal, or passed through without a
         model if they name rows; ordered categories, polars' Enum, booleans and whole
         numbers of at most 10 values, each twice on average, are ordinal; all others
-        are numeric.  Arrays have no categories.  A mask, indices or names mark the
-        nominal columns; then all others are numeric.  A dict of columns to
-        ``"nominal"``, ``"ordinal"``, ``"numeric"``, ``"passthrough"`` or a list of
-        levels in their order replaces the choice.  With None no column is.
+        are numeric.  Arrays have no categories.  A mask, names, or indices if X has
+        no names, mark the nominal columns; then all others are numeric.  A dict of
+        columns to ``"nominal"``, ``"ordinal"``, ``"numeric"``, ``"passthrough"`` or a
+        list of levels in their order replaces the choice.  With None no column is.
     handle_unknown : {"error", "missing"}, default="error"
         What a level that `fit` has not observed is: an error, or a missing value, which
         is imputed.  A new number in a column of whole numbers of a data frame that are

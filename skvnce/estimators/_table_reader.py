@@ -12,7 +12,7 @@ from skvnce.sources.columns_of_parts import (
     columns_of_parts,
     part_named,
 )
-from skvnce.tables.column_kinds import reject_categories
+from skvnce.tables.column_kinds import names_of, reject_categories
 from skvnce.tables.containers import readable
 from skvnce.tables.missing_values import without_marker
 from skvnce.tables.schema import Schema
@@ -60,7 +60,8 @@ class TableReader(BaseEstimator):
         validate_data(self, head, skip_check_array=True)
         names = getattr(self, "feature_names_in_", None)
         ends = np.full((2, self.n_features_in_), np.nan)
-        schema = Schema(self.n_features_in_, names, columns, ends)
+        others = names_of(head) or None if names is None else None
+        schema = Schema(self.n_features_in_, names, columns, ends, other_names=others)
         vars(self).update(attributes_of(schema))
 
     def read(self, number, X, weights=None):

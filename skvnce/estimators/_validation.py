@@ -21,6 +21,7 @@ from skvnce.tables.column_kinds import (
     FROM_DTYPE,
     Column,
     encode,
+    names_of,
     reject_categories,
 )
 from skvnce.tables.containers import (
@@ -43,7 +44,7 @@ from skvnce.tables.table import Table
 from skvnce.tables.valid_values import ValidValues
 
 OF_COLUMNS = (  # attributes that describe the columns of a table
-    *("n_features_in_", "feature_names_in_", "_column_ends"),
+    *("n_features_in_", "feature_names_in_", "_other_names", "_column_ends"),
     *("_columns", "categories_"),
 )
 _OF_READERS = (  # what to do about text in an array, if the estimator models categories
@@ -149,6 +150,7 @@ def schema_of(estimator):
         spreads=known("_spreads"),
         keeps_empty=keeps_empty,
         marker=estimator._marker() if hasattr(estimator, "_marker") else marker,
+        other_names=known("_other_names"),
     )
 
 
@@ -162,7 +164,9 @@ def attributes_of(schema):
     }
     if schema.names is not None:
         found["feature_names_in_"] = schema.names
-    names = range(schema.n_columns) if schema.names is None else schema.names
+    elif schema.other_names is not None:
+        found["_other_names"] = schema.other_names
+    names = schema.keys or range(schema.n_columns)
     categories = {
         names[j]: np.array(column.levels, dtype=None if column.is_number else object)
         for j, column in enumerate(columns or ())
@@ -224,7 +228,9 @@ def read_table(estimator, X, *, like=None, asked=None):
     if np.isnan(table).all():
         raise ValueError("All columns of X are entirely missing: nothing to learn.")
     names = getattr(reader, "feature_names_in_", None)
-    schema = Schema(reader.n_features_in_, names, columns, ends_of(table))
+    others = names_of(X) or None if names is None else None
+    ends = ends_of(table)
+    schema = Schema(reader.n_features_in_, names, columns, ends, other_names=others)
     read = Table.of_schema(table, schema)
     warn_of_table(read._replace(passed=codes_of_passed(X, columns or ())))
     return table, schema
@@ -253,6 +259,7 @@ def incomplete_array(estimator, X):
         return X.table
     needs_memory(type(estimator), X, reset=False)
     schema = estimator._schema
+    _check_order(schema, X)
     X = read_marked(X, schema.marker)
     if not hasattr(_settings(estimator), "categorical_features"):
         reject_categories(X)
@@ -262,6 +269,16 @@ def incomplete_array(estimator, X):
         table = _codes(estimator, X, schema.columns, reset=False)
     _check_not_far(schema, table)
     return table
+
+
+def _check_order(schema, X):
+    """Raise an error for names in another order; scikit-learn does so of text."""
+    names, known = names_of(X), schema.other_names
+    if known and names != known and set(names) == set(known):
+        raise ValueError(
+            f"X has the columns {names}, in another order than at fit: {known}. Pass "
+            f"X[{known}]."
+        )
 
 
 def with_model_columns(schema, handling, X, impossible=None):

@@ -35,7 +35,7 @@ class ImputationDisplay:
     draws : list of tables of the shape of X
         From ``sample`` of an imputer.
     columns : list of str or int, default=None
-        Names or indices of columns.  None takes those with missing cells that a draw
+        Names, or indices of an array.  None takes those with missing cells that a draw
         fills, at most 12, and those with most of them.
 
     Attributes
@@ -96,7 +96,7 @@ class ImputationDisplay:
         draws : list of tables of the shape of X
             From ``sample`` of an imputer.
         columns : list of str or int, default=None
-            Names or indices of columns; two of them with ``kind="scatter"``.  None
+            Names, or indices of an array; two of them with ``kind="scatter"``.  None
             takes those with missing cells, at most 12, and those with most of them.
         kind : {"density", "strip", "box", "scatter"}, default="density"
         width : float or None, default=None

@@ -6,7 +6,7 @@ import numpy as np
 
 from skvnce.inspection._common import shown_name
 from skvnce.tables.cells import DAY, TIMES
-from skvnce.tables.column_kinds import Column, encode
+from skvnce.tables.column_kinds import Column, encode, names_of, place_of
 from skvnce.tables.containers import reject_parts
 from skvnce.tables.mixed import columns_by_dtype
 
@@ -19,22 +19,22 @@ class Read(NamedTuple):
     cells : ndarray of shape (n_samples, n_features)
         Numbers, codes of levels, and dates in days since 1970; NaN where missing.
     names : list of str
+        As they are shown.
     columns : list of n_features Column
+    keys : list
+        The names of a data frame; none of an array.
     """
 
     cells: np.ndarray
     names: list
     columns: list
+    keys: list
 
     def place(self, name):
-        """Find a column by its name, or by its index."""
-        if isinstance(name, str) and name in self.names:
+        """Find a column by its name, or by its index if the table has no names."""
+        if not self.keys and name in self.names:
             return self.names.index(name)
-        is_index = isinstance(name, int | np.integer) and not isinstance(name, bool)
-        if is_index and 0 <= name < len(self.names):
-            return int(name)
-        known = ", ".join(map(repr, self.names))
-        raise ValueError(f"X has no column {name!r}; pass names among {known}")
+        return place_of(name, self.keys, len(self.names), "columns")
 
 
 def read(X, columns=None, name="X"):
@@ -61,10 +61,9 @@ def read(X, columns=None, name="X"):
         cells[:, are_times] /= DAY
     if not cells.size:
         raise ValueError(f"{name} must have a row and a column, got {cells.shape}")
-    names = getattr(X, "column_names", getattr(X, "columns", None))
-    if names is None:
-        names = [f"x{j}" for j in range(cells.shape[1])]
-    return Read(cells, [shown_name(one) for one in names], list(columns))
+    keys = names_of(X)
+    names = keys or [f"x{j}" for j in range(cells.shape[1])]
+    return Read(cells, [shown_name(one) for one in names], list(columns), keys)
 
 
 def set_date_axis(axis, column):

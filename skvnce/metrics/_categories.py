@@ -30,8 +30,9 @@ def false_classification_rate(X_true, X_imputed, hidden, *, columns=None):
     hidden : array-like of bool of shape (n_samples, n_features)
         True at the cells to score.
     columns : list of str or int, default=None
-        Names or indices of the columns to score. None: columns of categories, text and
-        booleans of a data frame, or of text of an array of objects.
+        Names of the columns to score, or indices of an array. None: columns of
+        categories, text and booleans of a data frame, or of text of an array of
+        objects.
 
     Returns
     -------
@@ -90,15 +91,15 @@ def category_log_loss(
     X_true : array-like of shape (n_samples, n_features)
         The true table; its hidden cells are scored.
     probabilities : dict, or sequence of n_draws tables
-        A dict of names or indices of columns to data frames or arrays of shape
+        A dict of columns to data frames or arrays of shape
         (n_samples, n_levels), as ``category_probabilities`` returns it. Or completed
         tables, as ``sample`` returns them: the frequencies of their levels are scored.
     hidden : array-like of bool of shape (n_samples, n_features)
         True at the cells to score.
     columns : list of str or int, default=None
-        Names or indices of the columns to score. None: those of the dict; for completed
-        tables, columns of categories, text and booleans of a data frame, or of text of
-        an array of objects.
+        Names of the columns to score, or indices of an array. None: those of the dict;
+        for completed tables, columns of categories, text and booleans of a data frame,
+        or of text of an array of objects.
     categories : dict of str or int to array-like, default=None
         The levels of columns, in the order of the probabilities: ``categories_`` of the
         imputer. None: the names of the columns of the data frames of probabilities; for
@@ -223,9 +224,9 @@ def ranked_probability_score(
     hidden : array-like of bool of shape (n_samples, n_features)
         True at the cells to score.
     columns : list of str or int, default=None
-        Names or indices of the columns to score. None: the columns of a data frame that
-        are ordinal by their data types, which are ordered categories and booleans, and,
-        if a dict has them, integers of few values.
+        Names of the columns to score, or indices of an array. None: the columns of a
+        data frame that are ordinal by their data types, which are ordered categories
+        and booleans, and, if a dict has them, integers of few values.
     categories : dict of str or int to array-like, default=None
         The levels of columns in their order, as in `category_log_loss`. None: for
         completed tables, the order of the data type, or of sorting for numbers.

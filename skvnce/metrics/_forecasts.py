@@ -15,7 +15,7 @@ from skvnce.tables.cells import (
     is_text,
     item,
 )
-from skvnce.tables.column_kinds import read_columns
+from skvnce.tables.column_kinds import names_of, place_of, read_columns
 from skvnce.tables.containers import column_label, readable, reject_parts
 from skvnce.tables.mixed import columns_by_dtype
 
@@ -94,26 +94,13 @@ def observed_values(cells, label, rows, name):
     return values
 
 
-def positions(X, columns):
-    """Return the indices of columns that are given by names or indices."""
-    names = list(getattr(X, "column_names", X.columns)) if is_frame(X) else []
-    width = len(cells_of(X, "X_true"))
+def positions(X, columns, parameter="columns"):
+    """Return the indices of columns of a frame by their names, or of an array."""
+    names, width = names_of(X), len(cells_of(X, "X_true"))
     if isinstance(columns, str | numbers.Integral):
         columns = [columns]
-    return list(dict.fromkeys(position(one, names, width) for one in columns))
-
-
-def position(column, names, width):
-    """Return the index of a column that is given by its name or index."""
-    # names before indices, because columns may have integers as names
-    if column in names:
-        return names.index(column)
-    # a bool is an Integral in Python
-    if isinstance(column, numbers.Integral) and not isinstance(column, bool | np.bool_):
-        if -width <= column < width:
-            return int(column) % width
-    known = ", ".join(map(repr, names)) if names else f"0 to {width - 1}"
-    raise ValueError(f"{column!r} is no column of X_true: these are {known}")
+    found = (place_of(one, names, width, parameter) for one in columns)
+    return list(dict.fromkeys(found))
 
 
 def category_places(X_true):
@@ -155,12 +142,14 @@ def forecasts(X_true, given, hidden, columns, categories, n_draws, *, ordinal=Fa
         Whether the score needs levels in their order.
     """
     categories = {
-        positions(X_true, [key])[0]: [item(level) for level in levels]
+        positions(X_true, [key], "categories")[0]: [item(level) for level in levels]
         for key, levels in (categories or {}).items()
     }
     if not isinstance(given, dict):
         return _of_tables(X_true, given, hidden, columns, categories, ordinal)
-    given = {positions(X_true, [key])[0]: value for key, value in given.items()}
+    given = {
+        positions(X_true, [key], "probabilities")[0]: one for key, one in given.items()
+    }
     places = list(given)
     if ordinal and columns is None:
         places = [place for place in ordinal_places(X_true) if place in given]

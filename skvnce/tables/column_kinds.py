@@ -323,15 +323,17 @@ def _is_list(value: object) -> bool:
 def place_of(
     key: object, names: list, width: int, parameter: str = "categorical_features"
 ) -> int:
-    """Find the column of a name or an index."""
-    # before indices, because names may be integers
+    """Find the column of a name of a data frame, or of an index of an array.
+
+    A number is never the index of a column with a name, because names may be numbers.
+    """
     if key in names:
         return names.index(key)
-    if isinstance(key, numbers.Integral) and not isinstance(key, bool | np.bool_):
-        if -width <= key < width:
-            return int(key) % width
+    is_index = isinstance(key, numbers.Integral) and not isinstance(key, bool)
+    if not names and is_index and -width <= key < width:
+        return int(key) % width
     known = ", ".join(map(repr, names)) if names else f"0 to {width - 1}"
-    raise ValueError(f"{parameter} has {key!r}, which is no column of X: {known}.")
+    raise ValueError(f"{parameter} has the key {key!r}, no column of X: {known}.")
 
 
 def _column(source: Cells, asked: object, by_dtype: bool) -> Column:

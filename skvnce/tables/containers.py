@@ -109,7 +109,10 @@ def cell_errors_named(X: ArrayLike, text_remedy: str = TEXT_REMEDY) -> Iterator[
 def column_label(X: ArrayLike, column: int) -> str:
     """Return the name of a column of a data frame, or its index."""
     names = getattr(X, "column_names", getattr(X, "columns", None))
-    return str(column) if names is None else repr(names[column])
+    if names is None:
+        return str(column)
+    name = names[column]
+    return repr(name.item() if isinstance(name, np.generic) else name)
 
 
 def is_of_dask(X: ArrayLike) -> bool:

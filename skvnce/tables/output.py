@@ -156,8 +156,7 @@ def probabilities_as_given(schema, found, X):
     -------
     dict of str to data frame or ndarray
     """
-    columns, names = schema.columns, schema.all_names
-    named = schema.names is not None
+    columns, names = schema.columns, schema.keys
     frame = nw.from_native(X, eager_only=True) if is_frame(X) else None
     result = {}
     for place, table in found.items():
@@ -167,7 +166,7 @@ def probabilities_as_given(schema, found, X):
             table = nw.from_dict(cells, backend=frame.implementation).to_native()
             if frame.implementation.is_pandas():
                 table = table.set_axis(X.index).set_axis(columns[place].levels, axis=1)
-        result[names[place] if named else place] = table
+        result[names[place] if names else place] = table
     return result
 
 

@@ -1,11 +1,10 @@
 """What a table is: its columns, and what `fit` has learned about them."""
 
-import numbers
 from typing import NamedTuple
 
 import numpy as np
 
-from skvnce.tables.column_kinds import PASSED, Column
+from skvnce.tables.column_kinds import PASSED, Column, place_of
 
 
 class Schema(NamedTuple):
@@ -15,7 +14,7 @@ class Schema(NamedTuple):
     ----------
     n_columns : int
     names : ndarray of str, of shape (n_columns,), or None
-        None if the table has no names.
+        None if the table has no names, or names that are not text.
     columns : list of n_columns Column, or None
         None if all columns are numbers.
     ends : ndarray of shape (2, n_columns), or None
@@ -32,6 +31,8 @@ class Schema(NamedTuple):
         Whether columns without an observed cell are returned.
     marker : int, float, str, NaN, None or NA
         What marks missing cells.
+    other_names : list of n_columns names, or None
+        Those of a data frame, if they are not text, such as integers.
     """
 
     n_columns: int
@@ -44,10 +45,11 @@ class Schema(NamedTuple):
     spreads: np.ndarray | None = None
     keeps_empty: bool = False
     marker: object = np.nan
+    other_names: list | None = None
 
     def label(self, column: int) -> str:
         """Format the name or the index of a column for messages."""
-        name = column if self.names is None else repr(self.names[column])
+        name = repr(self.keys[column]) if self.keys else column
         return f"column {name}"
 
     def labels(self, columns: np.ndarray, most: int | None = None) -> str:
@@ -55,6 +57,11 @@ class Schema(NamedTuple):
         shown = columns[:most]
         more = len(columns) - len(shown)
         return ", ".join(map(self.label, shown)) + (f" and {more} more" if more else "")
+
+    @property
+    def keys(self) -> list:
+        """The names of the columns of a data frame; none of an array."""
+        return self.other_names or [] if self.names is None else list(self.names)
 
     def index_of(self, key: object, parameter: str) -> int:
         """Find the column of a name, or of an index if the columns have no names.
@@ -74,14 +81,7 @@ class Schema(NamedTuple):
         ValueError
             If there is no such column.
         """
-        names = [] if self.names is None else list(self.names)
-        if key in names:
-            return names.index(key)
-        is_index = isinstance(key, numbers.Integral) and not isinstance(key, bool)
-        if not names and is_index and 0 <= key < self.n_columns:
-            return int(key)
-        known = ", ".join(map(repr, names)) if names else f"0 to {self.n_columns - 1}"
-        raise ValueError(f"{parameter} has the key {key!r}, no column of X: {known}.")
+        return place_of(key, self.keys, self.n_columns, parameter)
 
     @property
     def all_names(self) -> np.ndarray:

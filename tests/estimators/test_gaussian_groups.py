@@ -742,8 +742,8 @@ LACKING = X["g"].mask(X.index == 3)
 @pytest.mark.parametrize(
     ("groups", "table", "message"),
     [
-        ("q", X, "groups has 'q', which is no column of X"),
-        (9, X.drop(columns="g").to_numpy(), "groups has 9, which is no column of X"),
+        ("q", X, "groups has the key 'q', no column of X"),
+        (9, X.drop(columns="g").to_numpy(), "groups has the key 9, no column of X"),
         ("g", changed("g", LACKING), "'g', which groups names, is missing in row 3"),
         ({"g": ["t"], "t": []}, X, "groups must have one column"),
         ({}, X, "groups must have one column"),
@@ -754,7 +754,7 @@ LACKING = X["g"].mask(X.index == 3)
         ({"g": {"constant": ["g"]}}, X, "calls column 'g' constant, which the model d"),
         ({"g": {"slopes": ["t"], "constant": ["t"]}}, X, "both slopes of column 't'"),
         ({"g": ["g"]}, X, "slopes of column 'g', which the model does not use"),
-        ({"g": ["q"]}, X, "groups has 'q', which is no column of X"),
+        ({"g": ["q"]}, X, "groups has the key 'q', no column of X"),
         ({"g": ["y"]}, X, "slopes of column 'y', which is missing in row"),
         ({"g": ["t", "t"]}, X, "slopes of column 't' twice"),
         ({"g": ["k"]}, MIXED, "slopes of column 'k', which has categories"),

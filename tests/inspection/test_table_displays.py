@@ -240,7 +240,7 @@ class TestImputation:
         draws = [filled(table)]
         with pytest.raises(ValueError, match="kind must be one of"):
             ImputationDisplay.from_draws(table, draws, kind="violin")
-        with pytest.raises(ValueError, match="no column 'age'"):
+        with pytest.raises(ValueError, match="the key 'age', no column"):
             ImputationDisplay.from_draws(table, draws, columns=["age"])
         with pytest.raises(ValueError, match="one or more|a table or more"):
             ImputationDisplay.from_draws(table, [])
