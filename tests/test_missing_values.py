@@ -5,6 +5,7 @@ import inspect
 import pickle
 import re
 import warnings
+from decimal import Decimal
 from functools import partial
 
 import numpy as np
@@ -191,6 +192,49 @@ def test_integers_that_floats_round_are_an_error():
     X[5, 1] = 2**60 + 1
     with pytest.raises(ValueError, match="has an integer that float64 rounds.*row 5"):
         with_values(NORMAL, -1).fit(X)
+
+
+IDS = [10**18 + 7 * k for k in range(20)]  # between multiples of 128
+COLUMNS = {
+    "polars": lambda ids: pl.Series(ids, dtype=pl.Int64),
+    "polars unsigned": lambda ids: pl.Series(ids, dtype=pl.UInt64),
+    "polars decimal": lambda ids: pl.Series(ids, dtype=pl.Decimal(20, 0)),
+    "pandas": lambda ids: pd.Series(ids, dtype="Int64"),
+    "pandas decimal": lambda ids: pd.Series(
+        [one and Decimal(one) for one in ids], dtype=object
+    ),
+    "arrow in pandas": lambda ids: pd.Series(ids, dtype="int64[pyarrow]"),
+    "arrow": lambda ids: pa.array(ids, pa.int64()),
+    "arrow decimal": lambda ids: pa.array(ids, pa.decimal128(20, 0)),
+    "objects": lambda ids: np.array(ids, dtype=object),
+    "text": lambda ids: np.array([one and str(one) for one in ids], dtype=object),
+}
+
+
+@pytest.mark.parametrize("missing", [[], [3, 7]])
+@pytest.mark.parametrize("container", COLUMNS)
+def test_large_integers_beside_missing_cells_are_an_error(container, missing, seed):
+    x = np.random.default_rng(seed).normal(size=20)
+    frame = {"p": pl.DataFrame, "a": pa.table}.get(container[0], pd.DataFrame)
+    frame = pd.DataFrame if "pandas" in container else frame
+
+    def table(ids):
+        ids = [None if k in missing else one for k, one in enumerate(ids)]
+        column = COLUMNS[container](ids)
+        if container in ("objects", "text"):
+            return np.array([x, column], dtype=object).T
+        return frame({"x": x, "id": column})
+
+    imputer = GaussianImputer(max_iter=20, random_state=0)
+    with pytest.raises(ValueError, match=f"float64 rounds: .*{IDS[1]}.*, row 1"):
+        imputer.fit(table(IDS))
+    imputer.fit(table([one - 10**18 for one in IDS]))  # the remedy
+    imputer.fit(table([2**54 * (one % 7 + 1) for one in range(20)]))  # exact
+
+
+def test_rounded_fractions_are_no_error():
+    cells = [Decimal("12345678901234567.25") + k for k in range(20)]
+    GaussianImputer(max_iter=20, random_state=0).fit(pl.DataFrame({"a": cells}))
 
 
 @named(MIXED)

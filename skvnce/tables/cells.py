@@ -162,13 +162,25 @@ class Cells:
         if self.dtype in TIMES:
             return _microseconds(self.series)
         if self.series is not None and self.series.dtype.is_numeric():
-            floats = self.series.cast(nw.Float64).to_numpy()
+            floats = self._cast()
         elif self.series is None and self._table.dtype.kind in "fiu":
             floats = self._table[:, self._place].astype(np.float64)
         else:
             floats = self._floats()
         check_exact(self._alone(), floats[:, None])
         return floats
+
+    def _cast(self) -> np.ndarray:
+        """Convert a column of a numeric data type to floats (n_samples,)."""
+        try:
+            return self.series.cast(nw.Float64).to_numpy()
+        except ValueError:  # pyarrow refuses all integers that may be rounded
+            return self._of_objects()
+
+    def _of_objects(self) -> np.ndarray:
+        """Convert objects of Python to floats (n_samples,)."""
+        cells = [np.nan if is_missing(one) else one for one in self.values]
+        return objects(cells).astype(np.float64)
 
     def _floats(self) -> np.ndarray:
         """Convert objects, or what narwhals does not know, to floats (n_samples,)."""
@@ -200,8 +212,7 @@ class Cells:
                         "supported. Split them into columns of real numbers."
                     )
                 return cells.astype(np.float64)
-            cells = [np.nan if is_missing(one) else one for one in self.values]
-            return objects(cells).astype(np.float64)
+            return self._of_objects()
 
     def _alone(self) -> ArrayLike:
         """Return the column as a table of its own."""

@@ -61,18 +61,26 @@ def check_exact(X: ArrayLike, table: np.ndarray, name: str = "X") -> None:
     if getattr(getattr(X, "dtype", None), "kind", "") == "f":
         return
     # only these cells can be rounded, and few are compared
-    large = abs(table) >= _EXACT
+    large = np.isfinite(table) & (abs(table) >= _EXACT)
     for column in np.flatnonzero(large.any(0)):
         rows = np.flatnonzero(large[:, column])
         cells = _values(_column(X, column))[rows]
         for row, value in zip(rows, cells, strict=True):
-            integer = isinstance(value, numbers.Integral)
-            if integer and int(value) != int(table[row, column]):
+            if _whole(value, table[row, column]) != int(table[row, column]):
                 raise ValueError(
                     f"{name} has an integer that float64 rounds: {value} in column "
                     f"{column_label(X, column)}, row {row}. Subtract a constant from "
                     "the column, or drop it if it identifies rows."
                 )
+
+
+def _whole(value: object, default: float) -> int:
+    """Convert a cell to an integer, or the default if it is not whole."""
+    try:
+        found = int(value)  # of text that numpy reads as a number, too
+    except (TypeError, ValueError):
+        return int(default)
+    return found if isinstance(value, str | bytes) or found == value else int(default)
 
 
 TEXT_REMEDY = (
@@ -307,8 +315,9 @@ def _column(X: ArrayLike, column: int) -> ArrayLike:
 
 def _values(cells: ArrayLike) -> np.ndarray:
     """List the cells of a column as objects."""
-    if hasattr(cells, "to_pylist"):  # pyarrow
-        cells = cells.to_pylist()
+    for name in ("to_pylist", "to_list"):  # of pyarrow; polars makes integers floats
+        if hasattr(cells, name):
+            cells = getattr(cells, name)()
     return np.asarray(cells, dtype=object)
 
 
