@@ -1,5 +1,8 @@
 """The base class of predictors that learn from several draws of the missing cells."""
 
+from contextlib import nullcontext
+from itertools import cycle
+
 import narwhals as nw
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -17,17 +20,19 @@ from sklearn.utils.validation import (
 
 from skvnce._memory import needs_memory
 from skvnce._random import seed_from
+from skvnce._threads import one_thread
 from skvnce._weights import checked_weights
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._options import check_parameters
 from skvnce.estimators._validation import with_fit, without_fit
 from skvnce.tables.cells import is_frame, is_missing
-from skvnce.tables.mixed import select_columns
+from skvnce.tables.column_kinds import PASSED, encode
 
 # 128 MiB of float64
 _CHUNK = 2**24  # maximum number of cells, over all draws, that are predicted at once
 _MOST = 2**31 - 1  # of seeds
+_MOST_LEVELS = 255  # of nominal columns of trees; codes of others count as numbers
 
 
 class MultipleImputation(BaseEstimator):
@@ -62,8 +67,7 @@ class MultipleImputation(BaseEstimator):
             As `fit` of the imputer and of the model do, if values of y are missing, or
             if a parameter is out of range.
         TypeError
-            If a parameter has a wrong type, the model takes no weights, or X has
-            strings and `estimator` is None.
+            If a parameter has a wrong type, or the model takes no weights.
         """
         return self._set(self._new()._fit(X, y, sample_weight))
 
@@ -82,7 +86,6 @@ class MultipleImputation(BaseEstimator):
         rng = np.random.default_rng(seed_from(self.random_state))
         self._fit_imputer(X, of_imputer, rng)
         tables = self._drawn(X, int(self.n_estimators), rng)
-        self._check_columns(tables[0])
         self.estimators_ = self._fitted(tables, y, of_model, rng)
         # stored, so that predictions of a table can be repeated
         self._seed = _seed(rng)
@@ -197,38 +200,27 @@ class MultipleImputation(BaseEstimator):
         return self.imputer_._checked(X)[:, schema.group]
 
     def _drawn(self, X, n_draws, rng):
-        """Draw completed tables, for the default model without what stays missing."""
-        tables, passed = self.imputer_.sample(X, n_draws, _seed(rng)), set()
-        if self.estimator is None:
-            passed.update(self.imputer_._schema.passed.tolist())
-        if not passed:
+        """Draw completed tables; those of the default model have numbers only."""
+        tables = self.imputer_.sample(X, n_draws, _seed(rng))
+        columns = None if self.estimator is not None else self._returned_columns()
+        if columns is None:
             return tables
-        kept, columns = self.imputer_._schema.returned, self.imputer_._schema.columns
-        used = [k for k, place in enumerate(kept) if place not in passed]
-        tables = [select_columns(table, used) for table in tables]
-        if is_frame(tables[0]) or not all(columns[kept[k]].is_number for k in used):
-            return tables
-        return [table.astype(np.float64) for table in tables]
+        used = [k for k, column in enumerate(columns) if column.kind != PASSED]
+        return [_numbers(table, columns)[:, used] for table in tables]
 
-    def _check_columns(self, table):
-        """Raise an error for strings and dates, which the default model cannot read."""
-        if self.estimator is not None:
-            return
-        if is_frame(table):
-            frame = nw.from_native(table, eager_only=True)
-            texts = [
-                repr(name)
-                for name, dtype in frame.schema.items()
-                if dtype in (nw.String, nw.Object) or dtype.is_temporal()
-            ]
-        else:
-            texts = ["X"] if np.asarray(table).dtype.kind in "OUS" else []
-        if texts:
-            raise TypeError(
-                f"The default estimator takes numbers and categories, but {texts[0]} "
-                "has strings, dates or other objects. Convert it to categories or "
-                "numbers, or pass an estimator that encodes them."
-            )
+    def _returned_columns(self):
+        """List the columns that the imputer returns; None if all are numbers."""
+        schema = self.imputer_._schema
+        return schema.columns and [schema.columns[j] for j in schema.returned]
+
+    def _threads(self):
+        """Return a context of one thread for the default model: several mostly wait."""
+        return one_thread if self.estimator is None else nullcontext
+
+    def _of_model(self, model, method, table):
+        """Call a method of a fitted model."""
+        with self._threads()():
+            return getattr(model, method)(table)
 
     def _fitted(self, tables, y, given, rng):
         """Fit a clone of the model to each of some tables of the same rows."""
@@ -237,9 +229,13 @@ class MultipleImputation(BaseEstimator):
             rows = np.flatnonzero(weights)  # others would be borders of bins
             tables = [_safe_indexing(table, rows) for table in tables]
             y, given = y[rows], given | {"sample_weight": weights[rows]}
+        columns = None if self.estimator is not None else self._returned_columns()
+        if columns is not None:
+            model.set_params(categorical_features=_are_nominal(columns))
         models = [_reseeded(clone(model), rng) for _ in tables]
+        threads = self._threads()
         return Parallel(n_jobs=self.n_jobs)(
-            delayed(_fit)(model, table, y, given)
+            delayed(_fit)(threads, model, table, y, given)
             for model, table in zip(models, tables, strict=True)
         )
 
@@ -267,10 +263,8 @@ class MultipleImputation(BaseEstimator):
             rows = np.arange(first, min(first + size, n_rows))
             part = X if n_rows <= size else _safe_indexing(X, rows)
             tables = self._drawn(part, n_draws, rng)
-            found = [
-                getattr(self.estimators_[k % len(self.estimators_)], method)(table)
-                for k, table in enumerate(tables)
-            ]
+            models = cycle(self.estimators_)
+            found = [self._of_model(next(models), method, table) for table in tables]
             yield np.array(found)
 
 
@@ -303,5 +297,25 @@ def _reseeded(estimator, rng):
     return estimator
 
 
-def _fit(model, table, y, given):
-    return model.fit(table, y, **given)
+def _numbers(table, columns):
+    """Convert a completed table: levels that are no numbers become codes."""
+    cells = encode(table, columns)
+    for place, column in enumerate(columns):
+        if column.levels is not None and column.is_number and column.kind != "nominal":
+            levels = np.array(column.levels, dtype=np.float64)
+            cells[:, place] = levels[cells[:, place].astype(int)]
+    return cells
+
+
+def _are_nominal(columns):
+    """Say which columns of the default model are categories without an order."""
+    used = [column for column in columns if column.kind != PASSED]
+    return [
+        column.kind == "nominal" and len(column.levels) <= _MOST_LEVELS
+        for column in used
+    ]
+
+
+def _fit(threads, model, table, y, given):
+    with threads():
+        return model.fit(table, y, **given)

@@ -94,9 +94,11 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
     Complete tables, a single model and classes of one row are not calibrated.
 
     The models get what the imputer returns: arrays, or data frames with the data types
-    of X if X is a data frame.  Columns that the imputer passes through (identifiers,
-    free text) are left out for the default `estimator`; another one gets them, with
-    their missing cells, and has to leave them out or to encode them.
+    of X if X is a data frame.  The default `estimator` gets numbers: codes of
+    categories and strings, and microseconds of dates, without the columns that the
+    imputer passes through (identifiers, free text).  Another one gets those, with their
+    missing cells, and has to leave them out or to encode them.  The default computes
+    in one thread, and `n_jobs` fits several models at once.
 
     Predictions of the same table are equal when they are repeated; those of a row
     depend on the other rows of the table through the random numbers of the draws.
@@ -274,9 +276,11 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
     and `on_misfit`.
 
     The models get what the imputer returns: arrays, or data frames with the data types
-    of X if X is a data frame.  Columns that the imputer passes through (identifiers,
-    free text) are left out for the default `estimator`; another one gets them, with
-    their missing cells, and has to leave them out or to encode them.
+    of X if X is a data frame.  The default `estimator` gets numbers: codes of
+    categories and strings, and microseconds of dates, without the columns that the
+    imputer passes through (identifiers, free text).  Another one gets those, with their
+    missing cells, and has to leave them out or to encode them.  The default computes
+    in one thread, and `n_jobs` fits several models at once.
 
     Predictions of the same table are equal when they are repeated; those of a row
     depend on the other rows of the table through the random numbers of the draws.

@@ -128,7 +128,7 @@ def recalibrated(classifier, tables, y, given, rng, groups=None):
         y,
         given,
         fit=lambda *learned: classifier._fitted(*learned, rng),
-        predict=lambda model, table: _of_classes(model, table, classes),
+        predict=lambda *of: _of_classes(classifier, *of, classes),
     )
     weights = given.get("sample_weight", np.ones(len(y)))
     learned = [class_weights(model, y) for model in classifier.estimators_]
@@ -171,11 +171,11 @@ def _weighing(model):
     return _weighing(getattr(model, inside[0]))
 
 
-def _of_classes(model, table, classes):
+def _of_classes(classifier, model, table, classes):
     """Predict probabilities of all classes, 0 of those that the model has not seen."""
     found = np.zeros((len(table), len(classes)))
     places = np.searchsorted(classes, model.classes_)
-    found[:, places] = model.predict_proba(table)
+    found[:, places] = classifier._of_model(model, "predict_proba", table)
     return found
 
 

@@ -120,7 +120,7 @@ def fold_residuals(regressor, tables, y, given, rng, groups=None):
         y,
         given,
         fit=lambda *learned: regressor._fitted(*learned, rng),
-        predict=lambda model, table: model.predict(table),
+        predict=lambda model, table: regressor._of_model(model, "predict", table),
     )
     weights = given.get("sample_weight", np.ones(len(y)))
     return Residuals.of(found, y[rows].astype(np.float64), weights[rows])

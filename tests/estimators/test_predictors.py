@@ -1,6 +1,7 @@
 """Prediction from several draws of the missing cells."""
 
 import pickle
+from contextlib import contextmanager
 
 import joblib
 import numpy as np
@@ -383,20 +384,63 @@ def test_defaults_take_numbers_and_categories():
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("make", [pd.DataFrame.copy, pl.from_pandas, np.array])
-def test_the_default_model_refuses_strings_and_names_the_column(make):
-    frame, y = mixed()
-    frame = frame[["age", "kind"]]
-    few = {"n_estimators": 1, "n_draws": 1, "random_state": 0}
-    where, imputer = "'kind'", None
+def test_the_default_model_takes_strings_and_dates(make, seed):
+    """A target that follows a string, and in frames a date, is predicted from them."""
+    rng = np.random.default_rng(seed)
+    kind, day = rng.choice(["z", "x", "y"], 150), rng.integers(0, 300, 150)
+    frame = pd.DataFrame({"age": rng.normal(50, 10, 150), "kind": kind})
+    imputer, y = None, 10.0 * (kind == "x")
     if make is np.array:
-        where, imputer = "X", GaussianImputer(categorical_features=[1])
-    with pytest.raises(TypeError, match=f"{where} has strings.*Convert it to categ"):
-        MultipleImputationRegressor(imputer, **few).fit(make(frame), y)
-    if make is not np.array:
-        days = pd.Timestamp("2020-01-01") + pd.to_timedelta(range(len(y)), "D")
-        frame = frame[["age"]].assign(day=days)
-        with pytest.raises(TypeError, match="'day' has .*dates"):
-            MultipleImputationRegressor(**few).fit(make(frame), y)
+        imputer = GaussianImputer(categorical_features=[1])
+    else:
+        frame["day"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(day, "D")
+        y = y + day / 30
+    frame = frame.mask(rng.random(frame.shape) < 0.05)
+    few = {"n_estimators": 2, "n_draws": 2, "random_state": 0}
+    train, test = make(frame[:100].reset_index(drop=True)), make(frame[100:])
+    model = MultipleImputationRegressor(imputer, **few).fit(train, y[:100])
+    assert model.score(test, y[100:]) > 0.6
+    wrong = frame[100:].assign(kind=frame["kind"][:50].to_numpy())  # the control
+    assert model.score(make(wrong), y[100:]) < 0.6
+    classes = np.where(kind == "x", "yes", "no")
+    model = MultipleImputationClassifier(imputer, calibration_cv=None, **few)
+    assert model.fit(train, classes[:100]).score(test, classes[100:]) > 0.8
+
+
+def test_codes_of_the_default_model_are_numbers_where_levels_are():
+    frame, y = mixed()
+    grade = pd.Categorical(np.where(y > 6, "high", "low"), ["low", "high"], True)
+    frame = frame.assign(grade=grade, day=pd.Timestamp("2020-01-01"))
+    model = MultipleImputationRegressor(n_estimators=1, n_draws=1, random_state=0)
+    model.fit(frame, y)
+    (table,) = model._drawn(frame, 1, np.random.default_rng(0))
+    seen = frame["visits"].notna().to_numpy()
+    assert_array_equal(table[seen, 2], frame["visits"][seen].astype(float))
+    assert_array_equal(table[:, 4], grade.codes)
+    nominal = model.estimators_[0].categorical_features
+    assert nominal == [False, True, False, True, False, False]
+
+
+@both
+def test_defaults_compute_in_one_thread(predictor, monkeypatch):
+    """Also where folds are predicted; other models have the threads of the user."""
+    X, y = rows(n=60)
+    limits = []
+
+    @contextmanager
+    def counted():
+        limits.append(1)
+        yield
+
+    monkeypatch.setattr(_prediction, "one_thread", counted)
+    folds = {"cv" if predictor is LINEAR else "calibration_cv": 2}
+    model = type(predictor)(PLAIN, n_estimators=2, n_draws=2, random_state=0, **folds)
+    model.fit(X, y)
+    assert len(limits) == 2 + 2 * (2 + 2)  # fits, and of each fold fits, predictions
+    model.predict(X)
+    assert len(limits) == 12
+    clone(predictor).fit(X, y).predict(X)
+    assert len(limits) == 12
 
 
 @both
