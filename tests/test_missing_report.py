@@ -88,6 +88,50 @@ def test_a_clean_table_has_no_findings(clean):
         assert words in page
 
 
+def indicators(rng, n_levels, n=120):
+    """Levels as columns of zeros and ones, each row with one, and a number."""
+    cells = np.eye(n_levels, dtype=int)[rng.permutation(n) % n_levels]
+    frame = pd.DataFrame(cells, columns=[f"is_{k}" for k in range(n_levels)])
+    return frame.assign(x=rng.normal(size=n))
+
+
+ONE_HOT = "Levels of one category in columns of zeros and ones: "
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "boolean", "Float64", "float"])
+@pytest.mark.parametrize("together", [True, False])
+def test_levels_in_several_columns_are_named(dtype, together, seed):
+    rng = np.random.default_rng(seed)
+    frame = indicators(rng, 4)
+    pair = pd.DataFrame({"yes": rng.integers(0, 2, 120)})
+    frame = frame.assign(
+        yes=pair["yes"], no=1 - pair["yes"], other=rng.integers(0, 2, 120)
+    )
+    binary = [name for name in frame if name != "x"]
+    order = ["is_0", "yes", "is_1", "x", "other", "is_2", "no", "is_3"]
+    frame = frame.astype(dict.fromkeys(binary, dtype))[order]
+    holes = rng.random((120, 1 if together else 4)) < 0.2
+    frame[binary[:4]] = frame[binary[:4]].mask(np.broadcast_to(holes, (120, 4)))
+    frame["x"] = frame["x"].mask(rng.random(120) < 0.2)
+    found = [one for one in missing_report(frame, **QUICK).warnings if ONE_HOT in one]
+    (one,) = found  # complete pairs need no remedy
+    assert f"{ONE_HOT}is_0, is_1, is_2, is_3. Filled" in one
+
+
+def test_other_columns_of_zeros_and_ones_are_no_levels(seed):
+    rng = np.random.default_rng(seed)
+    frame = indicators(rng, 4).mask(rng.random((120, 5)) < 0.1)
+    without = [
+        frame.drop(columns="is_3"),  # rows without a level
+        frame.assign(is_0=rng.integers(0, 2, 120)),
+        frame[:20],  # too few complete rows
+        frame[["x"]].assign(a=rng.integers(0, 2, 120), b=rng.integers(0, 2, 120)),
+    ]
+    for table in without:
+        report = missing_report(table, **QUICK)
+        assert not any(ONE_HOT in one for one in report.warnings)
+
+
 def test_warnings_are_those_of_fit(unclean):
     table = unclean_table().drop(columns=["mixed"])
     with warnings.catch_warnings(record=True) as caught:

@@ -37,7 +37,8 @@ class MissingReport(NamedTuple):
         ``imputer`` (the name of its class), ``code``, ``reasons`` and ``group``, the
         index of the column that names the groups of rows, or None.
     warnings : list of str
-        What is probably not as it seems, as `fit` warns of it.
+        What is probably not as it seems, as `fit` warns of it, and columns of zeros and
+        ones that are the levels of one category.
     columns : list of ColumnFound
         Of each column ``name``, ``kind``, ``n_missing``, ``share_missing`` and others.
     patterns : Patterns

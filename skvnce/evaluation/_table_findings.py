@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import chi2, rankdata
 
+from skvnce.evaluation._indicators import one_hot
 from skvnce.evaluation._user_table import percent
 from skvnce.tables.cells import TIMES
 from skvnce.tables.checks import findings, many_levels, names_of_groups
@@ -202,7 +203,7 @@ def _histogram(read, place):
 
 
 def warnings_of(read):
-    """List the sentences of which `fit` warns, and what cannot be read."""
+    """List of what `fit` warns, what cannot be read, and levels in several columns."""
     table, names = read.table, read.table.names
     found = [
         why if names[j] in why else f"{names[j]}: {why}"
@@ -233,7 +234,7 @@ def warnings_of(read):
         )
     for check in (many_levels, names_of_groups):
         found += check(table, table.n_observed)
-    return found + findings(table)
+    return found + findings(table) + one_hot(table)
 
 
 def patterns_of(read):
