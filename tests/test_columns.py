@@ -11,6 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from skvnce import GaussianImputer
 from skvnce.tables.cells import UNITS
 from skvnce.tables.column_kinds import MOST_LEVELS, Column, encode, read_columns
 from skvnce.tables.completed import as_objects, decoded, in_frames
@@ -718,3 +719,35 @@ def test_complex_numbers_are_refused():
     X = pd.DataFrame({"sex": list("fmfm"), "signal": np.arange(4) * 1j})
     with pytest.raises(ValueError, match="'signal' has complex numbers.*real"):
         encode(X, read_columns(X))
+
+
+@pytest.mark.parametrize("library", [pa.table, pl.DataFrame])
+@pytest.mark.parametrize("output", ["pandas", "polars"])
+def test_filled_booleans_and_integers_keep_their_types(library, output, seed):
+    """With nulls, pandas would have objects and floats."""
+    rng = np.random.default_rng(seed)
+    gone = rng.random((60, 4)) < 0.2
+    cells = {
+        "x": rng.normal(size=60),
+        "yes": rng.random(60) < 0.5,
+        "count": rng.integers(0, 4, 60),
+        "id": 2**60 + rng.integers(0, 9, 60),
+    }
+    cells = {
+        name: [None if gone[k, j] else one for k, one in enumerate(column.tolist())]
+        for j, (name, column) in enumerate(cells.items())
+    }
+    imputer = GaussianImputer(
+        categorical_features={"id": "passthrough"}, max_iter=20, random_state=0
+    ).set_output(transform=output)
+    X = library(cells)
+    filled = imputer.fit(X).transform(X)
+    for table in (filled, *imputer.sample(X, n_draws=2, random_state=0)):
+        kinds = [str(table[name].dtype).lower() for name in ("yes", "count")]
+        assert kinds == ["bool" if output == "pandas" else "boolean", "int64"]
+        seen = [k for k, one in enumerate(cells["yes"]) if one is not None]
+        found = table["yes"].to_numpy()[seen].tolist()
+        assert found == [cells["yes"][k] for k in seen]
+    if (library, output) == (pa.table, "pandas"):  # pandas reads floats of polars
+        is_known = filled["id"].notna()
+        assert filled["id"][is_known].tolist() == [one for one in cells["id"] if one]

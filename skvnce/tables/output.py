@@ -61,6 +61,8 @@ def tables_as_given(schema, adapter, tables, missing, X):
         found = in_frames(frame, columns, kept, tables, missing[:, kept], ends)
         if _library(frame) != library:  # without missing cells, data types are kept
             found = [nw.from_native(one).to_pandas() for one in found]
+        elif (library, _library(X)) == ("pandas", "pyarrow"):
+            found = list(map(_without_nulls, found))
     else:
         found = list(_values_of(schema, tables, missing, X))
     if adapter is not None:
@@ -187,7 +189,7 @@ def _frame(X, library, columns):
         return None
     frame = nw.from_native(X, eager_only=True)
     if library == "pandas":
-        return frame.to_pandas()
+        return _of_arrow(X) if _library(X) == "pyarrow" else frame.to_pandas()
     for name, column in zip(frame.columns, columns, strict=True):
         unfit = [one for one in column.levels or () if not isinstance(one, _LEVELS)]
         if unfit:
@@ -196,6 +198,30 @@ def _frame(X, library, columns):
                 'hold. Convert the levels to text, or set_output(transform="pandas").'
             )
     return frame.to_polars()
+
+
+def _of_arrow(X):
+    """Convert a table of pyarrow to pandas: integers and booleans hold nulls there."""
+    import pandas as pd
+    import pyarrow as pa
+
+    kinds = {pa.bool_(): pd.BooleanDtype()}
+    for bits in (8, 16, 32, 64):
+        for prefix in ("int", "uint"):
+            name = prefix.replace("i", "I").replace("u", "U")
+            dtype = pd.api.types.pandas_dtype(f"{name}{bits}")
+            kinds[pa.type_for_alias(f"{prefix}{bits}")] = dtype
+    return X.to_pandas(types_mapper=kinds.get)
+
+
+def _without_nulls(table):
+    """Give completed columns of pandas the data types of numpy."""
+    kinds = {
+        name: column.dtype.numpy_dtype
+        for name, column in table.items()
+        if hasattr(column.dtype, "numpy_dtype") and not column.isna().any()
+    }
+    return table.astype(kinds)
 
 
 def _library(frame):
