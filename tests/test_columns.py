@@ -11,7 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from skvnce import GaussianImputer
+from skvnce import GaussianImputer, MixtureImputer, TableImputer
 from skvnce.tables.cells import UNITS
 from skvnce.tables.column_kinds import MOST_LEVELS, Column, encode, read_columns
 from skvnce.tables.completed import as_objects, decoded, in_frames
@@ -751,3 +751,31 @@ def test_filled_booleans_and_integers_keep_their_types(library, output, seed):
     if (library, output) == (pa.table, "pandas"):  # pandas reads floats of polars
         is_known = filled["id"].notna()
         assert filled["id"][is_known].tolist() == [one for one in cells["id"] if one]
+
+
+@pytest.mark.parametrize("make", [GaussianImputer, TableImputer, MixtureImputer])
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, pa.table, np.array])
+@pytest.mark.parametrize("value", ["a", dt.datetime(2020, 1, 1), True])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_dropped_column_may_have_any_cells(make, library, value, seed):
+    rng = np.random.default_rng(seed)
+    cells = {"x": rng.normal(size=40), "empty": [None] * 40, "y": rng.normal(size=40)}
+    cells["x"][::5] = np.nan
+    filled = {**cells, "empty": [value, None] * 20}
+
+    def table(cells):
+        if library is np.array:
+            return np.array(list(cells.values()), dtype=object).T
+        return library(cells)
+
+    model = make(random_state=0).fit(table(cells))
+    expected = model.transform(table(cells))
+    X = table(filled)
+    np.testing.assert_array_equal(model.transform(X), expected)
+    assert model.sample(X, n_draws=1, random_state=0)[0].shape == (40, 2)
+    if library is pd.DataFrame:
+        assert X["empty"].tolist()[0] == value  # X is not modified
+    kept = make(keep_empty_features=True, random_state=0).fit(table(cells))
+    if value == "a":
+        with pytest.raises((ValueError, TypeError), match="'a'"):
+            kept.transform(X)

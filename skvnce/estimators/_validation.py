@@ -37,6 +37,7 @@ from skvnce.tables.model_columns import (
     observed_columns,
     warn_of_empty,
     without_constants,
+    without_dropped,
 )
 from skvnce.tables.schema import Encoded, Schema
 from skvnce.tables.statistics import column_moments, ends_of
@@ -260,7 +261,7 @@ def incomplete_array(estimator, X):
     needs_memory(type(estimator), X, reset=False)
     schema = estimator._schema
     _check_order(schema, X)
-    X = read_marked(X, schema.marker)
+    X = read_marked(without_dropped(schema, X), schema.marker)
     if not hasattr(_settings(estimator), "categorical_features"):
         reject_categories(X)
     if schema.columns is None:

@@ -2,9 +2,13 @@
 
 from typing import NamedTuple
 
+import narwhals as nw
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvnce._warnings import warn_user
+from skvnce.tables.cells import is_frame
+from skvnce.tables.moved_cells import assigned, floats
 from skvnce.tables.schema import Schema
 from skvnce.tables.statistics import constant_columns, lower_median
 
@@ -60,6 +64,41 @@ def observed_columns(schema: Schema, X: np.ndarray) -> np.ndarray:
     seen = ~np.isnan(X).all(0)
     seen[schema.passed] = False
     return np.flatnonzero(seen)
+
+
+def without_dropped(schema: Schema, X: ArrayLike) -> ArrayLike:
+    """Empty the columns of new rows that `fit` has dropped, if they are no numbers.
+
+    Without an observed cell, `fit` could not know what they hold.
+
+    Parameters
+    ----------
+    schema : Schema
+    X : array-like of shape (n_samples, n_features)
+        It is not modified.
+
+    Returns
+    -------
+    array-like of shape (n_samples, n_features)
+    """
+    dropped = np.setdiff1d(np.arange(schema.n_columns), schema.returned)
+    if not schema.model_columns.size or not dropped.size:
+        return X
+    if is_frame(X):
+        frame = nw.from_native(X, eager_only=True)
+        if len(frame.columns) != schema.n_columns:  # which is an error elsewhere
+            return X
+        nothing = np.full(len(frame), np.nan)
+        names = [frame.columns[place] for place in dropped]
+        others = [name for name in names if not frame[name].dtype.is_numeric()]
+        new = [floats(name, nothing, frame) for name in others]
+        return assigned(frame, new).to_native() if new else X
+    is_text = type(X) is np.ndarray and X.dtype.kind in "OUS"
+    if not is_text or X.shape[1:] != (schema.n_columns,):
+        return X
+    cells = X.astype(object)
+    cells[:, dropped] = np.nan
+    return cells
 
 
 def warn_of_empty(schema: Schema, X: np.ndarray, handling: Handling) -> None:
