@@ -581,10 +581,11 @@ class Imputer(IncompleteTransformer):
 
     def _limit_of_shift(self, place):
         """Say why cells of a column move by less than stated, and what to do."""
-        low, high = self.feature_ranges_[:, place]
+        ends = self.feature_ranges_[:, place]
+        low, high = (self._schema.shown(place, end, "g") for end in ends)
         return (
-            f"values remain within {low:g} and {high:g}. State a smaller shift, or "
-            "wider bounds of the imputer."
+            f"values remain within {low} and {high}. State a smaller shift, or wider "
+            "bounds of the imputer."
         )
 
     def _trains_model(self):

@@ -85,7 +85,7 @@ def limits_of(
         If a lower limit is above the upper one, if no number is within a limit, or if a
         shape is wrong.
     TypeError
-        If limits are not numbers, or given for columns of categories or dates.
+        If limits are no numbers, of columns of dates no dates, or of categories.
     """
     missing, sides = np.isnan(checked), []
     pairs = ((lower, "lower", -np.inf), (upper, "upper", np.inf))
@@ -115,8 +115,10 @@ def limits_of(
     if (found.low > found.high).any():
         row, column = np.argwhere(found.low > found.high)[0]
         raise ValueError(
-            f"lower must not be above upper, got {found.low[row, column]} and "
-            f"{found.high[row, column]} in {schema.label(column)}, row {row}."
+            "lower must not be above upper, got "
+            f"{schema.shown(column, found.low[row, column])} and "
+            f"{schema.shown(column, found.high[row, column])} in "
+            f"{schema.label(column)}, row {row}."
         )
     return found if found.known.any() else None
 
@@ -215,10 +217,12 @@ def check_distance(schema: Schema, limits: CellLimits | None, X: object) -> None
             (low.max(), seen.max() + margin < low.max()),
         ):
             if far:
+                ends = end, seen.min(), seen.max()
+                limit, least, most = (schema.shown(place, one, "g") for one in ends)
                 raise ValueError(
-                    f"The limit {end:g} of {schema.label(place)} is far from "
-                    f"the observed cells, {seen.min():g} to {seen.max():g}, and no "
-                    "normal distribution fits both. Correct the limit."
+                    f"The limit {limit} of {schema.label(place)} is far from the "
+                    f"observed cells, {least} to {most}, and no normal distribution "
+                    "fits both. Correct the limit."
                 )
 
 
@@ -226,15 +230,19 @@ def _numbers(
     schema: Schema, place: int, cells: np.ndarray, name: str, nothing: float
 ) -> np.ndarray:
     """Convert the limits of a column to floats (n_samples,)."""
-    values = [nothing if is_missing(one) else one for one in cells.tolist()]
+    # numpy makes integers of dates in nanoseconds
+    listed = list(cells) if cells.dtype.kind in "mM" else cells.tolist()
+    values = [nothing if is_missing(one) else one for one in listed]
     columns = schema.columns
     if columns and not columns[place].is_plain:
         # a table in the shape of X has cells of these columns, too
         if all(one == nothing for one in values):
             return values
+        if columns[place].is_time:
+            return _times(schema, place, values, name, nothing)
         raise TypeError(
             f"{name} has limits of {schema.label(place)}, which has "
-            "categories or dates, but limits are for numbers. Whole numbers of a data "
+            "categories, but limits are for numbers and dates. Whole numbers of a data "
             "frame that have few values are categories, of integer and of float data "
             "types, unless categorical_features={column: 'numeric'}."
         )
@@ -246,6 +254,20 @@ def _numbers(
         raise TypeError(
             f"{name} must have numbers in {schema.label(place)}."
         ) from error
+
+
+def _times(
+    schema: Schema, place: int, values: list, name: str, nothing: float
+) -> np.ndarray:
+    """Convert dates or durations to microseconds (n_samples,)."""
+    found = [schema.number_of(place, one, name) for one in values]
+    for number, value in zip(found, values, strict=True):
+        if number is value and value != nothing:  # no date
+            raise TypeError(
+                f"{name} must have {schema.columns[place].dtype}s in "
+                f"{schema.label(place)}, got {value!r}."
+            )
+    return np.array(found, dtype=np.float64)
 
 
 def columns_given(

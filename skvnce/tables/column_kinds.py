@@ -90,6 +90,11 @@ class Column(NamedTuple):
         return level if self.levels is None else float(self.levels.index(level))
 
     @property
+    def is_time(self) -> bool:
+        """Return whether the cells are dates or durations, as numbers."""
+        return self.dtype in TIMES and self.kind == "numeric"
+
+    @property
     def is_plain(self) -> bool:
         """Return whether the cells are their own codes."""
         is_number = self.levels is None and self.dtype not in TIMES

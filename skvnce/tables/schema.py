@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce.tables.column_kinds import PASSED, Column, place_of
+from skvnce.tables.times import in_words, microseconds_of
 
 
 class Schema(NamedTuple):
@@ -51,6 +52,18 @@ class Schema(NamedTuple):
         """Format the name or the index of a column for messages."""
         name = repr(self.keys[column]) if self.keys else column
         return f"column {name}"
+
+    def shown(self, column: int, value: float, form: str = "") -> str:
+        """Format a number of a column for messages, a date as such."""
+        if self.columns and self.columns[column].is_time:
+            return in_words(self.columns[column], value)
+        return f"{value:{form}}"
+
+    def number_of(self, column: int, value: object, name: str) -> object:
+        """Convert a date of a column to its number; others stay as they are."""
+        if not self.columns:
+            return value
+        return microseconds_of(self.columns[column], value, name)
 
     def labels(self, columns: np.ndarray, most: int | None = None) -> str:
         """List the names or the indices of columns for messages, the first ones."""

@@ -1,10 +1,12 @@
 """Dates and durations from the microseconds that stand for them in a table."""
 
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from skvnce.tables.cells import UNITS
+import numpy as np
+
+from skvnce.tables.cells import TIMES, UNITS, is_missing
 from skvnce.tables.column_kinds import Column
 
 _START = datetime(1970, 1, 1)
@@ -33,6 +35,47 @@ def time_of(column: Column, microseconds: float) -> date | datetime | timedelta:
     moment = _moment(since, 0).replace(tzinfo=UTC)
     zone = _zone(column.zone) if column.unit else None
     return moment if zone is None else _by_clock(moment, zone, column.unit)
+
+
+def microseconds_of(column: Column, value: object, name: str) -> object:
+    """Convert a date, a moment or a duration to microseconds; others stay as they are.
+
+    Parameters
+    ----------
+    column : Column
+    value : object
+    name : str
+        What has the value, for errors.
+
+    Raises
+    ------
+    TypeError
+        For dates in a column of others, and with a time zone where others have none.
+    """
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        kind = "M8[us]" if isinstance(value, np.datetime64) else "m8[us]"
+        value = value.astype(kind).item()
+    if is_missing(value) or not isinstance(value, date | timedelta):
+        return value
+    if column.dtype not in TIMES or (column.dtype == "duration") != isinstance(
+        value, timedelta
+    ):
+        raise TypeError(f"{name} has {value!r}, and the column has {column.dtype}s.")
+    if isinstance(value, timedelta):
+        return value / _TICK
+    if not isinstance(value, datetime):
+        value = datetime.combine(value, time())
+    if (value.tzinfo is None) != (column.zone is None):
+        has = "no time zone" if column.zone is None else f"the zone {column.zone}"
+        raise TypeError(f"{name} has {value!r}, and the dates of the column {has}.")
+    start = _START if value.tzinfo is None else _START.replace(tzinfo=UTC)
+    return (value - start) / _TICK
+
+
+def in_words(column: Column, microseconds: float) -> str:
+    """Format a date or a duration for messages; infinite ones stay numbers."""
+    is_finite = np.isfinite(microseconds)
+    return str(time_of(column, microseconds) if is_finite else microseconds)
 
 
 def _by_clock(moment: datetime, zone: tzinfo, unit: int) -> datetime:

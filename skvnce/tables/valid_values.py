@@ -202,7 +202,8 @@ def valid_values(
     min_value, max_value : float, array-like of shape (n_features,), dict, Series, \
             "observed" or None, default=None
         Bounds of all columns, of each column, or of the columns that a dict or a Series
-        names (by column name, or by index).  Each is a number, ``"observed"`` or None.
+        names (by column name, or by index).  Each is a number, ``"observed"`` or None,
+        or of a column of dates a date.
         ``"observed"`` is the smallest or the largest observed value, None is the rule
         of this module, and ``-inf`` and ``inf`` mean no bound.
     whole : Summary, default=None
@@ -326,6 +327,7 @@ def _as_list(schema: Schema, value: object, name: str, d: int) -> list:
         found = [None] * d
         for key, bound in value.items():
             place = schema.index_of(key, name)
+            bound = schema.number_of(place, bound, f"{name}[{key!r}]")
             found[place] = _checked_bound(bound, name, key)
         return found
     try:
@@ -340,6 +342,7 @@ def _as_list(schema: Schema, value: object, name: str, d: int) -> list:
             f"{name} must be a number or {d} numbers, one a column of X, got "
             f"{len(listed)}."
         )
+    listed = [schema.number_of(j, bound, name) for j, bound in enumerate(listed)]
     return [_checked_bound(bound, name) for bound in listed]
 
 
@@ -375,8 +378,8 @@ def _checked_bound(value: object, name: str, key: object = None) -> float | str 
 def _check_order(schema: Schema, column: int, low: float, high: float) -> None:
     if low > high:
         raise ValueError(
-            f"min_value must be below max_value, got {low} and {high} for "
-            f"{schema.label(column)}."
+            f"min_value must be below max_value, got {schema.shown(column, low)} and "
+            f"{schema.shown(column, high)} for {schema.label(column)}."
         )
 
 
@@ -396,7 +399,8 @@ def _check_inside(
         name, beyond = (("min_value", "below"), ("max_value", "above"))[side]
         where = f", row {row}" if has_rows else ""
         raise ValueError(
-            f"X has {X[row, column]} in {schema.label(column)}{where}, "
-            f"{beyond} its {name} {ranges[side, column]}. Correct {name}, or mark the "
-            "cell as missing."
+            f"X has {schema.shown(column, X[row, column])} in {schema.label(column)}"
+            f"{where}, {beyond} its {name} "
+            f"{schema.shown(column, ranges[side, column])}. Correct {name}, or mark "
+            "the cell as missing."
         )
