@@ -94,7 +94,8 @@ class Imputer(IncompleteTransformer):
             Limits of single missing cells, such as detection limits, by which the
             distribution is truncated; NaN and infinite ones are none.  A data frame may
             leave out columns, and so may a dict of columns to arrays (n_samples,) or
-            numbers.  `GaussianImputer` and the copula graph learners take them.
+            numbers; of columns of dates, to dates.  `GaussianImputer` and the
+            copula graph learners take them.
 
         Returns
         -------

@@ -69,7 +69,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
             (n_features,) or dict, default=None
         Bounds of imputed values.  None bounds columns of non-negative, or of
         non-positive, numbers by 0, and others not at all.  ``"observed"`` is the
-        smallest or the largest observed cell.
+        smallest or the largest observed cell.  Those of columns of dates are dates.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
         and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
