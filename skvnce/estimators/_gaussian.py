@@ -75,9 +75,10 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         bound for each column; a dict gives bounds by column name (by column index if X
         has no names).  The items of a sequence or a dict are numbers, dates or
         durations of columns of these, ``"observed"`` or None.  The conditional
-        distribution is truncated to these bounds.  ``"observed"`` is the smallest or the largest observed value, and ``-inf`` and
-        ``inf`` mean no bound.  With None, the conditional distribution is not
-        truncated, but means and draws are clipped to the observed range.  If the column
+        distribution is truncated to these bounds.  ``"observed"`` is the smallest or
+        the largest observed value, and ``-inf`` and ``inf`` mean no bound.  With None,
+        the conditional distribution is not truncated, but means and draws are clipped
+        to the observed range.  If the column
         is continuous, this range is first widened by three times the mean excess of the
         outermost values, but not across zero unless the observed values have both
         signs.  Bounds do not change the fitted distribution.  Columns of categories
