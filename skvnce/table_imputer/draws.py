@@ -27,6 +27,9 @@ _SWEEPS = 3
 _PROPOSALS = 6  # of each law
 _REMAINS = 0.1  # of the correlation of parameters between two draws
 _SPACING = 3, 45
+_MOST_WORK = (
+    1e10  # operations of a chain, which take about 10 s: wide tables space less
+)
 _COMPATIBLE = 6  # rounds, see `_compatible`
 _PROPER = 6.0  # rows of the prior, beyond the number of columns, in short tables
 _LEAST_CHANCE = 0.02  # of a level, in the density of a target
@@ -82,9 +85,7 @@ def run_chain(expansion, fit, X, weights, share, n_draws, rng, total=0.0):
     n, d = X.shape
     strength = max(share * d, d + _PROPER - weights.sum())
     gone, wide = np.isnan(X), max(1, int(np.isnan(X).sum(1).max()))
-    least, most = _SPACING
-    spacing = np.log(_REMAINS) / np.log(max(fit.rate, 0.05))
-    spacing = int(np.clip(np.ceil(spacing), least, most))
+    spacing = _spacing(fit.rate, gone.sum(1), d, n_draws)
     has_products = len(expansion.products) > 0
     mean, S = fit.mean, fit.covariance
     states, draws, step = [], [], -2 * spacing  # burn-in
@@ -106,6 +107,15 @@ def run_chain(expansion, fit, X, weights, share, n_draws, rng, total=0.0):
     if total > weights.sum():
         draws = _of_all_rows(draws, fit, np.sqrt(weights.sum() / total))
     return Posterior(Normals.of(draws, active), states[:COMPLETIONS], {})
+
+
+def _spacing(rate, n_gone, d, n_draws):
+    """Count the steps between draws, from the missing cells of each row."""
+    least, most = _SPACING
+    work = (n_gone**3 / 6 + n_gone * d).sum()
+    most = min(most, _MOST_WORK / max(work * n_draws, 1.0))
+    steps = np.ceil(np.log(_REMAINS) / np.log(max(rate, 0.05)))
+    return int(max(least, min(steps, most)))
 
 
 def _of_all_rows(draws, fit, scale):

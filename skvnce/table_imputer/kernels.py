@@ -12,38 +12,43 @@ Array = np.ndarray
 _LEAST_PIVOT = 1e-10  # a precision matrix of standardised columns may be singular
 
 
-@compiled()
+# Inner loops run along the rows of the factor, which are contiguous.
+_SUMS = {"reassoc", "nsz"}  # sums in any order, as vectors
+
+
+@compiled(fastmath=_SUMS)
 def _factorise(A: Array, m: int) -> None:
-    """Replace A[:m, :m] by its Cholesky factor L."""
+    """Replace the lower triangle of A[:m, :m] by its Cholesky factor L."""
     for i in range(m):
         for j in range(i + 1):
-            s = A[i, j]
+            s = 0.0
             for k in range(j):
-                s -= A[i, k] * A[j, k]
+                s += A[i, k] * A[j, k]
+            s = A[i, j] - s
             A[i, j] = np.sqrt(max(s, _LEAST_PIVOT)) if i == j else s / A[j, j]
 
 
-@compiled()
+@compiled(fastmath=_SUMS)
 def _solve_lower(L: Array, m: int, b: Array, first: int) -> None:
     """Replace b by L^-1 b, if b is 0 before `first`."""
     for i in range(first, m):
-        s = b[i]
+        s = 0.0
         for k in range(first, i):
-            s -= L[i, k] * b[k]
-        b[i] = s / L[i, i]
+            s += L[i, k] * b[k]
+        b[i] = (b[i] - s) / L[i, i]
 
 
 @compiled()
-def _solve_upper(L: Array, m: int, b: Array) -> None:
-    """Replace b by L^-T b."""
-    for i in range(m - 1, -1, -1):
-        s = b[i]
-        for k in range(i + 1, m):
-            s -= L[k, i] * b[k]
-        b[i] = s / L[i, i]
+def _solve_upper(L: Array, m: int, b: Array, first: int) -> None:
+    """Replace b from `first` on by L^-T b."""
+    for i in range(m - 1, first - 1, -1):
+        s = b[i] / L[i, i]
+        b[i] = s
+        for k in range(first, i):
+            b[k] -= L[i, k] * s
 
 
-@compiled()
+@compiled(fastmath=_SUMS)
 def complete_rows(
     X: Array,
     gone: Array,
@@ -101,11 +106,11 @@ def complete_rows(
                 s += precision[ix[a], j] * (X[i, j] - mean[j])
             b[a] = s
         _solve_lower(A, m, b, 0)
-        _solve_upper(A, m, b)
+        _solve_upper(A, m, b, 0)
         for a in range(m):
             e[a] = noise[i, a] if noise.shape[1] else 0.0
         if noise.shape[1]:
-            _solve_upper(A, m, e)
+            _solve_upper(A, m, e, 0)
         for a in range(m):
             X[i, ix[a]] = mean[ix[a]] - b[a] + e[a]
     _add_inverse(covariance, A, ix, m, total, e)
@@ -122,9 +127,11 @@ def _add_inverse(
         e[:m] = 0.0
         e[c] = 1.0
         _solve_lower(L, m, e, c)
-        _solve_upper(L, m, e)
-        for a in range(m):
+        _solve_upper(L, m, e, c)
+        C[ix[c], ix[c]] += weight * e[c]
+        for a in range(c + 1, m):
             C[ix[a], ix[c]] += weight * e[a]
+            C[ix[c], ix[a]] += weight * e[a]
 
 
 @compiled(fastmath=True)

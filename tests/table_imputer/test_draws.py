@@ -92,6 +92,15 @@ def test_draws_of_a_sample_of_rows_are_those_of_all(rng):
         np.testing.assert_allclose(other.std(0), one.std(0) / 2, atol=1e-10)
 
 
+def test_chains_of_wide_tables_are_bounded():
+    few, many = np.full(100, 2), np.full(2000, 50)
+    assert module._spacing(0.1 ** (1 / 20), few, 10, 20) == 20
+    assert module._spacing(0.999, few, 10, 20) == 45
+    assert module._spacing(0.01, few, 10, 20) == 3
+    steps = module._spacing(0.999, many, 100, 20)
+    assert 3 <= steps < 45 and steps * 20 * 2000 * (50**3 / 6 + 5000) <= 1e10
+
+
 def test_some_rows_are_kept_in_order():
     rows = np.arange(100) * 2
     np.testing.assert_array_equal(some_rows(rows, 100, 0), rows)
