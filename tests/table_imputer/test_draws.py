@@ -94,7 +94,7 @@ def test_draws_of_a_sample_of_rows_are_those_of_all(rng):
 
 def test_chains_of_wide_tables_are_bounded():
     few, many = np.full(100, 2), np.full(2000, 50)
-    assert module._spacing(0.1 ** (1 / 20), few, 10, 20) == 20
+    assert module._spacing(0.1 ** (1 / 19.5), few, 10, 20) == 20
     assert module._spacing(0.999, few, 10, 20) == 45
     assert module._spacing(0.01, few, 10, 20) == 3
     steps = module._spacing(0.999, many, 100, 20)
