@@ -158,3 +158,12 @@ def test_squares_of_strong_relations_are_kept(seed):
     # the standard error of a mean is .005
     assert abs(np.mean(slopes[TableImputer]) - 0.5) < 0.025
     assert np.mean(slopes[GaussianImputer]) < 0.475  # control
+
+
+def test_one_draw_of_the_parameters_draws_squares(seed):
+    X = squared([seed, 0])
+    imputer = TableImputer(n_parameter_draws=1, random_state=0).fit(X)
+    assert imputer.interactions_
+    tables = imputer.sample(X, 5, random_state=0, as_array=True)
+    slope = np.mean([np.polyfit(*one[:, :2].T, 2)[0] for one in tables])
+    assert abs(slope - 0.5) < 0.1
