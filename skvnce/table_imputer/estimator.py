@@ -31,7 +31,7 @@ from skvnce.sources.chunks import in_parts
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.fitted import Fitted, of_plain, plain
 from skvnce.table_imputer.model import Settings
-from skvnce.tables.checks import warn_of_table
+from skvnce.tables.checks import findings_of_cells, warn_of_table
 from skvnce.tables.schema import Schema
 from skvnce.tables.table import Table
 from skvnce.tables.valid_values import valid_values
@@ -186,6 +186,10 @@ class TableImputer(CallbackSupportMixin, Imputer):
         "verbose": ["verbose"],
     }
 
+    # rows that are alike, and products, are in `missing_report` alone: many such tables
+    # have no groups that an analysis compares, and this model has products
+    _findings = staticmethod(findings_of_cells)
+
     def __init__(
         self,
         interactions="auto",
@@ -279,7 +283,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
         schema = with_model_columns(schema, self._handling(), summary.ends)
         large = gather(source, reader, weights, summary, schema)
         warn_of_scale(large.cells.weights, len(large.cells.counted))
-        warn_of_table(Table.of_schema(large.cells.table, schema), summary.n_observed)
+        table = Table.of_schema(large.cells.table, schema)
+        warn_of_table(table, summary.n_observed, self._findings)
         seen = np.where(summary.missing, np.nan, 0.0)[None]
         return schema, large.cells, seen, summary
 
