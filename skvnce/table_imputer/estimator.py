@@ -5,7 +5,7 @@ from sklearn.impute import MissingIndicator
 
 from skvnce._random import seed_from
 from skvnce._warnings import warn_user
-from skvnce._weights import warn_of_scale
+from skvnce._weights import check_scale
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -271,7 +271,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
     def _read_rows(self, X, sample_weight):
         table, schema = read_table(self, X)
         cells, schema = read_cells(schema, self._handling(), table, sample_weight)
-        warn_of_scale(cells.weights, len(table))
+        check_scale(cells.weights, len(table))
         return schema, cells, table, None
 
     def _read_parts(self, source, sample_weight):
@@ -282,7 +282,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
         schema = reader._schema._replace(ends=summary.ends)
         schema = with_model_columns(schema, self._handling(), summary.ends)
         large = gather(source, reader, weights, summary, schema)
-        warn_of_scale(large.cells.weights, len(large.cells.counted))
+        check_scale(large.cells.weights, len(large.cells.counted))
         table = Table.of_schema(large.cells.table, schema)
         warn_of_table(table, summary.n_observed, self._findings)
         seen = np.where(summary.missing, np.nan, 0.0)[None]

@@ -275,7 +275,8 @@ def _score(x, weights):
     x, weights = x[order], weights[order]
     values, first = np.unique(x, return_index=True)
     count = np.add.reduceat(weights, first)
-    z = ndtri((np.cumsum(count) - count / 2) / weights.sum())
+    # a negligible weight at an end has no score
+    z = ndtri(((np.cumsum(count) - count / 2) / weights.sum()).clip(1e-12, 1 - 1e-12))
     mean, scale = _moments(z, count)
     z = (z - mean) / scale
     correlation = count @ (values * z) / weights.sum()
