@@ -161,14 +161,25 @@ def test_draws_keep_a_point_mass(rng):
     assert is_zero[:, low].mean() > 0.8 > 0.1 > is_zero[:, x[:, 0] > 1].mean()
 
 
-@pytest.mark.parametrize("step", [1.0, 0.2])
-def test_draws_stay_on_the_grid(rng, step):
+@pytest.mark.parametrize("offset", [0.0, 0.3])
+@pytest.mark.parametrize("step", [1.0, 0.2, 7.0, 1 / 3, 0.05, 10.0])
+def test_draws_stay_on_the_grid(rng, step, offset):
     x = rng.normal(size=(800, 2))
-    y = step * (10 * x[:, 0] + 2 * rng.normal(size=800)).round()
+    y = step * ((10 * x[:, 0] + 2 * rng.normal(size=800)).round() + offset)
     model, rows = model_of(y, x, 10 * step * x[:, 0])
-    found = drawn(model, rows, rng) / step
+    found = drawn(model, rows, rng) / step - offset
     np.testing.assert_allclose(found, found.round(), atol=1e-6)
-    assert len(np.setdiff1d(found.round(), (y / step).round())) > 0
+    assert len(np.setdiff1d(found.round(), (y / step - offset).round())) > 0
+
+
+def test_draws_on_a_grid_are_not_negative(rng):
+    """The point of the grid below 7 is -3."""
+    x = rng.normal(size=(800, 2))
+    y = 7 + 10 * (6 * x[:, 0] + 4 * rng.normal(size=800)).round().clip(min=0)
+    model, rows = model_of(y, x, 7 + 60 * x[:, 0].clip(min=0))
+    found = (drawn(model, rows, rng) - 7) / 10
+    np.testing.assert_allclose(found, found.round(), atol=1e-6)
+    assert found.min() > -0.5
 
 
 def test_draws_of_positive_numbers_are_not_negative(rng):
