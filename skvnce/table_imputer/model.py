@@ -8,6 +8,7 @@ import torch
 from skvnce.fitted.base import in_turn
 from skvnce.table_imputer import draws
 from skvnce.table_imputer.columns import ColumnModel, Rows, fit_column, levels_at
+from skvnce.table_imputer.copies import put_copies, with_sources
 from skvnce.table_imputer.expansion import ALONE, Expansion
 from skvnce.table_imputer.normal import Fit, Normal, completed
 
@@ -42,6 +43,7 @@ class TableModel(NamedTuple):
     """
 
     order: np.ndarray  # (p,), places of the columns in the rows that are filled
+    copies: list  # of Copy, columns of those rows that are not in the order
     expansion: Expansion
     normal: Fit
     held_out: list  # of Normal, without the rows of each fold
@@ -56,7 +58,8 @@ class TableModel(NamedTuple):
 
     def fill(self, nodes, limits=None):
         """Fill missing cells; see `skvnce.fitted.base.CellModel`."""
-        cells, filled, probabilities = nodes[:, self.order], nodes.copy(), {}
+        filled, probabilities = with_sources(nodes, self.copies), {}
+        cells = filled[:, self.order]
         for q, rows, predicted in self._predictions(cells):
             part, node = self.expansion.parts[q], self.order[q]
             if part.is_number:
@@ -68,12 +71,15 @@ class TableModel(NamedTuple):
             filled[rows, node] = predicted.argmax(1)
             probabilities[node] = np.zeros((len(nodes), part.n_levels))
             probabilities[node][rows] = predicted
+        put_copies(filled, nodes, self.copies)
         return filled, probabilities
 
     def points(self, nodes, levels, limits=None):
         """Compute quantiles of missing cells; see `skvnce.fitted.strategies`."""
-        cells, probabilities = nodes[:, self.order], {}
-        points = np.repeat(nodes[None], len(levels), 0)
+        start, probabilities, n = with_sources(nodes, self.copies), {}, len(levels)
+        if self.copies:
+            levels = np.append(levels, 1 - levels)
+        cells, points = start[:, self.order], np.repeat(start[None], len(levels), 0)
         for q, rows, predicted in self._predictions(cells):
             part, node, model = self.expansion.parts[q], self.order[q], self.column(q)
             if part.is_number:
@@ -85,7 +91,8 @@ class TableModel(NamedTuple):
             if part.are_codes:
                 probabilities[node] = np.zeros((len(nodes), part.n_levels))
                 probabilities[node][rows] = predicted
-        return points, probabilities
+        put_copies(points[:n], nodes, self.copies, points[n:])
+        return points[:n], probabilities
 
     def _predictions(self, cells):
         """Yield columns, their rows that are missing, and numbers or probabilities."""
@@ -184,7 +191,8 @@ class TableModel(NamedTuple):
     def draw(self, nodes, n_draws, limits=None):
         """Draw missing cells; see `skvnce.fitted.base.CellModel`."""
         rng = np.random.default_rng(torch.randint(2**62, (1,)).item())
-        cells, drawn = nodes[:, self.order], np.repeat(nodes[None], n_draws, 0)
+        start = with_sources(nodes, self.copies)
+        cells, drawn = start[:, self.order], np.repeat(start[None], n_draws, 0)
         gone = np.isnan(cells)
         columns = np.flatnonzero(gone.any(0))
         models = {}
@@ -207,6 +215,7 @@ class TableModel(NamedTuple):
             if q not in models:
                 shape = n_draws, gone[:, q].sum()
                 drawn[:, gone[:, q], self.order[q]] = self._observed(q, shape, rng)
+        put_copies(drawn, nodes, self.copies)
         return drawn
 
     def _sweep_order(self, columns):
