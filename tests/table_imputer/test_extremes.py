@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from skvnce import TableImputer
+from skvnce.table_imputer import expansion
 
 
 @pytest.fixture
@@ -56,3 +59,43 @@ def test_numbers_far_from_zero_keep_their_digits(rng, centre, scale):
     filled = TableImputer(random_state=0).fit_transform(X)[::4, 0]
     assert len(np.unique(filled)) > 0.8 * len(filled)  # floats of 1e9 are 1e-7 apart
     assert np.corrcoef(filled - centre, u[::4])[0, 1] > 0.9
+
+
+def with_products(n=300):
+    """Fit columns of variance about 1 and products, one of which may be there."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(n, 4))
+    X[:, 3] = X[:, 0] + 0.15 * X[:, 0] * X[:, 1] + 0.5 * rng.normal(size=n)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    imputer = TableImputer(n_estimators=0, n_parameter_draws=5, random_state=0).fit(X)
+    assert len(imputer.interactions_) > 0
+    return imputer
+
+
+@pytest.fixture(scope="module")
+def fitted_with_products():
+    return with_products()
+
+
+CELLS = st.one_of(
+    st.floats(-3, 3),
+    st.just(np.nan),
+    st.floats(-1e9, 1e9),
+    st.sampled_from([1e3, -1e5]),
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(row=st.lists(CELLS, min_size=4, max_size=4))
+def test_far_rows_are_filled_at_their_distance(fitted_with_products, row):
+    X = np.array([row, [0.0, 0, 0, 0]])
+    most = 100 + 5 * np.nansum(abs(X))
+    drawn = fitted_with_products.sample(X, n_draws=5, random_state=0)
+    for table in (fitted_with_products.transform(X), *drawn):
+        assert (abs(table) <= most).all()
+
+
+def test_products_without_ends_would_explode(monkeypatch):
+    monkeypatch.setattr(expansion, "_BEYOND", 1e300)
+    filled = with_products().transform([[1e5, 1e5, 0.0, np.nan]])
+    assert abs(filled[0, 3]) > 1e7
