@@ -99,3 +99,52 @@ def test_products_without_ends_would_explode(monkeypatch):
     monkeypatch.setattr(expansion, "_BEYOND", 1e300)
     filled = with_products().transform([[1e5, 1e5, 0.0, np.nan]])
     assert abs(filled[0, 3]) > 1e7
+
+
+def table_with_grids(rng, n=200):
+    """Numbers, whole numbers, a grid of tens, and grades that are codes."""
+    u = rng.normal(size=n)
+    grids = np.round(20 + 6 * u), 10 * np.round(4 * u) + 3
+    X = np.column_stack([u + rng.normal(size=n), *grids, rng.integers(0, 4, n)])
+    X[rng.random(X.shape) < 0.25] = np.nan
+    X[(u > 0.8) & (rng.random(n) < 0.5), :3] = np.nan  # draws would go beyond
+    return X
+
+
+@pytest.mark.parametrize("strategy", ["mean", "median", "mode"])
+@pytest.mark.parametrize("slack", [None, np.zeros(4), [0.1, 0.4, 4.0, 0.0]])
+def test_bounds_hold_in_fills_and_draws(rng, strategy, slack):
+    X, bounds = table_with_grids(rng), {"min_value": "observed"}
+    low, high = np.nanmin(X, 0), np.nanmax(X, 0)
+    if slack is None:
+        low, high = np.full(4, -np.inf), np.full(4, np.inf)
+        bounds["min_value"] = -np.inf
+    else:
+        low, high = low - slack, high + slack
+        bounds = {"min_value": low, "max_value": dict(enumerate(high))}
+    imputer = TableImputer(n_estimators=0, strategy=strategy, random_state=0, **bounds)
+    draws = imputer.fit(X).sample(X, n_draws=20, random_state=0)
+    quantiles = imputer.quantile(X, [0.01, 0.99])
+    for table in (imputer.transform(X), *draws, *quantiles):
+        assert (table >= low).all() and (table <= high).all()
+    beyond = (np.stack(draws)[..., :3] > np.nanmax(X, 0)[:3]).any()
+    assert beyond == (slack is None or np.max(slack) > 0)
+
+
+@pytest.mark.parametrize(
+    "low, high, message",
+    [
+        ([0, 1], None, "min_value must be a number or 4 numbers"),
+        (None, [[9] * 4], "max_value must be a number or 4 numbers"),
+        ([np.nan, 0, 0, 0], None, "min_value must not be NaN"),
+        (None, {"a": 3}, "max_value has the key 'a'"),
+        ({1: 9.0}, {1: 8.0}, "below max_value, got 9.0 and 8.0 for column 1"),
+        ("observed", {2: -1e9}, "below max_value, got .* for column 2"),
+        (np.inf, None, "below its min_value inf. Correct min_value"),
+        (None, {0: -np.inf}, "above its max_value -inf"),
+    ],
+)
+def test_bounds_that_cannot_hold_are_errors_of_fit(rng, low, high, message):
+    imputer = TableImputer(min_value=low, max_value=high)
+    with pytest.raises(ValueError, match=message):
+        imputer.fit(table_with_grids(rng))
