@@ -61,6 +61,11 @@ class Residuals(NamedTuple):
     weight: np.ndarray  # sums of weights up to each, with 0 before
     total: np.ndarray  # sums of weighted residuals, likewise
 
+    def window(self, predicted, size):
+        """Find where windows of similar predictions would, and do, begin."""
+        at = np.searchsorted(self.prediction, predicted) - size // 2
+        return at, at.clip(0, len(self.residual) - size)
+
 
 class ColumnModel(NamedTuple):
     """A fitted model of a column."""
@@ -147,9 +152,8 @@ class ColumnModel(NamedTuple):
     def _draw_numbers(self, mean, rng):
         """Add the residual of a row of similar prediction, and keep the shape."""
         known, shape = self.residuals, self.shape
-        size = min(_DRAWN_FROM * self.n_completions, len(known.residual))
-        at = np.searchsorted(known.prediction, mean) - size // 2
-        first = at.clip(0, len(known.residual) - size)
+        size = self._size_of_window()
+        at, first = known.window(mean, size)
         low, high = known.weight[first], known.weight[first + size]
         pick = (
             np.searchsorted(
@@ -175,21 +179,14 @@ class ColumnModel(NamedTuple):
         return x
 
     def quantiles(self, predicted, levels):
-        """Find quantiles (n_levels, n) of numbers, or of the values of grades.
-
-        Parameters
-        ----------
-        predicted : ndarray of shape (n,) or (n, n_levels)
-        levels : ndarray of shape (n_levels,)
-        """
-        if not self.part.is_number:
-            return self.part.numbers()[levels_at(predicted, levels[:, None])]
-        known = self.residuals
-        size = min(_DRAWN_FROM * self.n_completions, len(known.residual))
-        first = np.searchsorted(known.prediction, predicted) - size // 2
-        first = first.clip(0, len(known.residual) - size)
-        near = known.residual[first[:, None] + np.arange(size)]
+        """Find quantiles (n_levels, n) of numbers, given what `predict` returns."""
+        size = self._size_of_window()
+        _, first = self.residuals.window(predicted, size)
+        near = self.residuals.residual[first[:, None] + np.arange(size)]
         return predicted + np.quantile(near, levels, axis=1)
+
+    def _size_of_window(self):
+        return min(_DRAWN_FROM * self.n_completions, len(self.residuals.residual))
 
 
 def levels_at(probabilities, u):

@@ -6,6 +6,7 @@ import numpy as np
 
 from skvnce._progress import steps
 from skvnce.table_imputer.copies import copies_among, with_sources
+from skvnce.table_imputer.draws import some_rows
 from skvnce.table_imputer.expansion import content_order, expand
 from skvnce.table_imputer.model import TableModel, Training
 from skvnce.table_imputer.normal import Normal, completed, fit_em
@@ -52,7 +53,7 @@ def fit_table(problem, interactions, settings):
     order = order[~np.isin(order, [one.place for one in copies])]
     cells = with_sources(cells, copies)[:, order]
     values = [problem.level_values[q] for q in order]
-    rows = _some(len(cells), rng)
+    rows = some_rows(np.arange(len(cells)), _MOST_ROWS, rng)
     expansion = expand(cells, weights, problem.n_categories[order], values)
     folds = rng.permutation(len(rows)) % _FOLDS
     training = Training(cells[rows], weights[rows], folds, weights.sum())
@@ -68,13 +69,6 @@ def fit_table(problem, interactions, settings):
     for q in steps("model of column", columns, len(columns)):
         model.column(q)
     return model
-
-
-def _some(n, rng):
-    """Select rows that are kept in memory."""
-    if n <= _MOST_ROWS:
-        return np.arange(n)
-    return np.sort(rng.choice(n, _MOST_ROWS, replace=False))
 
 
 def _fit_normal(order, copies, expansion, training, settings):

@@ -50,7 +50,7 @@ class TableModel(NamedTuple):
     training: Training
     settings: Settings
     columns: dict  # of ColumnModel, or None; by column, fitted when first needed
-    cache: dict  # the posterior, when it is first needed; not stored
+    cache: dict  # the matrix of the training rows, and the posterior; not stored
 
     def n_chains(self, n_draws):
         """Return how many copies of the rows are in memory at a time."""
@@ -69,8 +69,7 @@ class TableModel(NamedTuple):
                 filled[rows, node] = predicted @ part.values
                 continue
             filled[rows, node] = predicted.argmax(1)
-            probabilities[node] = np.zeros((len(nodes), part.n_levels))
-            probabilities[node][rows] = predicted
+            probabilities[node] = in_rows(predicted, rows, len(nodes))
         put_copies(filled, nodes, self.copies)
         return filled, probabilities
 
@@ -89,8 +88,7 @@ class TableModel(NamedTuple):
             places = levels_at(predicted, levels[:, None])
             points[:, rows, node] = places if part.are_codes else part.values[places]
             if part.are_codes:
-                probabilities[node] = np.zeros((len(nodes), part.n_levels))
-                probabilities[node][rows] = predicted
+                probabilities[node] = in_rows(predicted, rows, len(nodes))
         put_copies(points[:n], nodes, self.copies, points[n:])
         return points[:n], probabilities
 
@@ -145,7 +143,7 @@ class TableModel(NamedTuple):
         L : ndarray of shape (n_rows, len(base))
         """
         part, training = self.expansion.parts[q], self.training
-        X = self.expansion.matrix(training.cells[rows])
+        X = self._training_matrix()[rows]
         gone = np.isnan(X)
         gone[:, part.own] = True
         filled = completed(X, gone, Normal.of(*self.normal[:2]))
@@ -156,12 +154,17 @@ class TableModel(NamedTuple):
                 L[some] = completed(X[some], gone[some], normal)[:, part.base]
         return filled, L
 
+    def _training_matrix(self):
+        if "matrix" not in self.cache:
+            self.cache["matrix"] = self.expansion.matrix(self.training.cells)
+        return self.cache["matrix"]
+
     def posterior(self):
         """Draw parameters and completions of the training rows, once."""
         if "posterior" not in self.cache:
             training, settings = self.training, self.settings
             rng = np.random.default_rng([settings.seed, 1])
-            X = self.expansion.matrix(training.cells)
+            X = self._training_matrix()
             rows = draws.some_rows(np.arange(len(X)), ROWS_OF_CHAIN, settings.seed)
             posterior = draws.run_chain(
                 self.expansion,
@@ -235,6 +238,13 @@ class TableModel(NamedTuple):
         seen = ~np.isnan(column)
         p = weights[seen] / weights[seen].sum()
         return rng.choice(column[seen], size=shape, p=p)
+
+
+def in_rows(probabilities, rows, n):
+    """Put the probabilities of the levels of some of n rows into a table of zeros."""
+    table = np.zeros((n, probabilities.shape[1]))
+    table[rows] = probabilities
+    return table
 
 
 def unscaled(part, values):
