@@ -52,7 +52,7 @@ def _linear_pairs(X):
     """List pairs of columns (n_pairs, 2) that are nearly linear functions."""
     X = X[:: max(1, len(X) // _SCREENED)]
     seen = ~np.isnan(X)
-    centre = np.nan_to_num(np.nanmedian(X, 0))
+    centre = np.where(seen, X, 0.0).sum(0) / np.maximum(seen.sum(0), 1)
     Z = np.where(seen, X - centre, 0.0)
     Z = Z / np.maximum(abs(Z).max(0), 1e-300)  # whose squares are finite
     seen = seen.astype(float)

@@ -111,3 +111,9 @@ def test_nearly_linear_functions_are_no_copies(rng):
     both[0] = 1e10, 2e10  # whose squares hide the others
     assert not copies_among(both, columns)
     assert not copies_among(np.column_stack([x * 0, x]), columns)
+
+
+def test_a_column_may_be_missing_in_the_rows_that_are_compared(rng):
+    x = rng.normal(size=9000)
+    few = np.where(np.arange(9000) % 4 == 1, x, np.nan)
+    assert not copies_among(np.column_stack([x, few]), range(2))
