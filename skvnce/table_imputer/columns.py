@@ -267,7 +267,7 @@ def _start(expansion, part, truth, codes, rows, weights):
     C, a, near = len(rows.L), 1.0, None
     if part.is_number and C == 1:
         # of heavy tails: the normal's prediction counts as far as cells confirm it
-        x, L = truth[:, 0], rows.L[0, :, 0]
+        x, L = truth[..., 0].ravel(), rows.L[0, :, 0]
         size = weights @ L**2
         prior = _PRIOR * size / weights.sum()
         a = np.clip((weights @ (L * x) + prior) / max(size + prior, 1e-12), 0, 1)
