@@ -40,6 +40,11 @@ class Results:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(self.records[-1]) + "\n")
 
+    def write(self):
+        """Write all records anew, some of which have changed."""
+        lines = [json.dumps(record) + "\n" for record in self.records]
+        self.path.write_text("".join(lines), encoding="utf-8")
+
     def commits(self):
         """Name the commits of all records."""
         return ", ".join(sorted({str(record["commit"]) for record in self.records}))

@@ -122,8 +122,9 @@ def beside(records, candidate, ways):
 
 def report(records, title="Tables of others"):
     """Write the page."""
-    commits = ", ".join(sorted({str(r["commit"]) for r in records}))
-    notes = f"Code of commit {commits}."
+    notes = f"Code of commit {commits_of(records, 'commit')}."
+    if later := commits_of(records, "commit_of_warnings"):
+        notes += f" Warnings of TableImputer: {later}."
     parts = [f"# {title}", made_by("wild.py", notes), TEXT]
     parts += ["## Where ours lose", LOSSES, losses(records)]
     for way, heading in HEADINGS.items():
@@ -131,6 +132,11 @@ def report(records, title="Tables of others"):
         if some:
             parts += [f"## {heading}", *section(some, way)]
     return [*parts, "## Failures", failures(records), "## Warnings", texts(records)]
+
+
+def commits_of(records, key):
+    """List the commits of the code that made records."""
+    return ", ".join(sorted({str(r[key]) for r in records if key in r}))
 
 
 def section(records, way):

@@ -46,6 +46,20 @@ def measure(name, way, method, limit, seed=0):
     return {k: round(v, 5) if isinstance(v, float) else v for k, v in found.items()}
 
 
+def warnings_of_fit(name, way, method, seed=0):
+    """Fit a method to a table, and return the number and the texts of its warnings."""
+    masked = case_of(name, way, seed).masked
+    with threadpool_limits(1), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        made(method, seed).fit(masked)
+    return _counted(caught)
+
+
+def _counted(caught):
+    texts = [_text(one) for one in caught]
+    return {"warnings": len(texts), "texts": sorted(set(texts))}
+
+
 def _stop(*_):
     raise OutOfTime
 
@@ -56,15 +70,10 @@ def _scored(case, masked, imputer, seed):
         start = cpu_seconds()
         imputer.fit(masked.copy())
         fitted = cpu_seconds()
-        at_fit = [_text(w) for w in caught]
+        of_fit = _counted(caught)
         filled = imputer.transform(masked.copy())
         done = cpu_seconds()
-        found = {
-            "fit": fitted - start,
-            "transform": done - fitted,
-            "warnings": len(at_fit),
-            "texts": sorted(set(at_fit)),
-        }
+        found = {"fit": fitted - start, "transform": done - fitted, **of_fit}
         found |= score_points(case, filled)
         if hasattr(imputer, "sample"):
             start = cpu_seconds()

@@ -8,6 +8,9 @@ from skvnce.tables.containers import readable
 
 _MOST_OFF = 1.5  # ratio of the mean to 1: scales of draws are then off by 22 %
 _MOST_COPIES = 100  # mean of counts, of tables of equal rows, that is not remarkable
+_RANGE = 1e-15, 1e12  # of a weight that is not 0: float64 has 16 digits
+_FEWEST = 0.01  # rows that all weights count as; draws know nothing then
+_BY_MEAN = "sample_weight / numpy.mean(sample_weight)"
 
 _SHAPE = 8.0  # Gamma shape of row weights: an eighth of the variance of the bootstrap
 _LEAST = 1e-9  # least random weight, as a share of the weight: draws may underflow
@@ -25,15 +28,30 @@ def checked_weights(sample_weight: object, X: np.ndarray) -> np.ndarray:
     Returns
     -------
     ndarray of shape (n_samples,), float64
+
+    Raises
+    ------
+    ValueError
+        If a weight is negative, not finite, or too small or too large to be added.
     """
     if sample_weight is not None:
         sample_weight = readable(sample_weight, "sample_weight")
     of_rows = {"dtype": np.float64, "ensure_non_negative": True}
-    return _check_sample_weight(sample_weight, X, **of_rows)
+    weights = _check_sample_weight(sample_weight, X, **of_rows)
+    least, most = _RANGE
+    beyond = (weights > most) | ((weights > 0) & (weights < least))
+    if beyond.any():
+        row = int(beyond.argmax())
+        raise ValueError(
+            f"sample_weight has {weights[row]:.4g} in row {row}. A weight must be 0, "
+            f"or between {least:g} and {most:g}. Set negligible weights to 0, and "
+            f"divide sampling weights by their mean: {_BY_MEAN}."
+        )
+    return weights
 
 
-def warn_of_scale(weights: np.ndarray, n_rows: int) -> None:
-    """Warn of weights that seem to be sampling weights that are not normalised.
+def check_scale(weights: np.ndarray, n_rows: int) -> None:
+    """Check the sum of weights, and warn if they seem to need normalisation.
 
     Counts are whole numbers.  Other weights have a mean near 1 if they are normalised;
     rows of weight 0 may have been counted then.
@@ -44,10 +62,21 @@ def warn_of_scale(weights: np.ndarray, n_rows: int) -> None:
         Those of weight 0 may be left out.
     n_rows : int
         Number of rows with those of weight 0.
+
+    Raises
+    ------
+    ValueError
+        If all rows together count as less than a hundredth of a row.
     """
     counted = weights[weights > 0]
     if not len(counted):
         return
+    if counted.sum() < _FEWEST:
+        raise ValueError(
+            f"sample_weight adds up to {counted.sum():.4g}. A row of weight k counts "
+            f"as k equal rows, and all together must count as {_FEWEST} rows. Divide "
+            f"sampling weights by their mean: {_BY_MEAN}."
+        )
     means = counted.mean(), counted.sum() / n_rows
     if (counted == np.round(counted)).all():
         unlikely = means[0] > _MOST_COPIES
@@ -59,7 +88,7 @@ def warn_of_scale(weights: np.ndarray, n_rows: int) -> None:
             f"sample_weight has a mean of {means[0]:.4g}. A row of weight k counts as "
             f"k equal rows, so that the fit is that of a table of {total} rows, not of "
             f"{len(counted):,}, and draws of the parameters vary as for that. Divide "
-            "sampling weights by their mean: sample_weight / numpy.mean(sample_weight)."
+            f"sampling weights by their mean: {_BY_MEAN}."
         )
 
 
@@ -93,7 +122,7 @@ def weighted_rows(
     if sample_weight is None:
         return X, None
     weights, kept = rows_with_data(X, sample_weight)
-    warn_of_scale(weights, len(X))
+    check_scale(weights, len(X))
     kept = weights > 0
     return X[kept], weights[kept]
 

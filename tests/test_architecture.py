@@ -70,7 +70,15 @@ ROOMS = {
 }
 # Its files of mathematics, which know no estimator, no table and no data frame.
 MATHEMATICS = {
-    "table_imputer": {"columns", "draws", "expansion", "kernels", "normal", "products"},
+    "table_imputer": {
+        "columns",
+        "copies",
+        "draws",
+        "expansion",
+        "kernels",
+        "normal",
+        "products",
+    },
 }
 NEVER = {
     "distributions": {"sklearn", "numpy"},

@@ -143,6 +143,24 @@ def test_warnings_are_those_of_fit(unclean):
     assert set(strip) <= set(unclean.warnings)
 
 
+@pytest.mark.filterwarnings("error::skvnce.exceptions.TableWarning")
+@pytest.mark.parametrize("begins", ["Rows of the same level", "Products of columns"])
+def test_what_the_default_model_can_do_without_is_in_the_report_alone(begins):
+    rng = np.random.default_rng(0)
+    subject = np.repeat(np.arange(60), 4)
+    a, b = 9 + rng.normal(size=(2, 240))
+    y = rng.normal(size=60)[subject] + 0.3 * rng.normal(size=240)
+    table = pd.DataFrame({"a": a, "b": b, "p": a * b, "y": y})
+    if begins.startswith("Rows"):
+        table = table[["a", "y"]].assign(subject=[f"s{k}" for k in subject])
+    table.loc[::7, ["p"] if "p" in table else ["y"]] = np.nan
+    skvnce.TableImputer(n_estimators=0, random_state=0).fit(table)
+    report = missing_report(table, **QUICK)
+    assert sum(one.startswith(begins) for one in report.warnings) == 1
+    with pytest.raises(TableWarning, match=begins):
+        skvnce.GaussianImputer(random_state=0).fit(table)
+
+
 def test_columns_are_described(unclean):
     found = {one.name: one for one in unclean.columns}
     assert found["a"].kind == "number" and found["day"].kind == "date"

@@ -95,6 +95,14 @@ def test_numbers_as_text_but_for_a_mark(rng, n_values, mark):
     assert not marks_of_missing(table_of(frame(rng, dose=numbers)))
 
 
+def test_a_number_and_a_letter_is_a_code_among_numbers_as_text(rng):
+    numbers = rng.integers(100, 120, N).astype(str)
+    X = frame(rng, family=np.where(np.arange(N) < 9, "136A", numbers))
+    assert not marks_of_missing(table_of(X))
+    [message] = marks_of_missing(table_of(X.replace("136A", "<136")))
+    assert "'family' has '<136'" in message
+
+
 CODES = [-999, -99, 999, 9999, -1e30, -32768, -9999, -200, -99.9, 99.9, 999.9]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import wild
+from _results import Results
 from _wild_tables import Case
 
 NAN = float("nan")
@@ -294,3 +295,17 @@ def test_ratios_are_cut():
     records = [record(methods.CLOCK, 0.001), record("KNNImputer", 5.0)]
     found = report.values(records, "KNNImputer", "joint", "numbers")
     assert found == {"p": 20}  # 5 / .01 is 500
+
+
+def test_only_warnings_are_renewed(tmp_path):
+    file = tmp_path / "wild.jsonl"
+    key = {"table": "mao", "way": "independent"}
+    old = {"numbers": 0.5, "warnings": 9, "texts": ["old"]}
+    kept = Results(file)
+    for method in ("TableImputer", "mean and mode"):
+        kept.add(key | {"method": method} | old)
+    wild.main(["--results", str(file), "--only-warnings", "--methods", "mean and mode"])
+    same, new = Results(file).records
+    assert same == kept.records[0]
+    assert (new["numbers"], new["warnings"], new["texts"]) == (0.5, 0, [])
+    assert "commit_of_warnings" in new

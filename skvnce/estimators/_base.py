@@ -9,7 +9,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._random import seed_from
-from skvnce._weights import checked_weights, warn_of_scale
+from skvnce._weights import check_scale, checked_weights
 from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._options import check_parameters
 from skvnce.estimators._table_reader import reader_of
@@ -240,7 +240,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         of these if `is_whole`; returns `ModelCells`.
         """
         cells = self._read_cells(X, sample_weight, limits=limits)
-        warn_of_scale(cells.weights, len(X))
+        check_scale(cells.weights, len(X))
         self._learn_values(cells.table)
         places = limited_columns(self._schema, limits, is_whole=is_whole)
         self._limited_columns = places
@@ -267,7 +267,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         weights, reader = source._weights(sample_weight), reader_of(self, source)
         self._set_columns(reader._schema)
         large = self._gathered(source, reader, weights, impossible)
-        warn_of_scale(large.cells.weights, len(large.cells.counted))
+        check_scale(large.cells.weights, len(large.cells.counted))
         table = Table.of_schema(large.cells.table, self._schema)
         warn_of_table(table, large.summary.n_observed)
         return large
@@ -275,7 +275,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     def _read_large_array(self, X, sample_weight=None):
         """Choose the columns of the model by a large array, and gather rows."""
         weights = checked_weights(sample_weight, X)
-        warn_of_scale(weights, len(X))
+        check_scale(weights, len(X))
         parts, chunks = in_chunks(X, weights)
         large = self._gathered(parts, AsRead(), chunks)
         return with_all_rows(large, X, weights, self.feature_indices_)

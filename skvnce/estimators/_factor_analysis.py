@@ -16,7 +16,7 @@ from skvnce._random import seed_from
 from skvnce._threads import threads_for
 from skvnce._units import Units
 from skvnce._warnings import warn_user
-from skvnce._weights import warn_of_scale
+from skvnce._weights import check_scale
 from skvnce.algorithms import factor_analysis
 from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.estimators._base import IncompleteTransformer
@@ -219,7 +219,7 @@ class IncompleteFactorAnalysis(
             # before arrays of the size of the table are made
             check_fit(type(self), X.shape)
             cells = self._read_cells(X, sample_weight, consequence)
-            warn_of_scale(cells.weights, len(X))
+            check_scale(cells.weights, len(X))
         else:
             large = self._read_large(source, sample_weight, consequence)
             cells, tables, sums = large.cells, large.tables, large.sums()

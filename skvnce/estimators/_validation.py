@@ -16,7 +16,7 @@ from skvnce._arguments import check_bool, check_count, is_finite
 from skvnce._memory import needs_memory
 from skvnce._weights import rows_with_data
 from skvnce.fitted.strategies import STRATEGIES
-from skvnce.tables.checks import check_deviations, warn_of_table
+from skvnce.tables.checks import check_deviations, findings, warn_of_table
 from skvnce.tables.column_kinds import (
     FROM_DTYPE,
     Column,
@@ -233,7 +233,8 @@ def read_table(estimator, X, *, like=None, asked=None):
     ends = ends_of(table)
     schema = Schema(reader.n_features_in_, names, columns, ends, other_names=others)
     read = Table.of_schema(table, schema)
-    warn_of_table(read._replace(passed=codes_of_passed(X, columns or ())))
+    read = read._replace(passed=codes_of_passed(X, columns or ()))
+    warn_of_table(read, findings=getattr(settings, "_findings", findings))
     return table, schema
 
 

@@ -24,7 +24,13 @@ _KNOTS = 33  # quantiles of predictions, as a feature
 # of a standard deviation, between them: ranks would turn differences between folds that
 # mean nothing into differences between groups
 _APART = 0.02
-_POWERS_OF_STEPS = 4  # of ten, from the smallest gap between values down
+# of different values in the cells of a column on a grid, at most
+_MOST_VALUES = 0.7
+_GAPS, _PARTS = 10, 10  # of the smallest gaps between values, whole parts are steps
+_SAME_STEP = 1e-6  # relative
+_NEARLY = 0.01  # of a step
+_CELLS_ON_GRID, _VALUES_ON_GRID = 0.98, 0.5  # shares; a mass is no grid
+_VALUES_OF_GRID = 2000  # that are compared with a grid
 _NEAR = 20, 60  # at least and at most so many predictions decide the shares of grades
 _DRAWN_FROM = 20  # rows of similar predictions, from whose residuals draws come
 _TREES_OF_DRAW = 10  # so that draws vary as the trees do
@@ -54,6 +60,11 @@ class Residuals(NamedTuple):
     donor: np.ndarray  # the observed cell
     weight: np.ndarray  # sums of weights up to each, with 0 before
     total: np.ndarray  # sums of weighted residuals, likewise
+
+    def window(self, predicted, size):
+        """Find where windows of similar predictions would, and do, begin."""
+        at = np.searchsorted(self.prediction, predicted) - size // 2
+        return at, at.clip(0, len(self.residual) - size)
 
 
 class ColumnModel(NamedTuple):
@@ -141,9 +152,8 @@ class ColumnModel(NamedTuple):
     def _draw_numbers(self, mean, rng):
         """Add the residual of a row of similar prediction, and keep the shape."""
         known, shape = self.residuals, self.shape
-        size = min(_DRAWN_FROM * self.n_completions, len(known.residual))
-        at = np.searchsorted(known.prediction, mean) - size // 2
-        first = at.clip(0, len(known.residual) - size)
+        size = self._size_of_window()
+        at, first = known.window(mean, size)
         low, high = known.weight[first], known.weight[first + size]
         pick = (
             np.searchsorted(
@@ -163,25 +173,20 @@ class ColumnModel(NamedTuple):
             x = np.where(end * x < end * value, inside, x)
         x = np.where(x < shape.lower, np.maximum(donor, shape.lower), x)
         if shape.step:
-            x = np.round((x - shape.origin) / shape.step) * shape.step + shape.origin
+            first = np.ceil((shape.lower - shape.origin) / shape.step - 1e-6)
+            k = np.round((x - shape.origin) / shape.step)
+            x = np.maximum(k, first) * shape.step + shape.origin
         return x
 
     def quantiles(self, predicted, levels):
-        """Find quantiles (n_levels, n) of numbers, or of the values of grades.
-
-        Parameters
-        ----------
-        predicted : ndarray of shape (n,) or (n, n_levels)
-        levels : ndarray of shape (n_levels,)
-        """
-        if not self.part.is_number:
-            return self.part.numbers()[levels_at(predicted, levels[:, None])]
-        known = self.residuals
-        size = min(_DRAWN_FROM * self.n_completions, len(known.residual))
-        first = np.searchsorted(known.prediction, predicted) - size // 2
-        first = first.clip(0, len(known.residual) - size)
-        near = known.residual[first[:, None] + np.arange(size)]
+        """Find quantiles (n_levels, n) of numbers, given what `predict` returns."""
+        size = self._size_of_window()
+        _, first = self.residuals.window(predicted, size)
+        near = self.residuals.residual[first[:, None] + np.arange(size)]
         return predicted + np.quantile(near, levels, axis=1)
+
+    def _size_of_window(self):
+        return min(_DRAWN_FROM * self.n_completions, len(self.residuals.residual))
 
 
 def levels_at(probabilities, u):
@@ -353,25 +358,54 @@ def shape_of(part):
         if count[at] >= max(0.05 * len(x), 5, 3 * count[beside])
     ]
     lower = -centre / scale if x[0] >= 0 else -np.inf
-    step = grid_of(values, len(x))
-    origin = -centre / scale
-    return Shape(masses, lower, step / scale, origin)
+    step, origin = grid_of(x)
+    return Shape(masses, lower, step / scale, (origin - centre) / scale)
 
 
-def grid_of(values, n_cells):
-    """Return the step of the grid that repeated values lie on; 0 if there is none."""
-    if len(values) >= 0.7 * n_cells:
-        return 0.0
+def grid_of(cells):
+    """Find the grid that almost all of some cells lie on, if many of them repeat.
+
+    Its step is the largest of some gaps between the values, and of simple parts of
+    them, that suits.
+
+    Parameters
+    ----------
+    cells : ndarray of shape (n,)
+
+    Returns
+    -------
+    step, origin : float
+        The step is 0 if there is no grid.
+    """
+    values, count = np.unique(cells, return_counts=True)
     spacing = 4 * np.spacing(abs(values).max())  # of floats of this size
-    gaps = np.diff(values)
-    if not (gaps > spacing).any():
-        return 0.0
-    gap = gaps[gaps > spacing].min()  # no step is larger
-    top = int(np.ceil(np.log10(gap)))
-    for power in range(top, top - _POWERS_OF_STEPS, -1):
-        for unit in (1.0, 0.5, 0.25, 0.2):
-            step = unit * 10.0**power
-            off = abs(np.round(values / step) * step - values)
-            if (off <= max(1e-6 * step, spacing)).all() and step > 2 * spacing:
-                return step
-    return 0.0
+    gaps = np.diff(values[count > 1])
+    gaps = np.unique(gaps[gaps > spacing])
+    if len(values) >= _MOST_VALUES * len(cells) or not len(gaps):
+        return 0.0, 0.0
+    apart = np.append(True, np.diff(gaps) > _SAME_STEP * gaps[1:])
+    steps = gaps[apart][:_GAPS] / np.arange(1, _PARTS + 1)[:, None]
+    mode = values[count.argmax()]
+    some = slice(None, None, max(1, len(values) // _VALUES_OF_GRID))
+    values, count = values[some], count[some]
+    for step in -np.sort(-steps.ravel()):
+        for origin in (0.0, mode):
+            exact, fits = _fitted_step(values - origin, step, spacing)
+            if fits.mean() >= _VALUES_ON_GRID:
+                if count @ fits >= _CELLS_ON_GRID * count.sum():
+                    return exact, float(origin)
+    return 0.0, 0.0
+
+
+def _fitted_step(values, step, spacing):
+    """Fit a step to values on a grid of about this step, and say which are on it."""
+    k = np.round(values / step)
+    near = (abs(values - step * k) < _NEARLY * step) & (k != 0)
+    if not near.any():
+        return 0.0, near
+    # a gap has the rounding errors of two cells, which k multiplies
+    step = np.median(values[near] / k[near])
+    fits = abs(values - step * k) <= max(_SAME_STEP * step, spacing)
+    # a step far above the gaps between the values has one place for all of them
+    is_step = step > 2 * spacing and len(np.unique(k[fits])) > fits.sum() / 2
+    return float(step), fits & is_step

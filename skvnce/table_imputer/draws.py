@@ -261,7 +261,7 @@ def models_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed)
 
 
 def some_rows(rows, most, seed):
-    """Select at most so many of some rows, in their order."""
+    """Select at most so many of some rows, in their order, by a seed or generator."""
     if len(rows) <= most:
         return rows
     chosen = np.random.default_rng(seed).choice(len(rows), most, replace=False)

@@ -5,7 +5,7 @@ from sklearn.impute import MissingIndicator
 
 from skvnce._random import seed_from
 from skvnce._warnings import warn_user
-from skvnce._weights import warn_of_scale
+from skvnce._weights import check_scale
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -31,7 +31,7 @@ from skvnce.sources.chunks import in_parts
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.fitted import Fitted, of_plain, plain
 from skvnce.table_imputer.model import Settings
-from skvnce.tables.checks import warn_of_table
+from skvnce.tables.checks import findings_of_cells, warn_of_table
 from skvnce.tables.schema import Schema
 from skvnce.tables.table import Table
 from skvnce.tables.valid_values import valid_values
@@ -186,6 +186,10 @@ class TableImputer(CallbackSupportMixin, Imputer):
         "verbose": ["verbose"],
     }
 
+    # rows that are alike, and products, are in `missing_report` alone: many such tables
+    # have no groups that an analysis compares, and this model has products
+    _findings = staticmethod(findings_of_cells)
+
     def __init__(
         self,
         interactions="auto",
@@ -267,7 +271,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
     def _read_rows(self, X, sample_weight):
         table, schema = read_table(self, X)
         cells, schema = read_cells(schema, self._handling(), table, sample_weight)
-        warn_of_scale(cells.weights, len(table))
+        check_scale(cells.weights, len(table))
         return schema, cells, table, None
 
     def _read_parts(self, source, sample_weight):
@@ -278,8 +282,9 @@ class TableImputer(CallbackSupportMixin, Imputer):
         schema = reader._schema._replace(ends=summary.ends)
         schema = with_model_columns(schema, self._handling(), summary.ends)
         large = gather(source, reader, weights, summary, schema)
-        warn_of_scale(large.cells.weights, len(large.cells.counted))
-        warn_of_table(Table.of_schema(large.cells.table, schema), summary.n_observed)
+        check_scale(large.cells.weights, len(large.cells.counted))
+        table = Table.of_schema(large.cells.table, schema)
+        warn_of_table(table, summary.n_observed, self._findings)
         seen = np.where(summary.missing, np.nan, 0.0)[None]
         return schema, large.cells, seen, summary
 

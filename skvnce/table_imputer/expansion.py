@@ -21,6 +21,9 @@ _MOST_DIFFERENT = 0.9  # different levels, as a share of the cells, likewise
 _N_EMBEDDED = 3  # numbers that stand for a level of many
 _PRIOR_CELLS = 3.0  # at the overall mean, in the mean of an embedded level
 _SAME = 0.995  # correlation of a column and its normal scores, above which one will do
+# observed ranges beyond the ends, to which a factor of a product counts: there nothing
+# shows whether it goes on, and a row far away would be filled by its square
+_BEYOND = 2.0
 _LEAST_SHARE = 1e-4  # variance of an indicator
 
 NUMBER, GRADE, LEVELS, EMBEDDED, ALONE = range(5)
@@ -72,6 +75,13 @@ class Product(NamedTuple):
     centre: float
     scale: float
     probability: float  # that it belongs to the target's regression
+    ends: np.ndarray  # (2, 2), smallest and largest factors that count
+
+    def of(self, first, second):
+        """Multiply factors, and standardise."""
+        low, high = self.ends
+        x = first.clip(low[0], high[0]) * second.clip(low[1], high[1])
+        return (x - self.centre) / self.scale
 
 
 class Expansion(NamedTuple):
@@ -116,12 +126,12 @@ class Expansion(NamedTuple):
         if part.score:
             X[..., rows, part.own[1]] = follow(X[..., rows, part.base[0]], *part.score)
 
-    def multiply(self, X, rows=slice(None), factors=None):
+    def multiply(self, X, rows=slice(None), changed=None):
         """Compute products in X, or only those of some columns."""
         for one in self.products:
-            if factors is None or one.first in factors or one.second in factors:
-                x = X[..., rows, one.first] * X[..., rows, one.second]
-                X[..., rows, one.at] = (x - one.centre) / one.scale
+            if changed is None or {one.first, one.second} & changed:
+                factors = X[..., rows, one.first], X[..., rows, one.second]
+                X[..., rows, one.at] = one.of(*factors)
 
     def with_products(self, X, weights, chosen):
         """Add products of columns of a matrix.
@@ -140,8 +150,10 @@ class Expansion(NamedTuple):
         for first, second, target, probability, *_ in chosen:
             x = X[:, first] * X[:, second]
             mean, scale = _moments(x, weights)
+            low, high = (f(X[:, [first, second]], 0) for f in (np.nanmin, np.nanmax))
+            ends = np.stack([low, high]) + (high - low) * [[-_BEYOND], [_BEYOND]]
             products.append(
-                Product(at, first, second, target, mean, scale, probability)
+                Product(at, first, second, target, mean, scale, probability, ends)
             )
             for q in {self.owner(first), self.owner(second)}:
                 parts[q] = parts[q]._replace(own=np.append(parts[q].own, at))
@@ -275,7 +287,8 @@ def _score(x, weights):
     x, weights = x[order], weights[order]
     values, first = np.unique(x, return_index=True)
     count = np.add.reduceat(weights, first)
-    z = ndtri((np.cumsum(count) - count / 2) / weights.sum())
+    # a negligible weight at an end has no score
+    z = ndtri(((np.cumsum(count) - count / 2) / weights.sum()).clip(1e-12, 1 - 1e-12))
     mean, scale = _moments(z, count)
     z = (z - mean) / scale
     correlation = count @ (values * z) / weights.sum()

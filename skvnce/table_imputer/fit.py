@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce._progress import steps
+from skvnce.table_imputer.copies import copies_among, with_sources
+from skvnce.table_imputer.draws import some_rows
 from skvnce.table_imputer.expansion import content_order, expand
 from skvnce.table_imputer.model import TableModel, Training
 from skvnce.table_imputer.normal import Normal, completed, fit_em
@@ -47,18 +49,20 @@ def fit_table(problem, interactions, settings):
     cells, weights = problem.cells, problem.weights
     rng = np.random.default_rng([settings.seed, 0])
     order = content_order(cells, weights)
-    cells = cells[:, order]
+    copies = copies_among(cells, [q for q in order if not problem.n_categories[q]])
+    order = order[~np.isin(order, [one.place for one in copies])]
+    cells = with_sources(cells, copies)[:, order]
     values = [problem.level_values[q] for q in order]
-    rows = _some(len(cells), rng)
+    rows = some_rows(np.arange(len(cells)), _MOST_ROWS, rng)
     expansion = expand(cells, weights, problem.n_categories[order], values)
     folds = rng.permutation(len(rows)) % _FOLDS
     training = Training(cells[rows], weights[rows], folds, weights.sum())
-    model = _fit_normal(order, expansion, training, settings)
+    model = _fit_normal(order, copies, expansion, training, settings)
     chosen = _confirmed(model, _products(model, interactions))
     if chosen:
         X = expansion.matrix(training.cells)
         expansion = expansion.with_products(X, training.weights, chosen)
-        model = _fit_normal(order, expansion, training, settings)
+        model = _fit_normal(order, copies, expansion, training, settings)
     if len(rows) < len(cells):
         model = model._replace(normal=_fit_all(model, cells, weights))
     columns = np.flatnonzero(np.isnan(cells).any(0)).tolist()
@@ -67,14 +71,7 @@ def fit_table(problem, interactions, settings):
     return model
 
 
-def _some(n, rng):
-    """Select rows that are kept in memory."""
-    if n <= _MOST_ROWS:
-        return np.arange(n)
-    return np.sort(rng.choice(n, _MOST_ROWS, replace=False))
-
-
-def _fit_normal(order, expansion, training, settings):
+def _fit_normal(order, copies, expansion, training, settings):
     """Fit the normal distribution to the training rows, and without each fold."""
     X, weights = expansion.matrix(training.cells), training.weights
     strength = settings.share * X.shape[1]
@@ -89,7 +86,9 @@ def _fit_normal(order, expansion, training, settings):
             start = fit.mean, fit.covariance
             one = fit_em(X[kept], weights[kept], strength, _ROUNDS, start)
             held_out.append(Normal.of(one.mean, one.covariance))
-    return TableModel(order, expansion, fit, held_out, training, settings, {}, {})
+    return TableModel(
+        order, copies, expansion, fit, held_out, training, settings, {}, {}
+    )
 
 
 def _fit_all(model, cells, weights):
@@ -113,7 +112,7 @@ def _confirmed(model, chosen):
     certain = [one._replace(probability=1.0) for one in chosen]
     expansion = model.expansion.with_products(X, training.weights, certain)
     posterior = _fit_normal(
-        model.order, expansion, training, model.settings
+        model.order, model.copies, expansion, training, model.settings
     ).posterior()
     kept = []
     for one, product in zip(chosen, expansion.products, strict=True):
@@ -146,6 +145,7 @@ def _products(model, interactions):
     given = np.array(targets, int), expansion.n_base, predict, training.weights
     if isinstance(interactions, list):
         at = {int(node): q for q, node in enumerate(model.order)}
+        at |= {one.place: at[one.source] for one in model.copies}
         pairs = [
             tuple(int(expansion.parts[at[node]].base[0]) for node in pair)
             for pair in interactions

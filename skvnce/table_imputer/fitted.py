@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from skvnce.table_imputer import columns, expansion, model, normal
+from skvnce.table_imputer import columns, copies, expansion, model, normal
 from skvnce.tables.column_kinds import Column
 from skvnce.tables.schema import Schema
 from skvnce.tables.valid_values import ValidValues
@@ -26,6 +26,7 @@ _VALUES = {
         columns.ColumnModel,
         columns.Residuals,
         columns.Shape,
+        copies.Copy,
         expansion.Expansion,
         expansion.Part,
         expansion.Product,

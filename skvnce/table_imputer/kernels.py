@@ -156,6 +156,110 @@ def _sums_below(x: Array, y: Array, w: Array, n: int, bound: float):
 
 
 @compiled(fastmath=True)
+def _gather(
+    Y: Array,
+    codes: Array,
+    n_levels: int,
+    weights: Array,
+    rows: Array,
+    y: Array,
+    w: Array,
+    z: Array,
+    s: Array,
+):
+    """Put the cells of a node side by side; sum weights, targets (s) and squares."""
+    s[:] = 0.0
+    squares, total = 0.0, 0.0
+    for i in range(len(rows)):
+        r = rows[i]
+        w[i] = weights[r]
+        total += w[i]
+        if n_levels > 2:
+            z[i] = codes[r]
+            s[z[i]] += w[i]
+            squares += w[i]
+        else:
+            y[i] = codes[r] if n_levels == 2 else Y[r]
+            s[0] += w[i] * y[i]
+            squares += w[i] * y[i] * y[i]
+    return total, squares
+
+
+@compiled(fastmath=True)
+def _best_split(
+    G: Array,
+    rows: Array,
+    many: bool,
+    x: Array,
+    y: Array,
+    w: Array,
+    z: Array,
+    s: Array,
+    s_left: Array,
+    total: float,
+    base: float,
+    order: Array,
+    n_tried: int,
+    n_bounds: int,
+):
+    """Choose the best of some random bounds of some features; -1 if none gains."""
+    n, width = len(rows), len(s)
+    best, best_feature, best_bound = 1e-12, -1, 0.0
+    tried, last = 0, len(order)
+    while tried < n_tried and last > 0:
+        q = np.random.randint(last)
+        f = order[q]
+        last -= 1
+        order[q] = order[last]
+        order[last] = f
+        low = G[f, rows[0]]
+        high = low
+        for i in range(n):
+            v = G[f, rows[i]]
+            x[i] = v
+            low, high = min(low, v), max(high, v)
+        if high - low <= 1e-9:
+            continue
+        tried += 1
+        for _ in range(n_bounds):
+            t = low + (high - low) * np.random.random()
+            if t >= high:
+                t = low
+            if many:
+                w_left = 0.0
+                s_left[:] = 0.0
+                for i in range(n):
+                    if x[i] <= t:
+                        w_left += w[i]
+                        s_left[z[i]] += w[i]
+            else:
+                w_left, s_left[0] = _sums_below(x, y, w, n, t)
+            gain = -base
+            for k in range(width):
+                rest = s[k] - s_left[k]
+                gain += s_left[k] * s_left[k] / w_left
+                gain += rest * rest / (total - w_left)
+            if gain > best:
+                best, best_feature, best_bound = gain, f, t
+    return best_feature, best_bound
+
+
+@compiled()
+def _partition(x: Array, bound: float, rows: Array) -> int:
+    """Put rows up to a bound of a feature before the others; return their number."""
+    i, j = 0, len(rows) - 1
+    while i <= j:
+        if x[rows[i]] <= bound:
+            i += 1
+        else:
+            r = rows[i]
+            rows[i] = rows[j]
+            rows[j] = r
+            j -= 1
+    return i
+
+
+@compiled(fastmath=True)
 def _grow(
     G: Array,
     Y: Array,
@@ -178,34 +282,20 @@ def _grow(
     have a row or more.  Two levels are numbers 0 and 1 here.
     """
     np.random.seed(seed)
-    p, n_all = G.shape[0], len(rows)
-    many = n_levels > 2
+    n_all, many = len(rows), n_levels > 2
     width = n_levels if many else 1
     stack = np.empty((n_all + 2, 3), np.int64)
     stack[0, 0], stack[0, 1], stack[0, 2] = 0, 0, n_all
     top, n_nodes = 1, 1
-    s, s_left, order = np.empty(width), np.empty(width), np.arange(p)
+    s, s_left, order = np.empty(width), np.empty(width), np.arange(G.shape[0])
     # cells of a node side by side, which the loops over them read several times
     x, y, w = np.empty(n_all), np.empty(n_all), np.empty(n_all)
     z = np.empty(n_all, np.int64)
     while top > 0:
         top -= 1
         node, a, b = stack[top, 0], stack[top, 1], stack[top, 2]
-        n = b - a
-        s[:] = 0.0
-        squares, total = 0.0, 0.0
-        for i in range(n):
-            r = rows[a + i]
-            w[i] = weights[r]
-            total += w[i]
-            if many:
-                z[i] = codes[r]
-                s[z[i]] += w[i]
-                squares += w[i]
-            else:
-                y[i] = codes[r] if n_levels == 2 else Y[r]
-                s[0] += w[i] * y[i]
-                squares += w[i] * y[i] * y[i]
+        own = rows[a:b]
+        total, squares = _gather(Y, codes, n_levels, weights, own, y, w, z, s)
         base = 0.0
         for k in range(width):
             base += s[k] * s[k] / total
@@ -216,57 +306,15 @@ def _grow(
             if n_levels:
                 value[node, 0] = 1.0 - s[0] / total
         feature[node] = -1
-        if n < 2 or squares - base <= 1e-9 * total:
+        if b - a < 2 or squares - base <= 1e-9 * total:
             continue
-        best, best_feature, best_bound = 1e-12, -1, 0.0
-        tried, last = 0, p
-        while tried < n_tried and last > 0:
-            q = np.random.randint(last)
-            f = order[q]
-            last -= 1
-            order[q] = order[last]
-            order[last] = f
-            low = G[f, rows[a]]
-            high = low
-            for i in range(n):
-                v = G[f, rows[a + i]]
-                x[i] = v
-                low, high = min(low, v), max(high, v)
-            if high - low <= 1e-9:
-                continue
-            tried += 1
-            for _ in range(n_bounds):
-                t = low + (high - low) * np.random.random()
-                if t >= high:
-                    t = low
-                if many:
-                    w_left = 0.0
-                    s_left[:] = 0.0
-                    for i in range(n):
-                        if x[i] <= t:
-                            w_left += w[i]
-                            s_left[z[i]] += w[i]
-                else:
-                    w_left, s_left[0] = _sums_below(x, y, w, n, t)
-                gain = -base
-                for k in range(width):
-                    rest = s[k] - s_left[k]
-                    gain += s_left[k] * s_left[k] / w_left
-                    gain += rest * rest / (total - w_left)
-                if gain > best:
-                    best, best_feature, best_bound = gain, f, t
-        if best_feature < 0:
+        f, t = _best_split(
+            G, own, many, x, y, w, z, s, s_left, total, base, order, n_tried, n_bounds
+        )  # fmt: skip
+        if f < 0:
             continue
-        i, j = a, b - 1
-        while i <= j:
-            if G[best_feature, rows[i]] <= best_bound:
-                i += 1
-            else:
-                r = rows[i]
-                rows[i] = rows[j]
-                rows[j] = r
-                j -= 1
-        feature[node], bound[node] = best_feature, best_bound
+        i = a + _partition(G[f], t, own)
+        feature[node], bound[node] = f, t
         left[node], right[node] = n_nodes, n_nodes + 1
         stack[top, 0], stack[top, 1], stack[top, 2] = n_nodes, a, i
         stack[top + 1, 0], stack[top + 1, 1], stack[top + 1, 2] = n_nodes + 1, i, b

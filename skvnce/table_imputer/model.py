@@ -8,6 +8,7 @@ import torch
 from skvnce.fitted.base import in_turn
 from skvnce.table_imputer import draws
 from skvnce.table_imputer.columns import ColumnModel, Rows, fit_column, levels_at
+from skvnce.table_imputer.copies import put_copies, with_sources
 from skvnce.table_imputer.expansion import ALONE, Expansion
 from skvnce.table_imputer.normal import Fit, Normal, completed
 
@@ -42,13 +43,14 @@ class TableModel(NamedTuple):
     """
 
     order: np.ndarray  # (p,), places of the columns in the rows that are filled
+    copies: list  # of Copy, columns of those rows that are not in the order
     expansion: Expansion
     normal: Fit
     held_out: list  # of Normal, without the rows of each fold
     training: Training
     settings: Settings
     columns: dict  # of ColumnModel, or None; by column, fitted when first needed
-    cache: dict  # the posterior, when it is first needed; not stored
+    cache: dict  # the matrix of the training rows, and the posterior; not stored
 
     def n_chains(self, n_draws):
         """Return how many copies of the rows are in memory at a time."""
@@ -56,7 +58,8 @@ class TableModel(NamedTuple):
 
     def fill(self, nodes, limits=None):
         """Fill missing cells; see `skvnce.fitted.base.CellModel`."""
-        cells, filled, probabilities = nodes[:, self.order], nodes.copy(), {}
+        filled, probabilities = with_sources(nodes, self.copies), {}
+        cells = filled[:, self.order]
         for q, rows, predicted in self._predictions(cells):
             part, node = self.expansion.parts[q], self.order[q]
             if part.is_number:
@@ -66,14 +69,16 @@ class TableModel(NamedTuple):
                 filled[rows, node] = predicted @ part.values
                 continue
             filled[rows, node] = predicted.argmax(1)
-            probabilities[node] = np.zeros((len(nodes), part.n_levels))
-            probabilities[node][rows] = predicted
+            probabilities[node] = in_rows(predicted, rows, len(nodes))
+        put_copies(filled, nodes, self.copies)
         return filled, probabilities
 
     def points(self, nodes, levels, limits=None):
         """Compute quantiles of missing cells; see `skvnce.fitted.strategies`."""
-        cells, probabilities = nodes[:, self.order], {}
-        points = np.repeat(nodes[None], len(levels), 0)
+        start, probabilities, n = with_sources(nodes, self.copies), {}, len(levels)
+        if self.copies:
+            levels = np.append(levels, 1 - levels)
+        cells, points = start[:, self.order], np.repeat(start[None], len(levels), 0)
         for q, rows, predicted in self._predictions(cells):
             part, node, model = self.expansion.parts[q], self.order[q], self.column(q)
             if part.is_number:
@@ -83,9 +88,9 @@ class TableModel(NamedTuple):
             places = levels_at(predicted, levels[:, None])
             points[:, rows, node] = places if part.are_codes else part.values[places]
             if part.are_codes:
-                probabilities[node] = np.zeros((len(nodes), part.n_levels))
-                probabilities[node][rows] = predicted
-        return points, probabilities
+                probabilities[node] = in_rows(predicted, rows, len(nodes))
+        put_copies(points[:n], nodes, self.copies, points[n:])
+        return points[:n], probabilities
 
     def _predictions(self, cells):
         """Yield columns, their rows that are missing, and numbers or probabilities."""
@@ -138,7 +143,7 @@ class TableModel(NamedTuple):
         L : ndarray of shape (n_rows, len(base))
         """
         part, training = self.expansion.parts[q], self.training
-        X = self.expansion.matrix(training.cells[rows])
+        X = self._training_matrix()[rows]
         gone = np.isnan(X)
         gone[:, part.own] = True
         filled = completed(X, gone, Normal.of(*self.normal[:2]))
@@ -149,12 +154,17 @@ class TableModel(NamedTuple):
                 L[some] = completed(X[some], gone[some], normal)[:, part.base]
         return filled, L
 
+    def _training_matrix(self):
+        if "matrix" not in self.cache:
+            self.cache["matrix"] = self.expansion.matrix(self.training.cells)
+        return self.cache["matrix"]
+
     def posterior(self):
         """Draw parameters and completions of the training rows, once."""
         if "posterior" not in self.cache:
             training, settings = self.training, self.settings
             rng = np.random.default_rng([settings.seed, 1])
-            X = self.expansion.matrix(training.cells)
+            X = self._training_matrix()
             rows = draws.some_rows(np.arange(len(X)), ROWS_OF_CHAIN, settings.seed)
             posterior = draws.run_chain(
                 self.expansion,
@@ -184,7 +194,8 @@ class TableModel(NamedTuple):
     def draw(self, nodes, n_draws, limits=None):
         """Draw missing cells; see `skvnce.fitted.base.CellModel`."""
         rng = np.random.default_rng(torch.randint(2**62, (1,)).item())
-        cells, drawn = nodes[:, self.order], np.repeat(nodes[None], n_draws, 0)
+        start = with_sources(nodes, self.copies)
+        cells, drawn = start[:, self.order], np.repeat(start[None], n_draws, 0)
         gone = np.isnan(cells)
         columns = np.flatnonzero(gone.any(0))
         models = {}
@@ -207,6 +218,7 @@ class TableModel(NamedTuple):
             if q not in models:
                 shape = n_draws, gone[:, q].sum()
                 drawn[:, gone[:, q], self.order[q]] = self._observed(q, shape, rng)
+        put_copies(drawn, nodes, self.copies)
         return drawn
 
     def _sweep_order(self, columns):
@@ -226,6 +238,13 @@ class TableModel(NamedTuple):
         seen = ~np.isnan(column)
         p = weights[seen] / weights[seen].sum()
         return rng.choice(column[seen], size=shape, p=p)
+
+
+def in_rows(probabilities, rows, n):
+    """Put the probabilities of the levels of some of n rows into a table of zeros."""
+    table = np.zeros((n, probabilities.shape[1]))
+    table[rows] = probabilities
+    return table
 
 
 def unscaled(part, values):

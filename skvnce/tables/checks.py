@@ -4,6 +4,8 @@ Each check is a function of a `Table` that returns sentences, which name columns
 or levels, and what to do.
 """
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -22,7 +24,27 @@ from skvnce.tables.table import Table, listed
 from skvnce.tables.text_numbers import numbers_as_text
 
 
-def warn_of_table(table: Table, n_observed: ArrayLike | None = None) -> None:
+def findings(table: Table) -> list[str]:
+    """List what is probably not as it seems in a table."""
+    return findings_of_cells(table) + _found(table, (repeated_rows, products))
+
+
+def findings_of_cells(table: Table) -> list[str]:
+    """List what is probably not as it seems in cells, whatever model they are for."""
+    of_cells = (marks_of_missing, codes_of_missing, numbers_as_text)
+    return _found(table, (*of_cells, numbers_of_rows, never_observed))
+
+
+def _found(table: Table, checks: Iterable[Callable]) -> list[str]:
+    with np.errstate(over="ignore"):  # an infinite range is far from all rules
+        return [message for check in checks for message in check(table)]
+
+
+def warn_of_table(
+    table: Table,
+    n_observed: ArrayLike | None = None,
+    findings: Callable[[Table], list[str]] = findings,
+) -> None:
     """Warn of what is probably not as it seems in a table.
 
     Parameters
@@ -31,19 +53,13 @@ def warn_of_table(table: Table, n_observed: ArrayLike | None = None) -> None:
         Of all rows, or of a sample of them.
     n_observed : ndarray of int, of shape (n_features,), default=None
         Of all rows, if the table is a sample of them.
+    findings : callable, default=findings
+        Lists what to warn of besides columns of names.
     """
     counts = table.n_observed if n_observed is None else n_observed
     messages = many_levels(table, counts) + names_of_groups(table, counts)
     for message in messages + findings(table):
         warn_user(message, TableWarning)
-
-
-def findings(table: Table) -> list[str]:
-    """List what is probably not as it seems in the cells of a table."""
-    of_cells = (marks_of_missing, codes_of_missing, numbers_as_text)
-    checks = (*of_cells, numbers_of_rows, never_observed, repeated_rows, products)
-    with np.errstate(over="ignore"):  # an infinite range is far from all rules
-        return [message for check in checks for message in check(table)]
 
 
 def places_of_numbers(table: Table) -> list[int]:

@@ -217,7 +217,7 @@ def reject_categories(X: ArrayLike) -> None:
         if isinstance(dtype, nw.Categorical | nw.Enum):
             raise ValueError(
                 f"X has categories in column {name!r}. Encode or drop the column, or "
-                "use GaussianImputer or LAIRImputer, which model categories."
+                "use TableImputer, which models categories."
             )
 
 

@@ -85,7 +85,7 @@ def _whole(value: object, default: float) -> int:
 
 TEXT_REMEDY = (
     "Drop or encode text columns, for example with a ColumnTransformer, or use "
-    "GaussianImputer, LAIRImputer or, for a graph, CopulaGraphLearner with "
+    "TableImputer, which models them, or, for a graph, CopulaGraphLearner with "
     "categorical_features; turn numbers with marks of missing values into numbers by "
     'pandas.to_numeric(column, errors="coerce").'
 )
@@ -93,7 +93,7 @@ TEXT_REMEDY = (
 _OBJECT_REMEDY = (
     "Each cell must be one number, or NaN if it is missing. If the objects are names "
     'of rows, drop the column, or let categorical_features={column: "passthrough"} of '
-    "GaussianImputer or LAIRImputer leave it out."
+    "TableImputer leave it out."
 )
 
 

@@ -64,7 +64,8 @@ def marks_among(levels: tuple) -> list[str]:
         marks = [mark for mark in marks if mark != "NA"]
     no_numbers = [text for text in others if number_in(text) is None]
     if len(no_numbers) == 1 and len(others) > MOST_LEVELS:
-        marks += no_numbers
+        # "136A" names a part of 136, as in numbers of houses and of families
+        marks += [text for text in no_numbers if not re.fullmatch(r"\d+[a-zA-Z]", text)]
     return marks
 
 

@@ -18,11 +18,12 @@ from skvnce import (
     LAIRImputer,
     MixtureImputer,
     MultipleImputationRegressor,
+    TableImputer,
     TruncatedGaussianGraphLearner,
     VariationalAutoencoder,
     VGIImputer,
 )
-from skvnce._weights import random_weights, warn_of_scale
+from skvnce._weights import check_scale, random_weights
 from skvnce.options import Chunks, IncompleteDensity
 from skvnce.sources import summary
 
@@ -84,6 +85,44 @@ def test_one_warning_wherever_weights_are_read(monkeypatch):
         assert sum("sample_weight" in str(one.message) for one in caught) == 1
 
 
+@pytest.mark.parametrize("cls", [GaussianImputer, TableImputer])
+@pytest.mark.parametrize(
+    "extreme, message",
+    [
+        (np.full(200, 1e-300), "has 1e-300 in row 0. A weight must be 0, or between"),
+        (np.full(200, 5e-324), "has 4.941e-324 in row 0"),
+        (np.full(200, 1e300), "has 1e.300 in row 0"),  # squares overflow
+        (np.full(200, 1e308), "has 1e.308 in row 0"),  # their sum overflows
+        (np.where(np.arange(200) == 7, 1e-300, 1.0), "has 1e-300 in row 7"),
+        (np.where(np.arange(200) == 7, 1e300, 1.0), "has 1e.300 in row 7"),
+        (np.full(200, 1e-9), "adds up to 2e-07.* must count as 0.01 rows"),
+    ],
+)
+def test_extreme_weights_are_errors(cls, extreme, message):
+    with pytest.raises(ValueError, match=f"sample_weight {message}.*{REMEDY}"):
+        cls(random_state=0).fit(survey()[0], sample_weight=extreme)
+
+
+@pytest.mark.filterwarnings("ignore:sample_weight has a mean")
+@pytest.mark.parametrize("small, large", [(1e-15, 1.0), (1.0, 1e12), (1e-15, 1e12)])
+def test_negligible_weights_count_as_nothing(small, large):
+    """The row of the largest, skewed, number has a weight below a float's spacing."""
+    X = survey()[0]
+    X[:, 0] = np.exp(X[:, 0])
+    is_small = np.arange(200) >= 150
+    is_small[np.nanargmax(X[:, 0])] = True
+    moments = []
+    for other in (small, 0.0):
+        imputer = TableImputer(n_estimators=0, interactions=None, random_state=0)
+        imputer.fit(X, sample_weight=np.where(is_small, other, large))
+        model = imputer._fitted.model
+        places = model.order.argsort()
+        covariance = model.normal.covariance[np.ix_(places, places)]
+        moments.append(np.vstack([model.normal.mean[places], covariance]))
+    np.testing.assert_allclose(*moments, atol=2e-2)  # EM ends at changes of 2e-3
+    assert np.isfinite(imputer.transform(X)).all()
+
+
 COUNTS = np.random.default_rng(0).integers(0, 4, 300)
 
 
@@ -103,7 +142,7 @@ COUNTS = np.random.default_rng(0).integers(0, 4, 300)
 )
 def test_frequencies_and_normalised_weights_are_silent(weights):
     with warnings.catch_warnings(action="error"):
-        warn_of_scale(np.asarray(weights, dtype=float), len(weights))
+        check_scale(np.asarray(weights, dtype=float), len(weights))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +156,7 @@ def test_frequencies_and_normalised_weights_are_silent(weights):
 )
 def test_other_weights_warn(weights, mean):
     with pytest.warns(UserWarning, match=f"has a mean of {mean}") as caught:
-        warn_of_scale(np.asarray(weights, dtype=float), len(weights))
+        check_scale(np.asarray(weights, dtype=float), len(weights))
     assert f"not of {(weights > 0).sum()}" in str(caught[0].message)
 
 

@@ -151,19 +151,48 @@ def test_scores_rise_and_are_exact_at_the_knots(rng):
     assert np.isnan(follow(np.array([np.nan]), knots, values)).all()
 
 
-@pytest.mark.parametrize("step", [1.0, 0.1, 0.2, 0.5, 0.01, 10.0, 1000.0, 20.0])
-def test_rounded_values_have_their_grid(rng, step):
-    values = np.unique(rng.normal(50, 10, 500).round() * step)
-    assert grid_of(values, 500) == pytest.approx(step)
+STEPS = [1.0, 0.1, 0.2, 0.5, 0.01, 10.0, 1000.0, 20.0, 7.0, 1 / 3, 0.05, 25.0, 7e-9]
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.12, 0.7])
+@pytest.mark.parametrize("step", STEPS)
+def test_rounded_values_have_their_grid(rng, step, offset):
+    cells = (rng.normal(50, 10, 500).round() + offset) * step
+    found, origin = grid_of(cells)
+    assert found == pytest.approx(step, rel=1e-9)
+    steps = (cells - origin) / found
+    np.testing.assert_allclose(steps, steps.round(), atol=1e-6)
+
+
+@pytest.mark.parametrize("centre", [0, 1000, 10**6, 10**9])
+def test_more_than_300_repeated_values_have_their_grid(rng, centre):
+    cells = 0.05 * (rng.integers(0, 400, 3000) + centre)
+    assert len(np.unique(cells)) > 300
+    found, origin = grid_of(cells)
+    assert found == pytest.approx(0.05, rel=1e-6)
+    np.testing.assert_allclose(
+        found * np.round((cells - origin) / found), cells - origin
+    )
+
+
+def test_a_few_cells_may_be_off_the_grid(rng):
+    cells = rng.integers(0, 40, 1000).astype(float)
+    cells[:5] = rng.uniform(0, 40, 5).round(2)
+    cells[5:10] = 19.37  # as if filled by a mean
+    assert grid_of(cells) == (pytest.approx(1), pytest.approx(0))
+    cells[:100] = rng.uniform(0, 40, 100).round(2)
+    assert grid_of(cells)[0] != pytest.approx(1)
 
 
 def test_other_values_have_none_or_a_finer_grid(rng):
     x = rng.normal(50, 10, 500)
-    assert grid_of(np.unique(x), 500) == 0
-    assert grid_of(np.unique(x), 1000) == 0  # each of them twice
-    assert grid_of(np.unique(x.round()), 20) == 0  # hardly any repeats
-    quarters = np.unique((4 * x).round() / 4)
-    step = grid_of(quarters, 2000)
+    assert grid_of(x)[0] == 0
+    assert grid_of(np.repeat(x, 2))[0] == 0
+    assert grid_of(np.repeat(0.0, 500))[0] == 0
+    assert grid_of(np.append(np.zeros(990), x[:10]))[0] == 0  # a mass
+    assert grid_of(np.unique(x.round())[:20])[0] == 0  # no repeats
+    quarters = (4 * rng.normal(50, 10, 2000)).round() / 4
+    step, _ = grid_of(quarters)
     assert step > 0
     np.testing.assert_allclose(quarters / step, (quarters / step).round(), atol=1e-6)
 

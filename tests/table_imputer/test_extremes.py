@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from skvnce import TableImputer
+from skvnce.table_imputer import expansion
 
 
 @pytest.fixture
@@ -56,3 +59,92 @@ def test_numbers_far_from_zero_keep_their_digits(rng, centre, scale):
     filled = TableImputer(random_state=0).fit_transform(X)[::4, 0]
     assert len(np.unique(filled)) > 0.8 * len(filled)  # floats of 1e9 are 1e-7 apart
     assert np.corrcoef(filled - centre, u[::4])[0, 1] > 0.9
+
+
+def with_products(n=300):
+    """Fit columns of variance about 1 and products, one of which may be there."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(n, 4))
+    X[:, 3] = X[:, 0] + 0.15 * X[:, 0] * X[:, 1] + 0.5 * rng.normal(size=n)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    imputer = TableImputer(n_estimators=0, n_parameter_draws=5, random_state=0).fit(X)
+    assert len(imputer.interactions_) > 0
+    return imputer
+
+
+@pytest.fixture(scope="module")
+def fitted_with_products():
+    return with_products()
+
+
+CELLS = st.one_of(
+    st.floats(-3, 3),
+    st.just(np.nan),
+    st.floats(-1e9, 1e9),
+    st.sampled_from([1e3, -1e5]),
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(row=st.lists(CELLS, min_size=4, max_size=4))
+def test_far_rows_are_filled_at_their_distance(fitted_with_products, row):
+    X = np.array([row, [0.0, 0, 0, 0]])
+    most = 100 + 5 * np.nansum(abs(X))
+    drawn = fitted_with_products.sample(X, n_draws=5, random_state=0)
+    for table in (fitted_with_products.transform(X), *drawn):
+        assert (abs(table) <= most).all()
+
+
+def test_products_without_ends_would_explode(monkeypatch):
+    monkeypatch.setattr(expansion, "_BEYOND", 1e300)
+    filled = with_products().transform([[1e5, 1e5, 0.0, np.nan]])
+    assert abs(filled[0, 3]) > 1e7
+
+
+def table_with_grids(rng, n=200):
+    """Numbers, whole numbers, a grid of tens, and grades that are codes."""
+    u = rng.normal(size=n)
+    grids = np.round(20 + 6 * u), 10 * np.round(4 * u) + 3
+    X = np.column_stack([u + rng.normal(size=n), *grids, rng.integers(0, 4, n)])
+    X[rng.random(X.shape) < 0.25] = np.nan
+    X[(u > 0.8) & (rng.random(n) < 0.5), :3] = np.nan  # draws would go beyond
+    return X
+
+
+@pytest.mark.parametrize("strategy", ["mean", "median", "mode"])
+@pytest.mark.parametrize("slack", [None, np.zeros(4), [0.1, 0.4, 4.0, 0.0]])
+def test_bounds_hold_in_fills_and_draws(rng, strategy, slack):
+    X, bounds = table_with_grids(rng), {"min_value": "observed"}
+    low, high = np.nanmin(X, 0), np.nanmax(X, 0)
+    if slack is None:
+        low, high = np.full(4, -np.inf), np.full(4, np.inf)
+        bounds["min_value"] = -np.inf
+    else:
+        low, high = low - slack, high + slack
+        bounds = {"min_value": low, "max_value": dict(enumerate(high))}
+    imputer = TableImputer(n_estimators=0, strategy=strategy, random_state=0, **bounds)
+    draws = imputer.fit(X).sample(X, n_draws=20, random_state=0)
+    quantiles = imputer.quantile(X, [0.01, 0.99])
+    for table in (imputer.transform(X), *draws, *quantiles):
+        assert (table >= low).all() and (table <= high).all()
+    beyond = (np.stack(draws)[..., :3] > np.nanmax(X, 0)[:3]).any()
+    assert beyond == (slack is None or np.max(slack) > 0)
+
+
+@pytest.mark.parametrize(
+    "low, high, message",
+    [
+        ([0, 1], None, "min_value must be a number or 4 numbers"),
+        (None, [[9] * 4], "max_value must be a number or 4 numbers"),
+        ([np.nan, 0, 0, 0], None, "min_value must not be NaN"),
+        (None, {"a": 3}, "max_value has the key 'a'"),
+        ({1: 9.0}, {1: 8.0}, "below max_value, got 9.0 and 8.0 for column 1"),
+        ("observed", {2: -1e9}, "below max_value, got .* for column 2"),
+        (np.inf, None, "below its min_value inf. Correct min_value"),
+        (None, {0: -np.inf}, "above its max_value -inf"),
+    ],
+)
+def test_bounds_that_cannot_hold_are_errors_of_fit(rng, low, high, message):
+    imputer = TableImputer(min_value=low, max_value=high)
+    with pytest.raises(ValueError, match=message):
+        imputer.fit(table_with_grids(rng))
