@@ -24,6 +24,7 @@ from skvnce import (
     GaussianImputer,
     LAIRImputer,
     MixtureImputer,
+    TableImputer,
     VariationalAutoencoder,
     VGIImputer,
 )
@@ -131,6 +132,7 @@ METHODS = {
     "ExtraTrees": extra_trees,
     **{name: partial(Mice, kind) for name, kind in MICE.items()},
     "MIWAE": lambda seed: MIWAE(random_state=seed),
+    "TableImputer": lambda seed: TableImputer(random_state=seed),
     "GaussianImputer": lambda seed: GaussianImputer(),
     "Gaussian, normal marginals": lambda seed: GaussianImputer(marginals="normal"),
     "Gaussian, fixed parameters": lambda seed: GaussianImputer(n_parameter_draws=0),

@@ -97,6 +97,7 @@ METHODS_READ = """\
   time counts for fit and transform, with 1 to 2 s for the start of R, and its peak
   memory is that of R.
 - **MIWAE**: as its paper has it, 2000 steps (`benchmarks/_miwae.py`).
+- **TableImputer**: ours, no argument but the seed.
 - **GaussianImputer**: ours, no argument. **Gaussian, normal marginals**: without the
   copula. **Gaussian, fixed parameters**: all draws from the fitted parameters.
 - **LAIRImputer**: ours, no argument but the seed. **LAIR, ...**: with another objective

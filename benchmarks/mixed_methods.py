@@ -14,6 +14,7 @@ from skvnce import (
     GaussianImputer,
     LAIRImputer,
     MixtureImputer,
+    TableImputer,
     VGIImputer,
 )
 
@@ -117,6 +118,12 @@ def answer_of(estimator, case, seed):
     return Answer(points, probabilities, draws)
 
 
+def default(case, seed):
+    """Fit the default imputer."""
+    model = TableImputer(handle_unknown="missing", random_state=seed)
+    return of_estimator(model, case, seed)
+
+
 def gaussian(case, seed):
     """Fit the latent normal model."""
     options = {"on_misfit": "ignore", "handle_unknown": "missing"}
@@ -176,6 +183,7 @@ BASELINES = {
 }
 REMOVED = "ForestImputer", "ForestImputer, LAIR"  # only their results are left
 OURS = {
+    "TableImputer": default,
     "GaussianImputer": gaussian,
     "MixtureImputer": mixture,
     "LAIRImputer": lair,

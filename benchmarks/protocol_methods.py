@@ -21,7 +21,7 @@ from sklearn.impute import IterativeImputer, KNNImputer
 from sklearn.preprocessing import StandardScaler
 
 import skvnce
-from skvnce import GaussianImputer, LAIRImputer, MixtureImputer
+from skvnce import GaussianImputer, LAIRImputer, MixtureImputer, TableImputer
 
 DRAWS = 50  # of ours in protocol A
 ROUNDS = 5  # of chained forests
@@ -176,6 +176,11 @@ def later(name, seed, **options):
     return getattr(skvnce, name)(random_state=seed, **options)
 
 
+def default(seed):
+    """Make the default imputer, which two methods share."""
+    return TableImputer(random_state=seed)
+
+
 def chained_forests(seed):
     """Make chained random forests, which chain as missForest does."""
     trees = RandomForestRegressor(50, random_state=seed)
@@ -198,6 +203,8 @@ RIVALS = {
     **{name: Rival(module) for name, module in PACKAGES.items()},
 }
 OURS = {  # None: of ForestImputer, which was removed, only results are left
+    "TableImputer": Ours(default),
+    "TableImputer, median": Ours(default, median=True),
     "GaussianImputer": Ours(lambda seed: GaussianImputer(random_state=seed)),
     "MixtureImputer": Ours(lambda seed: MixtureImputer(random_state=seed)),
     "LAIRImputer": Ours(lambda seed: LAIRImputer(n_draws=DRAWS, random_state=seed)),
