@@ -1,10 +1,12 @@
 """Report and picture of the comparison of imputers, made from its results alone."""
 
 from collections import defaultdict
+from functools import partial
 from itertools import product
 from pathlib import Path
 
 import numpy as np
+from _beside import beside
 from _mice import IMPUTATIONS
 from _report import made_by, table
 from _rivals import COMPLETE, METHODS, MICE
@@ -61,7 +63,19 @@ GOALS["stack"] = [
 ]
 GOALS |= {"boosted columns": [], "linear columns": []}  # that of coverage alone
 # the best of the first in CRPS is ahead of the best of the others on every table
-BEST = ("GaussianImputer", "LAIRImputer", "ForestImputer", "ForestImputer, LAIR")
+BEST = (
+    "TableImputer",
+    "GaussianImputer",
+    "LAIRImputer",
+    "ForestImputer",
+    "ForestImputer, LAIR",
+)
+    "TableImputer",
+    "GaussianImputer",
+    "LAIRImputer",
+    "ForestImputer",
+    "ForestImputer, LAIR",
+)
 RIVALS = ("mice pmm", "mice cart", "mice rf")
 # of each of ours: rivals, the best of which counts, and the tables of `TABLES` at least
 # on which CRPS is no worse
@@ -277,6 +291,28 @@ def best_table(results):
     return [table(head, rows)] if rows else []
 
 
+def losses(results):
+    """Set the default beside each other method, where it has results."""
+    measures = product(("rmse", "crps", "energy"), CLOSEST)
+    columns = {
+        f"{NAMES[measure].removesuffix(' of draws')}, {mechanism}": partial(
+            cells_of, results, measure, mechanism
+        )
+        for measure, mechanism in measures
+        if mechanism in results.mechanisms
+    }
+    return beside([m for m in results.methods if m != COMPLETE], columns)
+
+
+def cells_of(results, measure, mechanism, method):
+    """Return a measure of a method by table and seed."""
+    return {
+        (name, seed): value
+        for name in results.tables
+        for seed, value in results.seeds(measure, mechanism, name, method).items()
+    }
+
+
 def everywhere(results, ours):
     """List the goals that hold on every table, measure by measure."""
     rows = []
@@ -393,6 +429,7 @@ def report(found, options):
         METHODS_READ,
         *mice_remarks(results, options.methods),
         *commits(results),
+        *losses(results),
         "## Goals",
         *[goal_table(results, ours) for ours in GOALS if ours in results.methods],
         *best_table(results),

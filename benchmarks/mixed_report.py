@@ -1,6 +1,9 @@
 """The page of `mixed.py`: pooled tables, goals, and the best of ours beside rivals."""
 
+from functools import partial
+
 import numpy as np
+from _beside import beside
 from _report import made_by, table
 from mixed_methods import BASE, CLOCK, METHODS, OURS
 from mixed_rivals import LIMIT, RIVALS
@@ -207,6 +210,22 @@ def duel(records, name):
     return table([*header, "ours / rival", ""], lines)
 
 
+def losses(records):
+    """Set the default beside each other method, where it has results."""
+    scores = "pfc", "log_loss", "brier", "rmse", "crps"
+    columns = {NAMES[score]: partial(of_seeds, records, score) for score in scores}
+    return beside(list(METHODS), columns)
+
+
+def of_seeds(records, score, method):
+    """Return a score of a method by table with mechanism, and by seed."""
+    return {
+        ((r["table"], r["mechanism"]), r["seed"]): r[score]
+        for r in records
+        if r["method"] == method and score in r
+    }
+
+
 def found(records):
     """Say in words how many goals are met, and where rivals are ahead."""
     lines = []
@@ -272,6 +291,7 @@ def page(results, notes):
         made_by("mixed.py", f"Code of commit {results.commits()}."),
         notes,
         TEXT,
+        *losses(records),
         "## Goals",
         GOALS_TEXT,
         goals(records),

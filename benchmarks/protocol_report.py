@@ -1,6 +1,9 @@
 """The page of `protocols.py`: goals, all tables, and reported figures beside."""
 
+from functools import partial
+
 import numpy as np
+from _beside import beside
 from _report import made_by, table
 from protocol_methods import METHODS, OURS
 from protocol_reported import REPORTED_A, REPORTED_B, goal_a
@@ -193,6 +196,23 @@ def goals_b(records):
     return table([*head, "ratio", ""], lines)
 
 
+def losses(records):
+    """Set the default beside each other method in protocol A, MCAR."""
+    scores = "crps", "rmse", "mae_median", "min_mae", "energy"
+    columns = {NAMES[score]: partial(of_seeds, records, score) for score in scores}
+    return beside(list(METHODS), columns)
+
+
+def of_seeds(records, score, method):
+    """Return a score of a method by table and seed."""
+    asked = {"protocol": "A", "mechanism": "MCAR", "method": method}
+    return {
+        (r["table"], r["seed"]): r[score]
+        for r in records
+        if score in r and asked.items() <= r.items()
+    }
+
+
 def missing(records):
     """List the cases without an answer."""
     lines = {}
@@ -219,7 +239,7 @@ def page(results, notes):
     parts = [
         "# Two published protocols",
         made_by("protocols.py", f"Code of commit {results.commits()}."),
-        *(notes, TEXT, "## Goals", GOALS_TEXT, goals_a(records)),
+        *(notes, TEXT, *losses(records), "## Goals", GOALS_TEXT, goals_a(records)),
     ]
     for score in GOALS:
         parts += [f"### {NAMES[score]} by table", by_table(records, score)]
