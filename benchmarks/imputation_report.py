@@ -70,12 +70,6 @@ BEST = (
     "ForestImputer",
     "ForestImputer, LAIR",
 )
-    "TableImputer",
-    "GaussianImputer",
-    "LAIRImputer",
-    "ForestImputer",
-    "ForestImputer, LAIR",
-)
 RIVALS = ("mice pmm", "mice cart", "mice rf")
 # of each of ours: rivals, the best of which counts, and the tables of `TABLES` at least
 # on which CRPS is no worse
