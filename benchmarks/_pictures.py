@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 BLUE, ORANGE, MARKERS = "#0072B2", "#D55E00", "osD^v"
-OURS = "skvnce|Gaussian|LAIR|Forest|VGI|VNCE|Copula|Truncated|NoisyOr|VAE"
+OURS = "skvnce|Table|Gaussian|Mixture|LAIR|Forest|VGI|VNCE|Copula|Truncated|NoisyOr|VAE"
 _NUMBER = re.compile(r"[-+]?\d+(?:,\d{3})*\.?\d*")
 
 
