@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from _beside import beside
+from _beside import DEFAULT, beside
 from _mice import IMPUTATIONS
 from _report import made_by, table
 from _rivals import COMPLETE, METHODS, MICE
@@ -295,7 +295,22 @@ def losses(results):
         for measure, mechanism in measures
         if mechanism in results.mechanisms
     }
-    return beside([m for m in results.methods if m != COMPLETE], columns)
+    parts = beside([m for m in results.methods if m != COMPLETE], columns)
+    absent = [n for n in results.tables if not cells_there(results, n)]
+    if parts and absent:
+        parts.append(
+            f"{DEFAULT} was not run on {' and '.join(absent)}: where half of the cells "
+            "of more than forty columns are missing, a fit and its draws take minutes."
+        )
+    return parts
+
+
+def cells_there(results, name):
+    """Say whether the default has results on a table."""
+    return any(
+        results.seeds("rmse", mechanism, name, DEFAULT)
+        for mechanism in results.mechanisms
+    )
 
 
 def cells_of(results, measure, mechanism, method):
