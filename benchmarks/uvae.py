@@ -84,16 +84,17 @@ REPORTED_TABLES = {  # MCAR, 30 %: coverage and bias
     "MIWAE": {"letter": (0.575, 0.032)},
 }
 NOTES = """\
-The rows to impute are four fifths of each table; five seeds. 20 completed tables (the
-authors: 100). The class is text; the quality of wine_red is a whole number. Each cell
-is coverage (bias, width): the share of columns whose interval contains the share of the
-complete rows, the mean absolute difference of these shares, and the mean width, means
-over tables and seeds. The intervals are those of a sample from a population, but the
-value to cover is that of the rows themselves, which the interval by the complete data
-always contains: a coverage of 1 is possible, and 95 % is not the goal. Rows marked
-"reported" are figures of the authors (appendix of U-VAE), means over eleven tables, of
-which five are here; they were not measured here, and the masks are other draws. Of MAR,
-the authors do not say which share of columns is complete; here it is 30 %."""
+The rows to impute are four fifths of each table, in another split and under other masks
+for each seed. 20 completed tables (the authors: 100). The class is text; the quality of
+wine_red is a whole number. Each cell is coverage (bias, width): the share of columns
+whose interval contains the share of the complete rows, the mean absolute difference of
+these shares, and the mean width, means over tables and seeds. The intervals are those
+of a sample from a population, but the value to cover is that of the rows themselves,
+which the interval by the complete data always contains: a coverage of 1 is possible,
+and 95 % is not the goal. Rows marked "reported" are figures of the authors (appendix of
+U-VAE), means over eleven tables, of which five are here; they were not measured here,
+and the masks are other draws. Of MAR, the authors do not say which share of columns is
+complete; here it is 30 %."""
 
 
 def complete_rows(name, seed):
@@ -213,10 +214,12 @@ def mean_cell(records):
     return cell(*means) + (f", {failures} failures" if failures else "")
 
 
-def tables_of(results, method):
-    """Say how many tables a method has, where it lacks some."""
-    count = sum(results.has(method=method, table=name) for name in TABLES)
-    return NAMES[method] + ("" if count == len(TABLES) else f" ({count} tables)")
+def extent(results, method):
+    """Name a method with the number of its tables and seeds."""
+    records = results.of(method=method)
+    counts = {key: len({r[key] for r in records}) for key in ("table", "seed")}
+    words = [f"{n} {key}{'s' if n > 1 else ''}" for key, n in counts.items()]
+    return f"{NAMES[method]} ({', '.join(words)})"
 
 
 def page(results):
@@ -230,7 +233,7 @@ def page(results):
         rows = []
         for m in methods:
             groups = [results.of(method=m, mechanism=mechanism, rate=r) for r in rates]
-            rows.append([tables_of(results, m), *map(mean_cell, groups)])
+            rows.append([extent(results, m), *map(mean_cell, groups)])
         for name, of in REPORTED.items():
             pairs = [of.get((mechanism, r)) for r in rates]
             cells = [cell(*pair) if pair else "" for pair in pairs]
