@@ -299,8 +299,9 @@ def losses(results):
     absent = [n for n in results.tables if not cells_there(results, n)]
     if parts and absent:
         parts.append(
-            f"{DEFAULT} was not run on {' and '.join(absent)}: where half of the cells "
-            "of more than forty columns are missing, a fit and its draws take minutes."
+            f"{DEFAULT} has no results on {' and '.join(absent)}. On miniboone its fit "
+            "and draws under one mask were stopped after four minutes of CPU, and "
+            "digits has more columns."
         )
     return parts
 
