@@ -299,9 +299,9 @@ def losses(results):
     absent = [n for n in results.tables if not cells_there(results, n)]
     if parts and absent:
         parts.append(
-            f"{DEFAULT} has no results on {' and '.join(absent)}. On miniboone its fit "
-            "and draws under one mask were stopped after four minutes of CPU, and "
-            "digits has more columns."
+            f"{DEFAULT} has no results on {' and '.join(absent)}, whose columns are the "
+            "most: its fits and draws take minutes where half of the cells of many "
+            "columns are missing."
         )
     return parts
 
