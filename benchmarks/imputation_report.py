@@ -299,9 +299,8 @@ def losses(results):
     absent = [n for n in results.tables if not cells_there(results, n)]
     if parts and absent:
         parts.append(
-            f"{DEFAULT} has no results on {' and '.join(absent)}, whose columns are the "
-            "most: its fits and draws take minutes where half of the cells of many "
-            "columns are missing."
+            f"{DEFAULT} has no results on {' and '.join(absent)}: fit and draws take "
+            "minutes where half of the cells of forty columns or more are missing."
         )
     return parts
 
