@@ -50,7 +50,6 @@ from skvnce.algorithms.graph.copula_m_step import (
     correlations,
     in_units,
     m_step,
-    regular,
     rounded,
 )
 from skvnce.algorithms.graph.copula_start import Start, positive, settled, started
@@ -71,6 +70,8 @@ _APART, _PAIRS = 3, 10  # sweeps between draws whose covariance estimates v, and
 # penalties of the start are divided by it
 _LEAST = 1e-3  # v of a column that says nothing
 _LIGHT = 0.75  # a of eq. (1), in sqrt(log(columns) / n)
+# in tables of few rows the likelihood would have no maximum
+_PRIOR = 0.01  # rows of independent columns, for each latent variable
 
 
 def drawn(
@@ -201,8 +202,9 @@ class Problem(NamedTuple):
     ) -> Solution:
         """Maximise the likelihood of these moments and of a few independent rows."""
         scaled, product = correlations(normal, self.blocks)
-        scaled = rounded(regular(scaled, self.n_rows))
-        kept = rounded(start.precision * product)
+        share = _PRIOR * len(scaled) / (self.n_rows + _PRIOR * len(scaled))
+        scaled = (1 - share) * scaled + share * torch.eye(len(scaled)).to(scaled)
+        scaled, kept = rounded(scaled), rounded(start.precision * product)
         found = fit_to_edges(scaled, kept, edges, self.blocks, tol=tol * len(scaled))
         return in_units(found, normal, product)
 

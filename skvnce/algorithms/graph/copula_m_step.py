@@ -15,8 +15,6 @@ from skvnce.distributions.normal import Normal
 
 # a power of two, by which division and multiplication are exact
 _GRID = 2.0**-22  # of moments and starts of correlations: 2.4e-7
-# the likelihood of few rows, or of columns that repeat others, has no maximum
-_PRIOR = 0.01  # rows of independent columns, for each latent variable
 TOL = (1e-3, 1e-6)  # duality gaps of the rounds and of the last solution
 
 
@@ -76,7 +74,7 @@ def m_step(blocks: Blocks, n_rows: int) -> MStep:
     def solve(normal: Normal, start: Theta, penalty: Penalty, tol: float) -> Solution:
         scaled, product = correlations(normal, blocks)
         found = graphical_lasso.solve(
-            rounded(regular(scaled, n_rows)),
+            rounded(scaled),
             rounded(start.precision * product),
             penalty.weight,
             blocks,
@@ -85,13 +83,6 @@ def m_step(blocks: Blocks, n_rows: int) -> MStep:
         return in_units(found, normal, product)
 
     return MStep(summarise, merge, solve, TOL)
-
-
-def regular(correlations: Tensor, n_rows: int) -> Tensor:
-    """Average correlations with those of a few rows of independent columns."""
-    d = len(correlations)
-    share = _PRIOR * d / (n_rows + _PRIOR * d)
-    return (1 - share) * correlations + share * torch.eye(d).to(correlations)
 
 
 def rounded(matrix: Tensor) -> Tensor:
