@@ -14,8 +14,9 @@ from skvnce._random import seeded
 from skvnce._threads import threads_for
 from skvnce._torch_defaults import torch_defaults
 from skvnce.algorithms.graph import em, rounds
-from skvnce.algorithms.graph.edge_probability import edge_probabilities
 from skvnce.algorithms.graph.problem import ALGORITHMS, Options, make_problem
+from skvnce.algorithms.graph.score_posterior import probabilities_of_scores
+from skvnce.algorithms.graph.truncated_scores import edge_scores
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -42,6 +43,8 @@ from skvnce.fitted.graph import GraphModel
 from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.tables.checks import check_non_negative, check_squares
 from skvnce.training.adam import Diverged
+
+_SEED = 0  # of draws that should be the same with and without a search for alpha
 
 
 class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
@@ -141,11 +144,11 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     edge_strengths_ : ndarray of shape (n_nodes, n_nodes)
         ``|K_ij| / sqrt(K_ii K_jj)``, without units; zero on the diagonal.
     edge_probabilities_ : ndarray of shape (n_nodes, n_nodes)
-        Posterior probability of each edge, under a mixture of a null component and two
-        slabs that is fitted to the signed strengths of all pairs, estimated without the
-        L1 penalty.  The slabs adapt to the signs of the edges.  Zero on the diagonal,
-        and everywhere if the mixture fits the strengths hardly better than one normal
-        distribution: on pure noise about 1 table of 100 has edges.
+        Posterior probability of each edge, whatever `alpha` and `algorithm` are, from
+        scores of all pairs that are standard normal without an edge.  They are
+        estimates of K by score matching without an L1 penalty, over their standard
+        errors.  The prior is that of `CopulaGraphLearner`: it expects few edges.  Zero
+        on the diagonal.
     nodes_ : ndarray of shape (n_nodes,)
         Names of the columns that are nodes: those with at least two different observed
         values.  Names that are not strings are ignored, as in scikit-learn, and
@@ -525,13 +528,12 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         self._check_held_out(square, None)
 
     def _set_probabilities(self, fit, problem):
-        """Estimate the probabilities of edges from a fit without an L1 penalty."""
-        m_step = problem.method.m_step
-        penalty = problem.penalty(0.0)
-        with step("estimating edge probabilities"):
-            free = m_step.solve(fit.summary, fit.theta, penalty, m_step.tol[0])
-        strengths = em.edge_strengths(free.theta.precision)
-        self.edge_probabilities_ = edge_probabilities(strengths).numpy()
+        """Estimate the probabilities of edges, whatever penalties and loss are."""
+        given = problem.data, fit, problem.units.centre, problem.ridge
+        with step("estimating edge probabilities"), seeded(_SEED):
+            scores = edge_scores(*given, fit_linear=self.fit_linear)
+        unsigned = torch.zeros_like(scores, dtype=torch.bool)
+        self.edge_probabilities_ = probabilities_of_scores(scores, unsigned).numpy()
 
 
 def _without_effect(algorithm):

@@ -337,7 +337,7 @@ def problem_from(
         lambda theta: theta,
         lambda theta: associations(theta.precision, blocks),
     )
-    method = Method(step_of, m_step(blocks), family)
+    method = Method(step_of, m_step(blocks, n_rows), family)
     with step("weighing the columns"):
         found = information(latents, rows)
     penalty, share = light_penalty(found, n_rows), (found / blocks.free).clamp(max=1)

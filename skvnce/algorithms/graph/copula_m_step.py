@@ -61,11 +61,12 @@ class Penalty(NamedTuple):
         return self._replace(weight=alpha * self.unit)
 
 
-def m_step(blocks: Blocks) -> MStep:
+def m_step(blocks: Blocks, n_rows: int) -> MStep:
     """Build the M-step, the graphical lasso of the correlations."""
 
     def summarise(normal: Normal) -> Normal:
-        return normal._replace(covariance=contrasts(normal.covariance, blocks))
+        found = contrasts(normal.covariance, blocks)
+        return normal._replace(covariance=tempered(found, blocks, n_rows))
 
     def merge(old: Normal, new: Normal, weight: float) -> Normal:
         return Normal(*(a + weight * (b - a) for a, b in zip(old, new, strict=True)))
@@ -108,6 +109,31 @@ def contrasts(covariance: Tensor, blocks: Blocks) -> Tensor:
     # a projection, so that the matrix stays positive definite
     differences = torch.eye(len(common)).to(common) - common
     return differences @ covariance @ differences + common
+
+
+def tempered(covariance: Tensor, blocks: Blocks, n_rows: int) -> Tensor:
+    """Move the covariance of the latent variables of a nominal column towards I.
+
+    By as many rows of independent ones as are free.  The levels say next to nothing
+    about it: draws of few rows a level wander to singular matrices.  Variables are
+    rescaled along its eigenvectors, so that canonical correlations stay.
+    """
+    found, ends = covariance.clone(), blocks.sizes.cumsum(0).tolist()
+    each = zip(blocks.sizes.tolist(), blocks.free.tolist(), ends, strict=True)
+    for size, free, end in each:
+        if size == 1:
+            continue
+        part, share = slice(end - size, end), free / (n_rows + free)
+        values, vectors = torch.linalg.eigh(found[part, part])
+        target = (1 - share) * values.clamp(min=0) + share
+        # directions that no row has are filled and not stretched
+        scale = (target / values.clamp(min=share)).sqrt()
+        rest = target - scale.square() * values
+        turn = (vectors * scale) @ vectors.T
+        found[part] = turn @ found[part]
+        found[:, part] = found[:, part] @ turn
+        found[part, part] += (vectors * rest) @ vectors.T
+    return found
 
 
 def correlations(normal: Normal, blocks: Blocks) -> tuple[Tensor, Tensor]:

@@ -90,7 +90,9 @@ class Marginal(NamedTuple):
         middle = (low + high) / 2
         is_point = (number < _FEWEST) | (shares < _LEAST_SHARE)
         # the middle of the share, because the last share ends at an infinite score
-        low, high = (ndtri(torch.where(is_point, middle, end)) for end in (low, high))
+        # rounding may make a sum of shares exceed 1, whose score would be NaN
+        ends = (torch.where(is_point, middle, end).clamp(0, 1) for end in (low, high))
+        low, high = map(ndtri, ends)
         return cls(values, low, high)
 
     @classmethod

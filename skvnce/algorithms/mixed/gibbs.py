@@ -36,6 +36,9 @@ from skvnce.algorithms.mixed.normal import cdf, quantile
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import inside
 
+_SMALLEST = (
+    1e-300  # probability, below which its quantile has few digits or is infinite
+)
 _NO_ROWS = np.zeros(0, dtype=np.int64)
 _AT_ONCE = 2**17  # number of latent variables that are swept together
 _FEWEST_ROWS = 1000  # but at least: calls for fewer take most of the time
@@ -52,13 +55,18 @@ def truncated(
     """Map uniform numbers to draws of normal distributions between bounds; (n,).
 
     Computed in the lower tail.  Where the interval is too far from the mean for its
-    probability to be representable, the draw is the nearest bound.
+    probability to be representable, ``Phi(z) / Phi(e)`` is about ``exp((e^2 - z^2) /
+    2)`` with the end e next to the mean.
     """
     ends = (np.stack([low, high]) - mean) / scale
     flipped = ends[0] > 0
     # probabilities near 1 have few digits, those near 0 all
-    ends = cdf(np.where(flipped, -ends[::-1], ends))
-    z = quantile(ends[0] + u * (ends[1] - ends[0]))
+    ends = np.where(flipped, -ends[::-1], ends)
+    below, above = cdf(ends)
+    z = quantile(below + u * (above - below))
+    far = above < _SMALLEST
+    if far.any():
+        z = np.where(far, -np.hypot(ends[1], np.sqrt(-2 * np.log(u))), z)
     np.negative(z, out=z, where=flipped)
     z *= scale
     z += mean

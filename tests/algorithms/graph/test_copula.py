@@ -104,7 +104,7 @@ def test_means_of_nominal_latents_have_no_edges(seed):
     rng, blocks = np.random.default_rng(seed), Blocks.of(torch.tensor([1, 3, 1, 4]))
     z = rng.normal(size=(9, 50)) + rng.normal(size=50)
     normal = Normal(torch.zeros(9).double(), torch.tensor(np.cov(z)))
-    step = copula_m_step.m_step(blocks)
+    step = copula_m_step.m_step(blocks, 50)
     weight = 0.1 * (1 - torch.eye(4).double())
     solved = step.solve(
         step.summarise(normal),
@@ -123,7 +123,7 @@ def test_the_loss_is_that_of_latent_variables_in_their_units(seed):
     """``tr(S K) - log det K``, without a penalty."""
     S = torch.linalg.inv(random_precision(4, seed)) * 7
     weight = torch.zeros(4, 4).double()
-    step = copula_m_step.m_step(Blocks.of(torch.ones(4, dtype=torch.long)))
+    step = copula_m_step.m_step(Blocks.of(torch.ones(4, dtype=torch.long)), 50)
     start = copula_m_step.Theta.independent(4)
     normal, penalty = Normal(start.mean, S), copula_m_step.Penalty(weight, weight)
     found = step.solve(normal, start, penalty, 1e-9)

@@ -2,13 +2,18 @@
 
 import numpy as np
 import pytest
+import torch
 from mixed_graphs import mixed_table, shuffled
+from statistical import FAILURE, p_share
 
 from skvnce import CopulaGraphLearner
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.algorithms.graph import copula
+from skvnce.algorithms.graph.copula_m_step import tempered
 from skvnce.algorithms.graph.copula_scores import edge_scores
+from skvnce.algorithms.graph.graphical_lasso import Blocks
+from skvnce.algorithms.graph.score_posterior import probabilities_of_scores
 
 
 def scores(X, categories, levels, seed):
@@ -104,3 +109,65 @@ def test_probabilities_of_edges_are_right_as_often_as_they_say():
     assert abs(true[some].sum() - said[some].sum()) < 4 * error
     elsewhere = np.random.default_rng(0).permutation(true)[some].sum()  # a control
     assert abs(elsewhere - said[some].sum()) > 4 * error
+
+
+def table_of_sites(n, n_levels, rng, effect=0.0):
+    """Draw two numbers, of which the first may depend on the site of a row."""
+    X = rng.normal(size=(n, 3))
+    X[:, 0] = rng.permutation(np.arange(n) % n_levels)
+    X[:, 1] += effect * rng.normal(size=n_levels)[X[:, 0].astype(int)]
+    return X
+
+
+def probable(X, n_levels):
+    found, problem, _ = scores(X, {0: "nominal"}, [n_levels, 1, 1], 0)
+    grouped = problem.blocks.sizes > 1
+    given = torch.from_numpy(found), grouped[:, None] | grouped
+    return probabilities_of_scores(*given).numpy()
+
+
+@pytest.mark.parametrize(
+    ("n", "n_levels"), [(60, 30), (100, 12), (150, 70), (200, 50), (300, 20)]
+)
+def test_many_levels_have_no_edges_of_noise(n, n_levels, seed):
+    """With two rows a level all six edges of three tables had the probability 1."""
+    rng, alarms = np.random.default_rng([seed, n]), 0
+    for _ in range(2):
+        found = probable(table_of_sites(n, n_levels, rng), n_levels)
+        alarms += (found > 0.5).any()
+    assert p_share(alarms, 2, 0.03, "greater") > FAILURE
+
+
+@pytest.mark.parametrize(("n", "n_levels"), [(200, 10), (300, 20), (400, 60)])
+def test_many_levels_keep_a_true_edge(n, n_levels, seed):
+    """Sites explain half of the variance."""
+    X = table_of_sites(n, n_levels, np.random.default_rng([seed, n]), 1.0)
+    found = probable(X, n_levels)
+    assert found[0, 1] > 0.99 > found[0, 2]
+
+
+def test_a_covariance_of_few_rows_a_level_stays_regular(seed):
+    """Canonical correlations stay, and 95 levels of 100 rows are no singular matrix."""
+    rng = np.random.default_rng(seed)
+    blocks = Blocks.of(torch.tensor([1, 4, 1]))
+    S = torch.from_numpy(np.cov(rng.normal(size=(6, 40)) + rng.normal(size=40)))
+    moved = tempered(S, blocks, 40)
+    inner = [slice(0, 1), slice(1, 5), slice(5, 6)]
+    for a, b in ((0, 1), (1, 2), (0, 2)):
+        before, after = (canonical(one, inner[a], inner[b]) for one in (S, moved))
+        np.testing.assert_allclose(after, before)
+    block = S[1:5, 1:5]
+    expected = (40 * block + 3 * torch.eye(4)) / 43
+    torch.testing.assert_close(moved[1:5, 1:5], expected)
+    z = rng.normal(size=(96, 50))
+    few = tempered(torch.from_numpy(np.cov(z)), Blocks.of(torch.tensor([95, 1])), 50)
+    assert torch.linalg.eigvalsh(few)[0] > 1e-3
+    assert torch.linalg.eigvalsh(torch.from_numpy(np.cov(z)))[0] < 1e-9  # a control
+
+
+def canonical(covariance, one, other):
+    roots = [
+        torch.linalg.inv(torch.linalg.cholesky(covariance[part, part]))
+        for part in (one, other)
+    ]
+    return torch.linalg.svdvals(roots[0] @ covariance[one, other] @ roots[1].T)

@@ -96,6 +96,20 @@ def test_draws_beyond_the_reach_of_probabilities_are_the_bound():
     assert above(np.array([-60.0]), 1.0, zero, u) == 0.0
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("width", [0.3, np.inf])
+def test_draws_in_intervals_far_from_the_mean_are_finite(sign, width):
+    """Those of open intervals were infinite, those of others the far bound."""
+    u, scale = np.array([0.01, 0.5, 0.99]), 0.05
+    low = np.full(3, 2.5)
+    ends = (low, low + width) if sign > 0 else (-low - width, -low)
+    z = sign * gibbs.truncated(np.full(3, -sign * 0.5), scale, *ends, u)
+    assert (z > low).all() and (z < low + 0.01).all()
+    # the share of the tail beyond a draw is that of the uniform number
+    tail = stats.norm.logsf((z + 0.5) / scale) - stats.norm.logsf((low + 0.5) / scale)
+    np.testing.assert_allclose(np.exp(tail), u, atol=1e-3)
+
+
 def test_probabilities_of_two_ordinal_columns_and_a_number(seed):
     """P(x_2 = k | x_0 = 1, z_1) by the bivariate normal distribution."""
     number = Marginal(*(torch.linspace(-4, 4, 801).double(),) * 3)
