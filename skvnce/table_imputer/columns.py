@@ -82,6 +82,7 @@ class ColumnModel(NamedTuple):
     residuals: Residuals | None
     shape: Shape | None
     n_completions: int
+    gain: float  # share of the normal's squared errors that the forest explains
 
     def features(self, rows):
         """Make features (C, p, n): other columns, numbers by rank, and predictions."""
@@ -245,9 +246,10 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
             of_forest += of_normal
         is_held_out = counts > 0
         w = _share(truth, of_normal, of_forest, weights * is_held_out, C)
-        model = model._replace(trees=trees, w=w)
         pooled = (1 - w) * of_normal + w * of_forest
         best = np.where(is_held_out[:, None], pooled, of_normal)
+        gain = _gain(truth, of_normal, best, weights)
+        model = model._replace(trees=trees, w=w, gain=gain)
     if not part.is_number:
         return model._replace(sharpness=_sharpness(truth, best, weights * is_held_out))
     truth = np.broadcast_to(truth[..., 0], best.shape[:2])
@@ -277,9 +279,8 @@ def _start(expansion, part, truth, codes, rows, weights):
         _spaced_quantiles(rows.L[..., b].ravel()) if part.is_number else None
         for b in range(rows.L.shape[-1])
     ]
-    return ColumnModel(
-        part, others, knots, of_normal, float(a), 0.0, 1.0, None, near, None, None, C
-    )
+    given = part, others, knots, of_normal, float(a), 0.0, 1.0, None, near
+    return ColumnModel(*given, residuals=None, shape=None, n_completions=C, gain=0.0)
 
 
 def _near(part, codes, L, weights):
@@ -302,6 +303,12 @@ def _share(truth, a, b, weights, C):
     gain = (weights[:, None] * d * (truth - a)).sum()
     prior = C * _PRIOR * size / max(total, 1e-12)
     return float(np.clip(gain / max(size + prior, 1e-12), 0, 1))
+
+
+def _gain(truth, a, b, weights):
+    """Compute the share of the squared errors of a that b does not have."""
+    of_a, of_b = ((weights[:, None] * (truth - one) ** 2).sum() for one in (a, b))
+    return float(1 - of_b / max(of_a, 1e-12))
 
 
 def _sharpness(truth, best, weights):

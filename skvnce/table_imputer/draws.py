@@ -7,7 +7,8 @@
    its column given the draws of all others, in sweeps over the columns.
 3. Draws of the factors of a product know its targets.  A factor of two levels is drawn
    by Bayes' rule.  A number is one of some proposals of two models, with and without
-   the targets, chosen by the densities of these.
+   the targets, chosen by the densities of these.  A factor that a forest predicts much
+   better than the normal distribution does is drawn from the forest.
 """
 
 from typing import NamedTuple
@@ -239,16 +240,16 @@ def models_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed)
     """Fit a column to completions of the training rows, once; a model for each law.
 
     The second, which does not read the targets, is fitted to all cells of the
-    completions: those that are observed may be selected by the targets.
+    completions: those that are observed may be selected by the targets.  With forests
+    there is none.
     """
     if q in posterior.columns:
         return posterior.columns[q]
     part, models = expansion.parts[q], []
-    if products_of(expansion, part):
-        n_trees = 0  # a forest would know the product, which its targets tell
     seen = np.flatnonzero(~np.isnan(cells[:, q]))
     normals = posterior.normals.of_turns(np.arange(len(posterior.states)))
-    for k, law in enumerate(laws_of(expansion, normals, q)):
+    laws = laws_of(expansion, normals, q)
+    for k, law in enumerate(laws if n_trees == 0 else laws[:1]):
         rows = some_rows(np.arange(len(cells)) if k else seen, most_rows, seed)
         X = posterior.states[:, rows]
         completed = X[..., part.base[0]] * part.scale[0] + part.centre[0]
@@ -293,8 +294,8 @@ def draw_cells(normals, expansion, X, models, rng):
     plans = {
         q: (
             np.flatnonzero(gone[:, of_laws[0].part.base[0]]),
-            laws_of(expansion, normals, q),
-            targets_of(expansion, normals, q),
+            laws_of(expansion, normals, q)[: len(of_laws)],
+            targets_of(expansion, normals, q) if len(of_laws) > 1 else None,
         )
         for q, of_laws in models.items()
     }

@@ -15,6 +15,7 @@ from skvnce.table_imputer.normal import Fit, Normal, completed
 FEWEST = 10  # observed cells, from which on a column has a model of its own
 ROWS_OF_CHAIN = 2000  # by which parameters are drawn
 MOST_ROWS = 5000  # from which the model of a column is fitted
+_GAIN = 0.3  # of a forest that draws factors; products alone give it .07 at most
 _DIGITS = 12  # of numbers: standardised and back, 0 is 1e-14
 
 
@@ -229,7 +230,11 @@ class TableModel(NamedTuple):
 
     def _models_of_draws(self, posterior, q) -> list[ColumnModel]:
         training, settings = self.training, self.settings
-        given = training.cells, training.weights, settings.n_trees, MOST_ROWS
+        part, n_trees = self.expansion.parts[q], settings.n_trees
+        if draws.is_drawn_by_targets(self.expansion, part):
+            # a forest would know the product that targets tell, which counts twice
+            n_trees = n_trees if self.column(q).gain >= _GAIN else 0
+        given = training.cells, training.weights, n_trees, MOST_ROWS
         return draws.models_of(posterior, self.expansion, q, *given, settings.seed + q)
 
     def _observed(self, q, shape, rng):
