@@ -1,8 +1,10 @@
 """The model of one column: the normal's prediction, and a forest of what it leaves.
 
-A prediction of a number is ``a L + w f``, where L is the mean of the normal
-distribution given all other columns, and f a forest of its residuals; that of levels is
-``(1 - w) p(L) + w f``, where f is a forest of classes.  The weights a and w, from 0 to
+A prediction of a number is ``(1 - w) a L + w (a M + f)``, where L and M are means of
+the normal distribution given all other columns, and f is a forest of residuals of a M;
+that of levels is ``(1 - w) p(L) + w f``, where f is a forest of classes.  In draws L
+is by a draw of the parameters, and M by their mean: a forest that made up for the
+errors of one draw would not do so for those of others.  The weights a and w, from 0 to
 1, are least-squares estimates on held-out cells, shrunk to 1 and 0.
 """
 
@@ -41,6 +43,7 @@ class Rows(NamedTuple):
 
     X: np.ndarray  # (C, n, d), complete; the column and its functions are not read
     L: np.ndarray  # (C, n, len(base)), predictions of the normal distribution
+    M: np.ndarray  # those by the mean of its parameters, if L is by draws of them
 
 
 class Shape(NamedTuple):
@@ -86,17 +89,17 @@ class ColumnModel(NamedTuple):
 
     def features(self, rows):
         """Make features (C, p, n): other columns, numbers by rank, and predictions."""
-        X, L = rows
-        G = np.empty((len(X), len(self.others) + L.shape[-1], X.shape[1]))
+        X, _, M = rows
+        G = np.empty((len(X), len(self.others) + M.shape[-1], X.shape[1]))
         for i, j in enumerate(self.others.tolist()):
             G[:, i] = X[..., j]
             if j in self.knots:
                 G[:, i] = np.searchsorted(self.knots[j], X[..., j]) / len(self.knots[j])
         for b, knots in enumerate(self.of_normal):
             at = len(self.others) + b
-            G[:, at] = L[..., b]
+            G[:, at] = M[..., b]
             if knots is not None:
-                G[:, at] = np.interp(L[..., b], knots, np.linspace(0, 1, len(knots)))
+                G[:, at] = np.interp(M[..., b], knots, np.linspace(0, 1, len(knots)))
         return G
 
     def of_normal_alone(self, L, own=None):
@@ -140,8 +143,9 @@ class ColumnModel(NamedTuple):
                 few = min(_TREES_OF_DRAW, n_trees)
                 chosen = rng.random((C, n_trees)).argsort(1)[:, :few]
             of_forest = predict_forest(self.features(rows), self.trees, chosen)
-            share = 1.0 if self.part.is_number else 1 - self.w
-            best = share * best + self.w * of_forest
+            if self.part.is_number:
+                of_forest += self.a * rows.M
+            best = (1 - self.w) * best + self.w * of_forest
         return best[..., 0] if self.part.is_number else _sharpened(best, self.sharpness)
 
     def draw(self, predicted, rng):
@@ -214,7 +218,7 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     cells : ndarray of shape (n,), or (C, n)
         The observed cells, in the units of the table, or those of each completion.
     rows : Rows
-        Of n rows; L is held out.
+        Of n rows; L is held out, or by draws of the parameters.
     weights : ndarray of shape (n,)
     n_trees : int or None
         None chooses it: the more, the fewer rows there are.
@@ -233,19 +237,21 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     model = _start(expansion, part, truth, codes, rows, weights)
     own = truth * weights[:, None] if C == 1 else None
     of_normal = model.of_normal_alone(rows.L, own)
+    # without the noise of draws, in comparison with which a forest would seem better
+    centre = model.a * rows.M if part.is_number else of_normal
     best, is_held_out = of_normal, np.ones(n, dtype=bool)
     if n_trees != 0 and len(model.others):
         G = model.features(rows)
         trees = int(np.clip(_TREES / n, *_N_TREES)) if n_trees is None else n_trees
-        Y = (truth - of_normal)[..., 0] if part.is_number else np.zeros((1, 1))
+        Y = (truth - centre)[..., 0] if part.is_number else np.zeros((1, 1))
         bounds = _BOUNDS if C == 1 else _BOUNDS_OF_DRAWS
         tried = max(1, min(G.shape[1], max(_FEWEST_TRIED, G.shape[1] // 3)))
         given = codes, part.n_levels, weights, trees, _SHARE, tried, bounds, seed
         trees, of_forest, counts = grow_forest(G, Y, *given)
         if part.is_number:
-            of_forest += of_normal
+            of_forest += centre
         is_held_out = counts > 0
-        w = _share(truth, of_normal, of_forest, weights * is_held_out, C)
+        w = _share(truth, centre, of_forest, weights * is_held_out, C)
         pooled = (1 - w) * of_normal + w * of_forest
         best = np.where(is_held_out[:, None], pooled, of_normal)
         gain = _gain(truth, of_normal, best, weights)
@@ -276,8 +282,8 @@ def _start(expansion, part, truth, codes, rows, weights):
     if part.kind == GRADE and part.n_levels > 2:
         near = _near(part, codes, rows.L[..., 0], weights)
     of_normal = [
-        _spaced_quantiles(rows.L[..., b].ravel()) if part.is_number else None
-        for b in range(rows.L.shape[-1])
+        _spaced_quantiles(rows.M[..., b].ravel()) if part.is_number else None
+        for b in range(rows.M.shape[-1])
     ]
     given = part, others, knots, of_normal, float(a), 0.0, 1.0, None, near
     return ColumnModel(*given, residuals=None, shape=None, n_completions=C, gain=0.0)

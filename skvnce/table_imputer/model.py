@@ -103,8 +103,8 @@ class TableModel(NamedTuple):
                 continue
             model = self.column(q)
             if model is not None:
-                X = F[None, rows]
-                yield q, rows, model.predict(Rows(X, X[..., part.base]))[0]
+                given, L = F[None, rows], F[None, rows][..., part.base]
+                yield q, rows, model.predict(Rows(given, L, L))[0]
             elif part.is_number:
                 yield q, rows, F[rows, part.base[0]]
             else:
@@ -127,7 +127,7 @@ class TableModel(NamedTuple):
         seen = np.flatnonzero(~np.isnan(training.cells[:, q]))
         seen = draws.some_rows(seen, MOST_ROWS, self.settings.seed + q)
         filled, L = self.held_out_predictions(q, seen)
-        given = training.cells[seen, q], Rows(filled[None], L[None])
+        given = training.cells[seen, q], Rows(filled[None], L[None], L[None])
         seed = self.settings.seed + q
         weights = training.weights[seen]
         return fit_column(
@@ -207,7 +207,8 @@ class TableModel(NamedTuple):
             normals = self.cache.get("one", posterior.normals)
             normals = normals.of_turns(in_turn(len(normals.mean), n_draws))
             X = self.expansion.matrix(cells)
-            found = draws.draw_cells(normals, self.expansion, X, models, rng)
+            given = posterior.normals, self.expansion, X, models, rng
+            found = draws.draw_cells(normals, *given)
             for q, values in found.items():
                 rows, part = np.flatnonzero(gone[:, q]), self.expansion.parts[q]
                 if part.is_number:
