@@ -1,11 +1,13 @@
 """The model of one column: the normal's prediction, and a forest of what it leaves.
 
-A prediction of a number is ``(1 - w) a L + w (a M + f)``, where L and M are means of
+A prediction of a number is ``a ((1 - g) L + g M) + w f``, where L and M are means of
 the normal distribution given all other columns, and f is a forest of residuals of a M;
 that of levels is ``(1 - w) p(L) + w f``, where f is a forest of classes.  In draws L
 is by a draw of the parameters, and M by their mean: a forest that made up for the
 errors of one draw would not do so for those of others.  The weights a and w, from 0 to
-1, are least-squares estimates on held-out cells, shrunk to 1 and 0.
+1, are least-squares estimates on held-out cells, shrunk to 1 and 0; g is the share of
+the squared errors of a M that the forest explains, so that draws vary as the parameters
+do where these decide.
 """
 
 from typing import NamedTuple
@@ -144,8 +146,10 @@ class ColumnModel(NamedTuple):
                 chosen = rng.random((C, n_trees)).argsort(1)[:, :few]
             of_forest = predict_forest(self.features(rows), self.trees, chosen)
             if self.part.is_number:
-                of_forest += self.a * rows.M
-            best = (1 - self.w) * best + self.w * of_forest
+                centred = best + self.gain * self.a * (rows.M - rows.L)
+                best = centred + self.w * of_forest
+            else:
+                best = (1 - self.w) * best + self.w * of_forest
         return best[..., 0] if self.part.is_number else _sharpened(best, self.sharpness)
 
     def draw(self, predicted, rng):
@@ -252,9 +256,10 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
             of_forest += centre
         is_held_out = counts > 0
         w = _share(truth, centre, of_forest, weights * is_held_out, C)
-        pooled = (1 - w) * of_normal + w * of_forest
-        best = np.where(is_held_out[:, None], pooled, of_normal)
-        gain = _gain(truth, of_normal, best, weights)
+        pooled = (1 - w) * centre + w * of_forest
+        pooled = np.where(is_held_out[:, None], pooled, centre)
+        gain = _gain(truth, centre, pooled, weights)
+        best = pooled + (1 - gain) * (of_normal - centre)
         model = model._replace(trees=trees, w=w, gain=gain)
     if not part.is_number:
         return model._replace(sharpness=_sharpness(truth, best, weights * is_held_out))
@@ -314,7 +319,7 @@ def _share(truth, a, b, weights, C):
 def _gain(truth, a, b, weights):
     """Compute the share of the squared errors of a that b does not have."""
     of_a, of_b = ((weights[:, None] * (truth - one) ** 2).sum() for one in (a, b))
-    return float(1 - of_b / max(of_a, 1e-12))
+    return float(np.clip(1 - of_b / max(of_a, 1e-12), 0, 1))
 
 
 def _sharpness(truth, best, weights):

@@ -55,17 +55,17 @@ def test_the_forest_has_all_weight_where_it_is_right(rng):
 
 
 def test_a_forest_makes_up_for_the_mean_of_parameters(rng):
-    """Errors of the draws of parameters count with the weight of the normal."""
+    """Errors of the draws of parameters count as the share that it leaves."""
     x = rng.normal(size=(400, 3))
     y = 3 * (x[:, 0] > 0) * (x[:, 1] > 0) + x[:, 2] + 0.3 * rng.normal(size=400)
     model, rows = model_of(y, x, x[:, 2], C=3)
-    assert 0.5 < model.w <= 1
+    assert 0.5 < model.gain < model.w <= 1
     error = rng.normal(size=rows.L.shape)
     moved = model.predict(rows._replace(L=rows.L + error)) - model.predict(rows)
-    np.testing.assert_allclose(moved, (1 - model.w) * error[..., 0], atol=1e-12)
+    np.testing.assert_allclose(moved, (1 - model.gain) * error[..., 0], atol=1e-12)
     # control: a forest knows the mean
     moved = model.predict(rows._replace(M=rows.M + error)) - model.predict(rows)
-    assert abs(moved - model.w * error[..., 0]).max() > 1e-3
+    assert abs(moved - model.gain * error[..., 0]).max() > 1e-3
 
 
 def test_predictions_that_cells_contradict_do_not_count(rng):
