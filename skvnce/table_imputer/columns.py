@@ -1,9 +1,13 @@
 """The model of one column: the normal's prediction, and a forest of what it leaves.
 
-A prediction of a number is ``a L + w f``, where L is the mean of the normal
-distribution given all other columns, and f a forest of its residuals; that of levels is
-``(1 - w) p(L) + w f``, where f is a forest of classes.  The weights a and w, from 0 to
-1, are least-squares estimates on held-out cells, shrunk to 1 and 0.
+A prediction of a number is ``a ((1 - g) L + g M) + w f``, where L and M are means of
+the normal distribution given all other columns, and f is a forest of residuals of a M;
+that of levels is ``(1 - w) p(L) + w f``, where f is a forest of classes.  In draws L
+is by a draw of the parameters, and M by their mean: a forest that made up for the
+errors of one draw would not do so for those of others.  The weights a and w, from 0 to
+1, are least-squares estimates on held-out cells, shrunk to 1 and 0; g is the share of
+the squared errors of a M that the forest explains, so that draws vary as the parameters
+do where these decide.
 """
 
 from typing import NamedTuple
@@ -41,6 +45,7 @@ class Rows(NamedTuple):
 
     X: np.ndarray  # (C, n, d), complete; the column and its functions are not read
     L: np.ndarray  # (C, n, len(base)), predictions of the normal distribution
+    M: np.ndarray  # those by the mean of its parameters, if L is by draws of them
 
 
 class Shape(NamedTuple):
@@ -82,20 +87,21 @@ class ColumnModel(NamedTuple):
     residuals: Residuals | None
     shape: Shape | None
     n_completions: int
+    gain: float  # share of the normal's squared errors that the forest explains
 
     def features(self, rows):
         """Make features (C, p, n): other columns, numbers by rank, and predictions."""
-        X, L = rows
-        G = np.empty((len(X), len(self.others) + L.shape[-1], X.shape[1]))
+        X, _, M = rows
+        G = np.empty((len(X), len(self.others) + M.shape[-1], X.shape[1]))
         for i, j in enumerate(self.others.tolist()):
             G[:, i] = X[..., j]
             if j in self.knots:
                 G[:, i] = np.searchsorted(self.knots[j], X[..., j]) / len(self.knots[j])
         for b, knots in enumerate(self.of_normal):
             at = len(self.others) + b
-            G[:, at] = L[..., b]
+            G[:, at] = M[..., b]
             if knots is not None:
-                G[:, at] = np.interp(L[..., b], knots, np.linspace(0, 1, len(knots)))
+                G[:, at] = np.interp(M[..., b], knots, np.linspace(0, 1, len(knots)))
         return G
 
     def of_normal_alone(self, L, own=None):
@@ -139,8 +145,11 @@ class ColumnModel(NamedTuple):
                 few = min(_TREES_OF_DRAW, n_trees)
                 chosen = rng.random((C, n_trees)).argsort(1)[:, :few]
             of_forest = predict_forest(self.features(rows), self.trees, chosen)
-            share = 1.0 if self.part.is_number else 1 - self.w
-            best = share * best + self.w * of_forest
+            if self.part.is_number:
+                centred = best + self.gain * self.a * (rows.M - rows.L)
+                best = centred + self.w * of_forest
+            else:
+                best = (1 - self.w) * best + self.w * of_forest
         return best[..., 0] if self.part.is_number else _sharpened(best, self.sharpness)
 
     def draw(self, predicted, rng):
@@ -213,7 +222,7 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     cells : ndarray of shape (n,), or (C, n)
         The observed cells, in the units of the table, or those of each completion.
     rows : Rows
-        Of n rows; L is held out.
+        Of n rows; L is held out, or by draws of the parameters.
     weights : ndarray of shape (n,)
     n_trees : int or None
         None chooses it: the more, the fewer rows there are.
@@ -232,22 +241,26 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     model = _start(expansion, part, truth, codes, rows, weights)
     own = truth * weights[:, None] if C == 1 else None
     of_normal = model.of_normal_alone(rows.L, own)
+    # without the noise of draws, in comparison with which a forest would seem better
+    centre = model.a * rows.M if part.is_number else of_normal
     best, is_held_out = of_normal, np.ones(n, dtype=bool)
     if n_trees != 0 and len(model.others):
         G = model.features(rows)
         trees = int(np.clip(_TREES / n, *_N_TREES)) if n_trees is None else n_trees
-        Y = (truth - of_normal)[..., 0] if part.is_number else np.zeros((1, 1))
+        Y = (truth - centre)[..., 0] if part.is_number else np.zeros((1, 1))
         bounds = _BOUNDS if C == 1 else _BOUNDS_OF_DRAWS
         tried = max(1, min(G.shape[1], max(_FEWEST_TRIED, G.shape[1] // 3)))
         given = codes, part.n_levels, weights, trees, _SHARE, tried, bounds, seed
         trees, of_forest, counts = grow_forest(G, Y, *given)
         if part.is_number:
-            of_forest += of_normal
+            of_forest += centre
         is_held_out = counts > 0
-        w = _share(truth, of_normal, of_forest, weights * is_held_out, C)
-        model = model._replace(trees=trees, w=w)
-        pooled = (1 - w) * of_normal + w * of_forest
-        best = np.where(is_held_out[:, None], pooled, of_normal)
+        w = _share(truth, centre, of_forest, weights * is_held_out, C)
+        pooled = (1 - w) * centre + w * of_forest
+        pooled = np.where(is_held_out[:, None], pooled, centre)
+        gain = _gain(truth, centre, pooled, weights)
+        best = pooled + (1 - gain) * (of_normal - centre)
+        model = model._replace(trees=trees, w=w, gain=gain)
     if not part.is_number:
         return model._replace(sharpness=_sharpness(truth, best, weights * is_held_out))
     truth = np.broadcast_to(truth[..., 0], best.shape[:2])
@@ -274,12 +287,11 @@ def _start(expansion, part, truth, codes, rows, weights):
     if part.kind == GRADE and part.n_levels > 2:
         near = _near(part, codes, rows.L[..., 0], weights)
     of_normal = [
-        _spaced_quantiles(rows.L[..., b].ravel()) if part.is_number else None
-        for b in range(rows.L.shape[-1])
+        _spaced_quantiles(rows.M[..., b].ravel()) if part.is_number else None
+        for b in range(rows.M.shape[-1])
     ]
-    return ColumnModel(
-        part, others, knots, of_normal, float(a), 0.0, 1.0, None, near, None, None, C
-    )
+    given = part, others, knots, of_normal, float(a), 0.0, 1.0, None, near
+    return ColumnModel(*given, residuals=None, shape=None, n_completions=C, gain=0.0)
 
 
 def _near(part, codes, L, weights):
@@ -302,6 +314,12 @@ def _share(truth, a, b, weights, C):
     gain = (weights[:, None] * d * (truth - a)).sum()
     prior = C * _PRIOR * size / max(total, 1e-12)
     return float(np.clip(gain / max(size + prior, 1e-12), 0, 1))
+
+
+def _gain(truth, a, b, weights):
+    """Compute the share of the squared errors of a that b does not have."""
+    of_a, of_b = ((weights[:, None] * (truth - one) ** 2).sum() for one in (a, b))
+    return float(np.clip(1 - of_b / max(of_a, 1e-12), 0, 1))
 
 
 def _sharpness(truth, best, weights):

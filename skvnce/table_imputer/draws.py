@@ -7,7 +7,8 @@
    its column given the draws of all others, in sweeps over the columns.
 3. Draws of the factors of a product know its targets.  A factor of two levels is drawn
    by Bayes' rule.  A number is one of some proposals of two models, with and without
-   the targets, chosen by the densities of these.
+   the targets, chosen by the densities of these.  A factor that a forest predicts much
+   better than the normal distribution does is drawn from the forest.
 """
 
 from typing import NamedTuple
@@ -239,21 +240,22 @@ def models_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed)
     """Fit a column to completions of the training rows, once; a model for each law.
 
     The second, which does not read the targets, is fitted to all cells of the
-    completions: those that are observed may be selected by the targets.
+    completions: those that are observed may be selected by the targets.  With forests
+    there is none.
     """
     if q in posterior.columns:
         return posterior.columns[q]
     part, models = expansion.parts[q], []
-    if products_of(expansion, part):
-        n_trees = 0  # a forest would know the product, which its targets tell
     seen = np.flatnonzero(~np.isnan(cells[:, q]))
     normals = posterior.normals.of_turns(np.arange(len(posterior.states)))
-    for k, law in enumerate(laws_of(expansion, normals, q)):
+    laws = laws_of(expansion, normals, q)
+    centres = laws_of(expansion, posterior.normals, q)
+    for k, law in enumerate(laws if n_trees == 0 else laws[:1]):
         rows = some_rows(np.arange(len(cells)) if k else seen, most_rows, seed)
         X = posterior.states[:, rows]
         completed = X[..., part.base[0]] * part.scale[0] + part.centre[0]
         column = completed if k else cells[rows, q]
-        both = Rows(X, law.means(X))
+        both = Rows(X, law.means(X), centres[k].average().means(X))
         given = column, both, weights[rows], n_trees, seed
         models.append(fit_column(expansion, part, *given))
     posterior.columns[q] = models
@@ -268,13 +270,15 @@ def some_rows(rows, most, seed):
     return rows[np.sort(chosen)]
 
 
-def draw_cells(normals, expansion, X, models, rng):
+def draw_cells(normals, all_normals, expansion, X, models, rng):
     """Draw the missing cells of rows.
 
     Parameters
     ----------
     normals : Normals
         M draws of the parameters, one for each table.
+    all_normals : Normals
+        All draws of the parameters.
     expansion : Expansion
     X : ndarray of shape (n, d)
         NaN marks missing cells.
@@ -290,25 +294,25 @@ def draw_cells(normals, expansion, X, models, rng):
     """
     gone, drawn = np.isnan(X), {}
     S = completions(X, normals, rng)
-    plans = {
-        q: (
-            np.flatnonzero(gone[:, of_laws[0].part.base[0]]),
-            laws_of(expansion, normals, q),
-            targets_of(expansion, normals, q),
-        )
-        for q, of_laws in models.items()
-    }
+    plans = {}
+    for q, of_laws in models.items():
+        n_laws = len(of_laws)
+        laws = laws_of(expansion, normals, q)[:n_laws]
+        centres = [law.average() for law in laws_of(expansion, all_normals, q)[:n_laws]]
+        targets = targets_of(expansion, normals, q) if n_laws > 1 else None
+        rows = np.flatnonzero(gone[:, of_laws[0].part.base[0]])
+        plans[q] = rows, laws, centres, targets
     for _ in range(_SWEEPS):
         for q, of_laws in models.items():
-            rows, laws, targets = plans[q]
+            rows, laws, centres, targets = plans[q]
             part, some = of_laws[0].part, S[:, rows]
             if targets is not None and not part.is_number:
                 drawn[q] = _two_levels(expansion, part, laws[1], targets, some, rng)
                 put_cells(expansion, S, part, drawn[q], rows)
                 continue
-            pairs = zip(of_laws, laws, strict=True)
             predicted = [
-                model.predict(Rows(some, law.means(some)), rng) for model, law in pairs
+                model.predict(Rows(some, law.means(some), centre.means(some)), rng)
+                for model, law, centre in zip(of_laws, laws, centres, strict=True)
             ]
             if targets is None:
                 drawn[q] = of_laws[0].draw(predicted[0], rng)

@@ -15,6 +15,7 @@ from skvnce.table_imputer.normal import Fit, Normal, completed
 FEWEST = 10  # observed cells, from which on a column has a model of its own
 ROWS_OF_CHAIN = 2000  # by which parameters are drawn
 MOST_ROWS = 5000  # from which the model of a column is fitted
+_GAIN = 0.3  # of a forest that draws factors; products alone give it .07 at most
 _DIGITS = 12  # of numbers: standardised and back, 0 is 1e-14
 
 
@@ -102,8 +103,8 @@ class TableModel(NamedTuple):
                 continue
             model = self.column(q)
             if model is not None:
-                X = F[None, rows]
-                yield q, rows, model.predict(Rows(X, X[..., part.base]))[0]
+                given, L = F[None, rows], F[None, rows][..., part.base]
+                yield q, rows, model.predict(Rows(given, L, L))[0]
             elif part.is_number:
                 yield q, rows, F[rows, part.base[0]]
             else:
@@ -126,7 +127,7 @@ class TableModel(NamedTuple):
         seen = np.flatnonzero(~np.isnan(training.cells[:, q]))
         seen = draws.some_rows(seen, MOST_ROWS, self.settings.seed + q)
         filled, L = self.held_out_predictions(q, seen)
-        given = training.cells[seen, q], Rows(filled[None], L[None])
+        given = training.cells[seen, q], Rows(filled[None], L[None], L[None])
         seed = self.settings.seed + q
         weights = training.weights[seen]
         return fit_column(
@@ -206,7 +207,8 @@ class TableModel(NamedTuple):
             normals = self.cache.get("one", posterior.normals)
             normals = normals.of_turns(in_turn(len(normals.mean), n_draws))
             X = self.expansion.matrix(cells)
-            found = draws.draw_cells(normals, self.expansion, X, models, rng)
+            given = posterior.normals, self.expansion, X, models, rng
+            found = draws.draw_cells(normals, *given)
             for q, values in found.items():
                 rows, part = np.flatnonzero(gone[:, q]), self.expansion.parts[q]
                 if part.is_number:
@@ -229,7 +231,11 @@ class TableModel(NamedTuple):
 
     def _models_of_draws(self, posterior, q) -> list[ColumnModel]:
         training, settings = self.training, self.settings
-        given = training.cells, training.weights, settings.n_trees, MOST_ROWS
+        part, n_trees = self.expansion.parts[q], settings.n_trees
+        if draws.is_drawn_by_targets(self.expansion, part):
+            # a forest would know the product that targets tell, which counts twice
+            n_trees = n_trees if self.column(q).gain >= _GAIN else 0
+        given = training.cells, training.weights, n_trees, MOST_ROWS
         return draws.models_of(posterior, self.expansion, q, *given, settings.seed + q)
 
     def _observed(self, q, shape, rng):

@@ -148,6 +148,10 @@ class Conditional(NamedTuple):
         """Compute conditional means (M, n, n_base) in tables (M, n, d)."""
         return X @ self.slopes + self.intercept
 
+    def average(self):
+        """Average over the M distributions, as one."""
+        return Conditional(*(one.mean(0, keepdims=True) for one in self))
+
     def draw(self, X, rng):
         """Draw the columns (M, n, n_base) given the others."""
         size = self.covariance.shape[-1]

@@ -24,7 +24,8 @@ def model_of(y, others, L, *, n_levels=0, weights=None, C=1, n_trees=None):
     part = expansion.parts[0]
     L = L[:, None] if L.ndim == 1 else L
     L = (L - part.centre) / part.scale
-    rows = Rows(np.stack([expansion.matrix(cells)] * C), np.stack([L] * C))
+    L = np.stack([L] * C)
+    rows = Rows(np.stack([expansion.matrix(cells)] * C), L, L)
     model = fit_column(expansion, part, y, rows, weights, n_trees, 0)
     return model, rows
 
@@ -51,6 +52,20 @@ def test_the_forest_has_all_weight_where_it_is_right(rng):
     assert 0.8 < model.w <= 1 and model.n_completions == 1
     error = model.predict(rows)[0] * y.std() + y.mean() - np.sin(3 * x[:, 0])
     assert np.sqrt((error**2).mean()) < 0.3 * y.std()
+
+
+def test_a_forest_makes_up_for_the_mean_of_parameters(rng):
+    """Errors of the draws of parameters count as the share that it leaves."""
+    x = rng.normal(size=(400, 3))
+    y = 3 * (x[:, 0] > 0) * (x[:, 1] > 0) + x[:, 2] + 0.3 * rng.normal(size=400)
+    model, rows = model_of(y, x, x[:, 2], C=3)
+    assert 0.5 < model.gain < model.w <= 1
+    error = rng.normal(size=rows.L.shape)
+    moved = model.predict(rows._replace(L=rows.L + error)) - model.predict(rows)
+    np.testing.assert_allclose(moved, (1 - model.gain) * error[..., 0], atol=1e-12)
+    # control: a forest knows the mean
+    moved = model.predict(rows._replace(M=rows.M + error)) - model.predict(rows)
+    assert abs(moved - model.gain * error[..., 0]).max() > 1e-3
 
 
 def test_predictions_that_cells_contradict_do_not_count(rng):
@@ -126,7 +141,7 @@ def test_a_row_of_equal_predictions_is_predicted_without_its_grade(rng):
 
 
 def drawn(model, rows, rng, n=40):
-    some = Rows(np.repeat(rows.X, n, 0), np.repeat(rows.L, n, 0))
+    some = Rows(*(np.repeat(one, n, 0) for one in rows))
     part = model.part
     x = model.draw(model.predict(some), rng)
     return x * part.scale + part.centre if part.is_number else x

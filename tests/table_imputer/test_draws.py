@@ -6,15 +6,17 @@ from scipy import stats
 from statistical import FAILURE, p_mean, p_share, standard_errors
 
 from skvnce.table_imputer import draws as module
+from skvnce.table_imputer import model as model_module
 from skvnce.table_imputer import normal
 from skvnce.table_imputer.draws import (
+    is_drawn_by_targets,
     laws_of,
     put_cells,
     run_chain,
     some_rows,
     targets_of,
 )
-from skvnce.table_imputer.expansion import expand
+from skvnce.table_imputer.expansion import GRADE, expand
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
 from skvnce.table_imputer.normal import Normals, fit_em
@@ -175,6 +177,36 @@ def test_columns_that_are_no_factors_have_no_targets(rng):
     (only,) = laws_of(expansion, normals, 2)
     assert only.slopes[0, [0, 1, 3]].all()
     assert [one.base[0] for one in targets.parts] == [2]
+    first, z, y = expansion.parts
+    assert is_drawn_by_targets(expansion, first)
+    assert not is_drawn_by_targets(expansion, y)
+    # of more than two levels no density is computed, and forests draw them
+    grades = [z._replace(kind=GRADE, values=np.arange(k)) for k in (2, 3)]
+    assert [is_drawn_by_targets(expansion, one) for one in grades] == [True, False]
+
+
+def banded(seed, n=600):
+    """Make a number that bands of another decide, and its product with a third."""
+    rng = np.random.default_rng(seed)
+    u, z = rng.random(n), rng.normal(size=n)
+    f = rng.permutation(12)[(12 * u).astype(int)].astype(float)
+    X = np.column_stack([u, f, z, (f - 5.5) * z + 2 * rng.normal(size=n)])
+    X[rng.random(n) < 0.2, 1] = np.nan
+    return X, f
+
+
+def error_of_draws(X, f):
+    problem = Problem(X, np.ones(len(X)), np.zeros(4, int), [None] * 4)
+    model = fit_table(problem, [(1, 2)], Settings(None, 5, 0.05, 0))
+    gone = np.isnan(X[:, 1])
+    return np.sqrt(((model.draw(X, 5)[:, gone, 1] - f[gone]) ** 2).mean())
+
+
+def test_a_factor_that_a_forest_knows_is_drawn_from_it(seed, monkeypatch):
+    X, f = banded(seed)
+    drawn = error_of_draws(X, f)
+    monkeypatch.setattr(model_module, "_GAIN", 2.0)  # control: never
+    assert drawn < 0.8 * error_of_draws(X, f)
 
 
 def chosen_from_the_target(rng):
