@@ -97,15 +97,17 @@ def _ranks(nodes):
 
 
 def _column_keys(ranks, content, weights):
-    """Sum, over the different cells of a column, numbers of their weights; (n_nodes,).
+    """Sum numbers of weights, over the different observed cells of columns; (n_nodes,).
 
     Cells differ by their ranks and by the `content` (n,) of their rows.
     """
     keys = []
     for column in ranks.T:
-        cells, place = np.unique(mixed(column + content), return_inverse=True)
+        seen = column > 0
+        some = mixed(column[seen] + content[seen])
+        cells, place = np.unique(some, return_inverse=True)
         # rounded, as sums of weights depend on their order in the last bits
-        total = np.bincount(place, weights).astype(np.float32).view(np.uint32)
+        total = np.bincount(place, weights[seen]).astype(np.float32).view(np.uint32)
         keys.append(mixed(cells + mixed(total)).sum(dtype=np.uint64))
     return np.array(keys, np.uint64)
 
