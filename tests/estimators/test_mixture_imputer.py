@@ -514,3 +514,18 @@ def test_normal_scores_have_the_shares_of_peaks(seed):
         assert abs((cells == value).mean() - (x == value).mean()) < 1e-3
     linear = margins.standardised(np.round(x), weights)
     assert margins.peaks(np.round(x), weights, linear) == [[]]
+
+
+@pytest.mark.parametrize("n, n_towns", [(400, 6), (1000, 12)])
+def test_tables_of_categories_have_components(n, n_towns, seed):
+    """Of a county of another town in one row of fifty, so that none determines it."""
+    rng = np.random.default_rng(seed)
+    town = rng.integers(n_towns, size=n)
+    county = np.where(rng.random(n) < 0.02, (town + 3) % n_towns, town) // 3
+    hidden = rng.random(n) < 0.2
+    X = pd.DataFrame({"town": town, "county": np.where(hidden, None, county)})
+    imputer = MixtureImputer(categorical_features=["town", "county"], random_state=0)
+    filled = imputer.set_output(transform="pandas").fit_transform(X)
+    assert imputer._schema.determined == () and imputer.n_components_ > 1
+    right = (filled["county"].to_numpy() == county)[hidden].mean()
+    assert right > 0.98 - 4 * np.sqrt(0.02 * 0.98 / hidden.sum())
