@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from skvnce import GaussianImputer
+from skvnce import GaussianImputer, TableImputer
 from skvnce.fits.held_out_rows import hold_out_rows, masked
 from skvnce.fitted.held_out_cells import hold_out, row_folds
 
@@ -134,13 +134,14 @@ def test_tables_of_few_different_rows_have_a_gain(seed):
     assert 0.386 - 4 * 0.03 < gain < 0.386 + 4 * 0.03
 
 
+@pytest.mark.parametrize("imputer", [GaussianImputer, TableImputer])
 @pytest.mark.parametrize("n, d", [(80, 3), (200, 3), (500, 5)])
-def test_the_order_of_columns_does_not_matter(n, d, seed):
+def test_the_order_of_columns_does_not_matter(imputer, n, d, seed):
     rng = np.random.default_rng(seed)
     for _ in range(3):
         X = rng.normal(size=(n, d)) @ rng.normal(size=(d, d))
         X[rng.random(X.shape) < 0.15] = np.nan
         X = X[~np.isnan(X).all(1)]
-        found = GaussianImputer(random_state=0).fit(X).transform(X)
-        turned = GaussianImputer(random_state=0).fit(X[:, ::-1]).transform(X[:, ::-1])
+        found = imputer(random_state=0).fit_transform(X)
+        turned = imputer(random_state=0).fit_transform(X[:, ::-1])
         np.testing.assert_allclose(turned[:, ::-1], found, rtol=1e-5, atol=1e-5)
