@@ -86,9 +86,9 @@ def row_lattice(rows: np.ndarray, seed: int) -> Uniforms:
     return shifted_lattice(row_keyed(rows, seed))
 
 
-def numbered(rows: np.ndarray) -> np.ndarray:
-    """Make uniform numbers that are functions of the numbers of rows; (n,)."""
-    bits = mixed(rows.astype(np.uint64))
+def numbered(numbers: np.ndarray) -> np.ndarray:
+    """Make uniform numbers that are functions of integers, in their shape."""
+    bits = mixed(numbers.astype(np.uint64))
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

@@ -40,6 +40,7 @@ from skvnce.fits.large_tables import (
     with_all_rows,
 )
 from skvnce.fits.stream import Stream, extended_values, first_rows, trained
+from skvnce.fitted.determined import determined_columns, still_determined
 from skvnce.fitted.shift import spreads
 from skvnce.sources.chunks import in_parts, mean_of_rows
 from skvnce.tables.cell_limits import limited_columns, limits_of
@@ -363,6 +364,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         self._spreads = spreads(self._schema, X)
         bounds = (getattr(self, one, None) for one in _BOUNDS)
         self._set_values(valid_values(self._schema, X, *bounds, whole))
+        self._determined = determined_columns(self._schema, X)
 
     def _set_values(self, found):
         self.feature_ranges_ = found.ranges
@@ -372,6 +374,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         """Extend ranges and repeated values to the cells of more rows."""
         found, self._column_ends = extended_values(self._schema, X)
         self._set_values(found)
+        self._determined = still_determined(self._schema, X)
 
     def _start_stream(self, X):
         """Fit to the first table of `partial_fit`, and store its rows."""

@@ -357,8 +357,10 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
             Frequencies: a row of weight k is k equal rows (in draws of the parameters
-            up to second moments).  Divide the sampling weights of a survey by their
-            mean, ``sample_weight / sample_weight.mean()``; a warning says if need be.
+            up to second moments, and in tables of few different rows up to the choice
+            of held-out cells, of whole rows of any weight).  Divide the sampling
+            weights of a survey by their mean, ``sample_weight / sample_weight.mean()``;
+            a warning says if need be.
         lower, upper : array-like of shape (n_samples, n_features), or dict, \
                 default=None
             Limits of single missing cells, such as detection limits, which the

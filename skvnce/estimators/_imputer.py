@@ -27,6 +27,7 @@ from skvnce.estimators._validation import check_sample
 from skvnce.exceptions import TableWarning
 from skvnce.fitted import rules
 from skvnce.fitted.base import n_chains
+from skvnce.fitted.determined import with_determined
 from skvnce.fitted.fill import chunks, draw, fill, nodes_of, returned, with_groups
 from skvnce.fitted.held_out_check import (
     held_out_attributes,
@@ -458,6 +459,7 @@ class Imputer(IncompleteTransformer):
         """Let the cells of models be valid values of their columns."""
         schema, strategy = self._schema, getattr(self._settings(), "strategy", "mean")
         valid = schema.values, schema.node_columns, self._marginal_columns()
+        models = with_determined(schema, models)
         return [ValidCells(one, *valid, strategy) for one in models]
 
     def _valid_model(self):

@@ -149,6 +149,7 @@ def schema_of(estimator):
         constants=known("constants_", {}),
         values=values and ValidValues(*values),
         spreads=known("_spreads"),
+        determined=known("_determined") or (),
         keeps_empty=keeps_empty,
         marker=estimator._marker() if hasattr(estimator, "_marker") else marker,
         other_names=known("_other_names"),

@@ -113,7 +113,7 @@ class ByModel(Imputer):
         self._set_columns(schema)
         self._set_model_columns(schema)
         self._set_values(schema.values)
-        self._spreads = schema.spreads
+        self._spreads, self._determined = schema.spreads, schema.determined
         if hasattr(base, "indicator_"):
             self.indicator_ = base.indicator_
 

@@ -8,10 +8,8 @@ hidden once.
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
-from skvnce._keyed import row_keyed
-from skvnce.fitted.held_out_cells import row_folds
+from skvnce.fitted.held_out_cells import Keys, row_folds
 from skvnce.tables.statistics import constant_columns
 
 _PARTS = 10  # of which one is held out
@@ -61,8 +59,7 @@ def _fixed(nodes: np.ndarray) -> np.ndarray:
 
 def masked(rows: np.ndarray) -> Held:
     """Hide each observed cell of rows (n, n_nodes) in one of five copies of them."""
-    uniform = row_keyed(rows, 0)(0, torch.from_numpy(rows)).numpy()
-    mask = (uniform * _MASKS).astype(int)
+    mask = (Keys.of(rows).uniform_cells(0) * _MASKS).astype(int)
     hidden = np.concatenate([(mask == i) & ~np.isnan(rows) for i in range(_MASKS)])
     some = hidden.any(1)
     return Held(np.tile(rows, (_MASKS, 1))[some], hidden[some])

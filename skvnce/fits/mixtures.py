@@ -201,7 +201,8 @@ def _valid(points, cells, schema):
     ends = np.stack([np.fmin.reduce(numbers, 0), np.fmax.reduce(numbers, 0)])
     ends, values = reached(ends, cells, schema), schema.values
     ends = np.where(values.given[:, columns], values.ranges[:, columns], ends)
-    return points.within(*ends)
+    peaks = margins.peaks(numbers, cells.weights, points)
+    return points.within(*ends).with_peaks(peaks)
 
 
 def _normal(scores, weights, given=None, rng=None):

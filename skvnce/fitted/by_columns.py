@@ -82,7 +82,7 @@ class ByColumns(NamedTuple):
 
     def n_chains(self, n_draws: int | None) -> int:
         """Return how many copies of the rows are in memory at a time."""
-        predicts = n_draws is None or self._narrows
+        predicts = n_draws is None or bool((self.spreads < 1).any())
         own = self.chains.n_chains if predicts else 1
         return max(own, n_chains(self.joint, n_draws))
 
@@ -118,7 +118,8 @@ class ByColumns(NamedTuple):
             if node in own:
                 own[node][rows] = found.means
         averages = pooled_shares([shares, own], self._both)
-        return quantiles([points, drawn], self._both, levels), averages
+        found = quantiles([points, drawn], self._both, levels)
+        return self._narrowed(found, nodes, limits), averages
 
     @property
     def _both(self) -> np.ndarray:
@@ -144,16 +145,15 @@ class ByColumns(NamedTuple):
         """Draw missing cells; see `CellModel`."""
         drawn, missing = self.joint.draw(nodes.copy(), n_draws, limits), np.isnan(nodes)
         redraw(self.columns, drawn, missing, self.weights, self.n_sweeps)
-        if not self._narrows:
-            return drawn
-        means, _ = self.fill(nodes, limits)
-        moved = narrowed(drawn, means, self.spreads)
-        return np.where(missing & (self.spreads < 1), moved, drawn)
+        return self._narrowed(drawn, nodes, limits)
 
-    @property
-    def _narrows(self) -> bool:
-        """Whether draws are moved towards their means."""
-        return bool((self.spreads < 1).any())
+    def _narrowed(self, cells, nodes, limits):
+        """Move draws, or quantiles, of missing cells towards the means."""
+        some = np.isnan(nodes) & (self.spreads < 1)
+        if not some.any():
+            return cells
+        means, _ = self.fill(nodes, limits)
+        return np.where(some, narrowed(cells, means, self.spreads), cells)
 
 
 def predict(

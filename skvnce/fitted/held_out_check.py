@@ -18,11 +18,10 @@ import numpy as np
 import torch
 from scipy.special import ndtri
 
-from skvnce._keyed import row_keyed
 from skvnce._progress import step
 from skvnce._warnings import warn_user
 from skvnce.exceptions import MisfitWarning
-from skvnce.fitted.held_out_cells import hold_out
+from skvnce.fitted.held_out_cells import Keys, hold_out
 from skvnce.fitted.marginals_and_rounding import Marginal
 from skvnce.tables.heavy_tails import heavy_in_sums, heavy_tailed
 from skvnce.tables.statistics import column_means, column_moments, distinct_rows
@@ -93,10 +92,10 @@ def held_out_attributes(schema, nodes, predict, weights=None, hidden=None, scale
 
 
 def some_rows(nodes, rows, most=_PREDICTED):
-    """Select about `most` of the rows by their content; equal rows stay together."""
+    """Select about `most` of the rows by their content; copies stay together."""
     if len(rows) <= most:
         return rows
-    key = row_keyed(nodes[rows], 0)(0, torch.empty(len(rows), 1))[:, 0].numpy()
+    key = Keys.of(nodes[rows]).uniform(0)
     return rows[key <= np.unique(key)[:most][-1]]
 
 
@@ -128,7 +127,7 @@ def _compared(nodes, predict, weights, hidden, scale=None):
     if scale is None:
         scale = column_moments(nodes, weights)[1]
     scale = scale / unit
-    first, group = distinct_rows(nodes[rows])
+    first, group = distinct_rows(np.column_stack([nodes[rows], hidden[rows]]))
     weight = np.bincount(group, weights[rows])
     parts = nodes[rows][first] / unit, hidden[rows][first], filled[first] / unit
     heavy = np.zeros(len(scale), dtype=bool)

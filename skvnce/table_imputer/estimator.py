@@ -26,6 +26,7 @@ from skvnce.estimators._validation import (
     with_model_columns,
 )
 from skvnce.fits.large_tables import check_rows, gather, summary_of
+from skvnce.fitted.determined import determined_columns
 from skvnce.fitted.shift import spreads
 from skvnce.sources.chunks import in_parts
 from skvnce.table_imputer.fit import Problem, fit_table
@@ -260,6 +261,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
         schema = schema._replace(
             values=_lawful(schema, valid_values(schema, cells.table, *bounds, whole)),
             spreads=spreads(schema, cells.table),
+            determined=determined_columns(schema, cells.table),
         )
         _, finish = report_rounds(self, None, X=cells.table)
         with self._threads():

@@ -28,6 +28,8 @@ class Schema(NamedTuple):
         Which values cells of a column may have.
     spreads : ndarray of shape (n_columns,), or None
         Standard deviations of the observed cells.
+    determined : tuple
+        The columns of categories that others determine, see `skvnce.fitted.determined`.
     keeps_empty : bool
         Whether columns without an observed cell are returned.
     marker : int, float, str, NaN, None or NA
@@ -44,6 +46,7 @@ class Schema(NamedTuple):
     constants: dict = {}  # noqa: RUF012  it is never written to
     values: tuple | None = None
     spreads: np.ndarray | None = None
+    determined: tuple = ()
     keeps_empty: bool = False
     marker: object = np.nan
     other_names: list | None = None

@@ -6,10 +6,12 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import ndtri
 from sklearn.base import clone
 from sklearn.datasets import make_moons
 
 from skvnce import GaussianImputer, MixtureImputer
+from skvnce.algorithms.mixture import margins
 from skvnce.exceptions import MisfitWarning
 from skvnce.fits.mixture_ensembles import _candidates, _sizes
 from skvnce.fits.mixtures import count_components, posterior_weights
@@ -328,10 +330,11 @@ def test_parts_are_read_as_the_table():
 
 def test_noise_is_reported_and_structure_is_not():
     """Columns of noise are predicted worse than by means, and filled by others."""
-    noise = np.random.default_rng(0).normal(size=(100, 10))
+    # 8 of 8 such tables are; of 100 rows and 10 columns 2 or 7 of 12, by the cells
+    noise = np.random.default_rng(0).normal(size=(200, 20))
     noise[np.random.default_rng(99).random(noise.shape) < 0.3] = np.nan
     with pytest.warns(MisfitWarning, match="GaussianImputer or TableImputer may"):
-        imputer = MixtureImputer(10, n_estimators=2, random_state=0).fit(noise)
+        imputer = MixtureImputer(40, n_estimators=2, random_state=0).fit(noise)
     assert imputer.marginal_columns_.any() and imputer.held_out_gain_ < 0.2
     X, _ = without(ring(0), 120, 2)
     with warnings.catch_warnings(action="error"):
@@ -452,3 +455,77 @@ def test_huge_weights_give_finite_results_or_are_named():
             assert np.isfinite(imputer.score_samples(X)).all()
             fitted.append(imputer)
     assert fitted
+
+
+def clipped_at_both_ends(rng, x):
+    return np.clip(50 + 30 * x + 30 * rng.normal(size=len(x)), 0, 100), [0.0, 100.0]
+
+
+def with_zeros(rng, x):
+    """Make costs, zero in half of the rows, more often where x is small."""
+    is_zero = rng.random(len(x)) < 1 / (1 + np.exp(x))
+    costs = np.exp(3 + x / 2 + 0.8 * rng.normal(size=len(x)))
+    return np.where(is_zero, 0.0, costs), [0.0]
+
+
+def unchanged(rng, x):
+    change = x + rng.normal(size=len(x))
+    return np.where(abs(change) < 0.5, 0.0, change), [0.0]
+
+
+def rounded_at_times(rng, x):
+    y = 40 + 8 * x + 8 * rng.normal(size=len(x))
+    rounded = np.where(rng.random(len(x)) < 0.4, 10 * np.round(y / 10), y)
+    return rounded, [30.0, 40.0, 50.0]
+
+
+@pytest.mark.parametrize("marginals", ["raw", "normal-scores"])
+@pytest.mark.parametrize(
+    "make", [clipped_at_both_ends, with_zeros, unchanged, rounded_at_times]
+)
+def test_values_that_are_often_equal_are_drawn_as_often(make, marginals, seed):
+    """Also where the other column says so."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=800)
+    y, peaks = make(rng, x)
+    hidden = rng.random(800) < 0.3
+    X = np.column_stack([x, np.where(hidden, np.nan, y)])
+    imputer = MixtureImputer(5, marginals=marginals, random_state=0).fit(X)
+    drawn = imputer.sample(X, 20, random_state=0, as_array=True)[:, hidden, 1]
+    is_peak = np.isin(drawn, peaks).mean(0)
+    for some in (x[hidden] < 0, x[hidden] >= 0):
+        share = np.isin(y[hidden], peaks)[some].mean()
+        # of the hidden cells, and of those that the mixture is fitted to
+        error = np.sqrt(share * (1 - share) * (1 / some.sum() + 2 / 560))
+        assert abs(is_peak[some].mean() - share) < 4 * error
+
+
+def test_normal_scores_have_the_shares_of_peaks(seed):
+    """At quantiles of the normal distribution; linear scores have no peaks."""
+    rng, weights = np.random.default_rng(seed), np.ones(500)
+    x = rng.poisson(4.0, size=(500, 1)).astype(float)
+    x[:250] = rng.normal(4.0, size=(250, 1))
+    points = margins.normal_scores(x, weights)
+    peaks = margins.peaks(x, weights, points)
+    z = ndtri((np.arange(10_000) + 0.5) / 10_000)[:, None]
+    cells = points.within(x.min(0), x.max(0)).with_peaks(peaks).to_cells(z)
+    assert len(peaks[0]) > 3
+    for value, _, _ in peaks[0]:
+        assert abs((cells == value).mean() - (x == value).mean()) < 1e-3
+    linear = margins.standardised(np.round(x), weights)
+    assert margins.peaks(np.round(x), weights, linear) == [[]]
+
+
+@pytest.mark.parametrize("n, n_towns", [(400, 6), (1000, 12)])
+def test_tables_of_categories_have_components(n, n_towns, seed):
+    """Of a county of another town in one row of fifty, so that none determines it."""
+    rng = np.random.default_rng(seed)
+    town = rng.integers(n_towns, size=n)
+    county = np.where(rng.random(n) < 0.02, (town + 3) % n_towns, town) // 3
+    hidden = rng.random(n) < 0.2
+    X = pd.DataFrame({"town": town, "county": np.where(hidden, None, county)})
+    imputer = MixtureImputer(categorical_features=["town", "county"], random_state=0)
+    filled = imputer.set_output(transform="pandas").fit_transform(X)
+    assert imputer._schema.determined == () and imputer.n_components_ > 1
+    right = (filled["county"].to_numpy() == county)[hidden].mean()
+    assert right > 0.98 - 4 * np.sqrt(0.02 * 0.98 / hidden.sum())

@@ -11,10 +11,14 @@ import numpy as np
 import torch
 
 Pair = tuple[np.ndarray, np.ndarray]
+Peaks = list[tuple[float, float, float]]  # cells, and the scores between which they are
 
 _N_POINTS = 40  # more change errors of the means in the third digit only
 _FARTHEST = 3.7  # largest normal score of an observed cell: P = 1 / 9,000
 _LARGEST = 1e6  # absolute score of a cell of other rows, whose square is no problem
+_PEAK = 0.03  # share of equal cells from which these are a peak
+_ROWS_OF_PEAK = 3  # at least, as random weights of members give one row a large share
+_JUMP = 1e-6  # between the scores of peaks that follow one another
 _FAR = 100.0  # distance, in scores, of the last points, which make the tails linear
 
 
@@ -99,6 +103,23 @@ class Points(NamedTuple):
             ]
         )
 
+    def with_peaks(self, peaks: list[Peaks]) -> Self:
+        """Let intervals of scores have the same cell, in each column."""
+        return type(self).of(
+            [_peaked(*self.pair(j), peaks[j]) for j in range(len(self.counts))]
+        )
+
+
+def _peaked(scores: np.ndarray, cells: np.ndarray, peaks: Peaks) -> Pair:
+    """Make a function constant where the cell is that of a peak."""
+    for cell, low, high in peaks:
+        if cells[0] <= cell <= cells[-1]:
+            low, high = max(low + _JUMP, scores[0]), min(high, scores[-1])
+            below, above = scores < low, scores > high
+            scores = np.concatenate([scores[below], [low, high], scores[above]])
+            cells = np.concatenate([cells[below], [cell, cell], cells[above]])
+    return scores, cells
+
 
 def _ended(scores: np.ndarray, cells: np.ndarray, low: float, high: float) -> Pair:
     """Replace the tails of a function by constants, from where it reaches its range."""
@@ -117,8 +138,13 @@ def _ended(scores: np.ndarray, cells: np.ndarray, low: float, high: float) -> Pa
 
 
 def standardised(x: np.ndarray, weights: np.ndarray) -> Points:
-    """Make the scores that have mean 0 and variance 1, of columns of (n, d)."""
-    return Points.of([_standard(*_observed(column, weights)) for column in x.T])
+    """Make the scores that have mean 0 and variance 1, of columns of (n, d).
+
+    Columns of numbers that hardly repeat, but for peaks, have normal scores: no linear
+    function has these.
+    """
+    columns = [_observed(column, weights) for column in x.T]
+    return Points.of([(_by_rank if _has_peaks(*o) else _standard)(*o) for o in columns])
 
 
 def normal_scores(
@@ -130,6 +156,36 @@ def normal_scores(
     """
     pairs = [_by_rank(*_observed(column, weights)) for column in x.T]
     return Points.of([(known or {}).get(j, pair) for j, pair in enumerate(pairs)])
+
+
+def peaks(x: np.ndarray, weights: np.ndarray, points: Points) -> list[Peaks]:
+    """Find cells that are often equal, in columns of (n, d) with normal scores.
+
+    All scores between the normal quantiles of the shares of smaller, and of smaller or
+    equal cells have this cell, so that it is drawn as often as it is observed.  Linear
+    functions have no peaks.
+    """
+    return [
+        _peaks(*_observed(column, weights)) if count > 2 else []
+        for column, count in zip(x.T, points.counts, strict=True)
+    ]
+
+
+def _has_peaks(values: np.ndarray, weights: np.ndarray) -> bool:
+    """Return whether some cells are often equal, and others hardly ever."""
+    at = [cell for cell, _, _ in _peaks(values, weights)]
+    others = values[~np.isin(values, at)]
+    return bool(at) and 2 * len(np.unique(others)) > len(others)
+
+
+def _peaks(values: np.ndarray, weights: np.ndarray) -> Peaks:
+    unique, place = np.unique(values, return_inverse=True)
+    share = np.bincount(place, weights) / weights.sum()
+    up_to = share.cumsum().clip(max=1.0)
+    high = torch.special.ndtri(torch.from_numpy(up_to)).numpy()
+    low = np.append(-np.inf, high[:-1])
+    some = (share >= _PEAK) & (np.bincount(place) >= _ROWS_OF_PEAK)
+    return list(zip(unique[some], low[some], high[some], strict=True))
 
 
 def _observed(column: np.ndarray, weights: np.ndarray) -> Pair:
