@@ -13,7 +13,7 @@ from skvnce.algorithms.mixture import em, factors, margins
 from skvnce.algorithms.mixture.margins import Points
 from skvnce.algorithms.mixture.model import Arranged, Mixture
 from skvnce.distributions.normal import Normal
-from skvnce.fits.mixture_limits import anchored, limited_rows, reached, redrawing
+from skvnce.fits.mixture_limits import anchored, limited_rows, redrawing
 from skvnce.fitted.mixture import MixtureModel, split_columns
 from skvnce.tables.model_columns import ModelCells
 from skvnce.tables.schema import Schema
@@ -113,7 +113,7 @@ def start_of(
     numbers, codes = split_columns(cells.nodes, schema.is_categorical)
     points = to_scores(numbers, cells.weights)
     scores = points.to_scores(numbers)
-    given = limited_rows(cells, schema, points, _valid(points, cells, schema))
+    given = limited_rows(cells, schema, points, _valid(points, schema))
     normal, filled = _normal(scores, cells.weights, given, rng)
     n_categories = schema.n_categories[schema.is_categorical]
     shares = _shares(codes, cells.weights, n_categories)
@@ -156,7 +156,7 @@ def fit_member(
     """
     numbers, codes = split_columns(cells.nodes, schema.is_categorical)
     points = start.to_scores(numbers, weights)
-    scores, valid = points.to_scores(numbers), _valid(points, cells, schema)
+    scores, valid = points.to_scores(numbers), _valid(points, schema)
     given = limited_rows(cells, schema, points, valid)
     if shape == (1, 0):
         normal, _ = _normal(scores, weights, given, rng)
@@ -183,7 +183,7 @@ def model_of_start(cells: ModelCells, schema: Schema, start: Start) -> MixtureMo
     """Return the model of one component from which all mixtures start."""
     shares = [one / one.sum() for one in start.prior.classes]
     mixture = _of_one(start.prior.centre, start.prior.within, shares)
-    valid = _valid(start.points, cells, schema)
+    valid = _valid(start.points, schema)
     return MixtureModel(mixture, schema.is_categorical, valid, start.points)
 
 
@@ -194,14 +194,10 @@ def _of_one(mean, covariance, classes):
     return Mixture(np.ones(1), *given)
 
 
-def _valid(points, cells, schema):
-    """Let cells end at observed ones, the user's bounds, or what limits reach."""
+def _valid(points, schema):
+    """Let cells end where the valid ones do."""
     columns = schema.model_columns[~schema.is_categorical]
-    numbers, _ = split_columns(cells.nodes, schema.is_categorical)
-    ends = np.stack([np.fmin.reduce(numbers, 0), np.fmax.reduce(numbers, 0)])
-    ends, values = reached(ends, cells, schema), schema.values
-    ends = np.where(values.given[:, columns], values.ranges[:, columns], ends)
-    return points.within(*ends)
+    return points.within(*schema.values.ranges[:, columns])
 
 
 def _normal(scores, weights, given=None, rng=None):
