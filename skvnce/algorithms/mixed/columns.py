@@ -32,7 +32,6 @@ _REPEATED = 0.5  # share of cells with equal values from which values are interv
 _TAIL = 0.0, 2.0  # scores, between which the slope is that of the tail
 _STEP, _N_BEYOND = 0.5, 16  # distance in scores, and number, of points of a tail
 _SKEWED = 0.95  # correlation of values and scores, below which values are skewed
-_FARTHEST = 6.0  # maximum absolute score of a cell that is in a tail
 
 
 class Marginal(NamedTuple):
@@ -180,7 +179,7 @@ class Marginal(NamedTuple):
         gap = self.low[right] - self.high[left]
         nearest = torch.where(between & (share <= 0.5), left, right)
         between &= gap > 0
-        inner = (self.high[left] + share * gap).clamp(-_FARTHEST, _FARTHEST)
+        inner = self.high[left] + share * gap
         return (
             torch.where(between, inner, self.low[nearest]),
             torch.where(between, inner, self.high[nearest]),
