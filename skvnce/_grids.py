@@ -5,6 +5,7 @@ import numpy as np
 MOST_CODES = 10  # different values, up to which repeated values are codes
 LEAST_CELLS = 2  # observed cells for each of these values, on average
 _POWERS_OF_STEPS = 4  # of ten, from the smallest gap between values down
+_LARGEST = 1e100  # absolute value of a column with a grid
 _MASS, _FEWEST, _TIMES = 0.05, 5, 3  # share and number of cells, and times the next
 
 
@@ -16,6 +17,8 @@ def are_codes(n_values: int, n_cells: int) -> bool:
 def grid_of(values: np.ndarray, n_cells: int) -> float:
     """Return the step of the grid that repeated values lie on; 0 if there is none."""
     if len(values) >= 0.7 * n_cells:
+        return 0.0
+    if abs(values).max() > _LARGEST:
         return 0.0
     spacing = 4 * np.spacing(abs(values).max())  # of floats of this size
     gaps = np.diff(values)

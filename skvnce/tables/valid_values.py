@@ -201,6 +201,7 @@ class ValidValues(NamedTuple):
                 same = abs(near - moved) < _SAME * step
                 inside = (cells >= known[0]) & (cells <= known[-1]) & (step == 0)
                 moved = np.where(same | inside, near, moved)
+                moved = np.where(nearest(known, cells) == cells, cells, moved)
             found[..., place] = moved
         return found
 
