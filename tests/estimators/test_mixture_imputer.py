@@ -293,7 +293,7 @@ def test_bounds_widen_and_end_the_range(marginals):
     assert usual.min() < ends[0][1]
     near = ends[1][1] + 0.3
     wider = drawn(max_value={1: near})
-    assert ends[1][1] < wider.max() <= near and wider.min() >= ends[0][1]
+    assert ends[1][1] < wider.max() <= near
     for far in (1e3, 1e300):  # bounds beyond all scores
         free = drawn(min_value=-far, max_value=far)
         assert free.max() > near and abs(free).max() < 100
