@@ -89,7 +89,8 @@ class ValidValues(NamedTuple):
             codes[column], grid[column] = False, 0.0
             ends = limits.low[known, place].min(), limits.high[known, place].max()
             finite = [end for end in (*ends, low[column]) if np.isfinite(end)]
-            if min(finite) >= 0:  # as by the rule of this module
+            # as by the rule of this module
+            if np.isfinite(low[column]) and min(finite) >= 0:
                 ends = max(ends[0], 0.0), ends[1]
             if not self.given[0, column]:
                 low[column] = min(low[column], ends[0])

@@ -120,6 +120,7 @@ def test_predictions_are_functions_of_the_row(name, seed):
             assert not np.allclose(found, means)
 
 
+@pytest.mark.filterwarnings(r"ignore:\d+% of the draws of column")
 # medians of TableImputer are those given the filled other cells of a row
 @pytest.mark.parametrize("name", [name for name in IMPUTERS if name != "table"])
 def test_medians_are_those_of_draws(name, seed):
