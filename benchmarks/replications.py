@@ -65,7 +65,7 @@ def answers(way, tables, formula, terms):
 def untied(df, columns):
     """Add noise of a thousandth, so that no value of a column is repeated.
 
-    Draws of columns with repeated values are observed values, whatever the bounds.
+    Columns of few repeated whole numbers would have levels.
     """
     noise = np.random.default_rng(0).normal(0, 1e-3, (len(df), len(columns)))
     return df.assign(**(df[columns] + noise))
@@ -341,8 +341,8 @@ TITLES = {
 NOTES = {
     "employee": "Job performance is known of the ten applicants of highest IQ, who "
     "were hired. Means, and coefficients of `jobperf ~ IQ + wbeing`. Lowered: missing "
-    "cells by half a standard deviation (delta adjustment). Draws of repeated values "
-    "are observed values, so that both pmm and the default cannot draw below 7.",
+    "cells by half a standard deviation (delta adjustment). Draws of pmm are observed "
+    "values, and so not below 7.",
     "nhanes": "Coefficients of `chl ~ age + bmi`: of `nhanes2`, where age is a factor, "
     "by default, and of `nhanes`, where it is a number, by normal models.",
     "airquality": "Coefficients of `Ozone ~ Wind + Temp + Solar.R`.",

@@ -35,10 +35,11 @@ LAYERS = {
         "samplers",
         "training",
         "_compiled",
+        "_grids",
         "_incomplete",
         "_units",
     },
-    "tables": {"exceptions"},
+    "tables": {"exceptions", "_grids"},
     "sources": {"tables", "_arguments", "_keyed", "_threads"},
     "fitted": {
         "models",
@@ -48,6 +49,7 @@ LAYERS = {
         "distributions",
         "tables",
         "exceptions",
+        "_grids",
         "_incomplete",
         "_keyed",
         "_units",
@@ -286,6 +288,7 @@ TESTING = {"skvnce.testing._contract", "skvnce.testing._requirements"}
 SHARED = {
     "_arguments": set(),
     "_compiled": set(),
+    "_grids": set(),
     "_incomplete": set(),
     "_threads": {"_forks"},
     "_keyed": {"_forks", "variational"},

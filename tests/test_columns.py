@@ -12,8 +12,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from skvnce import GaussianImputer, MixtureImputer, TableImputer
+from skvnce._grids import MOST_CODES
 from skvnce.tables.cells import UNITS
-from skvnce.tables.column_kinds import MOST_LEVELS, Column, encode, read_columns
+from skvnce.tables.column_kinds import Column, encode, read_columns
 from skvnce.tables.completed import as_objects, decoded, in_frames
 
 TEXTS = ["b", "a", "", "10", "9", "ä", "NaN", "None"]
@@ -316,9 +317,9 @@ def test_kinds_follow_the_data_types():
 
 
 def test_integers_with_few_values_are_ordinal():
-    for width in (MOST_LEVELS, MOST_LEVELS + 1):
+    for width in (MOST_CODES, MOST_CODES + 1):
         X = pd.DataFrame({"i": np.arange(3 * width) % width, "s": "a"})
-        few = width <= MOST_LEVELS
+        few = width <= MOST_CODES
         assert kinds(X)["i"][0] == ("ordinal" if few else "numeric")
         assert kinds(X.assign(i=X["i"] / 1))["i"][0] == kinds(X)["i"][0]
         assert kinds(X.assign(i=X["i"] / 2))["i"] == ("numeric", None)

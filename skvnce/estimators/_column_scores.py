@@ -184,6 +184,9 @@ class NodeScores:
                     f"{names[j]} has {len(unique)}. Use 'rounded' or 'normal' there."
                 )
             self._values[int(j)] = unique.numpy()
+            if families[j] == "rounded" and not own:  # shares of levels end there
+                place, known = self.feature_indices_[j], self._values[int(j)]
+                self._values[int(j)] = self._schema.values.with_beyond(place, known)
         for j in np.flatnonzero(families == UNIT):
             seen = raw.x[raw.observed[:, j], j]
             if seen.min() < 0 or seen.max() > 1:

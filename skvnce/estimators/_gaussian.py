@@ -77,14 +77,12 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         durations of columns of these, ``"observed"`` or None.  The conditional
         distribution is truncated to these bounds.  ``"observed"`` is the smallest or
         the largest observed value, and ``-inf`` and ``inf`` mean no bound.  With None,
-        the conditional distribution is not truncated, but means and draws are clipped
-        to the observed range.  If the column
-        is continuous, this range is first widened by three times the mean excess of the
-        outermost values, but not across zero unless the observed values have both
-        signs.  Bounds do not change the fitted distribution.  Columns of categories
-        have none, and in tables with categories imputed numbers are always within the
-        observed range.  Limits of single cells are parameters of `fit`, `transform` and
-        `sample`.
+        cells follow the model beyond the observed range, except that columns of
+        non-negative or non-positive numbers remain so, that a column ends at a value
+        that many of its cells have, and that cells of at most ten values that repeat
+        are observed values.  Bounds do not change the fitted distribution.  Columns of
+        categories have none.  Limits of single cells are parameters of `fit`,
+        `transform` and `sample`.
     n_parameter_draws : int, default=20
         Number of draws of mean and covariance from their posterior, made by data
         augmentation at the first call of `sample`.  `sample` uses them in turn, so that

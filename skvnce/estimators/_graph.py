@@ -193,10 +193,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         heavy-tailed columns that it does not predict better.  `transform` fills them by
         their means, and `sample` draws from their observed values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Smallest and largest value that `transform` and `sample` fill in: the observed
-        range.  In columns without repeated values this range is widened by three times
-        the mean excess of the outermost values.  Draws of columns with repeated values
-        are observed values, and draws of integer columns are integers.
+        Smallest and largest value that `transform` and `sample` fill in; infinite where
+        no law of the column limits it.  Draws of columns of at most ten values that
+        repeat are observed values, and draws of integer columns are integers.
     n_features_in_ : int
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)

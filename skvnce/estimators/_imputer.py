@@ -28,7 +28,15 @@ from skvnce.exceptions import TableWarning
 from skvnce.fitted import rules
 from skvnce.fitted.base import n_chains
 from skvnce.fitted.determined import with_determined
-from skvnce.fitted.fill import chunks, draw, fill, nodes_of, returned, with_groups
+from skvnce.fitted.fill import (
+    chunks,
+    draw,
+    fill,
+    nodes_of,
+    returned,
+    warn_of_zeros,
+    with_groups,
+)
 from skvnce.fitted.held_out_check import (
     held_out_attributes,
     misfit_messages,
@@ -133,9 +141,9 @@ class Imputer(IncompleteTransformer):
     ):
         """Draw the missing cells from their distribution given the observed cells.
 
-        Draws stay within `feature_ranges_`.  In columns whose values repeat they are
-        observed values, of `TableImputer` values of their grid, and in columns of
-        integers they are integers.
+        Draws stay within `feature_ranges_`.  In columns whose values repeat they are on
+        the grid of these, also beyond the observed range, or observed values if there
+        are at most ten.  In columns of integers they are integers.
 
         Parameters
         ----------
@@ -188,7 +196,8 @@ class Imputer(IncompleteTransformer):
         -----
         UserWarning
             If a function of `where` denies an observed cell whatever the missing cells
-            of its row are, or if a shift moves cells by less than stated.
+            of its row are, if a shift moves cells by less than stated, or if many draws
+            of a positive column are set to 0.
         """
         check_sample(n_draws, as_array)
         check_combination(shift, reference, lower, upper)
@@ -515,7 +524,10 @@ class Imputer(IncompleteTransformer):
 
         def drawn(rows=slice(None)):
             own, ends, places = with_groups(self._schema, X, rows, limits)
-            return self._drawn_tables(own, n_draws, seed, ends)[:, places]
+            found = self._drawn_tables(own, n_draws, seed, ends)[:, places]
+            if isinstance(rows, slice):  # not for parts again
+                warn_of_zeros(self._schema, X[rows], found)
+            return found
 
         return drawn
 

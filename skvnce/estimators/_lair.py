@@ -99,9 +99,9 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         Bounds of imputed cells: a number for all columns, one bound for each column, or
         a dict by column name.  Missing cells are drawn conditionally on lying within
         these bounds.  ``"observed"`` is the smallest or the largest observed value, and
-        -inf and inf mean no bound.  With None, draws are clipped to the observed range.
-        In columns without repeated values, this range is first widened by three times
-        the mean excess of the outermost values, but not across zero.
+        -inf and inf mean no bound.  With None, draws follow the model beyond the
+        observed range, but keep the sign of columns of one sign, and are observed
+        values in columns of at most ten values that repeat.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
         and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of

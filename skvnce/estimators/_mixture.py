@@ -69,10 +69,9 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         probable level.
     min_value, max_value : None, "observed", float, array-like of shape \
             (n_features,) or dict, default=None
-        Bounds of imputed values.  None means the smallest and the largest observed cell
-        of each column for predictions and draws.  Columns with limits of cells reach as
-        far as these, but not across zero unless observed values or limits have both
-        signs.
+        Bounds of imputed values.  With None, they follow the model beyond the observed
+        range, but keep the sign of columns of one sign, and are observed values in
+        columns of at most ten values that repeat.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
         and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of

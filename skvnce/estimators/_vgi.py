@@ -90,9 +90,9 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         Bounds of imputed cells: a number for all columns, one bound for each column, or
         a dict by column name.  Missing cells are drawn conditionally on lying within
         these bounds.  ``"observed"`` is the smallest or the largest observed value, and
-        -inf and inf mean no bound.  With None, draws are clipped to the observed range.
-        In columns without repeated values, this range is first widened by three times
-        the mean excess of the outermost values, but not across zero.  Draws of
+        -inf and inf mean no bound.  With None, draws follow the model beyond the
+        observed range, but keep the sign of columns of one sign, and are observed
+        values in columns of at most ten values that repeat.  Draws of
         densities other than ``"vae"`` stay within the observed values, whatever the
         bounds.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan

@@ -203,9 +203,8 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         heavy-tailed columns that it does not predict better.  `transform` fills them by
         their means, and `sample` draws from their observed values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Smallest and largest imputed value of each column: the observed range.  In
-        columns without repeated values this range is widened by three times the mean
-        excess of the outermost values.  Draws of columns with repeated values are
+        Smallest and largest imputed value of each column; infinite where no law of the
+        column limits it.  Draws of columns of at most ten values that repeat are
         observed values, and draws of integer columns are integers.
     n_features_in_ : int
         Number of features seen during `fit`.

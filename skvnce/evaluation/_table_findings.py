@@ -6,11 +6,12 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import chi2, rankdata
 
+from skvnce._grids import MOST_CODES
 from skvnce.evaluation._indicators import one_hot
 from skvnce.evaluation._user_table import percent
 from skvnce.tables.cells import TIMES
 from skvnce.tables.checks import findings, many_levels, names_of_groups
-from skvnce.tables.column_kinds import MOST_LEVELS, PASSED
+from skvnce.tables.column_kinds import PASSED
 from skvnce.tables.heavy_tails import heavy_tailed
 from skvnce.tables.identifiers import is_identifier
 from skvnce.tables.row_checks import skips
@@ -178,7 +179,7 @@ def _frequent(read, place):
     counts = np.bincount(codes, minlength=len(levels))
     order = np.arange(len(levels))
     if len(levels) > (
-        MOST_LEVELS if read.table.columns[place].kind == "ordinal" else _LEVELS
+        MOST_CODES if read.table.columns[place].kind == "ordinal" else _LEVELS
     ):
         order = np.argsort(-counts, kind="stable")[:_LEVELS]
     return counts[order].tolist(), [read.level(place, code) for code in order]

@@ -113,6 +113,7 @@ def problem_of(schema, source, large, random_state):
     weights = torch.ones(len(data.x), dtype=torch.float64)
     latents = Latents.of(data, weights, kinds, sizes)._replace(marginals=marginals)
     latents, mean = Population.of(latents, data, weights)
+    latents = latents.opened(data, kinds)
     once = not copula_parts.needs_sweeps(latents, summary.missing[columns])
     sweeps = Sweeps(rows, latents, seed_from(random_state))
     with _kept(source, sweeps) as advance:

@@ -215,6 +215,7 @@ def _fitted(cells, nodes, schema, settings, **options):
     given, doubts = marginals_of(schema, cells, settings.marginals, known)
     latents = Latents.of(data, weights, kinds, sizes, given)
     latents, _ = Population.of(latents, data, weights, limits, given)
+    latents = latents.opened(data, kinds, given)
     rows, weights = some_rows(weights)
     options["limits"] = limits and tuple(end[rows] for end in limits)
     options["n_draws"] = settings.n_draws

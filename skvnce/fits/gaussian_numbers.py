@@ -167,7 +167,9 @@ def fit_numbers(cells, tables, schema, settings, on_round):
 def no_columns():
     """Make the model of a table without columns, as all are constant."""
     none, square = np.zeros(0), np.zeros((0, 0))
-    steps = Steps(*map(torch.from_numpy, (none.astype(int), square, square)))
+    steps = Steps(
+        *map(torch.from_numpy, (none.astype(int), square, square, none, none))
+    )
     return CopulaModel(Copula(normal_of((none, square)), steps=steps), Units.none(0))
 
 

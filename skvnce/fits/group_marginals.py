@@ -34,7 +34,9 @@ def latents_of(cells, schema, settings):
 
 def _latents(cells, kinds, sizes, given=None):
     data, weights = Incomplete.from_array(cells.nodes), torch.from_numpy(cells.weights)
-    return Latents.of(data, weights, kinds, sizes, given)
+    given = given or {}
+    latents = Latents.of(data, weights, kinds, sizes, given)
+    return latents.opened(data, kinds, given)
 
 
 def _groups_of(cells):

@@ -124,16 +124,3 @@ def known_scores(cells: ModelCells, schema: Schema) -> tuple[dict[int, Pair], di
 def _pair(marginal: Marginal) -> Pair:
     values, low, high = (part.numpy() for part in marginal)
     return margins.by_share(values, (cdf(low) + cdf(high)) / 2)
-
-
-def reached(ends: np.ndarray, cells: ModelCells, schema: Schema) -> np.ndarray:
-    """Widen ranges (2, d) of numbers to valid values within limits of cells."""
-    if cells.limits is None:
-        return ends
-    known = cells.limits.known
-    low = np.where(known, cells.limits.low, np.inf).min(0)
-    high = np.where(known, cells.limits.high, -np.inf).max(0)
-    numbers = ~schema.is_categorical
-    ranges = schema.values.ranges[:, schema.model_columns[numbers]]
-    beyond = np.stack([low[numbers] < ends[0], high[numbers] > ends[1]])
-    return np.where(beyond, ranges, ends)

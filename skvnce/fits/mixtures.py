@@ -13,7 +13,7 @@ from skvnce.algorithms.mixture import em, factors, margins
 from skvnce.algorithms.mixture.margins import Points
 from skvnce.algorithms.mixture.model import Arranged, Mixture
 from skvnce.distributions.normal import Normal
-from skvnce.fits.mixture_limits import anchored, limited_rows, reached, redrawing
+from skvnce.fits.mixture_limits import anchored, limited_rows, redrawing
 from skvnce.fitted.mixture import MixtureModel, split_columns
 from skvnce.tables.model_columns import ModelCells
 from skvnce.tables.schema import Schema
@@ -195,14 +195,11 @@ def _of_one(mean, covariance, classes):
 
 
 def _valid(points, cells, schema):
-    """Let cells end at observed ones, the user's bounds, or what limits reach."""
+    """Let cells end where the valid ones do."""
     columns = schema.model_columns[~schema.is_categorical]
     numbers, _ = split_columns(cells.nodes, schema.is_categorical)
-    ends = np.stack([np.fmin.reduce(numbers, 0), np.fmax.reduce(numbers, 0)])
-    ends, values = reached(ends, cells, schema), schema.values
-    ends = np.where(values.given[:, columns], values.ranges[:, columns], ends)
     peaks = margins.peaks(numbers, cells.weights, points)
-    return points.within(*ends).with_peaks(peaks)
+    return points.within(*schema.values.ranges[:, columns]).with_peaks(peaks)
 
 
 def _normal(scores, weights, given=None, rng=None):

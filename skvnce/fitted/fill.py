@@ -7,12 +7,14 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce._progress import step
+from skvnce._warnings import warn_user
 from skvnce.fitted.base import CellModel, in_turn, n_chains
 from skvnce.tables.cell_limits import CellLimits
 from skvnce.tables.schema import Schema
 
 # 32 MiB of float64
 _CHUNK = 2**22  # maximum number of cells, over all chains, in a chunk of rows
+_MANY = 0.05  # share of draws that are cut, from which on there is a warning
 
 
 class Predicted(NamedTuple):
@@ -109,6 +111,36 @@ def _converted(
     # what other rows of a group say, even if it is beyond all rows of the fit
     known = model.determined(nodes)
     return np.where(np.isnan(known), cells, known)
+
+
+def warn_of_zeros(schema: Schema, X: np.ndarray, drawn: np.ndarray) -> None:
+    """Warn of positive columns of which many draws are negative, and so set to 0.
+
+    Parameters
+    ----------
+    schema : Schema
+    X : ndarray of shape (n_samples, n_features)
+        NaN marks missing cells.
+    drawn : ndarray of shape (n_draws, n_samples, n_returned)
+    """
+    places = {int(j): place for place, j in enumerate(schema.returned)}
+    valid, least = schema.values, np.abs(schema.ends).min(0)
+    # on a grid zeros are the next value, and not only what is beyond
+    free = ~valid.codes & ~valid.integers & (valid.grid == 0) & (least > 0)
+    for j in schema.model_columns[free[schema.model_columns]]:
+        side = int(valid.high[j] == 0)
+        gone = np.isnan(X[:, j])
+        if valid.given[side, j] or valid.ranges[side, j] != 0 or not gone.any():
+            continue
+        share = (drawn[:, gone, places[int(j)]] == 0).mean()
+        if share > _MANY:
+            sign, other = ("negative", "positive")[:: 1 - 2 * side]
+            name = ("min_value", "max_value")[side]
+            warn_user(
+                f"{share:.0%} of the draws of {schema.label(j)} would be {sign} and "
+                f"are set to 0, as all observed cells are {other}. Take logarithms of "
+                f"the column, or pass {name} if it can be {sign}."
+            )
 
 
 def _check_complete(schema: Schema, columns: np.ndarray, cells: np.ndarray) -> None:

@@ -27,10 +27,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from skvnce._grids import on_grid
 from skvnce._warnings import warn_user
 from skvnce.fitted.base import CellModel, n_chains
 
-_MOST_INTEGERS = 2**20  # in a wider range, rounding does not matter
 _LEAST_OF_SHIFT = 0.95  # of a stated shift, on average, below which users are warned
 _STRONGEST = 6.0  # difference of log-odds, so that one of exp(6) draws is accepted
 
@@ -70,6 +70,8 @@ class Move(NamedTuple):
         Whether cells are places among `values`.
     low, high : float
         Smallest and largest valid value.
+    step : float
+        Of the grid of valid values, if they are not listed; 0 without any.
     """
 
     amount: float
@@ -77,6 +79,7 @@ class Move(NamedTuple):
     are_codes: bool
     low: float
     high: float
+    step: float
 
     def moved(self, cells, uniform):
         """Add the amount to cells, within the valid values.
@@ -87,7 +90,11 @@ class Move(NamedTuple):
         # clipped first, so that there are values on both sides
         cells = self._ends(cells)[1]
         if self.values is None:
-            return cells
+            if not self.step:
+                return cells
+            places = np.floor(cells / self.step)
+            places += uniform < cells / self.step - places
+            return on_grid(places * self.step, self.step, self.low, self.high)
         last = len(self.values) - 2
         left = np.clip(np.searchsorted(self.values, cells, "right") - 1, 0, last)
         low, high = self.values[left], self.values[left + 1]
@@ -320,12 +327,8 @@ def _move(schema, place, column, share):
     amount = share * schema.spreads[place]
     if column is not None and column.is_count:
         values = _counts(column)
-        return Move(amount, values, True, values[0], values[-1])
+        return Move(amount, values, True, values[0], values[-1], 0.0)
     known = schema.values
-    low, high = known.ranges[:, place]
-    values = known.values.get(place)
-    if values is None and known.integers[place]:
-        low, high = np.ceil(low), np.floor(high)
-        if high - low < _MOST_INTEGERS:
-            values = np.arange(low, high + 1)
-    return Move(amount, values, False, low, high)
+    values = known.values[place] if known.codes[place] else None
+    step = known.grid[place] or float(known.integers[place])
+    return Move(amount, values, False, *known.ranges[:, place], step)

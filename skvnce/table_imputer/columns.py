@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skvnce._grids import masses_at_ends
 from skvnce.table_imputer.expansion import EMBEDDED, GRADE, LEVELS
 from skvnce.table_imputer.kernels import grow_forest, predict_forest
 
@@ -368,12 +369,9 @@ def shape_of(part):
     x = part.values
     values, count = np.unique(x, return_counts=True)
     centre, scale = part.centre[0], part.scale[0]
-    # a mass is much more frequent than the value beside it: the values of a rounded
-    # column are frequent, too
+    ends = zip((1, -1), values[[0, -1]], masses_at_ends(values, count), strict=True)
     masses = [
-        (end, (values[at] - centre) / scale)
-        for end, at, beside in ((1, 0, 1), (-1, -1, -2))
-        if count[at] >= max(0.05 * len(x), 5, 3 * count[beside])
+        (end, (value - centre) / scale) for end, value, has_mass in ends if has_mass
     ]
     lower = -centre / scale if x[0] >= 0 else -np.inf
     step, origin = grid_of(x)

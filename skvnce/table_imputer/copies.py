@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvnce.table_imputer.expansion import MOST_GRADES
+from skvnce._grids import MOST_CODES
 
 _FEWEST = 20  # rows that show a relation
 _EXACT = 1e-3  # of the distance of quartiles: a relation of rounded numbers
@@ -69,7 +69,7 @@ def _line(x, y):
     """Return slope and intercept of y on x, if all cells are on the line, else None."""
     both = ~np.isnan(x) & ~np.isnan(y)
     x, y = x[both], y[both]
-    if len(x) < _FEWEST or min(len(np.unique(x)), len(np.unique(y))) <= MOST_GRADES:
+    if len(x) < _FEWEST or min(len(np.unique(x)), len(np.unique(y))) <= MOST_CODES:
         return None
     i, j = x.argmin(), x.argmax()
     slope = (y[j] - y[i]) / (x[j] - x[i])

@@ -259,7 +259,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
             schema, cells, seen, whole = self._read_parts(source, sample_weight)
         bounds = self.min_value, self.max_value
         schema = schema._replace(
-            values=_lawful(schema, valid_values(schema, cells.table, *bounds, whole)),
+            # models of columns draw codes and grids
+            values=valid_values(schema, cells.table, *bounds, whole).ranges_alone(),
             spreads=spreads(schema, cells.table),
             determined=determined_columns(schema, cells.table),
         )
@@ -379,24 +380,6 @@ def _level_values(column):
     if column.is_count:
         return np.array(column.levels, dtype=float)
     return np.arange(float(len(column.levels)))
-
-
-def _lawful(schema, values):
-    """Bound columns by what the user passed, or by their laws.
-
-    Columns of non-negative, or of non-positive, numbers have no others.
-    """
-    low, high = (one.copy() for one in (values.low, values.high))
-    columns = schema.columns or [None] * schema.n_columns
-    ends = schema.ends
-    for j, column in enumerate(columns):
-        if np.isnan(ends[0, j]) or (column is not None and column.levels is not None):
-            continue
-        if not values.given[0, j]:
-            low[j] = 0.0 if ends[0, j] >= 0 else -np.inf
-        if not values.given[1, j]:
-            high[j] = 0.0 if ends[1, j] <= 0 else np.inf
-    return values._replace(low=low, high=high, values={})
 
 
 def _pairs_of(schema, interactions):

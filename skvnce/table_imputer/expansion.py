@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from scipy.special import ndtri
 
+from skvnce._grids import MOST_CODES
 from skvnce._keyed import row_keyed
 
-MOST_GRADES = 10  # different values, up to which a column of numbers has grades
 _MOST_INDICATORS = 20  # levels, up to which each has an indicator
 _MOST_LEVELS = 300  # levels, from which on a column is in no model
 _MOST_DIFFERENT = 0.9  # different levels, as a share of the cells, likewise
@@ -214,7 +214,7 @@ def _part(x, weights, n_levels, values, at):
         centre, width, none = np.array([mean]), np.array([scale]), np.zeros((0, 1))
         shape = base, base, np.sort(x), none[:, 0], centre, width, none, False, ()
         one = Part(NUMBER, *shape)
-        if len(different) > MOST_GRADES:
+        if len(different) > MOST_CODES:
             return one
         shares = np.bincount(codes, weights) / weights.sum()
         coded = ((different - mean) / scale)[:, None]

@@ -7,7 +7,7 @@
   order (its ``Categorical`` compares them as text, and is nominal).
 - Booleans are ordinal, with the levels False and True.
 - Whole numbers of a data frame, of integer or of float data types, are ordinal if they
-  have at most `MOST_LEVELS` different values, each in `LEAST_CELLS` cells on average.
+  have at most ten different values, each in two cells on average (`are_codes`).
   Other numbers are numeric, as are floats that are constant.
 - Dates and durations are numeric: microseconds, since 1970 (UTC) for dates.
 
@@ -23,6 +23,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skvnce._grids import are_codes
 from skvnce.tables.cells import (
     TIMES,
     Cells,
@@ -35,8 +36,6 @@ from skvnce.tables.cells import (
 from skvnce.tables.containers import column_label
 from skvnce.tables.groups import numbered
 
-MOST_LEVELS = 10  # different values of integers that are ordinal without being named
-LEAST_CELLS = 2  # observed cells for each of these values, on average
 FROM_DTYPE = "from_dtype"
 PASSED = "passthrough"
 KINDS = ("numeric", "ordinal", "nominal", PASSED)
@@ -376,8 +375,9 @@ def _kind_by_dtype(source: Cells) -> str | None:
         return "ordinal" if is_ordered else "nominal"
     if series is not None and series.dtype.is_numeric():
         seen, least = source.whole_numbers(), 1 if dtype == "integer" else 2
-        most = min(MOST_LEVELS, len(seen) // LEAST_CELLS)
-        return "ordinal" if least <= len(np.unique(seen)) <= most else None
+        n_values = len(np.unique(seen))
+        is_code = n_values >= least and are_codes(n_values, len(seen))
+        return "ordinal" if is_code else None
     return None
 
 

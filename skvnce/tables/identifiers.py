@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skvnce._grids import LEAST_CELLS
 from skvnce.tables.cells import Cells, cells_of_columns, is_missing, item
 from skvnce.tables.column_kinds import (
     FROM_DTYPE,
-    LEAST_CELLS,
     PASSED,
     Column,
     asked_kinds,

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from skvnce.tables.column_kinds import LEAST_CELLS, MOST_LEVELS, PASSED, Column
+from skvnce._grids import LEAST_CELLS, MOST_CODES
+from skvnce.tables.column_kinds import PASSED, Column
 from skvnce.tables.table import Table, listed
 from skvnce.tables.text_numbers import number_in
 
@@ -63,7 +64,7 @@ def marks_among(levels: tuple) -> list[str]:
     if _are_codes_of_two_letters(others):
         marks = [mark for mark in marks if mark != "NA"]
     no_numbers = [text for text in others if number_in(text) is None]
-    if len(no_numbers) == 1 and len(others) > MOST_LEVELS:
+    if len(no_numbers) == 1 and len(others) > MOST_CODES:
         # "136A" names a part of 136, as in numbers of houses and of families
         marks += [text for text in no_numbers if not re.fullmatch(r"\d+[a-zA-Z]", text)]
     return marks
@@ -161,7 +162,7 @@ def _codes_among(numbers: np.ndarray) -> list[tuple]:
 def _are_far(codes: np.ndarray, others: np.ndarray) -> bool:
     """Return whether codes are far from others, or the only negative numbers."""
     low, high = others[0], others[-1]
-    alone = codes[-1] <= _NEGATIVE and low >= 0 and len(others) > MOST_LEVELS
+    alone = codes[-1] <= _NEGATIVE and low >= 0 and len(others) > MOST_CODES
     return alone or max(low - codes[-1], codes[0] - high) > _REACH * (high - low)
 
 

@@ -2,7 +2,8 @@
 
 import re
 
-from skvnce.tables.column_kinds import MOST_LEVELS, Column
+from skvnce._grids import MOST_CODES
+from skvnce.tables.column_kinds import Column
 from skvnce.tables.table import Table, listed
 
 _FORM = r"\s*[-+]?(\d+[.,]?\d*|[.,]\d+)(e[-+]?\d+)?\s*"
@@ -49,4 +50,4 @@ def _is_text(column: Column) -> bool:
     numbers = [number_in(one) for one in levels]
     if None in numbers or len(numbers) < 2:
         return False
-    return len(numbers) > MOST_LEVELS or any(one % 1 for one in numbers)
+    return len(numbers) > MOST_CODES or any(one % 1 for one in numbers)

@@ -1,32 +1,32 @@
-"""The valid values of each column: a range, repeated values, integers.
+"""The valid values of each column: a range, codes, and the grid of repeated values.
 
-By default imputed cells are restricted to valid values.  The range of a column is
-given by the user, or else by a rule:
+Cells follow the model, not the observed range.  They are restricted by what the user
+passes, or else by the laws that a column shows:
 
-- In columns with repeated values it is the observed range, and draws are observed
-  values.
-- In other columns the observed range is widened at each end by three times the mean
-  excess of the outermost values (the sqrt(n) most extreme of n) over the next one.  A
-  new value lies beyond this range with probability ``exp(-3) / n`` if the tail is
-  exponential, and with lower probability if the tail is lighter.  If zero is not in the
-  observed range, the range is not widened across zero.
+- Columns of non-negative, or of non-positive, numbers remain so.
+- A column ends at its largest or smallest value where many cells have that value, such
+  as percentages at 0 and 100.
+- A column of few values that repeat has codes, such as grades: its cells are observed
+  values.  Bounds that the user passes are obeyed nevertheless, except for two values.
+- Draws of other columns of repeated values are on their grid, such as whole numbers or
+  halves, also beyond the observed cells.
 
 Duplicate rows count once, so that a row of weight two is equivalent to two equal rows.
 """
 
-from math import ceil, sqrt
 from numbers import Real
 from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from skvnce._grids import MOST_CODES, are_codes, grid_of, masses_at_ends, on_grid
 from skvnce.tables.column_kinds import PASSED
 from skvnce.tables.groups import by_group, columns_of_groups
 from skvnce.tables.schema import Schema
 from skvnce.tables.statistics import distinct_rows
 
-EXTENDED = 3.0  # mean excesses by which the range of a continuous column is widened
+_SAME = 1e-5  # of a step, within which cells are an observed value
 REPEATED = 0.5  # share of cells with equal values, from which a column has repeats
 OBSERVED = "observed"
 
@@ -45,6 +45,10 @@ class ValidValues(NamedTuple):
         Sorted observed values of the columns with repeated values.
     integers : ndarray of bool, of shape (n_features,)
         Columns whose observed cells are all integers.
+    codes : ndarray of bool, of shape (n_features,)
+        Columns with repeated values whose cells are observed values.
+    grid : ndarray of shape (n_features,)
+        Steps between the values of other columns with repeated values; 0 without any.
     """
 
     low: np.ndarray
@@ -52,6 +56,8 @@ class ValidValues(NamedTuple):
     given: np.ndarray
     values: dict
     integers: np.ndarray
+    codes: np.ndarray
+    grid: np.ndarray
 
     @property
     def ranges(self) -> np.ndarray:
@@ -74,20 +80,24 @@ class ValidValues(NamedTuple):
         ValidValues
         """
         low, high, values = self.low.copy(), self.high.copy(), dict(self.values)
+        codes, grid = self.codes.copy(), self.grid.copy()
         for place, column in enumerate(columns):
             known = limits.known[:, place]
             if not known.any():
                 continue
             values.pop(column, None)
+            codes[column], grid[column] = False, 0.0
             ends = limits.low[known, place].min(), limits.high[known, place].max()
             finite = [end for end in (*ends, low[column]) if np.isfinite(end)]
-            if min(finite) >= 0:  # as by the rule of this module
+            # as by the rule of this module
+            if np.isfinite(low[column]) and min(finite) >= 0:
                 ends = max(ends[0], 0.0), ends[1]
             if not self.given[0, column]:
                 low[column] = min(low[column], ends[0])
             if not self.given[1, column]:
                 high[column] = max(high[column], ends[1])
-        return self._replace(low=low, high=high, values=values)
+        given = {"values": values, "codes": codes, "grid": grid}
+        return self._replace(low=low, high=high, **given)
 
     def extended(
         self, schema: Schema, X: np.ndarray, before: np.ndarray, ends: np.ndarray
@@ -114,18 +124,39 @@ class ValidValues(NamedTuple):
         """
         free = ~self.given
         _check_inside(schema, X, np.where(free, [[-np.inf], [np.inf]], self.ranges))
-        # NaN in columns that had no observed cell
-        low, high = np.where(
-            free, self.ranges + np.nan_to_num(ends - before), self.ranges
-        )
-        low = np.where(free[0] & (ends[0] >= 0), np.maximum(low, 0.0), low)
-        high = np.where(free[1] & (ends[1] <= 0), np.minimum(high, 0.0), high)
         values = {
             j: np.union1d(known, X[~np.isnan(X[:, j]), j].astype(np.float64))
             for j, known in self.values.items()
         }
-        are_integers = np.all((X == np.round(X)) | np.isnan(X), 0)
-        return ValidValues(low, high, self.given, values, self.integers & are_integers)
+        few = [len(values.get(j, ())) <= MOST_CODES for j in range(X.shape[1])]
+        marked = [one.levels is not None for one in schema.columns or ()]
+        codes = self.codes & (few if not marked else few | np.array(marked))
+        # else a value that many cells have
+        at_end = (self.ranges == before) & (self.ranges != _laws(before)) & ~self.codes
+        ruled = np.where(codes | at_end, ends, _laws(ends))
+        # a column without an observed cell has no law
+        low, high = np.where(free & ~np.isnan(before), ruled, self.ranges)
+        integers = self.integers & np.all((X == np.round(X)) | np.isnan(X), 0)
+        grid = np.zeros_like(self.grid)
+        for j in np.flatnonzero(self.grid):
+            # new cells keep the grid, or have a finer one
+            grid[j] = grid_of(values[j], np.inf)
+        return ValidValues(low, high, self.given, values, integers, codes, grid)
+
+    def with_beyond(self, column: int, known: np.ndarray) -> np.ndarray:
+        """Add valid values on the grid, as far beyond the known ones as these reach."""
+        step = self.grid[column]
+        if not step:
+            return known
+        beyond = step * np.arange(1, round((known[-1] - known[0]) / step) + 1)
+        beyond = on_grid(np.append(known[0] - beyond, known[-1] + beyond), step)
+        beyond = beyond[(beyond >= self.low[column]) & (beyond <= self.high[column])]
+        return np.sort(np.append(known, beyond))
+
+    def ranges_alone(self) -> Self:
+        """Leave out codes and grids."""
+        none = {"codes": np.zeros_like(self.codes), "grid": np.zeros_like(self.grid)}
+        return self._replace(values={}, **none)
 
     def clipped(self, cells: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Clip cells (..., n_columns) of some columns to their ranges."""
@@ -158,12 +189,29 @@ class ValidValues(NamedTuple):
         """Round cells (..., n_columns) of some columns to valid values."""
         found = self.clipped(cells, columns)
         for place, column in enumerate(columns):
-            if column in self.values:
-                found[..., place] = nearest(self.values[column], found[..., place])
-            elif self.integers[column]:
-                low, high = np.ceil(self.low[column]), np.floor(self.high[column])
-                found[..., place] = np.clip(found[..., place].round(), low, high)
+            known, ends = self.values.get(column), self.ranges[:, column]
+            step = self.grid[column] or float(self.integers[column])
+            moved = cells = found[..., place]
+            if self.codes[column]:
+                moved = nearest(known, cells)
+            elif step:
+                moved = on_grid(cells, step, *ends)
+            if known is not None and not self.codes[column]:
+                near = nearest(known, moved)
+                # of a column without a grid, only what is beyond is between its values
+                same = abs(near - moved) < _SAME * step
+                inside = (cells >= known[0]) & (cells <= known[-1]) & (step == 0)
+                moved = np.where(same | inside, near, moved)
+                moved = np.where(nearest(known, cells) == cells, cells, moved)
+            found[..., place] = moved
         return found
+
+
+def _laws(ends: np.ndarray) -> np.ndarray:
+    """Return the range (2, n) that follows from the signs of observed ends (2, n)."""
+    return np.stack(
+        [np.where(ends[0] >= 0, 0.0, -np.inf), np.where(ends[1] <= 0, 0.0, np.inf)]
+    )
 
 
 def within(ranges: np.ndarray, dtype: DTypeLike) -> tuple[np.ndarray, np.ndarray]:
@@ -228,17 +276,20 @@ def valid_values(
         _as_list(schema, value, name, d)
         for value, name in ((min_value, "min_value"), (max_value, "max_value"))
     ]
+    marked = np.zeros(d, dtype=bool)
     for place, column in enumerate(schema.columns or ()):
+        marked[place] = column.levels is not None
         # bounds are for numbers
-        if column.levels is not None or column.kind == PASSED:
+        if marked[place] or column.kind == PASSED:
             asked[0][place] = asked[1][place] = None
     given = np.array([[value is not None for value in side] for side in asked])
-    ranges, values, integers = np.zeros((2, d)), {}, np.zeros(d, dtype=bool)
+    ranges, values, grid = np.zeros((2, d)), {}, np.zeros(d)
+    integers, codes = np.zeros((2, d), dtype=bool)
     # with a single column, equal rows are repeated values and not duplicates
     table = X[distinct_rows(X)[0]] if d > 1 else X
     once = _once_a_group(schema, X)
     for j, column in enumerate(table.T.astype(np.float64)):
-        column = once.get(j, column)
+        column, is_code = once.get(j, column), marked[j]
         seen = np.sort(column[~np.isnan(column)])
         observed = (seen[0], seen[-1]) if len(seen) else (0.0, 0.0)
         if len(seen):
@@ -248,11 +299,12 @@ def valid_values(
             if repeats(seen):
                 # of a table in parts, a sample of the rows may lack the ends
                 values[j] = np.unique(np.append(seen, observed))
-        ruled = (
-            observed
-            if j in values or len(seen) < 2
-            else extended_values(seen, *observed)
-        )
+                always = marked[j] or len(values[j]) == 2
+                is_code = always or are_codes(len(values[j]), len(seen))
+                has_bound = any(isinstance(ends[j], float) for ends in asked)
+                codes[j] = always or (is_code and not has_bound)
+                grid[j] = 0.0 if codes[j] else grid_of(values[j], len(seen))
+        ruled = _ruled(seen, observed, is_code=is_code)
         for side, ends in enumerate(asked):
             end = observed[side] if isinstance(ends[j], str) else ends[j]
             ranges[side, j] = ruled[side] if end is None else end
@@ -261,13 +313,11 @@ def valid_values(
     if schema.group is not None:  # other tables have other numbers of groups
         ranges[:, schema.group] = -np.inf, np.inf
         values.pop(schema.group, None)
+        codes[schema.group], grid[schema.group] = False, 0.0
     for column in np.flatnonzero(given.all(0)):
         _check_order(schema, column, *ranges[:, column])
     _check_inside(schema, X if whole is None else whole.ends, ranges, whole is None)
-    most = np.finfo(X.dtype).max
-    # widened ends may exceed the largest number of the dtype
-    ranges = np.where(given, ranges, np.clip(ranges, -most, most))
-    return ValidValues(*ranges, given, values, integers)
+    return ValidValues(*ranges, given, values, integers, codes, grid)
 
 
 def _once_a_group(schema: Schema, X: np.ndarray) -> dict[int, np.ndarray]:
@@ -286,24 +336,13 @@ def repeats(values: np.ndarray) -> bool:
     return bool(shared and len(unique) > 1)
 
 
-def extended_values(values: np.ndarray, low: float, high: float) -> tuple[float, float]:
-    """Widen a range by the rule of this module, from sorted values; (low, high)."""
-    with np.errstate(over="ignore"):
-        left = low - EXTENDED * mean_excess(-values[::-1])
-        right = high + EXTENDED * mean_excess(values)
-    if low >= 0:
-        left = max(left, 0.0)
-    if high <= 0:
-        right = min(right, 0.0)
-    return left, right
-
-
-def mean_excess(values: np.ndarray) -> float:
-    """Compute the mean excess of the sqrt(n) largest of n sorted values."""
-    # the next value, over which the excess is computed, must exist
-    count = min(ceil(sqrt(len(values))), len(values) - 1)
-    top = values[-count - 1 :]
-    return np.mean(top[1:] - top[0])
+def _ruled(seen: np.ndarray, observed: tuple, *, is_code: bool) -> np.ndarray:
+    """Find the range of a column of sorted cells by the rules of this module."""
+    ends = np.array(observed, dtype=np.float64)
+    different, counts = np.unique(seen, return_counts=True)
+    if is_code or len(different) < 2:
+        return ends
+    return np.where(masses_at_ends(different, counts), ends, _laws(ends[:, None])[:, 0])
 
 
 def _of_empty(schema: Schema, column: int, low: float, high: float) -> np.ndarray:

@@ -203,8 +203,7 @@ def test_ranges_are_those_of_all_rows(monkeypatch):
     imputer.fit(parts(X))
     assert imputer.feature_ranges_[0, 2] < -50
     assert imputer.feature_ranges_[0, 0] == np.nanmin(X[:, 0])
-    *_, integers = imputer._valid
-    assert not integers[1]
+    assert not imputer._schema.values.integers[1]
     with pytest.raises(ValueError, match="X has -50.0 in column 2, (below|outside)"):
         GaussianImputer(min_value={2: -40.0}).fit(parts(X))
 

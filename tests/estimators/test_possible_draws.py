@@ -13,6 +13,8 @@ from sklearn.frozen import FrozenEstimator
 from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer
 from skvnce.options import IncompleteDensity
 
+# half of the draws of a linear model of such a column are negative
+pytestmark = pytest.mark.filterwarnings(r"ignore:\d+% of the draws of column")
 LINEAR = VariationalAutoencoder(max_iter=0)
 # a column is the exponential of Student's t: its cells are to be those of the model
 QUICK = {"n_draws": 10, "n_steps": 3, "random_state": 0, "on_misfit": "ignore"}
@@ -83,13 +85,13 @@ def X(seed):
 
 @by_imputer
 def test_without_the_rule_draws_leave_the_observed_range(imputer, X):
-    """The control; chains of a density never leave it."""
+    """The control; continuous columns of a density's chains never leave it."""
     ranges = np.nanmin(X, 0), np.nanmax(X, 0)
     free = clone(imputer).set_params(min_value=-np.inf, max_value=np.inf).fit(X)
     assert (free.feature_ranges_ == [[-np.inf] * 5, [np.inf] * 5]).all()
     draws, rounding = drawn(free, X), 1e-6 * (ranges[1] - ranges[0])
     outside = (draws < ranges[0] - rounding) | (draws > ranges[1] + rounding)
-    assert outside.any() == (imputer is not IMPUTERS[2])
+    assert outside[..., [0, 1, 3]].any() == (imputer is not IMPUTERS[2])
     bound = clone(imputer).set_params(min_value="observed", max_value="observed")
     draws = drawn(bound.fit(X), X)
     assert ((draws >= ranges[0]) & (draws <= ranges[1])).all()

@@ -133,9 +133,11 @@ class Copula(NamedTuple):
         place = () if self.steps is None else (self.steps.columns == column).nonzero()
         if not len(place):
             return self.cells_of(column, scores)
-        k = int(place[0])
-        edges = self.steps.edges[k].contiguous()
-        return self.steps.values[k][torch.searchsorted(edges, scores.contiguous())]
+        one = Steps(
+            torch.tensor([0]), *(part[[int(place[0])]] for part in self.steps[1:])
+        )
+        cells = self.cells_of(column, scores)
+        return one.put(scores[..., None], cells[..., None])[..., 0]
 
     def possible_of(self, column: int, scores: Tensor) -> Tensor:
         """Map scores of one column to cells within bounds, by steps if it has steps.
@@ -183,6 +185,7 @@ def choose(
     max_iter: int,
     tol: float,
     values: dict[int, Tensor] | None = None,
+    ranges: tuple[Tensor, Tensor] | None = None,
 ) -> Choice:
     """Choose strength and marginals by held-out cells, and fit the marginals to all.
 
@@ -199,7 +202,7 @@ def choose(
         Whether marginals may be nonlinear.
     max_iter, tol
         Of EM.
-    values : dict of int to Tensor, or None
+    values, ranges
         See `choose_marginals`.
     """
     x, stopping = part[0].x, {"max_iter": max_iter, "tol": tol}
@@ -208,7 +211,8 @@ def choose(
     chosen = None
     if nonlinear:
         with step("choosing the marginals"):
-            chosen = choose_marginals(*part, strength, start, values=values, **stopping)
+            known = {"values": values, "ranges": ranges, **stopping}
+            chosen = choose_marginals(*part, strength, start, **known)
     if chosen is None:
         return Choice(strength, None, start, Copula(start))
     *begin, last = chosen
@@ -322,6 +326,6 @@ def _valid_cells(copula: Copula, scores: Tensor, moments: Moments) -> Tensor:
     if copula.bounds is not None:
         cells = cells.clamp(*copula.bounds)
     if copula.steps is not None:
-        # after the bounds, so that cells of these columns are observed values
+        # after the bounds, so that other cells of these columns are observed values
         cells = copula.steps.put(scores, cells)
     return cells

@@ -111,13 +111,13 @@ def fit_copula(
     some, hidden, folds = split
     stopping = {"max_iter": max_iter, "tol": tol}
     part = rows.data.take(some), hidden[some], rows.weights[some]
-    known = {"nonlinear": nonlinear, "values": limits.values}
+    known = {"nonlinear": nonlinear, "values": limits.values, "ranges": limits.ranges}
     chosen = copula.choose(tables, part, strengths, **known, **stopping)
     model = _limited(Copula(chosen.start, chosen.marginals), limits)
     fit = _fit_scores(tables, chosen, on_round, stopping)
     scores, _ = model.scores(rows.data)
     part = scores.take(some), rows.data.x[some], rows.weights[some]
-    stepped = steps.fit_steps(fit.normal, *part, limits.values)
+    stepped = steps.fit_steps(fit.normal, *part, limits.values, limits.ranges)
     model = model._replace(normal=fit.normal, steps=stepped)
     with step("calibrating the draws"):
         learnt = calibration.fit_calibration(

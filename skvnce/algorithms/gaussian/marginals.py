@@ -365,6 +365,7 @@ def choose_marginals(
     max_iter: int,
     tol: float,
     values: dict[int, Tensor] | None = None,
+    ranges: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[PiecewiseLinear, Normal, Normal] | None:
     """Fit marginals, and accept them if they predict held-out cells better.
 
@@ -392,6 +393,8 @@ def choose_marginals(
         Of EM with both.
     values : dict of int to Tensor, or None
         Increasing values of the columns with repeated values.
+    ranges : tuple of two Tensors of shape (features,), or None
+        Smallest and largest possible cells, see `fit_steps`.
 
     Returns
     -------
@@ -404,13 +407,14 @@ def choose_marginals(
     rows = Rows(kept, weights)
     found = fit_marginals(rows, strength, begin, normal, tol=_APPROXIMATE)
     losses, squares, drawn, stopping = [], [], [], {"max_iter": max_iter, "tol": tol}
+    known = data, weights, values, ranges
     for marginals, fitted in ((lines, normal), found):
         scores, _ = scored(marginals, kept)
         fit = em.fit_normal(scores, weights, strength, fitted, **stopping)
         moments = em.conditional_moments(fit.normal, scores)
         crps = _crps(marginals, None, *moments, data.x).where(held_out, 0.0)
         losses.append(crps.sum(1))
-        drawn.append(_left_out_crps(marginals, fit.normal, data, weights, values))
+        drawn.append(_left_out_crps(marginals, fit.normal, *known))
         error = (marginals.expectation(*moments) - data.x).where(held_out, 0.0)
         squares.append(weights @ error.square().sum(1))
         last = fit.normal
@@ -428,13 +432,14 @@ def _left_out_crps(
     data: Incomplete,
     weights: Tensor,
     values: dict[int, Tensor] | None,
+    ranges: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
     """Sum the CRPS of draws of observed cells; (n,), 0 without repeated values."""
     if not values:
         return torch.zeros_like(weights)
     scores, _ = scored(marginals, data)
     moments = left_out_moments(normal, scores, torch.arange(data.x.shape[1]))
-    stepped = fit_steps(normal, scores, data.x, weights, values)
+    stepped = fit_steps(normal, scores, data.x, weights, values, ranges)
     crps = _crps(marginals, stepped, *moments, data.x).where(data.observed, 0.0)
     return crps.sum(1)
 

@@ -8,7 +8,8 @@ frequencies of the values in the same rows:
     sum_i w_i P(score_i <= t_k | the others of row i) = sum_i w_i 1(x_i <= v_k).   (1)
 
 Rounding to the nearest value instead would draw rare values too seldom, and zeros of a
-skewed column too often.
+skewed column too often.  Beyond the first and the last step a score is the cell that
+the marginal maps it to, where that is outside of the observed values.
 """
 
 from typing import NamedTuple
@@ -44,17 +45,26 @@ class Steps(NamedTuple):
         Scores at which the value changes; inf beyond the last value of a column.
     values : Tensor of shape (n_stepped, n_values)
         Increasing; the last is repeated if a column has fewer.
+    low, high : Tensor of shape (n_stepped,)
+        Range of the cells; that of the values, if there are none beyond them.
     """
 
     columns: Tensor
     edges: Tensor
     values: Tensor
+    low: Tensor
+    high: Tensor
 
     def put(self, scores: Tensor, cells: Tensor) -> Tensor:
         """Replace the cells (*batch, features) of these columns by steps of scores."""
         if not len(self.columns):
             return cells
-        found = pick(self.values, place(self.edges, scores[..., self.columns]))
+        places = place(self.edges, scores[..., self.columns])
+        found = pick(self.values, places)
+        own = cells[..., self.columns].clamp(self.low, self.high)
+        found = torch.where(places == 0, torch.minimum(found, own), found)
+        is_last = found == self.values[:, -1]
+        found = torch.where(is_last, torch.maximum(found, own), found)
         return cells.index_copy(-1, self.columns, found)
 
 
@@ -103,6 +113,7 @@ def fit_steps(
     cells: Tensor,
     weights: Tensor,
     values: dict[int, Tensor],
+    ranges: tuple[Tensor, Tensor] | None = None,
 ) -> Steps:
     """Find the steps of eq. (1).
 
@@ -116,6 +127,8 @@ def fit_steps(
     weights : Tensor of shape (n,)
     values : dict of int to Tensor
         Increasing values of the columns with repeated values.
+    ranges : tuple of two Tensors of shape (features,), or None
+        Smallest and largest possible cells; None if only these values are possible.
     """
     columns = torch.tensor(sorted(values), dtype=torch.long)
     widest = max(map(len, values.values()), default=2)
@@ -131,7 +144,10 @@ def fit_steps(
         found = _edges(mean[seen, k], deviation[seen, k], weights[seen], counts)
         edges[k, : len(known) - 1] = found
         table[k] = torch.cat([known, known[-1:].expand(widest - len(known))])
-    return Steps(columns, edges, table)
+    ends = table[:, 0], table[:, -1]
+    if ranges is not None:
+        ends = [end[columns] for end in ranges]
+    return Steps(columns, edges, table, *ends)
 
 
 def _weights_of_values(cells: Tensor, weights: Tensor, known: Tensor) -> Tensor:

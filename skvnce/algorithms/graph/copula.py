@@ -310,6 +310,7 @@ def make_problem(
     latents = Latents.of(data, weights, kinds, n_levels, given)
     with step("estimating the marginals"):
         latents, mean = Population.of(latents, data, weights, limits, given)
+    latents = latents.opened(data, kinds, given)
     rows = Rows.parts(latents, data)
     within = rows if limits is None else Rows.parts(latents, data, limits)
     return problem_from(latents, rows, e_step(latents, within), len(data.x), mean)

@@ -83,6 +83,8 @@ def censored(
     found = estimate_shares(cells, weights, limits, limit_weights)
     inner = Marginal.of_shares(*found[:3], float(found.below))
     n, tails = float(weights.sum() + limit_weights.sum()), []
+    sides = (found.below <= _LEAST, found.above <= _LEAST)
+    inner = inner.opened(found.number, [k for k, free in enumerate(sides) if free])
     if found.below > _LEAST:
         end = limits[1][limits[1] < found.values[0]].max()
         tails.append(_tail(found, end, found.below, n, -1.0, lowest))

@@ -3,19 +3,22 @@
 A number or an ordinal level is an increasing step function of one latent variable: the
 inverse of the distribution function of the observed cells at ``Phi(z)``.  So a value
 that occurs often is an interval of z (zero inflation, counts, grades, two levels), and
-a value that occurs once is a point.  A nominal column of K levels has K latent
-variables, of which the largest names the level (multinomial probit; Albert and Chib
-1993, section 4); with two levels it is ordinal, which is equivalent.  The latent
-variables are jointly normal with free mean and covariance; see `gibbs`.
+a value that occurs once is a point.  Beyond the observed numbers the function goes on
+as a line, so that cells follow the model there, except for codes, and where many cells
+have the last value.  A nominal column of K levels has K latent variables, of which the
+largest names the level (multinomial probit; Albert and Chib 1993, section 4); with two
+levels it is ordinal, which is equivalent.  The latent variables are jointly normal with
+free mean and covariance; see `gibbs`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 from torch.special import ndtri
 
+from skvnce._grids import are_codes, masses_at_ends
 from skvnce._incomplete import Incomplete
 from skvnce.distributions.quantiles import normal_cdf
 
@@ -25,7 +28,10 @@ NUMERIC, ORDINAL, NOMINAL = "numeric", "ordinal", "nominal"
 _FEWEST, _LEAST_SHARE = 3, 0.005  # number and share of equal cells that are an interval
 # an interval without width would count as an observed cell
 _NARROWEST = 1e-9  # width in scores of the interval of a cell between limits
-_REPEATED = 0.5  # share of cells with equal values from which only values are drawn
+_REPEATED = 0.5  # share of cells with equal values from which values are intervals
+_TAIL = 0.0, 2.0  # scores, between which the slope is that of the tail
+_STEP, _N_BEYOND = 0.5, 16  # distance in scores, and number, of points of a tail
+_SKEWED = 0.95  # correlation of values and scores, below which values are skewed
 
 
 class Marginal(NamedTuple):
@@ -62,9 +68,9 @@ class Marginal(NamedTuple):
         values, group = cells.unique(return_inverse=True)
         mass = torch.zeros_like(values).index_add_(0, group, weights)
         number = torch.bincount(group, minlength=len(values))
-        if mass[number > 1].sum() >= _REPEATED * mass.sum():
-            return cls.of_intervals(values, mass)
-        return cls.of_shares(values, number, mass / mass.sum())
+        if mass[number > 1].sum() < _REPEATED * mass.sum():
+            return cls.of_shares(values, number, mass / mass.sum())
+        return cls.of_intervals(values, mass)
 
     @classmethod
     def of_shares(
@@ -102,6 +108,58 @@ class Marginal(NamedTuple):
         edges = ndtri(mass.cumsum(0)[:-1] / mass.sum())
         far = edges.new_full((1,), torch.inf)
         return cls(values, torch.cat([-far, edges]), torch.cat([edges, far]))
+
+    def opened(self, number: Tensor, sides: tuple[int, ...] = (0, 1)) -> Self:
+        """Add a tail at each of some ends, unless many of the cells are there.
+
+        `number` (n_values,) are those of cells; side 0 is that of the smallest.
+        """
+        masses = masses_at_ends(self.values.numpy(), number.numpy())
+        is_log = self._is_skewed(number)
+        found = self._replace(values=self.values.log()) if is_log else self
+        if 1 in sides and not masses[1]:
+            found, number = found._with_right_tail(number)
+        if 0 in sides and not masses[0]:
+            found, _ = found._mirrored()._with_right_tail(number.flip(0))
+            found = found._mirrored()
+        return found._replace(values=found.values.exp()) if is_log else found
+
+    def _is_skewed(self, number: Tensor) -> bool:
+        """Say whether logarithms of the values are nearer to a line of the scores."""
+        if not self.values[0] > 0:
+            return False
+        middle = (self.low + self.high) / 2
+        some = middle.isfinite()
+        rows = torch.stack([middle, self.values, self.values.log()])[:, some]
+        moments = torch.cov(rows, fweights=number[some].long())
+        scales = moments.diagonal().sqrt()
+        linear, log = moments[0, 1:] / (scales[0] * scales[1:])
+        return bool(linear < _SKEWED and log > linear)
+
+    def _mirrored(self) -> Self:
+        """Change the sign of cells and scores."""
+        parts = self.values, self.high, self.low
+        return type(self)(*(-part.flip(0) for part in parts))
+
+    def _with_right_tail(self, number: Tensor) -> tuple[Self, Tensor]:
+        """Go on beyond the largest value with the slope before it."""
+        below = number.cumsum(0) / number.sum()
+        upto = normal_cdf(below.new_tensor(_TAIL))
+        left, right = torch.searchsorted(below, upto).clamp(max=len(below) - 1)
+        rise = self.values[right] - self.values[left]
+        # the score of a mass at the smallest value is where it ends
+        start = torch.where(self.low.isinf(), self.high, self.low)[left]
+        run = self.low[right] - start
+        if not (rise > 0 and 0 < run < torch.inf):
+            return self, number
+        high, last = self.high.clone(), self.values[-1]
+        if high[-1].isinf():  # an interval that reaches half the way to the next value
+            high[-1] = self.low[-1] + (last - self.values[-2]) / 2 * run / rise
+        steps = torch.arange(1, _N_BEYOND + 1).to(high) * _STEP
+        far, beyond = high[-1] + steps, last + rise / run * steps
+        parts = (self.values, beyond), (self.low, far), (high, far)
+        number = torch.cat([number, number.new_zeros(len(far))])
+        return type(self)(*map(torch.cat, parts)), number
 
     def moved(self, change: Callable[[Tensor], Tensor]) -> Self:
         """Map the scores of values by an increasing function."""
@@ -264,6 +322,33 @@ class Latents(NamedTuple):
             sizes.append(size)
             start += size
         return cls(marginals, first, sizes)
+
+    def opened(
+        self, data: Incomplete, kinds: list[str], given: Collection[int] = ()
+    ) -> Self:
+        """Let numbers go on beyond the observed ones, but for codes.
+
+        Parameters
+        ----------
+        data : Incomplete
+            The rows that the marginals are of, or a sample of them.
+        kinds : list of str
+        given : collection of int, default=()
+            Columns that remain as they are.
+        """
+        marginals = list(self.marginals)
+        for j, one in enumerate(marginals):
+            cells = data.x[data.observed[:, j], j].contiguous()
+            if (
+                kinds[j] != NUMERIC
+                or j in given
+                or are_codes(len(one.values), len(cells))
+            ):
+                continue
+            places = torch.searchsorted(one.values, cells)
+            number = torch.bincount(places, minlength=len(one.values))
+            marginals[j] = one.opened(number)
+        return self._replace(marginals=marginals)
 
     @property
     def size(self) -> int:

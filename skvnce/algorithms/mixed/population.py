@@ -42,7 +42,6 @@ from skvnce._incomplete import Incomplete
 from skvnce.algorithms.gaussian import em
 from skvnce.algorithms.gaussian.marginals import (
     PiecewiseLinear,
-    linear,
     scores_of,
     with_tails,
 )
@@ -56,9 +55,11 @@ _ROWS = 3000  # maximum number of rows that the model is fitted to
 _ROUNDS, _SETTLED = 4, 0.02  # of updates of T, and the change of a score that ends them
 _STEPS = (8, 3)  # of EM before the first update of T, and before the others
 _TOL = 1e-2  # change of a parameter of EM
-_SHARE = 0.5  # rows of independent scores, for each column of them
+# more of them would move the scores of rows that miss a column towards the others
+_SHARE = 0.05  # rows of independent scores, for each column, and columns per row
 _FEWEST = 20  # minimum number of observed cells
 _LEVEL = 0.05  # of the tests of a table whether marginals change
+_WIDEST, _N_KNOTS = 3.5, 15  # score of the outermost knots of T, and their number
 _N_BINS = 32  # of predicted means
 # beyond 5 deviations lies a share of 3e-7
 _REACH, _N_SCORES = 5.0, 61  # in deviations; of scores at which eq. (1) is tabulated
@@ -257,11 +258,13 @@ def _fitted(
     x = table.scores.x
     size, rows = x.shape[1], Rows(table.scores, weights)
     normal = Normal(x.new_zeros(size), torch.eye(size).to(x))
-    pieces = linear(size)
+    grid = torch.linspace(-_WIDEST, _WIDEST, _N_KNOTS).to(x).expand(size, -1)
+    pieces = with_tails(grid, grid)
+    strength = size * (_SHARE + size / len(x))
     for number in range(_ROUNDS):
         scores = rows.mapped(partial(scores_of, pieces))
         stopping = {"max_iter": _STEPS[number > 0], "tol": _TOL}
-        normal = em.iterate(scores, _SHARE * size, normal, **stopping).normal
+        normal = em.iterate(scores, strength, normal, **stopping).normal
         before = pieces
         pieces = _updated(pieces, normal, scores, table.spread, columns)
         if float((pieces.scores - before.scores)[:, 1:-1].abs().max()) < _SETTLED:

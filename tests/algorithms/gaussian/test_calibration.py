@@ -15,7 +15,9 @@ NORMAL = Normal(
     torch.zeros(2).double(), torch.tensor([[1.0, 0.6], [0.6, 1.0]]).double()
 )
 SPREAD = 0.8  # of one column given the other
-WITHOUT = Steps(torch.zeros(0).long(), torch.zeros(0, 1), torch.zeros(0, 2))
+WITHOUT = Steps(
+    torch.zeros(0).long(), torch.zeros(0, 1), torch.zeros(0, 2), *torch.zeros(2, 0)
+)
 
 
 def complete(seed, n, residual):
@@ -146,7 +148,8 @@ def test_steps_that_are_right_need_no_calibration(seed):
     chosen = []
     for shift in (0.0, 0.6):
         edges = (cuts + shift)[None]
-        stepped = Steps(torch.tensor([1]), edges, values[None])
+        ends = values[None, 0], values[None, -1]
+        stepped = Steps(torch.tensor([1]), edges, values[None], *ends)
         count = 0
         for i in range(10):
             X = complete([seed, i], 500, normal)
@@ -249,9 +252,8 @@ def test_residuals_of_right_steps_are_normal(seed):
     X = complete(seed, n, normal)
     cells = np.searchsorted(cuts, X[:, 1]).astype(float)
     m = 0.6 * X[:, 0]
-    stepped = Steps(
-        torch.tensor([1]), torch.from_numpy(cuts)[None], torch.arange(3.0)[None]
-    )
+    table = torch.from_numpy(cuts)[None], torch.arange(3.0)[None]
+    stepped = Steps(torch.tensor([1]), *table, torch.zeros(1), torch.full((1,), 2.0))
     found = {}
     for shift in (0.0, 0.15):
         wrong = stepped._replace(edges=stepped.edges + shift)

@@ -120,3 +120,48 @@ def test_latent_variables_of_rows():
     assert bounds.low[0].tolist() == pytest.approx([-np.inf, threshold, threshold])
     assert bounds.high[4].tolist() == [np.inf, 0, np.inf]
     assert bounds.low[1:4].isinf().all()
+
+
+def opened(cells):
+    cells = torch.as_tensor(cells, dtype=torch.float64)
+    data = Incomplete(cells[:, None], torch.ones(len(cells), 1, dtype=torch.bool))
+    latents = Latents.of(data, torch.ones_like(cells), ["numeric"], [0])
+    return latents.marginals[0], latents.opened(data, ["numeric"]).marginals[0]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("map_", [lambda z: 5 + 2 * z, np.exp])
+def test_cells_beyond_all_values_go_on_as_the_function_does(map_, sign):
+    """Of a line as a line, and of an exponential function as such."""
+    z = stats.norm.ppf((np.arange(999) + 0.5) / 999)
+    closed, found = opened(map_(z))
+    score = sign * torch.tensor([3.5, 4.5]).double()
+    # between points of half a score a chord of the exponential is 1/32 above it
+    np.testing.assert_allclose(found.cells(score), map_(score.numpy()), rtol=0.035)
+    last = closed.values[-1 if sign > 0 else 0]
+    assert (closed.cells(score) == last).all()  # the control
+    # and back
+    low, high = found.scores(found.cells(score))
+    np.testing.assert_allclose(torch.stack([low, high]), score.expand(2, -1))
+    inner = closed.values[10:-10]
+    torch.testing.assert_close(found.scores(inner), closed.scores(inner))
+
+
+def test_whole_numbers_go_on_as_intervals():
+    z = stats.norm.ppf((np.arange(999) + 0.5) / 999)
+    _, found = opened(np.round(6 * z))
+    score = torch.linspace(-5, 5, 41).double()
+    cells = found.cells(score).numpy()
+    assert abs(cells - 6 * score.numpy()).max() <= 1.0
+    outside = abs(score.numpy()) > 3.5
+    assert abs(np.round(cells) - 6 * score.numpy())[outside].max() <= 1.0
+
+
+def test_codes_and_values_of_many_cells_are_ends(seed):
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, 10, 300).astype(float)
+    zeros = np.maximum(rng.normal(size=300), 0.0)
+    far = torch.tensor([-5.0, 5.0]).double()
+    assert opened(codes)[1].cells(far).tolist() == [0.0, 9.0]
+    low, high = opened(zeros)[1].cells(far)
+    assert low == 0 and high > zeros.max()
