@@ -214,7 +214,8 @@ def test_objects_that_are_passed_through_come_back_in_arrays(cell):
 @pytest.mark.parametrize("cell", [(1, 2), uuid.uuid4()])
 def test_errors_about_objects_name_what_passes_them_through(cell):
     X = plain().assign(name=[cell] * N)
-    with pytest.raises((TypeError, ValueError), match='{column: "passthrough"} of Gau'):
+    remedy = '{column: "passthrough"} of TableImputer'
+    with pytest.raises((TypeError, ValueError), match=remedy):
         gaussian().fit(X)
 
 
