@@ -255,9 +255,12 @@ def test_whole_numbers_of_frames_are_numbers_as_in_parts(dtype):
     arrays = learned([frame[:200].to_numpy(), frame[200:].to_numpy()])
     np.testing.assert_array_equal(imputer.covariance_, arrays.covariance_)
     named = GaussianImputer(categorical_features={"grade": "ordinal"}, max_iter=20)
-    for one in (named, GaussianImputer(categorical_features=np.array([5]))):
+    placed = GaussianImputer(categorical_features=np.array([5]))
+    for one, batch in ((named, batches[0]), (placed, batches[0].to_numpy())):
         with pytest.raises(ValueError, match="cannot learn from categories"):
-            one.partial_fit(batches[0])
+            one.partial_fit(batch)
+    with pytest.raises(ValueError, match=r"has the key .*5.*, no column of X: 'a'"):
+        placed.partial_fit(batches[0])
     twice = batches[0].rename(columns={"b": "a"})
     with pytest.raises(ValueError, match="2 columns named 'a'"):
         GaussianImputer().partial_fit(twice)
