@@ -195,7 +195,7 @@ def test_integers_that_floats_round_are_an_error():
 
 
 IDS = [10**18 + 7 * k for k in range(20)]  # between multiples of 128
-COLUMNS = {
+CONTAINERS = {
     "polars": lambda ids: pl.Series(ids, dtype=pl.Int64),
     "polars unsigned": lambda ids: pl.Series(ids, dtype=pl.UInt64),
     "polars decimal": lambda ids: pl.Series(ids, dtype=pl.Decimal(20, 0)),
@@ -212,7 +212,7 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("missing", [[], [3, 7]])
-@pytest.mark.parametrize("container", COLUMNS)
+@pytest.mark.parametrize("container", CONTAINERS)
 def test_large_integers_beside_missing_cells_are_an_error(container, missing, seed):
     x = np.random.default_rng(seed).normal(size=20)
     frame = {"p": pl.DataFrame, "a": pa.table}.get(container[0], pd.DataFrame)
@@ -220,7 +220,7 @@ def test_large_integers_beside_missing_cells_are_an_error(container, missing, se
 
     def table(ids):
         ids = [None if k in missing else one for k, one in enumerate(ids)]
-        column = COLUMNS[container](ids)
+        column = CONTAINERS[container](ids)
         if container in ("objects", "text"):
             return np.array([x, column], dtype=object).T
         return frame({"x": x, "id": column})
