@@ -163,7 +163,7 @@ def repeated():
 DEGENERATE = {
     "two rows": (few(2)[:, 1:], 20, 2),
     "fewer rows than components": (few(7), 20, 7),
-    "few rows": (few(30), "auto", 3),
+    "few rows": (few(30), "auto", 1),  # of noise
     "a column with two values": (binary(), 6, 6),
     "equal rows": (repeated(), 20, 20),
     "constant": (np.array([[1.0, 2.0], [1.0, np.nan], [np.nan, 2.0]]), "auto", 0),
