@@ -143,12 +143,14 @@ def fit_ensemble(
         hidden &= ~cells.limits.known.any(0)
     kept = cells._replace(nodes=np.where(hidden, np.nan, cells.nodes))
     known, doubts = known_scores(cells, schema)
-    by_rank = partial(margins.normal_scores, known=known)
-    kinds = [
-        by_rank if kind is margins.normal_scores else kind
-        for kind in MARGINALS[settings.marginals][: settings.n_members]
-    ]
-    starts = [start_of(kept, schema, kind, rng) for kind in kinds]
+    by_rank = margins.have_peaks(cells.nodes[:, ~schema.is_categorical], cells.weights)
+    kinds = {
+        margins.normal_scores: partial(margins.normal_scores, known=known),
+        # chosen once, as random weights of members make peaks of single rows
+        margins.standardised: partial(margins.standardised, by_rank=by_rank),
+    }
+    chosen = MARGINALS[settings.marginals][: settings.n_members]
+    starts = [start_of(kept, schema, kinds[kind], rng) for kind in chosen]
     fits, without, shape = _Fits(schema, starts, settings, rng), [], Shape(size)
     weights = _weights_of_members(cells, settings, rng)
     if hidden.any():

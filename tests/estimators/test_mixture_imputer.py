@@ -118,14 +118,28 @@ def test_one_component_is_a_normal_distribution(seed):
     assert abs(other.score_samples(rows) - expected).max() > 0.1
 
 
-def test_weights_equal_rows_with_one_member():
+@pytest.mark.parametrize("marginals", ["normal-scores", "raw"])
+@pytest.mark.parametrize("zeros", [0, 1])
+def test_weights_equal_rows_with_one_member(marginals, zeros):
+    """Also in peaks, of rows of weight 3 and of zeros in a quarter of the rows."""
     X = correlated(0, 60)
+    X[::4, 2] *= 1 - zeros
     counts = np.arange(60) % 3 + 1
     many = np.repeat(X, counts, axis=0)
-    one = MixtureImputer(1, n_estimators=1, **QUIET)
+    one = MixtureImputer(1, n_estimators=1, marginals=marginals, **QUIET)
     weighted = clone(one).fit(X, sample_weight=counts).transform(X)
     np.testing.assert_allclose(weighted, clone(one).fit(many).transform(X), atol=1e-6)
     assert abs(weighted - clone(one).fit(X).transform(X)).max() > 1e-3
+
+
+def test_random_weights_of_members_make_no_peaks(seed):
+    """Those of 60 rows reach 3 in 1 - (1 - exp(-3)) ** 60 = 95 % of the tables."""
+    X = correlated(seed, 60)
+    imputer = MixtureImputer(1, n_estimators=4, marginals="raw", **QUIET).fit(X)
+    assert all((one.points.counts == 2).all() for one in imputer._models())
+    X[::4, 2] = 0.0
+    for one in imputer.fit(X)._models():
+        assert (one.points.counts > 2).tolist() == [False, False, True]
 
 
 def test_members_differ_and_a_single_one_has_no_random_weights():

@@ -17,7 +17,7 @@ _N_POINTS = 40  # more change errors of the means in the third digit only
 _FARTHEST = 3.7  # largest normal score of an observed cell: P = 1 / 9,000
 _LARGEST = 1e6  # absolute score of a cell of other rows, whose square is no problem
 _PEAK = 0.03  # share of equal cells from which these are a peak
-_ROWS_OF_PEAK = 3  # at least, as random weights of members give one row a large share
+_ROWS_OF_PEAK = 3  # at least, as one of a few rows has a large share
 _JUMP = 1e-6  # between the scores of peaks that follow one another
 _FAR = 100.0  # distance, in scores, of the last points, which make the tails linear
 
@@ -137,14 +137,26 @@ def _ended(scores: np.ndarray, cells: np.ndarray, low: float, high: float) -> Pa
     return np.concatenate(parts_scores), np.concatenate(parts_cells)
 
 
-def standardised(x: np.ndarray, weights: np.ndarray) -> Points:
+def standardised(
+    x: np.ndarray, weights: np.ndarray, by_rank: np.ndarray | None = None
+) -> Points:
     """Make the scores that have mean 0 and variance 1, of columns of (n, d).
 
-    Columns of numbers that hardly repeat, but for peaks, have normal scores: no linear
-    function has these.
+    Columns `by_rank` (d,) have normal scores, by default those that `have_peaks`: no
+    linear function has these.
     """
-    columns = [_observed(column, weights) for column in x.T]
-    return Points.of([(_by_rank if _has_peaks(*o) else _standard)(*o) for o in columns])
+    by_rank = have_peaks(x, weights) if by_rank is None else by_rank
+    makers = [_by_rank if ranked else _standard for ranked in by_rank]
+    columns = zip(makers, x.T, strict=True)
+    return Points.of([make(*_observed(column, weights)) for make, column in columns])
+
+
+def have_peaks(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return which columns of (n, d) have numbers that hardly repeat, but for peaks.
+
+    A row of weight k is k equal rows here, so that random weights show no peaks.
+    """
+    return np.array([_has_peaks(*_observed(column, weights)) for column in x.T], bool)
 
 
 def normal_scores(
@@ -174,17 +186,18 @@ def peaks(x: np.ndarray, weights: np.ndarray, points: Points) -> list[Peaks]:
 def _has_peaks(values: np.ndarray, weights: np.ndarray) -> bool:
     """Return whether some cells are often equal, and others hardly ever."""
     at = [cell for cell, _, _ in _peaks(values, weights)]
-    others = values[~np.isin(values, at)]
-    return bool(at) and 2 * len(np.unique(others)) > len(others)
+    others = ~np.isin(values, at)
+    return bool(at) and 2 * len(np.unique(values[others])) > weights[others].sum()
 
 
 def _peaks(values: np.ndarray, weights: np.ndarray) -> Peaks:
     unique, place = np.unique(values, return_inverse=True)
-    share = np.bincount(place, weights) / weights.sum()
+    mass = np.bincount(place, weights)
+    share = mass / weights.sum()
     up_to = share.cumsum().clip(max=1.0)
     high = torch.special.ndtri(torch.from_numpy(up_to)).numpy()
     low = np.append(-np.inf, high[:-1])
-    some = (share >= _PEAK) & (np.bincount(place) >= _ROWS_OF_PEAK)
+    some = (share >= _PEAK) & (mass >= _ROWS_OF_PEAK)
     return list(zip(unique[some], low[some], high[some], strict=True))
 
 
