@@ -133,13 +133,23 @@ def test_weights_equal_rows_with_one_member(marginals, zeros):
 
 
 def test_random_weights_of_members_make_no_peaks(seed):
-    """Those of 60 rows reach 3 in 1 - (1 - exp(-3)) ** 60 = 95 % of the tables."""
+    """They reach 3, in rows with one observed cell, too; zeros are peaks."""
     X = correlated(seed, 60)
     imputer = MixtureImputer(1, n_estimators=4, marginals="raw", **QUIET).fit(X)
     assert all((one.points.counts == 2).all() for one in imputer._models())
     X[::4, 2] = 0.0
     for one in imputer.fit(X)._models():
         assert (one.points.counts > 2).tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("zeros", [0, 1])
+def test_heavy_rows_are_no_peaks(zeros, seed):
+    """Three of a hundred rows weigh 8, which is 7 % of all; zeros are peaks."""
+    X, weights = np.random.default_rng(seed).normal(size=(100, 3)), np.ones(100)
+    weights[1:4] = 8.0
+    X[::5, 0], X[::4, 2] = np.nan, X[::4, 2] * (1 - zeros)
+    found = margins.peaks(X, weights, margins.normal_scores(X, weights))
+    assert [[cell for cell, _, _ in one] for one in found] == [[], [], [0.0] * zeros]
 
 
 def test_members_differ_and_a_single_one_has_no_random_weights():

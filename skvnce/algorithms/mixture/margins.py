@@ -18,6 +18,7 @@ _FARTHEST = 3.7  # largest normal score of an observed cell: P = 1 / 9,000
 _LARGEST = 1e6  # absolute score of a cell of other rows, whose square is no problem
 _PEAK = 0.03  # share of equal cells from which these are a peak
 _ROWS_OF_PEAK = 3  # at least, as one of a few rows has a large share
+_OF_ONE_ROW = 0.1  # largest share of equal cells that are taken for copies of one row
 _JUMP = 1e-6  # between the scores of peaks that follow one another
 _FAR = 100.0  # distance, in scores, of the last points, which make the tails linear
 
@@ -146,17 +147,19 @@ def standardised(
     linear function has these.
     """
     by_rank = have_peaks(x, weights) if by_rank is None else by_rank
-    makers = [_by_rank if ranked else _standard for ranked in by_rank]
+    makers = (_by_rank if ranked else _standard for ranked in by_rank)
     columns = zip(makers, x.T, strict=True)
     return Points.of([make(*_observed(column, weights)) for make, column in columns])
 
 
 def have_peaks(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return which columns of (n, d) have numbers that hardly repeat, but for peaks.
-
-    A row of weight k is k equal rows here, so that random weights show no peaks.
-    """
-    return np.array([_has_peaks(*_observed(column, weights)) for column in x.T], bool)
+    """Return which columns of (n, d) have numbers that hardly repeat, but for peaks."""
+    rows = _different_rows(x, weights)
+    found = [
+        _has_peaks(*_observed(column, weights, one))
+        for column, one in zip(x.T, rows.T, strict=True)
+    ]
+    return np.array(found, dtype=bool)
 
 
 def normal_scores(
@@ -177,33 +180,57 @@ def peaks(x: np.ndarray, weights: np.ndarray, points: Points) -> list[Peaks]:
     equal cells have this cell, so that it is drawn as often as it is observed.  Linear
     functions have no peaks.
     """
+    rows = _different_rows(x, weights)
     return [
-        _peaks(*_observed(column, weights)) if count > 2 else []
-        for column, count in zip(x.T, points.counts, strict=True)
+        _peaks(*_observed(column, weights, one)) if count > 2 else []
+        for column, one, count in zip(x.T, rows.T, points.counts, strict=True)
     ]
 
 
-def _has_peaks(values: np.ndarray, weights: np.ndarray) -> bool:
+def _different_rows(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Count rows by their weights, but copies of one row as one; (n, d), by column.
+
+    So a row of weight k is k equal rows, and is not taken for k rows with equal cells.
+    Equal rows are copies if a cell of another column is rare, and that hardly repeats.
+    """
+    are_rare = np.zeros(x.shape, dtype=bool)
+    for j, column in enumerate(x.T):
+        values, of_values = _observed(column, weights)
+        unique, place = np.unique(values, return_inverse=True)
+        mass = np.bincount(place, of_values)
+        if _ROWS_OF_PEAK * len(unique) >= mass.sum():
+            rare = unique[mass < _OF_ONE_ROW * mass.sum()]
+            are_rare[:, j] = np.isin(column, rare)
+    used = np.flatnonzero(weights > 0)
+    comparable = np.where(np.isnan(x[used]), np.inf, x[used])
+    first = np.unique(comparable, axis=0, return_index=True)[1]
+    is_first = np.zeros(len(x))
+    is_first[used[first]] = 1.0
+    are_copies = are_rare.sum(1, keepdims=True) > are_rare
+    return np.where(are_copies, is_first[:, None], weights[:, None])
+
+
+def _has_peaks(values: np.ndarray, weights: np.ndarray, rows: np.ndarray) -> bool:
     """Return whether some cells are often equal, and others hardly ever."""
-    at = [cell for cell, _, _ in _peaks(values, weights)]
+    at = [cell for cell, _, _ in _peaks(values, weights, rows)]
     others = ~np.isin(values, at)
-    return bool(at) and 2 * len(np.unique(values[others])) > weights[others].sum()
+    return bool(at) and 2 * len(np.unique(values[others])) > rows[others].sum()
 
 
-def _peaks(values: np.ndarray, weights: np.ndarray) -> Peaks:
+def _peaks(values: np.ndarray, weights: np.ndarray, rows: np.ndarray) -> Peaks:
     unique, place = np.unique(values, return_inverse=True)
-    mass = np.bincount(place, weights)
-    share = mass / weights.sum()
+    share = np.bincount(place, weights) / weights.sum()
     up_to = share.cumsum().clip(max=1.0)
     high = torch.special.ndtri(torch.from_numpy(up_to)).numpy()
     low = np.append(-np.inf, high[:-1])
-    some = (share >= _PEAK) & (mass >= _ROWS_OF_PEAK)
+    some = (share >= _PEAK) & (np.bincount(place, rows) >= _ROWS_OF_PEAK)
     return list(zip(unique[some], low[some], high[some], strict=True))
 
 
-def _observed(column: np.ndarray, weights: np.ndarray) -> Pair:
-    seen = ~np.isnan(column) & (weights > 0)
-    return column[seen], weights[seen]
+def _observed(column: np.ndarray, *of_rows: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Select the observed cells of a column, and what their rows have."""
+    seen = ~np.isnan(column) & (of_rows[0] > 0)
+    return column[seen], *(one[seen] for one in of_rows)
 
 
 def _standard(values: np.ndarray, weights: np.ndarray) -> Pair:
