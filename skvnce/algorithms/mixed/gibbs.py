@@ -50,9 +50,13 @@ OnMissingScore = Callable[[np.ndarray, int, np.ndarray, float, Ends], None]
 
 
 def truncated(
-    mean: np.ndarray, scale: float, low: np.ndarray, high: np.ndarray, u: np.ndarray
+    mean: np.ndarray | float,
+    scale: float,
+    low: np.ndarray,
+    high: np.ndarray,
+    u: np.ndarray | float,
 ) -> np.ndarray:
-    """Map uniform numbers to draws of normal distributions between bounds; (n,).
+    """Map uniform numbers to draws of normal distributions between bounds.
 
     Computed in the lower tail.  Where the interval is too far from the mean for its
     probability to be representable, ``Phi(z) / Phi(e)`` is about ``exp((e^2 - z^2) /
@@ -247,8 +251,7 @@ class Rows(NamedTuple):
 
     def start(self, mean: Tensor) -> np.ndarray:
         """Choose latent variables within their bounds; (latents, n)."""
-        below, above = cdf(self.low), cdf(self.high)
-        z = np.where(self.low < self.high, quantile((below + above) / 2), self.low)
+        z = truncated(0.0, 1.0, self.low, self.high, 0.5)  # medians
         for column in self.nominal:
             part = mean[column.block].numpy()
             z[column.block] = part[:, None]

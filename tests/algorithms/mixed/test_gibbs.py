@@ -110,6 +110,18 @@ def test_draws_in_intervals_far_from_the_mean_are_finite(sign, width):
     np.testing.assert_allclose(np.exp(tail), u, atol=1e-3)
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_chains_start_within_limits_that_are_far_away(sign):
+    """The median of a normal distribution beyond e is e + log(2) / e, nearly."""
+    near, far = np.array([[3.0, 12.0, 30.0, 0.5]]), np.full((1, 4), np.inf)
+    near[0, -1] = far[0, -1] = 0.5  # is observed
+    low, high = (near, far) if sign > 0 else (-far, -near)
+    z = sign * gibbs.Rows(None, low, high, [], []).start(torch.zeros(1))[0]
+    np.testing.assert_allclose(z[0], stats.norm.isf(stats.norm.sf(3) / 2))
+    np.testing.assert_allclose(z[1:3], near[0, 1:3] + np.log(2) / near[0, 1:3], 1e-3)
+    assert z[3] == 0.5
+
+
 def test_probabilities_of_two_ordinal_columns_and_a_number(seed):
     """P(x_2 = k | x_0 = 1, z_1) by the bivariate normal distribution."""
     number = Marginal(*(torch.linspace(-4, 4, 801).double(),) * 3)
