@@ -102,6 +102,7 @@ def test_results_are_bit_equal(estimator, request):
     assert defaults() == before
 
 
+@pytest.mark.filterwarnings("ignore:.* of the draws of column:UserWarning")
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

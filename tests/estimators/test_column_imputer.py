@@ -485,12 +485,15 @@ def test_levels_are_drawn_by_probabilities():
     assert last == 3
 
 
-def test_draws_of_repeated_values_are_observed_ones():
+def test_draws_of_repeated_values_are_on_their_grid():
+    """Halves; codes of three levels are observed ones."""
     X, _ = linear()
+    X[:, 1] = 7 * np.clip(np.rint(X[:, 1]), -1, 1)
     X[:, 2] = np.rint(2 * X[:, 2]) / 2
     imputer = columns(regressor=LINEAR, weight=1.0).fit(X)
     drawn = imputer.sample(X, 2, random_state=0, as_array=True)
-    assert np.isin(drawn[..., 2], X[:, 2]).all()
+    np.testing.assert_array_equal(2 * drawn[..., 2], np.rint(2 * drawn[..., 2]))
+    assert np.isin(drawn[..., 1], X[:, 1]).all()
     hidden = np.isnan(X[:, 0])
     assert not np.isin(drawn[:, hidden, 0], X[:, 0]).all()  # negative control
 
@@ -1086,6 +1089,7 @@ class TiringClassifier(SpyClassifier):
     ("name", "model"),
     [("y", Tiring(7)), ("y", TiringQuantiles()), ("town", TiringClassifier())],
 )
+@pytest.mark.filterwarnings("ignore:.* of the draws of column:UserWarning")
 @pytest.mark.parametrize("method", ["transform", "sample"])
 def test_an_estimator_that_fails_later_is_named_with_its_column(
     name, model, method, monkeypatch

@@ -952,6 +952,7 @@ def test_a_second_fit_forgets_the_first():
     assert found.objective_ == alone.objective_
 
 
+@pytest.mark.filterwarnings("ignore:.* of the draws of column:UserWarning")
 def test_fills_and_draws_are_possible(seed):
     rng = np.random.default_rng(seed)
     X = rng.exponential(size=(200, 1)) + 0.3 * rng.exponential(size=(200, 3))

@@ -268,6 +268,7 @@ def test_limits_change_marginals_and_rounds_but_not_the_weights_of_columns():
     weights = torch.ones(len(data.x), dtype=torch.float64)
     latents = Latents.of(data, weights, kinds, levels)
     found, mean = Population.of(latents, data, weights, limits)
+    found = found.opened(data, kinds)
     for one, other in zip(problem.latents.marginals, found.marginals, strict=True):
         assert all(map(torch.equal, one, other))
     assert mean[0] < -0.1  # control: 0 without limits
