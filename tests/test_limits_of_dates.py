@@ -18,7 +18,7 @@ def table(seed):
     days = rng.integers(0, 100, 60)
     frame = pd.DataFrame(
         {
-            "x": days + rng.normal(size=60),
+            "x": days + 10 * rng.normal(size=60),
             "day": FIRST + pd.to_timedelta(days, "D"),
             "wait": pd.to_timedelta(days + 10, "h"),
         }
