@@ -88,6 +88,7 @@ def results(fitted):
 @pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning",
     "ignore::skvnce.exceptions.MisfitWarning",
+    "ignore:.* of the draws of column:UserWarning",
 )
 @pytest.mark.sampled
 @pytest.mark.parametrize("estimator", list(listed()))

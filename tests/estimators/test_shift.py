@@ -11,7 +11,7 @@ import pytest
 import torch
 from cases import SMALL_IMPUTERS
 
-from skvnce import GaussianImputer
+from skvnce import ColumnImputer, GaussianImputer
 from skvnce.estimators import _imputer
 from skvnce.fitted.shift import Shift, Shifted
 
@@ -57,7 +57,10 @@ def test_a_shift_that_a_range_cuts_off_is_announced(imputer, kind):
         cells = np.rint(X)
         X = pd.DataFrame(np.rint(X), columns=list("abc")).astype("Int64")
     # by default ranges of numbers are infinite
-    imputer.set_params(min_value="observed", max_value="observed").fit(X)
+    ends = {"min_value": "observed", "max_value": "observed"}
+    if isinstance(imputer, ColumnImputer):
+        ends = {"model": GaussianImputer(**ends)}
+    imputer.set_params(**ends).fit(X)
     column = 1 if kind == "numbers" else "b"
     hidden = np.isnan(cells[:, 1])
 
