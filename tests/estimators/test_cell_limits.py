@@ -402,9 +402,18 @@ def test_limits_that_leave_no_value_are_refused():
     for call in (bounded.fit, bounded.sample, bounded.transform):
         with pytest.raises(ValueError, match=rf"limits .* of {where}, are outside of"):
             call(X, upper=lower)
-    far = GaussianImputer(marginals="normal", random_state=0)
-    with pytest.raises(ValueError, match=r"limit -5000 of column .* is far from"):
-        far.fit(X, upper={int(column): -5000.0})
+
+
+def test_cells_whose_limit_is_far_from_the_others_are_near_it():
+    X, _, below = below_limits(9, n=60)
+    X = np.where(below, np.nan, X)
+    column = np.argwhere(below)[0, 1]
+    upper, cells = {int(column): -5000.0}, np.isnan(X[:, column])
+    far = GaussianImputer(marginals="normal", random_state=0).fit(X, upper=upper)
+    filled = far.transform(X, upper=upper)
+    assert np.isfinite(filled).all()
+    np.testing.assert_allclose(filled[cells, column], -5000, rtol=0.01)
+    assert (filled[cells, column] <= -5000).all()
 
 
 @pytest.mark.parametrize("side", [-1, 1])
