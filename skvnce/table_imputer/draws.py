@@ -253,8 +253,11 @@ def models_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed)
     for k, law in enumerate(laws if n_trees == 0 else laws[:1]):
         rows = some_rows(np.arange(len(cells)) if k else seen, most_rows, seed)
         X = posterior.states[:, rows]
-        completed = X[..., part.base[0]] * part.scale[0] + part.centre[0]
-        column = completed if k else cells[rows, q]
+        column = cells[rows, q]
+        if k:
+            column = X[..., part.base[0]] * part.scale[0] + part.centre[0]
+            # completions are normal: those of positive columns are to be positive
+            column = abs(column) if part.values[0] >= 0 else column
         both = Rows(X, law.means(X), centres[k].average().means(X))
         given = column, both, weights[rows], n_trees, seed
         models.append(fit_column(expansion, part, *given))
