@@ -251,6 +251,9 @@ def models_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed)
     laws = laws_of(expansion, normals, q)
     centres = laws_of(expansion, posterior.normals, q)
     for k, law in enumerate(laws if n_trees == 0 else laws[:1]):
+        if k and not part.is_number:  # drawn by the rule of Bayes, without a model
+            models.append(models[0])
+            break
         rows = some_rows(np.arange(len(cells)) if k else seen, most_rows, seed)
         X = posterior.states[:, rows]
         column = cells[rows, q]
