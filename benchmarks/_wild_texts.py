@@ -15,7 +15,7 @@ columns, those together that depend on each other exactly (formulas, cut points,
 that stand for each other; not towns and counties, where only one determines the other).
 The second is how real tables are: whose wage is missing has no log of the wage either.
 The groups of columns were computed once, from the complete tables, by a search for
-exact relations: `benchmarks/results/wild_groups.json`. Methods learn from the table
+exact relations: benchmarks/results/wild_groups.json. Methods learn from the table
 without the hidden cells, with their defaults and a seed, and fill it.
 
 **RMSE** of numbers is in standard deviations of the complete column. **Grades** are

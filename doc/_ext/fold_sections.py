@@ -19,7 +19,7 @@ GROUPS = {
         *("algorithm", "alpha", "alphas", "binarize", "classifier", "cv", "derived"),
         *("calibration_cv", "dropout", "estimator", "estimators", "fit_linear"),
         *("gamma", "hidden_layer_sizes", "imputer", "interactions", "likelihood"),
-        *("marginals", "max_features", "max_samples", "min_samples_leaf", "model"),
+        *("marginals", "max_samples", "model"),
         *("n_components", "n_estimators", "n_posterior_components", "noise"),
         *("noise_ratio", "posterior", "predictors", "regressor", "ridge"),
         *("ridge_linear", "rtol", "sampler", "selection", "shrinkage", "sums"),
