@@ -13,6 +13,8 @@ draws them with the variance that the unknown values have.
 # --------
 # Nineteen measurements from the NHANES survey; a column misses up to 57 % of its cells.
 
+import warnings
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -74,10 +76,13 @@ imputers = {
     "normal, no bounds": GaussianImputer(**normal, **free),
     "normal": GaussianImputer(**normal),
 }
-kinds = {
-    kind: one.fit(X).sample(X, n_draws=5, random_state=0, as_array=True)
-    for kind, one in imputers.items()
-}
+with warnings.catch_warnings():
+    # it says that many draws of the second are negative, and set to 0, as is shown
+    warnings.simplefilter("ignore", UserWarning)
+    kinds = {
+        kind: one.fit(X).sample(X, n_draws=5, random_state=0, as_array=True)
+        for kind, one in imputers.items()
+    }
 kinds["default"] = draws
 kinds = {kind: tables[:, gone, place] for kind, tables in kinds.items()}
 for kind, values in kinds.items():
