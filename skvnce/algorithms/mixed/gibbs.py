@@ -36,9 +36,8 @@ from skvnce.algorithms.mixed.normal import cdf, quantile
 from skvnce.distributions.normal import Normal
 from skvnce.distributions.quantiles import inside
 
-_SMALLEST = (
-    1e-300  # probability, below which its quantile has few digits or is infinite
-)
+# probability, below which its quantile has few digits or is infinite
+_SMALLEST = 1e-300
 _NO_ROWS = np.zeros(0, dtype=np.int64)
 _AT_ONCE = 2**17  # number of latent variables that are swept together
 _FEWEST_ROWS = 1000  # but at least: calls for fewer take most of the time
