@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvnce.table_imputer.columns import Rows, fit_column
+from skvnce.table_imputer.columns import ColumnModel, Rows, fit_column
 from skvnce.table_imputer.normal import (
+    Conditional,
     Normal,
     Normals,
     completed,
@@ -48,9 +49,14 @@ class Posterior(NamedTuple):
 
     normals: Normals  # K draws
     states: np.ndarray  # (C, n, d)
-    columns: (
-        dict  # of lists of ColumnModel, which are fitted when they are first needed
-    )
+    columns: dict  # of lists of Proposer, which are fitted when first needed
+
+
+class Proposer(NamedTuple):
+    """What proposes the cells of a column, by one of its laws."""
+
+    model: ColumnModel
+    centre: Conditional  # the law by the mean of all draws of the parameters
 
 
 class Chain(NamedTuple):
@@ -236,36 +242,35 @@ def targets_of(expansion, normals, q):
     return Targets(parts, [normals.conditional(one.own, 1) for one in parts])
 
 
-def models_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed):
+def proposers_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed):
     """Fit a column to completions of the training rows, once; a model for each law.
 
     The second, which does not read the targets, is fitted to all cells of the
     completions: those that are observed may be selected by the targets.  With forests
-    there is none.
+    there is none, and a factor of two levels is drawn without it.
     """
     if q in posterior.columns:
         return posterior.columns[q]
-    part, models = expansion.parts[q], []
-    seen = np.flatnonzero(~np.isnan(cells[:, q]))
-    normals = posterior.normals.of_turns(np.arange(len(posterior.states)))
-    laws = laws_of(expansion, normals, q)
-    centres = laws_of(expansion, posterior.normals, q)
-    for k, law in enumerate(laws if n_trees == 0 else laws[:1]):
-        if k and not part.is_number:  # drawn by the rule of Bayes, without a model
-            models.append(models[0])
-            break
-        rows = some_rows(np.arange(len(cells)) if k else seen, most_rows, seed)
-        X = posterior.states[:, rows]
-        column = cells[rows, q]
-        if k:
-            column = X[..., part.base[0]] * part.scale[0] + part.centre[0]
-            # completions are normal: those of positive columns are to be positive
-            column = abs(column) if part.values[0] >= 0 else column
-        both = Rows(X, law.means(X), centres[k].average().means(X))
-        given = column, both, weights[rows], n_trees, seed
-        models.append(fit_column(expansion, part, *given))
-    posterior.columns[q] = models
-    return models
+    part, states = expansion.parts[q], posterior.states
+    laws = laws_of(expansion, posterior.normals.of_turns(np.arange(len(states))), q)
+    centres = [law.average() for law in laws_of(expansion, posterior.normals, q)]
+
+    def fitted(k, rows, column):
+        X = states[:, rows]
+        both = Rows(X, laws[k].means(X), centres[k].means(X))
+        model = fit_column(expansion, part, column, both, weights[rows], n_trees, seed)
+        return Proposer(model, centres[k])
+
+    rows = some_rows(np.flatnonzero(~np.isnan(cells[:, q])), most_rows, seed)
+    proposers = [fitted(0, rows, cells[rows, q])]
+    if n_trees == 0 and part.is_number and len(laws) > 1:
+        rows = some_rows(np.arange(len(cells)), most_rows, seed)
+        column = states[:, rows, part.base[0]] * part.scale[0] + part.centre[0]
+        # completions are normal: those of positive columns are to be positive
+        column = abs(column) if part.values[0] >= 0 else column
+        proposers.append(fitted(1, rows, column))
+    posterior.columns[q] = proposers
+    return proposers
 
 
 def some_rows(rows, most, seed):
@@ -276,21 +281,19 @@ def some_rows(rows, most, seed):
     return rows[np.sort(chosen)]
 
 
-def draw_cells(normals, all_normals, expansion, X, models, rng):
+def draw_cells(normals, expansion, X, proposers, rng):
     """Draw the missing cells of rows.
 
     Parameters
     ----------
     normals : Normals
         M draws of the parameters, one for each table.
-    all_normals : Normals
-        All draws of the parameters.
     expansion : Expansion
     X : ndarray of shape (n, d)
         NaN marks missing cells.
-    models : dict of int to list of ColumnModel
+    proposers : dict of int to list of Proposer
         By column of the table, in the order of the sweeps; only columns with missing
-        cells; a model for each law.
+        cells.
     rng : numpy.random.Generator
 
     Returns
@@ -301,32 +304,31 @@ def draw_cells(normals, all_normals, expansion, X, models, rng):
     gone, drawn = np.isnan(X), {}
     S = completions(X, normals, rng)
     plans = {}
-    for q, of_laws in models.items():
-        n_laws = len(of_laws)
-        laws = laws_of(expansion, normals, q)[:n_laws]
-        centres = [law.average() for law in laws_of(expansion, all_normals, q)[:n_laws]]
-        targets = targets_of(expansion, normals, q) if n_laws > 1 else None
-        rows = np.flatnonzero(gone[:, of_laws[0].part.base[0]])
-        plans[q] = rows, laws, centres, targets
+    for q, of_laws in proposers.items():
+        model = of_laws[0].model
+        # a forest has learned what the targets tell
+        targets = targets_of(expansion, normals, q) if model.trees is None else None
+        rows = np.flatnonzero(gone[:, model.part.base[0]])
+        plans[q] = rows, laws_of(expansion, normals, q), targets
     for _ in range(_SWEEPS):
-        for q, of_laws in models.items():
-            rows, laws, centres, targets = plans[q]
-            part, some = of_laws[0].part, S[:, rows]
+        for q, of_laws in proposers.items():
+            rows, laws, targets = plans[q]
+            part, some = expansion.parts[q], S[:, rows]
             if targets is not None and not part.is_number:
                 drawn[q] = _two_levels(expansion, part, laws[1], targets, some, rng)
                 put_cells(expansion, S, part, drawn[q], rows)
                 continue
             predicted = [
                 model.predict(Rows(some, law.means(some), centre.means(some)), rng)
-                for model, law, centre in zip(of_laws, laws, centres, strict=True)
+                for (model, centre), law in zip(of_laws, laws, strict=False)
             ]
             if targets is None:
-                drawn[q] = of_laws[0].draw(predicted[0], rng)
+                drawn[q] = of_laws[0].model.draw(predicted[0], rng)
             else:
                 # with the last draw the choice leaves its target invariant (Andrieu,
                 # Lee and Vihola 2018, iterated sampling importance resampling)
                 proposals = [drawn[q]] if q in drawn else []
-                for model, one in zip(of_laws, predicted, strict=True):
+                for (model, _), one in zip(of_laws, predicted, strict=True):
                     proposals += [model.draw(one, rng) for _ in range(_PROPOSALS)]
                 drawn[q] = _chosen(expansion, part, laws, targets, proposals, some, rng)
             put_cells(expansion, S, part, drawn[q], rows)
@@ -364,9 +366,10 @@ def _chosen(expansion, part, laws, targets, proposals, S, rng):
     targets.
     """
     rows, scores = np.arange(S.shape[1]), []
+    means = [law.means(S)[..., 0] for law in laws]  # they do not read the column
     for cells in proposals:
         put_cells(expansion, S, part, cells, rows)
-        told, prior = (log_density(law, part, S) for law in laws)
+        told, prior = map(_normal_log_density, laws, means, [cells, cells])
         of_targets = _density_of_targets(targets, S)
         scores.append(of_targets + prior - np.logaddexp(told, prior))
     scores = np.stack(scores)
@@ -392,5 +395,9 @@ def log_density(law, part, X, both=False):
         if both:
             return np.log(1 - p), np.log(p)
         return np.where(x > (low + high) / 2, np.log(p), np.log(1 - p))
+    return _normal_log_density(law, mean, x)
+
+
+def _normal_log_density(law, mean, x):
     variance = law.covariance[:, :1, 0]
     return -0.5 * ((x - mean) ** 2 / variance + np.log(variance))

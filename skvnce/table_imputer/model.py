@@ -7,7 +7,7 @@ import torch
 
 from skvnce.fitted.base import in_turn
 from skvnce.table_imputer import draws
-from skvnce.table_imputer.columns import ColumnModel, Rows, fit_column, levels_at
+from skvnce.table_imputer.columns import Rows, fit_column, levels_at
 from skvnce.table_imputer.copies import put_copies, with_sources
 from skvnce.table_imputer.expansion import ALONE, Expansion
 from skvnce.table_imputer.normal import Fit, Normal, completed
@@ -199,16 +199,15 @@ class TableModel(NamedTuple):
         cells, drawn = start[:, self.order], np.repeat(start[None], n_draws, 0)
         gone = np.isnan(cells)
         columns = np.flatnonzero(gone.any(0))
-        models = {}
+        proposers = {}
         if any([self._has_model(q) for q in columns]):
             posterior = self.posterior()
             for q in self._sweep_order(columns):
-                models[q] = self._models_of_draws(posterior, q)
+                proposers[q] = self._proposers_of(posterior, q)
             normals = self.cache.get("one", posterior.normals)
             normals = normals.of_turns(in_turn(len(normals.mean), n_draws))
             X = self.expansion.matrix(cells)
-            given = posterior.normals, self.expansion, X, models, rng
-            found = draws.draw_cells(normals, *given)
+            found = draws.draw_cells(normals, self.expansion, X, proposers, rng)
             for q, values in found.items():
                 rows, part = np.flatnonzero(gone[:, q]), self.expansion.parts[q]
                 if part.is_number:
@@ -217,7 +216,7 @@ class TableModel(NamedTuple):
                     values = part.values[values]
                 drawn[:, rows, self.order[q]] = values
         for q in columns:
-            if q not in models:
+            if q not in proposers:
                 shape = n_draws, gone[:, q].sum()
                 drawn[:, gone[:, q], self.order[q]] = self._observed(q, shape, rng)
         put_copies(drawn, nodes, self.copies)
@@ -229,14 +228,15 @@ class TableModel(NamedTuple):
         found = [int(q) for q in columns if self._has_model(q)]
         return sorted(found, key=lambda q: n_missing[q])
 
-    def _models_of_draws(self, posterior, q) -> list[ColumnModel]:
+    def _proposers_of(self, posterior, q):
         training, settings = self.training, self.settings
         part, n_trees = self.expansion.parts[q], settings.n_trees
         if draws.is_drawn_by_targets(self.expansion, part):
             # a forest would know the product that targets tell, which counts twice
             n_trees = n_trees if self.column(q).gain >= _GAIN else 0
         given = training.cells, training.weights, n_trees, MOST_ROWS
-        return draws.models_of(posterior, self.expansion, q, *given, settings.seed + q)
+        seed = settings.seed + q
+        return draws.proposers_of(posterior, self.expansion, q, *given, seed)
 
     def _observed(self, q, shape, rng):
         """Draw observed cells of a column that has no model."""
