@@ -9,12 +9,17 @@ from itertools import combinations_with_replacement
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import nnls
 from scipy.special import ndtri
 
 _LEVEL = 1.0  # expected number of products that are chosen by chance in a table
-_EXPECTED = 30.0  # over the number of tests: prior odds of a product, 1 at most
+_EXPECTED = 90.0  # over the number of tests: prior odds of a product
+_MOST_ODDS = 3.0  # of it
 _FEWEST = 30  # rows that observe a triple
 _CLIP = 3.0  # standard deviations, to which factors are clipped
+_ALIKE = 0.6  # of the largest t, from which on triples are compared
+_MOST_ALIKE = 8  # triples
+_LEAST_VARIANCE = 0.2  # of a residual, as a share of the mean
 _CELLS = 1_000_000  # of the products of one target, for which rows are left out
 _SELECTED = 2.5  # |t| of a target in the regression of "missing", see `selection`
 _SELECTED_BESIDE = 3.5  # the same, of columns that are no factors
@@ -75,17 +80,17 @@ def choose_products(X, factors, targets, n_base, predict, weights, most):
     base, filled = np.arange(n_base), predict(None, np.arange(len(X)))
     selected = {j: selection(X, j, base, filled, weights) for j in factors.tolist()}
     bound = ndtri(1 - min(_LEVEL / t.size, 0.4))
-    prior = min(1.0, _EXPECTED / t.size)
+    prior = min(_MOST_ODDS, _EXPECTED / t.size)
     chosen, of_target, open_ = [], {}, np.ones(t.shape, dtype=bool)
     while len(chosen) < most:
         q, b = np.unravel_index(np.where(open_, abs(t), 0.0).argmax(), t.shape)
         if abs(t[q, b]) < bound or not open_[q, b]:
             break
+        possible = np.setdiff1d(targets, [f for one in chosen for f in one[:2]])
+        alike = _alike(np.where(open_, abs(t), 0.0), q, b, pairs, targets, possible)
+        q, b = _likeliest(X, filled, alike, t, pairs, targets, base, weights)
         (j, k), i = pairs[q], int(targets[b])
         open_[q, b] = False
-        possible = np.setdiff1d(targets, [f for one in chosen for f in one[:2]])
-        j, k, i = _oriented(X, filled, (j, k, i), possible, base, weights)
-        q, b = pairs.index((j, k)), int(np.flatnonzero(targets == i)[0])
         of_factors = max(abs(selected[f].get(i, 0.0)) for f in (j, k))
         of_any = max(abs(one.get(i, 0.0)) for one in selected.values())
         doubt = of_factors > _SELECTED or of_any > _SELECTED_BESIDE
@@ -100,27 +105,64 @@ def choose_products(X, factors, targets, n_base, predict, weights, most):
     return chosen
 
 
-def _oriented(X, filled, triple, targets, base, weights):
-    """Choose which column of a triple is the target, by the likelihood.
+def _alike(t, q, b, pairs, targets, possible):
+    """List places in t of products that the same dependence may show as.
 
-    Of normal columns p(y | x, b) p(x | b) = p(x | y, b) p(y | b), so that the product
-    whose regression gains more is the likelier one.
+    They are the product at (q, b), its columns with another possible target, and
+    products that share two of its columns and have nearly its t, largest first: where a
+    factor is missing, it is filled by others, whose products then look like its own.
+
+    Parameters
+    ----------
+    t : ndarray of shape (n_pairs, n_targets)
+        Absolute values; 0 where a product is not to be chosen.
     """
-    j, k, i = triple
+    columns = {*pairs[q], int(targets[b])}
+    j, k = pairs[q]
+    i = int(targets[b])
     swapped = [(i, i, j)] if j == k else [(i, k, j), (i, j, k)]
-    found = [triple, *(one for one in swapped if one[2] in targets)]
-    rows = np.flatnonzero(~np.isnan(X[:, [j, k, i]]).any(1))
-    root, gains = np.sqrt(weights[rows]), []
-    for first, second, target in found:
+    alike = [(q, b)] + [
+        (pairs.index((min(first, second), max(first, second))), at)
+        for first, second, target in swapped
+        if target in possible
+        for at in np.flatnonzero(targets == target)
+    ]
+    near = np.argwhere(t >= _ALIKE * t[q, b])
+    for at in near[np.argsort(-t[tuple(near.T)])].tolist():
+        others = {*pairs[at[0]], int(targets[at[1]])}
+        if len(others & columns) == min(2, len(columns)) and tuple(at) not in alike:
+            alike.append(tuple(at))
+    return alike[:_MOST_ALIKE]
+
+
+def _likeliest(X, filled, alike, t, pairs, targets, base, weights):
+    """Choose one of some products; the place of its t.
+
+    The twofold log-likelihood ratio of each in rows that observe the columns of all is
+    added to its squared t.  Of normal columns p(y | x, b) p(x | b) = p(x | y, b)
+    p(y | b), so that the product whose regression gains more is the likelier one,
+    whatever its target.
+    """
+    triples = [(*pairs[q], int(targets[b])) for q, b in alike]
+    seen = ~np.isnan(X[:, list(triples[0])]).any(1)
+    for n, triple in enumerate(triples):
+        both = seen & ~np.isnan(X[:, list(triple)]).any(1)
+        if both.sum() < _FEWEST:
+            triples = triples[: max(n, 1)]
+            break
+        seen = both
+    rows, scores = np.flatnonzero(seen), []
+    root = np.sqrt(weights[rows])[:, None]
+    for (first, second, target), at in zip(triples, alike, strict=False):
         A = np.column_stack([np.ones(len(rows)), filled[rows][:, base[base != target]]])
         Z = filled[rows].clip(-_CLIP, _CLIP)
         both = np.column_stack([Z[:, first] * Z[:, second], filled[rows, target]])
-        both = _without(root[:, None] * A, root[:, None] * both)
-        product, rest = both.T
+        product, rest = _without(root * A, root * both).T
         size = (product @ product) * (rest @ rest)
-        gains.append((product @ rest) ** 2 / max(size, 1e-300))
-    first, second, target = found[int(np.argmax(gains))]
-    return min(first, second), max(first, second), target
+        share = (product @ rest) ** 2 / max(size, 1e-300)
+        ratio = -weights[rows].sum() * np.log1p(-min(share, 1 - 1e-9))
+        scores.append(ratio + t[at] ** 2)
+    return alike[int(np.argmax(scores))]
 
 
 def products_asked_for(X, pairs, targets, n_base, predict, weights):
@@ -168,6 +210,8 @@ class _Test:
         self.factors, self.pairs = filled.clip(-_CLIP, _CLIP), (first, second)
         self.residual, self.weights = X[rows, i] - L, weights[rows]
         others = base[base != i]
+        gone = ~seen[rows][:, others]
+        self.precision = _precision(self.residual, gone, self.weights)[:, None]
         self.linear = np.column_stack([np.ones(len(rows)), filled[:, others]])
         self.n_both = self.weights @ (seen[rows][:, first] & seen[rows][:, second])
         self.possible = (first != i) & (second != i) & (self.n_both >= _FEWEST)
@@ -179,12 +223,27 @@ class _Test:
         A = np.column_stack([self.linear, products[:, chosen]])
         both = np.column_stack([products[:, self.possible], self.residual])
         root = np.sqrt(self.weights)[:, None]
-        both = _without(root * A, root * both) / root
+        scale = root * self.precision
+        both = _without(scale * A, scale * both) / root
         t = np.zeros(len(self.possible))
         given = both[:, :-1], both[:, -1], root**2
         t[self.possible] = _slopes_over_errors(*given)
         t[chosen] = 0.0
         return t
+
+
+def _precision(residual, gone, weights):
+    """Compute inverse standard deviations of residuals (n,).
+
+    The variance of a residual is larger where columns that predict are missing; it is
+    fitted as a sum over the missing columns (n, m).
+    """
+    root = np.sqrt(weights)[:, None]
+    A = np.column_stack([np.ones(len(gone)), gone, residual**2])
+    R = np.linalg.qr(root * A, mode="r")
+    variance = A[:, :-1] @ nnls(R[:, :-1], R[:, -1])[0]
+    mean = np.average(residual**2, weights=weights)
+    return 1 / np.sqrt(np.maximum(variance, _LEAST_VARIANCE * max(mean, 1e-300)))
 
 
 def _without(A, Y):

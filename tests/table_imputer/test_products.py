@@ -9,6 +9,9 @@ from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
 from skvnce.table_imputer.products import (
     _LEVEL,
+    _alike,
+    _likeliest,
+    _precision,
     _Test,
     _without,
     probability_of,
@@ -156,6 +159,35 @@ def test_t_has_variance_one_where_there_is_no_product(seed):
     assert p_mean(np.square(robust), 1.1, alternative="greater") > FAILURE
     assert p_mean(np.square(robust), 0.8, alternative="less") > FAILURE
     assert p_mean(np.square(usual), 1.1, alternative="greater") < FAILURE
+
+
+def test_residuals_weigh_less_where_columns_that_predict_are_missing(seed):
+    rng = np.random.default_rng(seed)
+    gone = rng.random((4000, 3)) < 0.5
+    deviations = np.sqrt(1 + gone @ [3.0, 1.0, 0.0])
+    residual = deviations * rng.normal(size=4000)
+    precision = _precision(residual, gone, np.ones(4000))
+    # variances have an error of about sqrt(2 / 500) in each of eight patterns
+    np.testing.assert_allclose((precision * deviations) ** 2, 1, atol=0.4)
+    assert not np.allclose(deviations**2 / deviations.mean() ** 2, 1, atol=0.4)
+
+
+def test_the_likeliest_of_products_that_look_alike_is_chosen(seed):
+    """b is often missing, and filled by z, so that products of z look like its own."""
+    rng = np.random.default_rng(seed)
+    z, x, noise = rng.normal(size=(3, 400))
+    b = 0.6 * z + 0.8 * rng.normal(size=400)
+    X = np.column_stack([x, b, z, x + b + 0.5 * x * b + noise])
+    X[rng.random(400) < 0.6, 1] = np.nan
+    filled = np.where(np.isnan(X), 0.6 * z[:, None], X)
+    pairs, targets = [(0, 1), (0, 2), (1, 2)], np.arange(4)
+    t = np.zeros((3, 4))
+    t[0, 3], t[1, 3] = 4.0, 4.2
+    alike = _alike(t, 1, 3, pairs, targets, [])
+    assert alike == [(1, 3), (0, 3)]
+    rest = t, pairs, targets, np.arange(4), np.ones(400)
+    assert _likeliest(X, filled, alike, *rest) == (0, 3)
+    assert _likeliest(X, filled, alike[:1], *rest) == (1, 3)  # the control
 
 
 def test_probabilities_follow_the_information_criterion():
