@@ -109,17 +109,15 @@ def _alike(t, q, b, pairs, targets, possible):
     """List places in t of products that the same dependence may show as.
 
     They are the product at (q, b), its columns with another possible target, and
-    products that share two of its columns and have nearly its t, largest first: where a
-    factor is missing, it is filled by others, whose products then look like its own.
+    products that share a factor and have nearly its t, largest first: where a factor is
+    missing, it is filled by others, whose products then look like its own.
 
     Parameters
     ----------
     t : ndarray of shape (n_pairs, n_targets)
         Absolute values; 0 where a product is not to be chosen.
     """
-    columns = {*pairs[q], int(targets[b])}
-    j, k = pairs[q]
-    i = int(targets[b])
+    (j, k), i = pairs[q], int(targets[b])
     swapped = [(i, i, j)] if j == k else [(i, k, j), (i, j, k)]
     alike = [(q, b)] + [
         (pairs.index((min(first, second), max(first, second))), at)
@@ -127,11 +125,10 @@ def _alike(t, q, b, pairs, targets, possible):
         if target in possible
         for at in np.flatnonzero(targets == target)
     ]
-    near = np.argwhere(t >= _ALIKE * t[q, b])
-    for at in near[np.argsort(-t[tuple(near.T)])].tolist():
-        others = {*pairs[at[0]], int(targets[at[1]])}
-        if len(others & columns) == min(2, len(columns)) and tuple(at) not in alike:
-            alike.append(tuple(at))
+    near = np.flatnonzero(t[:, b] >= _ALIKE * t[q, b])
+    for other in near[np.argsort(-t[near, b])].tolist():
+        if other != q and {*pairs[other]} & {j, k}:
+            alike.append((other, b))
     return alike[:_MOST_ALIKE]
 
 
