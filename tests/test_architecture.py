@@ -7,7 +7,6 @@ import pkgutil
 import re
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from textwrap import indent
 
@@ -247,41 +246,35 @@ def classes():
 def test_classes_have_few_ancestors_of_ours():
     found = {cls.__name__: len(structure.ancestors(cls)) for cls in classes()}
     assert len(found) > 20
-    most = structure.N_ANCESTORS
-    assert {k: n for k, n in found.items() if n > most} == structure.ANCESTORS
+    assert max(found.values()) <= structure.N_ANCESTORS
 
 
 MODULES = [ROOT / name for name in ("estimators", "fits", "prediction", *ROOMS)]
-STATE = {  # what is counted in each module, and its exceptions
-    "writes": (structure.writes, structure.WRITES),
-    "takes": (structure.takes, structure.TAKES),
-}
 
 
-@pytest.mark.parametrize(("count", "allowed"), STATE.values(), ids=STATE)
-def test_functions_neither_write_to_estimators_nor_take_them(count, allowed):
-    """The exceptions are equal to what is found, so that they only shrink."""
-    found = sum((structure.counted(one, count) for one in MODULES), Counter())
-    assert found == allowed
+def test_functions_write_no_attribute_of_an_object():
+    """A fit is a function that returns values, which the class itself sets."""
+    paths = [path for folder in MODULES for path in folder.glob("*.py")]
+    assert [path.name for path in paths if structure.writes(path.read_text())] == []
 
 
 @pytest.mark.parametrize(
-    ("count", "source"),
+    "source",
     [
-        ("writes", "def fit(estimator):\n    estimator.mean_ = 0"),
-        ("writes", "def fit(x):\n    def inner():\n        x.a, x.b[0].c = 1, 2"),
-        ("writes", "def fit(one):\n    del one.mean_"),
-        ("writes", "def fit(one):\n    vars(one).update(mean_=0)"),
-        ("writes", "def fit(one):\n    one.__dict__.pop('mean_')"),
-        ("writes", "def fit(one):\n    setattr(one, 'mean_', 0)"),
-        ("takes", "def fit(X, *, estimator):\n    return X"),
+        "def fit(estimator):\n    estimator.mean_ = 0",
+        "def fit(x):\n    def inner():\n        x.a, x.b[0].c = 1, 2",
+        "def fit(one):\n    del one.mean_",
+        "def fit(one):\n    vars(one).update(mean_=0)",
+        "def fit(one):\n    one.__dict__.pop('mean_')",
+        "def fit(one):\n    setattr(one, 'mean_', 0)",
     ],
 )
-def test_state_outside_of_classes_is_found(count, source):
-    count, _ = STATE[count]
-    assert count(source) > 0
-    assert count(f"class Imputer:\n{indent(source, '    ')}") == 0
-    assert count("def fit(table):\n    mean = table.mean\n    return mean") == 0
+def test_state_outside_of_classes_is_found(source):
+    assert structure.writes(source) > 0
+    assert structure.writes(f"class Imputer:\n{indent(source, '    ')}") == 0
+    assert (
+        structure.writes("def fit(table):\n    mean = table.mean\n    return mean") == 0
+    )
 
 
 TESTING = {"skvnce.testing._contract", "skvnce.testing._requirements"}
@@ -332,8 +325,7 @@ def test_every_file_is_short():
         for path in ROOT.rglob("*.py")
     }
     most = structure.N_CODE_LINES
-    too_long = {path: n for path, n in lengths.items() if n > most}
-    assert too_long == structure.CODE_LINES
+    assert {path: n for path, n in lengths.items() if n > most} == {}
 
 
 def test_lines_of_code_are_counted():
@@ -454,6 +446,8 @@ def test_every_public_name_is_in_the_docs():
     pages = Path(ROOT.parent, "doc", "api.rst").read_text().split()
     for name in set(skvnce.__all__) - {"__version__"}:
         value = getattr(skvnce, name)
+        if isinstance(value, type):
+            assert (ROOT.parent / "doc" / "class_pages" / f"{name}.rst").exists()
         members = getattr(value, "__all__", None) or (
             [name]
             if isinstance(value, type)
@@ -489,6 +483,7 @@ def test_what_some_layers_import_is_below_them(name):
             assert inside.partition(".")[0] in SHARED[name]
 
 
+@pytest.mark.site
 def test_the_picture_shows_the_imports(monkeypatch):
     folder = ROOT.parent / "doc" / "developer"
     monkeypatch.syspath_prepend(folder)

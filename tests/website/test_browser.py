@@ -4,7 +4,6 @@
 the pages are written to the folder ``SKVNCE_SCREENSHOTS`` if it is set.
 """
 
-import gzip
 import os
 import threading
 from functools import partial
@@ -18,16 +17,6 @@ from site_pages import ROOT, built_site
 pytestmark = pytest.mark.site
 WIDTHS = (1400, 400)
 THEMES = ("light", "dark")
-CARD = ".sd-card:has(a.sd-stretched-link)"
-CARDS = {  # each leads to a section of the same title
-    "A filled table": "start/decide.html#decide-table",
-    "A predictive model": "start/decide.html#decide-model",
-    "A published analysis": "start/decide.html#decide-analysis",
-    "A graph": "start/decide.html#decide-graph",
-    "A density of my own": "start/decide.html#decide-density",
-    "Larger than memory": "start/decide.html#decide-large",
-}
-KILOBYTES = 400  # of the first page, as a server sends it
 PICTURES = os.environ.get("SKVNCE_SCREENSHOTS")
 
 
@@ -61,25 +50,6 @@ PAGES = [
     "genindex.html",
     "search.html",
 ]
-
-
-# The title of the section that an address names.
-SECTION = """
-const target = document.getElementById(location.hash.slice(1));
-const title = target.closest("section").querySelector(":scope > :is(h1, h2, h3)");
-return title.firstChild.data.trim();
-"""
-LOADED = "return performance.getEntriesByType('resource').map(entry => entry.name)"
-# The words of names in the heading, and the lines on which each stands.
-LINES = """
-const range = document.createRange();
-const texts = [...document.querySelector("h1").childNodes]
-    .filter(node => node.nodeType === Node.TEXT_NODE && !node.data.includes(" "));
-return texts.map(text => {
-    range.selectNode(text);
-    return [text.data, [...range.getClientRects()].map(box => box.top)];
-});
-"""
 
 
 class _Handler(SimpleHTTPRequestHandler):
@@ -123,10 +93,6 @@ def browser(started):
     assert not log.foreign
 
 
-def texts(browser, css):
-    return [e.text for e in browser.find_elements("css selector", css)]
-
-
 def heading(browser):
     """Return the text of the only h1 of the page."""
     [text] = browser.execute_script(
@@ -136,58 +102,11 @@ def heading(browser):
     return text
 
 
-def click(browser, element):
-    """Click an element that may have to be scrolled to."""
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
-    element.click()
-
-
-def test_cards_lead_to_their_sections(site, browser):
-    chromium.load(browser, site)
-    links = browser.find_elements("css selector", f"{CARD} a.sd-stretched-link")
-    cards = [(a.get_attribute("textContent"), a.get_attribute("href")) for a in links]
-    shown = texts(browser, f"{CARD} .sd-card-title")
-    leads = {
-        title: a.removeprefix(site) for title, (_, a) in zip(shown, cards, strict=True)
-    }
-    assert leads == CARDS
-    for i, (title, address) in enumerate(cards):
-        chromium.load(browser, site)
-        click(browser, browser.find_elements("css selector", CARD)[i])
-        assert browser.current_url == address
-        assert browser.execute_script(SECTION) == title.strip()
-
-
-def compressed(address, site):
-    """Return the size of a file of the site, as servers send text."""
-    data = (built_site() / address.removeprefix(site).split("?")[0]).read_bytes()
-    return min(len(data), len(gzip.compress(data)))
-
-
-def test_first_page_is_light(site, browser):
-    chromium.load(browser, site + "index.html")
-    addresses = [site + "index.html", *browser.execute_script(LOADED)]
-    own = {a for a in addresses if a.startswith(site)}
-    assert any("pydata-sphinx-theme.css" in a for a in own)
-    assert sum(compressed(a, site) for a in own) < KILOBYTES * 1000
-    growth = compressed("_images/growth.png", site)  # a control: pictures count in full
-    assert growth > 0.9 * (built_site() / "_images" / "growth.png").stat().st_size
-
-
-def test_first_page_leads_to_the_installation(site, browser):
-    chromium.load(browser, site)
-    links = browser.find_elements("css selector", ".bd-header a.nav-link")
-    shown = {a.text.strip(): a for a in links if a.is_displayed()}
-    assert list(shown) == ["Install", "Start", "How to", "User guide", "Reference"]
-    click(browser, shown["Install"])
-    assert heading(browser) == "Install"
-
-
 def test_search_finds_the_page_on_draws(site, browser):
     chromium.load(browser, site)
     button = "button.search-button, button.search-button-field"
     shown = [e for e in browser.find_elements("css selector", button)]
-    click(browser, next(e for e in shown if e.is_displayed()))
+    next(e for e in shown if e.is_displayed()).click()
     fields = browser.find_elements("css selector", "input[type=search]")
     field = next(e for e in fields if e.is_displayed())
     field.send_keys("draws")
@@ -198,8 +117,9 @@ def test_search_finds_the_page_on_draws(site, browser):
     links = [
         a for a in results if "/user_guide/pooling.html" in a.get_attribute("href")
     ]
-    assert links, texts(browser, "#search-results li > a")
-    click(browser, links[0])
+    assert links
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", links[0])
+    links[0].click()
     wait(browser, lambda: "pooling.html" in browser.current_url)
     assert "pool" in heading(browser).lower()
 
@@ -211,79 +131,12 @@ def wait(browser, condition, seconds=10):
     WebDriverWait(browser, seconds, poll_frequency=0.05).until(lambda _: condition())
 
 
-@pytest.mark.parametrize(
-    "address, expected",
-    [
-        ("index.html", "imputer = TableImputer(random_state=0)"),
-        ("start/first_ten_minutes.html", "python -m pip install"),
-        ("start/first_ten_minutes.html", "from skvnce import TableImputer\n"),
-    ],
-)
-def test_copy_button_copies_code_without_prompts(site, browser, address, expected):
-    origin = {"origin": site.rstrip("/"), "permissions": ["clipboardReadWrite"]}
-    browser.execute_cdp_cmd("Browser.grantPermissions", origin)
-    chromium.load(browser, site + address)
-    blocks = browser.find_elements("css selector", "div.highlight")
-    shown = [b.find_element("css selector", "pre").text for b in blocks]
-    first = expected.splitlines()[0]
-    at = next(i for i, text in enumerate(shown) if first in text)
-    button = blocks[at].find_element("css selector", "button.copybtn")
-    click(browser, button)
-    wait(browser, lambda: "success" in button.get_attribute("class"))
-    copied = browser.execute_async_script(
-        "navigator.clipboard.readText().then(arguments[0], e => arguments[0](`${e}`))"
-    )
-    assert copied.strip() == without_prompts(shown[at])
-    assert expected in copied
-
-
-def without_prompts(text):
-    """Return the input of a doctest, or the text where there are no prompts."""
-    lines = text.strip().splitlines()
-    kept = [line[4:] for line in lines if line[:4] in (">>> ", "... ")]
-    return "\n".join(kept or lines)
-
-
 def test_mathematics_is_rendered(site, browser):
     chromium.load(browser, site + "user_guide/vgi.html")
     formulas = len(browser.find_elements("css selector", ".math"))
     assert formulas > 5
     assert len(browser.find_elements("css selector", "mjx-container")) >= formulas
     assert not browser.find_elements("css selector", "mjx-merror")
-
-
-def test_long_names_in_headings_break_between_words(site, browser):
-    chromium.resize(browser, 400)
-    chromium.load(browser, site + "user_guide/graph.html")
-    words = browser.execute_script(LINES)
-    assert [word for word, _ in words] == ["Gaussian", "Graph", "Learner"]
-    assert all(len(lines) == 1 for _, lines in words)
-    assert len({lines[0] for _, lines in words}) > 1
-    assert heading(browser).endswith(": TruncatedGaussianGraphLearner")
-
-
-def test_mode_button_changes_the_colours(site, browser):
-    chromium.load(browser, site)
-    colours = {}
-    for theme in THEMES:
-        for css in ("theme-switch-button", f"theme-change-button[data-mode={theme}]"):
-            buttons = browser.find_elements("css selector", f"button.{css}")
-            next(b for b in buttons if b.is_displayed()).click()
-        script = "return getComputedStyle(document.body).backgroundColor"
-        colours[theme] = browser.execute_script(script)
-    browser.execute_script("localStorage.clear()")
-    assert colours["light"] == "rgb(255, 255, 255)" != colours["dark"]
-
-
-def test_menu_of_narrow_windows_leads_to_the_guide(site, browser):
-    chromium.resize(browser, 400)
-    chromium.load(browser, site)
-    browser.find_element("css selector", "button.primary-toggle").click()
-    css = "dialog#pst-primary-sidebar-modal a[href$='user_guide/index.html']"
-    link = browser.find_element("css selector", css)
-    wait(browser, link.is_displayed)
-    link.click()
-    assert heading(browser) == "User guide"
 
 
 def test_landing_page_opens_from_a_folder(browser):
