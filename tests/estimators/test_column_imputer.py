@@ -6,7 +6,6 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-import skops.io
 from scipy import stats
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.cluster import KMeans
@@ -772,61 +771,6 @@ def test_estimators_without_weights_see_all_rows_once(log):
 
 
 # tables
-
-
-@pytest.fixture(scope="module")
-def fitted():
-    X = mixed()
-    imputer = columns(regressor=LINEAR, classifier=LOGISTIC, model=READER)
-    return imputer.set_output(transform="pandas").fit(X), X
-
-
-def test_frames_come_back_with_their_data_types(fitted):
-    imputer, X = fitted
-    for table in (imputer.transform(X), *imputer.sample(X, 2, random_state=0)):
-        assert list(table.dtypes) == list(X.dtypes)
-        assert not table.isna().any().any()
-        pd.testing.assert_frame_equal(table.where(X.notna()), X.where(X.notna()))
-
-
-def test_probabilities_are_those_of_the_filled_levels(fitted):
-    imputer, X = fitted
-    found = imputer.category_probabilities(X)
-    assert list(found) == ["town", "grade", "yes"]
-    filled = imputer.transform(X)
-    for name, shares in found.items():
-        np.testing.assert_allclose(shares.sum(axis=1), 1)
-        assert (np.asarray(filled[name]) == np.asarray(shares.idxmax(axis=1))).all()
-
-
-def test_rows_are_filled_alike_in_any_table(fitted):
-    imputer, X = fitted
-    some = X.iloc[[17, 3, 60, 99]]
-    found = imputer.transform(some)
-    pd.testing.assert_frame_equal(imputer.transform(X).loc[some.index], found)
-
-
-def test_new_rows_are_filled(fitted):
-    imputer, _ = fitted
-    rows = mixed(20, seed=1)
-    rows.iloc[3] = None
-    assert not imputer.transform(rows).isna().any().any()
-
-
-@pytest.mark.parametrize("method", ["pickle", "skops", "clone"])
-def test_imputers_are_stored(fitted, method):
-    imputer, X = fitted
-    if method == "pickle":
-        other = pickle.loads(pickle.dumps(imputer))
-    elif method == "clone":
-        other = clone(imputer).fit(X)
-    else:
-        own = [
-            f"{one.__module__}.{one.__name__}"
-            for one in (ColumnImputer, GaussianImputer)
-        ]
-        other = skops.io.loads(skops.io.dumps(imputer), trusted=own)
-    pd.testing.assert_frame_equal(other.transform(X), imputer.transform(X))
 
 
 def test_a_pipeline_is_an_estimator():

@@ -222,20 +222,6 @@ def same(first, second):
     )
 
 
-def test_a_failed_fit_leaves_no_trace(X):
-    unfitted, fitted = learner(), learner().fit(X)
-    X[0, 0] = -1.0
-    for estimator in (unfitted, fitted):
-        before = dict(vars(estimator))
-        message(lambda: estimator.fit(X))  # noqa: B023
-        assert same(vars(estimator), before)
-        estimator.set_params(alpha=-1.0)
-        before = dict(vars(estimator))
-        message(lambda: estimator.fit(np.abs(X)))  # noqa: B023
-        assert same(vars(estimator), before)
-    assert not hasattr(unfitted, "n_features_in_")
-
-
 def test_a_fit_that_fails_late_leaves_no_trace(X, monkeypatch):
     fitted = learner().fit(X)
     before = dict(vars(fitted))

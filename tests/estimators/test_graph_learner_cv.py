@@ -307,14 +307,6 @@ def test_a_dask_cluster_finds_the_same(data, by_rule):
     np.testing.assert_array_equal(here.precision_, there.precision_)
 
 
-def test_a_failed_fit_leaves_the_learner_as_it_was(data):
-    learner = fitted(data[0], cv=5, n_subsamples=20)
-    before = learner.precision_
-    with pytest.raises(ValueError, match="negative"):
-        learner.fit(-data[0])
-    assert learner.precision_ is before
-
-
 def test_a_single_column_has_an_empty_path(data):
     learner = fitted(data[0][:, :1])
     assert learner.path_.shape[1:] == (1, 1)

@@ -72,16 +72,6 @@ def test_draws_follow_the_probabilities(fitted):
             assert np.square(wrong).mean() > 2 * np.square(difference).mean()  # control
 
 
-def test_rows_are_filled_one_by_one(fitted):
-    model, X, _, _ = fitted
-    part = X.iloc[[7, 3, 11]]
-    whole = model.transform(X).loc[part.index]
-    pd.testing.assert_frame_equal(model.transform(part), whole)
-    found = model.category_probabilities(part)["colour"]
-    expected = model.category_probabilities(X)["colour"].loc[part.index]
-    pd.testing.assert_frame_equal(found, expected)
-
-
 class Certain:
     """A member that draws one of two levels, and records its random numbers."""
 

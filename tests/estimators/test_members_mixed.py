@@ -218,22 +218,6 @@ def test_marginal_columns_get_shares(lair):
 # VGIImputer
 
 
-@pytest.mark.slow
-@pytest.mark.sampled
-def test_the_seed_decides(brief):
-    X, _, _ = frame(4, n=80)
-    X["count"] = np.arange(80) % 4  # repeated values
-    few = IncompleteDensity(max_iter=2)
-    first, again = (imputer(VGIImputer, few).fit(X) for _ in range(2))
-    other = imputer(VGIImputer, few).set_params(random_state=1).fit(X)
-    tables = [
-        one.category_probabilities(X)["colour"].to_numpy()
-        for one in (first, again, pickle.loads(pickle.dumps(first)), other)
-    ]
-    assert (tables[0] == tables[1]).all() and (tables[0] == tables[2]).all()
-    assert (tables[0] != tables[3]).any()
-
-
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "algorithm",

@@ -203,25 +203,3 @@ def test_tables_of_noise_are_not_announced(seed):
         imputer = LAIRImputer(LINEAR, n_estimators=1, random_state=0)
         alarms += len(with_warning(imputer, X))
     assert alarms <= 3  # of 20 tables with 1 %, more come in 1 of 25,000
-
-
-@pytest.mark.filterwarnings("ignore:Constant where observed")
-@pytest.mark.parametrize(
-    "imputer",
-    [LAIRImputer(n_draws=3), VGIImputer(n_draws=3), VGIImputer("flow", n_draws=3)],
-)
-def test_constant_tables_are_filled_by_their_values(imputer):
-    """As a fold of a search may be one."""
-    X = np.tile([2.0, -1.0, np.nan], (8, 1))
-    X[0, 0] = X[3, 1] = np.nan
-    with pytest.warns(UserWarning, match="Entirely missing: column 2"):
-        imputer.fit(X)
-    expected = np.tile([2.0, -1.0], (8, 1))
-    np.testing.assert_array_equal(imputer.transform(X), expected)
-    for drawn in imputer.sample(X, n_draws=2, random_state=0):
-        np.testing.assert_array_equal(drawn, expected)
-    assert imputer.score_samples(X).tolist() == [0.0] * 8
-    assert imputer.estimators_ == [] and imputer.constants_ == {0: 2.0, 1: -1.0}
-    assert np.isnan(imputer.held_out_gain_) and len(imputer.marginal_columns_) == 0
-    moved = imputer.transform(np.array([[5.0, np.nan, 7.0]]))
-    assert moved.tolist() == [[5.0, -1.0]]

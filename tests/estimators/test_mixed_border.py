@@ -1,16 +1,13 @@
 """Frames of categories, dates and integers, in and out of imputers."""
 
 import datetime as dt
-import pickle
 import warnings
 from functools import partial
 
-import joblib
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-import skops.io
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -326,20 +323,6 @@ def test_unknown_levels(imputer):
     assert found["port"].dtype == new["port"].dtype
 
 
-def test_a_failed_fit_changes_nothing(imputer):
-    before, contents = dict(vars(imputer)), joblib.hash(vars(imputer))
-    broken = incomplete()
-    broken["name"] = broken["name"].astype(object)
-    broken.loc["row 3", "name"] = 7
-    for asked in ("from_dtype", ["no"], {"name": "count"}):
-        reading(imputer, categorical_features=asked)
-        with pytest.raises(ValueError, match="name|no column"):
-            imputer.fit(broken)
-        reading(imputer, categorical_features="from_dtype")
-        assert vars(imputer) == before
-        assert joblib.hash(vars(imputer)) == contents
-
-
 def test_other_columns_or_names_are_refused(imputer):
     X = incomplete()
     with pytest.raises(ValueError, match="feature names should match"):
@@ -457,16 +440,6 @@ def test_other_estimators_name_the_column_and_the_imputer(estimator):
         estimator.fit(codes)
     with pytest.raises(ValueError, match="column 'name', row .*TableImputer"):
         estimator.fit(whole()[["x", "name"]])
-
-
-def test_fitted_imputers_are_stored(imputer):
-    X = incomplete()
-    expected = imputer.transform(X)
-    classes = [type(imputer), type(getattr(imputer, "model", imputer))]
-    own = [f"{one.__module__}.{one.__name__}" for one in classes]
-    stored = skops.io.loads(skops.io.dumps(imputer), trusted=own)
-    for other in (pickle.loads(pickle.dumps(imputer)), stored):
-        assert (other.transform(X) == expected).all()
 
 
 @pytest.mark.quick(1)

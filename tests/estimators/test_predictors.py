@@ -566,18 +566,6 @@ def test_threads_and_chunks_do_not_matter(monkeypatch):
     assert_allclose(parts[:50], expected.predict(X[:50]))
 
 
-@both
-def test_a_failed_fit_leaves_the_predictor_unchanged(predictor):
-    X, y = rows()
-    fitted = clone(predictor).fit(pd.DataFrame(X, columns=list("abc")), y)
-    before = dict(vars(fitted))
-    with pytest.raises(ValueError):
-        fitted.fit(np.where(X > 0, np.inf, X), y)
-    assert vars(fitted) == before
-    fitted.fit(X, y)
-    assert not hasattr(fitted, "feature_names_in_")
-
-
 def test_a_fit_without_folds_has_no_residuals():
     X, y = rows()
     fitted = clone(LINEAR).set_params(cv=5).fit(X, y)

@@ -240,16 +240,6 @@ def test_rounded_columns_stay_rounded_and_have_probabilities(seed):
     assert np.exp(imputer.score_samples(rows)).sum() == pytest.approx(1, abs=0.1)
 
 
-def test_pickles_frames_and_names(X):
-    frame = pd.DataFrame(X, columns=list("abcd"))
-    imputer = VGIImputer(NORMAL, n_draws=20, n_steps=1, random_state=0).fit(frame)
-    twin = pickle.loads(pickle.dumps(imputer))
-    np.testing.assert_array_equal(twin.transform(frame), imputer.transform(frame))
-    drawn = imputer.set_output(transform="pandas").sample(frame, 2, random_state=0)
-    assert all(list(one.columns) == list("abcd") for one in drawn)
-    assert isinstance(imputer.to_torch(), nn.Module)
-
-
 def test_a_module_of_ones_own_comes_back(X, brief):
     imputer = VGIImputer(
         IncompleteDensity(Blob, **ONE_ROUND), n_draws=8, n_steps=1, random_state=0

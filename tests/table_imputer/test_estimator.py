@@ -1,11 +1,8 @@
 """TableImputer: what users rely on, whatever the model inside."""
 
-import pickle
-
 import numpy as np
 import pandas as pd
 import pytest
-import skops.io
 
 from skvnce import TableImputer
 
@@ -76,28 +73,6 @@ def test_the_order_of_columns_does_not_matter(frame):
         equal(other[list(frame)], filled, 1e-11)
 
 
-def test_stored_imputers_fill_and_draw_the_same(frame):
-    imputer = fitted(frame)
-    expected = imputer.transform(frame), imputer.sample(frame, 3, random_state=1)
-    stored = skops.io.dumps(imputer)
-    trusted = skops.io.get_untrusted_types(data=stored)
-    for copy in (pickle.loads(pickle.dumps(imputer)), skops.io.loads(stored, trusted)):
-        pd.testing.assert_frame_equal(copy.transform(frame), expected[0])
-        drawn = copy.sample(frame, 3, random_state=1)
-        for one, other in zip(drawn, expected[1], strict=True):
-            pd.testing.assert_frame_equal(one, other)
-        assert copy.interactions_ == imputer.interactions_
-
-
-def test_a_failed_fit_leaves_the_imputer_as_it_was(X):
-    imputer = fitted(X)
-    before = imputer.transform(X)
-    with pytest.raises(ValueError, match="infinity|infinite"):
-        imputer.fit(np.where(np.isnan(X), np.inf, X)[:, :3])
-    np.testing.assert_array_equal(imputer.transform(X), before)
-    assert imputer.n_features_in_ == 4
-
-
 def test_nothing_that_is_passed_is_changed(frame, X):
     for table in (frame, X):
         kept, weights = table.copy(), np.arange(len(table)) % 3 + 1.0
@@ -136,16 +111,6 @@ def test_new_rows_are_drawn(frame, seed):
     drawn = imputer.sample(new, 20, random_state=0)
     assert all(table.notna().all(axis=None) for table in drawn)
     assert len({table["number"].iloc[0] for table in drawn}) == 20
-
-
-def test_draws_repeat_with_a_seed(X):
-    imputer = fitted(X)
-    np.testing.assert_array_equal(draws_of(imputer, X), draws_of(imputer, X))
-    np.testing.assert_array_equal(draws_of(fitted(X), X), draws_of(imputer, X))
-    first, second = draws_of(imputer, X, 2)
-    assert not np.array_equal(first, second)
-    other = imputer.sample(X, 2, random_state=1, as_array=True)
-    assert not np.array_equal(other[0], first)
 
 
 def test_fewer_or_more_draws_than_those_of_the_parameters(X):
@@ -233,16 +198,6 @@ def test_wrong_interactions_are_refused(asked, message, seed):
 
 
 # Odd tables
-
-
-@pytest.mark.filterwarnings("ignore:Constant")
-def test_tables_of_constants_are_filled():
-    X = np.tile([1.0, -2.0], (8, 1))
-    X[0, 0] = X[1, 1] = np.nan
-    imputer = fitted(X)
-    for table in (imputer.transform(X), *draws_of(imputer, X, 2)):
-        np.testing.assert_array_equal(table, np.tile([1.0, -2.0], (8, 1)))
-    assert imputer.n_iter_ == 0 and imputer.interactions_ == []
 
 
 def test_columns_of_few_cells_are_filled_with_the_normal(X):
