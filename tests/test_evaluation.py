@@ -220,34 +220,31 @@ def test_the_imputer_that_fails_is_named():
     assert error.value.__notes__ == ["Raised by the imputer 'means'."]
 
 
-def test_errors_of_reports():
-    X = normal(np.random.default_rng(0), 30)
-    one = {"one": Constant()}
+ROWS = normal(np.random.default_rng(0), 30)
+HALF = hide(ROWS, mcar(ROWS, 0.5, random_state=0))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"imputers": [Constant(), Constant(2.0)]}, "several of the class Constant"),
+        ({"imputers": []}, "at least one imputer"),
+        ({"mechanism": "mnar"}, "mechanism must be one of"),
+        ({"mechanism": ["mcar", "mcar"]}, "different mechanisms"),
+        ({"n_draws": 10}, "n_draws must be at least 19"),
+        ({"n_repeats": 0}, "n_repeats must be"),
+        ({"level": 1.0}, "level must lie"),
+        ({"level": "0.9"}, "level must lie"),
+        ({"fraction": 0.0}, "raise fraction"),
+        ({"X": HALF, "mechanism": "mar"}, "column of X without missing cells"),
+        ({"X": ROWS[:, :1], "mechanism": "mar"}, "two columns or more"),
+    ],
+)
+def test_errors_of_reports(given, words):
+    with pytest.raises(ValueError, match=words):
+        imputation_report(**{"imputers": {"one": Constant()}, "X": ROWS, **given})
     with pytest.raises(TypeError, match="must be an estimator with fit"):
-        imputation_report([SimpleImputer], X)
-    with pytest.raises(ValueError, match="several of the class Constant"):
-        imputation_report([Constant(), Constant(2.0)], X)
-    with pytest.raises(ValueError, match="at least one imputer"):
-        imputation_report([], X)
-    with pytest.raises(ValueError, match="mechanism must be one of"):
-        imputation_report(one, X, mechanism="mnar")
-    with pytest.raises(ValueError, match="different mechanisms"):
-        imputation_report(one, X, mechanism=["mcar", "mcar"])
-    with pytest.raises(ValueError, match="n_draws must be at least 19"):
-        imputation_report(one, X, n_draws=10)
-    with pytest.raises(ValueError, match="n_repeats must be"):
-        imputation_report(one, X, n_repeats=0)
-    with pytest.raises(ValueError, match="level must lie"):
-        imputation_report(one, X, level=1.0)
-    with pytest.raises(ValueError, match="level must lie"):
-        imputation_report(one, X, level="0.9")
-    with pytest.raises(ValueError, match="raise fraction"):
-        imputation_report(one, X, fraction=0.0)
-    holes = hide(X, mcar(X, 0.5, random_state=0))
-    with pytest.raises(ValueError, match="column of X without missing cells"):
-        imputation_report(one, holes, mechanism="mar")
-    with pytest.raises(ValueError, match="two columns or more"):
-        imputation_report(one, X[:, :1], mechanism="mar")
+        imputation_report([SimpleImputer], ROWS)
 
 
 def test_energy_i_scores_of_constants():

@@ -330,20 +330,20 @@ def test_shared_ties_change_nothing_without_ties(n_draws, rng):
     assert abs(shared - 0.9) < 0.05
 
 
-def test_coverage_knows_its_ties():
-    with pytest.raises(ValueError, match="ties must be"):
-        coverage(TRUE, np.zeros((99, 2, 2)), ALL, ties="split")
-
-
-@pytest.mark.parametrize("level", [0, 1, 90, np.nan])
-def test_coverage_needs_a_level(level):
-    with pytest.raises(ValueError, match=r"level must lie in \(0, 1\)"):
-        coverage(TRUE, np.zeros((99, 2, 2)), ALL, level=level)
-
-
-def test_coverage_needs_a_number_for_its_level():
-    with pytest.raises(TypeError, match="level must be a number, got 'a'"):
-        coverage(TRUE, np.zeros((99, 2, 2)), ALL, level="a")
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"ties": "split"}, ValueError, "ties must be"),
+        ({"level": 0}, ValueError, r"level must lie in \(0, 1\)"),
+        ({"level": 1}, ValueError, r"level must lie in \(0, 1\)"),
+        ({"level": 90}, ValueError, r"level must lie in \(0, 1\)"),
+        ({"level": np.nan}, ValueError, r"level must lie in \(0, 1\)"),
+        ({"level": "a"}, TypeError, "level must be a number, got 'a'"),
+    ],
+)
+def test_errors_of_coverage(given, error, words):
+    with pytest.raises(error, match=words):
+        coverage(TRUE, np.zeros((99, 2, 2)), ALL, **given)
 
 
 def test_errors_of_energy_distance():

@@ -541,29 +541,37 @@ def test_tables_with_missing_values_are_announced():
         pool_models(fit_each(FITS["ols"], tables, formula="y ~ x2"))
 
 
-def test_errors_of_wald_tests():
-    pooled = pool_models(fits(CASES[0], "full"))
-    for terms in ("z", ["x1", 7], [None]):
-        with pytest.raises(ValueError, match="terms must be names or positions"):
-            wald_test(pooled, terms)
-    with pytest.raises(ValueError, match="must name at least one"):
-        wald_test(pooled, [])
-    with pytest.raises(ValueError, match="one column for each of the 5"):
-        wald_test(pooled, np.eye(4))
-    for terms in ([True], [["x1", "x2"]]):
-        with pytest.raises(ValueError, match="terms must be"):
-            wald_test(pooled, terms)
-    for value in ([1, 2, 3], np.nan, "one"):
-        with pytest.raises(ValueError, match="one for each of the 2 terms, got"):
-            wald_test(pooled, ["x1", "x2"], value)
-    with pytest.raises(ValueError, match="terms must be independent"):
-        wald_test(pooled, ["x1", "x1"])
-    variances = pool([[1.0, 2.0], [1.1, 2.2]], [[1.0, 1.0], [1.0, 1.0]])
-    assert wald_test(variances, [1]).p_value == pytest.approx(variances.p_value()[1])
-    with pytest.raises(ValueError, match="pass covariance matrices to pool"):
-        wald_test(variances, [0, 1])
+PAIR = pool([[1.0, 2.0], [1.1, 2.2]], [[1.0, 1.0], [1.0, 1.0]])
+
+
+def test_one_term_is_its_t_test():
+    assert wald_test(PAIR, [1]).p_value == pytest.approx(PAIR.p_value()[1])
     one = pool([1.0, 1.5], [0.1, 0.1], names=["mean"])
     assert wald_test(one, "mean").p_value == pytest.approx(one.p_value())
+    with pytest.raises(ValueError, match="pass covariance matrices to pool"):
+        wald_test(PAIR, [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("words", "terms", "given"),
+    [
+        *(
+            ("terms must be names or positions", terms, [])
+            for terms in ("z", ["x1", 7], [None], [True])
+        ),
+        ("terms must be a finite matrix", [["x1", "x2"]], []),
+        ("must name at least one", [], []),
+        ("one column for each of the 5", np.eye(4), []),
+        *(
+            ("one for each of the 2 terms, got", ["x1", "x2"], [value])
+            for value in ([1, 2, 3], np.nan, "one")
+        ),
+        ("terms must be independent", ["x1", "x1"], []),
+    ],
+)
+def test_errors_of_wald_tests(words, terms, given):
+    with pytest.raises(ValueError, match=words):
+        wald_test(pool_models(fits(CASES[0], "full")), terms, *given)
 
 
 def test_errors_of_other_tests():
