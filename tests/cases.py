@@ -170,3 +170,35 @@ SMALL_IMPUTERS = [
         marks=pytest.mark.slow,
     ),
 ]
+
+# One of each class that fills, draws or scores rows, as small as possible.
+FEW = {"on_misfit": "ignore", "random_state": 0}
+MEMBERS = {"n_estimators": 1, "n_steps": 1, "n_draws": 4, **FEW}
+NORMAL = GaussianImputer(n_parameter_draws=2, max_iter=20, **FEW)
+VAE = VariationalAutoencoder(
+    1, max_iter=1, hidden_layer_sizes=(4,), n_importance_samples=8, **FEW
+)
+DENSITY_OF_ONE = IncompleteDensity("vae", max_iter=1, n_importance_samples=4)
+GRAPH = TruncatedGaussianGraphLearner(max_iter=20, **FEW)
+COPULA = CopulaGraphLearner(max_iter=20, **FEW)
+LEVELS = {"classifier": LogisticRegression(C=0.1), "n_draws": 2, "random_state": 0}
+SMALL = {
+    type(one).__name__: one
+    for one in [
+        NORMAL,
+        TableImputer(n_estimators=2, n_parameter_draws=2, random_state=0),
+        MixtureImputer(2, n_estimators=2, max_iter=4, **FEW),
+        ColumnImputer(NORMAL, regressor=Ridge(), **LEVELS),
+        ConstrainedImputer(NORMAL, random_state=0),
+        LAIRImputer(VAE, **MEMBERS),
+        VGIImputer(DENSITY_OF_ONE, **MEMBERS),
+        GRAPH,
+        TruncatedGaussianGraphLearnerCV(GRAPH, alphas=3, random_state=0),
+        COPULA,
+        CopulaGraphLearnerCV(COPULA, alphas=3, random_state=0),
+        VNCEEstimator(max_iter=2, **FEW),
+        IncompleteFactorAnalysis(1, on_misfit="ignore"),
+        VAE,
+        NoisyOr(2, max_iter=1, hidden_layer_sizes=(4,), random_state=0),
+    ]
+}

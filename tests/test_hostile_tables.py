@@ -12,34 +12,20 @@ from functools import partial
 
 import numpy as np
 import pytest
-from cases import DENSITY, DRAWN, PREDICTORS, QUICK
+from cases import PREDICTORS, SMALL
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.linear_model import Ridge
 
 import skvnce
 from skvnce import (
-    ColumnImputer,
-    ConstrainedImputer,
-    CopulaGraphLearner,
-    CopulaGraphLearnerCV,
     GaussianImputer,
     IncompleteFactorAnalysis,
-    LAIRImputer,
-    MixtureImputer,
-    NoisyOr,
-    TableImputer,
-    TruncatedGaussianGraphLearner,
-    TruncatedGaussianGraphLearnerCV,
     VariationalAutoencoder,
-    VGIImputer,
-    VNCEEstimator,
 )
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.estimators import _column_scores as _scores
 from skvnce.fits import density_training
-from skvnce.options import IncompleteDensity
 from skvnce.testing._requirements import draws_cells, imputes, is_positive
 from skvnce.training import rounds
 
@@ -58,86 +44,44 @@ SQUARED = (1e-100, 1e100)  # absolute values that are far from the ends of float
 # Need a column that varies; the others fill a table of constant columns, too.
 NEED_VARIATION = (IncompleteFactorAnalysis, VariationalAutoencoder)
 
-GRAPH = {"max_iter": 20, "random_state": 0}
-VAE = VariationalAutoencoder(random_state=0, **QUICK)
-UNTRAINED = IncompleteDensity("flow", max_iter=0, **DENSITY)
 
 # Tables of a default run, and of the run of the slow tests: by the cost of a fit.
-CASES = {
-    "gaussian": (GaussianImputer(n_parameter_draws=1, random_state=0), 10, 250),
-    "normal": (
-        GaussianImputer(marginals="normal", n_parameter_draws=1, random_state=0),
-        15,
-        250,
-    ),
-    "table": (
-        TableImputer(n_estimators=2, n_parameter_draws=1, random_state=0),
-        10,
-        250,
-    ),
-    "columns": (
-        ColumnImputer(
-            GaussianImputer(n_parameter_draws=1),
-            regressor=Ridge(),
-            n_draws=1,
-            random_state=0,
-        ),
-        3,
-        60,
-    ),
-    "consistent": (
-        ConstrainedImputer(GaussianImputer(n_parameter_draws=1), random_state=0),
-        3,
-        60,
-    ),
-    "mixtures": (
-        MixtureImputer(4, n_estimators=2, max_iter=4, random_state=0),
-        10,
-        250,
-    ),
-    "factors": (IncompleteFactorAnalysis(), 40, 500),
-    "noisy-or": (
-        NoisyOr(2, max_iter=1, hidden_layer_sizes=(4,), random_state=0),
-        10,
-        500,
-    ),
-    "graph": (TruncatedGaussianGraphLearner(**GRAPH), 6, 250),
-    "graph of few links": (TruncatedGaussianGraphLearner(alpha=0.1, **GRAPH), 6, 250),
-    "graph cv": (
-        TruncatedGaussianGraphLearnerCV(
-            TruncatedGaussianGraphLearner(**GRAPH), alphas=3, random_state=0
-        ),
-        2,
-        30,
-    ),
-    "copula graph": (CopulaGraphLearner(**GRAPH), 6, 100),
-    "copula graph cv": (
-        CopulaGraphLearnerCV(CopulaGraphLearner(**GRAPH), alphas=3, random_state=0),
-        2,
-        30,
-    ),
-    "vnce": (VNCEEstimator(max_iter=20, random_state=0), 6, 200),
-    "vae": (VAE, 2, 40),
-    "lair": (
-        LAIRImputer(VAE, n_estimators=1, n_steps=2, n_draws=8, random_state=0),
-        2,
-        30,
-    ),
-    "vgi": (VGIImputer(UNTRAINED, random_state=0, **DRAWN), 1, 10),
+# Tables of a default run, and of the run of the slow tests: by the cost of a fit.
+GRAPHS = "TruncatedGaussianGraphLearner"
+COUNTS = {
+    "GaussianImputer": (10, 250),
+    "TableImputer": (10, 250),
+    "ColumnImputer": (3, 60),
+    "ConstrainedImputer": (3, 60),
+    "MixtureImputer": (10, 250),
+    "IncompleteFactorAnalysis": (40, 500),
+    "NoisyOr": (10, 500),
+    GRAPHS: (6, 250),
+    "TruncatedGaussianGraphLearnerCV": (2, 30),
+    "CopulaGraphLearner": (6, 100),
+    "CopulaGraphLearnerCV": (2, 30),
+    "VNCEEstimator": (6, 200),
+    "VariationalAutoencoder": (2, 40),
+    "LAIRImputer": (2, 30),
+    "VGIImputer": (1, 10),
 }
+CASES = {name: (SMALL[name], *counts) for name, counts in COUNTS.items()}
+NORMAL, GRAPH = map(clone, (CASES[name][0] for name in ("GaussianImputer", GRAPHS)))
+CASES["normal"] = (NORMAL.set_params(marginals="normal"), 15, 250)
+CASES["few links"] = (GRAPH.set_params(alpha=0.1), 6, 250)
 
 
 # The same of tables with rows enough for held-out cells and for calibration.
 LONGER = {
-    "gaussian": (8, 150),
+    "GaussianImputer": (8, 150),
     "normal": (8, 150),
-    "mixtures": (4, 100),
-    "table": (4, 100),
-    "factors": (8, 150),
-    "graph": (1, 6),
-    "copula graph": (1, 6),
-    "vnce": (1, 30),
-    "lair": (1, 15),
+    "MixtureImputer": (4, 100),
+    "TableImputer": (4, 100),
+    "IncompleteFactorAnalysis": (8, 150),
+    GRAPHS: (1, 6),
+    "CopulaGraphLearner": (1, 6),
+    "VNCEEstimator": (1, 30),
+    "LAIRImputer": (1, 15),
 }
 
 

@@ -13,34 +13,24 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from cases import SMALL
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression, Ridge
 
 import skvnce
 import skvnce.exceptions
 from skvnce import (
-    ColumnImputer,
     ConstrainedImputer,
-    CopulaGraphLearner,
-    CopulaGraphLearnerCV,
     GaussianImputer,
-    LAIRImputer,
-    MixtureImputer,
     MultipleImputationClassifier,
-    TableImputer,
-    TruncatedGaussianGraphLearner,
-    TruncatedGaussianGraphLearnerCV,
-    VariationalAutoencoder,
-    VGIImputer,
-    VNCEEstimator,
 )
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.estimators import _column_scores as _scores
 from skvnce.fits import density_training, duration
-from skvnce.options import Chunks, IncompleteDensity
+from skvnce.options import Chunks
 from skvnce.tables.missing_values import read_marked, with_marker, without_marker
+from skvnce.testing._requirements import imputes
 from skvnce.training import rounds
 
 pytestmark = pytest.mark.filterwarnings(
@@ -49,44 +39,10 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::skvnce.exceptions.TableWarning",
 )
 
-SHORT = {"max_iter": 1, "n_importance_samples": 4}
-DRAWS = {"n_estimators": 1, "n_steps": 1, "n_draws": 4, "random_state": 0}
-NORMAL = GaussianImputer(n_parameter_draws=2, max_iter=20, random_state=0)
-TABLE = TableImputer(n_estimators=2, n_parameter_draws=2, random_state=0)
-VAE = VariationalAutoencoder(1, hidden_layer_sizes=(4,), **SHORT)
-COLUMNS = ColumnImputer(
-    NORMAL,
-    regressor=Ridge(),
-    classifier=LogisticRegression(C=0.1),
-    n_draws=2,
-    random_state=0,
-)
-GRAPH = TruncatedGaussianGraphLearner(max_iter=2, n_steps=1, random_state=0)
-COPULA = CopulaGraphLearner(max_iter=3, random_state=0)
-IMPUTERS = [
-    NORMAL,
-    LAIRImputer(VAE, **DRAWS),
-    MixtureImputer(2, n_estimators=2, max_iter=2, random_state=0),
-    VGIImputer(IncompleteDensity("factor-analysis", **SHORT), **DRAWS),
-    COLUMNS,
-    ConstrainedImputer(NORMAL, random_state=0),
-    GRAPH,
-    TruncatedGaussianGraphLearnerCV(GRAPH, alphas=2, random_state=0),
-    COPULA,
-    CopulaGraphLearnerCV(COPULA, alphas=2, random_state=0),
-    VNCEEstimator(max_iter=2, random_state=0),
-    TABLE,
-]
-MIXED = [
-    NORMAL,
-    LAIRImputer(VAE, **DRAWS),
-    MixtureImputer(2, n_estimators=2, max_iter=2, random_state=0),
-    VGIImputer(IncompleteDensity("vae", **SHORT), **DRAWS),
-    COLUMNS,
-    ConstrainedImputer(NORMAL, random_state=0),
-    COPULA,
-    TABLE,
-]
+NAMES = "GaussianImputer ColumnImputer CopulaGraphLearner LAIRImputer VGIImputer"
+NORMAL, COLUMNS, COPULA, LATENT, DENSITY = map(SMALL.get, NAMES.split())
+IMPUTERS = [one for one in SMALL.values() if imputes(one)]
+MIXED = [one for one in IMPUTERS if one.__sklearn_tags__().input_tags.categorical]
 
 
 @pytest.fixture
@@ -365,7 +321,7 @@ def test_limits_and_reference():
     assert_same(found, other)
 
 
-@named([NORMAL, LAIRImputer(VAE, **DRAWS), VGIImputer(IMPUTERS[3].model, **DRAWS)])
+@named([NORMAL, LATENT, DENSITY])
 def test_partial_fit(imputer, short_training):
     hidden = holes(200)
     X, nan = np.where(hidden, -1, numbers(200)), np.where(hidden, np.nan, numbers(200))
