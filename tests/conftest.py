@@ -1,5 +1,6 @@
 import os
 from collections import Counter, defaultdict
+from functools import partial
 from zlib import crc32
 
 # One thread a process, before torch is imported: small problems only wait for a second
@@ -17,6 +18,19 @@ matplotlib.use("Agg")
 def seed():
     """The seed of a statistical test; sweep it with SKVNCE_TEST_SEED=0,1,2,..."""
     return int(os.environ.get("SKVNCE_TEST_SEED", "0"))
+
+
+@pytest.fixture(scope="module")
+def short_training():
+    """Start less exactly and train for few steps: a module that tests no quality."""
+    from skvnce.algorithms.factor_analysis import fit_covariance
+
+    few = partial(fit_covariance, n_rounds=5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("skvnce.training.rounds.STEPS", 2)
+        patch.setattr("skvnce.fits.density_training._WARM_UP", 2)
+        patch.setattr("skvnce.estimators._column_scores.fit_covariance", few)
+        yield
 
 
 @pytest.fixture

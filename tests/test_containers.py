@@ -17,11 +17,10 @@ from scipy import sparse
 from sklearn.base import clone
 
 from skvnce import metrics, missingness, pooling
-from skvnce.fits import density_training
 from skvnce.tables.containers import readable
-from skvnce.training import rounds
 
 pytestmark = [
+    pytest.mark.usefixtures("short_training"),
     pytest.mark.xdist_group("containers"),  # which share fits
     pytest.mark.filterwarnings("ignore::UserWarning"),  # tables too small to settle
 ]
@@ -219,12 +218,6 @@ def test_integers_that_floats_cannot_hold_are_refused(kind):
     if "polars" not in kind and "pyarrow" not in kind:
         with pytest.raises(ValueError, match=message):
             missingness.hide(X, np.zeros((ROWS, 3), dtype=bool))
-
-
-@pytest.fixture(autouse=True)
-def short_training(monkeypatch):
-    monkeypatch.setattr(rounds, "STEPS", 2)
-    monkeypatch.setattr(density_training, "_WARM_UP", 2)
 
 
 @pytest.fixture(scope="module")

@@ -233,12 +233,15 @@ def fitted(request, frame):
     return name, CLASSES[name](**given).fit(frame, target)
 
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::sklearn.exceptions.ConvergenceWarning",
-    "ignore::skvnce.exceptions.MisfitWarning",
-    "ignore:No graph of the path is stable",
-    "ignore:selection='stability' chose the empty graph",  # right, for 60 rows
-)
+pytestmark = [
+    pytest.mark.usefixtures("short_training"),
+    pytest.mark.filterwarnings(
+        "ignore::sklearn.exceptions.ConvergenceWarning",
+        "ignore::skvnce.exceptions.MisfitWarning",
+        "ignore:No graph of the path is stable",
+        "ignore:selection='stability' chose the empty graph",  # right, for 60 rows
+    ),
+]
 
 
 def plain(value):

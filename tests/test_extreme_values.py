@@ -7,12 +7,11 @@ from sklearn.base import clone
 
 from skvnce import metrics
 from skvnce.exceptions import DivergenceError
-from skvnce.fits import density_training
 from skvnce.tables.statistics import into_dtype
 from skvnce.testing._requirements import draws_cells, imputes
-from skvnce.training import rounds
 
 pytestmark = [
+    pytest.mark.usefixtures("short_training"),
     pytest.mark.xdist_group("extreme_values"),  # which share fits
     pytest.mark.filterwarnings("ignore::UserWarning"),  # tables too small to settle
 ]
@@ -30,12 +29,6 @@ def near_the_end():
     x = (x / x.max(0) * 0.999 * MOST).astype(np.float32)
     x[rng.random(x.shape) < 0.2] = np.nan
     return x
-
-
-@pytest.fixture(autouse=True)
-def short_training(monkeypatch):
-    monkeypatch.setattr(rounds, "STEPS", 2)
-    monkeypatch.setattr(density_training, "_WARM_UP", 2)
 
 
 @pytest.fixture(scope="module")

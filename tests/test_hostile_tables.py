@@ -8,7 +8,6 @@ where nothing varies that a model could learn: see `must_be_answered`.
 
 import os
 import re
-from functools import partial
 
 import numpy as np
 import pytest
@@ -23,16 +22,15 @@ from skvnce import (
     IncompleteFactorAnalysis,
     VariationalAutoencoder,
 )
-from skvnce.algorithms.factor_analysis import fit_covariance
-from skvnce.estimators import _column_scores as _scores
-from skvnce.fits import density_training
 from skvnce.testing._requirements import draws_cells, imputes, is_positive
-from skvnce.training import rounds
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning",  # tables of a few rows do not settle
-    "ignore::RuntimeWarning",  # of overflows: what comes of them is checked
-)
+pytestmark = [
+    pytest.mark.usefixtures("short_training"),
+    pytest.mark.filterwarnings(
+        "ignore::UserWarning",  # tables of a few rows do not settle
+        "ignore::RuntimeWarning",  # of overflows: what comes of them is checked
+    ),
+]
 
 FEW_ROWS, MANY_ROWS, COLUMNS = (2, 12), (60, 200), (1, 6)
 COLUMN = ["normal", "exponential", "cauchy", "integer", "binary", "repeated", "outlier"]
@@ -219,13 +217,6 @@ def search(estimator, count, n_rows=FEW_ROWS):
         hold(estimator, X)
 
     check()
-
-
-@pytest.fixture(autouse=True)
-def short_training(monkeypatch):
-    monkeypatch.setattr(rounds, "STEPS", 2)
-    monkeypatch.setattr(density_training, "_WARM_UP", 2)
-    monkeypatch.setattr(_scores, "fit_covariance", partial(fit_covariance, n_rounds=5))
 
 
 @pytest.mark.quick(3)

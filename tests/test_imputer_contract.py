@@ -15,13 +15,16 @@ from skvnce.testing._requirements import incomplete_table
 
 N = 60
 LEARNERS = [*SMALL_IMPUTERS, CopulaGraphLearner(0.1, max_iter=20, random_state=0)]
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::sklearn.exceptions.ConvergenceWarning",
-    "ignore::skvnce.exceptions.MisfitWarning",
-    "ignore:Constant where observed",
-    "ignore:Entirely missing",
-    "ignore:.* of the draws of column",
-)
+pytestmark = [
+    pytest.mark.usefixtures("short_training"),
+    pytest.mark.filterwarnings(
+        "ignore::sklearn.exceptions.ConvergenceWarning",
+        "ignore::skvnce.exceptions.MisfitWarning",
+        "ignore:Constant where observed",
+        "ignore:Entirely missing",
+        "ignore:.* of the draws of column",
+    ),
+]
 
 
 def frame():

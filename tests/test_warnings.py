@@ -30,9 +30,9 @@ from skvnce import (
 )
 from skvnce._warnings import warn_user
 from skvnce.distributions.normal import cholesky
-from skvnce.fits import density_training
 from skvnce.options import IncompleteDensity
-from skvnce.training import rounds
+
+pytestmark = pytest.mark.usefixtures("short_training")
 
 SHORT = {"max_iter": 1, "tol": 1e-12}
 VAE = VariationalAutoencoder(max_iter=1, hidden_layer_sizes=(8,))
@@ -65,12 +65,6 @@ ESTIMATORS = [
     NoisyOr(2, binarize=10.0, max_iter=2),
     TableImputer(n_estimators=2),
 ]
-
-
-@pytest.fixture(autouse=True)
-def short_training(monkeypatch):
-    monkeypatch.setattr(rounds, "STEPS", 2)
-    monkeypatch.setattr(density_training, "_WARM_UP", 2)
 
 
 @pytest.fixture

@@ -31,14 +31,17 @@ from skvnce.tables.output import as_given
 
 N = 60
 QUICK = {"n_parameter_draws": 2, "on_misfit": "ignore", "random_state": 0}
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Constant where observed",
-    "ignore:Entirely missing",
-    "ignore:The number of unique classes",  # of a few rows
-    "ignore:X does not have valid feature names",
-    "ignore:pandas.DataFrame with sparse columns",
-    "ignore::skvnce.exceptions.TableWarning",  # the level "" looks like no value
-)
+pytestmark = [
+    pytest.mark.usefixtures("short_training"),
+    pytest.mark.filterwarnings(
+        "ignore:Constant where observed",
+        "ignore:Entirely missing",
+        "ignore:The number of unique classes",  # of a few rows
+        "ignore:X does not have valid feature names",
+        "ignore:pandas.DataFrame with sparse columns",
+        "ignore::skvnce.exceptions.TableWarning",  # the level "" looks like no value
+    ),
+]
 
 
 def whole(n=N):

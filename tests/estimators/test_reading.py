@@ -32,6 +32,8 @@ from skvnce.exceptions import TableWarning
 from skvnce.missingness import hide
 from skvnce.options import Chunks
 
+pytestmark = pytest.mark.usefixtures("short_training")
+
 N = 120
 QUICK = {"n_parameter_draws": 2, "on_misfit": "ignore", "random_state": 0}
 IGNORED = pytest.mark.filterwarnings("ignore::skvnce.exceptions.TableWarning")

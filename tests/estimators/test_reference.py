@@ -16,7 +16,10 @@ from sklearn.frozen import FrozenEstimator
 from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
 from skvnce.pooling import sensitivity_curve
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+pytestmark = [
+    pytest.mark.usefixtures("short_training"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
 names = pytest.mark.parametrize(
     "imputer", SMALL_IMPUTERS, indirect=True, ids=lambda one: type(one).__name__
 )

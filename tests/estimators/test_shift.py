@@ -15,7 +15,10 @@ from skvnce import ColumnImputer, GaussianImputer
 from skvnce.estimators import _imputer
 from skvnce.fitted.shift import Shift, Shifted
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+pytestmark = [
+    pytest.mark.usefixtures("short_training"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
 
 COVARIANCE = np.array([[1.0, 0.6, 0.5], [0.6, 1.0, 0.7], [0.5, 0.7, 1.0]])
 names = pytest.mark.parametrize(

@@ -32,9 +32,12 @@ from skvnce.fitted.strategies import STRATEGIES
 from skvnce.options import IncompleteDensity
 from skvnce.tables.statistics import half_sample_mode
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::sklearn.exceptions.ConvergenceWarning"  # of few rounds
-)
+pytestmark = [
+    pytest.mark.usefixtures("short_training"),
+    pytest.mark.filterwarnings(
+        "ignore::sklearn.exceptions.ConvergenceWarning"  # of few rounds
+    ),
+]
 
 VAE = VariationalAutoencoder(max_iter=1, hidden_layer_sizes=(4,))
 QUIET = {"on_misfit": "ignore", "random_state": 0}

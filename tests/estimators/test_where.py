@@ -16,7 +16,10 @@ from skvnce import ConstrainedImputer, GaussianImputer
 from skvnce.fitted.rules import mask_of
 from skvnce.pooling import fit_each, pool_models, sensitivity_curve
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+pytestmark = [
+    pytest.mark.usefixtures("short_training"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
 names = pytest.mark.parametrize(
     "imputer", SMALL_IMPUTERS, indirect=True, ids=lambda one: type(one).__name__
 )
