@@ -754,6 +754,7 @@ def test_filled_booleans_and_integers_keep_their_types(library, output, seed):
         assert filled["id"][is_known].tolist() == [one for one in cells["id"] if one]
 
 
+@pytest.mark.quick(8)
 @pytest.mark.parametrize("make", [GaussianImputer, TableImputer, MixtureImputer])
 @pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, pa.table, np.array])
 @pytest.mark.parametrize("value", ["a", dt.datetime(2020, 1, 1), True])

@@ -147,7 +147,6 @@ def test_a_failed_fit_to_a_frame_changes_nothing(fitted):
 FIRST = {type(one).__name__: one for one in [*ESTIMATORS, *PREDICTORS][::-1]}
 
 
-@pytest.mark.quick(8)
 @pytest.mark.parametrize("name", FIRST)
 def test_a_failed_fit_leaves_everything_as_it_was(name):
     estimator = clone(FIRST[name])

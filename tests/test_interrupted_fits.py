@@ -67,7 +67,7 @@ def arrays(state):
     }
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("estimator", "method"), CASES)
 def test_an_interrupt_changes_nothing(estimator, method, seed):

@@ -31,6 +31,7 @@ def imputer(make=GaussianImputer, **options):
     return make(random_state=0, **options).set_output(transform="pandas")
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("make", [GaussianImputer, TableImputer])
 @pytest.mark.parametrize(
     "convert",

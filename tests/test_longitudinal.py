@@ -78,7 +78,7 @@ tables = st.builds(
 
 
 @pytest.mark.filterwarnings("ignore::skvnce.exceptions.TableWarning")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(tables)
 def test_round_trip(frame):
     for table in in_both(frame.drop(columns="sex")):
@@ -366,7 +366,7 @@ def test_errors_of_filled_tables():
 
 
 @pytest.mark.filterwarnings("ignore::skvnce.exceptions.TableWarning")
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(tables)
 def test_neighbours_are_those_of_pandas(frame):
     order = frame.sort_values(["patient", "month"])

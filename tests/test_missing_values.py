@@ -167,6 +167,7 @@ CONTAINERS = {
 }
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("missing", [[], [3, 7]])
 @pytest.mark.parametrize("container", CONTAINERS)
 def test_large_integers_beside_missing_cells_are_an_error(container, missing, seed):
@@ -534,7 +535,7 @@ def test_a_marker_that_ends_with_a_nul_character_comes_back_whole():
         assert found["a"].tolist() == ["\x00", 0, "b\x00"]
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.data(), MARKERS, st.integers(1, 5), st.integers(1, 4))
 def test_the_way_back_restores_the_table(data, marker, n, d):
     """Of objects, which may equal the marker, as a frame of pandas and an array."""
