@@ -497,6 +497,7 @@ def test_draws_of_repeated_values_are_on_their_grid():
     assert not np.isin(drawn[:, hidden, 0], X[:, 0]).all()  # negative control
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", ["auto", 1.0])
 def test_intervals_cover(weight, seed):
     """At 5 seeds, means were .902 and .887; standard deviations .006 and .007."""

@@ -299,6 +299,7 @@ def test_entirely_missing_rows(X):
     assert fitted.sample(empty, random_state=0)[0].min() > 0
 
 
+@pytest.mark.slow
 def test_errors_of_scores_are_as_large_as_stated(seed):
     """Against the mean of many other estimates; complete rows need no draws."""
     rng = np.random.default_rng(seed)

@@ -74,6 +74,7 @@ def test_draws_have_the_conditional_normal(X, fitted, sampler):
     assert (draws[:, ~cells] == X[:60][~cells]).all()
 
 
+@pytest.mark.slow
 def test_intervals_of_draws_cover(full, hidden, X):
     draws = LAIRImputer(random_state=0).fit(X).sample(X, 99, random_state=1)
     found, n = coverage(full, draws, hidden), hidden.sum()

@@ -94,7 +94,7 @@ def test_categories_alone(kind, brief):
         assert np.isnan(filled.held_out_gain_)
 
 
-@pytest.mark.quick(1)
+@pytest.mark.slow
 @both
 def test_held_out_numbers_and_levels_are_judged(kind):
     X, _, _ = frame(5)

@@ -105,6 +105,7 @@ def test_every_imputer_with_numbers_of_its_own_is_here():
     assert imputers == tested
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("name", IMPUTERS)
 def test_predictions_are_functions_of_the_row(name, seed):
     _, X = skewed(seed)
@@ -123,6 +124,7 @@ def test_predictions_are_functions_of_the_row(name, seed):
             assert not np.allclose(found, means)
 
 
+@pytest.mark.quick(5)
 @pytest.mark.filterwarnings(r"ignore:\d+% of the draws of column")
 # medians of TableImputer are those given the filled other cells of a row
 @pytest.mark.parametrize("name", [name for name in IMPUTERS if name != "table"])
@@ -144,6 +146,7 @@ def test_medians_are_those_of_draws(name, seed):
         assert below.mean() > 0.53  # control: draws are skewed
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", OF_LEVELS)
 def test_levels_do_not_depend_on_the_strategy(name, seed):
     frame = with_levels(skewed(seed)[1], seed)

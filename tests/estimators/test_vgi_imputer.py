@@ -294,6 +294,7 @@ def test_fills_no_worse_than_the_normal_on_normal_rows(table, X):
     assert error < 1.1 * imputation_rmse(full, normal, hidden)
 
 
+@pytest.mark.slow
 def test_chains_of_normal_rows_do_not_run_away(X, recwarn):
     model = IncompleteDensity("factor-analysis", **ONE_ROUND)
     VGIImputer(model, random_state=0).fit(X)

@@ -915,6 +915,7 @@ def test_zero_inflated_columns(seed):
     assert filled.min() >= 0
 
 
+@pytest.mark.slow
 def test_a_fitted_flow_is_noise():
     zuko = pytest.importorskip("zuko")
     X = gaussian_table(0, missing=0.0)
