@@ -57,6 +57,10 @@ class Points(NamedTuple):
         """Return the scores and cells of a column."""
         return self.scores[j, : self.counts[j]], self.cells[j, : self.counts[j]]
 
+    def take(self, columns: np.ndarray) -> Self:
+        """Return the functions of some columns."""
+        return type(self)(*(part[columns] for part in self))
+
     @property
     def ends(self) -> Pair:
         """Return the smallest and the largest cell of each function; (d,) each."""
