@@ -60,7 +60,9 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         Number of members.
     marginals : {"both", "normal-scores", "raw"}, default="both"
         What the components are normal distributions of: normal scores of the ranks in
-        each column, columns as they are, or one and the other in turn.
+        each column, columns as they are, or one and the other in turn.  With "both", it
+        is columns as they are alone if a quarter of the missing cells of a column, and
+        ten or more, are predicted beyond all observed ones, of which no rank tells.
     max_iter : int, default=12
         Number of rounds of EM for each member of several components.
     strategy : {"mean", "median", "mode"}, default="mean"

@@ -20,6 +20,7 @@ from skvnce.fits.mixtures import (
     count_factors,
     fit_member,
     has_factors,
+    is_beyond,
     model_of_start,
     posterior_weights,
     start_of,
@@ -150,8 +151,12 @@ def fit_ensemble(
         # chosen once, as random weights of members make peaks of single rows
         margins.standardised: partial(margins.standardised, by_rank=by_rank),
     }
-    chosen = MARGINALS[settings.marginals][: settings.n_members]
+    chosen = MARGINALS[settings.marginals]
     starts = [start_of(kept, schema, kinds[kind], rng) for kind in chosen]
+    # the last of both kinds has the columns as they are
+    if len(starts) > 1 and is_beyond(cells, schema, starts[-1]):
+        starts = starts[-1:]
+    starts = starts[: settings.n_members]
     fits, without, shape = _Fits(schema, starts, settings, rng), [], Shape(size)
     weights = _weights_of_members(cells, settings, rng)
     if hidden.any():
