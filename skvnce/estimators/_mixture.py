@@ -145,6 +145,10 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     of `score_samples` is the average of theirs.  Modes take five times as long as
     medians.
 
+    In tables with categories draws are for filling, and `sample` warns: categories and
+    numbers are independent within components, so that their relations are weakened.
+    See the page of validity for the coverage of intervals.
+
     A member weights the rows at random by the Bayesian bootstrap (Rubin 1981), so that
     draws vary as the parameters do.  With one member there are no random weights, and
     the parameters count as known.
@@ -357,6 +361,11 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             self.n_jobs,
             self.on_misfit != "ignore",
         )
+
+    @property
+    def _is_for_filling(self):
+        """Return whether there are categories, whose relations components blur."""
+        return self._schema.is_categorical.any()
 
     def _models(self):
         return [MixtureModel.of_plain(one) for one in self._members]
