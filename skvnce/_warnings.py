@@ -2,10 +2,31 @@
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 # contextlib and functools, because they call our contexts and decorated functions
 _PASSED = frozenset({"skvnce", "sklearn", "joblib", "contextlib", "functools"})
+
+_FOR_FILLING = "are for filling"
+
+
+def warn_of_draws(name: str) -> None:
+    """Warn that draws of an imputer are not for pooled estimates."""
+    warn_user(
+        f"Draws of {name} {_FOR_FILLING}: intervals of estimates that are pooled over "
+        "them contain the truth too rarely. Use TableImputer for estimates with "
+        "standard errors."
+    )
+
+
+@contextmanager
+def without_pooling() -> Iterator[None]:
+    """Leave out the warning of `warn_of_draws`, where no estimates are pooled."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", f"Draws of .* {_FOR_FILLING}")
+        yield
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:

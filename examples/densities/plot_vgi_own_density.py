@@ -16,6 +16,8 @@ of normal distributions, for boys who grow in different ways at different ages.
 # size back, so that all columns have densities.  (Columns whose values repeat would
 # count with probabilities instead, which the other imputer below does not have.)
 
+import warnings
+
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
@@ -24,6 +26,9 @@ from skvnce import GaussianImputer, VGIImputer
 from skvnce.datasets import load_boys
 from skvnce.metrics import coverage, crps, imputation_rmse
 from skvnce.options import Adam, IncompleteDensity
+
+# no estimates are pooled
+warnings.filterwarnings("ignore", "Draws of VGIImputer are for filling")
 
 X = load_boys(as_frame=True).data[["age", "hgt", "wgt", "hc"]]
 rng = np.random.default_rng(0)

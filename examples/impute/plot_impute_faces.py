@@ -28,6 +28,8 @@ from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
 from skvnce.datasets import load_frey_faces
 from skvnce.metrics import coverage, crps, imputation_rmse
 
+# no estimates are pooled
+warnings.filterwarnings("ignore", "Draws of LAIRImputer are for filling")
 inner = load_frey_faces().data.reshape(-1, 28, 20)[:, 2:26, 2:18]
 frames = inner.reshape(-1, 12, 2, 8, 2).mean((2, 4)) / 255
 X = np.concatenate([frames[:1580:6], frames[1600::6]]).reshape(-1, 96)

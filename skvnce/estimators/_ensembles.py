@@ -53,6 +53,7 @@ class DrawnByMembers(Imputer):
     """
 
     _has_density = True
+    _is_for_filling = True  # as the parameters of members count as known
 
     def _cell_model(self):
         members = [self._member_model(one) for one in self.estimators_]

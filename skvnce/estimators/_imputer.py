@@ -18,6 +18,7 @@ from skvnce._quantiles import (
 )
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
+from skvnce._warnings import warn_of_draws
 from skvnce.estimators._available import NO_DENSITY, NO_NEW_ROWS, available_where
 from skvnce.estimators._base import IncompleteTransformer
 from skvnce.estimators._callbacks import shows_progress
@@ -76,6 +77,9 @@ class Imputer(IncompleteTransformer):
     _takes_limits = False  # whether they know limits of cells
     _has_density = False  # whether they have `log_density`
     _has_new_rows = False  # whether draws of rows of which nothing is known are exact
+    # whether less than 90 % of the 95 % intervals of `doc/benchmarks/validity.md`
+    # contain the truth in tables with linear relations
+    _is_for_filling = False
 
     @by_parts
     @shows_progress
@@ -196,12 +200,15 @@ class Imputer(IncompleteTransformer):
         -----
         UserWarning
             If a function of `where` denies an observed cell whatever the missing cells
-            of its row are, if a shift moves cells by less than stated, or if many draws
-            of a positive column are set to 0.
+            of its row are, if a shift moves cells by less than stated, if many draws of
+            a positive column are set to 0, or if there are several draws and the class
+            says that its draws are for filling.
         """
         check_sample(n_draws, as_array)
         check_combination(shift, reference, lower, upper)
         checked, model = self._checked(X), self
+        if n_draws > 1 and self._is_for_filling:
+            warn_of_draws(type(self).__name__)
         wanted = self._wanted(where, X, checked)
         seed = seed_from(random_state)
         is_changed = shift is not None or reference is not None

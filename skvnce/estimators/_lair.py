@@ -169,6 +169,10 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
 
     Notes
     -----
+    Draws are for filling, and `sample` warns: the parameters count as known, so that
+    intervals of estimates that are pooled over draws are too narrow.  See the page of
+    validity for their coverage.
+
     Draws of columns with repeated values are observed values, and draws of integer
     columns are integers; means are in data frames, and need not be in arrays.  Bounds
     apply to draws, not to the training or to `score_samples`.  The random numbers of

@@ -60,7 +60,9 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         Number of members.
     marginals : {"both", "normal-scores", "raw"}, default="both"
         What the components are normal distributions of: normal scores of the ranks in
-        each column, columns as they are, or one and the other in turn.
+        each column, columns as they are, or one and the other in turn.  With "both", it
+        is columns as they are alone if a quarter of the missing cells of a column, and
+        ten or more, are predicted beyond all observed ones, of which no rank tells.
     max_iter : int, default=12
         Number of rounds of EM for each member of several components.
     strategy : {"mean", "median", "mode"}, default="mean"
@@ -142,6 +144,10 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     probabilities, draws of `sample` are of one member after the other, and the density
     of `score_samples` is the average of theirs.  Modes take five times as long as
     medians.
+
+    In tables with categories draws are for filling, and `sample` warns: categories and
+    numbers are independent within components, so that their relations are weakened.
+    See the page of validity for the coverage of intervals.
 
     A member weights the rows at random by the Bayesian bootstrap (Rubin 1981), so that
     draws vary as the parameters do.  With one member there are no random weights, and
@@ -355,6 +361,11 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             self.n_jobs,
             self.on_misfit != "ignore",
         )
+
+    @property
+    def _is_for_filling(self):
+        """Return whether there are categories, whose relations components blur."""
+        return self._schema.is_categorical.any()
 
     def _models(self):
         return [MixtureModel.of_plain(one) for one in self._members]

@@ -21,6 +21,7 @@ from sklearn.utils.validation import (
 from skvnce._memory import needs_memory
 from skvnce._random import seed_from
 from skvnce._threads import one_thread
+from skvnce._warnings import without_pooling
 from skvnce._weights import checked_weights
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._missing_table import names_table
@@ -201,7 +202,8 @@ class MultipleImputation(BaseEstimator):
 
     def _drawn(self, X, n_draws, rng):
         """Draw completed tables; those of the default model have numbers only."""
-        tables = self.imputer_.sample(X, n_draws, _seed(rng))
+        with without_pooling():
+            tables = self.imputer_.sample(X, n_draws, _seed(rng))
         columns = None if self.estimator is not None else self._returned_columns()
         if columns is None:
             return tables

@@ -162,6 +162,10 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
 
     Notes
     -----
+    Draws are for filling, and `sample` warns: the parameters count as known, so that
+    intervals of estimates that are pooled over draws are too narrow.  See the page of
+    validity for their coverage.
+
     All models except your own start at a normal distribution that EM fits, or at the
     latent normal model of `GaussianImputer` if there are categories, and training
     continues as long as held-out cells are predicted better.  An autoencoder of numbers

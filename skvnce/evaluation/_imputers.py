@@ -3,6 +3,7 @@
 import numpy as np
 from sklearn.base import clone
 
+from skvnce._warnings import without_pooling
 from skvnce.tables.cells import is_frame
 from skvnce.tables.column_kinds import (
     FROM_DTYPE,
@@ -28,7 +29,8 @@ def drawn(imputer, table, n_draws, seed):
     """Draw completed tables, or return None if the imputer does not draw."""
     if not hasattr(imputer, "sample"):
         return None
-    return imputer.sample(table, n_draws=n_draws, random_state=seed)
+    with without_pooling():
+        return imputer.sample(table, n_draws=n_draws, random_state=seed)
 
 
 def check_imputer(imputer, name):

@@ -20,11 +20,13 @@ from skvnce.fits.mixtures import (
     count_factors,
     fit_member,
     has_factors,
+    is_beyond,
     model_of_start,
     posterior_weights,
     start_of,
 )
 from skvnce.fitted.draw_scores import draw_score
+from skvnce.fitted.held_out_cells import Keys
 from skvnce.fitted.held_out_check import cells_to_hide
 from skvnce.fitted.mixture import MixtureModel
 from skvnce.tables.model_columns import ModelCells
@@ -149,8 +151,12 @@ def fit_ensemble(
         # chosen once, as random weights of members make peaks of single rows
         margins.standardised: partial(margins.standardised, by_rank=by_rank),
     }
-    chosen = MARGINALS[settings.marginals][: settings.n_members]
+    chosen = MARGINALS[settings.marginals]
     starts = [start_of(kept, schema, kinds[kind], rng) for kind in chosen]
+    # the last of both kinds has the columns as they are
+    if len(starts) > 1 and is_beyond(cells, schema, starts[-1]):
+        starts = starts[-1:]
+    starts = starts[: settings.n_members]
     fits, without, shape = _Fits(schema, starts, settings, rng), [], Shape(size)
     weights = _weights_of_members(cells, settings, rng)
     if hidden.any():
@@ -159,8 +165,8 @@ def fit_ensemble(
             sizes = _sizes(size, schema) if is_auto else [size]
             shapes = _candidates(sizes, count_factors(kept, n_numbers, starts[0]))
         found = {one: fits.of_each_kind(kept, one) for one in shapes}
-        known = cells.nodes, hidden, cells.scale, schema.is_categorical
-        shape = _best(found, known) if is_open else shape
+        if is_open:
+            shape = _best(found, cells, hidden, schema.is_categorical)
         without = found[shape]
     members = fits.members(cells, weights, shape, settings.n_rounds)
     return Ensemble(members, hidden, without, shape, doubts)
@@ -190,11 +196,17 @@ def _weights_of_members(cells, settings, rng):
     return [posterior_weights(rng, cells.weights) for _ in range(settings.n_members)]
 
 
-def _best(found, known):
-    """Return the mixture whose draws of held-out cells are closest."""
+def _best(found, cells, hidden, is_categorical):
+    """Return the mixture whose draws of held-out cells are closest.
+
+    Random numbers of draws belong to places of columns, which are sorted by content.
+    """
+    order = Keys.of(cells.nodes, cells.weights).columns.argsort()
+    known = cells.nodes, hidden, cells.scale, is_categorical
+    known = [part[..., order] for part in known]
 
     def score(shape):
         with seeded(0):
-            return draw_score(found[shape], *known)
+            return draw_score([one.take(order) for one in found[shape]], *known)
 
     return min(found, key=score)

@@ -33,6 +33,9 @@ _ROUNDS_OF_LIMITS = 60  # draws of limited cells, the second half of which count
 _MOST_COMPONENTS = 20  # with more, errors of other tables hardly decrease
 _ROWS = 10  # rows a component, below which it finds groups in noise
 _WIDE = 300  # columns from which a round of EM takes minutes
+_BEYOND = 0.1  # standard deviations from the observed cells to cells beyond them
+_SHARE_BEYOND = 0.25  # of missing cells; truncation has 0.5, real tables up to 0.18
+_FEWEST_BEYOND = 10  # such cells
 _NARROW = 40  # columns up to which components have unrestricted covariances
 
 
@@ -125,6 +128,27 @@ def start_of(
     )
     indicators = map(_indicators, codes.T, shares)
     return Start(to_scores, points, prior, np.column_stack([filled, *indicators]))
+
+
+def is_beyond(cells: ModelCells, schema: Schema, raw: Start) -> bool:
+    """Return whether missing cells of a column are beyond the observed ones.
+
+    Ranks of selected cells are not those of all, so that relations of normal scores
+    bend, and no rank says how far beyond the observed cells the others are.  Columns
+    of which `raw` has linear scores count.
+    """
+    are_numbers = ~schema.is_categorical
+    numbers, columns = cells.nodes[:, are_numbers], schema.model_columns[are_numbers]
+    filled = raw.points.to_cells(raw.rows[:, : len(columns)])
+    filled = schema.values.clipped(filled, columns)
+    low, high = np.fmin.reduce(numbers), np.fmax.reduce(numbers)
+    far, missing = _BEYOND * cells.scale[are_numbers], np.isnan(numbers)
+    if cells.limits is not None:  # the normal scores of these are estimated
+        missing &= ~cells.limits.known[:, are_numbers]
+    beyond = missing & ((filled < low - far) | (filled > high + far))
+    count, total = cells.weights @ beyond, cells.weights @ missing
+    some = (count >= _FEWEST_BEYOND) & (count >= _SHARE_BEYOND * total)
+    return bool((some & (raw.points.counts == 2)).any())
 
 
 def fit_member(

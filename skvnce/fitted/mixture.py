@@ -74,6 +74,19 @@ class MixtureModel(NamedTuple):
         parts = tuple(self.mixture), tuple(self.valid), tuple(self.points)
         return parts[0], self.is_categorical, *parts[1:]
 
+    def take(self, order: np.ndarray) -> Self:
+        """Make the same model of columns in another order."""
+        are = self.is_categorical
+        places = np.where(are, are.cumsum(), (~are).cumsum())[order] - 1
+        numbers, levels = places[~are[order]], places[are[order]]
+        mixture = self.mixture._replace(
+            means=self.mixture.means[:, numbers],
+            covariances=self.mixture.covariances[:, numbers][:, :, numbers],
+            classes=tuple(self.mixture.classes[j] for j in levels),
+        )
+        points = (one.take(numbers) for one in (self.valid, self.points))
+        return MixtureModel(mixture, are[order], *points)
+
     def fill(
         self, nodes: np.ndarray, limits: CellLimits | None = None
     ) -> tuple[np.ndarray, dict]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from skvnce import GaussianImputer, TableImputer
+from skvnce import GaussianImputer, MixtureImputer, TableImputer
 from skvnce.fits.held_out_rows import hold_out_rows, masked
 from skvnce.fitted.held_out_cells import hold_out, row_folds
 
@@ -137,7 +137,7 @@ def test_tables_of_few_different_rows_have_a_gain(seed):
     assert 0.386 - 4 * 0.03 < gain < 0.386 + 4 * 0.03
 
 
-@pytest.mark.parametrize("imputer", [GaussianImputer, TableImputer])
+@pytest.mark.parametrize("imputer", [GaussianImputer, MixtureImputer, TableImputer])
 @pytest.mark.parametrize("n, d", [(80, 3), (200, 3), (500, 5)])
 def test_the_order_of_columns_does_not_matter(imputer, n, d, seed):
     rng = np.random.default_rng(seed)
@@ -148,3 +148,22 @@ def test_the_order_of_columns_does_not_matter(imputer, n, d, seed):
         found = imputer(random_state=0).fit_transform(X)
         turned = imputer(random_state=0).fit_transform(X[:, ::-1])
         np.testing.assert_allclose(turned[:, ::-1], found, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("places", [[], [1, 2], [0, 1, 2, 3]])
+def test_mixtures_of_columns_in_any_order_are_the_same(places, seed):
+    """Also of categories, whose rows are often equally far from two clusters."""
+    rng, apart = np.random.default_rng(seed), []
+    for _ in range(4):
+        X = rng.normal(size=(200, 1)) + rng.normal(size=(200, 4))
+        X[:, places] = np.digitize(X[:, places], [-1, 0, 1])
+        X[:, 0] = np.round(X[:, 0])
+        X[rng.random(X.shape) < 0.2] = np.nan
+        X, order = X[~np.isnan(X).all(1)], rng.permutation(4)
+        moved = np.flatnonzero(np.isin(order, places))
+        imputer = MixtureImputer(random_state=0, categorical_features=places)
+        found = imputer.fit_transform(X)
+        imputer.set_params(categorical_features=moved)
+        turned = imputer.fit_transform(X[:, order])
+        apart.append(turned - found[:, order])
+    np.testing.assert_allclose(np.concatenate(apart), 0, atol=1e-5)

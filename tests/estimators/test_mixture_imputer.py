@@ -535,6 +535,17 @@ def test_normal_scores_have_the_shares_of_peaks(seed):
     assert margins.peaks(np.round(x), weights, linear) == [[]]
 
 
+@pytest.mark.parametrize("step", [0.1, 0.2, 0.5])
+def test_cells_on_a_grid_are_no_peaks_by_chance(step, seed):
+    """Of 600 columns; with a step of 0.5, a tenth had peaks before."""
+    rng, weights = np.random.default_rng(seed), np.ones(210)
+    x = step * np.round(rng.normal(100, 15, size=(210, 600)) / step)
+    assert margins.have_peaks(x, weights).mean() < 0.02
+    x[rng.random(x.shape) < 0.15] = 0.0
+    # with a step of 0.5 other cells repeat, too, in some columns
+    assert margins.have_peaks(x, weights).mean() > (0.5 if step > 0.2 else 0.99)
+
+
 @pytest.mark.parametrize("n, n_towns", [(400, 6), (1000, 12)])
 def test_tables_of_categories_have_components(n, n_towns, seed):
     """Of a county of another town in one row of fifty, so that none determines it."""

@@ -1,11 +1,14 @@
 """What `sample`, `sample_latents` and `sample_rows` return, in all that have them."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 import sklearn
 from energies import Factor
+from sklearn.linear_model import LinearRegression
 from statistical import FAILURE, p_mean, within_standard_errors
 
 from skvnce import (
@@ -16,6 +19,7 @@ from skvnce import (
     IncompleteFactorAnalysis,
     LAIRImputer,
     MixtureImputer,
+    MultipleImputationRegressor,
     NoisyOr,
     TruncatedGaussianGraphLearner,
     TruncatedGaussianGraphLearnerCV,
@@ -23,6 +27,7 @@ from skvnce import (
     VGIImputer,
     VNCEEstimator,
 )
+from skvnce.evaluation import imputation_report
 from skvnce.metrics import crps
 from skvnce.options import IncompleteDensity
 from skvnce.pooling import fit_each
@@ -134,10 +139,10 @@ def test_draws_come_in_the_container_of_transform(fitted, frame, name, library):
 def test_draws_of_an_array_have_generic_names(frame):
     model = sklearn.clone(OF_CELLS["gaussian"]).fit(frame.to_numpy())
     model.set_output(transform="pandas")
-    (table,) = model.sample(frame.to_numpy())
+    (table,) = model.sample(frame.to_numpy(), random_state=0)
     assert list(table.columns) == ["x0", "x1", "x2", "x3"]
     model.set_params(keep_empty_features=True)
-    (table,) = model.sample(frame.to_numpy())
+    (table,) = model.sample(frame.to_numpy(), random_state=0)
     assert list(table.columns) == ["x0", "x1", "x2", "x3", "x4"]
 
 
@@ -266,3 +271,49 @@ def test_new_rows_have_the_fitted_moments(seed):
         assert has_moments(rows, model.mean_, covariance)
         assert not has_moments(rows, model.mean_, covariance * 1.1)
         assert not has_moments(rows, model.mean_ + 0.1 * np.nanstd(X, 0), covariance)
+
+
+FILLS = [
+    LAIRImputer(LINEAR, n_estimators=1, n_draws=5, n_steps=2, random_state=0),
+    VGIImputer(IncompleteDensity("flow", max_iter=0), n_estimators=1, **SHORT),
+    MixtureImputer(1, n_estimators=1, categorical_features=[2], random_state=0),
+]
+POOLED = [
+    GaussianImputer(categorical_features=[2], random_state=0),
+    MixtureImputer(1, n_estimators=1, random_state=0),
+]
+
+
+@pytest.mark.parametrize("imputer", FILLS + POOLED, ids=lambda i: type(i).__name__)
+def test_several_draws_that_are_for_filling_are_announced(imputer):
+    """Once a call."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 1)) + rng.normal(size=(100, 3))
+    X[:, 2] = X[:, 2] > 0
+    X[:20, 0], X[20:40, 1] = np.nan, np.nan
+    imputer.fit(X)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        imputer.sample(X, n_draws=2, random_state=0)
+    said = [str(one.message) for one in caught if "for filling" in str(one.message)]
+    assert len(said) == (imputer in FILLS)
+    if said:
+        assert said[0].startswith(f"Draws of {type(imputer).__name__} are for filling")
+        assert "Use TableImputer for estimates with standard errors." in said[0]
+        assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        imputer.sample(X, random_state=0)
+        imputer.quantile(X, n_draws=3, random_state=0)
+
+
+def test_draws_are_not_announced_where_no_estimates_are_pooled(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(100, 1)) + rng.normal(size=(100, 2))
+    X[:20, 0], X[20:40, 1] = np.nan, np.nan
+    some = {"n_estimators": 2, "n_draws": 2, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        imputation_report({"draws": FILLS[0]}, X, n_repeats=1, random_state=0)
+        model = MultipleImputationRegressor(FILLS[0], LinearRegression(), **some)
+        model.fit(X, rng.normal(size=100)).predict(X[:5])

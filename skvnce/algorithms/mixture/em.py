@@ -40,6 +40,7 @@ _FIRST = 5.0  # strength of the covariance prior in the first round, over the la
 _SKIPPED = 1e-3  # responsibility below which a row skips a component from then on
 _NARROWER = 0.7  # covariance within components at the start, over that of all rows
 _OF_ALL_ROWS = 0.05  # rows a column of the covariance of all rows in W
+_DIGITS = 9  # of distances that differ by more than rounding
 _ROUNDS_OF_CLUSTERS = 4  # EM moves the centres anyway
 
 
@@ -262,7 +263,9 @@ def clustered(
     share = weights / weights.sum()
     centres = rows[rng.choice(len(rows), n_components, replace=False, p=share)]
     for _ in range(_ROUNDS_OF_CLUSTERS):
-        near = ((centres**2).sum(1) - 2 * rows @ centres.T).argmin(1)
+        distances = (centres**2).sum(1) - 2 * rows @ centres.T
+        # or the order of columns would decide between equal ones, as of categories
+        near = distances.round(_DIGITS).argmin(1)
         shares = np.eye(n_components)[near]
         mass = shares * weights[:, None]
         totals = mass.sum(0)

@@ -18,6 +18,7 @@ _FARTHEST = 3.7  # largest normal score of an observed cell: P = 1 / 9,000
 _LARGEST = 1e6  # absolute score of a cell of other rows, whose square is no problem
 _PEAK = 0.03  # share of equal cells from which these are a peak
 _ROWS_OF_PEAK = 3  # at least, as one of a few rows has a large share
+_ERRORS = 6.0  # standard deviations that a peak exceeds equal cells by chance
 _OF_ONE_ROW = 0.1  # largest share of equal cells that are taken for copies of one row
 _JUMP = 1e-6  # between the scores of peaks that follow one another
 _FAR = 100.0  # distance, in scores, of the last points, which make the tails linear
@@ -56,6 +57,10 @@ class Points(NamedTuple):
     def pair(self, j: int) -> Pair:
         """Return the scores and cells of a column."""
         return self.scores[j, : self.counts[j]], self.cells[j, : self.counts[j]]
+
+    def take(self, columns: np.ndarray) -> Self:
+        """Return the functions of some columns."""
+        return type(self)(*(part[columns] for part in self))
 
     @property
     def ends(self) -> Pair:
@@ -214,7 +219,13 @@ def _has_peaks(values: np.ndarray, weights: np.ndarray, rows: np.ndarray) -> boo
     """Return whether some cells are often equal, and others hardly ever."""
     at = [cell for cell, _, _ in _peaks(values, weights, rows)]
     others = ~np.isin(values, at)
-    return bool(at) and 2 * len(np.unique(values[others])) > rows[others].sum()
+    n_others, total = len(np.unique(values[others])), rows[others].sum()
+    if not at or 2 * n_others <= total:
+        return False
+    # on a grid cells are equal by chance, and about twice as often at the mode
+    often = 4 * max(total / n_others - 1, 0.0)
+    largest = max(rows[values == cell].sum() for cell in at)
+    return bool(largest > often + _ERRORS * np.sqrt(often))
 
 
 def _peaks(values: np.ndarray, weights: np.ndarray, rows: np.ndarray) -> Peaks:
