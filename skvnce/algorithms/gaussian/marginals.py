@@ -371,14 +371,15 @@ def choose_marginals(
 
     Each held-out cell is scored by the CRPS of its distribution given the other cells
     of its row, and the gain must exceed a standard error.  The squared errors of means
-    must not increase by more than a tenth, which they may do in columns with heavy
-    tails.  The choice is made for all columns together, because a nonlinear map of some
-    columns destroys linear relations to the others.
+    must not increase by significantly more than a tenth, by two standard errors; with
+    heavy tails they depend on a few cells.  The choice is made for all columns
+    together, because a nonlinear map of some columns destroys linear relations to the
+    others.
 
     Columns with repeated values are drawn by steps, which give the right frequencies
-    also with linear marginals.  So nonlinear marginals must not be significantly worse,
-    by two standard errors, in the CRPS of draws of all observed cells given the other
-    cells of their row; there are ten times as many of these.
+    also with linear marginals.  So nonlinear marginals must not be significantly worse
+    in the CRPS of draws of all observed cells given the other cells of their row; there
+    are ten times as many of these.
 
     Parameters
     ----------
@@ -416,14 +417,18 @@ def choose_marginals(
         losses.append(crps.sum(1))
         drawn.append(_left_out_crps(marginals, fit.normal, *known))
         error = (marginals.expectation(*moments) - data.x).where(held_out, 0.0)
-        squares.append(weights @ error.square().sum(1))
+        squares.append(error.square().sum(1))
         last = fit.normal
-    gain = losses[0] - losses[1]  # of each row
-    better = weights @ gain > (weights @ gain.square()).sqrt()
-    lost = drawn[1] - drawn[0]
-    worse = weights @ lost > _CLEAR * (weights @ lost.square()).sqrt()
-    fair = squares[1] <= _WORSE * squares[0] and not worse
-    return (*found, last) if better and fair else None
+    errors = partial(_errors_above_zero, weights)
+    better = errors(losses[0] - losses[1]) > 1
+    lost = drawn[1] - drawn[0], squares[1] - _WORSE * squares[0]
+    worse = any(errors(one) > _CLEAR for one in lost)
+    return (*found, last) if better and not worse else None
+
+
+def _errors_above_zero(weights: Tensor, values: Tensor) -> Tensor:
+    """Divide the mean of values (n,) by its standard error."""
+    return weights @ values / (weights @ values.square()).sqrt()
 
 
 def _left_out_crps(
