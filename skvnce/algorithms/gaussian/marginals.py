@@ -374,7 +374,8 @@ def choose_marginals(
     must not increase by significantly more than a tenth, by two standard errors; with
     heavy tails they depend on a few cells.  The choice is made for all columns
     together, because a nonlinear map of some columns destroys linear relations to the
-    others.
+    others.  Columns count by their missing cells: what suits complete ones may be wrong
+    for those that are filled.
 
     Columns with repeated values are drawn by steps, which give the right frequencies
     also with linear marginals.  So nonlinear marginals must not be significantly worse
@@ -409,15 +410,16 @@ def choose_marginals(
     found = fit_marginals(rows, strength, begin, normal, tol=_APPROXIMATE)
     losses, squares, drawn, stopping = [], [], [], {"max_iter": max_iter, "tol": tol}
     known = data, weights, values, ranges
+    counts = _missing(data, weights)
     for marginals, fitted in ((lines, normal), found):
         scores, _ = scored(marginals, kept)
         fit = em.fit_normal(scores, weights, strength, fitted, **stopping)
         moments = em.conditional_moments(fit.normal, scores)
         crps = _crps(marginals, None, *moments, data.x).where(held_out, 0.0)
-        losses.append(crps.sum(1))
-        drawn.append(_left_out_crps(marginals, fit.normal, *known))
+        losses.append(crps @ counts)
+        drawn.append(_left_out_crps(marginals, fit.normal, *known) @ counts)
         error = (marginals.expectation(*moments) - data.x).where(held_out, 0.0)
-        squares.append(error.square().sum(1))
+        squares.append(error.square() @ counts)
         last = fit.normal
     errors = partial(_errors_above_zero, weights)
     better = errors(losses[0] - losses[1]) > 1
@@ -431,6 +433,13 @@ def _errors_above_zero(weights: Tensor, values: Tensor) -> Tensor:
     return weights @ values / (weights @ values.square()).sqrt()
 
 
+def _missing(data: Incomplete, weights: Tensor) -> Tensor:
+    """Compute the shares of missing cells that columns have; (features,)."""
+    missing = weights @ (~data.observed).to(weights)
+    # a complete table is fitted for rows that may miss any cell
+    return missing / missing.sum() if missing.any() else torch.ones_like(missing)
+
+
 def _left_out_crps(
     marginals: PiecewiseLinear,
     normal: Normal,
@@ -439,14 +448,14 @@ def _left_out_crps(
     values: dict[int, Tensor] | None,
     ranges: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
-    """Sum the CRPS of draws of observed cells; (n,), 0 without repeated values."""
+    """Compute the CRPS of draws of observed cells; 0 without repeated values."""
     if not values:
-        return torch.zeros_like(weights)
+        return torch.zeros_like(data.x)
     scores, _ = scored(marginals, data)
     moments = left_out_moments(normal, scores, torch.arange(data.x.shape[1]))
     stepped = fit_steps(normal, scores, data.x, weights, values, ranges)
     crps = _crps(marginals, stepped, *moments, data.x).where(data.observed, 0.0)
-    return crps.sum(1)
+    return crps
 
 
 def _crps(
