@@ -73,6 +73,26 @@ def test_repeated_values_are_on_their_grid_beyond_the_observed_ones(step):
     np.testing.assert_array_equal(moved, expected)
 
 
+@pytest.mark.parametrize(
+    "step, offset", [(10.0, 3.0), (7.0, 0.0), (0.7, 0.2), (1, 0.7)]
+)
+def test_grids_have_any_step_and_offset(step, offset):
+    found = learnt(np.round(grid(30, step) + offset, 6))
+    cells = offset + step * np.array([[-40.3], [2.6], [31.4], [99.0]])
+    expected = np.round(offset + step * np.array([-40.0, 3.0, 31.0, 99.0]), 6)
+    np.testing.assert_array_equal(found.rounded(cells, [0])[:, 0], expected)
+    bounded = learnt(np.round(grid(30, step) + offset, 6), -10 * step, 40 * step)
+    ends = bounded.rounded(1000 * step * np.array([[-1.0], [1.0]]), [0])[:, 0]
+    first, last = np.ceil(-10 - offset / step), np.floor(40 - offset / step)
+    np.testing.assert_allclose(ends, offset + step * np.array([first, last]))
+
+
+def test_grids_of_thirds_keep_their_digits():
+    found = learnt(grid(30, 1.0) / 3)
+    cells = found.rounded(np.array([[-40.3], [200.2]]) / 3, [0])[:, 0]
+    np.testing.assert_array_equal(cells, np.array([-40.0, 200.0]) / 3)
+
+
 @pytest.mark.parametrize("step", [1.0, 0.1])
 def test_few_repeated_values_are_codes(step):
     X = np.round(grid(10, step), 6)

@@ -112,7 +112,11 @@ def cells_to_hide(nodes, weights, hidden=None):
 
 
 def _compared(nodes, predict, weights, hidden, scale=None):
-    """Predict held-out cells; compare errors of columns scaled by their maximum."""
+    """Predict held-out cells; compare errors of columns scaled by their maximum.
+
+    In a heavy-tailed column a few cells dominate, and no difference of squared errors
+    is significant.  There normal scores are compared, too.
+    """
     nothing = HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     hidden = cells_to_hide(nodes, weights, hidden)
     rows = some_rows(nodes, np.flatnonzero(hidden.any(1)))
@@ -130,14 +134,40 @@ def _compared(nodes, predict, weights, hidden, scale=None):
     first, group = distinct_rows(np.column_stack([nodes[rows], hidden[rows]]))
     weight = np.bincount(group, weights[rows])
     parts = nodes[rows][first] / unit, hidden[rows][first], filled[first] / unit
-    heavy = np.zeros(len(scale), dtype=bool)
-    heavy[heavy_tailed(nodes, range(len(scale)))] = True
-    heavy[list(probabilities)] = False
     losses = {
         j: _level_losses(nodes[rows, j][first], p[first], kept[:, j], weights)
         for j, p in probabilities.items()
     }
-    return compare_errors(*parts, mean, scale, weight, heavy, losses)
+    found = compare_errors(*parts, mean, scale, weight, losses)
+    for j in heavy_tailed(nodes, set(range(len(scale))) - set(probabilities)):
+        some = parts[1][:, j]
+        if not some.any():
+            continue
+        pair = (cells[first, j][some] for cells in (filled, nodes[rows]))
+        pair = (_normal_scores(cells, kept[:, j], weights) for cells in pair)
+        found.marginal[j] |= _is_worse_than_none(*pair, weight[some])
+    return found
+
+
+def _normal_scores(cells, column, weights):
+    """Map cells (n,) to normal scores, by the distribution of an observed column."""
+    seen = ~np.isnan(column)
+    values, place = np.unique(column[seen], return_inverse=True)
+    mass = np.bincount(place, weights[seen])
+    return ndtri(np.interp(cells, values, (mass.cumsum() - mass / 2) / mass.sum()))
+
+
+def _is_worse_than_none(filled, truth, weights):
+    """Say whether errors of scores (n,) vary more than the scores, by a standard error.
+
+    Their mean does not count, as means of skewed columns lie above the middle.
+    """
+    own, none = (
+        (x - np.average(x, weights=weights)) ** 2 for x in (filled - truth, truth)
+    )
+    excess = own - none
+    # no prediction, which is NaN, is worse
+    return not weights @ excess <= np.sqrt(weights**2 @ excess**2)
 
 
 def _level_losses(codes, probabilities, kept, weights):
@@ -173,9 +203,7 @@ class HeldOutResult(NamedTuple):
     marginal: np.ndarray
 
 
-def compare_errors(
-    nodes, hidden, filled, mean, scale, weights=None, heavy=None, losses=None
-):
+def compare_errors(nodes, hidden, filled, mean, scale, weights=None, losses=None):
     """Compare a model with column means on held-out cells.
 
     Three criteria mark a column as predicted significantly worse than by its mean.
@@ -188,10 +216,7 @@ def compare_errors(
 
     A few large errors make standard errors large.  So the first criterion is also
     applied to squared errors that are clipped where errors of the means are extreme,
-    provided that the unclipped errors are larger than those of the mean.  In a
-    heavy-tailed column a few cells dominate, and no difference is significant: there
-    the model has to be better than the mean, both with and without the cell that is
-    farthest from the mean.
+    provided that the unclipped errors are larger than those of the mean.
 
     Parameters
     ----------
@@ -207,8 +232,6 @@ def compare_errors(
     weights : ndarray of shape (n,), default=None
         Weights of the rows, which are all different.  A row of weight k counts as k
         equal rows in which the same cells are held out.  None means 1 for each.
-    heavy : ndarray of bool, of shape (n_nodes,), default=None
-        The heavy-tailed columns; None means that there are none.
     losses : dict of int to pair of ndarray of shape (n,), default=None
         By column, losses of the model and of the marginal distribution that replace the
         squared errors.
@@ -218,7 +241,6 @@ def compare_errors(
     HeldOutResult
     """
     weights = np.ones(len(nodes)) if weights is None else weights
-    heavy = np.zeros(len(scale), dtype=bool) if heavy is None else heavy
     if not hidden.any():
         return HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -231,10 +253,8 @@ def compare_errors(
         own = np.nan_to_num(own, nan=np.inf)
         marginal = _worse_beyond_chance(own, means, weights)
         clipped = _clipped(own, means, hidden, weights)
-        without = _worse_without_farthest(own, means, weights)
         own, means, counts = weights @ own, weights @ means, hidden.sum(0)
     marginal |= (own > means) & _worse_beyond_chance(*clipped, weights)
-    marginal |= heavy & ((own > means) | without)
     # by chance a few cells may lie at their mean
     expected = np.maximum(means, weights @ hidden)
     marginal |= own > expected * (1 + _FAR / np.sqrt(np.maximum(counts, 1)))
@@ -263,14 +283,6 @@ def _clipped(own, means, hidden, weights):
         middle = order[np.searchsorted(total, total[-1] / 2)]
         most[j] = _CLIP**2 * means[some, j][middle]
     return np.minimum(own, most), np.minimum(means, most)
-
-
-def _worse_without_farthest(own, means, weights):
-    """Compare errors without the cell of each column that is farthest from its mean."""
-    rest = np.ones_like(means)
-    rest[means.argmax(0), np.arange(means.shape[1])] = 0
-    own = np.where(rest, own, 0.0)
-    return weights @ own > weights @ (rest * means)
 
 
 def warn_or_raise(messages, on_misfit):

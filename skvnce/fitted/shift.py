@@ -70,8 +70,9 @@ class Move(NamedTuple):
         Whether cells are places among `values`.
     low, high : float
         Smallest and largest valid value.
-    step : float
-        Of the grid of valid values, if they are not listed; 0 without any.
+    grid : pair of float
+        Step, 0 without any, and a place of the grid of valid values that are not
+        listed.
     """
 
     amount: float
@@ -79,7 +80,7 @@ class Move(NamedTuple):
     are_codes: bool
     low: float
     high: float
-    step: float
+    grid: tuple[float, float]
 
     def moved(self, cells, uniform):
         """Add the amount to cells, within the valid values.
@@ -90,11 +91,13 @@ class Move(NamedTuple):
         # clipped first, so that there are values on both sides
         cells = self._ends(cells)[1]
         if self.values is None:
-            if not self.step:
+            step, origin = self.grid
+            if not step:
                 return cells
-            places = np.floor(cells / self.step)
-            places += uniform < cells / self.step - places
-            return on_grid(places * self.step, self.step, self.low, self.high)
+            places = (cells - origin) / step
+            whole = np.floor(places)
+            whole += uniform < places - whole
+            return on_grid(origin + whole * step, self.grid, self.low, self.high)
         last = len(self.values) - 2
         left = np.clip(np.searchsorted(self.values, cells, "right") - 1, 0, last)
         low, high = self.values[left], self.values[left + 1]
@@ -327,8 +330,8 @@ def _move(schema, place, column, share):
     amount = share * schema.spreads[place]
     if column is not None and column.is_count:
         values = _counts(column)
-        return Move(amount, values, True, values[0], values[-1], 0.0)
+        return Move(amount, values, True, values[0], values[-1], (0.0, 0.0))
     known = schema.values
     values = known.values[place] if known.codes[place] else None
-    step = known.grid[place] or float(known.integers[place])
-    return Move(amount, values, False, *known.ranges[:, place], step)
+    grid = known.grid_of(place)
+    return Move(amount, values, False, *known.ranges[:, place], grid)

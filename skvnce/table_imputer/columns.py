@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvnce._grids import masses_at_ends
+from skvnce._grids import grid_of, masses_at_ends
 from skvnce.table_imputer.expansion import EMBEDDED, GRADE, LEVELS
 from skvnce.table_imputer.kernels import grow_forest, predict_forest
 
@@ -29,13 +29,6 @@ _KNOTS = 33  # quantiles of predictions, as a feature
 # of a standard deviation, between them: ranks would turn differences between folds that
 # mean nothing into differences between groups
 _APART = 0.02
-# of different values in the cells of a column on a grid, at most
-_MOST_VALUES = 0.7
-_GAPS, _PARTS = 10, 10  # of the smallest gaps between values, whole parts are steps
-_SAME_STEP = 1e-6  # relative
-_NEARLY = 0.01  # of a step
-_CELLS_ON_GRID, _VALUES_ON_GRID = 0.98, 0.5  # shares; a mass is no grid
-_VALUES_OF_GRID = 2000  # that are compared with a grid
 _NEAR = 20, 60  # at least and at most so many predictions decide the shares of grades
 _DRAWN_FROM = 20  # rows of similar predictions, from whose residuals draws come
 _TREES_OF_DRAW = 10  # so that draws vary as the trees do
@@ -376,52 +369,3 @@ def shape_of(part):
     lower = -centre / scale if x[0] >= 0 else -np.inf
     step, origin = grid_of(x)
     return Shape(masses, lower, step / scale, (origin - centre) / scale)
-
-
-def grid_of(cells):
-    """Find the grid that almost all of some cells lie on, if many of them repeat.
-
-    Its step is the largest of some gaps between the values, and of simple parts of
-    them, that suits.
-
-    Parameters
-    ----------
-    cells : ndarray of shape (n,)
-
-    Returns
-    -------
-    step, origin : float
-        The step is 0 if there is no grid.
-    """
-    values, count = np.unique(cells, return_counts=True)
-    spacing = 4 * np.spacing(abs(values).max())  # of floats of this size
-    gaps = np.diff(values[count > 1])
-    gaps = np.unique(gaps[gaps > spacing])
-    if len(values) >= _MOST_VALUES * len(cells) or not len(gaps):
-        return 0.0, 0.0
-    apart = np.append(True, np.diff(gaps) > _SAME_STEP * gaps[1:])
-    steps = gaps[apart][:_GAPS] / np.arange(1, _PARTS + 1)[:, None]
-    mode = values[count.argmax()]
-    some = slice(None, None, max(1, len(values) // _VALUES_OF_GRID))
-    values, count = values[some], count[some]
-    for step in -np.sort(-steps.ravel()):
-        for origin in (0.0, mode):
-            exact, fits = _fitted_step(values - origin, step, spacing)
-            if fits.mean() >= _VALUES_ON_GRID:
-                if count @ fits >= _CELLS_ON_GRID * count.sum():
-                    return exact, float(origin)
-    return 0.0, 0.0
-
-
-def _fitted_step(values, step, spacing):
-    """Fit a step to values on a grid of about this step, and say which are on it."""
-    k = np.round(values / step)
-    near = (abs(values - step * k) < _NEARLY * step) & (k != 0)
-    if not near.any():
-        return 0.0, near
-    # a gap has the rounding errors of two cells, which k multiplies
-    step = np.median(values[near] / k[near])
-    fits = abs(values - step * k) <= max(_SAME_STEP * step, spacing)
-    # a step far above the gaps between the values has one place for all of them
-    is_step = step > 2 * spacing and len(np.unique(k[fits])) > fits.sum() / 2
-    return float(step), fits & is_step

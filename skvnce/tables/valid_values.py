@@ -49,6 +49,8 @@ class ValidValues(NamedTuple):
         Columns with repeated values whose cells are observed values.
     grid : ndarray of shape (n_features,)
         Steps between the values of other columns with repeated values; 0 without any.
+    origin : ndarray of shape (n_features,)
+        A place of each grid; 0 without any.
     """
 
     low: np.ndarray
@@ -58,6 +60,7 @@ class ValidValues(NamedTuple):
     integers: np.ndarray
     codes: np.ndarray
     grid: np.ndarray
+    origin: np.ndarray
 
     @property
     def ranges(self) -> np.ndarray:
@@ -137,11 +140,17 @@ class ValidValues(NamedTuple):
         # a column without an observed cell has no law
         low, high = np.where(free & ~np.isnan(before), ruled, self.ranges)
         integers = self.integers & np.all((X == np.round(X)) | np.isnan(X), 0)
-        grid = np.zeros_like(self.grid)
+        grid, origin = np.zeros((2, len(self.grid)))
         for j in np.flatnonzero(self.grid):
             # new cells keep the grid, or have a finer one
-            grid[j] = grid_of(values[j], np.inf)
-        return ValidValues(low, high, self.given, values, integers, codes, grid)
+            grid[j], origin[j] = grid_of(np.repeat(values[j], 2))
+        known = self.given, values, integers, codes, grid, origin
+        return ValidValues(low, high, *known)
+
+    def grid_of(self, column: int) -> tuple[float, float]:
+        """Return the step, 0 without any, and a place of the grid of a column."""
+        step = self.grid[column] or float(self.integers[column])
+        return step, self.origin[column]
 
     def with_beyond(self, column: int, known: np.ndarray) -> np.ndarray:
         """Add valid values on the grid, as far beyond the known ones as these reach."""
@@ -149,7 +158,8 @@ class ValidValues(NamedTuple):
         if not step:
             return known
         beyond = step * np.arange(1, round((known[-1] - known[0]) / step) + 1)
-        beyond = on_grid(np.append(known[0] - beyond, known[-1] + beyond), step)
+        beyond = np.append(known[0] - beyond, known[-1] + beyond)
+        beyond = on_grid(beyond, self.grid_of(column))
         beyond = beyond[(beyond >= self.low[column]) & (beyond <= self.high[column])]
         return np.sort(np.append(known, beyond))
 
@@ -190,12 +200,12 @@ class ValidValues(NamedTuple):
         found = self.clipped(cells, columns)
         for place, column in enumerate(columns):
             known, ends = self.values.get(column), self.ranges[:, column]
-            step = self.grid[column] or float(self.integers[column])
+            step, origin = self.grid_of(column)
             moved = cells = found[..., place]
             if self.codes[column]:
                 moved = nearest(known, cells)
             elif step:
-                moved = on_grid(cells, step, *ends)
+                moved = on_grid(cells, (step, origin), *ends)
             if known is not None and not self.codes[column]:
                 near = nearest(known, moved)
                 # of a column without a grid, only what is beyond is between its values
@@ -283,7 +293,7 @@ def valid_values(
         if marked[place] or column.kind == PASSED:
             asked[0][place] = asked[1][place] = None
     given = np.array([[value is not None for value in side] for side in asked])
-    ranges, values, grid = np.zeros((2, d)), {}, np.zeros(d)
+    ranges, values, (grid, origin) = np.zeros((2, d)), {}, np.zeros((2, d))
     integers, codes = np.zeros((2, d), dtype=bool)
     # with a single column, equal rows are repeated values and not duplicates
     table = X[distinct_rows(X)[0]] if d > 1 else X
@@ -303,7 +313,8 @@ def valid_values(
                 is_code = always or are_codes(len(values[j]), len(seen))
                 has_bound = any(isinstance(ends[j], float) for ends in asked)
                 codes[j] = always or (is_code and not has_bound)
-                grid[j] = 0.0 if codes[j] else grid_of(values[j], len(seen))
+                if not codes[j]:
+                    grid[j], origin[j] = grid_of(seen)
         ruled = _ruled(seen, observed, is_code=is_code)
         for side, ends in enumerate(asked):
             end = observed[side] if isinstance(ends[j], str) else ends[j]
@@ -317,7 +328,7 @@ def valid_values(
     for column in np.flatnonzero(given.all(0)):
         _check_order(schema, column, *ranges[:, column])
     _check_inside(schema, X if whole is None else whole.ends, ranges, whole is None)
-    return ValidValues(*ranges, given, values, integers, codes, grid)
+    return ValidValues(*ranges, given, values, integers, codes, grid, origin)
 
 
 def _once_a_group(schema: Schema, X: np.ndarray) -> dict[int, np.ndarray]:

@@ -94,7 +94,7 @@ class Certain:
 def two_members(n_draws):
     none, one = np.zeros(1, dtype=bool), np.ones(1)
     ends = np.stack([none, none])
-    values = ValidValues(0 * one, one, ends, {}, none, none, 0 * one)
+    values = ValidValues(0 * one, one, ends, {}, none, none, 0 * one, 0 * one)
     members = [Certain(0), Certain(1)]
     return Ensemble(members, n_draws, values, np.arange(1))
 

@@ -13,6 +13,7 @@ from skvnce.exceptions import MisfitWarning
 from skvnce.fits.graph_checks import wide_columns
 from skvnce.fitted import held_out_check as misfit
 from skvnce.fitted.held_out_check import compare_errors, some_rows
+from skvnce.tables.heavy_tails import heavy_tailed
 
 
 def fits_well(seed, n=300):
@@ -103,13 +104,11 @@ def test_chance_is_not_announced():
     assert wrong.marginal[0] and wrong.gain < -10
 
 
-def evaluated(errors, means, heavy=None):
+def evaluated(errors, means):
     """Evaluate one column by distances of a model and of the means from the truth."""
     errors, means = np.transpose([errors]), np.transpose([means])
     hidden = np.ones_like(means, dtype=bool)
-    return compare_errors(
-        means, hidden, means + errors, np.zeros(1), np.ones(1), None, heavy
-    )
+    return compare_errors(means, hidden, means + errors, np.zeros(1), np.ones(1))
 
 
 @pytest.mark.parametrize(
@@ -151,17 +150,28 @@ def test_large_errors_do_not_hide_that_the_others_are_worse():
     assert not evaluated(even, means).marginal.any()  # worse, but not beyond chance
 
 
-def test_heavy_tails_have_to_be_predicted_better():
-    means = np.array([1.0] * 30 + [100.0])
-    worse, better = means * 1.001, means * 0.999
-    far_alone = np.append(np.full(30, 1.01), 99.0)  # better by the farthest cell
-    heavy = np.array([True])
-    for errors, expected in ((worse, True), (better, False), (far_alone, True)):
-        assert evaluated(errors, means, heavy=heavy).marginal[0] == expected
-        assert not evaluated(errors, means).marginal[0]  # control
-    near_alone = np.append(np.full(30, 0.5), 101.0)  # worse by the farthest cell
-    assert evaluated(near_alone, means, heavy=heavy).marginal[0]
-    assert not evaluated(means, means, heavy=heavy).marginal[0]
+def test_heavy_tails_are_judged_by_normal_scores(seed):
+    """By logarithms a model is good, or useless; squared errors show one cell alone."""
+    rng = np.random.default_rng(seed)
+    logs, other = rng.normal(size=(2, 400))
+    nodes = np.column_stack([np.exp(2.5 * logs), other])
+    hidden = rng.uniform(size=nodes.shape) < 0.25
+    largest = np.where(hidden[:, 0], logs, -np.inf).argmax()
+    unit = nodes[largest, 0]
+
+    def is_marginal(logs, error):
+        filled = np.column_stack([np.exp(2.5 * logs), other])
+        filled[largest, 0] = unit * (1 + error)
+        found = misfit._compared(
+            nodes, lambda kept, rows: (filled[rows], {}), np.ones(400), hidden
+        )
+        return bool(found.marginal[0])
+
+    assert heavy_tailed(nodes, [0, 1]).tolist() == [0]
+    near, useless = logs + 0.2 * rng.normal(size=400), rng.permutation(logs)
+    assert not is_marginal(near, error=1.1)  # squares are above those of the mean
+    useless = np.minimum(useless, np.quantile(logs, 0.9))
+    assert is_marginal(useless, error=0.0)  # and are below them
 
 
 def test_heavy_tails_are_looked_for(seed):

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from skvnce.table_imputer.columns import grid_of, shape_of
+from skvnce._grids import grid_of
+from skvnce.table_imputer.columns import shape_of
 from skvnce.table_imputer.expansion import (
     ALONE,
     EMBEDDED,

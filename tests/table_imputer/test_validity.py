@@ -172,13 +172,15 @@ def test_one_draw_of_the_parameters_draws_squares(seed):
     assert abs(slope - 0.5) < 0.1
 
 
-def test_factors_of_two_levels_are_drawn_in_long_tables(seed):
+@pytest.mark.parametrize("n_trees", [0, "auto"])
+def test_factors_of_two_levels_are_drawn_in_long_tables(seed, n_trees):
     """Parameters are drawn from a sample of the rows, and then all are completed."""
     rng = np.random.default_rng(seed)
-    x, b = rng.normal(size=2500), 1 + (rng.random(2500) < 0.93)
+    x, b = rng.normal(size=2500), 1.0 + (rng.random(2500) < 0.93)
     X = np.column_stack([x, b, x + b + x * b + 0.5 * rng.normal(size=2500)])
     hidden = rng.random((2500, 3)) < 0.2
-    drawn = draws_of(np.where(hidden, np.nan, X), n_draws=2)
+    frame = pd.DataFrame(np.where(hidden, np.nan, X), columns=["x", "b", "y"])
+    drawn = draws_of(frame, partial(TableImputer, n_estimators=n_trees), n_draws=2)
     assert set(np.unique(drawn[..., 1])) == {1, 2}
     # about 500 cells: the share has a standard error of .011
     assert abs((drawn[:, hidden[:, 1], 1] == 2).mean() - 0.93) < 0.05

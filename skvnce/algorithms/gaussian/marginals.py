@@ -371,14 +371,16 @@ def choose_marginals(
 
     Each held-out cell is scored by the CRPS of its distribution given the other cells
     of its row, and the gain must exceed a standard error.  The squared errors of means
-    must not increase by more than a tenth, which they may do in columns with heavy
-    tails.  The choice is made for all columns together, because a nonlinear map of some
-    columns destroys linear relations to the others.
+    must not increase by significantly more than a tenth, by two standard errors; with
+    heavy tails they depend on a few cells.  The choice is made for all columns
+    together, because a nonlinear map of some columns destroys linear relations to the
+    others.  Columns count by their missing cells: what suits complete ones may be wrong
+    for those that are filled.
 
     Columns with repeated values are drawn by steps, which give the right frequencies
-    also with linear marginals.  So nonlinear marginals must not be significantly worse,
-    by two standard errors, in the CRPS of draws of all observed cells given the other
-    cells of their row; there are ten times as many of these.
+    also with linear marginals.  So nonlinear marginals must not be significantly worse
+    in the CRPS of draws of all observed cells given the other cells of their row; there
+    are ten times as many of these.
 
     Parameters
     ----------
@@ -408,22 +410,34 @@ def choose_marginals(
     found = fit_marginals(rows, strength, begin, normal, tol=_APPROXIMATE)
     losses, squares, drawn, stopping = [], [], [], {"max_iter": max_iter, "tol": tol}
     known = data, weights, values, ranges
+    counts = _missing(data, weights)
     for marginals, fitted in ((lines, normal), found):
         scores, _ = scored(marginals, kept)
         fit = em.fit_normal(scores, weights, strength, fitted, **stopping)
         moments = em.conditional_moments(fit.normal, scores)
         crps = _crps(marginals, None, *moments, data.x).where(held_out, 0.0)
-        losses.append(crps.sum(1))
-        drawn.append(_left_out_crps(marginals, fit.normal, *known))
+        losses.append(crps @ counts)
+        drawn.append(_left_out_crps(marginals, fit.normal, *known) @ counts)
         error = (marginals.expectation(*moments) - data.x).where(held_out, 0.0)
-        squares.append(weights @ error.square().sum(1))
+        squares.append(error.square() @ counts)
         last = fit.normal
-    gain = losses[0] - losses[1]  # of each row
-    better = weights @ gain > (weights @ gain.square()).sqrt()
-    lost = drawn[1] - drawn[0]
-    worse = weights @ lost > _CLEAR * (weights @ lost.square()).sqrt()
-    fair = squares[1] <= _WORSE * squares[0] and not worse
-    return (*found, last) if better and fair else None
+    errors = partial(_errors_above_zero, weights)
+    better = errors(losses[0] - losses[1]) > 1
+    lost = drawn[1] - drawn[0], squares[1] - _WORSE * squares[0]
+    worse = any(errors(one) > _CLEAR for one in lost)
+    return (*found, last) if better and not worse else None
+
+
+def _errors_above_zero(weights: Tensor, values: Tensor) -> Tensor:
+    """Divide the mean of values (n,) by its standard error."""
+    return weights @ values / (weights @ values.square()).sqrt()
+
+
+def _missing(data: Incomplete, weights: Tensor) -> Tensor:
+    """Compute the shares of missing cells that columns have; (features,)."""
+    missing = weights @ (~data.observed).to(weights)
+    # a complete table is fitted for rows that may miss any cell
+    return missing / missing.sum() if missing.any() else torch.ones_like(missing)
 
 
 def _left_out_crps(
@@ -434,14 +448,14 @@ def _left_out_crps(
     values: dict[int, Tensor] | None,
     ranges: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
-    """Sum the CRPS of draws of observed cells; (n,), 0 without repeated values."""
+    """Compute the CRPS of draws of observed cells; 0 without repeated values."""
     if not values:
-        return torch.zeros_like(weights)
+        return torch.zeros_like(data.x)
     scores, _ = scored(marginals, data)
     moments = left_out_moments(normal, scores, torch.arange(data.x.shape[1]))
     stepped = fit_steps(normal, scores, data.x, weights, values, ranges)
     crps = _crps(marginals, stepped, *moments, data.x).where(data.observed, 0.0)
-    return crps.sum(1)
+    return crps
 
 
 def _crps(

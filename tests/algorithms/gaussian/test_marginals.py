@@ -170,6 +170,23 @@ def test_margins_are_judged_by_draws_of_repeated_values(seed):
     assert marginals.choose_marginals(*start, values=None, **effort) is not None
 
 
+def test_margins_are_judged_where_cells_are_missing(seed, monkeypatch):
+    """A line is right for the incomplete column; the complete one is skewed."""
+    rng = np.random.default_rng(seed)
+    X = rng.exponential(size=(1000, 2))
+    X[:, 1] = X[:, 0] + 0.2 * rng.normal(size=1000)
+    X[X[:, 0] < np.quantile(X[:, 0], 0.3), 1] = np.nan
+    data = Incomplete.from_array(standardised(X))
+    hidden = torch.tensor(rng.uniform(size=X.shape) < 0.1) & data.observed
+    kept = Incomplete(data.x, data.observed & ~hidden)
+    effort = {"max_iter": 100, "tol": 1e-3}
+    normal = em.fit_normal(kept, ones(kept), 0.1, independent(2), **effort)
+    given = data, hidden, ones(data), 0.1, normal.normal
+    assert marginals.choose_marginals(*given, **effort) is None
+    monkeypatch.setattr(marginals, "_missing", lambda *_: torch.ones(2).double())
+    assert marginals.choose_marginals(*given, **effort) is not None
+
+
 def test_columns_of_few_values_stay_straight(seed):
     x = np.random.default_rng(seed).integers(0, 2, size=(100, 2)).astype(float)
     data = Incomplete.from_array(standardised(x))
