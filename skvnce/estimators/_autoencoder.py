@@ -63,7 +63,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
     def _fit_member(self, imputer, X, weights=None, on_chosen=None):
         """Fit to the validated table of an imputer; see `_fit_table`."""
         self._check_parameters()
-        self._set_columns(imputer._schema)
+        self._set_schema(imputer._schema.as_read)
         return self._fit_table(X, weights, on_chosen)
 
     @reports_fit

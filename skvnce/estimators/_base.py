@@ -20,15 +20,11 @@ from skvnce.estimators._tables_in_parts import (
     typical_row,
 )
 from skvnce.estimators._validation import (
-    OF_COLUMNS,
     attributes_of,
     incomplete_array,
     read_cells,
     read_table,
-    schema_of,
-    with_fit,
     with_model_columns,
-    without_fit,
 )
 from skvnce.fits.large_tables import (
     AsRead,
@@ -41,12 +37,20 @@ from skvnce.fits.large_tables import (
 )
 from skvnce.fits.stream import Stream, extended_values, first_rows, trained
 from skvnce.fitted.determined import determined_columns, still_determined
+from skvnce.fitted.fitted import (
+    Fitted,
+    set_by_fit,
+    with_fit,
+    with_plain_fit,
+    without_fit,
+)
 from skvnce.fitted.shift import spreads
 from skvnce.sources.chunks import in_parts, mean_of_rows
 from skvnce.tables.cell_limits import limited_columns, limits_of
 from skvnce.tables.cells import is_frame, is_missing
 from skvnce.tables.checks import check_non_negative, warn_of_table
 from skvnce.tables.model_columns import FILLED_BY_CONSTANT, Handling
+from skvnce.tables.schema import Schema
 from skvnce.tables.table import Table
 from skvnce.tables.valid_values import valid_values
 
@@ -63,7 +67,6 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     `Chunks`.
     """
 
-    _schema = property(schema_of)
     _is_positive = False  # whether the model is for non-negative columns
 
     def __init_subclass__(cls, **kwargs):
@@ -75,8 +78,24 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             if method is not None and method not in KEEP_PARTS:
                 setattr(cls, name, kept_in_parts(method))
 
+    @property
+    def _schema(self):
+        """What the last fit has learned about the columns; see `Schema`."""
+        fitted = vars(self).get("_fitted")
+        schema = Schema(0) if fitted is None else fitted.schema
+        # parameters that may have changed since
+        return schema._replace(keeps_empty=self._keeps_empty(), marker=self._marker())
+
+    def __getstate__(self):
+        """Return the state with plain values, which skops can store."""
+        return with_plain_fit(super().__getstate__())
+
+    def __setstate__(self, state):
+        """Restore the values of the state."""
+        super().__setstate__(with_fit(state))
+
     def _new(self):
-        """Copy the parameters, without what an earlier fit has set."""
+        """Copy what no fit has set: parameters, and what subclasses of users set."""
         new = object.__new__(type(self))
         vars(new).update(without_fit(vars(self)))
         return new
@@ -87,12 +106,18 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         vars(new).update(vars(self))
         return new
 
-    def _set(self, fitted):
-        """Take over the attributes of a copy that a fit has finished, all at once.
+    def _set(self, copy):
+        """Publish what a fit has set on a copy of the estimator."""
+        fitted = vars(copy).get("_fitted", Fitted(copy._schema, None, {}))
+        return self._publish(fitted._replace(report=set_by_fit(self, copy)))
+
+    def _publish(self, fitted):
+        """Store the value of a fit, and set the attributes of its report, all at once.
 
         So a fit that fails or is interrupted changes nothing.
         """
-        self.__dict__ = with_fit(vars(self), vars(fitted))
+        kept = without_fit(vars(self))
+        self.__dict__ = {**kept, **fitted.report, "_fitted": fitted}
         return self
 
     def _in_turns(self, n_draws, seed):
@@ -179,25 +204,31 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     def _read_table(self, X, **options):
         """Validate the table of a fit; see `read_table`."""
         table, schema = read_table(self, X, **options)
-        self._set_columns(schema)
+        self._set_schema(schema)
         return table
 
-    def _set_columns(self, schema):
-        """Set what describes the columns of a table, before those of the model."""
-        for name in OF_COLUMNS:
-            # names of an earlier table, which this one may not have
-            vars(self).pop(name, None)
-        vars(self).update(attributes_of(schema))
+    def _set_schema(self, schema):
+        """Set what describes the columns of a table."""
+        fitted = vars(self).get("_fitted", Fitted(schema, None, {}))
+        vars(self).update(
+            self._attributes_of(schema), _fitted=fitted._replace(schema=schema)
+        )
+
+    def _attributes_of(self, schema):
+        """List the public attributes that describe the columns of a table."""
+        found = attributes_of(schema)
+        found["feature_indices_"] = schema.model_columns
+        found["constants_"] = schema.constants
+        if schema.values is not None:
+            found["feature_ranges_"] = schema.values.ranges
+        return found
 
     def _read_cells(self, X, weights=None, impossible=None, limits=None):
         """Choose the columns of the model, and return its cells; see `read_cells`."""
         given = self._schema, self._handling(), X, weights, impossible, limits
         cells, schema = read_cells(*given)
-        self._set_model_columns(schema)
+        self._set_schema(schema)
         return cells
-
-    def _set_model_columns(self, schema):
-        self.feature_indices_, self.constants_ = schema.model_columns, schema.constants
 
     def _read(self, X, sample_weight=None, lower=None, upper=None):
         """Read the table of a fit, and choose the columns of the model.
@@ -247,7 +278,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         self._limited_columns = places
         if limits is not None:
             values = self._schema.values.reaching(cells.limits, self.feature_indices_)
-            self._set_values(values)
+            self._set_schema(self._schema._replace(values=values))
         return cells
 
     def _read_large(self, source, sample_weight=None, impossible=None):
@@ -266,7 +297,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         LargeTable
         """
         weights, reader = source._weights(sample_weight), reader_of(self, source)
-        self._set_columns(reader._schema)
+        self._set_schema(reader._schema)
         large = self._gathered(source, reader, weights, impossible)
         check_scale(large.cells.weights, len(large.cells.counted))
         table = Table.of_schema(large.cells.table, self._schema)
@@ -285,9 +316,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         """Choose columns by a table in parts, and gather rows in memory."""
         summary = summary_of(source, reader, weights)
         check_rows(summary)
-        self._column_ends = summary.ends
-        given = self._schema, self._handling(), summary.ends, impossible
-        self._set_model_columns(with_model_columns(*given))
+        schema = self._schema._replace(ends=summary.ends)
+        given = schema, self._handling(), summary.ends, impossible
+        self._set_schema(with_model_columns(*given))
         return gather(source, reader, weights, summary, self._schema)
 
     def get_feature_names_out(self, input_features=None):
@@ -361,20 +392,16 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
         X may be a sample of a table of which `whole` is the `Summary`.
         """
-        self._spreads = spreads(self._schema, X)
         bounds = (getattr(self, one, None) for one in _BOUNDS)
-        self._set_values(valid_values(self._schema, X, *bounds, whole))
-        self._determined = determined_columns(self._schema, X)
-
-    def _set_values(self, found):
-        self.feature_ranges_ = found.ranges
-        self._valid = tuple(found)  # a plain tuple, which skops can store
+        schema = self._schema._replace(spreads=spreads(self._schema, X))
+        schema = schema._replace(values=valid_values(schema, X, *bounds, whole))
+        self._set_schema(schema._replace(determined=determined_columns(schema, X)))
 
     def _extend_values(self, X):
         """Extend ranges and repeated values to the cells of more rows."""
-        found, self._column_ends = extended_values(self._schema, X)
-        self._set_values(found)
-        self._determined = still_determined(self._schema, X)
+        values, ends = extended_values(self._schema, X)
+        schema = self._schema._replace(values=values, ends=ends)
+        self._set_schema(schema._replace(determined=still_determined(schema, X)))
 
     def _start_stream(self, X):
         """Fit to the first table of `partial_fit`, and store its rows."""

@@ -188,8 +188,9 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         self._check_known(solved)
         table = Encoded(solved, self._schema)
         self._set_fitted_model(self._fitted_model(rng, table, sample_weight))
-        possible, integers = self._schema.values, self._equations().integers
-        self._set_values(possible._replace(integers=integers))
+        schema, integers = self._schema, self._equations().integers
+        values = schema.values._replace(integers=integers)
+        self._set_schema(schema._replace(values=values))
         finish()
         return self
 

@@ -448,7 +448,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         self.n_iter_, self.loss_curve_ = len(fit.losses), fit.losses
         self.change_, self.optimality_gap_ = fit.change, fit.gap
         self._warn_unless_converged()
-        warn_of_unused_by_levels(self)
+        warn_of_unused_by_levels(self, self._schema)
 
     def _warn_unless_converged(self):
         if self.n_iter_ == self.max_iter and self.change_ > self.tol:

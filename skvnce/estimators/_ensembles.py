@@ -111,7 +111,7 @@ class DrawnByMembers(Imputer):
         else:
             schema = schema._replace(model_columns=observed_columns(schema, X))
             schema = without_constants(schema, X, handling)
-        self._set_model_columns(schema)
+        self._set_schema(schema)
 
     def _check_predictions(self, X, unseen, weights=None):
         """Check predictions of cells that the fit of the first member has not used.
@@ -150,15 +150,14 @@ class DrawnByMembers(Imputer):
         bounds that the user passes.
         """
         self._learn_values(X)
-        warn_of_unused_by_levels(self)
+        warn_of_unused_by_levels(self, self._schema)
         if frozen is not None:
             found = self._schema.values
             known = frozen._schema.values
             low, high = np.where(found.given, found.ranges, known.ranges)
-            self._set_values(
-                # the user's min_value may be above all that the frozen model has seen
-                known._replace(low=low, high=np.maximum(low, high), given=found.given)
-            )
+            # the user's min_value may be above all that the frozen model has seen
+            ends = {"low": low, "high": np.maximum(low, high), "given": found.given}
+            self._set_schema(self._schema._replace(values=known._replace(**ends)))
 
     def _bounds_of_nodes(self):
         """Return the user's bounds, (2, n_nodes); infinite without a bound."""

@@ -559,7 +559,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         """Fit to categories, or with limits of cells, by Gibbs sampling."""
         schema, name = self._schema, type(self).__name__
         unused.warn_of_unused(self, mixed.without_effect(schema.is_categorical))
-        unused.warn_of_unused_by_levels(self)
+        unused.warn_of_unused_by_levels(self, self._schema)
         has_check = self.on_misfit != "ignore"
         mixed.warn_if_many_levels(schema, cells, settings, name, has_check=has_check)
         self.shrinkage_, self.n_tuning_iter_ = settings.shrinkage, 0

@@ -22,13 +22,13 @@ class GroupsMixin(Imputer):
         known = self._schema
         schema, cells = group_checks.unless_trivial(known, cells)
         if schema is not known:
-            self._set_columns(schema)
+            self._set_schema(schema)
         return cells
 
     def _fit_groups(self, cells, settings, on_round):
         """Fit to rows of groups by Gibbs sampling."""
         unused.warn_of_unused(self, grouped.WITHOUT_EFFECT)
-        unused.warn_of_unused_by_levels(self)
+        unused.warn_of_unused_by_levels(self, self._schema)
         given = cells, self._schema, settings
         with seeded(seed_from(self.random_state)):
             found = grouped.fit_groups(*given, on_round)

@@ -201,7 +201,7 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         rng = np.random.default_rng(search.seed)
         seeds = rng.integers(2**31 - 1, size=len(parts))
         learner, X, alphas = clone(search.learner), search.rows, search.path.alphas
-        learner._set_columns(search.learner._schema)
+        learner._set_schema(search.learner._schema.as_read)
         # a generator, so that parts are reported when they end
         results = Parallel(self.n_jobs, return_as="generator")(
             delayed(counting_rounds)(

@@ -319,7 +319,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
 
     def _warn_of_unused(self):
         """Warn of parameters that have no effect on this table."""
-        warn_of_unused_by_levels(self)
+        warn_of_unused_by_levels(self, self._schema)
         if self.n_components_ == 1 and self.n_components != "auto":
             warn_of_unused(self, {"max_iter": _SETTLED})
         if self.n_components_ and self._schema.is_categorical.all():

@@ -162,7 +162,7 @@ class FittedDensity(Imputer):
         with one_thread(), seeded(0), torch.no_grad():
             noise = self._reference()
             pool = noise.sample(_POOL)
-            n_chains = EVALUATED * (1 + _NU) * self._fitted().n_states
+            n_chains = EVALUATED * (1 + _NU) * self._modules().n_states
             found = [
                 self._objective_values(noise, pool, nodes).numpy()
                 for _, nodes in chunks(self._schema, rows, n_chains)
@@ -175,7 +175,7 @@ class FittedDensity(Imputer):
         contrast = fitted.keyed_contrast(
             noise, pool, self._units().scaled(nodes), _NU, row_keyed(nodes, 1)
         )
-        numbers, model = (row_lattice(nodes, 2), row_lattice(nodes, 3)), self._fitted()
+        numbers, model = (row_lattice(nodes, 2), row_lattice(nodes, 3)), self._modules()
         return model.objective(contrast.on(model.device), numbers).cpu()
 
     def to_torch(self):
@@ -196,7 +196,7 @@ class FittedDensity(Imputer):
         check_is_fitted(self)
         if not self.feature_indices_.size:
             raise ValueError("All columns were constant at fit: there is no model.")
-        return copy.deepcopy(self._fitted().model).cpu()
+        return copy.deepcopy(self._modules().model).cpu()
 
     def _names_out(self, names):
         if not self.n_components_:
@@ -207,7 +207,7 @@ class FittedDensity(Imputer):
         )
 
     def _cell_model(self):
-        return ScaledDensity(self._fitted(), self._units())
+        return ScaledDensity(self._modules(), self._units())
 
     def _units(self):
         return Units(self._location, self._scale)
@@ -218,7 +218,7 @@ class FittedDensity(Imputer):
         return Rescaled(marginals, *self._units().tensors())
 
     @filled_once
-    def _fitted(self):
+    def _modules(self):
         """Return the fitted model, whose modules are rebuilt after unpickling."""
         if not self._cache:
             make_model, posterior = self._factories

@@ -109,11 +109,7 @@ class ByModel(Imputer):
     def _set_fitted_model(self, base):
         """Take over what the other imputer has learned about the columns."""
         self.model_ = base
-        schema = base._schema
-        self._set_columns(schema)
-        self._set_model_columns(schema)
-        self._set_values(schema.values)
-        self._spreads, self._determined = schema.spreads, schema.determined
+        self._set_schema(base._schema)
         if hasattr(base, "indicator_"):
             self.indicator_ = base.indicator_
 
@@ -191,7 +187,7 @@ class ByModel(Imputer):
         fitted = fit_columns(table, Joint(*models), *given)
         self._column_models = [stored(one) for one in fitted.columns]
         self.weights_, self.spreads_ = fitted.weights, fitted.spreads
-        warn_of_unused_by_levels(self)
+        warn_of_unused_by_levels(self, self._schema)
         return fitted.joint_weights
 
     def _by_columns(self, n_draws):

@@ -19,7 +19,6 @@ from skvnce.estimators._validation import (
     BOUND,
     OF_IMPUTERS,
     RANDOM_STATE,
-    attributes_of,
     integer_from,
     read_cells,
     read_table,
@@ -27,13 +26,12 @@ from skvnce.estimators._validation import (
 )
 from skvnce.fits.large_tables import check_rows, gather, summary_of
 from skvnce.fitted.determined import determined_columns
+from skvnce.fitted.fitted import Fitted
 from skvnce.fitted.shift import spreads
 from skvnce.sources.chunks import in_parts
 from skvnce.table_imputer.fit import Problem, fit_table
-from skvnce.table_imputer.fitted import Fitted, of_plain, plain
 from skvnce.table_imputer.model import Settings
 from skvnce.tables.checks import findings_of_cells, warn_of_table
-from skvnce.tables.schema import Schema
 from skvnce.tables.table import Table
 from skvnce.tables.valid_values import valid_values
 
@@ -269,6 +267,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
             model = self._fitted_model(schema, cells)
         report = self._report(schema, model, seen)
         finish()
+        self._warn_of_unused(schema, report["interactions_"])
         return self._publish(Fitted(schema, model, report))
 
     def _read_rows(self, X, sample_weight):
@@ -308,11 +307,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
         if self.add_indicator:
             indicator = MissingIndicator(error_on_new=False)
             indicator.set_output(transform="default").fit(seen)
-        described = attributes_of(schema)
-        return {name: value for name, value in described.items() if name[0] != "_"} | {
-            "feature_indices_": schema.model_columns,
-            "constants_": schema.constants,
-            "feature_ranges_": schema.values.ranges,
+        return self._attributes_of(schema) | {
             "indicator_": indicator,
             "n_iter_": 0
             if model is None or model.normal is None
@@ -320,43 +315,16 @@ class TableImputer(CallbackSupportMixin, Imputer):
             "interactions_": [] if model is None else _named(schema, model),
         }
 
-    def _publish(self, fitted):
-        """Store the value of a fit, and set the attributes of its report."""
-        new = self._new()
-        vars(new).update(fitted.report, _fitted=fitted)
-        warn_of_unused_by_levels(new)
-        if isinstance(self.interactions, list | tuple) and self.interactions:
-            if not new.interactions_:
-                warn_user(
-                    f"interactions={self.interactions!r} has no effect: a product "
-                    "needs a column of numbers, or of three ordered levels or more, "
-                    "that may depend on it."
-                )
-        return self._set(new)
-
-    @property
-    def _schema(self):
-        """What the last fit has learned about columns; see `Schema`."""
-        fitted = vars(self).get("_fitted")
-        schema = Schema(0) if fitted is None else fitted.schema
-        # parameters that may have changed since
-        changed = {"keeps_empty": self._keeps_empty(), "marker": self._marker()}
-        return schema._replace(**changed)
-
-    def __getstate__(self):
-        """Return the state with plain values, which skops can store."""
-        state = super().__getstate__()
-        if "_fitted" in state:
-            # the report is among the attributes
-            fitted = state["_fitted"]._replace(report={})
-            state = {**state, "_fitted": plain(fitted)}
-        return state
-
-    def __setstate__(self, state):
-        """Restore the values of the state."""
-        if "_fitted" in state:
-            state = {**state, "_fitted": of_plain(state["_fitted"])}
-        super().__setstate__(state)
+    def _warn_of_unused(self, schema, products):
+        """Warn of parameters that have no effect on this table."""
+        warn_of_unused_by_levels(self, schema)
+        asks = isinstance(self.interactions, list | tuple) and self.interactions
+        if asks and not products:
+            warn_user(
+                f"interactions={self.interactions!r} has no effect: a product "
+                "needs a column of numbers, or of three ordered levels or more, "
+                "that may depend on it."
+            )
 
     def _cell_model(self):
         return self._fitted.model

@@ -1,6 +1,6 @@
 """What a table is: its columns, and what `fit` has learned about them."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -50,6 +50,12 @@ class Schema(NamedTuple):
     keeps_empty: bool = False
     marker: object = np.nan
     other_names: list | None = None
+
+    @property
+    def as_read(self) -> Self:
+        """The schema of a table of which no model has chosen columns."""
+        first = self.n_columns, self.names, self.columns, self.ends
+        return Schema(*first, other_names=self.other_names)
 
     def label(self, column: int) -> str:
         """Format the name or the index of a column for messages."""

@@ -364,7 +364,7 @@ def test_held_out_scores_of_a_path_are_those_of_learners():
     learner = CopulaGraphLearner(alpha=0.3, max_iter=20, random_state=0)
     train, test = np.arange(200), np.arange(200, 300)
     fitted, part = clone(learner).fit(X[train]), clone(learner)
-    part._set_columns(fitted._schema)
+    part._set_schema(fitted._schema.as_read)
     resample = Resample(part, X, [0.3])
     [found], [other] = (resample.scores(train, test, seed) for seed in (0, 1))
     wanted = fitted.score(X[test])
