@@ -1,9 +1,11 @@
 """The base class of the transformers of tables with missing values."""
 
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.impute import MissingIndicator
 from sklearn.utils._set_output import _get_container_adapter
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -28,6 +30,7 @@ from skvnce.estimators._validation import (
 )
 from skvnce.fits.large_tables import (
     AsRead,
+    LargeTable,
     check_rows,
     gather,
     in_chunks,
@@ -46,15 +49,26 @@ from skvnce.fitted.fitted import (
 )
 from skvnce.fitted.shift import spreads
 from skvnce.sources.chunks import in_parts, mean_of_rows
-from skvnce.tables.cell_limits import limited_columns, limits_of
+from skvnce.tables.cell_limits import CellLimits, limited_columns, limits_of
 from skvnce.tables.cells import is_frame, is_missing
-from skvnce.tables.checks import check_non_negative, warn_of_table
-from skvnce.tables.model_columns import FILLED_BY_CONSTANT, Handling
+from skvnce.tables.checks import check_non_negative, findings, warn_of_table
+from skvnce.tables.model_columns import FILLED_BY_CONSTANT, Handling, ModelCells
 from skvnce.tables.schema import Schema
 from skvnce.tables.table import Table
 from skvnce.tables.valid_values import valid_values
 
 _BOUNDS = "min_value", "max_value"  # parameters: bounds of columns
+
+
+class TrainingTable(NamedTuple):
+    """A table of a fit, of which the columns of the model are chosen."""
+
+    schema: Schema
+    cells: ModelCells  # of a sample of the rows, if the table is in parts and large
+    rows: np.ndarray  # (n_samples, n_features), as read; in parts those of the sample
+    report: dict  # the attribute of the indicator of missing cells, if there is one
+    limits: CellLimits | None = None  # of the missing cells of `rows`
+    large: LargeTable | None = None  # if the table is not, or not all, in memory
 
 
 class IncompleteTransformer(TransformerMixin, BaseEstimator):
@@ -67,6 +81,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     `Chunks`.
     """
 
+    _findings = staticmethod(findings)  # of a table, of which its fit warns
     _is_positive = False  # whether the model is for non-negative columns
 
     def __init_subclass__(cls, **kwargs):
@@ -116,8 +131,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
         So a fit that fails or is interrupted changes nothing.
         """
-        kept = without_fit(vars(self))
-        self.__dict__ = {**kept, **fitted.report, "_fitted": fitted}
+        report = {**fitted.report, **self._attributes_of(fitted.schema)}
+        fitted, kept = fitted._replace(report=report), without_fit(vars(self))
+        self.__dict__ = {**kept, **report, "_fitted": fitted}
         return self
 
     def _in_turns(self, n_draws, seed):
@@ -133,8 +149,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         `replaced` are attributes of the copy.
         """
         found = self._copy()
-        if "_training" in vars(found):
-            found._training, found._draws = None, []
+        fitted = self._fitted
+        if hasattr(fitted.model, "without_training"):
+            found._fitted = fitted._replace(model=fitted.model.without_training())
         vars(found).update(replaced)
         return found
 
@@ -201,8 +218,126 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         """Return what marks missing cells of tables."""
         return getattr(self._settings(), "missing_values", np.nan)
 
+    def _read(self, X, sample_weight=None, lower=None, upper=None):
+        """Check the parameters, read a table, and choose the columns of the model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), Chunks, or table of dask
+        sample_weight : array-like of shape (n_samples,), default=None
+        lower, upper : default=None
+            Limits of single missing cells, see `transform`.
+
+        Returns
+        -------
+        TrainingTable
+        """
+        self._check_parameters()
+        source = in_parts(X)
+        if source is not None:
+            reject_limits(lower, upper)
+            schema, large = self._large_table(source, sample_weight)
+            return self._training_of_parts(schema, large)
+        return self._read_rows(X, sample_weight, lower, upper)
+
+    def _read_rows(self, X, sample_weight, lower, upper):
+        """Read a table in memory; see `_read`."""
+        table, schema = read_table(self, X)
+        limits = limits_of(schema, lower, upper, X, table)
+        return self._chosen(schema, table, limits, sample_weight, is_whole=is_frame(X))
+
+    def _chosen(self, schema, table, limits=None, sample_weight=None, *, is_whole):
+        """Choose the columns of the model by a table in memory; see `_read`.
+
+        `limits` are those of missing cells, which must leave whole numbers to columns
+        of these if `is_whole`.
+        """
+        given = schema, self._handling(schema), table, sample_weight
+        cells, schema = read_cells(*given, limits=limits)
+        check_scale(cells.weights, len(table))
+        schema = self._with_values(schema, cells.table)
+        places = limited_columns(schema, limits, is_whole=is_whole)
+        schema = schema._replace(limited=places)
+        if limits is not None:
+            values = schema.values.reaching(cells.limits, schema.model_columns)
+            schema = schema._replace(values=values)
+        report = self._report_of_missing(cells.table)
+        return TrainingTable(schema, cells, table, report, limits)
+
+    def _training_of_parts(self, schema, large):
+        """Choose the valid values of a table in parts, and make what is fitted to."""
+        schema = self._with_values(schema, large.cells.table, large.summary)
+        # one row that has the missing columns stands for all
+        report = self._report_of_missing(
+            np.where(large.summary.missing, np.nan, 0.0)[None]
+        )
+        return TrainingTable(
+            schema, large.cells, large.cells.table, report, None, large
+        )
+
+    def _report_of_missing(self, X):
+        """Return the attribute of the indicator of missing cells, if there is one."""
+        if not hasattr(self, "add_indicator"):
+            return {}
+        indicator = None
+        if self.add_indicator:
+            indicator = MissingIndicator(error_on_new=False)
+            indicator.set_output(transform="default").fit(X)
+        return {"indicator_": indicator}
+
+    def _with_values(self, schema, X, whole=None):
+        """Determine the valid values of the columns, within the user's bounds.
+
+        X may be a sample of a table of which `whole` is the `Summary`.
+        """
+        bounds = (getattr(self, one, None) for one in _BOUNDS)
+        schema = schema._replace(spreads=spreads(schema, X))
+        schema = schema._replace(values=valid_values(schema, X, *bounds, whole))
+        return schema._replace(determined=determined_columns(schema, X))
+
+    def _large_table(self, source, sample_weight=None, impossible=None):
+        """Read a table in parts, and choose the columns of the model.
+
+        Parameters
+        ----------
+        source : Chunks or DaskTable
+        sample_weight : Chunks, collection of dask, or None
+            With the parts of X.
+        impossible : str, default=None
+            See `without_constants`.
+
+        Returns
+        -------
+        schema : Schema
+        large : LargeTable
+        """
+        weights, reader = source._weights(sample_weight), reader_of(self, source)
+        given = source, reader, weights, impossible
+        schema, large = self._gathered(reader._schema, *given)
+        check_scale(large.cells.weights, len(large.cells.counted))
+        table = Table.of_schema(large.cells.table, schema)
+        warn_of_table(table, large.summary.n_observed, self._findings)
+        return schema, large
+
+    def _large_array(self, schema, X, sample_weight=None):
+        """Choose the columns of the model by a large array, and gather rows."""
+        weights = checked_weights(sample_weight, X)
+        check_scale(weights, len(X))
+        parts, chunks = in_chunks(X, weights)
+        schema, large = self._gathered(schema, parts, AsRead(), chunks)
+        return schema, with_all_rows(large, X, weights, schema.model_columns)
+
+    def _gathered(self, schema, source, reader, weights, impossible=None):
+        """Choose columns by a table in parts, and gather rows in memory."""
+        summary = summary_of(source, reader, weights)
+        check_rows(summary)
+        schema = schema._replace(ends=summary.ends)
+        given = schema, self._handling(schema), summary.ends, impossible
+        schema = with_model_columns(*given)
+        return schema, gather(source, reader, weights, summary, schema)
+
     def _read_table(self, X, **options):
-        """Validate the table of a fit; see `read_table`."""
+        """Validate the table of a fit, and set its schema; see `read_table`."""
         table, schema = read_table(self, X, **options)
         self._set_schema(schema)
         return table
@@ -223,103 +358,17 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             found["feature_ranges_"] = schema.values.ranges
         return found
 
-    def _read_cells(self, X, weights=None, impossible=None, limits=None):
+    def _read_cells(self, X, weights=None, impossible=None):
         """Choose the columns of the model, and return its cells; see `read_cells`."""
-        given = self._schema, self._handling(), X, weights, impossible, limits
+        schema = self._schema
+        given = schema, self._handling(schema), X, weights, impossible
         cells, schema = read_cells(*given)
         self._set_schema(schema)
         return cells
 
-    def _read(self, X, sample_weight=None, lower=None, upper=None):
-        """Read the table of a fit, and choose the columns of the model.
-
-        Checks the parameters, and sets what is known about the columns.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), Chunks, or table of dask
-        sample_weight : array-like of shape (n_samples,), default=None
-        lower, upper : default=None
-            Limits of single missing cells, see `transform`.
-
-        Returns
-        -------
-        ModelCells
-            Of a sample of the rows if X is in parts and large.
-        """
-        self._check_parameters()
-        source = in_parts(X)
-        if source is not None:
-            reject_limits(lower, upper)
-            large = self._read_large(source, sample_weight)
-            self._learn_values(large.cells.table, large.summary)
-            cells = large.cells
-            seen = np.where(large.summary.missing, np.nan, 0.0)[None]
-        else:
-            table = self._read_table(X)
-            limits = limits_of(self._schema, lower, upper, X, table)
-            given = table, limits, sample_weight
-            cells = self._read_limited(*given, is_whole=is_frame(X))
-            seen = cells.table
-        if hasattr(self, "add_indicator"):
-            self._fit_indicator(seen)
-        return cells
-
-    def _read_limited(self, X, limits, sample_weight=None, *, is_whole):
-        """Choose the columns of the model, and set which values are valid.
-
-        `limits` are those of missing cells, which must leave whole numbers to columns
-        of these if `is_whole`; returns `ModelCells`.
-        """
-        cells = self._read_cells(X, sample_weight, limits=limits)
-        check_scale(cells.weights, len(X))
-        self._learn_values(cells.table)
-        places = limited_columns(self._schema, limits, is_whole=is_whole)
-        self._limited_columns = places
-        if limits is not None:
-            values = self._schema.values.reaching(cells.limits, self.feature_indices_)
-            self._set_schema(self._schema._replace(values=values))
-        return cells
-
-    def _read_large(self, source, sample_weight=None, impossible=None):
-        """Read a table in parts, and choose the columns of the model.
-
-        Parameters
-        ----------
-        source : Chunks or DaskTable
-        sample_weight : Chunks, collection of dask, or None
-            With the parts of X.
-        impossible : str, default=None
-            See `without_constants`.
-
-        Returns
-        -------
-        LargeTable
-        """
-        weights, reader = source._weights(sample_weight), reader_of(self, source)
-        self._set_schema(reader._schema)
-        large = self._gathered(source, reader, weights, impossible)
-        check_scale(large.cells.weights, len(large.cells.counted))
-        table = Table.of_schema(large.cells.table, self._schema)
-        warn_of_table(table, large.summary.n_observed)
-        return large
-
-    def _read_large_array(self, X, sample_weight=None):
-        """Choose the columns of the model by a large array, and gather rows."""
-        weights = checked_weights(sample_weight, X)
-        check_scale(weights, len(X))
-        parts, chunks = in_chunks(X, weights)
-        large = self._gathered(parts, AsRead(), chunks)
-        return with_all_rows(large, X, weights, self.feature_indices_)
-
-    def _gathered(self, source, reader, weights, impossible=None):
-        """Choose columns by a table in parts, and gather rows in memory."""
-        summary = summary_of(source, reader, weights)
-        check_rows(summary)
-        schema = self._schema._replace(ends=summary.ends)
-        given = schema, self._handling(), summary.ends, impossible
-        self._set_schema(with_model_columns(*given))
-        return gather(source, reader, weights, summary, self._schema)
+    def _learn_values(self, X):
+        """Set the valid values of the columns; see `_with_values`."""
+        self._set_schema(self._with_values(self._schema, X))
 
     def get_feature_names_out(self, input_features=None):
         """Get the names of the columns that `transform` returns.
@@ -387,21 +436,11 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             check_non_negative(self._schema, table, type(self).__name__)
         return table
 
-    def _learn_values(self, X, whole=None):
-        """Determine the valid values of the columns, within the user's bounds.
-
-        X may be a sample of a table of which `whole` is the `Summary`.
-        """
-        bounds = (getattr(self, one, None) for one in _BOUNDS)
-        schema = self._schema._replace(spreads=spreads(self._schema, X))
-        schema = schema._replace(values=valid_values(schema, X, *bounds, whole))
-        self._set_schema(schema._replace(determined=determined_columns(schema, X)))
-
-    def _extend_values(self, X):
+    def _extended(self, X):
         """Extend ranges and repeated values to the cells of more rows."""
         values, ends = extended_values(self._schema, X)
         schema = self._schema._replace(values=values, ends=ends)
-        self._set_schema(schema._replace(determined=still_determined(schema, X)))
+        return schema._replace(determined=still_determined(schema, X))
 
     def _start_stream(self, X):
         """Fit to the first table of `partial_fit`, and store its rows."""
@@ -422,7 +461,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             self._stream = stream.refitted(self).stored()
             return self
         seed = seed_from(self.random_state)
-        self._extend_values(new.rows)
+        self._set_schema(self._extended(new.rows))
         found, stream = trained(members, stream, seed)
         keep(found)  # before the stream: a copy has that of its original
         self._stream = stream.stored()
@@ -432,10 +471,10 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         """Return what makes the container of `set_output`; None for arrays."""
         return _get_container_adapter("transform", self)
 
-    def _handling(self):
-        return Handling(self._handling_of_empty(), FILLED_BY_CONSTANT)
+    def _handling(self, schema):
+        return Handling(self._handling_of_empty(schema), FILLED_BY_CONSTANT)
 
-    def _handling_of_empty(self):
+    def _handling_of_empty(self, schema):
         found = "dropped by transform"
         if self._keeps_empty():
             found = "filled by 0"
@@ -443,7 +482,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             if bounds:
                 within = " and ".join(bounds)
                 found += f", or by the value within {within} that is nearest to 0"
-            if any(column.levels == () for column in self._schema.columns or ()):
+            if any(column.levels == () for column in schema.columns or ()):
                 found += "; categories stay missing"
         return f"{found} (keep_empty_features)"
 

@@ -96,7 +96,8 @@ class NodeScores:
 
     def _read_nodes(self, X, weights, consequence):
         """Choose the columns of the model; return their cells in the rows used."""
-        given = self._schema, self._handling(), X, weights, consequence
+        schema = self._schema
+        given = schema, self._handling(schema), X, weights, consequence
         cells, schema = read_cells(*given)
         self._set_schema(schema._replace(values=valid_values(schema, cells.table)))
         levels = self._schema.is_categorical

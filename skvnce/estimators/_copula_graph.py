@@ -49,7 +49,6 @@ from skvnce.fits.gaussian_mixed import (
 )
 from skvnce.fits.large_tables import reject_limits
 from skvnce.fits.training_rounds import failures_named
-from skvnce.fitted.grouped import model_of
 from skvnce.fitted.normal import LatentNormal, no_latents, tensors
 from skvnce.sources.chunks import in_parts
 from skvnce.tables.cell_limits import limits_of
@@ -333,7 +332,9 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         # before arrays of the size of the table are made
         check_fit(type(self), table.shape)
         limits = limits_of(self._schema, lower, upper, X, table)
-        cells = self._read_limited(table, limits, is_whole=is_frame(X))
+        found = self._chosen(self._schema, table, limits, is_whole=is_frame(X))
+        self._set_schema(found.schema)
+        cells = found.cells
         data = Incomplete.from_array(cells.nodes)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
@@ -349,9 +350,9 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
     def _fit_parts(self, source):
         """Learn the graph of a table in parts; see `fit`."""
         self._check_parameters()
-        large = self._read_large(source)
+        schema, large = self._large_table(source)
         cells = large.cells
-        self._learn_values(cells.table, large.summary)
+        self._set_schema(self._with_values(schema, cells.table, large.summary))
         # without a problem, `_fit_graph` makes one of the rows in memory
         parts, given = nullcontext(), (source, large, self.random_state)
         if large.is_sample:
@@ -416,9 +417,6 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
             seconds *= _OTHER_SWEEPS + rounds
             warn_of_many_levels(type(self).__name__, many, n, seconds)
 
-    def _cell_model(self):
-        return model_of(self._model)
-
     def _associations(self):
         return self.associations_
 
@@ -439,7 +437,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         self.precision_ = theta.precision.numpy()
         self.mean_, self.covariance_ = (part.numpy() for part in normal)
         model = LatentNormal(problem.latents, kinds_of(self._schema), [normal])
-        self._model = model.plain()
+        self._fitted = self._fitted._replace(model=model)
         self.associations_ = problem.method.family.strengths(theta).numpy()
         self.edge_strengths_ = np.abs(self.associations_)
         self.latent_nodes_ = problem.blocks.places.numpy()
@@ -463,7 +461,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         """Set the attributes of a graph without nodes, as all columns are constant."""
         none, square = np.zeros(0), np.zeros((0, 0))
         self.mean_, self.covariance_ = none, square
-        self._model = no_latents().plain()
+        self._fitted = self._fitted._replace(model=no_latents())
         self.precision_ = self.associations_ = self.edge_strengths_ = square
         self.edge_probabilities_, self.information_ = square, none
         self.latent_nodes_ = none.astype(int)
@@ -495,5 +493,6 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
             own = limits and limits.of_rows(rows)
             return model.fill(kept[rows], own)
 
-        self._check_held_out(cells.nodes, predict, hidden=hidden, scale=cells.scale)
-        self._report_misfit(_REMEDY)
+        options = {"hidden": hidden, "scale": cells.scale}
+        found = self._check_held_out(cells.nodes, predict, **options)
+        self._report_misfit(self._schema, found, _REMEDY)

@@ -187,7 +187,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         """What the fit has learned about the columns; see `Schema`."""
         return self._fitted.schema if hasattr(self, "_fitted") else Schema(0)
 
-    def _handling(self):
+    def _handling(self, schema):
         return Handling("not filled", FILLED_BY_CONSTANT)
 
     def to_torch(self):

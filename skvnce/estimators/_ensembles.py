@@ -85,9 +85,9 @@ class DrawnByMembers(Imputer):
 
     def _report_columns(self, X):
         """Warn of empty columns, and of those with cells far from the others."""
-        warn_of_empty(self._schema, X, self._handling())
+        warn_of_empty(self._schema, X, self._handling(self._schema))
         numbers = self._numbers(observed_columns(self._schema, X))
-        self._report_tails(X, numbers)
+        self._report_tails(self._schema, X, numbers)
 
     def _reject_categories(self, reason):
         """Raise an error that names the columns of categories, if there are any."""
@@ -103,7 +103,7 @@ class DrawnByMembers(Imputer):
     def _set_members(self, members, X):
         """Set the members and their columns; without members all are constant."""
         self.estimators_ = members
-        schema, handling = self._schema, self._handling()
+        schema, handling = self._schema, self._handling(self._schema)
         if members:
             chosen = members[0].feature_indices_, members[0].constants_
             schema = schema._replace(model_columns=chosen[0], constants=chosen[1])
@@ -140,8 +140,9 @@ class DrawnByMembers(Imputer):
             columns = self.feature_indices_
             return self._schema.values.clipped(cells, columns), probabilities
 
-        self._check_held_out(nodes, predict, weights=weights, hidden=hidden)
-        self._report_misfit(_REMEDY)
+        options = {"weights": weights, "hidden": hidden}
+        found = self._check_held_out(nodes, predict, **options)
+        self._report_misfit(self._schema, found, _REMEDY)
 
     def _learn_bounded_values(self, X, frozen=None):
         """Determine the valid values of each column.

@@ -221,7 +221,8 @@ class IncompleteFactorAnalysis(
             cells = self._read_cells(X, sample_weight, consequence)
             check_scale(cells.weights, len(X))
         else:
-            large = self._read_large(source, sample_weight, consequence)
+            schema, large = self._large_table(source, sample_weight, consequence)
+            self._set_schema(schema)
             cells, tables, sums = large.cells, large.tables, large.sums()
         check_rank(self.n_components, len(self.feature_indices_))
         warn_or_raise(
@@ -338,7 +339,7 @@ class IncompleteFactorAnalysis(
     def _n_features_out(self):
         return self.n_components_
 
-    def _handling(self):
+    def _handling(self, schema):
         constant = "`inverse_transform` gives the constant"
         return Handling("given zero loadings", constant)
 

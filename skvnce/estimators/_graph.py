@@ -426,12 +426,12 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
                 # cells without a prediction count as predicted infinitely badly
                 return None, {}
 
-        self._check_held_out(cells.nodes, predict, scale=cells.scale)
+        checked = self._check_held_out(cells.nodes, predict, scale=cells.scale)
         data = Incomplete.from_array(cells.nodes)
         options = {"fit_linear": self.fit_linear, "cut": self.largest_cut_}
         options["remedy"] = f"{strength} or ridge={self.ridge_:.2g}"
         found = graph_checks.messages(self._schema, data, theta, **options)
-        self._report_misfit(graph_checks.REMEDY, found)
+        self._report_misfit(self._schema, checked, graph_checks.REMEDY, found)
 
     def _remedy(self):
         """Say what to change if a fit diverges."""
@@ -447,7 +447,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     def _read_rows(self, X):
         """Choose the columns; return `ModelCells` of the rows with observed cells."""
         cells = self._read_cells(X)
-        self._report_tails(cells.table, self.feature_indices_)
+        self._report_tails(self._schema, cells.table, self.feature_indices_)
         self._learn_values(cells.table)
         return cells
 

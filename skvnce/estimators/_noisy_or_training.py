@@ -30,6 +30,7 @@ from skvnce.estimators._binary_tables import (
 from skvnce.estimators._callbacks import CallbackSupportMixin
 from skvnce.estimators._options import fields_of
 from skvnce.estimators._unused_parameters import warn_of_unused
+from skvnce.estimators._validation import attributes_of
 from skvnce.fits.training_rounds import failures_named
 from skvnce.models.noisy_or import NoisyOrModel, gather
 from skvnce.tables.schema import Schema
@@ -51,6 +52,9 @@ class CauseLearner(CallbackSupportMixin, IncompleteTransformer):
         """The columns, as scikit-learn has validated them."""
         known = vars(self).get
         return Schema(known("n_features_in_", 0), known("feature_names_in_"))
+
+    def _attributes_of(self, schema):
+        return attributes_of(schema)
 
     def __sklearn_tags__(self):
         """Declare that sparse tables are allowed."""

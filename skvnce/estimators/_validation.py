@@ -156,7 +156,7 @@ def read_table(estimator, X, *, like=None, asked=None):
         `readable`.
     """
     if isinstance(X, Encoded):
-        return X
+        return X.table, X.schema.as_read
     needs_memory(type(estimator), X, reset=True)
     settings, columns = _settings(estimator), None
     X = read_marked(X, getattr(settings, "missing_values", np.nan))

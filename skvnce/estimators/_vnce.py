@@ -353,7 +353,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         check_fit(type(self), X.shape)
         cells = self._read_cells(X)
         self._learn_values(cells.table)
-        self._report_tails(cells.table, self.feature_indices_)
+        self._report_tails(self._schema, cells.table, self.feature_indices_)
         on_round, finish = report_rounds(self, self._most_rounds(), X=X)
         # the caller may have disabled gradients
         with one_thread(), torch.enable_grad(), seeded(self.random_state) as seed:
@@ -436,8 +436,9 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
             columns = self.feature_indices_
             return self._schema.values.clipped(filled, columns), {}
 
-        self._check_held_out(nodes, predict, hidden=hidden, scale=cells.scale)
-        self._report_misfit(_REMEDY)
+        options = {"hidden": hidden, "scale": cells.scale}
+        found = self._check_held_out(nodes, predict, **options)
+        self._report_misfit(self._schema, found, _REMEDY)
 
     def _keep(self, found):
         """Set the fitted attributes."""

@@ -19,7 +19,6 @@ class Fitted(NamedTuple):
 
 _KIND = "of"  # the key of the name of a class
 _TENSOR = "Tensor"
-_OURS = "skvnce."
 _NOT_STORED = ("cache",)
 
 
@@ -61,10 +60,10 @@ def _name_of(cls: type) -> str:
 
 
 def _class_of(name: str) -> type:
-    """Find the class of a value, in a module that its estimator has imported."""
+    """Find the named tuple of a value, in a module that its estimator has imported."""
     home, _, name = name.partition(":")
     cls = getattr(sys.modules[home], name)
-    if not (home.startswith(_OURS) and issubclass(cls, tuple)):
+    if not (isinstance(cls, type) and issubclass(cls, tuple)):
         raise TypeError(f"{cls!r} is no value of a fitted model.")
     return cls
 

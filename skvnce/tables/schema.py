@@ -1,5 +1,6 @@
 """What a table is: its columns, and what `fit` has learned about them."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -30,6 +31,10 @@ class Schema(NamedTuple):
         Standard deviations of the observed cells.
     determined : tuple
         The columns of categories that others determine, see `skvnce.fitted.determined`.
+    limited : sequence of int
+        The columns of which missing cells had limits.
+    marginals : dict of int to Marginal
+        The columns of the model that are filled by their marginal distributions.
     keeps_empty : bool
         Whether columns without an observed cell are returned.
     marker : int, float, str, NaN, None or NA
@@ -47,6 +52,8 @@ class Schema(NamedTuple):
     values: tuple | None = None
     spreads: np.ndarray | None = None
     determined: tuple = ()
+    limited: Sequence[int] = ()
+    marginals: dict = {}  # noqa: RUF012  it is never written to
     keeps_empty: bool = False
     marker: object = np.nan
     other_names: list | None = None
