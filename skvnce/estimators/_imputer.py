@@ -26,7 +26,6 @@ from skvnce.estimators._tables_in_parts import by_parts, samples_by_parts
 from skvnce.estimators._validation import check_sample
 from skvnce.exceptions import TableWarning
 from skvnce.fitted import rules
-from skvnce.fitted.base import n_chains
 from skvnce.fitted.determined import with_determined
 from skvnce.fitted.fill import (
     chunks,
@@ -34,6 +33,7 @@ from skvnce.fitted.fill import (
     fill,
     nodes_of,
     returned,
+    score,
     warn_of_zeros,
     with_groups,
 )
@@ -465,8 +465,8 @@ class Imputer(IncompleteTransformer):
         """Return the `Marginal` of each column that the model does not predict."""
         return self._schema.marginals
 
-    def _threads(self):
-        """Return a context of the number of threads."""
+    def _threads(self, schema=None):
+        """Return a context of the number of threads of a model of columns."""
         return one_thread()
 
     def _valid_cells(self, models):
@@ -516,13 +516,9 @@ class Imputer(IncompleteTransformer):
 
     def _scored(self, X, *, with_errors=False):
         """Score validated rows; returns values (n,) and standard errors (n,)."""
-        scores, errors = np.zeros((2, len(X)))
         with self._threads():
             model = self._cell_model() if self.feature_indices_.size else None
-            for (rows, _), nodes in chunks(self._schema, X, n_chains(model)):
-                found = model.log_density(nodes, with_errors=with_errors)
-                scores[rows[:, 0]], errors[rows[:, 0]] = found
-        return scores, errors
+            return score(self._schema, model, X, with_errors=with_errors)
 
     def _drawer(self, X, n_draws, seed, limits=None):
         """Make a function that draws some rows of a validated table."""
