@@ -262,7 +262,8 @@ class GraphSearch(CallbackSupportMixin, Imputer):
                 UserWarning,
             )
         elif not results["n_edges"][best]:
-            self._warn_if_empty(search, best, stability.n_frequent(pairs, noise))
+            n_frequent = stability.n_frequent(pairs, noise)
+            _warn_if_empty(results, search.path.alphas, best, n_frequent)
         return best
 
     def _frequencies(self, search):
@@ -284,22 +285,6 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         found = np.array(self._jobs("half", Resample.edges, parts, rows))
         found = found[:, :, *np.ix_(nodes, nodes)]
         return found[:-1].mean(0), found[-1]
-
-    def _warn_if_empty(self, search, best, n_frequent):
-        """Warn about an empty graph if halves of the rows agree on some edges."""
-        results, alphas = search.report["cv_results_"], search.path.alphas
-        if n_frequent and best + 1 < len(alphas):
-            alpha, denser = alphas[best], alphas[best + 1]
-            warn_user(
-                "selection='stability' chose the empty graph, although at least nine "
-                f"in ten halves find the same {n_frequent} edge{'s'[: n_frequent - 1]} "
-                "at smaller alphas: other edges enter there and vary between halves "
-                f"(instability {results['instability'][best + 1]:.2f} at "
-                f"alpha={denser:.3g}, limit {stability.LIMIT}). Choose by "
-                "selection='ebic', read edge_probabilities_, or pass alphas in "
-                f"between, alphas=np.geomspace({alpha:.3g}, {denser:.3g}, 10).",
-                UserWarning,
-            )
 
     def _warn_at_the_edge(self, search, best):
         alphas, d = search.path.alphas, len(search.table.schema.model_columns)
@@ -350,6 +335,22 @@ class GraphSearch(CallbackSupportMixin, Imputer):
                 f"alphas should be finite and not negative, got {self.alphas!r}."
             )
         return np.unique(alphas.astype(float))[::-1].tolist()
+
+
+def _warn_if_empty(results, alphas, best, n_frequent):
+    """Warn about an empty graph if halves of the rows agree on some edges."""
+    if n_frequent and best + 1 < len(alphas):
+        alpha, denser = alphas[best], alphas[best + 1]
+        warn_user(
+            "selection='stability' chose the empty graph, although at least nine "
+            f"in ten halves find the same {n_frequent} edge{'s'[: n_frequent - 1]} "
+            "at smaller alphas: other edges enter there and vary between halves "
+            f"(instability {results['instability'][best + 1]:.2f} at "
+            f"alpha={denser:.3g}, limit {stability.LIMIT}). Choose by "
+            "selection='ebic', read edge_probabilities_, or pass alphas in "
+            f"between, alphas=np.geomspace({alpha:.3g}, {denser:.3g}, 10).",
+            UserWarning,
+        )
 
 
 def _report_of_path(problem, path):
