@@ -187,7 +187,7 @@ def test_a_failed_fit_leaves_the_estimator_unchanged(method, X, monkeypatch):
     def fail(*args, **kwargs):
         raise FloatingPointError("late")
 
-    monkeypatch.setattr(type(fitted), "_keep", fail)
+    monkeypatch.setattr(type(fitted), "_learned", fail)
     with pytest.raises(FloatingPointError, match="late"):
         fitted.fit(X[:, :3])
     assert vars(fitted).keys() == before.keys()
