@@ -1,6 +1,5 @@
 """Validation of input; errors name the row, the column and a remedy."""
 
-import copy
 import numbers
 
 import numpy as np
@@ -15,6 +14,7 @@ from sklearn.utils.validation import check_array, validate_data
 from skvnce._arguments import check_bool, check_count, is_finite
 from skvnce._memory import needs_memory
 from skvnce._weights import rows_with_data
+from skvnce.fitted.fitted import without_fit
 from skvnce.fitted.strategies import STRATEGIES
 from skvnce.tables.checks import check_deviations, findings, warn_of_table
 from skvnce.tables.column_kinds import (
@@ -167,7 +167,10 @@ def read_table(estimator, X, *, like=None, asked=None):
         columns = like._schema.columns if hasattr(like, "_schema") else None
         groups = getattr(settings, "groups", None)
         columns = columns or modelled_columns(X, asked, groups)
-    reader = copy.copy(estimator)  # on which scikit-learn sets what it learns
+    reader = object.__new__(
+        type(estimator)
+    )  # on which scikit-learn sets what it learns
+    vars(reader).update(without_fit(vars(estimator)))
     if columns is None:
         table = _numbers(reader, X, reset=True)
     else:
