@@ -358,18 +358,6 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             found["feature_ranges_"] = schema.values.ranges
         return found
 
-    def _read_cells(self, X, weights=None, impossible=None):
-        """Choose the columns of the model, and return its cells; see `read_cells`."""
-        schema = self._schema
-        given = schema, self._handling(schema), X, weights, impossible
-        cells, schema = read_cells(*given)
-        self._set_schema(schema)
-        return cells
-
-    def _learn_values(self, X):
-        """Set the valid values of the columns; see `_with_values`."""
-        self._set_schema(self._with_values(self._schema, X))
-
     def get_feature_names_out(self, input_features=None):
         """Get the names of the columns that `transform` returns.
 

@@ -237,14 +237,14 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
 
     @reports_fit
     def _fit_member(
-        self, imputer, X, seed, weights=None, on_chosen=None, n_warm_up=None
+        self, schema, X, seed, weights=None, on_chosen=None, n_warm_up=None
     ):
-        """Fit to the validated table of an imputer, as autoencoders do.
+        """Fit to the validated table of an imputer with this schema.
 
         Weights (n_samples,) are those of the rows in EM and in training.  Without
         `n_warm_up`, held-out cells choose the number of rounds of the warm-up.
         """
-        self._set_schema(imputer._schema.as_read)
+        self._set_schema(schema.as_read)
         nodes, weights = self._read_nodes(X, weights, "there is nothing to impute.")
         most = None if isinstance(self.max_iter, str) else self.max_iter
         on_round, finish = report_rounds(self, most, X=X)

@@ -622,9 +622,6 @@ class Imputer(IncompleteTransformer):
             return kept
         return np.concatenate([kept, indicator.get_feature_names_out(names)])
 
-    def _fit_indicator(self, X):
-        vars(self).update(self._report_of_missing(X))
-
     def _completed(self, predicted, checked, X, where=None, limits=None):
         """Return predictions of validated rows as `transform` does."""
         schema, indicators = self._schema, ()
@@ -671,10 +668,3 @@ class Imputer(IncompleteTransformer):
         """
         messages = [*others, *misfit_messages(schema, found, remedy)]
         warn_or_raise(messages, self.on_misfit)
-
-    def _check_held_out(self, nodes, predict, **options):
-        """Set what `_held_out` returns, and return a `HeldOutResult`."""
-        schema, found = self._held_out(self._schema, nodes, predict, **options)
-        self._set_schema(schema)
-        vars(self).update(found.report())
-        return found

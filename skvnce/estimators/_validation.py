@@ -366,13 +366,6 @@ def latent_array(Z, n_components):
     return Z
 
 
-def is_constant(values):
-    """Return whether observed cells of a column are all equal, up to rounding."""
-    if len(values) == 0:
-        return True
-    return values.max() - values.min() <= 1e-10 * abs(values).max()
-
-
 def check_verbose(value, name):
     """Check `verbose` of a class with a name; True counts as 1."""
     validate_parameter_constraints({"verbose": ["verbose"]}, {"verbose": value}, name)
