@@ -298,18 +298,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     def _large_table(self, source, sample_weight=None, impossible=None):
         """Read a table in parts, and choose the columns of the model.
 
-        Parameters
-        ----------
-        source : Chunks or DaskTable
-        sample_weight : Chunks, collection of dask, or None
-            With the parts of X.
-        impossible : str, default=None
-            See `without_constants`.
-
-        Returns
-        -------
-        schema : Schema
-        large : LargeTable
+        `impossible` is that of `without_constants`.  Returns `Schema` and `LargeTable`.
         """
         weights, reader = source._weights(sample_weight), reader_of(self, source)
         given = source, reader, weights, impossible

@@ -100,20 +100,9 @@ class DrawnByMembers(Imputer):
     def _checked_members(self, schema, members, X, unseen, weights=None):
         """Check predictions of cells that the fit of the first member has not used.
 
-        Parameters
-        ----------
-        schema : Schema
-        members : list
-        X : ndarray of shape (n_samples, n_features)
-        unseen : list of WithoutCells
-            Of the first member; empty if no cells were held out.
-        weights : ndarray of shape (n_samples,), default=None
-            Of the rows, which are positive; None means 1 for each.
-
-        Returns
-        -------
-        Fitted
-            Of which the models are those of `estimators_`.
+        `unseen` lists a `WithoutCells` of the first member, none if no cells were held
+        out.  Weights (n_samples,) are positive; None means 1 for each.  Returns
+        `Fitted`, of which the models are those of `estimators_`.
         """
         schema = self._with_members(schema, members, X)
         columns = schema.model_columns

@@ -657,14 +657,8 @@ class Imputer(IncompleteTransformer):
     def _report_misfit(self, schema, found, remedy, others=()):
         """Warn or raise if columns are not predicted, or if there are other messages.
 
-        Parameters
-        ----------
-        schema : Schema
-        found : HeldOutResult
-        remedy : str
-            What the user can do if columns are predicted worse than by their means.
-        others : sequence of str
-            Messages that come first.
+        `remedy` is what the user can do if columns are predicted worse than by their
+        means, and `others` are messages that come first.
         """
         messages = [*others, *misfit_messages(schema, found, remedy)]
         warn_or_raise(messages, self.on_misfit)

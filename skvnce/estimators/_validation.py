@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_array, validate_data
 from skvnce._arguments import check_bool, check_count, is_finite
 from skvnce._memory import needs_memory
 from skvnce._weights import rows_with_data
-from skvnce.fitted.fitted import without_fit
 from skvnce.fitted.strategies import STRATEGIES
 from skvnce.tables.checks import check_deviations, findings, warn_of_table
 from skvnce.tables.column_kinds import (
@@ -167,10 +166,7 @@ def read_table(estimator, X, *, like=None, asked=None):
         columns = like._schema.columns if hasattr(like, "_schema") else None
         groups = getattr(settings, "groups", None)
         columns = columns or modelled_columns(X, asked, groups)
-    reader = object.__new__(
-        type(estimator)
-    )  # on which scikit-learn sets what it learns
-    vars(reader).update(without_fit(vars(estimator)))
+    reader = estimator._new()  # on which scikit-learn sets what it learns
     if columns is None:
         table = _numbers(reader, X, reset=True)
     else:

@@ -149,20 +149,8 @@ class ByModel(Imputer):
     def _fit_columns(self, schema, joint, cells, sample_weight, rng):
         """Fit models of columns, and weigh them and the joint models.
 
-        Parameters
-        ----------
-        schema : Schema
-        joint : list of Imputer
-            The fitted joint models.
-        cells : ndarray of shape (n_samples, n_features_in_)
-            Validated rows.
-        sample_weight : array-like of shape (n_samples,) or None
-        rng : numpy.random.Generator
-
-        Returns
-        -------
-        Fitted
-            Its report has no attributes of the joint models.
+        `cells` are validated rows, and `joint` the fitted joint models, of which the
+        report of the `Fitted` that is returned says nothing.
         """
         weights, kept = rows_with_data(cells, sample_weight)
         cells, weights = cells[kept], weights[kept]
