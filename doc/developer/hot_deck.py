@@ -7,6 +7,7 @@ import torch
 
 from skvnce.estimators._imputer import Imputer
 from skvnce.estimators._validation import OF_CATEGORIES, integer_from
+from skvnce.fitted.fitted import Fitted
 
 
 class HotDeck(NamedTuple):
@@ -68,13 +69,7 @@ class HotDeckImputer(Imputer):
         self.handle_unknown = handle_unknown
 
     def fit(self, X, y=None, *, lower=None, upper=None):
-        return self._set(self._new()._fit(X, lower, upper))
-
-    def _fit(self, X, lower, upper):
-        cells = self._read(X, lower=lower, upper=upper)
-        n_categories = self._schema.n_categories
-        self._model = (cells.nodes, cells.scale, n_categories, int(self.n_neighbors))
-        return self
-
-    def _cell_model(self):
-        return HotDeck(*self._model)
+        table = self._read(X, lower=lower, upper=upper)
+        cells, n_categories = table.cells, table.schema.n_categories
+        model = HotDeck(cells.nodes, cells.scale, n_categories, int(self.n_neighbors))
+        return self._publish(Fitted(table.schema, model, table.report))

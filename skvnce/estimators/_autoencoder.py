@@ -60,10 +60,10 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         """Return the number of draws from which log-densities are estimated."""
         return int(self.n_importance_samples)
 
-    def _fit_member(self, imputer, X, weights=None, on_chosen=None):
-        """Fit to the validated table of an imputer; see `_fit_table`."""
+    def _fit_member(self, schema, X, weights=None, on_chosen=None):
+        """Fit to the validated table of an imputer with this schema."""
         self._check_parameters()
-        self._set_columns(imputer._schema)
+        self._set_schema(schema.as_read)
         return self._fit_table(X, weights, on_chosen)
 
     @reports_fit

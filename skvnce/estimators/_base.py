@@ -1,9 +1,11 @@
 """The base class of the transformers of tables with missing values."""
 
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.impute import MissingIndicator
 from sklearn.utils._set_output import _get_container_adapter
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -20,18 +22,15 @@ from skvnce.estimators._tables_in_parts import (
     typical_row,
 )
 from skvnce.estimators._validation import (
-    OF_COLUMNS,
     attributes_of,
     incomplete_array,
     read_cells,
     read_table,
-    schema_of,
-    with_fit,
     with_model_columns,
-    without_fit,
 )
 from skvnce.fits.large_tables import (
     AsRead,
+    LargeTable,
     check_rows,
     gather,
     in_chunks,
@@ -41,16 +40,35 @@ from skvnce.fits.large_tables import (
 )
 from skvnce.fits.stream import Stream, extended_values, first_rows, trained
 from skvnce.fitted.determined import determined_columns, still_determined
+from skvnce.fitted.fitted import (
+    Fitted,
+    set_by_fit,
+    with_fit,
+    with_plain_fit,
+    without_fit,
+)
 from skvnce.fitted.shift import spreads
 from skvnce.sources.chunks import in_parts, mean_of_rows
-from skvnce.tables.cell_limits import limited_columns, limits_of
+from skvnce.tables.cell_limits import CellLimits, limited_columns, limits_of
 from skvnce.tables.cells import is_frame, is_missing
-from skvnce.tables.checks import check_non_negative, warn_of_table
-from skvnce.tables.model_columns import FILLED_BY_CONSTANT, Handling
+from skvnce.tables.checks import check_non_negative, findings, warn_of_table
+from skvnce.tables.model_columns import FILLED_BY_CONSTANT, Handling, ModelCells
+from skvnce.tables.schema import Schema
 from skvnce.tables.table import Table
 from skvnce.tables.valid_values import valid_values
 
 _BOUNDS = "min_value", "max_value"  # parameters: bounds of columns
+
+
+class TrainingTable(NamedTuple):
+    """A table of a fit, of which the columns of the model are chosen."""
+
+    schema: Schema
+    cells: ModelCells  # of a sample of the rows, if the table is in parts and large
+    rows: np.ndarray  # (n_samples, n_features), as read; in parts those of the sample
+    report: dict  # the attribute of the indicator of missing cells, if there is one
+    limits: CellLimits | None = None  # of the missing cells of `rows`
+    large: LargeTable | None = None  # if the table is not, or not all, in memory
 
 
 class IncompleteTransformer(TransformerMixin, BaseEstimator):
@@ -63,7 +81,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     `Chunks`.
     """
 
-    _schema = property(schema_of)
+    _findings = staticmethod(findings)  # of a table, of which its fit warns
     _is_positive = False  # whether the model is for non-negative columns
 
     def __init_subclass__(cls, **kwargs):
@@ -75,8 +93,24 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             if method is not None and method not in KEEP_PARTS:
                 setattr(cls, name, kept_in_parts(method))
 
+    @property
+    def _schema(self):
+        """What the last fit has learned about the columns; see `Schema`."""
+        fitted = vars(self).get("_fitted")
+        schema = Schema(0) if fitted is None else fitted.schema
+        # parameters that may have changed since
+        return schema._replace(keeps_empty=self._keeps_empty(), marker=self._marker())
+
+    def __getstate__(self):
+        """Return the state with plain values, which skops can store."""
+        return with_plain_fit(super().__getstate__())
+
+    def __setstate__(self, state):
+        """Restore the values of the state."""
+        super().__setstate__(with_fit(state))
+
     def _new(self):
-        """Copy the parameters, without what an earlier fit has set."""
+        """Copy what no fit has set: parameters, and what subclasses of users set."""
         new = object.__new__(type(self))
         vars(new).update(without_fit(vars(self)))
         return new
@@ -87,12 +121,19 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         vars(new).update(vars(self))
         return new
 
-    def _set(self, fitted):
-        """Take over the attributes of a copy that a fit has finished, all at once.
+    def _set(self, copy):
+        """Publish what a fit has set on a copy of the estimator."""
+        fitted = vars(copy).get("_fitted", Fitted(copy._schema, None, {}))
+        return self._publish(fitted._replace(report=set_by_fit(self, copy)))
+
+    def _publish(self, fitted):
+        """Store the value of a fit, and set the attributes of its report, all at once.
 
         So a fit that fails or is interrupted changes nothing.
         """
-        self.__dict__ = with_fit(vars(self), vars(fitted))
+        report = {**fitted.report, **self._attributes_of(fitted.schema)}
+        fitted, kept = fitted._replace(report=report), without_fit(vars(self))
+        self.__dict__ = {**kept, **report, "_fitted": fitted}
         return self
 
     def _in_turns(self, n_draws, seed):
@@ -108,8 +149,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         `replaced` are attributes of the copy.
         """
         found = self._copy()
-        if "_training" in vars(found):
-            found._training, found._draws = None, []
+        fitted = self._fitted
+        if hasattr(fitted.model, "without_training"):
+            found._fitted = fitted._replace(model=fitted.model.without_training())
         vars(found).update(replaced)
         return found
 
@@ -176,33 +218,8 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         """Return what marks missing cells of tables."""
         return getattr(self._settings(), "missing_values", np.nan)
 
-    def _read_table(self, X, **options):
-        """Validate the table of a fit; see `read_table`."""
-        table, schema = read_table(self, X, **options)
-        self._set_columns(schema)
-        return table
-
-    def _set_columns(self, schema):
-        """Set what describes the columns of a table, before those of the model."""
-        for name in OF_COLUMNS:
-            # names of an earlier table, which this one may not have
-            vars(self).pop(name, None)
-        vars(self).update(attributes_of(schema))
-
-    def _read_cells(self, X, weights=None, impossible=None, limits=None):
-        """Choose the columns of the model, and return its cells; see `read_cells`."""
-        given = self._schema, self._handling(), X, weights, impossible, limits
-        cells, schema = read_cells(*given)
-        self._set_model_columns(schema)
-        return cells
-
-    def _set_model_columns(self, schema):
-        self.feature_indices_, self.constants_ = schema.model_columns, schema.constants
-
     def _read(self, X, sample_weight=None, lower=None, upper=None):
-        """Read the table of a fit, and choose the columns of the model.
-
-        Checks the parameters, and sets what is known about the columns.
+        """Check the parameters, read a table, and choose the columns of the model.
 
         Parameters
         ----------
@@ -213,82 +230,122 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
         Returns
         -------
-        ModelCells
-            Of a sample of the rows if X is in parts and large.
+        TrainingTable
         """
         self._check_parameters()
         source = in_parts(X)
         if source is not None:
             reject_limits(lower, upper)
-            large = self._read_large(source, sample_weight)
-            self._learn_values(large.cells.table, large.summary)
-            cells = large.cells
-            seen = np.where(large.summary.missing, np.nan, 0.0)[None]
-        else:
-            table = self._read_table(X)
-            limits = limits_of(self._schema, lower, upper, X, table)
-            given = table, limits, sample_weight
-            cells = self._read_limited(*given, is_whole=is_frame(X))
-            seen = cells.table
-        if hasattr(self, "add_indicator"):
-            self._fit_indicator(seen)
-        return cells
+            schema, large = self._large_table(source, sample_weight)
+            return self._training_of_parts(schema, large)
+        return self._read_rows(X, sample_weight, lower, upper)
 
-    def _read_limited(self, X, limits, sample_weight=None, *, is_whole):
-        """Choose the columns of the model, and set which values are valid.
+    def _read_rows(self, X, sample_weight, lower, upper):
+        """Read a table in memory; see `_read`."""
+        table, schema = read_table(self, X)
+        limits = limits_of(schema, lower, upper, X, table)
+        return self._chosen(schema, table, limits, sample_weight, is_whole=is_frame(X))
+
+    def _chosen(self, schema, table, limits=None, sample_weight=None, *, is_whole):
+        """Choose the columns of the model by a table in memory; see `_read`.
 
         `limits` are those of missing cells, which must leave whole numbers to columns
-        of these if `is_whole`; returns `ModelCells`.
+        of these if `is_whole`.
         """
-        cells = self._read_cells(X, sample_weight, limits=limits)
-        check_scale(cells.weights, len(X))
-        self._learn_values(cells.table)
-        places = limited_columns(self._schema, limits, is_whole=is_whole)
-        self._limited_columns = places
+        given = schema, self._handling(schema), table, sample_weight
+        cells, schema = read_cells(*given, limits=limits)
+        check_scale(cells.weights, len(table))
+        schema = self._with_values(schema, cells.table)
+        places = limited_columns(schema, limits, is_whole=is_whole)
+        schema = schema._replace(limited=places)
         if limits is not None:
-            values = self._schema.values.reaching(cells.limits, self.feature_indices_)
-            self._set_values(values)
-        return cells
+            values = schema.values.reaching(cells.limits, schema.model_columns)
+            schema = schema._replace(values=values)
+        report = self._report_of_missing(cells.table)
+        return TrainingTable(schema, cells, table, report, limits)
 
-    def _read_large(self, source, sample_weight=None, impossible=None):
+    def _training_of_parts(self, schema, large):
+        """Choose the valid values of a table in parts, and make what is fitted to."""
+        schema = self._with_values(schema, large.cells.table, large.summary)
+        # one row that has the missing columns stands for all
+        report = self._report_of_missing(
+            np.where(large.summary.missing, np.nan, 0.0)[None]
+        )
+        return TrainingTable(
+            schema, large.cells, large.cells.table, report, None, large
+        )
+
+    def _report_of_missing(self, X):
+        """Return the attribute of the indicator of missing cells, if there is one."""
+        if not hasattr(self, "add_indicator"):
+            return {}
+        indicator = None
+        if self.add_indicator:
+            indicator = MissingIndicator(error_on_new=False)
+            indicator.set_output(transform="default").fit(X)
+        return {"indicator_": indicator}
+
+    def _with_values(self, schema, X, whole=None):
+        """Determine the valid values of the columns, within the user's bounds.
+
+        X may be a sample of a table of which `whole` is the `Summary`.
+        """
+        bounds = (getattr(self, one, None) for one in _BOUNDS)
+        schema = schema._replace(spreads=spreads(schema, X))
+        schema = schema._replace(values=valid_values(schema, X, *bounds, whole))
+        return schema._replace(determined=determined_columns(schema, X))
+
+    def _large_table(self, source, sample_weight=None, impossible=None):
         """Read a table in parts, and choose the columns of the model.
 
-        Parameters
-        ----------
-        source : Chunks or DaskTable
-        sample_weight : Chunks, collection of dask, or None
-            With the parts of X.
-        impossible : str, default=None
-            See `without_constants`.
-
-        Returns
-        -------
-        LargeTable
+        `impossible` is that of `without_constants`.  Returns `Schema` and `LargeTable`.
         """
         weights, reader = source._weights(sample_weight), reader_of(self, source)
-        self._set_columns(reader._schema)
-        large = self._gathered(source, reader, weights, impossible)
+        given = source, reader, weights, impossible
+        schema, large = self._gathered(reader._schema, *given)
         check_scale(large.cells.weights, len(large.cells.counted))
-        table = Table.of_schema(large.cells.table, self._schema)
-        warn_of_table(table, large.summary.n_observed)
-        return large
+        table = Table.of_schema(large.cells.table, schema)
+        warn_of_table(table, large.summary.n_observed, self._findings)
+        return schema, large
 
-    def _read_large_array(self, X, sample_weight=None):
+    def _large_array(self, schema, X, sample_weight=None):
         """Choose the columns of the model by a large array, and gather rows."""
         weights = checked_weights(sample_weight, X)
         check_scale(weights, len(X))
         parts, chunks = in_chunks(X, weights)
-        large = self._gathered(parts, AsRead(), chunks)
-        return with_all_rows(large, X, weights, self.feature_indices_)
+        schema, large = self._gathered(schema, parts, AsRead(), chunks)
+        return schema, with_all_rows(large, X, weights, schema.model_columns)
 
-    def _gathered(self, source, reader, weights, impossible=None):
+    def _gathered(self, schema, source, reader, weights, impossible=None):
         """Choose columns by a table in parts, and gather rows in memory."""
         summary = summary_of(source, reader, weights)
         check_rows(summary)
-        self._column_ends = summary.ends
-        given = self._schema, self._handling(), summary.ends, impossible
-        self._set_model_columns(with_model_columns(*given))
-        return gather(source, reader, weights, summary, self._schema)
+        schema = schema._replace(ends=summary.ends)
+        given = schema, self._handling(schema), summary.ends, impossible
+        schema = with_model_columns(*given)
+        return schema, gather(source, reader, weights, summary, schema)
+
+    def _read_table(self, X, **options):
+        """Validate the table of a fit, and set its schema; see `read_table`."""
+        table, schema = read_table(self, X, **options)
+        self._set_schema(schema)
+        return table
+
+    def _set_schema(self, schema):
+        """Set what describes the columns of a table."""
+        fitted = vars(self).get("_fitted", Fitted(schema, None, {}))
+        vars(self).update(
+            self._attributes_of(schema), _fitted=fitted._replace(schema=schema)
+        )
+
+    def _attributes_of(self, schema):
+        """List the public attributes that describe the columns of a table."""
+        found = attributes_of(schema)
+        found["feature_indices_"] = schema.model_columns
+        found["constants_"] = schema.constants
+        if schema.values is not None:
+            found["feature_ranges_"] = schema.values.ranges
+        return found
 
     def get_feature_names_out(self, input_features=None):
         """Get the names of the columns that `transform` returns.
@@ -356,25 +413,11 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             check_non_negative(self._schema, table, type(self).__name__)
         return table
 
-    def _learn_values(self, X, whole=None):
-        """Determine the valid values of the columns, within the user's bounds.
-
-        X may be a sample of a table of which `whole` is the `Summary`.
-        """
-        self._spreads = spreads(self._schema, X)
-        bounds = (getattr(self, one, None) for one in _BOUNDS)
-        self._set_values(valid_values(self._schema, X, *bounds, whole))
-        self._determined = determined_columns(self._schema, X)
-
-    def _set_values(self, found):
-        self.feature_ranges_ = found.ranges
-        self._valid = tuple(found)  # a plain tuple, which skops can store
-
-    def _extend_values(self, X):
+    def _extended(self, X):
         """Extend ranges and repeated values to the cells of more rows."""
-        found, self._column_ends = extended_values(self._schema, X)
-        self._set_values(found)
-        self._determined = still_determined(self._schema, X)
+        values, ends = extended_values(self._schema, X)
+        schema = self._schema._replace(values=values, ends=ends)
+        return schema._replace(determined=still_determined(schema, X))
 
     def _start_stream(self, X):
         """Fit to the first table of `partial_fit`, and store its rows."""
@@ -395,7 +438,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             self._stream = stream.refitted(self).stored()
             return self
         seed = seed_from(self.random_state)
-        self._extend_values(new.rows)
+        self._set_schema(self._extended(new.rows))
         found, stream = trained(members, stream, seed)
         keep(found)  # before the stream: a copy has that of its original
         self._stream = stream.stored()
@@ -405,10 +448,10 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         """Return what makes the container of `set_output`; None for arrays."""
         return _get_container_adapter("transform", self)
 
-    def _handling(self):
-        return Handling(self._handling_of_empty(), FILLED_BY_CONSTANT)
+    def _handling(self, schema):
+        return Handling(self._handling_of_empty(schema), FILLED_BY_CONSTANT)
 
-    def _handling_of_empty(self):
+    def _handling_of_empty(self, schema):
         found = "dropped by transform"
         if self._keeps_empty():
             found = "filled by 0"
@@ -416,7 +459,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             if bounds:
                 within = " and ".join(bounds)
                 found += f", or by the value within {within} that is nearest to 0"
-            if any(column.levels == () for column in self._schema.columns or ()):
+            if any(column.levels == () for column in schema.columns or ()):
                 found += "; categories stay missing"
         return f"{found} (keep_empty_features)"
 

@@ -14,7 +14,7 @@ from skvnce.algorithms.gaussian.normal_scores import CellScores, repeated_values
 from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.algorithms.vae import levels
 from skvnce.distributions.cells import Families
-from skvnce.estimators._validation import check_choice, read_cells
+from skvnce.estimators._validation import attributes_of, check_choice, read_cells
 from skvnce.fits.gaussian_mixed import some_rows
 from skvnce.fits.gaussian_numbers import SHARES
 from skvnce.fitted.autoencoder import EncoderModel
@@ -32,6 +32,7 @@ from skvnce.fitted.category_scores import (
     thresholds_of,
     without,
 )
+from skvnce.fitted.fitted import with_fit, with_plain_fit
 from skvnce.fitted.held_out_cells import hold_out
 from skvnce.fitted.held_out_check import HELD_OUT
 from skvnce.fitted.without_cells import normal_without
@@ -82,22 +83,28 @@ class NodeScores:
 
     def __getstate__(self):
         """Leave the modules out of pickles; they are rebuilt on first use."""
-        return {**super().__getstate__(), "_cache": []}
+        return {**with_plain_fit(super().__getstate__()), "_cache": []}
+
+    def __setstate__(self, state):
+        """Restore the values of the state."""
+        super().__setstate__(with_fit(state))
+
+    def _attributes_of(self, schema):
+        """List the public attributes that describe the columns of a table."""
+        chosen = {"feature_indices_": schema.model_columns}
+        return attributes_of(schema) | chosen | {"constants_": schema.constants}
 
     def _read_nodes(self, X, weights, consequence):
         """Choose the columns of the model; return their cells in the rows used."""
-        given = self._schema, self._handling(), X, weights, consequence
+        schema = self._schema
+        given = schema, self._handling(schema), X, weights, consequence
         cells, schema = read_cells(*given)
-        self.feature_indices_, self.constants_ = schema.model_columns, schema.constants
-        self._set_values(valid_values(self._schema, cells.table))
+        self._set_schema(schema._replace(values=valid_values(schema, cells.table)))
         levels = self._schema.is_categorical
         # codes of levels stay whole
         self.location_ = np.where(levels, 0.0, cells.location)
         self.scale_ = np.where(levels, 1.0, cells.scale)
         return cells.nodes, torch.from_numpy(cells.weights)
-
-    def _set_values(self, found):
-        self._valid = tuple(found)  # plain, for skops
 
     def _fit_normal(self, nodes, weights, *, nonlinear, asked):
         """Choose marginals on held-out cells, and fit a normal distribution to scores.

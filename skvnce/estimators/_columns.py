@@ -21,6 +21,7 @@ from skvnce.estimators._validation import (
     STRATEGY,
     Number,
     integer_from,
+    read_table,
 )
 from skvnce.estimators._wrapper import ByModel
 from skvnce.fits.column_learners import EstimatorLearner, classifies, regresses
@@ -271,26 +272,25 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
             If a column with an estimator in `estimators` has fewer than 10 observed
             cells.
         """
-        return self._set(self._new()._fit(X, sample_weight))
+        return self._publish(self._new()._fit(X, sample_weight))
 
     @reports_fit
     def _fit(self, X, sample_weight):
-        """Do what `fit` does, on a copy that has no other user."""
+        """Fit a copy without `model_`, whose parameters say how columns are read."""
         self._check_parameters()
         needs_memory(type(self), X, reset=True)
         if len(getattr(X, "shape", ())) == 2:
             check_fit(type(self), X.shape)
         rng = np.random.default_rng(seed_from(self.random_state))
-        cells = self._read_table(X)
-        self._check_columns()
-        given = rng, Encoded(cells, self._schema), sample_weight
-        self.models_ = self._fitted_models(*given)
-        self._set_fitted_model(self.models_[0])
+        cells, schema = read_table(self, X)
+        self._check_columns(schema)
+        models = self._fitted_models(rng, Encoded(cells, schema), sample_weight)
         _, finish = report_rounds(self, None, X=cells)
-        given = cells, sample_weight, self._learners, self.n_completions, rng
-        self.model_weights_ = self._fit_columns(*given)
+        given = models[0]._schema, models, cells, sample_weight, rng
+        fitted = self._fit_columns(*given)
         finish()
-        return self
+        report = {"models_": models, **self._report_of(models[0])}
+        return fitted._replace(report=fitted.report | report)
 
     def _fitted_models(self, *given):
         """Fit clones of all joint models."""
@@ -300,9 +300,8 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
                 found.append(self._fitted_model(*given, one))
         return found
 
-    def _check_columns(self):
+    def _check_columns(self, schema):
         """Check what columns are asked of, before a joint model is fitted."""
-        schema = self._schema
         low, high = schema.ends
         for key, one in self._own().items():
             place = schema.index_of(key, "estimators")
@@ -355,9 +354,9 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     def _own(self):
         return self.estimators or {}
 
-    def _estimators_of_columns(self):
+    def _estimators_of_columns(self, schema):
         """Return the estimator of each column of the model, or None."""
-        schema, own = self._schema, {}
+        own = {}
         for key, one in self._own().items():
             own[schema.index_of(key, "estimators")] = one
         kinds = self.regressor, self.classifier
@@ -369,21 +368,21 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
             )
         }
 
-    def _learners(self, nodes):
+    def _learners(self, schema, nodes):
         """List what learns the model of each column that has one."""
-        schema, found = self._schema, {}
+        found = {}
         levels = schema.n_categories
         nominal = [_is_nominal(schema, place) for place in schema.model_columns]
         seen = predictors_of(self.predictors, schema, nodes, nominal)
-        self._warn_of_others()
-        for node, model in self._estimators_of_columns().items():
+        self._warn_of_others(schema)
+        for node, model in self._estimators_of_columns(schema).items():
             place = int(schema.model_columns[node])
             label = schema.labels([place])
             columns = np.flatnonzero(seen[node]).tolist()
             if model is None or not columns:
                 continue
             if np.count_nonzero(~np.isnan(nodes[:, node])) < _FEWEST:
-                self._warn_of_few(place, label)
+                self._warn_of_few(schema, place, label)
                 continue
             wide = [
                 int(levels[j]) if nominal[j] and levels[j] > 2 else 0 for j in columns
@@ -393,19 +392,19 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
             found[node] = EstimatorLearner(node, *given)
         return found
 
-    def _warn_of_others(self):
+    def _warn_of_others(self, schema):
         """Warn of estimators of columns that no model has."""
-        places = [self._schema.index_of(key, "estimators") for key in self._own()]
-        others = np.setdiff1d(places, self._schema.model_columns).astype(int)
+        places = [schema.index_of(key, "estimators") for key in self._own()]
+        others = np.setdiff1d(places, schema.model_columns).astype(int)
         if len(others):
             warn_user(
-                f"Not in the model: {self._schema.labels(others)}. Constant or empty "
+                f"Not in the model: {schema.labels(others)}. Constant or empty "
                 "columns, and those that are passed through, need no estimator."
             )
 
-    def _warn_of_few(self, place, label):
+    def _warn_of_few(self, schema, place, label):
         """Warn of a named column that has too few cells for its estimator."""
-        if place in {self._schema.index_of(key, "estimators") for key in self._own()}:
+        if place in {schema.index_of(key, "estimators") for key in self._own()}:
             warn_user(
                 f"Fewer than {_FEWEST} observed cells: {label}. Left to the joint "
                 "model; its estimator in estimators is not used."

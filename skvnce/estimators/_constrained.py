@@ -17,9 +17,11 @@ from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._validation import (
     RANDOM_STATE,
     Number,
+    read_table,
 )
 from skvnce.estimators._wrapper import ByModel
-from skvnce.fitted.equations import Derived, Equations, Sum
+from skvnce.fitted.equations import ColumnFacts, Derived, Equations, Sum
+from skvnce.fitted.fitted import Fitted
 from skvnce.tables.cells import is_frame
 from skvnce.tables.schema import Encoded
 
@@ -172,26 +174,26 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
             If a parameter has a wrong type, if a column of an equation has no numbers,
             or if the other imputer takes no weights.
         """
-        return self._set(self._new()._fit(X, sample_weight))
+        return self._publish(self._new()._fit(X, sample_weight))
 
     @reports_fit
     def _fit(self, X, sample_weight):
-        """Do what `fit` does, on a copy that has no other user."""
+        """Fit a copy without `model_`, whose parameters say how columns are read."""
         self._check_parameters()
         needs_memory(type(self), X, reset=True)
         rng = np.random.default_rng(seed_from(self.random_state))
         self._check_names(X)
-        cells = self._read_table(X)
+        cells, schema = read_table(self, X)
         _, finish = report_rounds(self, None, X=cells)
-        self._learn_columns(cells)
-        solved = self._equations().deduced(cells, self.rtol).astype(cells.dtype)
-        self._check_known(solved)
-        table = Encoded(solved, self._schema)
-        self._set_fitted_model(self._fitted_model(rng, table, sample_weight))
-        possible, integers = self._schema.values, self._equations().integers
-        self._set_values(possible._replace(integers=integers))
+        facts = self._facts_of(schema, cells)
+        equations = self._equations_of(schema, facts)
+        solved = equations.deduced(cells, self.rtol).astype(cells.dtype)
+        self._check_known(schema, solved)
+        model = self._fitted_model(rng, Encoded(solved, schema), sample_weight)
+        values = model._schema.values._replace(integers=facts.integers)
         finish()
-        return self
+        schema = model._schema._replace(values=values)
+        return Fitted(schema, facts, self._report_of(model))
 
     def _predicted(self, X, limits=None):
         solved = self._solved(X)
@@ -322,14 +324,14 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
                     f"derived or sums has the column {key!r}, no column of X: {names}."
                 )
 
-    def _learn_columns(self, cells):
-        """Store what the equations need to know about the columns."""
-        columns = self._schema.columns
+    def _facts_of(self, schema, cells):
+        """Compute what the equations need to know about the columns."""
+        columns = schema.columns
         for key in self._keys() if columns else ():
-            place = self._schema.index_of(key, "derived or sums")
+            place = schema.index_of(key, "derived or sums")
             if not columns[place].is_plain:
                 raise TypeError(
-                    f"Equations need numbers, and {self._schema.label(place)} has "
+                    f"Equations need numbers, and {schema.label(place)} has "
                     "categories or dates. Leave it out of derived and sums."
                 )
         cells = cells.astype(np.float64)
@@ -348,22 +350,26 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         unknown = ~seen.any(0)
         low[unknown], high[unknown] = -np.inf, np.inf
         integers = (~seen | (known == np.round(known))).all(0) & ~unknown
-        self._column_facts = mean, deviation, low, high, integers
+        return ColumnFacts(mean, deviation, low, high, integers)
 
-    def _check_known(self, solved):
+    def _check_known(self, schema, solved):
         for key in self._keys():
-            place = self._schema.index_of(key, "derived or sums")
+            place = schema.index_of(key, "derived or sums")
             if np.isnan(solved[:, place]).all():
                 raise ValueError(
-                    f"{self._schema.label(place)} is in an equation, but none of its "
+                    f"{schema.label(place)} is in an equation, but none of its "
                     "cells is observed or follows from others. Leave it out of X."
                 )
 
     def _equations(self):
+        """Make the equations of the last fit."""
+        return self._equations_of(self._schema, self._fitted.model)
+
+    def _equations_of(self, schema, facts):
         """Make the equations, with indices of columns."""
 
         def place(key):
-            return self._schema.index_of(key, "derived or sums")
+            return schema.index_of(key, "derived or sums")
 
         sums = [
             Sum(place(key), tuple(map(place, sources)), repr(key))
@@ -373,7 +379,7 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
             Derived(place(key), tuple(map(place, sources)), repr(key), function)
             for key, (function, sources) in (self.derived or {}).items()
         ]
-        return Equations(sums, derived, *self._column_facts)
+        return Equations(sums, derived, *facts)
 
 
 def _is_pair(value):

@@ -23,7 +23,6 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._edges import edges, to_networkx
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._unused_parameters import warn_of_unused_by_levels
 from skvnce.estimators._validation import (
     MISSING_VALUES,
@@ -33,6 +32,7 @@ from skvnce.estimators._validation import (
     STRATEGY,
     Number,
     integer_from,
+    read_table,
 )
 from skvnce.fits.copula_of_parts import problem_of
 from skvnce.fits.duration import (
@@ -49,7 +49,7 @@ from skvnce.fits.gaussian_mixed import (
 )
 from skvnce.fits.large_tables import reject_limits
 from skvnce.fits.training_rounds import failures_named
-from skvnce.fitted.grouped import model_of
+from skvnce.fitted.fitted import Fitted
 from skvnce.fitted.normal import LatentNormal, no_latents, tensors
 from skvnce.sources.chunks import in_parts
 from skvnce.tables.cell_limits import limits_of
@@ -282,7 +282,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    @names_table
+    @reports_fit
     def fit(self, X, y=None, *, lower=None, upper=None):
         """Learn the graph.
 
@@ -319,94 +319,81 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
             If there are at least 200 columns, or nominal columns of at least 100
             levels, and the fit will take more than a minute.
         """
-        return self._set(self._new()._fit(X, lower, upper))
-
-    @reports_fit
-    def _fit(self, X, lower, upper):
-        """Do what `fit` does, on a copy that has no other user."""
         source = in_parts(X)
         if source is not None:
             reject_limits(lower, upper)
-            return self._fit_parts(source)
+            return self._publish(self._fit_parts(source))
         self._check_parameters()
-        table = self._validated(X)
+        cells, schema = self._validated(X)
         # before arrays of the size of the table are made
-        check_fit(type(self), table.shape)
-        limits = limits_of(self._schema, lower, upper, X, table)
-        cells = self._read_limited(table, limits, is_whole=is_frame(X))
-        data = Incomplete.from_array(cells.nodes)
+        check_fit(type(self), cells.shape)
+        limits = limits_of(schema, lower, upper, X, cells)
+        table = self._chosen(schema, cells, limits, is_whole=is_frame(X))
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
-            if self.feature_indices_.size:
-                self._fit_graph(cells, on_round, self._problem(data, cells))
-            else:
-                self._set_empty_graph()
+            fitted = self._fit_graph(table, on_round)
         finish()
-        return self
+        return self._publish(fitted)
 
     edges, to_networkx = edges, to_networkx
 
     def _fit_parts(self, source):
         """Learn the graph of a table in parts; see `fit`."""
         self._check_parameters()
-        large = self._read_large(source)
-        cells = large.cells
-        self._learn_values(cells.table, large.summary)
+        schema, large = self._large_table(source)
+        table = self._training_of_parts(schema, large)
         # without a problem, `_fit_graph` makes one of the rows in memory
-        parts, given = nullcontext(), (source, large, self.random_state)
-        if large.is_sample:
-            parts = problem_of(self._schema, *given)
-        on_round, finish = report_rounds(self, self.max_iter, X=cells.table)
+        parts = nullcontext()
+        if large.is_sample and len(schema.model_columns):
+            parts = problem_of(table.schema, source, large, self.random_state)
+        on_round, finish = report_rounds(self, self.max_iter, X=table.rows)
         with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
-            if not self.feature_indices_.size:
-                self._set_empty_graph()
-            else:
-                with parts as problem:
-                    self._fit_graph(cells, on_round, problem)
+            with parts as problem:
+                fitted = self._fit_graph(table, on_round, problem)
         finish()
-        return self
+        return fitted
 
-    def _fit_graph(self, cells, on_round, problem=None):
-        """Solve the problem, and check the result.
+    def _fit_graph(self, table, on_round, problem=None):
+        """Solve the problem, and check the result; returns `Fitted`.
 
-        The problem may be that of a table of which `cells` are a sample.
+        The problem may be that of a table of which the cells are a sample.
         """
-        data = Incomplete.from_array(cells.nodes)
-        problem = problem or self._problem(data)
+        if not len(table.schema.model_columns):
+            return self._empty_graph(table.schema)
+        data = Incomplete.from_array(table.cells.nodes)
+        problem = problem or self._problem(table.schema, data, table.cells)
         first = problem.first(on_round=on_round, **self._stopping(data))
         fit = problem.chosen(first, first.theta, float(self.alpha))
-        self._keep(fit, problem, data)
-        self._set_probabilities(first, problem)
-        self._check_predictions(problem, cells, fit.theta)
+        model, report = self._learned(table.schema, fit, problem, data)
+        report |= self._probabilities(first, problem)
+        schema, checked = self._check_predictions(table, problem, fit.theta, report)
+        return Fitted(schema, model, report | checked.report())
 
     def _validated(self, X):
-        """Validate the table of a fit."""
-        table = self._read_table(X)
+        """Validate the table of a fit; see `read_table`."""
+        table, schema = read_table(self, X)
         remedy = "Leave out columns."
         warn_of_duration(self, table, remedy, categorical_features=None)
-        return table
+        return table, schema
 
-    def _read_rows(self, X):
-        """Choose the columns; return `ModelCells` of the rows with observed cells."""
-        cells = self._read_cells(X)
-        self._learn_values(cells.table)
-        return cells
+    def _training_table(self, schema, X):
+        """Choose the columns of the model by validated rows."""
+        return self._chosen(schema, X, is_whole=False)
 
-    def _problem(self, data, cells=None):
+    def _problem(self, schema, data, cells=None):
         """Determine the marginals of the columns, and build the method."""
-        kinds, sizes = kinds_of(self._schema), self._schema.n_categories.tolist()
-        self._warn_of_many_levels(data, kinds, sizes)
+        kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
+        self._warn_of_many_levels(schema, data, kinds, sizes)
         if cells is None or cells.limits is None:
             return copula.make_problem(data, kinds, sizes)
         limits, weights = tensors(cells.limits), torch.from_numpy(cells.weights)
-        known = data, weights, limits
-        given, doubts = marginals_of(self._schema, cells, "auto", known)
-        warn_of_tails(self._schema, doubts)
+        given, doubts = marginals_of(schema, cells, "auto", (data, weights, limits))
+        warn_of_tails(schema, doubts)
         return copula.make_problem(data, kinds, sizes, limits, given)
 
-    def _warn_of_many_levels(self, data, kinds, sizes):
+    def _warn_of_many_levels(self, schema, data, kinds, sizes):
         """Warn if there are so many levels that a fit takes minutes."""
-        names = self._schema.all_names[self.feature_indices_]
+        names = schema.all_names[schema.model_columns]
         many = columns_of_many_levels(names, kinds, sizes)
         if many:
             n, weights = len(data.x), torch.ones(len(data.x), dtype=torch.float64)
@@ -416,8 +403,9 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
             seconds *= _OTHER_SWEEPS + rounds
             warn_of_many_levels(type(self).__name__, many, n, seconds)
 
-    def _cell_model(self):
-        return model_of(self._model)
+    def _cells_of(self, model):
+        """Make the model of cells of what `_model_of` returned."""
+        return model
 
     def _associations(self):
         return self.associations_
@@ -433,67 +421,83 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         """Say what to change if a fit diverges."""
         return f"Raise alpha={self.alpha!r}, or drop columns that repeat others."
 
-    def _keep(self, fit, problem, data):
-        """Set the fitted attributes."""
-        theta, normal = fit.theta, fit.theta.normal()
-        self.precision_ = theta.precision.numpy()
-        self.mean_, self.covariance_ = (part.numpy() for part in normal)
-        model = LatentNormal(problem.latents, kinds_of(self._schema), [normal])
-        self._model = model.plain()
-        self.associations_ = problem.method.family.strengths(theta).numpy()
-        self.edge_strengths_ = np.abs(self.associations_)
-        self.latent_nodes_ = problem.blocks.places.numpy()
-        self.information_ = problem.information.numpy()
-        self.nodes_ = self._schema.all_names[self.feature_indices_]
-        self.n_iter_, self.loss_curve_ = len(fit.losses), fit.losses
-        self.change_, self.optimality_gap_ = fit.change, fit.gap
-        self._warn_unless_converged()
-        warn_of_unused_by_levels(self)
+    def _model_of(self, schema, fit, problem, data):
+        """Make the model of cells of a fit."""
+        return LatentNormal(problem.latents, kinds_of(schema), [fit.theta.normal()])
 
-    def _warn_unless_converged(self):
-        if self.n_iter_ == self.max_iter and self.change_ > self.tol:
+    def _learned(self, schema, fit, problem, data):
+        """Return the model of a fit, and the attributes that describe it."""
+        model = self._model_of(schema, fit, problem, data)
+        associations = problem.method.family.strengths(fit.theta).numpy()
+        self._warn_unless_converged(fit)
+        warn_of_unused_by_levels(self, schema)
+        return model, {
+            **self._report_of(schema, model, associations),
+            "precision_": fit.theta.precision.numpy(),
+            "latent_nodes_": problem.blocks.places.numpy(),
+            "information_": problem.information.numpy(),
+            "n_iter_": len(fit.losses),
+            "loss_curve_": fit.losses,
+            "change_": fit.change,
+            "optimality_gap_": fit.gap,
+        }
+
+    def _report_of(self, schema, model, associations):
+        """List what a model says, and what its associations do."""
+        mean, covariance = model.parameters()
+        return {
+            "mean_": mean,
+            "covariance_": covariance,
+            "associations_": associations,
+            "edge_strengths_": np.abs(associations),
+            "nodes_": schema.all_names[schema.model_columns],
+        }
+
+    def _warn_unless_converged(self, fit):
+        if len(fit.losses) == self.max_iter and fit.change > self.tol:
             warn_user(
                 f"EM stopped after max_iter={self.max_iter} rounds, with an "
-                f"association still changing by {self.change_:.2g} a round. Raise "
+                f"association still changing by {fit.change:.2g} a round. Raise "
                 f"max_iter or tol={self.tol:g}.",
                 ConvergenceWarning,
             )
 
-    def _set_empty_graph(self):
-        """Set the attributes of a graph without nodes, as all columns are constant."""
+    def _empty_graph(self, schema):
+        """Make the graph without nodes of a table whose columns are all constant."""
         none, square = np.zeros(0), np.zeros((0, 0))
-        self.mean_, self.covariance_ = none, square
-        self._model = no_latents().plain()
-        self.precision_ = self.associations_ = self.edge_strengths_ = square
-        self.edge_probabilities_, self.information_ = square, none
-        self.latent_nodes_ = none.astype(int)
-        self.nodes_ = self._schema.all_names[self.feature_indices_]
-        self.n_iter_, self.loss_curve_ = 0, []
-        self.change_ = self.optimality_gap_ = 0.0
-        self._check_held_out(square, None)
+        schema, checked = self._held_out(schema, square, None)
+        report = self._report_of(schema, no_latents(), square) | checked.report()
+        report |= dict.fromkeys(["precision_", "edge_probabilities_"], square)
+        report |= {"latent_nodes_": none.astype(int), "information_": none}
+        report |= {"n_iter_": 0, "loss_curve_": []}
+        report |= dict.fromkeys(["change_", "optimality_gap_"], 0.0)
+        return Fitted(schema, no_latents(), report)
 
-    def _set_probabilities(self, first, problem):
+    def _probabilities(self, first, problem):
         """Estimate the probabilities of edges from the fit before edges are chosen."""
         grouped = problem.blocks.sizes > 1
         with step("estimating edge probabilities"), seeded(_SEED):
-            self.edge_probabilities_ = probabilities_of_scores(
+            found = probabilities_of_scores(
                 edge_scores(problem, first), grouped[:, None] | grouped
-            ).numpy()
+            )
+        return {"edge_probabilities_": found.numpy()}
 
-    def _check_predictions(self, problem, cells, theta, strength="alpha"):
-        """Check the predictions of the model, and report a misfit."""
-        limits, hidden = cells.limits, None
-        if limits is not None:
-            hidden = held_out_cells(cells)
+    def _check_predictions(self, table, problem, theta, report, strength="alpha"):
+        """Check the predictions of the model, and report a misfit.
+
+        Returns what `_held_out` returns.
+        """
+        schema, cells, limits = table.schema, table.cells, table.cells.limits
+        hidden = None if limits is None else held_out_cells(cells)
 
         def predict(kept, rows):
             given = Incomplete.from_array(kept), theta, float(self.alpha), _ROUNDS
             found = problem.continued(*given, limits and tensors(limits))
-            model = LatentNormal(
-                problem.latents, kinds_of(self._schema), [found.normal()]
-            )
+            model = LatentNormal(problem.latents, kinds_of(schema), [found.normal()])
             own = limits and limits.of_rows(rows)
             return model.fill(kept[rows], own)
 
-        self._check_held_out(cells.nodes, predict, hidden=hidden, scale=cells.scale)
-        self._report_misfit(_REMEDY)
+        options = {"hidden": hidden, "scale": cells.scale}
+        schema, checked = self._held_out(schema, cells.nodes, predict, **options)
+        self._report_misfit(schema, checked, _REMEDY)
+        return schema, checked

@@ -18,6 +18,7 @@ from skvnce._threads import one_thread
 from skvnce.algorithms.mixture.model import Mixture
 from skvnce.algorithms.vgi import density, initial, training
 from skvnce.distributions.normal import Normal
+from skvnce.estimators._base import IncompleteTransformer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -41,9 +42,7 @@ from skvnce.estimators._density_options import (
 from skvnce.estimators._options import Adam, Option, fields_of
 from skvnce.estimators._validation import (
     AUTO,
-    attributes_of,
     integer_from,
-    schema_of,
 )
 from skvnce.fits import mixture_start
 from skvnce.fits.density_training import (
@@ -60,6 +59,7 @@ from skvnce.fitted.held_out_cells import hold_out
 from skvnce.fitted.without_cells import WithoutCells, moved
 from skvnce.samplers.variational_gibbs import Hypercube
 from skvnce.tables.model_columns import FILLED_BY_CONSTANT, Handling
+from skvnce.tables.schema import Schema
 
 MOST_OUTSIDE = 0.25  # share of draws out of range above which a column is reported
 
@@ -180,9 +180,14 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
 
     _mixture = None  # weights, means and covariances of the one at which it starts
     _slot = "model.solver"
-    _schema = property(schema_of)
+    _set_schema = IncompleteTransformer._set_schema
 
-    def _handling(self):
+    @property
+    def _schema(self):
+        """What the fit has learned about the columns; see `Schema`."""
+        return self._fitted.schema if hasattr(self, "_fitted") else Schema(0)
+
+    def _handling(self, schema):
         return Handling("not filled", FILLED_BY_CONSTANT)
 
     def to_torch(self):
@@ -195,7 +200,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         """
         if not hasattr(self, "model_state_"):
             raise NotFittedError("It is not fitted: VGIImputer fits a copy of it.")
-        model = self._fitted().pair.model
+        model = self._modules().pair.model
         return deepcopy(getattr(model, "module", model)).cpu()
 
     def _check_conditions(self):
@@ -232,14 +237,14 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
 
     @reports_fit
     def _fit_member(
-        self, imputer, X, seed, weights=None, on_chosen=None, n_warm_up=None
+        self, schema, X, seed, weights=None, on_chosen=None, n_warm_up=None
     ):
-        """Fit to the validated table of an imputer, as autoencoders do.
+        """Fit to the validated table of an imputer with this schema.
 
         Weights (n_samples,) are those of the rows in EM and in training.  Without
         `n_warm_up`, held-out cells choose the number of rounds of the warm-up.
         """
-        vars(self).update(attributes_of(imputer._schema))
+        self._set_schema(schema.as_read)
         nodes, weights = self._read_nodes(X, weights, "there is nothing to impute.")
         most = None if isinstance(self.max_iter, str) else self.max_iter
         on_round, finish = report_rounds(self, most, X=X)
@@ -384,7 +389,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         return rounds.chains
 
     @filled_once
-    def _fitted(self):
+    def _modules(self):
         """Return model and conditionals in double precision, rebuilt on first use."""
         if not self._cache:
             normal = Normal(*map(torch.tensor, self._normal))
@@ -401,7 +406,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
 
     def _autoencoder(self):
         """Return model and encoder of ``"vae"``, with its rounded columns."""
-        fitted = self._fitted()
+        fitted = self._modules()
         return fitted.pair.model.autoencoder(fitted.families)
 
     def _n_scored(self):
@@ -410,7 +415,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
 
     def _chain_model(self):
         """Return the fitted density and its scores as a value."""
-        return ChainModel(self._fitted(), self._cell_scores())
+        return ChainModel(self._modules(), self._cell_scores())
 
     def _continued(self, X, seed):
         """Copy the fitted density, and train the copy on other rows.

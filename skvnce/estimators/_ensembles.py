@@ -19,6 +19,7 @@ from skvnce.estimators._validation import (
     integer_from,
 )
 from skvnce.fitted.ensembles import Ensemble
+from skvnce.fitted.fitted import Fitted
 from skvnce.tables.model_columns import (
     observed_columns,
     warn_of_constants,
@@ -56,12 +57,12 @@ class DrawnByMembers(Imputer):
     _is_for_filling = True  # as the parameters of members count as known
 
     def _cell_model(self):
-        members = [self._member_model(one) for one in self.estimators_]
         known = self._schema
+        members = [self._member_model(one, known) for one in self.estimators_]
         return Ensemble(members, int(self.n_draws), known.values, known.model_columns)
 
     def _drawing_models(self, n_draws, *, is_joint=True):
-        return [self._member_model(one) for one in self.estimators_]
+        return [self._member_model(one, self._schema) for one in self.estimators_]
 
     def _marginal_columns(self):
         levels = self._schema.is_categorical
@@ -70,7 +71,7 @@ class DrawnByMembers(Imputer):
             for j, one in super()._marginal_columns().items()
         }
 
-    def _member_model(self, member):
+    def _member_model(self, member, schema):
         """Make the model of a member, a `skvnce.fitted.ensembles.Member`."""
         raise NotImplementedError
 
@@ -78,93 +79,70 @@ class DrawnByMembers(Imputer):
         members = [[one] for one in self.estimators_]
         return self._copies_with("estimators_", members) or [self]
 
-    def _numbers(self, places):
-        """Leave out the columns of categories."""
-        columns = self._schema.columns
-        return [j for j in places if not columns or columns[j].kind == NUMERIC]
-
-    def _report_columns(self, X):
+    def _report_columns(self, schema, X):
         """Warn of empty columns, and of those with cells far from the others."""
-        warn_of_empty(self._schema, X, self._handling())
-        numbers = self._numbers(observed_columns(self._schema, X))
-        self._report_tails(X, numbers)
+        warn_of_empty(schema, X, self._handling(schema))
+        columns, observed = schema.columns, observed_columns(schema, X)
+        numbers = [j for j in observed if not columns or columns[j].kind == NUMERIC]
+        self._report_tails(schema, X, numbers)
 
-    def _reject_categories(self, reason):
-        """Raise an error that names the columns of categories, if there are any."""
-        names = [
-            self._schema.label(place)
-            for place, column in enumerate(self._schema.columns or ())
-            if column.kind != NUMERIC
-        ]
-        if names:
-            have = "has" if len(names) == 1 else "have"
-            raise ValueError(f"{', '.join(names)} {have} categories, and {reason}")
-
-    def _set_members(self, members, X):
-        """Set the members and their columns; without members all are constant."""
-        self.estimators_ = members
-        schema, handling = self._schema, self._handling()
+    def _with_members(self, schema, members, X):
+        """Choose the columns of members; without members all are constant."""
+        handling = self._handling(schema)
         if members:
             chosen = members[0].feature_indices_, members[0].constants_
             schema = schema._replace(model_columns=chosen[0], constants=chosen[1])
             warn_of_constants(schema, X, handling)
-        else:
-            schema = schema._replace(model_columns=observed_columns(schema, X))
-            schema = without_constants(schema, X, handling)
-        self._set_model_columns(schema)
+            return schema
+        schema = schema._replace(model_columns=observed_columns(schema, X))
+        return without_constants(schema, X, handling)
 
-    def _check_predictions(self, X, unseen, weights=None):
+    def _checked_members(self, schema, members, X, unseen, weights=None):
         """Check predictions of cells that the fit of the first member has not used.
 
-        Parameters
-        ----------
-        X : ndarray of shape (n_samples, n_features)
-        unseen : list of WithoutCells
-            Of the first member; empty if no cells were held out.
-        weights : ndarray of shape (n_samples,), default=None
-            Of the rows, which are positive; None means 1 for each.
+        `unseen` lists a `WithoutCells` of the first member, none if no cells were held
+        out.  Weights (n_samples,) are positive; None means 1 for each.  Returns
+        `Fitted`, of which the models are those of `estimators_`.
         """
+        schema = self._with_members(schema, members, X)
+        columns = schema.model_columns
         if unseen:
             member, nodes, hidden = unseen[0]
             if weights is not None and len(nodes) < len(X):  # without empty rows
-                seen = ~np.isnan(X[:, self.feature_indices_].astype(np.float64))
+                seen = ~np.isnan(X[:, columns].astype(np.float64))
                 weights = weights[seen.any(1)]
         else:
-            member, nodes = None, X[:, self.feature_indices_].astype(np.float64)
+            member, nodes = None, X[:, columns].astype(np.float64)
             hidden = np.zeros(nodes.shape, dtype=bool)
 
         def predict(kept, rows):
             # a sampler may draw from torch's stream
             with one_thread(), seeded(0):
-                cells, probabilities = self._member_model(member).mean(kept[rows])
-            columns = self.feature_indices_
-            return self._schema.values.clipped(cells, columns), probabilities
+                model = self._member_model(member, schema)
+                cells, probabilities = model.mean(kept[rows])
+            return schema.values.clipped(cells, columns), probabilities
 
-        self._check_held_out(nodes, predict, weights=weights, hidden=hidden)
-        self._report_misfit(_REMEDY)
+        options = {"weights": weights, "hidden": hidden}
+        checked, found = self._held_out(schema, nodes, predict, **options)
+        self._report_misfit(checked, found, _REMEDY)
+        report = {"estimators_": members, **found.report()}
+        return Fitted(checked, None, report | self._report_of_missing(X))
 
-    def _learn_bounded_values(self, X, frozen=None):
+    def _with_bounded_values(self, schema, X, frozen=None):
         """Determine the valid values of each column.
 
         If the only member was frozen, they are those of its training table, except for
         bounds that the user passes.
         """
-        self._learn_values(X)
-        warn_of_unused_by_levels(self)
-        if frozen is not None:
-            found = self._schema.values
-            known = frozen._schema.values
-            low, high = np.where(found.given, found.ranges, known.ranges)
-            self._set_values(
-                # the user's min_value may be above all that the frozen model has seen
-                known._replace(low=low, high=np.maximum(low, high), given=found.given)
-            )
-
-    def _bounds_of_nodes(self):
-        """Return the user's bounds, (2, n_nodes); infinite without a bound."""
-        found = self._schema.values
-        free = np.array([[-np.inf], [np.inf]])
-        return np.where(found.given, found.ranges, free)[:, self.feature_indices_]
+        schema = self._with_values(schema, X)
+        warn_of_unused_by_levels(self, schema)
+        if frozen is None:
+            return schema
+        found, known = schema.values, frozen._schema.values
+        low, high = np.where(found.given, found.ranges, known.ranges)
+        # the user's min_value may be above all that the frozen model has seen
+        ends = {"low": low, "high": np.maximum(low, high), "given": found.given}
+        return schema._replace(values=known._replace(**ends))
 
     def _checked(self, X):
         X = super()._checked(X)
@@ -175,6 +153,25 @@ class DrawnByMembers(Imputer):
                     "fitted. Fit the imputer again."
                 )
         return X
+
+
+def bounds_of_nodes(schema):
+    """Return the user's bounds, (2, n_nodes); infinite without a bound."""
+    found = schema.values
+    free = np.array([[-np.inf], [np.inf]])
+    return np.where(found.given, found.ranges, free)[:, schema.model_columns]
+
+
+def reject_categories(schema, reason):
+    """Raise an error that names the columns of categories, if there are any."""
+    names = [
+        schema.label(place)
+        for place, column in enumerate(schema.columns or ())
+        if column.kind != NUMERIC
+    ]
+    if names:
+        have = "has" if len(names) == 1 else "have"
+        raise ValueError(f"{', '.join(names)} {have} categories, and {reason}")
 
 
 def count_members(asked, X, weights=None):

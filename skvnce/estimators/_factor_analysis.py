@@ -26,7 +26,6 @@ from skvnce.estimators._callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._tables_in_parts import by_parts
 from skvnce.estimators._validation import (
     AUTO,
@@ -36,8 +35,11 @@ from skvnce.estimators._validation import (
     incomplete_array,
     integer_from,
     latent_array,
+    read_cells,
+    read_table,
 )
 from skvnce.fitted.fill import chunks
+from skvnce.fitted.fitted import Fitted
 from skvnce.fitted.held_out_cells import hold_out
 from skvnce.fitted.held_out_check import tail_messages, warn_or_raise
 from skvnce.models.factor_analysis import FactorModel
@@ -169,7 +171,7 @@ class IncompleteFactorAnalysis(
         self.on_misfit = on_misfit
         self.verbose = verbose
 
-    @names_table
+    @reports_fit
     def fit(self, X, y=None, sample_weight=None):
         """Fit the mean, the components and the noise variance.
 
@@ -206,37 +208,33 @@ class IncompleteFactorAnalysis(
         ConvergenceWarning
             If EM did not converge, or if a noise variance reached its lower bound.
         """
-        return self._set(self._new()._fit(X, sample_weight))
-
-    @reports_fit
-    def _fit(self, X, sample_weight):
-        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         source, consequence = in_parts(X), "no latents can be learned."
         tables = sums = None
         if source is None:
-            X = self._read_table(X)
+            table, schema = read_table(self, X)
             # before arrays of the size of the table are made
-            check_fit(type(self), X.shape)
-            cells = self._read_cells(X, sample_weight, consequence)
-            check_scale(cells.weights, len(X))
+            check_fit(type(self), table.shape)
+            given = schema, self._handling(schema), table, sample_weight, consequence
+            cells, schema = read_cells(*given)
+            check_scale(cells.weights, len(table))
         else:
-            large = self._read_large(source, sample_weight, consequence)
+            schema, large = self._large_table(source, sample_weight, consequence)
             cells, tables, sums = large.cells, large.tables, large.sums()
-        check_rank(self.n_components, len(self.feature_indices_))
-        warn_or_raise(
-            tail_messages(self._schema, cells.table, self.feature_indices_, sums),
-            self.on_misfit,
-        )
+        columns = schema.model_columns
+        check_rank(self.n_components, len(columns))
+        messages = tail_messages(schema, cells.table, columns, sums)
+        warn_or_raise(messages, self.on_misfit)
         units = Units(cells.location, cells.scale)
         rows = Rows(units.scaled(cells.nodes), torch.from_numpy(cells.weights))
         table = rows if tables is None else tables[-1]
         on_round, finish = report_rounds(self, self.max_iter, X=cells.table)
-        with threads_for(len(self.feature_indices_)):
-            found = self._fit_rank(rows, table, on_round)
-            self._keep(found, units, float(table.total))
+        with threads_for(len(columns)):
+            fit, n_tuning = self._fit_rank(rows, table, on_round)
+        fitted = self._in_units(schema, fit, units, float(table.total))
+        fitted.report["n_tuning_iter_"] = n_tuning
         finish()
-        return self
+        return self._publish(fitted)
 
     @by_parts
     @shows_progress
@@ -338,7 +336,7 @@ class IncompleteFactorAnalysis(
     def _n_features_out(self):
         return self.n_components_
 
-    def _handling(self):
+    def _handling(self, schema):
         constant = "`inverse_transform` gives the constant"
         return Handling("given zero loadings", constant)
 
@@ -357,38 +355,31 @@ class IncompleteFactorAnalysis(
                 tol=_SEARCH * self.tol,
                 **options,
             )
-        self.n_tuning_iter_ = rounds_of_tuning()
-        return factor_analysis.fit_table(
-            table, rank, tol=self.tol, on_round=on_round, **options
-        )
+        n_tuning = rounds_of_tuning()
+        options |= {"tol": self.tol, "on_round": on_round}
+        return factor_analysis.fit_table(table, rank, **options), n_tuning
 
-    def _keep(self, fit, units, total):
-        """Set the fitted attributes, in the units of X."""
-        model = factor_analysis.rotate(fit.model)
-        self.n_components_ = model.loadings.shape[1]
-        self.mean_ = np.full(self.n_features_in_, np.nan)
-        self.mean_[list(self.constants_)] = list(self.constants_.values())
-        self.mean_[self.feature_indices_] = units.restored(model.mean)
-        self.components_ = np.zeros((self.n_components_, self.n_features_in_))
-        self.components_[:, self.feature_indices_] = (
-            model.loadings.numpy().T * units.scale
-        )
-        self.noise_variance_ = np.zeros(self.n_features_in_)
-        noise = model.noise_variance.numpy()
-        self.noise_variance_[self.feature_indices_] = noise * units.scale**2
-        self.loss_curve_ = [-float(objective / total) for objective in fit.objectives]
-        self.n_iter_ = len(self.loss_curve_)
+    def _in_units(self, schema, fit, units, total):
+        """Make the value of a fit, in the units of X."""
+        model, columns = factor_analysis.rotate(fit.model), schema.model_columns
+        rank, width = model.loadings.shape[1], schema.n_columns
+        mean, components = np.full(width, np.nan), np.zeros((rank, width))
+        mean[list(schema.constants)] = list(schema.constants.values())
+        mean[columns] = units.restored(model.mean)
+        components[:, columns] = model.loadings.numpy().T * units.scale
+        noise, variance = model.noise_variance.numpy(), np.zeros(width)
+        variance[columns] = noise * units.scale**2
         # the floor is reached up to rounding
-        at_floor = self.feature_indices_[noise <= 1.001 * _FLOOR]
+        at_floor = columns[noise <= 1.001 * _FLOOR]
         if len(at_floor):
-            names = self._schema.labels(at_floor)
             warn_user(
                 f"The noise variance is at its lower bound, {_FLOOR:g} of the variance "
-                f"of the column: {names}. Drop these columns if they repeat others, or "
-                f"lower n_components={self.n_components_}.",
+                f"of the column: {schema.labels(at_floor)}. Drop these columns if they "
+                f"repeat others, or lower n_components={rank}.",
                 ConvergenceWarning,
             )
-        if self.n_iter_ == self.max_iter and fit.rise > self.tol:
+        losses = [-float(objective / total) for objective in fit.objectives]
+        if len(losses) == self.max_iter and fit.rise > self.tol:
             rise = f" by {fit.rise:.2g} a round" if self.max_iter > 1 else ""
             warn_user(
                 f"EM stopped after max_iter={self.max_iter} rounds, with the "
@@ -396,6 +387,16 @@ class IncompleteFactorAnalysis(
                 f"tol={self.tol:g}.",
                 ConvergenceWarning,
             )
+        parts = mean[columns], components[:, columns].T, variance[columns]
+        report = {
+            "n_components_": rank,
+            "mean_": mean,
+            "components_": components,
+            "noise_variance_": variance,
+            "loss_curve_": losses,
+            "n_iter_": len(losses),
+        }
+        return Fitted(schema, FactorModel(*map(torch.from_numpy, parts)), report)
 
     def _checked(self, X):
         """Validate new rows; `transform` depends on no parameter."""
@@ -404,7 +405,7 @@ class IncompleteFactorAnalysis(
 
     def _rowwise(self, X, function):
         """Apply a function of the model and the rows, in chunks of rows."""
-        model = self._model()
+        model = self._fitted.model
         with threads_for(len(self.feature_indices_)):
             parts = [
                 function(model, Incomplete.from_array(nodes))
@@ -412,18 +413,10 @@ class IncompleteFactorAnalysis(
             ]
             return torch.cat(parts).numpy()
 
-    def _model(self):
-        columns = self.feature_indices_
-        return FactorModel(
-            torch.from_numpy(self.mean_[columns]),
-            torch.from_numpy(self.components_[:, columns].T),
-            torch.from_numpy(self.noise_variance_[columns]),
-        )
-
     def _square(self, function):
         """Embed a matrix of the columns of the model in one of all columns."""
         with threads_for(len(self.feature_indices_)):
-            matrix = function(self._model())
+            matrix = function(self._fitted.model)
         result = np.zeros((self.n_features_in_, self.n_features_in_))
         result[np.ix_(self.feature_indices_, self.feature_indices_)] = matrix.numpy()
         return result

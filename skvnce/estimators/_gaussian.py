@@ -1,5 +1,6 @@
 """An imputer that fits a normal distribution to rows with missing values."""
 
+from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
@@ -25,8 +26,9 @@ from skvnce.fits import gaussian_groups as grouped
 from skvnce.fits import gaussian_mixed as mixed
 from skvnce.fits import gaussian_numbers as numbers
 from skvnce.fits import group_checks, stream
-from skvnce.fits.large_tables import is_large, reject_limits
-from skvnce.fitted.grouped import model_of
+from skvnce.fits.large_tables import is_large
+from skvnce.fitted.fitted import Fitted
+from skvnce.fitted.gaussian import GaussianModel
 from skvnce.sources.chunks import in_parts
 from skvnce.sources.columns_of_parts import without_counts
 from skvnce.sources.summary import rows_in_memory
@@ -343,7 +345,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         self.random_state = random_state
         self.verbose = verbose
 
-    @names_table
+    @reports_fit
     def fit(self, X, y=None, sample_weight=None, *, lower=None, upper=None):
         """Fit the mean and the covariance.
 
@@ -386,34 +388,24 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         ConvergenceWarning
             With groups, if the Markov chain still drifts: an R-hat above 1.5.
         """
-        return self._set(self._new()._fit(X, sample_weight, lower, upper))
-
-    @reports_fit
-    def _fit(self, X, sample_weight, lower, upper):
-        """Do what `fit` does, on a copy that has no other user."""
-        self._check_parameters()
-        column_of_groups(self.groups)  # raises an error for a wrong form
-        source = in_parts(X)
-        if source is not None:
-            group_checks.reject_parts(self.groups)
-            reject_limits(lower, upper)
-            return self._fit_large(self._read_large(source, sample_weight))
-        given, X = X, self._read_table(X)
-        # before arrays of the size of the table are made
-        check_fit(type(self), X.shape)
-        limits = limits_of(self._schema, lower, upper, given, X)
-        if limits is None and self._schema.columns is None and is_large(X):
-            return self._fit_large(self._read_large_array(X, sample_weight))
-        cells = self._read_limited(X, limits, sample_weight, is_whole=is_frame(given))
-        if self.groups is not None:
-            cells = self._with_groups(cells, given, X)
-        are_levels = self._schema.is_categorical
-        self._report_tails(cells.table, self.feature_indices_[~are_levels])
-        by_gibbs = are_levels.any() or (limits is not None and len(are_levels))
-        finish = self._fit_cells(cells, None, by_gibbs, X, limits)
-        self._fit_indicator(X[cells.counted])
+        table = self._read(X, sample_weight, lower, upper)
+        schema, cells = table.schema, table.cells
+        are_numbers = ~schema.is_categorical
+        sums = table.large and table.large.sums(are_numbers)
+        columns = schema.model_columns[are_numbers]
+        self._report_tails(schema, cells.table, columns, sums)
+        fit, n_rounds = self._method_of(table)
+        on_round, finish = report_rounds(self, n_rounds, X=table.rows)
+        try:
+            with one_thread():
+                fitted, found = fit(table, on_round)
+        except torch.linalg.LinAlgError as error:
+            # first, because limits far from all cells make a covariance singular, too
+            check_distance(schema, table.limits, table.rows)
+            raise ValueError(numbers.collinear(self.shrinkage)) from error
+        self._report_misfit(fitted.schema, found, numbers.REMEDY)
         finish()
-        return self
+        return self._publish(fitted)
 
     @names_table
     def partial_fit(self, X, y=None, sample_weight=None):
@@ -460,11 +452,11 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         if not hasattr(self, "mean_"):
             self.fit(self._first_batch(X), sample_weight=sample_weight)
             stream.check_can_continue(self._schema.is_categorical.any(), has_state=True)
-            if in_parts(X) is None and self._online is not None:
-                self._set_rows(stream.Stream.of(self._checked(X), sample_weight))
+            if in_parts(X) is None and self._fitted.model.online is not None:
+                self._keep_rows(stream.Stream.of(self._checked(X), sample_weight))
             return self
-        is_mixed = self._schema.is_categorical.any()
-        stream.check_can_continue(is_mixed, self._online is not None)
+        is_mixed, online = self._schema.is_categorical.any(), self._fitted.model.online
+        stream.check_can_continue(is_mixed, online is not None)
         table = self._checked(X)
         with one_thread():
             self._update(stream.Stream.of(table, sample_weight))
@@ -488,9 +480,8 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         """
         check_is_fitted(self)
         if hasattr(self, "trace_"):
-            self._warn_of_slow_chain()
-        draws = self._parameter_draws()
-        model = model_of(self._model)
+            self._warn_of_slow_chain(self._fitted.report)
+        draws, model = self._parameter_draws(), self._fitted.model.model
         found = [model.moments(one) for one in draws]
         count, d = len(found), len(self.mean_)
         means = np.array([mean for mean, _ in found]).reshape(count, d)
@@ -503,109 +494,125 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         asked = without_counts(X, self.categorical_features)
         return Encoded(*checks.read_table(self, X, asked=asked))
 
-    def _fit_cells(self, cells, tables, by_gibbs, X, limits=None):
-        """Fit to cells, or to tables of which they are a sample."""
+    def _check_parameters(self):
+        super()._check_parameters()
+        column_of_groups(self.groups)  # raises an error for a wrong form
+
+    def _large_table(self, *given):
+        group_checks.reject_parts(self.groups)
+        return super()._large_table(*given)
+
+    def _read_rows(self, X, sample_weight, lower, upper):
+        table, schema = checks.read_table(self, X)
+        # before arrays of the size of the table are made
+        check_fit(type(self), table.shape)
+        limits = limits_of(schema, lower, upper, X, table)
+        if limits is None and schema.columns is None and is_large(table):
+            large = self._large_array(schema, table, sample_weight)
+            return self._training_of_parts(*large)
+        given = schema, table, limits, sample_weight
+        found = self._chosen(*given, is_whole=is_frame(X))
+        if self.groups is not None:
+            group_checks.check_named(found.schema, self.groups, X, table)
+            schema, cells = group_checks.unless_trivial(found.schema, found.cells)
+            found = found._replace(schema=schema, cells=cells)
+        report = self._report_of_missing(table[found.cells.counted])
+        return found._replace(report=report)
+
+    def _method_of(self, table):
+        """Choose how to fit to a table; returns a function and its number of rounds."""
+        schema, cells = table.schema, table.cells
+        if cells.groups is not None:
+            settings = grouped.Settings.of(self, cells, schema)
+            places = schema.model_columns[settings.of_groups]
+            group_checks.check_limits(schema, places, table.limits, table.rows)
+            return partial(self._fit_groups, settings), settings.n_sweeps
+        if not len(schema.model_columns):
+            return self._fit_constants, self.max_iter
+        if not schema.is_categorical.any() and table.limits is None:
+            return self._fit_numbers, self.max_iter
         settings = mixed.Settings.of(
             self.shrinkage, self.marginals, self.n_parameter_draws, self.max_iter
         )
-        rounds = settings.n_sweeps if by_gibbs else self.max_iter
-        if cells.groups is not None:
-            settings = grouped.Settings.of(self, cells, self._schema)
-            rounds, of_groups = settings.n_sweeps, settings.of_groups
-            places = self._schema.model_columns[of_groups]
-            group_checks.check_limits(self._schema, places, limits, X)
-        on_round, finish = report_rounds(self, rounds, X=X)
-        self._stream = self._online = None
-        try:
-            with one_thread():
-                if cells.groups is not None:
-                    self._fit_groups(cells, settings, on_round)
-                elif by_gibbs:
-                    self._fit_mixed(cells, settings, on_round)
-                elif cells.nodes.shape[1]:
-                    self._fit_numbers(cells, tables, on_round)
-                else:
-                    self._fit_constants(cells)
-        except torch.linalg.LinAlgError as error:
-            # first, because limits far from all cells make a covariance singular, too
-            check_distance(self._schema, limits, X)
-            raise ValueError(numbers.collinear(self.shrinkage)) from error
-        self._report_misfit(numbers.REMEDY)
-        return finish
+        return partial(self._fit_mixed, settings), settings.n_sweeps
 
-    def _fit_numbers(self, cells, tables, on_round):
+    def _fit_numbers(self, table, on_round):
         """Fit to numbers by EM."""
         settings = numbers.Settings(
             self.shrinkage, self.marginals, self.max_iter, self.tol
         )
-        found = numbers.fit_numbers(cells, tables, self._schema, settings, on_round)
-        vars(self).update(found.attributes())
-        self._set_training_rows(*found.training)
-        self._online = stream.stored(found.online)
-        numbers.warn_unless_converged(found.em, self.max_iter, self.tol)
-        known = {"weights": cells.weights, "scale": cells.scale}
-        self._check_held_out(cells.nodes, found.predict, hidden=found.hidden, **known)
+        schema, cells = table.schema, table.cells
+        tables = table.large and table.large.tables
+        fit = numbers.fit_numbers(cells, tables, schema, settings, on_round)
+        numbers.warn_unless_converged(fit.em, self.max_iter, self.tol)
+        known = {"weights": cells.weights, "scale": cells.scale, "hidden": fit.hidden}
+        schema, found = self._held_out(schema, cells.nodes, fit.predict, **known)
+        training, online = self._training_of(*fit.training), stream.stored(fit.online)
+        model = GaussianModel(fit.model, training=training, online=online)
+        report = fit.report() | found.report()
+        return Fitted(schema, model, table.report | report), found
 
-    def _fit_constants(self, cells):
-        """Set what a fit has found if all columns are constant."""
-        auto = isinstance(self.shrinkage, str)
-        self.shrinkage_ = np.nan if auto else float(self.shrinkage)
-        vars(self).update(numbers.of_copula(numbers.no_columns()))
-        self._training, self._draws = None, []
-        self.loss_curve_, self.n_iter_, self.n_tuning_iter_ = [], 0, 0
-        self._check_held_out(cells.nodes, None)
+    def _fit_constants(self, table, on_round):
+        """Make the model of a table without columns that vary."""
+        auto, model = isinstance(self.shrinkage, str), numbers.no_columns()
+        schema, found = self._held_out(table.schema, table.cells.nodes, None)
+        report = table.report | numbers.of_copula(model) | found.report()
+        report |= {
+            "shrinkage_": np.nan if auto else float(self.shrinkage),
+            "loss_curve_": [],
+            "n_iter_": 0,
+            "n_tuning_iter_": 0,
+        }
+        return Fitted(schema, GaussianModel(model, draws=[]), report), found
 
-    def _fit_mixed(self, cells, settings, on_round):
+    def _fit_mixed(self, settings, table, on_round):
         """Fit to categories, or with limits of cells, by Gibbs sampling."""
-        schema, name = self._schema, type(self).__name__
+        schema, cells, name = table.schema, table.cells, type(self).__name__
         unused.warn_of_unused(self, mixed.without_effect(schema.is_categorical))
-        unused.warn_of_unused_by_levels(self)
+        unused.warn_of_unused_by_levels(self, schema)
         has_check = self.on_misfit != "ignore"
         mixed.warn_if_many_levels(schema, cells, settings, name, has_check=has_check)
-        self.shrinkage_, self.n_tuning_iter_ = settings.shrinkage, 0
+        n_rounds = []  # of the fit without held-out cells, if there is one
 
         def predict(kept, rows):
-            given = cells, schema, settings, kept, rows
-            found, self.n_tuning_iter_ = mixed.predict_without(*given)
+            found, n_of_check = mixed.predict_without(
+                cells, schema, settings, kept, rows
+            )
+            n_rounds.append(n_of_check)
             return found
 
         with seeded(seed_from(self.random_state)):
-            found = mixed.fit_mixed(cells, schema, settings, on_round)
-            mixed.warn_of_tails(schema, found.doubts)
-            known = self.marginals, self.n_parameter_draws
-            vars(self).update(found.attributes(schema, cells, *known))
-            self._training = None
-            held_out = {"weights": cells.weights, "hidden": mixed.held_out_cells(cells)}
-            self._check_held_out(cells.nodes, predict, scale=cells.scale, **held_out)
-
-    def _fit_large(self, large):
-        """Fit to a table that is not, or not all, in memory."""
-        cells, self._limited_columns = large.cells, ()
-        self._learn_values(cells.table, large.summary)
-        are_numbers = ~self._schema.is_categorical
-        numbers = self.feature_indices_[are_numbers]
-        self._report_tails(cells.table, numbers, large.sums(are_numbers))
-        by_gibbs, tables = not are_numbers.all(), large.tables
-        finish = self._fit_cells(cells, tables, by_gibbs, cells.table)
-        # one row that has the missing columns stands for all
-        self._fit_indicator(np.where(large.summary.missing, np.nan, 0.0)[None])
-        finish()
-        return self
+            fit = mixed.fit_mixed(cells, schema, settings, on_round)
+            mixed.warn_of_tails(schema, fit.doubts)
+            known = {"weights": cells.weights, "scale": cells.scale}
+            known["hidden"] = mixed.held_out_cells(cells)
+            schema, found = self._held_out(schema, cells.nodes, predict, **known)
+        report = fit.report(schema, cells, self.marginals) | found.report()
+        report |= {"shrinkage_": settings.shrinkage, "n_tuning_iter_": sum(n_rounds)}
+        draws = fit.draws if self.n_parameter_draws else []
+        model = GaussianModel(fit.model, draws=draws)
+        return Fitted(schema, model, table.report | report), found
 
     def _update(self, new):
         """Repeat the fit with all rows, or learn from the new ones by online EM."""
         stream.extended_values(self._schema, new.rows)  # raises an error for its rows
-        if self._stream is not None:
-            rows = stream.Stream(*self._stream).followed_by(new)
+        if self._fitted.model.stream is not None:
+            rows = stream.Stream(*self._fitted.model.stream).followed_by(new)
             if rows.is_due:
-                self._set_rows(rows.refitted(self, sample_weight=rows.weights))
+                self._keep_rows(rows.refitted(self, sample_weight=rows.weights))
                 return
-            self._set_rows(rows)
+            self._keep_rows(rows)
         self._learn_more(new.rows, new.weights)
 
-    def _set_rows(self, rows):
+    def _keep_rows(self, rows):
         """Keep the rows of a stream, if they are few."""
-        self._stream = rows.stored() if rows.n_rows <= rows.most else None
+        kept = rows.stored() if rows.n_rows <= rows.most else None
+        self._replace_in_model(stream=kept)
+
+    def _replace_in_model(self, **parts):
+        """Replace parts of the model that only draws and `partial_fit` use."""
+        model = self._fitted.model._replace(**parts)
+        self._fitted = self._fitted._replace(model=model)
 
     def _learn_more(self, X, weights):
         """Go on by online EM with rows (n, n_features) of positive weight."""
@@ -613,53 +620,48 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         seen = ~np.isnan(nodes).all(1)
         if not seen.any():
             return
-        self._extend_values(X)
-        model, strength = model_of(self._model), self.shrinkage_ * nodes.shape[1]
-        known = model, stream.state_of(model, self._online), nodes[seen], weights[seen]
-        model, state, loss, rows = stream.learned(*known, strength)
-        self.loss_curve_ = [*self.loss_curve_, loss]
-        self.n_iter_ += 1
-        self._online = stream.stored(state)
-        vars(self).update(numbers.of_model(model))
-        most = rows_in_memory(self.n_features_in_)
-        self._set_training_rows(*stream.for_draws(state, rows, strength, most))
+        schema, (_, fit, report) = self._extended(X), self._fitted
+        strength = report["shrinkage_"] * nodes.shape[1]
+        known = fit.model, stream.state_of(fit.model, fit.online)
+        given = nodes[seen], weights[seen], strength
+        model, state, loss, rows = stream.learned(*known, *given)
+        most = rows_in_memory(schema.n_columns)
+        training = self._training_of(*stream.for_draws(state, rows, strength, most))
+        report = report | numbers.of_model(model)
+        report["loss_curve_"] = [*report["loss_curve_"], loss]
+        report["n_iter_"] += 1
+        fit = fit._replace(model=model, draws=None, training=training)
+        fit = fit._replace(online=stream.stored(state))
+        self._publish(Fitted(schema, fit, report))
 
     @filled_once
     def _parameter_draws(self):
         """Draw the parameters at the first call; list of (mean, covariance)."""
-        if self._draws is None and self._training is not None:
-            self._draws = numbers.drawn_parameters(
-                self._model["normal"], *self._training
-            )
+        fit = self._fitted.model
+        if fit.draws is None and fit.training is not None:
+            draws = numbers.drawn_parameters(fit.model.parameters(), *fit.training)
             # the draws take its place, and the rows take memory
-            self._training = None
-        return self._draws or []
+            self._replace_in_model(draws=draws, training=None)
+        return self._fitted.model.draws or []
 
     def _cell_model(self):
-        return model_of(self._model)
+        return self._fitted.model.model
 
     def _drawing_models(self, n_draws, *, is_joint=True):
-        model, pairs = model_of(self._model), self._normals()
-        # a chain over categories needs a burn-in, which all draws share
-        if is_joint and "kinds" in self._model:  # one chain for all of them
-            return [model.with_normals(pairs)]
-        return [model.with_normals([one]) for one in pairs]
-
-    def _normals(self):
-        """List the parameters that `sample` uses in turn."""
-        return self._parameter_draws() or [self._model["normal"]]
+        self._parameter_draws()
+        return self._fitted.model.drawing(is_joint=is_joint)
 
     def _with_one_draw(self):
-        return self._copies_with("_draws", [[one] for one in self._normals()])
+        self._parameter_draws()
+        return super()._with_one_draw()
 
-    def _set_training_rows(self, data, weights, strength, total=None):
-        """Store the data from which the parameters are drawn at the first request.
+    def _training_of(self, data, weights, strength, total=None):
+        """Make what the parameters are drawn from at the first request.
 
-        If they are a sample of the rows, `total` is the weight of all.
+        If the rows are a sample, `total` is the weight of all.
         """
-        self._draws = None
-        self._training = None
-        if self.n_parameter_draws:
-            table = (data.to_array(), weights.numpy())
-            count, seed = self.n_parameter_draws, seed_from(self.random_state)
-            self._training = (*table, strength, count, seed, total)
+        if not self.n_parameter_draws:
+            return None
+        table = (data.to_array(), weights.numpy())
+        count, seed = self.n_parameter_draws, seed_from(self.random_state)
+        return *table, strength, count, seed, total

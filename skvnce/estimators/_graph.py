@@ -25,7 +25,6 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._edges import edges, to_networkx
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._tables_in_parts import by_parts
 from skvnce.estimators._unused_parameters import warn_of_unused
 from skvnce.estimators._validation import (
@@ -36,11 +35,12 @@ from skvnce.estimators._validation import (
     STRATEGY,
     Number,
     integer_from,
+    read_table,
 )
 from skvnce.fits import graph_checks
 from skvnce.fits.training_rounds import failures_named
-from skvnce.fitted.graph import GraphModel
-from skvnce.models.truncated_gaussian import TruncatedGaussian
+from skvnce.fitted.fitted import Fitted
+from skvnce.fitted.graph import GraphParameters
 from skvnce.tables.checks import check_non_negative, check_squares
 from skvnce.training.adam import Diverged
 
@@ -296,7 +296,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    @names_table
+    @reports_fit
     def fit(self, X, y=None):
         """Learn the graph.
 
@@ -323,24 +323,17 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
             If numbers overflow, or if the chains of maximum likelihood leave the range
             of the data.
         """
-        return self._set(self._new()._fit(X))
-
-    @reports_fit
-    def _fit(self, X):
-        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
-        table = self._validated(X)
+        cells, schema = self._validated(X)
         # before arrays of the size of the table are made
-        check_fit(type(self), table.shape)
-        cells = self._read_rows(table)
+        check_fit(type(self), cells.shape)
+        table = self._training_table(schema, cells)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
-        with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
-            if self.feature_indices_.size:
-                self._fit_graph(cells, on_round)
-            else:
-                self._set_empty_graph()
+        threads = self._threads(table.schema)
+        with threads, seeded(self.random_state), failures_named(self._remedy()):
+            fitted = self._fit_graph(table, on_round)
         finish()
-        return self
+        return self._publish(fitted)
 
     edges, to_networkx = edges, to_networkx
 
@@ -384,15 +377,14 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
             A copy in double precision, without gradients.
         """
         check_is_fitted(self)
-        return TruncatedGaussian(
-            torch.tensor(self.precision_),
-            torch.tensor(self.linear_),
-            torch.tensor(getattr(self, "log_scale_", 0.0), dtype=torch.float64),
-        ).requires_grad_(False)
+        return self._fitted.model.module()
 
     def _cell_model(self):
-        start = torch.from_numpy(self.location_)
-        return GraphModel(self.to_torch(), start, self._settings().n_steps)
+        return self._cells_of(self._fitted.model)
+
+    def _cells_of(self, model):
+        """Make the model of cells of parameters."""
+        return model.cell_model(self._settings().n_steps)
 
     def _associations(self):
         return -np.sign(self.precision_) * self.edge_strengths_
@@ -400,23 +392,30 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     def _edge_columns(self, i, j):
         return {"precision": self.precision_[i, j]}
 
-    def _threads(self):
-        return threads_for(len(self.feature_indices_))
+    def _threads(self, schema=None):
+        return threads_for(len((schema or self._schema).model_columns))
 
-    def _fit_graph(self, cells, on_round):
-        """Build and solve the problem, and check the result."""
-        data = Incomplete.from_array(cells.nodes)
-        problem = self._problem(data)
-        self.n_tuning_iter_ = rounds_of_tuning()
+    def _fit_graph(self, table, on_round):
+        """Build and solve the problem, and check the result; returns `Fitted`."""
+        if not len(table.schema.model_columns):
+            return self._empty_graph(table.schema)
+        data = Incomplete.from_array(table.cells.nodes)
+        problem = self._problem(table.schema, data)
+        report = {"n_tuning_iter_": rounds_of_tuning()}
         fit = problem.learn(
             float(self.alpha), on_round=on_round, **self._stopping(data)
         )
-        self._keep(fit, problem, data)
-        self._set_probabilities(fit, problem)
-        self._check_predictions(problem, cells, fit.theta)
+        model, found = self._learned(table.schema, fit, problem, data)
+        found |= self._probabilities(fit, problem)
+        schema, checked = self._check_predictions(table, problem, fit.theta, found)
+        return Fitted(schema, model, report | found | checked.report())
 
-    def _check_predictions(self, problem, cells, theta, strength="alpha"):
-        """Check the fit, and report a misfit; `strength` sets the L1 penalty."""
+    def _check_predictions(self, table, problem, theta, report, strength="alpha"):
+        """Check the fit, and report a misfit; `strength` sets the L1 penalty.
+
+        Returns what `_held_out` returns.
+        """
+        cells = table.cells
 
         def predict(kept, rows):
             sizes = {"alpha": self.alpha, "n_steps": self.n_steps}
@@ -426,35 +425,37 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
                 # cells without a prediction count as predicted infinitely badly
                 return None, {}
 
-        self._check_held_out(cells.nodes, predict, scale=cells.scale)
+        known = table.schema, cells.nodes, predict
+        schema, checked = self._held_out(*known, scale=cells.scale)
         data = Incomplete.from_array(cells.nodes)
-        options = {"fit_linear": self.fit_linear, "cut": self.largest_cut_}
-        options["remedy"] = f"{strength} or ridge={self.ridge_:.2g}"
-        found = graph_checks.messages(self._schema, data, theta, **options)
-        self._report_misfit(graph_checks.REMEDY, found)
+        options = {"fit_linear": self.fit_linear, "cut": report["largest_cut_"]}
+        options["remedy"] = f"{strength} or ridge={report['ridge_']:.2g}"
+        others = graph_checks.messages(schema, data, theta, **options)
+        self._report_misfit(schema, checked, graph_checks.REMEDY, others)
+        return schema, checked
 
     def _remedy(self):
         """Say what to change if a fit diverges."""
         return graph_checks.remedy(self.algorithm, self.ridge)
 
     def _validated(self, X):
-        """Validate the table of a fit."""
+        """Validate the table of a fit; see `read_table`."""
         warn_of_unused(self, _without_effect(self.algorithm))
-        X = self._read_table(X)
-        check_non_negative(self._schema, X, type(self).__name__)
-        return X
+        table, schema = read_table(self, X)
+        check_non_negative(schema, table, type(self).__name__)
+        return table, schema
 
-    def _read_rows(self, X):
-        """Choose the columns; return `ModelCells` of the rows with observed cells."""
-        cells = self._read_cells(X)
-        self._report_tails(cells.table, self.feature_indices_)
-        self._learn_values(cells.table)
-        return cells
+    def _training_table(self, schema, X):
+        """Choose the columns of the model by validated rows."""
+        found = self._chosen(schema, X, is_whole=False)
+        columns = found.schema.model_columns
+        self._report_tails(found.schema, found.cells.table, columns)
+        return found
 
-    def _problem(self, data):
+    def _problem(self, schema, data):
         """Scale the columns, choose the ridges, and build the method."""
         units = em.units_of(data, self.fit_linear)
-        self._check_scale(units.scale.numpy())
+        _check_scale(schema, units.scale.numpy())
         ridges = (
             None if isinstance(value, str) else float(value)
             for value in (self.ridge, self.ridge_linear)
@@ -475,64 +476,97 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
             return rounds.tolerance(data.observed)
         return self.tol
 
-    def _check_scale(self, scale):
-        with np.errstate(over="ignore", under="ignore", divide="ignore"):
-            # entries of the precision are divided by these products
-            products = np.outer(scale, scale).max(1), 1 / np.outer(scale, scale).min(1)
-        fit = np.isfinite(products).all(0) & (scale != 0)
-        check_squares(self._schema, self.feature_indices_, fit)
-
-    def _keep(self, fit, problem, data):
-        """Set the fitted attributes, in the units of X."""
-        units = problem.units
-        self.ridge_, self.ridge_linear_ = problem.ridge, problem.ridge_linear
-        precision, linear, log_scale = em.uncentre(fit.theta, units.centre)
-        scale = units.scale.numpy()
-        self.precision_ = precision.numpy() / np.outer(scale, scale)
-        self.linear_ = linear.numpy() / scale
-        self.location_ = em.observed_mean(data.x, data.observed).numpy()
-        if "nce" in self.algorithm:
+    def _model_of(self, schema, fit, problem, data):
+        """Make the parameters of a fit, in the units of X."""
+        precision, linear, log_scale = em.uncentre(fit.theta, problem.units.centre)
+        scale, shift = problem.units.scale.numpy(), 0.0
+        if self._is_density:
             # a density in the units of X is divided by the scales
-            self.log_scale_ = float(log_scale) + float(np.log(scale).sum())
-        unit = precision.numpy()
+            shift = float(log_scale) + float(np.log(scale).sum())
+        return GraphParameters(
+            precision.numpy() / np.outer(scale, scale),
+            linear.numpy() / scale,
+            shift,
+            em.observed_mean(data.x, data.observed).numpy(),
+        )
+
+    def _learned(self, schema, fit, problem, data):
+        """Return the parameters of a fit, and the attributes that describe it."""
+        model = self._model_of(schema, fit, problem, data)
+        scale = problem.units.scale.numpy()
+        unit, linear, _ = em.uncentre(fit.theta, problem.units.centre)
+        unit, linear = unit.numpy(), linear.numpy()
+        root = np.sqrt(np.diag(unit))
+        strengths = np.abs(unit) / np.outer(root, root)
+        np.fill_diagonal(strengths, 0)
+        report = self._report_of(schema, model) | {
+            "ridge_": problem.ridge,
+            "ridge_linear_": problem.ridge_linear,
+            "edge_strengths_": strengths,
+            "n_iter_": len(fit.losses),
+            "loss_curve_": fit.losses,
+            "change_": fit.change,
+            "optimality_gap_": fit.gap,
+            "largest_cut_": fit.cut,
+            "chain_autocorrelation_": fit.autocorrelation,
+        }
         # on the positive orthant, a density is finite for some K that are indefinite
         if np.linalg.eigvalsh(unit)[0] > 0:
-            self.untruncated_mean_ = np.linalg.solve(unit, linear.numpy()) * scale
-        root = np.sqrt(np.diag(unit))
-        self.edge_strengths_ = np.abs(unit) / np.outer(root, root)
-        np.fill_diagonal(self.edge_strengths_, 0)
-        self.nodes_ = self._schema.all_names[self.feature_indices_]
-        self.n_iter_, self.loss_curve_ = len(fit.losses), fit.losses
-        self.change_, self.optimality_gap_ = fit.change, fit.gap
-        self.largest_cut_ = fit.cut
-        self.chain_autocorrelation_ = fit.autocorrelation
+            report["untruncated_mean_"] = np.linalg.solve(unit, linear) * scale
         limits = self.max_iter, self._tolerance(data)
-        graph_checks.warn_unless_converged(fit, self.ridge_, *limits)
+        graph_checks.warn_unless_converged(fit, problem.ridge, *limits)
+        return model, report
 
-    def _set_empty_graph(self):
-        """Set the attributes of a graph without nodes, as all columns are constant."""
+    def _report_of(self, schema, model):
+        """List what parameters say."""
+        found = {
+            "precision_": model.precision,
+            "linear_": model.linear,
+            "location_": model.location,
+            "nodes_": schema.all_names[schema.model_columns],
+        }
+        return found | ({"log_scale_": model.log_scale} if self._is_density else {})
+
+    def _empty_graph(self, schema):
+        """Make the graph without nodes of a table whose columns are all constant."""
         none, square = np.zeros(0), np.zeros((0, 0))
-        self.ridge_, self.ridge_linear_ = (
+        model = GraphParameters(square, none, 0.0, none)
+        ridge, ridge_linear = (
             np.nan if isinstance(value, str) else float(value)
             for value in (self.ridge, self.ridge_linear)
         )
-        self.precision_ = self.edge_strengths_ = self.edge_probabilities_ = square
-        self.linear_ = self.location_ = self.untruncated_mean_ = none
-        self.nodes_ = self._schema.all_names[self.feature_indices_]
-        self.n_iter_, self.n_tuning_iter_, self.loss_curve_ = 0, 0, []
-        self.change_ = self.optimality_gap_ = self.largest_cut_ = 0.0
-        self.chain_autocorrelation_ = 0.0
-        if "nce" in self.algorithm:
-            self.log_scale_ = 0.0
-        self._check_held_out(square, None)
+        schema, checked = self._held_out(schema, square, None)
+        report = self._report_of(schema, model) | checked.report()
+        report |= dict.fromkeys(["edge_strengths_", "edge_probabilities_"], square)
+        report |= {"ridge_": ridge, "ridge_linear_": ridge_linear, "loss_curve_": []}
+        report |= dict.fromkeys(["n_iter_", "n_tuning_iter_"], 0)
+        names = "change_", "optimality_gap_", "largest_cut_", "chain_autocorrelation_"
+        report |= dict.fromkeys(names, 0.0) | {"untruncated_mean_": none}
+        return Fitted(schema, model, report)
 
-    def _set_probabilities(self, fit, problem):
+    def _probabilities(self, fit, problem):
         """Estimate the probabilities of edges, whatever penalties and loss are."""
         given = problem.data, fit, problem.units.centre, problem.ridge
         with step("estimating edge probabilities"), seeded(_SEED):
             scores = edge_scores(*given, fit_linear=self.fit_linear)
         unsigned = torch.zeros_like(scores, dtype=torch.bool)
-        self.edge_probabilities_ = probabilities_of_scores(scores, unsigned).numpy()
+        return {
+            "edge_probabilities_": probabilities_of_scores(scores, unsigned).numpy()
+        }
+
+    @property
+    def _is_density(self):
+        """Whether the algorithm estimates a normalising constant."""
+        return "nce" in self.algorithm
+
+
+def _check_scale(schema, scale):
+    """Raise an error for columns whose products overflow."""
+    with np.errstate(over="ignore", under="ignore", divide="ignore"):
+        # entries of the precision are divided by these products
+        products = np.outer(scale, scale).max(1), 1 / np.outer(scale, scale).min(1)
+    fit = np.isfinite(products).all(0) & (scale != 0)
+    check_squares(schema, schema.model_columns, fit)
 
 
 def _without_effect(algorithm):

@@ -107,6 +107,7 @@ feature_names_in_
     score_samples = TruncatedGaussianGraphLearner.score_samples
     to_torch = TruncatedGaussianGraphLearner.to_torch
     _cell_model = TruncatedGaussianGraphLearner._cell_model
+    _cells_of = TruncatedGaussianGraphLearner._cells_of
     _associations = TruncatedGaussianGraphLearner._associations
     _edge_columns = TruncatedGaussianGraphLearner._edge_columns
     _threads = TruncatedGaussianGraphLearner._threads
@@ -210,7 +211,6 @@ marginal_columns_, feature_ranges_, n_features_in_, feature_names_in_
 
     _learner_class = CopulaGraphLearner
     _takes_limits = _has_density = _has_new_rows = True
-    _cell_model = CopulaGraphLearner._cell_model
     _associations = CopulaGraphLearner._associations
     _edge_columns = CopulaGraphLearner._edge_columns
     _parameter_constraints = {

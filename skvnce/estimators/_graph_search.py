@@ -1,6 +1,5 @@
 """The search for the L1 strength of a graph learner on a table with missing values."""
 
-from copy import copy
 from numbers import Integral, Real
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from skvnce._warnings import warn_user
 from skvnce.algorithms.graph import stability
 from skvnce.algorithms.graph.em import Fit
 from skvnce.algorithms.graph.penalty_path import Path, learn_path, n_links
+from skvnce.estimators._base import TrainingTable
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     counting_rounds,
@@ -27,7 +27,6 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._edges import edges, to_networkx
 from skvnce.estimators._graph_resample import Resample
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._unused_parameters import warn_of_unused
 from skvnce.estimators._validation import (
     N_JOBS,
@@ -36,6 +35,7 @@ from skvnce.estimators._validation import (
     integer_from,
 )
 from skvnce.fits.training_rounds import failures_named
+from skvnce.fitted.fitted import Fitted
 
 _SAME = 1e-9  # relative difference below which two criteria count as equal
 
@@ -44,11 +44,13 @@ class Search(NamedTuple):
     """A path of penalties on all rows, from which a rule chooses."""
 
     learner: BaseEstimator
+    table: TrainingTable
     problem: NamedTuple  # of `problem` or `copula`
     first: Fit
     path: Path
     rows: np.ndarray  # (n_samples, n_features), validated
     seed: int
+    report: dict  # attributes of the path, to which rules add theirs
 
 
 class GraphSearch(CallbackSupportMixin, Imputer):
@@ -92,7 +94,7 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    @names_table
+    @reports_fit
     def fit(self, X, y=None):
         """Solve the path, choose alpha, and set the attributes of its graph.
 
@@ -115,82 +117,70 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         DivergenceError
             As in the learner.
         """
-        return self._set(self._new()._fit(X))
-
-    @reports_fit
-    def _fit(self, X):
-        """Do what `fit` does, on a copy that has no other user."""
         alphas = self._check_parameters()
         warn_of_unused(self, _without_effect(self.selection))
         needs_memory(type(self), X, reset=True)
         learner = clone(self._settings())
         # the search itself reports its steps
         learner.set_params(random_state=self.random_state, verbose=0)
-        X = learner._validated(X)
+        X, schema = learner._validated(X)
         check_fit(type(learner), X.shape)
-        cells = learner._read_rows(X)
-        data = Incomplete.from_array(cells.nodes)
+        table = learner._training_table(schema, X)
+        schema, data = table.schema, Incomplete.from_array(table.cells.nodes)
         on_round, finish = report_rounds(self, learner.max_iter, X=X)
         with failures_named(learner._remedy()):
-            with learner._threads(), seeded(self.random_state) as seed:
-                if learner.feature_indices_.size:
-                    problem = learner._problem(data)
+            if len(schema.model_columns):
+                with learner._threads(schema), seeded(self.random_state) as seed:
+                    problem = learner._problem(schema, data)
                     stopping = learner._stopping(data)
                     found = learn_path(problem, alphas, on_round=on_round, **stopping)
-            if learner.feature_indices_.size:
-                self._choose(cells, data, Search(learner, problem, *found, X, seed))
+                report = _report_of_path(problem, found[1])
+                search = Search(learner, table, problem, *found, X, seed, report)
+                fitted = self._choose(search)
             else:
-                self._set_empty_path(learner, alphas)
-        self._show(learner)
+                fitted = self._empty_path(learner._empty_graph(schema), alphas)
         finish()
-        return self
+        return self._publish(fitted)
 
     edges, to_networkx = edges, to_networkx
 
     def _settings(self):
         return self._learner_class() if self.model is None else self.model
 
-    def _show(self, learner):
-        """Set the fitted attributes of the chosen learner."""
-        unfitted = vars(clone(learner))
-        fitted = {k: v for k, v in vars(learner).items() if k not in unfitted}
-        vars(self).update(fitted)
-
-    def _choose(self, cells, data, search):
-        """Choose alpha by the criterion, and fit the learner of the search."""
-        learner, problem, first, path = search[:4]
-        method = problem.method
-        self.n_tuning_iter_ = rounds_of_tuning()
-        self.alphas_ = np.array(path.alphas)
-        strengths = [method.family.strengths(theta) for theta in path.thetas]
-        self.path_ = np.array([one.numpy() for one in strengths])
-        self.cv_results_ = {
-            "alpha": self.alphas_.copy(),
-            "n_edges": np.array([n_links(one) for one in strengths]),
-        }
+    def _choose(self, search):
+        """Choose alpha by the criterion; returns `Fitted` of this graph."""
+        learner, table, problem, first, path, _, seed, report = search
         best = _RULES[self.selection](self, search)
-        self._warn_at_the_edge(best, len(learner.feature_indices_))
-        self.alpha_ = learner.alpha = path.alphas[best]
-        with learner._threads():
-            fit = problem.chosen(first, path.thetas[best], self.alpha_)
-            chosen = method.family.strengths(fit.theta)  # more precise than the path
-            self.path_[best] = chosen.numpy()
-            self.cv_results_["n_edges"][best] = n_links(chosen)
-            learner._keep(fit, problem, data)
-            learner._set_probabilities(first, problem)
-            with seeded(search.seed):
-                learner._check_predictions(problem, cells, fit.theta, "alphas")
+        self._warn_at_the_edge(search, best)
+        report["alpha_"] = alpha = path.alphas[best]
+        learner.set_params(alpha=alpha)
+        data = Incomplete.from_array(table.cells.nodes)
+        with learner._threads(table.schema):
+            fit = problem.chosen(first, path.thetas[best], alpha)
+            # more precise than the path
+            chosen = problem.method.family.strengths(fit.theta)
+            report["path_"][best] = chosen.numpy()
+            report["cv_results_"]["n_edges"][best] = n_links(chosen)
+            model, learned = learner._learned(table.schema, fit, problem, data)
+            learned |= learner._probabilities(first, problem)
+            with seeded(seed):
+                given = table, problem, fit.theta, learned, "alphas"
+                schema, checked = learner._check_predictions(*given)
+        return Fitted(schema, model, learned | checked.report() | report)
 
-    def _set_empty_path(self, learner, alphas):
-        """Set the attributes of a path of graphs without nodes."""
-        learner._set_empty_graph()
+    def _empty_path(self, fitted, alphas):
+        """Add a path of graphs without nodes to a graph without nodes."""
         alphas = [0.0] if isinstance(alphas, int) else alphas
-        self.alphas_, self.alpha_ = np.array(alphas), alphas[0]
-        self.path_ = np.zeros((len(alphas), 0, 0))
         counts = np.zeros(len(alphas), dtype=int)
-        self.cv_results_ = {"alpha": self.alphas_.copy(), "n_edges": counts}
+        report = {
+            "alphas_": np.array(alphas),
+            "alpha_": alphas[0],
+            "path_": np.zeros((len(alphas), 0, 0)),
+            "cv_results_": {"alpha": np.array(alphas), "n_edges": counts},
+        }
         if self.selection == "stability":
-            self.edge_frequencies_ = np.zeros((0, 0))
+            report["edge_frequencies_"] = np.zeros((0, 0))
+        return fitted._replace(report=fitted.report | report)
 
     def _jobs(self, name, function, parts, search):
         """Apply a function to parts of the rows, each with its own learner and seed.
@@ -200,28 +190,25 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         """
         rng = np.random.default_rng(search.seed)
         seeds = rng.integers(2**31 - 1, size=len(parts))
-        learner, X, alphas = clone(search.learner), search.rows, search.path.alphas
-        learner._set_columns(search.learner._schema)
+        schema = search.table.schema.as_read
+        resample = Resample(search.learner, schema, search.rows, search.path.alphas)
         # a generator, so that parts are reported when they end
         results = Parallel(self.n_jobs, return_as="generator")(
-            delayed(counting_rounds)(
-                function, Resample(copy(learner), X, alphas), *part, int(s)
-            )
+            delayed(counting_rounds)(function, resample, *part, int(s))
             for part, s in zip(parts, seeds, strict=True)
         )
         found = []
         for _ in steps(name, parts, len(parts)):
             result, n_rounds = next(results)
             found.append(result)
-            self.n_tuning_iter_ += n_rounds
+            search.report["n_tuning_iter_"] += n_rounds
         return found
 
     def _by_ebic(self, search):
-        learner, problem, first, path, _, seed = search
-        with learner._threads(), seeded(seed):
-            criterion = problem.criterion(first)
-            scores = [criterion(theta, self.gamma) for theta in path.thetas]
-        self.cv_results_["ebic"] = scores = np.array(scores)
+        with search.learner._threads(search.table.schema), seeded(search.seed):
+            criterion = search.problem.criterion(search.first)
+            scores = [criterion(theta, self.gamma) for theta in search.path.thetas]
+        search.report["cv_results_"]["ebic"] = scores = np.array(scores)
         least = scores.min()
         # of alphas with the same edges, the one that shrinks them least
         return int(np.flatnonzero(scores <= least + _SAME * abs(least)).max())
@@ -236,10 +223,11 @@ class GraphSearch(CallbackSupportMixin, Imputer):
                 "list or a splitter.)"
             )
         scores = np.array(self._jobs("fold", Resample.scores, parts, search))
-        self.cv_results_["mean_test_score"] = scores.mean(0)
-        self.cv_results_["std_test_score"] = scores.std(0)
+        results = search.report["cv_results_"]
+        results["mean_test_score"] = scores.mean(0)
+        results["std_test_score"] = scores.std(0)
         for fold, row in enumerate(scores):
-            self.cv_results_[f"split{fold}_test_score"] = row
+            results[f"split{fold}_test_score"] = row
         return scores
 
     def _by_score(self, search):
@@ -260,10 +248,11 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         upper = np.triu_indices(found.shape[1], 1)
         pairs, noise = found[:, *upper], stability.noise_share(noise[:, *upper])
         unstable = stability.instability(pairs)
-        self.cv_results_ |= {"instability": unstable, "noise": noise}
+        results = search.report["cv_results_"]
+        results |= {"instability": unstable, "noise": noise}
         best = stability.densest_stable(unstable, noise)
-        self.edge_frequencies_ = found[best]
-        np.fill_diagonal(self.edge_frequencies_, 0)
+        search.report["edge_frequencies_"] = found[best]
+        np.fill_diagonal(found[best], 0)
         if unstable[best] > stability.LIMIT:
             warn_user(
                 "No graph of the path is stable: even the sparsest changes too much "
@@ -272,8 +261,9 @@ class GraphSearch(CallbackSupportMixin, Imputer):
                 "rows.",
                 UserWarning,
             )
-        elif not self.cv_results_["n_edges"][best]:
-            self._warn_if_empty(best, stability.n_frequent(pairs, noise))
+        elif not results["n_edges"][best]:
+            n_frequent = stability.n_frequent(pairs, noise)
+            _warn_if_empty(results, search.path.alphas, best, n_frequent)
         return best
 
     def _frequencies(self, search):
@@ -291,43 +281,29 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         noise = stability.permuted(X[parts[0]], rng)
         parts.append((np.arange(len(X), len(X) + len(noise)),))
         rows = search._replace(rows=np.concatenate([X, noise]))
-        nodes = search.learner.feature_indices_
+        nodes = search.table.schema.model_columns
         found = np.array(self._jobs("half", Resample.edges, parts, rows))
         found = found[:, :, *np.ix_(nodes, nodes)]
         return found[:-1].mean(0), found[-1]
 
-    def _warn_if_empty(self, best, n_frequent):
-        """Warn about an empty graph if halves of the rows agree on some edges."""
-        if n_frequent and best + 1 < len(self.alphas_):
-            alpha, denser = self.alphas_[best], self.alphas_[best + 1]
-            warn_user(
-                "selection='stability' chose the empty graph, although at least nine "
-                f"in ten halves find the same {n_frequent} edge{'s'[: n_frequent - 1]} "
-                "at smaller alphas: other edges enter there and vary between halves "
-                f"(instability {self.cv_results_['instability'][best + 1]:.2f} at "
-                f"alpha={denser:.3g}, limit {stability.LIMIT}). Choose by "
-                "selection='ebic', read edge_probabilities_, or pass alphas in "
-                f"between, alphas=np.geomspace({alpha:.3g}, {denser:.3g}, 10).",
-                UserWarning,
-            )
-
-    def _warn_at_the_edge(self, best, d):
-        links, alpha = self.cv_results_["n_edges"][best], self.alphas_[best]
+    def _warn_at_the_edge(self, search, best):
+        alphas, d = search.path.alphas, len(search.table.schema.model_columns)
+        links, alpha = search.report["cv_results_"]["n_edges"][best], alphas[best]
         # nothing can be sparser than the empty graph, or denser than the complete one
         sparser = best == 0 and links > 0
-        denser = best == len(self.alphas_) - 1 and alpha > 0 and 2 * links < d * (d - 1)
-        if len(self.alphas_) > 1 and (sparser or denser):
+        denser = best == len(alphas) - 1 and alpha > 0 and 2 * links < d * (d - 1)
+        if len(alphas) > 1 and (sparser or denser):
             end = "largest" if sparser else "smallest"
             warn_user(
                 f"selection={self.selection!r} chose the {end} alpha of the path, "
                 f"{alpha:.3g} (number of edges: {links}). The best alpha may lie "
-                f"beyond: {self._wider_path(sparser)}",
+                f"beyond: {self._wider_path(alphas, sparser)}",
                 UserWarning,
             )
 
-    def _wider_path(self, sparser):
+    def _wider_path(self, alphas, sparser):
         """Say what to do if the chosen alpha is at an end of the path."""
-        first, last = self.alphas_[[0, -1]]
+        first, last = alphas[0], alphas[-1]
         if sparser:
             return (
                 "pass an integer as alphas, for a path that begins with the empty "
@@ -359,6 +335,34 @@ class GraphSearch(CallbackSupportMixin, Imputer):
                 f"alphas should be finite and not negative, got {self.alphas!r}."
             )
         return np.unique(alphas.astype(float))[::-1].tolist()
+
+
+def _warn_if_empty(results, alphas, best, n_frequent):
+    """Warn about an empty graph if halves of the rows agree on some edges."""
+    if n_frequent and best + 1 < len(alphas):
+        alpha, denser = alphas[best], alphas[best + 1]
+        warn_user(
+            "selection='stability' chose the empty graph, although at least nine "
+            f"in ten halves find the same {n_frequent} edge{'s'[: n_frequent - 1]} "
+            "at smaller alphas: other edges enter there and vary between halves "
+            f"(instability {results['instability'][best + 1]:.2f} at "
+            f"alpha={denser:.3g}, limit {stability.LIMIT}). Choose by "
+            "selection='ebic', read edge_probabilities_, or pass alphas in "
+            f"between, alphas=np.geomspace({alpha:.3g}, {denser:.3g}, 10).",
+            UserWarning,
+        )
+
+
+def _report_of_path(problem, path):
+    """List the attributes of a path of penalties."""
+    strengths = [problem.method.family.strengths(theta) for theta in path.thetas]
+    counts, alphas = np.array([n_links(one) for one in strengths]), path.alphas
+    return {
+        "n_tuning_iter_": rounds_of_tuning(),
+        "alphas_": np.array(alphas),
+        "path_": np.array([one.numpy() for one in strengths]),
+        "cv_results_": {"alpha": np.array(alphas), "n_edges": counts},
+    }
 
 
 _RULES = {

@@ -4,7 +4,6 @@ import warnings
 from functools import partial
 
 import numpy as np
-from sklearn.impute import MissingIndicator
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -27,7 +26,6 @@ from skvnce.estimators._tables_in_parts import by_parts, samples_by_parts
 from skvnce.estimators._validation import check_sample
 from skvnce.exceptions import TableWarning
 from skvnce.fitted import rules
-from skvnce.fitted.base import n_chains
 from skvnce.fitted.determined import with_determined
 from skvnce.fitted.fill import (
     chunks,
@@ -35,16 +33,17 @@ from skvnce.fitted.fill import (
     fill,
     nodes_of,
     returned,
+    score,
     warn_of_zeros,
     with_groups,
 )
 from skvnce.fitted.held_out_check import (
-    held_out_attributes,
+    checked_schema,
     misfit_messages,
     tail_messages,
     warn_or_raise,
 )
-from skvnce.fitted.marginals_and_rounding import Marginal, ValidCells
+from skvnce.fitted.marginals_and_rounding import ValidCells
 from skvnce.fitted.shift import Shifted, check_combination, shift_of, warn_of_cuts
 from skvnce.tables.cell_limits import (
     check_bounds,
@@ -67,10 +66,10 @@ from skvnce.tables.row_checks import NEVER_OBSERVED
 class Imputer(IncompleteTransformer):
     """Base class of imputers: estimators of a model of cells.
 
-    The `fit` of a subclass learns a model, and `_cell_model` makes it from what `fit`
-    has set, as a `skvnce.fitted.base.CellModel`.  What is common to all tables is here:
-    data types and frames, constant and empty columns, `where`, limits, shifts,
-    quantiles, tables in parts.  See "Add an imputer" in the developer's guide.
+    The `fit` of a subclass reads a table, learns a `skvnce.fitted.base.CellModel`, and
+    publishes both.  What is common to all tables is here: data types and frames,
+    constant and empty columns, `where`, limits, shifts, quantiles, tables in parts.
+    See "Add an imputer" in the developer's guide.
     """
 
     # what the models of the class can do, beyond filling and drawing missing cells
@@ -453,7 +452,7 @@ class Imputer(IncompleteTransformer):
 
     def _cell_model(self):
         """Make the fitted model, a `CellModel`."""
-        raise NotImplementedError
+        return self._fitted.model
 
     def _drawing_models(self, n_draws, *, is_joint=True):
         """List the models that draws come from, in turn and each equally often.
@@ -464,11 +463,10 @@ class Imputer(IncompleteTransformer):
 
     def _marginal_columns(self):
         """Return the `Marginal` of each column that the model does not predict."""
-        found = getattr(self, "_marginals_of_columns", {})
-        return {j: Marginal(*one) for j, one in found.items()}
+        return self._schema.marginals
 
-    def _threads(self):
-        """Return a context of the number of threads."""
+    def _threads(self, schema=None):
+        """Return a context of the number of threads of a model of columns."""
         return one_thread()
 
     def _valid_cells(self, models):
@@ -518,13 +516,9 @@ class Imputer(IncompleteTransformer):
 
     def _scored(self, X, *, with_errors=False):
         """Score validated rows; returns values (n,) and standard errors (n,)."""
-        scores, errors = np.zeros((2, len(X)))
         with self._threads():
             model = self._cell_model() if self.feature_indices_.size else None
-            for (rows, _), nodes in chunks(self._schema, X, n_chains(model)):
-                found = model.log_density(nodes, with_errors=with_errors)
-                scores[rows[:, 0]], errors[rows[:, 0]] = found
-        return scores, errors
+            return score(self._schema, model, X, with_errors=with_errors)
 
     def _drawer(self, X, n_draws, seed, limits=None):
         """Make a function that draws some rows of a validated table."""
@@ -593,8 +587,7 @@ class Imputer(IncompleteTransformer):
     def _limits_of(self, lower, upper, X, checked):
         """Check limits of single cells; None if no missing cell has one."""
         if lower is None and upper is None:
-            places = getattr(self, "_limited_columns", ())
-            warn_of_absent_limits(self._schema, places, checked)
+            warn_of_absent_limits(self._schema, self._schema.limited, checked)
             return None
         check_taken(type(self).__name__, takes_limits=self._takes_limits)
         found = limits_of(self._schema, lower, upper, X, checked)
@@ -616,7 +609,11 @@ class Imputer(IncompleteTransformer):
 
     def _with_one_draw(self):
         """Copy the estimator for each draw of the parameters that `sample` uses."""
-        return [self._without_training()]
+        fitted = self._fitted
+        if not hasattr(fitted.model, "with_one_draw"):
+            return [self._without_training()]
+        values = [fitted._replace(model=one) for one in fitted.model.with_one_draw()]
+        return self._copies_with("_fitted", values)
 
     def _names_out(self, names):
         kept = super()._names_out(names)
@@ -624,12 +621,6 @@ class Imputer(IncompleteTransformer):
         if indicator is None:
             return kept
         return np.concatenate([kept, indicator.get_feature_names_out(names)])
-
-    def _fit_indicator(self, X):
-        self.indicator_ = None
-        if self.add_indicator:
-            self.indicator_ = MissingIndicator(error_on_new=False)
-            self.indicator_.set_output(transform="default").fit(X)
 
     def _completed(self, predicted, checked, X, where=None, limits=None):
         """Return predictions of validated rows as `transform` does."""
@@ -647,34 +638,27 @@ class Imputer(IncompleteTransformer):
         given = *emptied(schema, table, np.isnan(checked), where), X
         return as_given(schema, self._container(), *given, *indicators)
 
-    def _report_tails(self, X, columns, sums=None):
+    def _report_tails(self, schema, X, columns, sums=None):
         """Warn or raise if a few cells dominate the squared errors of a column.
 
         Parameters are those of `tail_messages`.
         """
         if self.on_misfit != "ignore":
-            warn_or_raise(tail_messages(self._schema, X, columns, sums), self.on_misfit)
+            warn_or_raise(tail_messages(schema, X, columns, sums), self.on_misfit)
 
-    def _check_held_out(self, nodes, predict, **options):
-        """Predict held-out cells, and set what follows; see `held_out_attributes`.
+    def _held_out(self, schema, nodes, predict, **options):
+        """Predict held-out cells; see `checked_schema`.
 
-        Sets `held_out_gain_` and `marginal_columns_`.  With ``on_misfit="ignore"`` no
-        cell is predicted.
+        With ``on_misfit="ignore"`` no cell is predicted.
         """
         predict = None if self.on_misfit == "ignore" else predict
-        found = held_out_attributes(self._schema, nodes, predict, **options)
-        vars(self).update(found)
+        return checked_schema(schema, nodes, predict, **options)
 
-    def _report_misfit(self, remedy, others=()):
+    def _report_misfit(self, schema, found, remedy, others=()):
         """Warn or raise if columns are not predicted, or if there are other messages.
 
-        Parameters
-        ----------
-        remedy : str
-            What the user can do if columns are predicted worse than by their means.
-        others : sequence of str
-            Messages that come first.
+        `remedy` is what the user can do if columns are predicted worse than by their
+        means, and `others` are messages that come first.
         """
-        held_out = self.marginal_columns_, self.held_out_gain_, remedy
-        found = misfit_messages(self._schema, *held_out)
-        warn_or_raise([*others, *found], self.on_misfit)
+        messages = [*others, *misfit_messages(schema, found, remedy)]
+        warn_or_raise(messages, self.on_misfit)

@@ -26,8 +26,10 @@ from skvnce.estimators._callbacks import (
 from skvnce.estimators._ensembles import (
     OF_MEMBERS,
     DrawnByMembers,
+    bounds_of_nodes,
     count_members,
     is_constant,
+    reject_categories,
     seeds_and_weights,
 )
 from skvnce.estimators._missing_table import names_table
@@ -38,6 +40,7 @@ from skvnce.estimators._validation import (
     AUTO,
     OF_CATEGORIES,
     integer_from,
+    read_table,
 )
 from skvnce.fits.duration import OF_ALL_COLUMNS, warn_of_duration, with_warning
 from skvnce.fits.stream import (
@@ -247,7 +250,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         self.random_state = random_state
         self.verbose = verbose
 
-    @names_table
+    @reports_fit
     def fit(self, X, y=None, sample_weight=None):
         """Train the autoencoders, unless `model` is frozen.
 
@@ -277,11 +280,6 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         TypeError
             If a parameter has a wrong type.
         """
-        return self._set(self._new()._fit(X, sample_weight))
-
-    @reports_fit
-    def _fit(self, X, sample_weight):
-        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         if sample_weight is not None and not self._trains_model():
             warn_user(
@@ -290,36 +288,35 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
             )
         frozen = isinstance(self.model, FrozenEstimator)
         known = self.model.estimator if frozen else None
-        X = self._read_table(X, like=known)
+        X, schema = read_table(self, X, like=known)
         check_fit(type(self), X.shape)
         X, weights = weighted_rows(X, sample_weight)
         _, finish = report_rounds(self, None, X=X)
         unseen = []
         if frozen:
-            members = [self._thawed()]
-            self._learn_bounded_values(X, frozen=members[0])
+            members = [self._thawed(schema)]
+            schema = self._with_bounded_values(schema, X, frozen=members[0])
             unseen.extend(self._in_view_of(members[0], X))
         elif isinstance(self.model, TorchVAE):
-            self._reject_categories(
+            reject_categories(
+                schema,
                 "TorchVAE models numbers. Encode the column, or pass a "
-                "VariationalAutoencoder."
+                "VariationalAutoencoder.",
             )
-            self._learn_bounded_values(X)
-            members = [TorchMember(self.model, self.n_features_in_)]
+            schema = self._with_bounded_values(schema, X)
+            members = [TorchMember(self.model, schema.n_columns)]
             unseen.extend(self._in_view_of(members[0], X))
         else:
-            self._learn_bounded_values(X)
-            self._report_columns(X)
+            schema = self._with_bounded_values(schema, X)
+            self._report_columns(schema, X)
             self._warn_of_duration(X, weights)
-            on_chosen = None if self.on_misfit == "ignore" else unseen.append
-            members = [] if is_constant(X) else self._train(X, weights, on_chosen)
-        self._set_members(members, X)
-        self._check_predictions(X, unseen, weights)
-        self._fit_indicator(X)
+            given = schema, X, weights, unseen.append
+            members = [] if is_constant(X) else self._train(*given)
+        fitted = self._checked_members(schema, members, X, unseen, weights)
         # rows of a call of `fit` itself are not kept
-        self._stream = None
+        fitted.report["_stream"] = None
         finish()
-        return self
+        return self._publish(fitted)
 
     @names_table
     def partial_fit(self, X, y=None):
@@ -386,7 +383,7 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
     def _trains_model(self):
         return not isinstance(self.model, FrozenEstimator | TorchVAE)
 
-    def _thawed(self):
+    def _thawed(self, schema):
         """Check that a frozen model fits the table."""
         inside = self.model.estimator
         if not isinstance(inside, VariationalAutoencoder):
@@ -401,13 +398,12 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
                 "model is frozen but not fitted. Fit the VariationalAutoencoder "
                 "first, or pass it without FrozenEstimator."
             ) from error
-        if inside.n_features_in_ != self.n_features_in_:
+        if inside.n_features_in_ != schema.n_columns:
             raise ValueError(
                 f"model was fitted on {inside.n_features_in_} columns, and X has "
-                f"{self.n_features_in_}. Pass the columns that it was fitted on."
+                f"{schema.n_columns}. Pass the columns that it was fitted on."
             )
-        names = getattr(inside, "feature_names_in_", None)
-        mine = getattr(self, "feature_names_in_", None)
+        names, mine = getattr(inside, "feature_names_in_", None), schema.names
         if names is not None and mine is not None and list(names) != list(mine):
             wrong = next(
                 j for j, (a, b) in enumerate(zip(names, mine, strict=True)) if a != b
@@ -435,8 +431,9 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         free = OF_ALL_COLUMNS | {"n_estimators": 1}
         warn_of_duration(self, X, remedy, count, _TIMED, **free)
 
-    def _train(self, X, weights, on_chosen):
+    def _train(self, schema, X, weights, on_chosen):
         """Train a first member, then the others for as many rounds; return a list."""
+        on_chosen = None if self.on_misfit == "ignore" else on_chosen
         given = self.model
         base = VariationalAutoencoder() if given is None else clone(given)
         count, found = count_members(self.n_estimators, X, weights), []
@@ -446,14 +443,14 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
             warnings.filterwarnings("ignore", "Entirely missing|Constant where")
             for seed, own in steps("member", members, count, has_parts=True):
                 member = clone(base).set_params(random_state=seed)
-                found.append(member._fit_member(self, X, own, on_chosen))
+                found.append(member._fit_member(schema, X, own, on_chosen))
                 # the first member has chosen the number of rounds for all
                 solver = Adam(**base._solver() | {"validation_fraction": 0})
                 base.set_params(max_iter=found[0].best_iter_, solver=solver)
         return found
 
-    def _member_model(self, member):
-        how = self._rule(), int(self.n_steps), self._bounds_of_nodes()
+    def _member_model(self, member, schema):
+        how = self._rule(), int(self.n_steps), bounds_of_nodes(schema)
         return EncoderMember(member._encoder_model(), *how, member._n_scored())
 
     def _rule(self):

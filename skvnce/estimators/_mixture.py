@@ -26,8 +26,9 @@ from skvnce.estimators._validation import (
 )
 from skvnce.fits.gaussian_mixed import warn_of_tails
 from skvnce.fits.mixture_ensembles import Settings, fit_ensemble
-from skvnce.fits.mixtures import MARGINALS
-from skvnce.fitted.mixture import Averaged, MixtureModel
+from skvnce.fits.mixtures import MARGINALS, Shape
+from skvnce.fitted.fitted import Fitted
+from skvnce.fitted.mixture import Averaged
 
 _REMEDY = "GaussianImputer or TableImputer may fill them better."
 _NOT_FINITE = (
@@ -267,6 +268,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         self.random_state = random_state
         self.verbose = verbose
 
+    @reports_fit
     def fit(self, X, y=None, sample_weight=None, *, lower=None, upper=None):
         """Fit the members to the observed cells.
 
@@ -298,59 +300,53 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         TypeError
             If a parameter has a wrong type.
         """
-        return self._set(self._new()._fit(X, sample_weight, lower, upper))
-
-    @reports_fit
-    def _fit(self, X, sample_weight, lower, upper):
-        """Do what `fit` does, on a copy that has no other user."""
-        cells = self._read(X, sample_weight, lower, upper)
+        table = self._read(X, sample_weight, lower, upper)
+        schema, cells = table.schema, table.cells
         _, finish = report_rounds(self, None, X=cells.table)
-        self._report_numbers(cells)
+        numbers = schema.model_columns[~schema.is_categorical]
+        self._report_tails(schema, cells.table, numbers)
         try:
             with self._threads():
-                self._fit_members(cells)
+                fitted = self._fit_members(schema, cells)
         except (np.linalg.LinAlgError, torch.linalg.LinAlgError) as error:
             raise ValueError(_NOT_FINITE) from error
-        self._warn_of_unused()
-        is_settled = self.n_components_ <= 1 and not self.n_factors_
-        self.n_iter_ = 1 if is_settled else int(self.max_iter)
+        self._warn_of_unused(schema, fitted.report["n_components_"])
         finish()
-        return self
+        return self._publish(fitted._replace(report=table.report | fitted.report))
 
-    def _warn_of_unused(self):
+    def _warn_of_unused(self, schema, n_components):
         """Warn of parameters that have no effect on this table."""
-        warn_of_unused_by_levels(self)
-        if self.n_components_ == 1 and self.n_components != "auto":
+        warn_of_unused_by_levels(self, schema)
+        if n_components == 1 and self.n_components != "auto":
             warn_of_unused(self, {"max_iter": _SETTLED})
-        if self.n_components_ and self._schema.is_categorical.all():
+        if n_components and schema.is_categorical.all():
             warn_of_unused(self, {"marginals": "the table has no columns of numbers"})
 
-    def _report_numbers(self, cells):
-        numbers = self.feature_indices_[~self._schema.is_categorical]
-        self._report_tails(cells.table, numbers)
-
-    def _fit_members(self, cells):
+    def _fit_members(self, schema, cells):
         """Fit all members, and check predictions of cells that some have not used."""
-        self._members, self.n_components_, self.n_factors_ = (), 0, 0
-        if not self.feature_indices_.size:
-            self._check_held_out(cells.nodes, None)
-            return
-        rng = np.random.default_rng(seed_from(self.random_state))
-        found = fit_ensemble(cells, self._schema, self._settings_of_fit(), rng)
-        self._members = tuple(one.plain() for one in found.members)
-        self.n_components_, self.n_factors_ = found.shape
-
-        warn_of_tails(self._schema, found.doubts, "raw")
+        model, shape = None, Shape(0)
+        if len(schema.model_columns):
+            rng = np.random.default_rng(seed_from(self.random_state))
+            fit = fit_ensemble(cells, schema, self._settings_of_fit(), rng)
+            model, shape = Averaged(fit.members), fit.shape
+            warn_of_tails(schema, fit.doubts, "raw")
 
         def predict(kept, rows):
             own = cells.limits and cells.limits.of_rows(rows)
-            filled, shares = Averaged(found.without).fill(kept[rows], own)
-            columns = self.feature_indices_
-            return self._schema.values.clipped(filled, columns), shares
+            filled, shares = Averaged(fit.without).fill(kept[rows], own)
+            return schema.values.clipped(filled, schema.model_columns), shares
 
-        known = {"weights": cells.weights, "scale": cells.scale, "hidden": found.hidden}
-        self._check_held_out(cells.nodes, predict, **known)
-        self._report_misfit(_REMEDY)
+        known = {"weights": cells.weights, "scale": cells.scale}
+        known["hidden"] = None if model is None else fit.hidden
+        checked, found = self._held_out(schema, cells.nodes, predict, **known)
+        self._report_misfit(checked, found, _REMEDY)
+        is_settled = shape.n_components <= 1 and not shape.n_factors
+        report = {
+            "n_components_": shape.n_components,
+            "n_factors_": shape.n_factors,
+            "n_iter_": 1 if is_settled else int(self.max_iter),
+        }
+        return Fitted(checked, model, report | found.report())
 
     def _settings_of_fit(self):
         return Settings(
@@ -367,15 +363,5 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         """Return whether there are categories, whose relations components blur."""
         return self._schema.is_categorical.any()
 
-    def _models(self):
-        return [MixtureModel.of_plain(one) for one in self._members]
-
-    def _cell_model(self):
-        return Averaged(self._models())
-
     def _drawing_models(self, n_draws, *, is_joint=True):
-        return self._models()
-
-    def _with_one_draw(self):
-        members = [(one,) for one in self._members]
-        return self._copies_with("_members", members) or [self]
+        return self._fitted.model.models

@@ -30,8 +30,10 @@ from skvnce.estimators._binary_tables import (
 from skvnce.estimators._callbacks import CallbackSupportMixin
 from skvnce.estimators._options import fields_of
 from skvnce.estimators._unused_parameters import warn_of_unused
+from skvnce.estimators._validation import attributes_of
 from skvnce.fits.training_rounds import failures_named
 from skvnce.models.noisy_or import NoisyOrModel, gather
+from skvnce.tables.schema import Schema
 from skvnce.training.flat_adam import FlatAdam
 from skvnce.variational.binary_causes import RowNetwork
 
@@ -44,6 +46,15 @@ _CHUNK = 2**20  # maximum size of an array of a chunk of rows
 
 class CauseLearner(CallbackSupportMixin, IncompleteTransformer):
     """Base class of `NoisyOr`, which documents parameters and attributes."""
+
+    @property
+    def _schema(self):
+        """The columns, as scikit-learn has validated them."""
+        known = vars(self).get
+        return Schema(known("n_features_in_", 0), known("feature_names_in_"))
+
+    def _attributes_of(self, schema):
+        return attributes_of(schema)
 
     def __sklearn_tags__(self):
         """Declare that sparse tables are allowed."""

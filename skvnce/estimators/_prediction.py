@@ -26,7 +26,13 @@ from skvnce._weights import checked_weights
 from skvnce.estimators._gaussian import GaussianImputer
 from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._options import check_parameters
-from skvnce.estimators._validation import with_fit, without_fit
+from skvnce.fitted.fitted import (
+    Fitted,
+    set_by_fit,
+    with_fit,
+    with_plain_fit,
+    without_fit,
+)
 from skvnce.tables.cells import is_frame, is_missing
 from skvnce.tables.column_kinds import PASSED, encode
 
@@ -87,7 +93,7 @@ class MultipleImputation(BaseEstimator):
         rng = np.random.default_rng(seed_from(self.random_state))
         self._fit_imputer(X, of_imputer, rng)
         tables = self._drawn(X, int(self.n_estimators), rng)
-        self.estimators_ = self._fitted(tables, y, of_model, rng)
+        self.estimators_ = self._fitted_models(tables, y, of_model, rng)
         # stored, so that predictions of a table can be repeated
         self._seed = _seed(rng)
         self._fit_target(tables, y, of_model, rng, self._groups_of(X))
@@ -101,8 +107,18 @@ class MultipleImputation(BaseEstimator):
 
     def _set(self, fitted):
         """Take over the attributes of a copy that a fit has finished, all at once."""
-        self.__dict__ = with_fit(vars(self), vars(fitted))
+        report = set_by_fit(self, fitted)
+        kept = without_fit(vars(self))
+        self.__dict__ = {**kept, **report, "_fitted": Fitted(None, None, report)}
         return self
+
+    def __getstate__(self):
+        """Return the state with plain values, which skops can store."""
+        return with_plain_fit(super().__getstate__())
+
+    def __setstate__(self, state):
+        """Restore the values of the state."""
+        super().__setstate__(with_fit(state))
 
     def get_metadata_routing(self):
         """Get the metadata routing of this object.
@@ -224,7 +240,7 @@ class MultipleImputation(BaseEstimator):
         with self._threads()():
             return getattr(model, method)(table)
 
-    def _fitted(self, tables, y, given, rng):
+    def _fitted_models(self, tables, y, given, rng):
         """Fit a clone of the model to each of some tables of the same rows."""
         model, weights = self._model(), given.get("sample_weight")
         if self.estimator is None and weights is not None:

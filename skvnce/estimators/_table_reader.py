@@ -6,7 +6,7 @@ from sklearn.utils.validation import validate_data
 
 from skvnce._progress import step
 from skvnce._weights import checked_weights
-from skvnce.estimators._validation import attributes_of, incomplete_array, schema_of
+from skvnce.estimators._validation import incomplete_array
 from skvnce.sources.columns_of_parts import (
     TEXT_IN_PARTS,
     columns_of_parts,
@@ -34,8 +34,6 @@ class TableReader(BaseEstimator):
         What marks missing cells.
     """
 
-    _schema = property(schema_of)
-
     def __init__(
         self,
         head,
@@ -62,7 +60,7 @@ class TableReader(BaseEstimator):
         ends = np.full((2, self.n_features_in_), np.nan)
         others = names_of(head) or None if names is None else None
         schema = Schema(self.n_features_in_, names, columns, ends, other_names=others)
-        vars(self).update(attributes_of(schema))
+        self._schema = schema._replace(marker=missing_values)
 
     def read(self, number, X, weights=None):
         """Validate a part; return its cells (n, n_features) and weights (n,)."""

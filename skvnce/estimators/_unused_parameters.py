@@ -24,16 +24,16 @@ def warn_of_unused(estimator, reasons):
             warn_user(f"{name}={value!r} has no effect: {reason}.")
 
 
-def warn_of_unused_by_levels(estimator):
+def warn_of_unused_by_levels(estimator, schema):
     """Warn of parameters of numbers without effect on columns of categories.
 
     These are bounds of such columns, or of some that are passed through, and `strategy`
     if there are no others.
     """
-    columns = estimator._schema.columns
+    columns = schema.columns
     if not columns:
         return
-    passed = estimator._schema.passed.tolist()
+    passed = schema.passed.tolist()
     levels = [j for j, column in enumerate(columns) if column.levels is not None]
     reasons = {
         "columns of categories have no bounds, but only observed levels": levels,
@@ -48,8 +48,8 @@ def warn_of_unused_by_levels(estimator):
         if no_numbers and given is not None:
             warn_of_unused(estimator, {name: next(iter(reasons))})
         elif hasattr(given, "items"):  # a dict, or a Series
-            places = [estimator._schema.index_of(key, name) for key in given.keys()]
+            places = [schema.index_of(key, name) for key in given.keys()]
             for reason, unfit in reasons.items():
-                named = [estimator._schema.label(j) for j in places if j in unfit]
+                named = [schema.label(j) for j in places if j in unfit]
                 if named:
                     warn_user(f"{name} of {', '.join(named)} has no effect: {reason}.")

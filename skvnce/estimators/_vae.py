@@ -488,7 +488,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     def _n_features_out(self):
         return self.n_components_
 
-    def _handling(self):
+    def _handling(self, schema):
         constant = "`inverse_transform` gives the constant"
         return Handling("given no latents", constant)
 

@@ -1,6 +1,5 @@
 """Validation of input; errors name the row, the column and a remedy."""
 
-import copy
 import numbers
 
 import numpy as np
@@ -19,7 +18,6 @@ from skvnce.fitted.strategies import STRATEGIES
 from skvnce.tables.checks import check_deviations, findings, warn_of_table
 from skvnce.tables.column_kinds import (
     FROM_DTYPE,
-    Column,
     encode,
     names_of,
     reject_categories,
@@ -42,12 +40,7 @@ from skvnce.tables.model_columns import (
 from skvnce.tables.schema import Encoded, Schema
 from skvnce.tables.statistics import column_moments, ends_of
 from skvnce.tables.table import Table
-from skvnce.tables.valid_values import ValidValues
 
-OF_COLUMNS = (  # attributes that describe the columns of a table
-    *("n_features_in_", "feature_names_in_", "_other_names", "_column_ends"),
-    *("_columns", "categories_"),
-)
 _OF_READERS = (  # what to do about text in an array, if the estimator models categories
     "List columns of categories in categorical_features, or turn numbers with marks of "
     'missing values into numbers by pandas.to_numeric(column, errors="coerce").'
@@ -114,64 +107,15 @@ OF_IMPUTERS = {  # constraints of the parameters of imputers of numbers and cate
 RANDOM_STATE = ["random_state", np.random.Generator]  # constraints of `random_state`
 
 
-def without_fit(attributes):
-    """Select the attributes of an estimator that no fit of ours has set.
-
-    These are its parameters, and what scikit-learn and subclasses of users have set.
-    """
-    ours = {"_set_by_fit", *attributes.get("_set_by_fit", ())}
-    return {name: value for name, value in attributes.items() if name not in ours}
-
-
-def with_fit(before, after):
-    """Note which attributes a fit has set: all, after it, that are new or replaced."""
-    earlier, nothing = before.get("_set_by_fit", ()), object()
-    changed = [
-        name
-        for name, value in after.items()
-        if name in earlier or before.get(name, nothing) is not value
-    ]
-    return {**after, "_set_by_fit": tuple(changed)}
-
-
-def schema_of(estimator):
-    """Collect what `fit` has learned about the columns so far, a `Schema`."""
-    known = vars(estimator).get
-    columns, values = known("_columns"), known("_valid")
-    keeps_empty = hasattr(estimator, "_keeps_empty") and estimator._keeps_empty()
-    marker = known("missing_values", np.nan)
-    return Schema(
-        n_columns=known("n_features_in_", 0),
-        names=known("feature_names_in_"),
-        columns=columns and [Column(*column) for column in columns],
-        ends=known("_column_ends"),
-        model_columns=known("feature_indices_", np.arange(0)),
-        constants=known("constants_", {}),
-        values=values and ValidValues(*values),
-        spreads=known("_spreads"),
-        determined=known("_determined") or (),
-        keeps_empty=keeps_empty,
-        marker=estimator._marker() if hasattr(estimator, "_marker") else marker,
-        other_names=known("_other_names"),
-    )
-
-
 def attributes_of(schema):
-    """List the attributes of an estimator that describe the columns of a table."""
-    columns = schema.columns
-    found = {
-        "n_features_in_": schema.n_columns,
-        "_columns": columns and [tuple(column) for column in columns],  # plain
-        "_column_ends": schema.ends,
-    }
+    """List the public attributes of an estimator that describe columns of a table."""
+    found = {"n_features_in_": schema.n_columns}
     if schema.names is not None:
         found["feature_names_in_"] = schema.names
-    elif schema.other_names is not None:
-        found["_other_names"] = schema.other_names
     names = schema.keys or range(schema.n_columns)
     categories = {
         names[j]: np.array(column.levels, dtype=None if column.is_number else object)
-        for j, column in enumerate(columns or ())
+        for j, column in enumerate(schema.columns or ())
         if column.levels is not None
     }
     return found | ({"categories_": categories} if categories else {})
@@ -211,7 +155,7 @@ def read_table(estimator, X, *, like=None, asked=None):
         `readable`.
     """
     if isinstance(X, Encoded):
-        return X
+        return X.table, X.schema.as_read
     needs_memory(type(estimator), X, reset=True)
     settings, columns = _settings(estimator), None
     X = read_marked(X, getattr(settings, "missing_values", np.nan))
@@ -222,7 +166,7 @@ def read_table(estimator, X, *, like=None, asked=None):
         columns = like._schema.columns if hasattr(like, "_schema") else None
         groups = getattr(settings, "groups", None)
         columns = columns or modelled_columns(X, asked, groups)
-    reader = copy.copy(estimator)  # on which scikit-learn sets what it learns
+    reader = estimator._new()  # on which scikit-learn sets what it learns
     if columns is None:
         table = _numbers(reader, X, reset=True)
     else:
@@ -416,13 +360,6 @@ def latent_array(Z, n_components):
             f"n_components_={n_components} latents."
         )
     return Z
-
-
-def is_constant(values):
-    """Return whether observed cells of a column are all equal, up to rounding."""
-    if len(values) == 0:
-        return True
-    return values.max() - values.min() <= 1e-10 * abs(values).max()
 
 
 def check_verbose(value, name):

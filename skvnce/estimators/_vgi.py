@@ -28,8 +28,10 @@ from skvnce.estimators._density_options import DENSITIES
 from skvnce.estimators._ensembles import (
     OF_MEMBERS,
     DrawnByMembers,
+    bounds_of_nodes,
     count_members,
     is_constant,
+    reject_categories,
     seeds_and_weights,
 )
 from skvnce.estimators._missing_table import names_table
@@ -38,6 +40,7 @@ from skvnce.estimators._validation import (
     AUTO,
     OF_CATEGORIES,
     integer_from,
+    read_table,
 )
 from skvnce.fits.density_training import check_unchanged
 from skvnce.fits.duration import with_warning
@@ -268,7 +271,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         tags.input_tags.categorical = self._density()._has_encoder()
         return tags
 
-    @names_table
+    @reports_fit
     def fit(self, X, y=None, sample_weight=None):
         """Fit the models.
 
@@ -299,29 +302,23 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         TypeError
             If a parameter has a wrong type, or if the model has no `log_prob`.
         """
-        return self._set(self._new()._fit(X, sample_weight))
-
-    @reports_fit
-    def _fit(self, X, sample_weight):
-        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
-        X = self._read_table(X)
+        X, schema = read_table(self, X)
         check_fit(type(self), X.shape)
         X, weights = weighted_rows(X, sample_weight)
-        self._reject_levels()
-        self._learn_bounded_values(X)
-        self._report_columns(X)
+        self._reject_levels(schema)
+        schema = self._with_bounded_values(schema, X)
+        self._report_columns(schema, X)
         _, finish = report_rounds(self, None, X=X)
         with warnings.catch_warnings():  # the imputer has given this warning already
             warnings.filterwarnings("ignore", "Entirely missing|Constant where")
             unseen = []
             on_chosen = None if self.on_misfit == "ignore" else unseen.append
-            members = [] if is_constant(X) else self._train(X, weights, on_chosen)
-        self._set_members(members, X)
-        self._check_predictions(X, unseen, weights)
-        self._fit_indicator(X)
+            given = schema, X, weights, on_chosen
+            members = [] if is_constant(X) else self._train(*given)
+        fitted = self._checked_members(schema, members, X, unseen, weights)
         finish()
-        return self
+        return self._publish(fitted)
 
     @names_table
     def partial_fit(self, X, y=None):
@@ -370,7 +367,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
             for member in self.estimators_
         ]
         for member in found:
-            self._warn_of_divergence(member)
+            self._warn_of_divergence(self._schema, member)
         self.estimators_ = found
         return self
 
@@ -392,17 +389,17 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
             raise ValueError("All columns were constant at fit: there is no density.")
         return self.estimators_[0].to_torch()
 
-    def _train(self, X, weights, on_chosen):
+    def _train(self, schema, X, weights, on_chosen):
         """Train a first member, then the others for as many rounds; return a list."""
         base = self._density()
         count, found = count_members(self.n_estimators, X, weights), []
         members = seeds_and_weights(count, len(X), self.random_state, weights)
         members = with_warning(type(self).__name__, members, count)
         for seed, own in steps("member", members, count, has_parts=True):
-            given = self, X, seed, own, on_chosen
+            given = schema, X, seed, own, on_chosen
             chosen = found[0].n_warm_up_iter_ if found else None
             member = clone(base)._fit_member(*given, n_warm_up=chosen)
-            self._warn_of_divergence(member)
+            self._warn_of_divergence(schema, member)
             found.append(member)
             # the first member has chosen the number of rounds for all
             solver = Adam(**member._solver() | {"validation_fraction": 0})
@@ -414,10 +411,10 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         if isinstance(self.model, IncompleteDensity):
             self.model._check_conditions()
 
-    def _warn_of_divergence(self, member):
+    def _warn_of_divergence(self, schema, member):
         """Warn about columns whose chains often leave the observed range."""
         if member.diverging_:
-            names = self._schema.labels(member.diverging_)
+            names = schema.labels(member.diverging_)
             rate = member._solver()["learning_rate_init"]
             warn_user(
                 f"Chains ran away in {names}: more than {MOST_OUTSIDE:.0%} of their "
@@ -433,18 +430,19 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
             return clone(self.model)
         return IncompleteDensity(self.model)
 
-    def _reject_levels(self):
+    def _reject_levels(self, schema):
         """Raise an error if there are categories, and `model` is of numbers."""
         density = self._density()
         if not density._has_encoder():
-            self._reject_categories(
+            reject_categories(
+                schema,
                 f"model={density.model!r} is a density of numbers. Use model='vae' or "
-                "GaussianImputer, or encode them as numbers."
+                "GaussianImputer, or encode them as numbers.",
             )
 
-    def _member_model(self, member):
+    def _member_model(self, member, schema):
         n_steps, n_scored = int(self.n_steps), member._n_scored()
         if not member._has_encoder():
             return ChainMember(member._chain_model(), n_steps, n_scored)
-        how = sampling.by_lair(), n_steps, self._bounds_of_nodes()
+        how = sampling.by_lair(), n_steps, bounds_of_nodes(schema)
         return EncoderMember(member._encoder_model(), *how, n_scored)

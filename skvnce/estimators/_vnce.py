@@ -20,7 +20,6 @@ from skvnce.estimators._callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._options import LBFGS, Adam
 from skvnce.estimators._unused_parameters import warn_of_unused
 from skvnce.estimators._validation import (
@@ -31,8 +30,9 @@ from skvnce.estimators._validation import (
     STRATEGY,
     Number,
     integer_from,
+    read_table,
 )
-from skvnce.estimators._vnce_fitted import FittedDensity
+from skvnce.estimators._vnce_fitted import DensityArrays, FittedDensity
 from skvnce.estimators._vnce_settings import (
     Parameters,
     errors_named,
@@ -43,6 +43,7 @@ from skvnce.estimators._vnce_settings import (
     warn_of_rounds,
 )
 from skvnce.fits.training_rounds import failures_named
+from skvnce.fitted.fitted import Fitted
 from skvnce.fitted.held_out_cells import hold_out
 from skvnce.fitted.held_out_check import HELD_OUT
 from skvnce.fitted.scaled_density import ScaledDensity
@@ -314,7 +315,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         self.random_state = random_state
         self.verbose = verbose
 
-    @names_table
+    @reports_fit
     def fit(self, X, y=None):
         """Fit the model.
 
@@ -340,68 +341,69 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         TypeError
             If a parameter has a wrong type.
         """
-        return self._set(self._new()._fit(X))
-
-    @reports_fit
-    def _fit(self, X):
-        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         if self.model is None:
             reason = "the default model has no latent variables; pass a model with some"
             warn_of_unused(self, {"n_components": reason})
-        X = self._read_table(X)
-        check_fit(type(self), X.shape)
-        cells = self._read_cells(X)
-        self._learn_values(cells.table)
-        self._report_tails(cells.table, self.feature_indices_)
-        on_round, finish = report_rounds(self, self._most_rounds(), X=X)
+        cells, schema = read_table(self, X)
+        check_fit(type(self), cells.shape)
+        table = self._chosen(schema, cells, is_whole=False)
+        columns = table.schema.model_columns
+        self._report_tails(table.schema, table.cells.table, columns)
+        on_round, finish = report_rounds(self, self._most_rounds(), X=cells)
         # the caller may have disabled gradients
         with one_thread(), torch.enable_grad(), seeded(self.random_state) as seed:
-            self._seed = seed
-            if self.feature_indices_.size:
-                self._fit_model(cells, on_round)
-            else:
-                self._set_no_model()
-        if self.n_components_:
+            fitted = self._fit_model(table, seed, on_round)
+        if fitted.report["n_components_"]:
             reason = "transform returns means of the latents"
             warn_of_unused(self, {"strategy": reason})
         finish()
-        return self
+        return self._publish(fitted)
 
-    def _fit_model(self, cells, on_round):
-        """Fit the model and check it."""
+    def _fit_model(self, table, seed, on_round):
+        """Fit the model and check it; returns `Fitted`."""
+        cells = table.cells
+        if not len(table.schema.model_columns):
+            return self._no_model(table.schema)
         with errors_named(), failures_named(_DIVERGED):
             given = (getattr(self, name) for name in Parameters._fields)
-            settings = settings_of(Parameters(*given), self._seed, cells.nodes)
+            settings = settings_of(Parameters(*given), seed, cells.nodes)
             moments = cells.location, cells.scale
             rest = cells.nodes, *moments, _initial_normal, on_round
             found, settings = fit_with_enough_draws(
                 lambda asked: fit_table(asked, *rest), settings
             )
-            self._keep(found)
+            report = _report_of(found)
             if not found.outcome.converged:
-                warn_of_rounds(self.n_iter_, self.max_iter, settings.solver.tol)
+                tol = settings.solver.tol
+                warn_of_rounds(report["n_iter_"], self.max_iter, tol)
             with step("checking the scale by fresh noise"):
-                self.log_scale_gap_ = found.scale_gap(settings)
-            warn_of_gap(self.log_scale_gap_, self.noise_ratio)
+                report["log_scale_gap_"] = found.scale_gap(settings)
+            warn_of_gap(report["log_scale_gap_"], self.noise_ratio)
             with step("checking the draws of missing cells by more draws"):
-                self.bound_gap_ = found.bound_gap(settings.n_draws)
-            warn_of_bound(self.bound_gap_, settings.n_draws)
-            self._check_predictions(cells, settings)
+                report["bound_gap_"] = found.bound_gap(settings.n_draws)
+            warn_of_bound(report["bound_gap_"], settings.n_draws)
+            known = table, settings, report["n_components_"]
+            schema, checked = self._check_predictions(*known)
+            model = DensityArrays.of(found, (self.model, self.posterior))
+            return Fitted(schema, model, report | checked.report())
 
-    def _set_no_model(self):
-        """Set the attributes of a fit in which all columns are constant."""
+    def _no_model(self, schema):
+        """Make the fit to a table whose columns are all constant."""
         none, square = np.zeros(0), np.zeros((0, 0))
+        schema, checked = self._held_out(schema, square, None)
+        report = checked.report() | {
+            "ridge_": np.nan if isinstance(self.ridge, str) else float(self.ridge),
+            "objective_": np.nan,
+            "accuracy_": 0.5,
+            "loss_curve_": [],
+        }
         if self.model is None:
-            self.mean_, self.covariance_ = none, square
-        self.noise_, self.model_state_, self.posterior_state_ = {}, {}, {}
-        self.log_scale_ = self.log_scale_gap_ = self.bound_gap_ = 0.0
-        self.ridge_ = np.nan if isinstance(self.ridge, str) else float(self.ridge)
-        self.objective_, self.accuracy_ = np.nan, 0.5
-        self.loss_curve_, self.n_iter_, self.n_components_ = [], 0, 0
-        self._location = self._scale = none
-        self._cache = []
-        self._check_held_out(square, None)
+            report |= {"mean_": none, "covariance_": square}
+        report |= {k: {} for k in ("noise_", "model_state_", "posterior_state_")}
+        report |= dict.fromkeys(["log_scale_", "log_scale_gap_", "bound_gap_"], 0.0)
+        report |= dict.fromkeys(["n_iter_", "n_components_"], 0)
+        return Fitted(schema, None, report)
 
     def _most_rounds(self):
         return self.n_init * self.max_iter * PER_ROUND
@@ -415,11 +417,14 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
                 "each fit needs a new one. Pass lambda n_features: ..., or the class."
             )
 
-    def _check_predictions(self, cells, settings):
-        """Fit to the cells that are not held out, and predict the others."""
-        nodes = cells.nodes
+    def _check_predictions(self, table, settings, n_components):
+        """Fit to the cells that are not held out, and predict the others.
+
+        Returns what `_held_out` returns.
+        """
+        schema, cells, nodes = table.schema, table.cells, table.cells.nodes
         hidden = None  # select a tenth, from which `transform` is checked
-        if self.n_components_ or not np.isnan(nodes).any():
+        if n_components or not np.isnan(nodes).any():
             hidden = np.zeros(nodes.shape, dtype=bool)
 
         def predict(kept, rows):
@@ -433,33 +438,35 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
             with one_thread():
                 model = ScaledDensity(found.outcome.fitted, found.units)
                 filled, _ = model.fill(kept[rows])
-            columns = self.feature_indices_
-            return self._schema.values.clipped(filled, columns), {}
+            return schema.values.clipped(filled, schema.model_columns), {}
 
-        self._check_held_out(nodes, predict, hidden=hidden, scale=cells.scale)
-        self._report_misfit(_REMEDY)
+        options = {"hidden": hidden, "scale": cells.scale}
+        checked, found = self._held_out(schema, nodes, predict, **options)
+        self._report_misfit(checked, found, _REMEDY)
+        return checked, found
 
-    def _keep(self, found):
-        """Set the fitted attributes."""
-        best, fitted = found.outcome, found.outcome.fitted
-        self.loss_curve_ = [float(loss) for loss in best.losses]
-        self.n_iter_ = len(self.loss_curve_)
-        self.n_components_, self.ridge_ = fitted.n_components, best.ridge
-        self.objective_ = float(best.evaluation.values.mean())
-        self.accuracy_ = found.accuracy()
-        self.noise_ = found.noise.parameters
-        if isinstance(fitted.model.model, FreeGaussian):
-            normal = fitted.model.model.free.normal()
-            self.mean_, self.covariance_ = found.units.moments(normal)
-        self.model_state_, self.posterior_state_ = map(state_of, fitted[:2])
-        self.log_scale_ = float(fitted.model.log_scale)
-        self._location, self._scale = found.units
-        self._marginals, self._summary = (
-            tuple(part.numpy() for part in values)
-            for values in (found.marginals, found.summary)
-        )
-        self._factories, self._stream = (self.model, self.posterior), best.stream
-        self._cache = [fitted]
+
+def _report_of(found):
+    """List what `VNCEEstimator` says of a fit."""
+    best, fitted = found.outcome, found.outcome.fitted
+    model_state, posterior_state = map(state_of, fitted[:2])
+    losses = [float(loss) for loss in best.losses]
+    report = {
+        "loss_curve_": losses,
+        "n_iter_": len(losses),
+        "n_components_": fitted.n_components,
+        "ridge_": best.ridge,
+        "objective_": float(best.evaluation.values.mean()),
+        "accuracy_": found.accuracy(),
+        "noise_": found.noise.parameters,
+        "model_state_": model_state,
+        "posterior_state_": posterior_state,
+        "log_scale_": float(fitted.model.log_scale),
+    }
+    if isinstance(fitted.model.model, FreeGaussian):
+        normal = fitted.model.model.free.normal()
+        report["mean_"], report["covariance_"] = found.units.moments(normal)
+    return report
 
 
 def _moments(nodes):

@@ -2,6 +2,7 @@
 
 import copy
 from math import log
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,6 +32,27 @@ from skvnce.tables.statistics import into_dtype
 _POOL = 10_000  # rows of the reference noise from which that of each row is chosen
 _NU = REFERENCE_RATIO
 _CHANCE = _NU * log(_NU) - (1 + _NU) * log(1 + _NU)  # the objective of a random guess
+
+
+class DensityArrays(NamedTuple):
+    """A fitted density as arrays, from which its modules are rebuilt."""
+
+    factories: tuple  # make the model and the posterior
+    stream: np.ndarray  # state of torch's stream before they made them
+    units: Units
+    marginals: tuple  # of the reference noise
+    summary: tuple  # of columns, for the posterior
+    cache: dict  # the modules, by name; not stored
+
+    @classmethod
+    def of(cls, found, factories):
+        """Keep what a fit has found."""
+        arrays = (
+            tuple(part.numpy() for part in values)
+            for values in (found.marginals, found.summary)
+        )
+        cache = {"fitted": found.outcome.fitted}
+        return cls(factories, found.outcome.stream, found.units, *arrays, cache)
 
 
 class FittedDensity(Imputer):
@@ -162,7 +184,7 @@ class FittedDensity(Imputer):
         with one_thread(), seeded(0), torch.no_grad():
             noise = self._reference()
             pool = noise.sample(_POOL)
-            n_chains = EVALUATED * (1 + _NU) * self._fitted().n_states
+            n_chains = EVALUATED * (1 + _NU) * self._modules().n_states
             found = [
                 self._objective_values(noise, pool, nodes).numpy()
                 for _, nodes in chunks(self._schema, rows, n_chains)
@@ -175,7 +197,7 @@ class FittedDensity(Imputer):
         contrast = fitted.keyed_contrast(
             noise, pool, self._units().scaled(nodes), _NU, row_keyed(nodes, 1)
         )
-        numbers, model = (row_lattice(nodes, 2), row_lattice(nodes, 3)), self._fitted()
+        numbers, model = (row_lattice(nodes, 2), row_lattice(nodes, 3)), self._modules()
         return model.objective(contrast.on(model.device), numbers).cpu()
 
     def to_torch(self):
@@ -196,7 +218,7 @@ class FittedDensity(Imputer):
         check_is_fitted(self)
         if not self.feature_indices_.size:
             raise ValueError("All columns were constant at fit: there is no model.")
-        return copy.deepcopy(self._fitted().model).cpu()
+        return copy.deepcopy(self._modules().model).cpu()
 
     def _names_out(self, names):
         if not self.n_components_:
@@ -207,24 +229,25 @@ class FittedDensity(Imputer):
         )
 
     def _cell_model(self):
-        return ScaledDensity(self._fitted(), self._units())
+        return ScaledDensity(self._modules(), self._units())
 
     def _units(self):
-        return Units(self._location, self._scale)
+        return self._fitted.model.units
 
     def _reference(self):
         """Return the product of the marginals, for rows in the scale of the model."""
-        marginals = Marginals(*map(torch.tensor, self._marginals))
+        marginals = Marginals(*map(torch.tensor, self._fitted.model.marginals))
         return Rescaled(marginals, *self._units().tensors())
 
     @filled_once
-    def _fitted(self):
+    def _modules(self):
         """Return the fitted model, whose modules are rebuilt after unpickling."""
-        if not self._cache:
-            make_model, posterior = self._factories
-            summary = ColumnSummary(*map(torch.tensor, self._summary))
+        arrays = self._fitted.model
+        if not arrays.cache:
+            make_model, posterior = arrays.factories
+            summary = ColumnSummary(*map(torch.tensor, arrays.summary))
             with seeded(0):
-                torch.set_rng_state(torch.tensor(self._stream))
+                torch.set_rng_state(torch.tensor(arrays.stream))
                 built = modules.rebuild(
                     make_model, posterior, self.n_components_, summary
                 )
@@ -234,9 +257,6 @@ class FittedDensity(Imputer):
                 for module, state in zip(built, states, strict=True)
             )
             exact = modules.is_integrated(posterior, model)
-            self._cache.append(fitted.Fitted(model, steps, self.n_components_, exact))
-        return self._cache[0].on(device_in_use(device_name(self.solver)))
-
-    def __getstate__(self):
-        """Leave the modules out of pickles; they are rebuilt on first use."""
-        return {**super().__getstate__(), "_cache": []}
+            rebuilt = fitted.Fitted(model, steps, self.n_components_, exact)
+            arrays.cache["fitted"] = rebuilt
+        return arrays.cache["fitted"].on(device_in_use(device_name(self.solver)))

@@ -16,7 +16,8 @@ from skvnce.fits.column_fits import Joint, Table, fit_columns
 from skvnce.fits.held_out_rows import hold_out_rows
 from skvnce.fits.refits import refitted
 from skvnce.fitted.by_columns import ByColumns, Chains
-from skvnce.fitted.column_models import restored, stored
+from skvnce.fitted.column_models import ColumnModels
+from skvnce.fitted.fitted import Fitted
 from skvnce.fitted.pools import Pool, Turns
 from skvnce.tables.schema import Encoded
 from skvnce.tables.statistics import column_moments
@@ -106,16 +107,13 @@ class ByModel(Imputer):
             )
         return model.fit(X, sample_weight=sample_weight)
 
-    def _set_fitted_model(self, base):
-        """Take over what the other imputer has learned about the columns."""
-        self.model_ = base
-        schema = base._schema
-        self._set_columns(schema)
-        self._set_model_columns(schema)
-        self._set_values(schema.values)
-        self._spreads, self._determined = schema.spreads, schema.determined
-        if hasattr(base, "indicator_"):
-            self.indicator_ = base.indicator_
+    @staticmethod
+    def _report_of(model):
+        """List the attributes of a fitted imputer that are those of this one."""
+        found = {"model_": model}
+        if hasattr(model, "indicator_"):
+            found["indicator_"] = model.indicator_
+        return found
 
     def _checked(self, X):
         check_is_fitted(self)  # before `_schema` is asked for
@@ -148,31 +146,19 @@ class ByModel(Imputer):
         """List the fitted imputers that columns are averaged with."""
         return getattr(self, "models_", [self.model_])
 
-    def _fit_columns(self, cells, sample_weight, learners, n_completions, rng):
+    def _fit_columns(self, schema, joint, cells, sample_weight, rng):
         """Fit models of columns, and weigh them and the joint models.
 
-        Parameters
-        ----------
-        cells : ndarray of shape (n_samples, n_features_in_)
-            Validated rows.
-        sample_weight : array-like of shape (n_samples,) or None
-        learners : callable
-            Maps the cells of the columns of the model to what `fit_columns` takes.
-        n_completions : int
-        rng : numpy.random.Generator
-
-        Returns
-        -------
-        ndarray of shape (n_models, n_nodes)
-            Weights of the joint models among themselves.
+        `cells` are validated rows, and `joint` the fitted joint models, of which the
+        report of the `Fitted` that is returned says nothing.
         """
         weights, kept = rows_with_data(cells, sample_weight)
         cells, weights = cells[kept], weights[kept]
-        nodes = cells[:, self.feature_indices_].astype(np.float64)
-        held, joint = np.zeros(len(nodes), dtype=bool), self._joint_models()
+        nodes = cells[:, schema.model_columns].astype(np.float64)
+        held = np.zeros(len(nodes), dtype=bool)
         known, without, found = None if sample_weight is None else weights, joint, {}
         if nodes.shape[1] > 1:  # a single column has no others that predict it
-            found = learners(nodes)
+            found = self._learners(schema, nodes)
         if len(joint) > 1 or (found and isinstance(self.weight, str)):
             held = hold_out_rows(nodes)
         if held.any():
@@ -186,17 +172,20 @@ class ByModel(Imputer):
             [self._turns(one, _DRAWN) for one in some] for some in (without, joint)
         ]
         scale = column_moments(nodes, weights)[1]
-        table = Table(nodes, known, held, scale, self._schema.is_categorical)
-        given = found, self.weight, int(n_completions), rng
+        table = Table(nodes, known, held, scale, schema.is_categorical)
+        given = found, self.weight, int(self.n_completions), rng
         fitted = fit_columns(table, Joint(*models), *given)
-        self._column_models = [stored(one) for one in fitted.columns]
-        self.weights_, self.spreads_ = fitted.weights, fitted.spreads
-        warn_of_unused_by_levels(self)
-        return fitted.joint_weights
+        warn_of_unused_by_levels(self, schema)
+        report = {
+            "weights_": fitted.weights,
+            "spreads_": fitted.spreads,
+            "model_weights_": fitted.joint_weights,
+        }
+        return Fitted(schema, ColumnModels(fitted.columns), report)
 
     def _by_columns(self, n_draws):
         """Make the model of all cells."""
-        columns = [restored(one) for one in self._column_models]
+        columns = self._fitted.model.columns
         chains = Chains(int(self.n_draws), **_SWEEPS)
         joint = [self._turns(one, n_draws) for one in self._joint_models()]
         pool = joint[0] if len(joint) == 1 else Pool(joint, self.model_weights_)

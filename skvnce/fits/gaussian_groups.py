@@ -53,8 +53,6 @@ class Settings(NamedTuple):
         Number of draws of the parameters.
     n_sweeps, n_sweeps_of_check : int
         Of the fit, and of the one without held-out cells.
-    uses_draws : bool
-        Whether `sample` uses draws of the parameters.
     """
 
     marginals: str
@@ -63,7 +61,6 @@ class Settings(NamedTuple):
     n_draws: int
     n_sweeps: int
     n_sweeps_of_check: int
-    uses_draws: bool
 
     @classmethod
     def of(cls, options, cells, schema):
@@ -86,8 +83,7 @@ class Settings(NamedTuple):
                 "not random. For columns of groups alone, keep one row of each group "
                 "and leave out groups."
             )
-        stored = bool(options.n_parameter_draws)
-        return cls(options.marginals, slopes, of_groups, n_draws, *rounds, stored)
+        return cls(options.marginals, slopes, of_groups, n_draws, *rounds)
 
 
 WITHOUT_EFFECT = {
@@ -104,44 +100,41 @@ class GroupedFit(NamedTuple):
     model : GroupedNormal
         With the average of the draws.
     fit : Fit
-    uses_draws : bool
     """
 
     model: GroupedNormal
     fit: Fit
-    uses_draws: bool
 
-    def attributes(self, schema, cells, settings):
+    @property
+    def draws(self):
+        """The draws of the parameters, as arrays."""
+        return list(map(plain_effects, self.fit.draws))
+
+    def report(self, schema, cells, settings):
         """List what `GaussianImputer` says of the fit."""
         warn_of_few(schema, self.model, cells)
         model, fit, levels = self.model, self.fit, self.model.levels
-        plain, trace = model.plain(), np.stack(fit.trace)[:, :, levels.order()]
+        parameters, trace = (
+            model.parameters(),
+            np.stack(fit.trace)[:, :, levels.order()],
+        )
         lines = [one is not None and len(one.values) > 3 for one in model.marginals]
         shares = trace[len(fit.losses) - len(fit.estimates) :, 1]
-        draws = fit.draws if self.uses_draws else []
         return {
             **of_model(model),
             **of_chain(schema, cells, fit, trace, levels.whole),
-            "_draws": [plain_effects(one) for one in draws],
-            "_training": None,
             "shrinkage_": np.nan,
             "n_tuning_iter_": settings.n_sweeps_of_check,
-            "group_covariance_": model.between(plain["normal"]),
-            "slope_covariance_": model.slopes_covariance(plain["normal"]),
+            "group_covariance_": model.between(parameters),
+            "slope_covariance_": model.slopes_covariance(parameters),
             "intraclass_correlations_": shares.mean(0),
             "group_columns_": schema.model_columns[model.of_groups],
             "nonlinear_columns_": is_numeric(schema) & np.array(lines, dtype=bool),
         }
 
 
-def without_marginals(schema, marginal, on_misfit):
-    """Keep the model of columns that it predicts worse than their means, and warn.
-
-    Returns
-    -------
-    dict
-        Attributes of `GaussianImputer`.
-    """
+def warn_of_marginals(schema, marginal, on_misfit):
+    """Warn of columns that the model predicts worse than their means do."""
     if marginal.any():
         message = (
             f"Held-out cells of {schema.labels(schema.model_columns[marginal])} are "
@@ -150,7 +143,6 @@ def without_marginals(schema, marginal, on_misfit):
             "of skewed columns, or leave out columns that depend on no other."
         )
         warn_or_raise([message], on_misfit)
-    return {"marginal_columns_": np.zeros_like(marginal), "_marginals_of_columns": {}}
 
 
 def fit_groups(cells, schema, settings, on_round=tell_round):
@@ -193,7 +185,7 @@ def fit_groups(cells, schema, settings, on_round=tell_round):
         on_round=on_round,
     )
     model = model._replace(effects=[fit.average()])
-    return GroupedFit(model, fit, settings.uses_draws)
+    return GroupedFit(model, fit)
 
 
 def bounds_of(schema):

@@ -85,16 +85,19 @@ class MixedFit(NamedTuple):
     fit: Fit
     doubts: dict
 
-    def attributes(self, schema, cells, marginals, n_draws):
+    @property
+    def draws(self):
+        """The draws of the parameters, as arrays."""
+        return [tuple(part.numpy() for part in one) for one in self.fit.draws]
+
+    def report(self, schema, cells, marginals):
         """List what `GaussianImputer` says of the fit; see `Settings`."""
         fit, numeric = self.fit, is_numeric(schema)
-        draws = fit.draws if n_draws else []
         is_normal = marginals == "normal" and numeric.all()
         given = schema, cells, fit, np.stack(fit.trace), self.model.latents
         return {
             **of_model(self.model),
             **of_chain(*given),
-            "_draws": [tuple(part.numpy() for part in one) for one in draws],
             "nonlinear_columns_": np.zeros_like(numeric) if is_normal else numeric,
         }
 

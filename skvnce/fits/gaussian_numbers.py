@@ -73,7 +73,7 @@ class NumbersFit(NamedTuple):
     predict: Callable
     hidden: np.ndarray
 
-    def attributes(self):
+    def report(self):
         """List what `GaussianImputer` says of the fit."""
         return {
             "shrinkage_": self.shrinkage,
@@ -85,10 +85,9 @@ class NumbersFit(NamedTuple):
 
 
 def of_model(model):
-    """List the model as plain data, and what it says in the units of X."""
-    plain = model.plain()
-    mean, covariance = model.moments(plain["normal"])
-    return {"_model": plain, "mean_": mean, "covariance_": covariance}
+    """List what a model says in the units of X."""
+    mean, covariance = model.moments(model.parameters())
+    return {"mean_": mean, "covariance_": covariance}
 
 
 def of_copula(model):

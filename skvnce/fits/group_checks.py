@@ -6,6 +6,7 @@ from sklearn.utils import _safe_indexing
 from skvnce._warnings import warn_user
 from skvnce.exceptions import TableWarning
 from skvnce.fits.gaussian_mixed import is_numeric
+from skvnce.fitted.grouped import GroupedNormal
 from skvnce.tables.column_kinds import column_of_groups
 from skvnce.tables.groups import by_group
 from skvnce.tables.schema import Schema
@@ -31,26 +32,25 @@ def reject_stream(groups):
         )
 
 
-def check_rows(schema, plain, X):
+def check_rows(schema, model, X):
     """Check new rows of groups.
 
     Parameters
     ----------
     schema : Schema
-    plain : dict
-        The fitted model as plain data.
+    model : CopulaModel, LatentNormal or GroupedNormal
     X : ndarray of shape (n_samples, n_features)
     """
-    if schema.group is not None and "of_groups" in plain:
-        check_complete(schema, plain["slopes"][0], X[:, schema.model_columns])
-        check_constant(schema, schema.model_columns[plain["of_groups"]], X)
+    if schema.group is not None and isinstance(model, GroupedNormal):
+        check_complete(schema, model.slopes.columns, X[:, schema.model_columns])
+        check_constant(schema, schema.model_columns[model.of_groups], X)
 
 
-def check_shift(schema, plain, shift):
+def check_shift(schema, model, shift):
     """Raise an error for shifts of columns of groups, and of those with slopes."""
-    if "of_groups" not in plain:
+    if not isinstance(model, GroupedNormal):
         return
-    of_groups, slopes = plain["of_groups"], plain["slopes"][0]
+    of_groups, slopes = model.of_groups, model.slopes.columns
     for columns, why in (
         (of_groups, "constant within groups: all rows of a group have one value"),
         (slopes, "whose slopes differ between groups: none of its cells is missing"),
@@ -61,11 +61,11 @@ def check_shift(schema, plain, shift):
             raise ValueError(f"shift has {names}, {why}. Leave it out.")
 
 
-def check_where(schema, plain, where):
+def check_where(schema, model, where):
     """Raise an error for masks and rules of columns with random slopes."""
-    if not isinstance(where, dict) or "slopes" not in plain:
+    if not isinstance(where, dict) or not isinstance(model, GroupedNormal):
         return
-    slopes = schema.model_columns[plain["slopes"][0]]
+    slopes = schema.model_columns[model.slopes.columns]
     for key in where:
         place = schema.index_of(key, "where")
         if place in slopes:

@@ -50,6 +50,12 @@ class ColumnModel(Protocol):
         ...
 
 
+class ColumnModels(NamedTuple):
+    """The models of the columns that have one."""
+
+    columns: list[ColumnModel]
+
+
 class Design(NamedTuple):
     """The predictors of a column, as a matrix that any regressor accepts.
 
@@ -198,21 +204,3 @@ class Classification(NamedTuple):
         # the last sum may be rounded to less than a uniform number
         drawn = (shares.cumsum(1)[:, :-1] <= uniform[:, None]).sum(1)
         return drawn.astype(float), shares if with_means else None
-
-
-def stored(model: ColumnModel) -> tuple:
-    """Convert a model to its name and plain values, which skops can store."""
-    return type(model).__name__, tuple(map(_plain, model))
-
-
-def _plain(value: Any) -> Any:
-    """Convert a value of a model; those of a NamedTuple have lost its class."""
-    return tuple(value) if hasattr(value, "_fields") else value
-
-
-def restored(found: tuple) -> ColumnModel:
-    """Make a model of what `stored` returned."""
-    name, values = found
-    kinds = {one.__name__: one for one in (Regression, Quantiles, Classification)}
-    model = kinds[name](*values)
-    return model._replace(design=Design(*model.design))

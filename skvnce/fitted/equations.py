@@ -117,6 +117,16 @@ class Near(NamedTuple):
     high: float
 
 
+class ColumnFacts(NamedTuple):
+    """What equations need to know about columns; see `Equations`."""
+
+    mean: np.ndarray  # each of shape (n_features,)
+    deviation: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    integers: np.ndarray
+
+
 class Equations(NamedTuple):
     """All equations of a table, and what its training rows say about their columns.
 

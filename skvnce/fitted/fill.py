@@ -101,6 +101,25 @@ def draw(
     return returned(schema, filled, X)
 
 
+def score(
+    schema: Schema,
+    model: CellModel | None,
+    X: np.ndarray,
+    *,
+    with_errors: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compute log-densities of rows, and standard errors; each (n_samples,).
+
+    Without a model, as all columns are constant, both are 0.
+    """
+    scores, errors = np.zeros((2, len(X)))
+    if model is not None:
+        for (rows, _), nodes in chunks(schema, X, n_chains(model)):
+            found = model.log_density(nodes, with_errors=with_errors)
+            scores[rows[:, 0]], errors[rows[:, 0]] = found
+    return scores, errors
+
+
 def _converted(
     schema: Schema, model: CellModel, nodes: np.ndarray, cells: np.ndarray, dtype: type
 ) -> np.ndarray:

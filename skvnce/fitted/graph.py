@@ -16,6 +16,25 @@ from skvnce.models.truncated_gaussian import TruncatedGaussian
 from skvnce.tables.cell_limits import CellLimits
 
 
+class GraphParameters(NamedTuple):
+    """The parameters of a truncated Gaussian of columns, in the units of the table."""
+
+    precision: np.ndarray  # (n_model_columns, n_model_columns)
+    linear: np.ndarray  # (n_model_columns,)
+    log_scale: float
+    location: np.ndarray  # (n_model_columns,), where chains start
+
+    def module(self) -> TruncatedGaussian:
+        """Make the module of the density, without gradients."""
+        parameters = map(torch.tensor, (self.precision, self.linear))
+        log_scale = torch.tensor(self.log_scale, dtype=torch.float64)
+        return TruncatedGaussian(*parameters, log_scale).requires_grad_(False)
+
+    def cell_model(self, n_steps: int) -> "GraphModel":
+        """Make the model of cells, whose chains have `n_steps` sweeps."""
+        return GraphModel(self.module(), torch.from_numpy(self.location), n_steps)
+
+
 class GraphModel(NamedTuple):
     """A truncated Gaussian of columns, in the units of the table.
 

@@ -17,7 +17,7 @@ from skvnce._keyed import row_keyed, row_lattice
 from skvnce._units import Units
 from skvnce.algorithms.mixed import fill as mixed
 from skvnce.algorithms.mixed import points, score
-from skvnce.algorithms.mixed.columns import NUMERIC, Latents, Marginal
+from skvnce.algorithms.mixed.columns import NUMERIC
 from skvnce.algorithms.mixed.effects import Effects, Given, Levels
 from skvnce.algorithms.mixed.fill import Chains
 from skvnce.algorithms.mixed.gibbs import Factors, Rows
@@ -25,15 +25,11 @@ from skvnce.algorithms.mixed.groups import Groups, design_of
 from skvnce.distributions.normal import Normal
 from skvnce.fitted.base import made_in_turn, repeated
 from skvnce.fitted.normal import (
-    CopulaModel,
-    LatentNormal,
     Pair,
     chains_of,
     filled_by,
     in_units,
-    made_of,
     normal_of,
-    plain_of,
     tensors,
 )
 from skvnce.tables.cell_limits import CellLimits
@@ -95,31 +91,9 @@ class GroupedNormal(NamedTuple):
     units: Units | None = None
     bounds: tuple | None = None
 
-    @classmethod
-    def of_plain(cls, plain: dict) -> Self:
-        """Make a model of what `plain` returned."""
-        marginals = [made_of(Marginal, one) for one in plain["marginals"]]
-        sizes, slopes = plain["n_levels"], Slopes(*plain["slopes"])
-        latents = Latents(marginals, [0] * len(sizes), sizes)
-        levels = Levels.of(latents, plain["of_groups"], slopes.columns)
-        units = plain["units"] and Units(*plain["units"])
-        given = plain["kinds"], [], units, plain["bounds"]
-        model = cls(levels, plain["of_groups"], slopes, *given)
-        return model.with_normals([plain["normal"]])
-
-    def plain(self) -> dict:
-        """Convert the model, with its first parameters, to tuples of arrays."""
-        whole = self.levels.whole
-        return {
-            "normal": plain_effects(self.effects[0]),
-            "kinds": self.kinds,
-            "marginals": [plain_of(one) for one in whole.marginals],
-            "n_levels": list(whole.n_levels),
-            "of_groups": self.of_groups,
-            "slopes": tuple(self.slopes),
-            "units": self.units and tuple(self.units),
-            "bounds": self.bounds,
-        }
+    def parameters(self) -> tuple:
+        """Return the first parameters; see `plain_effects`."""
+        return plain_effects(self.effects[0])
 
     def with_normals(self, found: Sequence[tuple]) -> Self:
         """Replace the parameters, which draws use in turn; see `plain_effects`."""
@@ -383,14 +357,3 @@ def _average(values: Tensor, which: np.ndarray) -> Tensor:
     sums = values.new_zeros(len(counts), values.shape[1])
     sums.index_add_(0, places, values)
     return (sums / torch.from_numpy(counts)[:, None])[places]
-
-
-def model_of(
-    plain: dict, found: Sequence[tuple] = ()
-) -> CopulaModel | LatentNormal | GroupedNormal:
-    """Make a model of what its `plain` returned, perhaps with other parameters."""
-    made = CopulaModel
-    if "kinds" in plain:
-        made = GroupedNormal if "of_groups" in plain else LatentNormal
-    model = made.of_plain(plain)
-    return model.with_normals(found) if len(found) else model

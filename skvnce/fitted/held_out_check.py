@@ -72,23 +72,25 @@ def held_out_result(nodes, predict, weights, hidden=None, scale=None):
         return _compared(nodes, predict, weights, hidden, scale)
 
 
-def held_out_attributes(schema, nodes, predict, weights=None, hidden=None, scale=None):
-    """Predict held-out cells, and list what an imputer says of it.
+def checked_schema(schema, nodes, predict, weights=None, hidden=None, scale=None):
+    """Predict held-out cells, and keep marginals of columns that are not predicted.
 
     Parameters are those of `held_out_result`; without weights each row has weight 1.
+
+    Returns
+    -------
+    schema : Schema
+        With these marginals.
+    found : HeldOutResult
     """
     weights = np.ones(len(nodes)) if weights is None else weights
     found = held_out_result(nodes, predict, weights, hidden, scale)
     levels = schema.is_categorical
     marginals = {
-        int(j): tuple(Marginal.of(nodes[:, j], weights, is_category=levels[j]))
+        int(j): Marginal.of(nodes[:, j], weights, is_category=levels[j])
         for j in np.flatnonzero(found.marginal)
     }
-    return {
-        "held_out_gain_": found.gain,
-        "marginal_columns_": found.marginal,
-        "_marginals_of_columns": marginals,
-    }
+    return schema._replace(marginals=marginals), found
 
 
 def some_rows(nodes, rows, most=_PREDICTED):
@@ -202,6 +204,10 @@ class HeldOutResult(NamedTuple):
     gain: float
     marginal: np.ndarray
 
+    def report(self):
+        """List what an imputer says of the result."""
+        return {"held_out_gain_": self.gain, "marginal_columns_": self.marginal}
+
 
 def compare_errors(nodes, hidden, filled, mean, scale, weights=None, losses=None):
     """Compare a model with column means on held-out cells.
@@ -304,21 +310,21 @@ def warn_or_raise(messages, on_misfit):
         warn_user(message, MisfitWarning)
 
 
-def misfit_messages(schema, marginal, gain, remedy):
+def misfit_messages(schema, found, remedy):
     """Describe which columns the model does not predict, and how they are imputed."""
-    places = schema.model_columns[marginal]
+    places = schema.model_columns[found.marginal]
     if not len(places):
         return []
     handling = "these columns are imputed from their marginal distributions"
     if len(places) == 1:
         handling = "this column is imputed from its marginal distribution"
     means = "their means"
-    if schema.is_categorical[marginal].any():
+    if schema.is_categorical[found.marginal].any():
         means += ", or the shares of their levels,"
     return [
         f"Held-out cells of {schema.labels(places, MOST_LISTED)} are predicted worse "
-        f"than by {means} (held_out_gain_={gain:.2g}, over all columns): {handling}. "
-        f"{remedy}"
+        f"than by {means} (held_out_gain_={found.gain:.2g}, over all columns): "
+        f"{handling}. {remedy}"
     ]
 
 

@@ -63,17 +63,6 @@ class MixtureModel(NamedTuple):
     valid: Points
     points: Points
 
-    @classmethod
-    def of_plain(cls, plain: tuple) -> Self:
-        """Make a model of what `plain` returned."""
-        mixture, is_categorical, valid, points = plain
-        return cls(Mixture(*mixture), is_categorical, Points(*valid), Points(*points))
-
-    def plain(self) -> tuple:
-        """Convert the model to tuples of arrays, which can be stored anywhere."""
-        parts = tuple(self.mixture), tuple(self.valid), tuple(self.points)
-        return parts[0], self.is_categorical, *parts[1:]
-
     def take(self, order: np.ndarray) -> Self:
         """Make the same model of columns in another order."""
         are = self.is_categorical
@@ -202,6 +191,10 @@ class Averaged(NamedTuple):
     """
 
     models: Sequence[MixtureModel]
+
+    def with_one_draw(self) -> list[Self]:
+        """Make a model of each of the models."""
+        return [self._replace(models=[one]) for one in self.models]
 
     def fill(
         self, nodes: np.ndarray, limits: CellLimits | None = None

@@ -16,13 +16,10 @@ from skvnce._incomplete import Incomplete
 from skvnce._keyed import row_keyed, row_lattice
 from skvnce._units import Units
 from skvnce.algorithms.gaussian import copula
-from skvnce.algorithms.gaussian.calibration import Calibration
 from skvnce.algorithms.gaussian.copula import Copula
-from skvnce.algorithms.gaussian.marginals import PiecewiseLinear
-from skvnce.algorithms.gaussian.steps import Steps
 from skvnce.algorithms.mixed import fill as mixed
 from skvnce.algorithms.mixed import points, score
-from skvnce.algorithms.mixed.columns import NUMERIC, Latents, Marginal
+from skvnce.algorithms.mixed.columns import NUMERIC, Latents
 from skvnce.algorithms.mixed.fill import Chains
 from skvnce.algorithms.mixed.gibbs import Factors, at_once
 from skvnce.distributions.normal import Normal
@@ -58,14 +55,9 @@ def in_units(units: Units | None, pair: Pair) -> Pair:
     return pair if units is None else units.moments(normal_of(pair))
 
 
-def plain_of(value: tuple | None) -> tuple | None:
-    """Convert a tuple of tensors to one of arrays; None stays."""
-    return value and tuple(part.numpy() for part in value)
-
-
-def made_of(cls: type, value: tuple | None) -> tuple | None:
-    """Make a value of a class from arrays; None stays."""
-    return value and cls(*map(torch.from_numpy, value))
+def arrays_of(value: tuple) -> tuple:
+    """Convert a tuple of tensors to one of arrays."""
+    return tuple(part.numpy() for part in value)
 
 
 def _lattice(data: Incomplete) -> object:
@@ -86,23 +78,9 @@ class CopulaModel(NamedTuple):
     model: Copula
     units: Units
 
-    @classmethod
-    def of_plain(cls, plain: dict) -> Self:
-        """Make a model of what `plain` returned."""
-        model = Copula(
-            normal_of(plain["normal"]),
-            made_of(PiecewiseLinear, plain["marginals"]),
-            made_of(lambda *bounds: bounds, plain["bounds"]),
-            made_of(Steps, plain["steps"]),
-            made_of(Calibration, plain["calibration"]),
-        )
-        return cls(model, Units(*plain["units"]))
-
-    def plain(self) -> dict:
-        """Convert the model to tuples of arrays, which can be stored anywhere."""
-        names = ("normal", "marginals", "bounds", "steps", "calibration")
-        found = {name: plain_of(getattr(self.model, name)) for name in names}
-        return found | {"units": tuple(self.units)}
+    def parameters(self) -> Pair:
+        """Return the mean and the covariance of the scores."""
+        return arrays_of(self.normal)
 
     def with_normals(self, pairs: Sequence[Pair]) -> Self:
         """Replace the mean and the covariance; numbers are of one pair at a time."""
@@ -192,25 +170,9 @@ class LatentNormal(NamedTuple):
     normals: list
     units: Units | None = None
 
-    @classmethod
-    def of_plain(cls, plain: dict) -> Self:
-        """Make a model of what `plain` returned."""
-        n_levels, units = plain["n_levels"], plain["units"]
-        marginals = [made_of(Marginal, one) for one in plain["marginals"]]
-        first = np.cumsum([0, *n_levels[:-1]]).tolist()
-        latents = Latents(marginals, first, n_levels)
-        normals = [normal_of(plain["normal"])]
-        return cls(latents, plain["kinds"], normals, units and Units(*units))
-
-    def plain(self) -> dict:
-        """Convert the model, with its first parameters, to tuples of arrays."""
-        return {
-            "normal": plain_of(self.normals[0]),
-            "kinds": self.kinds,
-            "marginals": [plain_of(one) for one in self.latents.marginals],
-            "n_levels": list(self.latents.n_levels),
-            "units": self.units and tuple(self.units),
-        }
+    def parameters(self) -> Pair:
+        """Return the first mean and covariance of the latent variables."""
+        return arrays_of(self.normal)
 
     def with_normals(self, pairs: Sequence[Pair]) -> Self:
         """Replace the parameters, which draws use in turn."""

@@ -127,7 +127,7 @@ def recalibrated(classifier, tables, y, given, rng, groups=None):
         tables,
         y,
         given,
-        fit=lambda *learned: classifier._fitted(*learned, rng),
+        fit=lambda *learned: classifier._fitted_models(*learned, rng),
         predict=lambda *of: _of_classes(classifier, *of, classes),
     )
     weights = given.get("sample_weight", np.ones(len(y)))

@@ -119,7 +119,7 @@ def fold_residuals(regressor, tables, y, given, rng, groups=None):
         tables,
         y,
         given,
-        fit=lambda *learned: regressor._fitted(*learned, rng),
+        fit=lambda *learned: regressor._fitted_models(*learned, rng),
         predict=lambda model, table: regressor._of_model(model, "predict", table),
     )
     weights = given.get("sample_weight", np.ones(len(y)))

@@ -1,41 +1,27 @@
 """The recommended imputer, for a filled table and for inference."""
 
 import numpy as np
-from sklearn.impute import MissingIndicator
 
 from skvnce._random import seed_from
 from skvnce._warnings import warn_user
-from skvnce._weights import check_scale
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
 )
 from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._table_reader import reader_of
 from skvnce.estimators._unused_parameters import warn_of_unused_by_levels
 from skvnce.estimators._validation import (
     AUTO,
     BOUND,
     OF_IMPUTERS,
     RANDOM_STATE,
-    attributes_of,
     integer_from,
-    read_cells,
-    read_table,
-    with_model_columns,
 )
-from skvnce.fits.large_tables import check_rows, gather, summary_of
-from skvnce.fitted.determined import determined_columns
-from skvnce.fitted.shift import spreads
-from skvnce.sources.chunks import in_parts
+from skvnce.fitted.fitted import Fitted
 from skvnce.table_imputer.fit import Problem, fit_table
-from skvnce.table_imputer.fitted import Fitted, of_plain, plain
 from skvnce.table_imputer.model import Settings
-from skvnce.tables.checks import findings_of_cells, warn_of_table
-from skvnce.tables.schema import Schema
-from skvnce.tables.table import Table
-from skvnce.tables.valid_values import valid_values
+from skvnce.tables.checks import findings_of_cells
 
 _PRIOR = 0.05  # rows of the prior of a covariance, for each of its columns
 
@@ -251,45 +237,20 @@ class TableImputer(CallbackSupportMixin, Imputer):
         TypeError
             If a parameter has a wrong type.
         """
-        self._check_parameters()
-        source = in_parts(X)
-        if source is None:
-            schema, cells, seen, whole = self._read_rows(X, sample_weight)
-        else:
-            schema, cells, seen, whole = self._read_parts(source, sample_weight)
-        bounds = self.min_value, self.max_value
-        schema = schema._replace(
-            # models of columns draw codes and grids
-            values=valid_values(schema, cells.table, *bounds, whole).ranges_alone(),
-            spreads=spreads(schema, cells.table),
-            determined=determined_columns(schema, cells.table),
-        )
-        _, finish = report_rounds(self, None, X=cells.table)
+        table = self._read(X, sample_weight)
+        # models of columns draw codes and grids
+        schema = table.schema._replace(values=table.schema.values.ranges_alone())
+        _, finish = report_rounds(self, None, X=table.cells.table)
         with self._threads():
-            model = self._fitted_model(schema, cells)
-        report = self._report(schema, model, seen)
+            model = self._fitted_model(schema, table.cells)
+        report = table.report | _report_of(schema, model)
         finish()
+        self._warn_of_unused(schema, report["interactions_"])
         return self._publish(Fitted(schema, model, report))
 
-    def _read_rows(self, X, sample_weight):
-        table, schema = read_table(self, X)
-        cells, schema = read_cells(schema, self._handling(), table, sample_weight)
-        check_scale(cells.weights, len(table))
-        return schema, cells, table, None
-
-    def _read_parts(self, source, sample_weight):
-        """Read a table in parts twice: sums, then a sample of its rows."""
-        weights, reader = source._weights(sample_weight), reader_of(self, source)
-        summary = summary_of(source, reader, weights)
-        check_rows(summary)
-        schema = reader._schema._replace(ends=summary.ends)
-        schema = with_model_columns(schema, self._handling(), summary.ends)
-        large = gather(source, reader, weights, summary, schema)
-        check_scale(large.cells.weights, len(large.cells.counted))
-        table = Table.of_schema(large.cells.table, schema)
-        warn_of_table(table, summary.n_observed, self._findings)
-        seen = np.where(summary.missing, np.nan, 0.0)[None]
-        return schema, large.cells, seen, summary
+    def _read_rows(self, X, *given):
+        found = super()._read_rows(X, *given)
+        return found._replace(report=self._report_of_missing(found.rows))
 
     def _fitted_model(self, schema, cells):
         if not len(schema.model_columns):
@@ -302,75 +263,20 @@ class TableImputer(CallbackSupportMixin, Imputer):
         settings = Settings(trees, int(self.n_parameter_draws), _PRIOR, seed)
         return fit_table(problem, _pairs_of(schema, self.interactions), settings)
 
-    def _report(self, schema, model, seen):
-        """List the public attributes of a fit."""
-        indicator = None
-        if self.add_indicator:
-            indicator = MissingIndicator(error_on_new=False)
-            indicator.set_output(transform="default").fit(seen)
-        described = attributes_of(schema)
-        return {name: value for name, value in described.items() if name[0] != "_"} | {
-            "feature_indices_": schema.model_columns,
-            "constants_": schema.constants,
-            "feature_ranges_": schema.values.ranges,
-            "indicator_": indicator,
-            "n_iter_": 0
-            if model is None or model.normal is None
-            else model.normal.n_rounds,
-            "interactions_": [] if model is None else _named(schema, model),
-        }
-
-    def _publish(self, fitted):
-        """Store the value of a fit, and set the attributes of its report."""
-        new = self._new()
-        vars(new).update(fitted.report, _fitted=fitted)
-        warn_of_unused_by_levels(new)
-        if isinstance(self.interactions, list | tuple) and self.interactions:
-            if not new.interactions_:
-                warn_user(
-                    f"interactions={self.interactions!r} has no effect: a product "
-                    "needs a column of numbers, or of three ordered levels or more, "
-                    "that may depend on it."
-                )
-        return self._set(new)
-
-    @property
-    def _schema(self):
-        """What the last fit has learned about columns; see `Schema`."""
-        fitted = vars(self).get("_fitted")
-        schema = Schema(0) if fitted is None else fitted.schema
-        # parameters that may have changed since
-        changed = {"keeps_empty": self._keeps_empty(), "marker": self._marker()}
-        return schema._replace(**changed)
-
-    def __getstate__(self):
-        """Return the state with plain values, which skops can store."""
-        state = super().__getstate__()
-        if "_fitted" in state:
-            # the report is among the attributes
-            fitted = state["_fitted"]._replace(report={})
-            state = {**state, "_fitted": plain(fitted)}
-        return state
-
-    def __setstate__(self, state):
-        """Restore the values of the state."""
-        if "_fitted" in state:
-            state = {**state, "_fitted": of_plain(state["_fitted"])}
-        super().__setstate__(state)
-
-    def _cell_model(self):
-        return self._fitted.model
+    def _warn_of_unused(self, schema, products):
+        """Warn of parameters that have no effect on this table."""
+        warn_of_unused_by_levels(self, schema)
+        asks = isinstance(self.interactions, list | tuple) and self.interactions
+        if asks and not products:
+            warn_user(
+                f"interactions={self.interactions!r} has no effect: a product "
+                "needs a column of numbers, or of three ordered levels or more, "
+                "that may depend on it."
+            )
 
     def _drawing_models(self, n_draws, *, is_joint=True):
         model = self._fitted.model
         return [model] if is_joint else model.with_one_draw()
-
-    def _with_one_draw(self):
-        fitted = self._fitted
-        if fitted.model is None:
-            return [self]
-        values = [fitted._replace(model=one) for one in fitted.model.with_one_draw()]
-        return self._copies_with("_fitted", values)
 
 
 def _level_values(column):
@@ -425,3 +331,11 @@ def _named(schema, model):
         (name(one.first), name(one.second), name(one.target), one.probability)
         for one in expansion.products
     ]
+
+
+def _report_of(schema, model):
+    """List what `TableImputer` says of a fitted model."""
+    if model is None:
+        return {"interactions_": [], "n_iter_": 0}
+    n_rounds = 0 if model.normal is None else model.normal.n_rounds
+    return {"interactions_": _named(schema, model), "n_iter_": n_rounds}

@@ -1,6 +1,7 @@
 """What a table is: its columns, and what `fit` has learned about them."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -30,6 +31,10 @@ class Schema(NamedTuple):
         Standard deviations of the observed cells.
     determined : tuple
         The columns of categories that others determine, see `skvnce.fitted.determined`.
+    limited : sequence of int
+        The columns of which missing cells had limits.
+    marginals : dict of int to Marginal
+        The columns of the model that are filled by their marginal distributions.
     keeps_empty : bool
         Whether columns without an observed cell are returned.
     marker : int, float, str, NaN, None or NA
@@ -47,9 +52,17 @@ class Schema(NamedTuple):
     values: tuple | None = None
     spreads: np.ndarray | None = None
     determined: tuple = ()
+    limited: Sequence[int] = ()
+    marginals: dict = {}  # noqa: RUF012  it is never written to
     keeps_empty: bool = False
     marker: object = np.nan
     other_names: list | None = None
+
+    @property
+    def as_read(self) -> Self:
+        """The schema of a table of which no model has chosen columns."""
+        first = self.n_columns, self.names, self.columns, self.ends
+        return Schema(*first, other_names=self.other_names)
 
     def label(self, column: int) -> str:
         """Format the name or the index of a column for messages."""

@@ -194,8 +194,8 @@ def test_columns_have_models_by_type_and_by_name():
         model=READER,
     ).fit(X)
     found = {
-        X.columns[imputer.feature_indices_[values[0]]]: type(values[1])
-        for _, values in imputer._column_models
+        X.columns[imputer.feature_indices_[one.column]]: type(one.model)
+        for one in imputer._fitted.model.columns
     }
     assert found == {
         "x": Ridge,
@@ -716,7 +716,7 @@ def test_residuals_are_drawn_by_weights(model, seed):
     X = np.column_stack([rng.normal(size=400), cells])
     weights = np.where(heavy, 3.0, 1.0)
     imputer = columns(estimators={1: model}, weight=1.0).fit(X, sample_weight=weights)
-    (_, (*_, predictions, residuals, _)) = imputer._column_models[0]
+    *_, predictions, residuals, _ = imputer._fitted.model.columns[0]
     assert len(residuals) == 400 and (np.diff(predictions) >= 0).all()
     share = 3 * heavy.sum() / weights.sum()
     found = (residuals + predictions > 0.5).sum()

@@ -363,9 +363,8 @@ def test_held_out_scores_of_a_path_are_those_of_learners():
     X[rng.random(X.shape) < 0.1] = np.nan
     learner = CopulaGraphLearner(alpha=0.3, max_iter=20, random_state=0)
     train, test = np.arange(200), np.arange(200, 300)
-    fitted, part = clone(learner).fit(X[train]), clone(learner)
-    part._set_columns(fitted._schema)
-    resample = Resample(part, X, [0.3])
+    fitted = clone(learner).fit(X[train])
+    resample = Resample(learner, fitted._schema.as_read, X, [0.3])
     [found], [other] = (resample.scores(train, test, seed) for seed in (0, 1))
     wanted = fitted.score(X[test])
     assert found != other  # moments of missing cells are drawn

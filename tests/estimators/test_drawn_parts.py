@@ -46,7 +46,7 @@ def test_a_completed_table_has_one_draw_of_the_parameters(estimator):
     assert len(copies) == 3
     for one in copies:
         inner = getattr(one, "model_", None)
-        assert len(inner._draws if inner else one.estimators_) == 1
+        assert len(inner._fitted.model.draws if inner else one.estimators_) == 1
     used = [id(one) for one in fitted._in_turns(6, 0)]
     assert len({*used[:3]}) == 3 and used[:3] == used[3:]
     hidden = np.isnan(X) & ~np.isnan(X).all(1, keepdims=True)

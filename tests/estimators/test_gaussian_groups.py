@@ -960,4 +960,4 @@ def test_draws_of_columns_that_are_predicted_badly_follow_the_model():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = imputer(on_misfit="warn").fit(table)
-    assert not model.marginal_columns_.any() and model._marginals_of_columns == {}
+    assert not model.marginal_columns_.any() and model._schema.marginals == {}

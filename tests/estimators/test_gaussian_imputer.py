@@ -427,7 +427,7 @@ def test_parameters_are_drawn_when_they_are_asked_for(X):
     assert covariances.shape == (20, 4, 4)
     assert fitted(X, n_parameter_draws=0).sample_parameters()[0].shape == (0, 4)
     # the table of the fit is let go
-    assert lazy._training is None
+    assert lazy._fitted.model.training is None
 
 
 def test_rows_of_weight_zero_are_absent(X):
@@ -496,7 +496,9 @@ def test_calibration_improves_draws_and_means_of_new_rows(bound, seed):
         imputer = fitted(X, marginals="normal", min_value=bound)
         assert imputer.calibrated_columns_.any()
         plain = deepcopy(imputer)
-        plain._model = plain._model | {"calibration": None}
+        model = plain._cell_model()
+        copula = model.model._replace(calibration=None)
+        plain._replace_in_model(model=model._replace(model=copula))
         drawn, before = (
             m.sample(new, 50, random_state=0, as_array=True) for m in (imputer, plain)
         )

@@ -243,7 +243,7 @@ def test_a_constant_category_is_certain_among_numbers():
     assert (model.category_probabilities(X)["kind"]["a"] == 1).all()
     numbers = imputer().fit(X[["size", "other"]])
     assert numbers.category_probabilities(X[["size", "other"]]) == {}
-    assert numbers._draws is None  # no parameters were drawn for nothing
+    assert numbers._fitted.model.draws is None  # no parameters were drawn for nothing
 
 
 def test_levels_without_weight_have_a_probability():
@@ -324,7 +324,7 @@ def test_parameters_are_drawn_if_draws_are_asked_for():
     X, _, _ = frame(1, n=60)
     numbers = [0, 1, 20]
     found = [imputer(n_parameter_draws=n, max_iter=30).fit(X) for n in numbers]
-    assert [len(one._draws) > 0 for one in found] == [False, True, True]
+    assert [len(one._fitted.model.draws) > 0 for one in found] == [False, True, True]
 
 
 def test_numbers_beside_categories_have_no_normal_marginals():

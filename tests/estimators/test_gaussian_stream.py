@@ -96,7 +96,7 @@ def test_the_fit_is_repeated_when_the_rows_have_doubled(monkeypatch):
     assert not equal(in_chunks(60, 119), 119)
     monkeypatch.setattr("skvnce.fits.stream.MOST_KEPT", 200)
     assert not equal(in_chunks(60, 120, 240), 240)
-    assert in_chunks(60, 120, 240)._stream is None
+    assert in_chunks(60, 120, 240)._fitted.model.stream is None
 
 
 def test_a_failed_fit_of_all_rows_changes_nothing():
@@ -148,8 +148,8 @@ def test_eq_1_and_2():
 def test_moments_of_a_fit_are_those_that_it_maximised():
     X = stream(80, 1)
     imputer = GaussianImputer(tol=1e-10, max_iter=2000, random_state=0).fit(X)
-    first, second, total = imputer._online
-    mean, covariance = imputer._model["normal"]
+    first, second, total = imputer._fitted.model.online
+    mean, covariance = imputer._cell_model().parameters()
     np.testing.assert_allclose(first, mean, atol=1e-7)
     k = imputer.shrinkage_ * 5
     scatter = total * (second - np.outer(first, first)) + k * np.eye(5)

@@ -187,7 +187,7 @@ def test_a_failed_fit_leaves_the_estimator_unchanged(method, X, monkeypatch):
     def fail(*args, **kwargs):
         raise FloatingPointError("late")
 
-    monkeypatch.setattr(type(fitted), "_keep", fail)
+    monkeypatch.setattr(type(fitted), "_learned", fail)
     with pytest.raises(FloatingPointError, match="late"):
         fitted.fit(X[:, :3])
     assert vars(fitted).keys() == before.keys()
@@ -352,8 +352,9 @@ def test_baselines_learn_from_the_table_that_was_filled(method, imputation, seed
     X = rng.gamma(4.0, size=(60, 3)) * [1.0, 10.0, 0.1]
     X[rng.uniform(size=X.shape) < 0.3] = np.nan
     learner = GraphControl(algorithm=method, imputation=imputation)
-    data = Incomplete.from_array(learner._read_rows(X).nodes)
-    problem = learner._problem(data)
+    table = learner._training_table(*learner._validated(X)[::-1])
+    data = Incomplete.from_array(table.cells.nodes)
+    problem = learner._problem(table.schema, data)
     assert problem.method.e_step.once
     values = np.nanmean(X, 0) if imputation == "mean" else 0.0
     filled = np.where(np.isnan(X), values, X)[~np.isnan(X).all(1)]

@@ -11,6 +11,7 @@ from skvnce import (
     CopulaGraphLearnerCV,
     TruncatedGaussianGraphLearnerCV,
 )
+from skvnce.estimators._graph_search import _warn_if_empty
 
 ALPHAS = np.geomspace(0.5, 0.08, 8)
 
@@ -69,10 +70,9 @@ def test_an_empty_graph_is_not_silent_and_the_remedy_helps():
     ("n_frequent", "words"), [(1, "the same 1 edge at"), (2, "the same 2 edges at")]
 )
 def test_one_edge_is_not_many(n_frequent, words):
-    learner = CopulaGraphLearnerCV()
-    learner.alphas_, learner.cv_results_ = [0.2, 0.1], {"instability": [0.0, 0.2]}
+    results = {"instability": [0.0, 0.2]}
     with pytest.warns(UserWarning, match=words):
-        learner._warn_if_empty(0, n_frequent)
+        _warn_if_empty(results, [0.2, 0.1], 0, n_frequent)
 
 
 def test_the_table_of_edges_has_frequencies_and_probabilities():

@@ -167,7 +167,7 @@ def test_draws_of_parts_have_the_parameters_of_their_table(monkeypatch):
     plain = GaussianImputer.sample.__wrapped__
 
     def watched(self, X, *args, **kwargs):
-        used.append(self._draws[0][0])
+        used.append(self._fitted.model.draws[0][0])
         return plain(self, X, *args, **kwargs)
 
     monkeypatch.setattr(GaussianImputer, "sample", watched)
@@ -190,7 +190,8 @@ def test_parts_and_tables_have_draws_of_their_own():
     with pytest.raises(ValueError, match="as_array is not available"):
         imputer.sample(chunks, as_array=True)
     imputer = GaussianImputer(n_parameter_draws=3, random_state=0).fit(X)
-    used = [next(imputer._in_turns(1, seed))._draws[0][0] for seed in range(8)]
+    turns = [next(imputer._in_turns(1, seed)) for seed in range(8)]
+    used = [one._fitted.model.draws[0][0] for one in turns]
     assert len(np.unique(np.array(used), axis=0)) > 1
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from statistical import FAILURE, p_counts
 
 from skvnce._random import seeded
-from skvnce.fitted.held_out_check import held_out_attributes, held_out_result
+from skvnce.fitted.held_out_check import checked_schema, held_out_result
 from skvnce.fitted.marginals_and_rounding import Marginal, ValidCells
 from skvnce.tables.cell_limits import CellLimits
 from skvnce.tables.schema import Schema
@@ -90,9 +90,9 @@ def test_attributes_have_the_weighted_marginals():
     first, weights = np.repeat(VALUES, 12), np.repeat(VALUES + 1, 12)
     nodes = np.column_stack([first, rng.permuted(first)])
     schema = Schema(2, None)._replace(model_columns=np.arange(2))
-    found = held_out_attributes(schema, nodes, lambda *_: (None, {}), weights)
-    assert found["marginal_columns_"].all()
-    best = [found["_marginals_of_columns"][j][0] for j in range(2)]
+    schema, found = checked_schema(schema, nodes, lambda *_: (None, {}), weights)
+    assert found.report()["marginal_columns_"].all()
+    best = [schema.marginals[j].best for j in range(2)]
     np.testing.assert_allclose(best, np.average(nodes, axis=0, weights=weights))
 
 

@@ -201,9 +201,8 @@ def test_marginal_columns_get_shares(lair):
     model, X, _, _ = lair
     other = copy.deepcopy(model)
     codes = other._checked(X)[:, 1]
-    other._marginals_of_columns = {
-        1: Marginal.of(codes, np.ones(len(codes)), is_category=True)
-    }
+    marginals = {1: Marginal.of(codes, np.ones(len(codes)), is_category=True)}
+    other._set_schema(other._schema._replace(marginals=marginals))
     found = other.category_probabilities(X)["colour"]
     missing = X["colour"].isna().to_numpy()
     shares = X["colour"].value_counts(normalize=True).reindex(found.columns)

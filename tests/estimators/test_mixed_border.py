@@ -417,7 +417,7 @@ def test_integers_and_booleans_of_numeric_frames_come_back(make):
     X = incomplete()[["x", "id"]].assign(half=incomplete()["x"].astype("float32"))
     X["thin"] = pd.arrays.SparseArray(np.arange(N) * 1.0)
     model = make().set_output(transform="pandas").fit(X)
-    assert model._columns is None
+    assert model._schema.columns is None
     found = model.transform(X)
     assert found.dtypes.astype(str).tolist() == [
         "float64",

@@ -259,9 +259,10 @@ def test_new_rows_have_the_fitted_moments(seed):
     X = correlated(seed)
     free = {"min_value": -np.inf, "max_value": np.inf, "on_misfit": "ignore"}
     normal = GaussianImputer(marginals="normal", random_state=seed, **free).fit(X)
-    normal._model = normal._model | {
-        "calibration": None
-    }  # moves draws of about one such table in 170
+    model = normal._cell_model()
+    # calibration moves draws of about one such table in 170
+    copula = model.model._replace(calibration=None)
+    normal._replace_in_model(model=model._replace(model=copula))
     factors = IncompleteFactorAnalysis(1).fit(X)
     for model, covariance in (
         (normal, normal.covariance_),

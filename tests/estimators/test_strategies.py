@@ -27,6 +27,7 @@ from skvnce import (
     VNCEEstimator,
 )
 from skvnce.estimators._imputer import Imputer
+from skvnce.fitted.marginals_and_rounding import Marginal
 from skvnce.fitted.mixture import Averaged
 from skvnce.fitted.strategies import STRATEGIES
 from skvnce.options import IncompleteDensity
@@ -334,7 +335,8 @@ def test_marginal_columns_have_weighted_medians(seed):
     best = np.nanmean(X[:, 0])
     values = np.sort(X[20:, 0])
     below = np.arange(1, 81) / 81
-    imputer._marginals_of_columns = {0: (best, values, below)}
+    marginals = {0: Marginal(best, values, below)}
+    imputer._set_schema(imputer._schema._replace(marginals=marginals))
     for strategy, expected in (("mean", best), ("median", np.median(values))):
         found = filled(imputer, X, strategy)[:20, 0]
         np.testing.assert_allclose(found, expected)

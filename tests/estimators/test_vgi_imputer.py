@@ -206,7 +206,9 @@ def test_members_have_weights_of_their_own(X):
     imputer = VGIImputer(model, n_estimators=3, **options).fit(X)
     states = [one.model_state_["mean"] for one in imputer.estimators_]
     assert len(states) == 3 and not np.array_equal(states[0], states[1])
-    models = [imputer._member_model(one) for one in imputer.estimators_]
+    models = [
+        imputer._member_model(one, imputer._schema) for one in imputer.estimators_
+    ]
     members = [one.log_density(X)[0] for one in models]
     mean = np.log(np.exp(members).mean(0))
     np.testing.assert_allclose(imputer.score_samples(X), mean, rtol=1e-9)

@@ -103,7 +103,7 @@ def test_scores_without_an_edge_are_standard_normal(missing, seed):
         X = positive(200, 8, np.random.default_rng([seed, table]), missing)
         learner = learned(X)
         data = Incomplete.from_array(X)
-        problem = learner._problem(data)
+        problem = learner._problem(learner._schema, data)
         with seeded(table):
             fit = problem.learn(0.1, max_iter=40, tol=0.01)
             given = problem.data, fit, problem.units.centre, problem.ridge
