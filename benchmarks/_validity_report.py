@@ -34,8 +34,7 @@ products and squares, but smcfcs is told the analysis. All methods have the same
 RIVALS = """\
 GaussianImputer and others are those of skvnce with default parameters, and get data
 frames of numbers and text. Results of GaussianImputer are of a time when its draws were
-cut at the observed range; those of TableImputer without products are older than those
-with. IterativeImputer: `sample_posterior=True`, 20 fits with
+cut at the observed range. IterativeImputer: `sample_posterior=True`, 20 fits with
 different seeds; text is one-hot encoded and filled by the largest column, columns of 0
 and 1 are rounded. mice: 5 iterations; columns of 0 and 1 and text are factors (logreg,
 polyreg). smcfcs: 10 iterations, rejection limit 5000, all other columns are
