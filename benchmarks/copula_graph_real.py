@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from _data import folder, load
 from copula_graph_scores import ranked
-from graph_real import networks
 from mixed_tables import encoded
 
 from skvnce import CopulaGraphLearner, CopulaGraphLearnerCV, GaussianImputer
@@ -20,6 +19,7 @@ ROWS, TEST = 1200, 0.3  # rows at most, and the share of them that is scored
 BLOCKS = 5
 EMPTY = 1e3  # an alpha without edges
 COIN = "coin"
+VERSIONS = ("literature20", "validated17", "cdt18")  # of the network of sachs
 GRAPH, FIXED = "CopulaGraphLearnerCV", "CopulaGraphLearner, alpha of theory"
 NORMAL, BESIDE = "GaussianImputer", "GaussianImputer, with a coin"
 INDEPENDENT = "independent columns"
@@ -152,6 +152,18 @@ def _edges(model, half):
             learner = CopulaGraphLearner(**model.get_params())
         table = learner.fit(half).edges()
     return {frozenset(pair) for pair in zip(table.source, table.target, strict=True)}
+
+
+def networks(nodes):
+    """Read the published versions of the signalling network as 0/1 matrices."""
+    edges = load_sachs(data_home=folder()).edges
+    found = {}
+    for version in VERSIONS:
+        matrix = pd.DataFrame(0, index=nodes, columns=nodes)
+        for source, target in edges[version]:
+            matrix.loc[source, target] = matrix.loc[target, source] = 1
+        found[version] = matrix.to_numpy()
+    return found
 
 
 def _published(model, frame):

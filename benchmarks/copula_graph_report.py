@@ -327,8 +327,8 @@ default, EBIC with gamma 0, and a rival with the best of its rules of selection,
 sets that both have."""
 
 WHY = """\
-Why the goals on truncated normals are missed is measured on the page
-[copula_graph_limits](copula_graph_limits.md), with other seeds. The dependence of a
+Why the goals on truncated normals are missed was measured with other seeds
+(copula_graph_limits.py of commit 16f1b40a). The dependence of a
 truncated normal is not lost in a copula: with 10,000 complete rows the ranks find
 nearly all edges of the hub. With 1000 rows many of its edges are as large as the noise.
 Most of the lead of the truncated learner, in all cells but the complete ring, is what

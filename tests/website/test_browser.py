@@ -44,7 +44,7 @@ PAGES = [
     "benchmarks/imputation.html",
     "benchmarks/mixed.html",
     "benchmarks/pooling_coverage.html",
-    "benchmarks/safety.html",
+    "benchmarks/protocols.html",
     "developer/index.html",
     "developer/conventions.html",
     "genindex.html",
