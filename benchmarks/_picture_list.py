@@ -71,12 +71,6 @@ PICTURES = {
             ),
         ),
     ),
-    "pooling_coverage": Picture(
-        "Coverage of 95 % intervals, mean of three coefficients (blue: skvnce); 95 % "
-        "is right",
-        (_COVERAGE,),
-        "pooled",
-    ),
     "pooling_models": Picture(
         "Coverage of 95 % intervals, mean of eight coefficients (blue: skvnce); 95 % "
         "is right",

@@ -11,7 +11,6 @@ each fit has one thread.  With ``--results`` each fit is a line of that file; a 
 makes those which the file lacks, and the report shows all that it has.
 """
 
-import argparse
 import time
 import warnings
 from collections import defaultdict
@@ -19,6 +18,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from _command import Some, options_of
 from _graph_controls import graph_learner
 from _report import made_by, publish, table
 from _results import Results
@@ -67,7 +67,7 @@ class Method(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What one fit gave; ``ranking`` has 1 for each edge, 0 for each other pair."""
+    """What one fit gave."""
 
     auc: float
     seconds: float
@@ -75,7 +75,6 @@ class Result(NamedTuple):
     linear_mse: float
     diagonal_mse: float
     link_mse: float
-    ranking: str
 
 
 class Goal(NamedTuple):
@@ -112,7 +111,6 @@ ERRORS = {
     "linear_mse": "MSE of b",
 }
 MEASURES = {"auc": "AUC"} | ERRORS
-FAILED = 0.75  # of the median AUC, below which a fit has failed
 
 
 def learner(linear, algorithm="score-matching", imputer=None, **options):
@@ -220,8 +218,7 @@ def evaluate(method, data, missing, seed):
     strengths = np.abs(found.strengths)
     warned = sorted({str(w.message)[:60] for w in caught})
     auc = edge_auc(data.precision, strengths)
-    rest = *errors(found, data), ranking(data.precision, strengths)
-    return Result(float(auc), round(seconds, 4), warned, *rest)
+    return Result(float(auc), round(seconds, 4), warned, *errors(found, data))
 
 
 def errors(found, data):
@@ -232,13 +229,6 @@ def errors(found, data):
     below = off[np.tril_indices(len(off), -1)]
     parts = found.linear - data.linear, np.diag(off), below
     return tuple(float(np.mean(part**2)) for part in parts)
-
-
-def ranking(truth, strengths):
-    """Write which pairs are edges, the strongest first."""
-    below = np.tril_indices(len(truth), -1)
-    order = np.argsort(-strengths[below], kind="stable")
-    return "".join("01"[int(edge)] for edge in (np.abs(truth[below]) > 1e-5)[order])
 
 
 @lru_cache(maxsize=2)
@@ -482,66 +472,9 @@ def filling_table(store, options):
     return table(header, rows)
 
 
-def failure_table(store, options):
-    """Count the sets at which a method failed, of ours, b = 0 or fitted."""
-    header = ["method", "b", "missing", "graphs", "sets", "lowest AUC"]
-    header += ["failed", "warned", "not finite or MSE of K above 10"]
-    rows = []
-    for method in METHODS:
-        for missing in options.missing:
-            cells = {
-                graph: cell
-                for graph in options.graphs
-                if (cell := store.cell(graph, missing, method))
-            }
-            if method.ours and cells:
-                b = "fitted" if method.linear else "0"
-                rows.append([method.name, b, f"{missing:.0%}", *failure_cells(cells)])
-    return table(header, rows)
-
-
-def failure_cells(cells):
-    """Count failures over graphs; each set is held against the median of its graph."""
-    low = {g: min((r.auc, seed) for seed, r in c.items()) for g, c in cells.items()}
-    worst = ", ".join(f"{g} {auc:.3f} (set {seed})" for g, (auc, seed) in low.items())
-    failed = sum(
-        r.auc < FAILED * median(c, "auc") for c in cells.values() for r in c.values()
-    )
-    results = [r for c in cells.values() for r in c.values()]
-    warned = sum(bool(r.warned) for r in results)
-    wild = sum(not r.link_mse + r.diagonal_mse < 10 for r in results)
-    sets = ", ".join(str(len(c)) for c in cells.values())
-    return [", ".join(cells), sets, worst, failed, warned, wild]
-
-
-def warning_list(store, options):
-    """List what the warnings said, and how often."""
-    count = defaultdict(int)
-    for (graph, missing, label), cell in store.cells.items():
-        if graph in options.graphs and missing in options.missing:
-            for result in cell.values():
-                for message in result.warned:
-                    count[label, " ".join(message.split())] += 1
-    rows = [[*key, n] for key, n in sorted(count.items())]
-    return table(["method", "warning begins", "fits"], rows) if rows else "None."
-
-
-def absent_table(store, options):
-    """List where a method has fewer sets than were asked for."""
-    rows = []
-    for method in METHODS:
-        for graph in filter(method.fits, options.graphs):
-            sets = [len(store.cell(graph, m, method)) for m in options.missing]
-            if min(sets) < options.sets:
-                b = {None: "", False: "0", True: "fitted"}[method.linear]
-                rows.append([method.name, b, graph, *(options.sets - n for n in sets)])
-    header = ["method", "b", "graph", *(f"{m:.0%} missing" for m in options.missing)]
-    return table(header, rows) if rows else "None."
-
-
 def report(store, options):
     """Write all tables."""
-    parts = [
+    return [
         "# Recovery of simulated graphs",
         made_by("graph_recovery.py", "One thread a fit; CPU seconds."),
         "Cells: median [quartiles] over the sets; n = 1000 rows, MCAR masks. AUC of "
@@ -558,9 +491,6 @@ def report(store, options):
         "Each method against score matching on the mean-filled table, both with b "
         "fitted, on the sets that both have. Without missing values nothing is filled.",
         filling_table(store, options),
-        "## Failed sets",
-        f"A set has failed where the AUC is below {FAILED:g} of its graph's median.",
-        failure_table(store, options),
         "## As the paper has it (b = 0)",
         recovery_table(store, options, False),
         "## With b fitted on both sides",
@@ -571,43 +501,25 @@ def report(store, options):
         "## Ahead of or behind simpler ways",
         "Only methods with the most sets of a setting take part.",
         rival_table(store, options),
-        "## Warnings",
-        warning_list(store, options),
-        "## Sets not run",
-        f"How many of {options.sets} sets each cell lacks. Without `--only-report`, "
-        "`--methods`, `--graphs` and the like the command above fits them; with "
-        "`--results` it goes on from what the file has.",
-        absent_table(store, options),
     ]
-    return parts
 
 
-def options_of(arguments=None):
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sets", type=int, default=10)
-    parser.add_argument("--graphs", nargs="+", default=GRAPHS, choices=GRAPHS)
-    parser.add_argument("--missing", nargs="+", type=float, default=[0.0, 0.3, 0.5])
-    parser.add_argument("--methods", nargs="+", default=NAMES, choices=NAMES)
-    parser.add_argument("--without", nargs="+", default=[], choices=NAMES)
-    both = ["0", "fitted"]
-    parser.add_argument("--linear", nargs="+", default=both, choices=both)
-    parser.add_argument("--n-jobs", type=int, default=1)
-    parser.add_argument("--results", help="file of lines, to go on from and to add to")
-    parser.add_argument("--only-report", action="store_true", help="fit nothing")
-    parser.add_argument("--output")
-    parser.add_argument("--quick", action="store_true", help="a small part of it all")
-    options = parser.parse_args(arguments)
-    if options.quick:
-        options.sets, options.missing = 1, [0.3]
-        options.graphs = ["ring", "hub", "thesis"]
-        options.without = [*options.without, *COSTLY]
-    return options
-
-
-def main(arguments=None):
+def main():
     """Run and report."""
-    options = options_of(arguments)
+    quick = {"sets": 1, "missing": [0.3], "graphs": ["ring", "hub", "thesis"]}
+    options = options_of(
+        __doc__,
+        quick | {"without": COSTLY},
+        sets=10,
+        graphs=[*GRAPHS],
+        missing=[0.0, 0.3, 0.5],
+        methods=NAMES,
+        without=Some([], NAMES),
+        linear=["0", "fitted"],
+        n_jobs=1,
+        results=None,
+        only_report=False,
+    )
     store = Store(options.results)
     if not options.only_report:
         store.run(jobs_of(options), options.n_jobs)

@@ -13,14 +13,11 @@ quantiles of its residuals in 5 folds.  Each result is a line of FILE; those tha
 there are not computed again.
 """
 
-import argparse
 import time
-import warnings
 from itertools import product
 
 import numpy as np
-from _report import publish
-from _results import Results
+from _command import carry_out, options_of
 from imputation_tables import TABLES, split
 from prediction_report import COMPLETE, DRAWS, FILLED, MODELS, ONE, RAW, WAYS, page
 from sklearn.base import clone
@@ -34,7 +31,6 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from threadpoolctl import threadpool_limits
 
 from skvnce import (
     GaussianImputer,
@@ -156,26 +152,17 @@ def run(results, options):
             print(*results.records[-1].values(), flush=True)
 
 
-def main(arguments=None):
+def main():
     """Measure and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--tables", nargs="+", default=list(TABLES))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only-report", action="store_true")
-    parser.add_argument("--quick", action="store_true", help="two tables, one split")
-    parser.add_argument("--output", help="file of the report")
-    options = parser.parse_args(arguments)
-    if options.quick:
-        options.tables, options.seeds = ["diabetes", "breast_cancer"], 1
-    warnings.simplefilter("ignore")
-    results = Results(options.results)
-    if not options.only_report:
-        with threadpool_limits(1):
-            run(results, options)
-    notes = " ".join(__doc__.split("\n\n")[2].split())
-    publish(page(results, notes), options.output)
-    return results
+    options = options_of(
+        __doc__,
+        {"tables": ["diabetes", "breast_cancer"], "seeds": 1},
+        results=None,
+        tables=[*TABLES],
+        seeds=3,
+        only_report=False,
+    )
+    carry_out(run, page, options, __doc__)
 
 
 if __name__ == "__main__":

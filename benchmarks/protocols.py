@@ -14,17 +14,14 @@ a line of FILE; those that are there are not computed again. protocol_rivals.py 
 how to install the rivals.
 """
 
-import argparse
-import warnings
 from itertools import product
 
 import numpy as np
-from _report import publish
-from _results import Results
+from _command import carry_out, options_of
 from mixed_rivals import Missing
 from protocol_methods import METHODS, lacking
 from protocol_report import page
-from protocol_rivals import SETTINGS, ampute
+from protocol_rivals import SETTINGS
 from protocol_scores import IMPUTATIONS, SCORERS
 from protocol_tables import (
     MECHANISMS_A,
@@ -34,10 +31,10 @@ from protocol_tables import (
     case_a,
     case_b,
 )
-from threadpoolctl import threadpool_limits
 
 TABLES = {"A": TABLES_A, "B": TABLES_B}
 MECHANISMS = {"A": MECHANISMS_A, "B": MECHANISMS_B}
+QUICK = ["KNN(1)", "GaussianImputer"]
 ASKED = {"A": IMPUTATIONS, "B": 20}  # draws
 
 
@@ -54,7 +51,7 @@ def case_of(protocol, table, mechanism, seed):
     """Make a case."""
     if protocol == "B":
         return case_b(table, mechanism, seed)
-    return case_a(table, mechanism, seed, ampute)
+    return case_a(table, mechanism, seed)
 
 
 def run(results, options):
@@ -65,11 +62,7 @@ def run(results, options):
         asked = [m for m in options.methods if not results.has(method=m, **key)]
         if not asked:
             continue
-        try:
-            case = case_of(*place)
-        except Missing as reason:
-            print(*place, reason)
-            continue
+        case = case_of(*place)
         for method in asked:
             results.add(key | {"method": method} | measured(method, case))
             print(*results.records[-1].values(), flush=True)
@@ -98,42 +91,23 @@ def observed_kept(case, tables):
     return [np.where(np.isnan(masked), filled, masked) for filled, masked in parts]
 
 
-def parsed():
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--protocols", nargs="+", default=["A", "B"])
-    parser.add_argument("--tables", nargs="+", default=[*TABLES_A, *TABLES_B])
-    parser.add_argument("--mechanisms", nargs="+", default=["MCAR", "MAR"])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS))
-    parser.add_argument("--seeds", type=int, default=3, help="seeds, masks")
-    parser.add_argument("--rivals-python", help="interpreter of the rivals")
-    parser.add_argument("--limit", type=int, default=SETTINGS["limit"])
-    parser.add_argument("--only-report", action="store_true")
-    parser.add_argument("--quick", action="store_true", help="one table, two methods")
-    parser.add_argument("--output", help="file of the report")
-    options = parser.parse_args()
-    if options.quick:
-        options.protocols, options.tables, options.seeds = ["A"], ["iris"], 1
-        options.methods = ["KNN(1)", "GaussianImputer"]
-    return options
-
-
 def main():
     """Measure and report."""
-    options = parsed()
+    options = options_of(
+        __doc__,
+        {"protocols": ["A"], "tables": ["iris"], "seeds": 1, "methods": QUICK},
+        results=None,
+        protocols=[*TABLES],
+        tables=[*TABLES_A, *TABLES_B],
+        mechanisms=["MCAR", "MAR"],
+        methods=[*METHODS],
+        seeds=3,
+        rivals_python=None,
+        limit=SETTINGS["limit"],
+        only_report=False,
+    )
     SETTINGS.update(python=options.rivals_python, limit=options.limit)
-    warnings.simplefilter("ignore")
-    results = Results(options.results)
-    if not options.only_report:
-        absent = lacking(options.methods)
-        if absent:
-            print("not installed, left out:", ", ".join(absent))
-        options.methods = [m for m in options.methods if m not in absent]
-        with threadpool_limits(1):
-            run(results, options)
-    notes = " ".join(__doc__.split("\n\n")[2].split())
-    publish(page(results, notes), options.output)
+    carry_out(run, page, options, __doc__, lacking)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ contain the share of the complete rows. A line of the results is a run; what is 
 not repeated. ``--seeds 0 --output FILE`` only writes the page.
 """
 
-import argparse
 import warnings
 from itertools import product
 from pathlib import Path
@@ -20,6 +19,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+from _command import Some, options_of
 from _data import load
 from _report import made_by, publish, table
 from _results import Results
@@ -270,21 +270,18 @@ def times(results, methods):
 
 def main():
     """Measure, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=TABLES)
-    parser.add_argument("--mechanisms", nargs="+", default=MECHANISMS)
-    parser.add_argument("--rates", nargs="+", type=float, default=RATES)
-    parser.add_argument("--methods", nargs="+", default=DEFAULT, choices=METHODS)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--draws", type=int, default=DRAWS)
-    parser.add_argument("--results", default=str(RESULTS))
-    parser.add_argument("--output", help="file of the page")
-    parser.add_argument("--quick", action="store_true", help="banknote once, not kept")
-    options = parser.parse_args()
-    if options.quick:
-        options.results, options.seeds, options.draws = None, 1, 5
-        options.tables, options.rates = ["banknote"], [0.3]
-        options.methods = ["complete", "gaussian"]
+    quick = {"results": None, "seeds": 1, "draws": 5, "tables": ["banknote"]}
+    options = options_of(
+        __doc__,
+        quick | {"rates": [0.3], "methods": ["complete", "gaussian"]},
+        tables=[*TABLES],
+        mechanisms=[*MECHANISMS],
+        rates=[*RATES],
+        methods=Some(DEFAULT, METHODS),
+        seeds=5,
+        draws=DRAWS,
+        results=str(RESULTS),
+    )
     results = Results(options.results)
     torch.set_num_threads(1)
     with threadpool_limits(1), warnings.catch_warnings():

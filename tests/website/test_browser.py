@@ -43,7 +43,7 @@ PAGES = [
     "benchmarks/index.html",
     "benchmarks/imputation.html",
     "benchmarks/mixed.html",
-    "benchmarks/pooling_coverage.html",
+    "benchmarks/pooling_models.html",
     "benchmarks/protocols.html",
     "developer/index.html",
     "developer/conventions.html",
