@@ -61,12 +61,13 @@ def options_of(doc, quick=None, **options):
     return found
 
 
-def carry_out(run, page, options, doc, lacking=None):
-    """Compute what the results lack, and write the page of all of them.
+def carry_out(cells, measured, page, options, doc, lacking=None):
+    """Compute the cells that the results lack, and write the page of all of them.
 
     Parameters
     ----------
-    run : function of results and options
+    cells : function of options to the keys of the results, dicts
+    measured : function of a key and options to a dict, the result
     page : function of results and notes to the parts of the page
     options : Namespace
         With ``results``, ``only_report`` and ``output``.
@@ -81,5 +82,8 @@ def carry_out(run, page, options, doc, lacking=None):
             print("not installed, left out:", ", ".join(absent))
             options.methods = [m for m in options.methods if m not in absent]
         with threadpool_limits(1):
-            run(results, options)
+            for key in cells(options):
+                if not results.has(**key):
+                    results.add(key | measured(key, options))
+                    print(*results.records[-1].values(), flush=True)
     publish(page(results, " ".join(doc.split("\n\n")[2].split())), options.output)

@@ -22,25 +22,23 @@ from copula_graph_scores import score
 from copula_graph_tables import HOLES, TABLES, drawn
 
 
-def simulated(results, options):
-    """Learn the graphs of simulated tables."""
+def cells(options):
+    """List what is asked for, one set after the other."""
     holes = [hole for hole in HOLES if hole[1] in options.shares]
     seeds, tables = range(options.seeds), options.tables
     for seed, name, hole, method in product(seeds, tables, holes, options.methods):
         key = {"part": "simulated", "table": name, "mechanism": hole[0]}
-        key |= {"share": hole[1], "seed": seed, "method": method}
-        suits = method != TRUNCATED or not name.startswith("copula")
-        if suits and not results.has(**key):
-            results.add(key | recovered(name, hole, seed, method))
-            print(*results.records[-1].values(), flush=True)
+        if method != TRUNCATED or not name.startswith("copula"):
+            yield key | {"share": hole[1], "seed": seed, "method": method}
 
 
-def recovered(name, hole, seed, method):
+def measured(key, options):
     """Run a method on a table, and score it."""
-    table = drawn(name, *hole, seed)
+    seed = key["seed"]
+    table = drawn(key["table"], key["mechanism"], key["share"], seed)
     begin = time.process_time()
     try:
-        found = METHODS[method](table, seed)
+        found = METHODS[key["method"]](table, seed)
     except RuntimeError as failure:  # of R
         return {"missing": str(failure)[-200:]}
     seconds = time.process_time() - begin + found.seconds
@@ -61,7 +59,7 @@ def main():
         seeds=10,
         only_report=False,
     )
-    carry_out(simulated, page, options, __doc__, lacking)
+    carry_out(cells, measured, page, options, __doc__, lacking)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ again.
 """
 
 import time
+from functools import cache
 from itertools import product
 
 from _command import carry_out, options_of
@@ -24,41 +25,38 @@ from mixed_tables import MECHANISMS, TABLES, split
 QUICK = [BASE, CLOCK, "GaussianImputer"]
 
 
-def run(results, options):
-    """Compute what the results lack, one method after the other."""
+def cells(options):
+    """List what is asked for, one method after the other."""
     mechanisms = MECHANISMS[: 1 if options.quick else None]
     ways = product(range(options.seeds), mechanisms, options.methods, options.tables)
-    clocks = {}
     for seed, mechanism, method, name in ways:
         key = {"table": name, "mechanism": mechanism, "seed": seed, "method": method}
-        if not results.has(**key):
-            case = split(name, mechanism, seed)
-            found, place = measured(method, case, seed), (name, mechanism, seed)
-            if method != CLOCK:
-                clocks[place] = clocks.get(place) or clock(case, seed)
-                found["clock"] = clocks[place]
-            results.add(key | found)
-            print(*results.records[-1].values(), flush=True)
+        yield key
 
 
-def clock(case, seed):
+@cache
+def clock(*place):
     """Time the method that all others are compared with, in the same run."""
     begin = time.process_time()
-    METHODS[CLOCK](case, seed)
+    METHODS[CLOCK](split(*place), place[-1])
     return round(time.process_time() - begin, 3)
 
 
-def measured(method, case, seed):
+def measured(key, options):
     """Run and score a method, or say why there is no answer."""
-    begin = time.process_time()
+    method, place = key["method"], (key["table"], key["mechanism"], key["seed"])
+    case, begin = split(*place), time.process_time()
     try:
-        answer = METHODS[method](case, seed)
+        answer = METHODS[method](case, key["seed"])
     except Missing as reason:
-        return {"missing": str(reason)}
-    seconds = time.process_time() - begin
-    if answer.seconds is not None:
-        seconds = answer.seconds
-    return score(case, answer) | {"seconds": round(seconds, 2)} | (answer.notes or {})
+        found = {"missing": str(reason)}
+    else:
+        seconds = time.process_time() - begin
+        if answer.seconds is not None:
+            seconds = answer.seconds
+        found = score(case, answer) | {"seconds": round(seconds, 2)}
+        found |= answer.notes or {}
+    return found if method == CLOCK else found | {"clock": clock(*place)}
 
 
 def left_out(methods):
@@ -77,7 +75,7 @@ def main():
         seeds=3,
         only_report=False,
     )
-    carry_out(run, page, options, __doc__, left_out)
+    carry_out(cells, measured, page, options, __doc__, left_out)
 
 
 if __name__ == "__main__":

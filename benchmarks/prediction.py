@@ -14,6 +14,7 @@ there are not computed again.
 """
 
 import time
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -76,7 +77,7 @@ def several(way, model, imputer, classes, seed):
     return make(FrozenEstimator(imputer), model, **given)
 
 
-def measured(way, name, data, imputer, seed):
+def predicted(way, name, data, imputer, seed):
     """Fit one model in one way, and score it on new rows."""
     train, new = tables_of(way, data, imputer)
     y, target = data.target
@@ -126,30 +127,31 @@ def scores_of_numbers(predicted, target, ends):
     }
 
 
-def run(results, options):
-    """Compute what the results lack."""
-    for seed, name, mechanism in product(
-        range(options.seeds), options.tables, MECHANISMS
-    ):
-        place = {"table": name, "mechanism": mechanism, "seed": seed}
-        ways = [
-            {"model": model, "way": way}
-            for model, way in product(MODELS, WAYS)
-            if (model, way) != (LINEAR, RAW)
-        ]
-        ways = [one for one in ways if not results.has(**place, **one)]
-        if not ways:
-            continue
-        data = split(name, mechanism, seed)
-        begin = time.process_time()
-        imputer = GaussianImputer(random_state=seed).fit(data.masked[0])
-        imputer.sample(data.masked[0][:2])  # the first call draws the parameters
-        fitted = {"imputer": round(time.process_time() - begin, 2)}
-        kind = {"classes": bool(data.classes), "rows": len(data.target[0])}
-        for one in ways:
-            found = measured(one["way"], one["model"], data, imputer, seed)
-            results.add(place | one | kind | fitted | found)
-            print(*results.records[-1].values(), flush=True)
+def cells(options):
+    """List what is asked for, one fit of the imputer after the other."""
+    ways = product(range(options.seeds), options.tables, MECHANISMS, MODELS, WAYS)
+    for seed, name, mechanism, model, way in ways:
+        if (model, way) != (LINEAR, RAW):
+            key = {"table": name, "mechanism": mechanism, "seed": seed}
+            yield key | {"model": model, "way": way}
+
+
+@lru_cache(1)
+def fitted(name, mechanism, seed):
+    """Fit the imputer of all ways; a table, the imputer and the seconds."""
+    data, begin = split(name, mechanism, seed), time.process_time()
+    imputer = GaussianImputer(random_state=seed).fit(data.masked[0])
+    imputer.sample(data.masked[0][:2])  # the first call draws the parameters
+    return data, imputer, round(time.process_time() - begin, 2)
+
+
+def measured(key, options):
+    """Predict in one way, and score it."""
+    seed = key["seed"]
+    data, imputer, seconds = fitted(key["table"], key["mechanism"], seed)
+    kind = {"classes": bool(data.classes), "rows": len(data.target[0])}
+    scores = predicted(key["way"], key["model"], data, imputer, seed)
+    return kind | {"imputer": seconds} | scores
 
 
 def main():
@@ -162,7 +164,7 @@ def main():
         seeds=3,
         only_report=False,
     )
-    carry_out(run, page, options, __doc__)
+    carry_out(cells, measured, page, options, __doc__)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ a line of FILE; those that are there are not computed again. protocol_rivals.py 
 how to install the rivals.
 """
 
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -38,41 +39,29 @@ QUICK = ["KNN(1)", "GaussianImputer"]
 ASKED = {"A": IMPUTATIONS, "B": 20}  # draws
 
 
-def places(options):
-    """List the cases that are asked for, one seed after the other."""
+def cells(options):
+    """List what is asked for, one case after the other."""
     for protocol in options.protocols:
         tables = [t for t in TABLES[protocol] if t in options.tables]
         some = [m for m in MECHANISMS[protocol] if m in options.mechanisms]
-        for seed, mechanism, name in product(range(options.seeds), some, tables):
-            yield protocol, name, mechanism, seed
+        ways = product(range(options.seeds), some, tables, options.methods)
+        for seed, mechanism, name, method in ways:
+            key = {"protocol": protocol, "table": name, "mechanism": mechanism}
+            yield key | {"seed": seed, "method": method}
 
 
-def case_of(protocol, table, mechanism, seed):
+@lru_cache(1)
+def case_of(protocol, *place):
     """Make a case."""
-    if protocol == "B":
-        return case_b(table, mechanism, seed)
-    return case_a(table, mechanism, seed)
+    return (case_b if protocol == "B" else case_a)(*place)
 
 
-def run(results, options):
-    """Compute what the results lack, one case after the other."""
-    for place in places(options):
-        names = ("protocol", "table", "mechanism", "seed")
-        key = dict(zip(names, place, strict=True))
-        asked = [m for m in options.methods if not results.has(method=m, **key)]
-        if not asked:
-            continue
-        case = case_of(*place)
-        for method in asked:
-            results.add(key | {"method": method} | measured(method, case))
-            print(*results.records[-1].values(), flush=True)
-
-
-def measured(method, case):
+def measured(key, options):
     """Run and score a method, or say why there is no answer."""
-    protocol, seed = case.key[0], case.key[-1]
+    protocol, seed = key["protocol"], key["seed"]
+    case = case_of(protocol, key["table"], key["mechanism"], seed)
     try:
-        answer = METHODS[method](case, seed, ASKED[protocol])
+        answer = METHODS[key["method"]](case, seed, ASKED[protocol])
     except Missing as reason:
         return {"missing": str(reason)}
     answer = answer._replace(
@@ -107,7 +96,7 @@ def main():
         only_report=False,
     )
     SETTINGS.update(python=options.rivals_python, limit=options.limit)
-    carry_out(run, page, options, __doc__, lacking)
+    carry_out(cells, measured, page, options, __doc__, lacking)
 
 
 if __name__ == "__main__":
