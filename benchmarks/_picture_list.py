@@ -108,6 +108,21 @@ PICTURES = {
             for graph in ("ring", "hub")
         ),
     ),
+    "vae_tables": Picture(
+        "Energy distance of imputations to exact draws of the same autoencoder (blue: "
+        "the samplers of Simkus and Gutmann 2023); 0 is best",
+        tuple(
+            Panel(
+                name,
+                "sampler",
+                (Series(name, name, "to the exact conditional"),),
+                reference=0,
+                leave_out=", (eps|target|fixed|all)|^exact",
+            )
+            for name in ("uci_power", "miniboone")
+        ),
+        "AC-MWG|LAIR",
+    ),
     "prediction": Picture(
         "Errors of models fitted to several draws, over those of other ways; below 1, "
         "several draws are better",
@@ -129,6 +144,63 @@ PICTURES = {
             )
             for error in ("log-loss", "RMSE")
         ),
+    ),
+    "graph_selection": Picture(
+        "F1 of the edges that each rule chooses, ring of 20 columns; 1 is best. CV and "
+        "stability: one set, others: ten",
+        (
+            Panel(
+                "F1",
+                "rule",
+                tuple(
+                    Series(m, "", "F1", 0, (("graph", "ring"), ("missing", m)))
+                    for m in ("0%", "30%")
+                ),
+            ),
+        ),
+        ".",
+    ),
+    "noisy_or_titles": Picture(
+        "Coherence (NPMI) of topics of 5519 titles (blue: skvnce); more is better",
+        (
+            Panel(
+                "NPMI",
+                "method",
+                (
+                    Series(
+                        "5519",
+                        _TOPICS,
+                        "NPMI (sd over seeds)",
+                        0,
+                        (("titles", "5519"),),
+                    ),
+                ),
+            ),
+        ),
+    ),
+    "vae_likelihood": Picture(
+        "Log-likelihood of complete test rows, in nats, of autoencoders fitted to "
+        "tables of which half is missing; more is better",
+        tuple(
+            Panel(name.split(",")[0], "method", (Series(name, name, "log p(x)"),))
+            for name in (
+                "uci_power, 16999 training rows",
+                "miniboone, 3148 training rows",
+            )
+        ),
+        ".",
+    ),
+    "vae_omniglot": Picture(
+        "F1 of the hidden pixels of images with one, two or three hidden quadrants; "
+        "more is better. Blue: the samplers of Simkus and Gutmann (2023)",
+        (
+            Panel(
+                "F1 of hidden pixels",
+                "sampler",
+                tuple(Series(c, "F1", c) for c in _QUADRANTS),
+            ),
+        ),
+        "AC-MWG|LAIR",
     ),
     "vae_bounds": Picture(
         "Log-likelihood of complete rows, in nats, medians of five seeds, of "

@@ -67,7 +67,7 @@ class Method(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What one fit gave."""
+    """What one fit gave; ``ranking`` has 1 for each edge, 0 for each other pair."""
 
     auc: float
     seconds: float
@@ -75,6 +75,7 @@ class Result(NamedTuple):
     linear_mse: float
     diagonal_mse: float
     link_mse: float
+    ranking: str
 
 
 class Goal(NamedTuple):
@@ -111,6 +112,7 @@ ERRORS = {
     "linear_mse": "MSE of b",
 }
 MEASURES = {"auc": "AUC"} | ERRORS
+FAILED = 0.75  # of the median AUC, below which a fit has failed
 
 
 def learner(linear, algorithm="score-matching", imputer=None, **options):
@@ -218,7 +220,8 @@ def evaluate(method, data, missing, seed):
     strengths = np.abs(found.strengths)
     warned = sorted({str(w.message)[:60] for w in caught})
     auc = edge_auc(data.precision, strengths)
-    return Result(float(auc), round(seconds, 4), warned, *errors(found, data))
+    rest = *errors(found, data), ranking(data.precision, strengths)
+    return Result(float(auc), round(seconds, 4), warned, *rest)
 
 
 def errors(found, data):
@@ -229,6 +232,13 @@ def errors(found, data):
     below = off[np.tril_indices(len(off), -1)]
     parts = found.linear - data.linear, np.diag(off), below
     return tuple(float(np.mean(part**2)) for part in parts)
+
+
+def ranking(truth, strengths):
+    """Write which pairs are edges, the strongest first."""
+    below = np.tril_indices(len(truth), -1)
+    order = np.argsort(-strengths[below], kind="stable")
+    return "".join("01"[int(edge)] for edge in (np.abs(truth[below]) > 1e-5)[order])
 
 
 @lru_cache(maxsize=2)
@@ -472,9 +482,66 @@ def filling_table(store, options):
     return table(header, rows)
 
 
+def failure_table(store, options):
+    """Count the sets at which a method failed, of ours, b = 0 or fitted."""
+    header = ["method", "b", "missing", "graphs", "sets", "lowest AUC"]
+    header += ["failed", "warned", "not finite or MSE of K above 10"]
+    rows = []
+    for method in METHODS:
+        for missing in options.missing:
+            cells = {
+                graph: cell
+                for graph in options.graphs
+                if (cell := store.cell(graph, missing, method))
+            }
+            if method.ours and cells:
+                b = "fitted" if method.linear else "0"
+                rows.append([method.name, b, f"{missing:.0%}", *failure_cells(cells)])
+    return table(header, rows)
+
+
+def failure_cells(cells):
+    """Count failures over graphs; each set is held against the median of its graph."""
+    low = {g: min((r.auc, seed) for seed, r in c.items()) for g, c in cells.items()}
+    worst = ", ".join(f"{g} {auc:.3f} (set {seed})" for g, (auc, seed) in low.items())
+    failed = sum(
+        r.auc < FAILED * median(c, "auc") for c in cells.values() for r in c.values()
+    )
+    results = [r for c in cells.values() for r in c.values()]
+    warned = sum(bool(r.warned) for r in results)
+    wild = sum(not r.link_mse + r.diagonal_mse < 10 for r in results)
+    sets = ", ".join(str(len(c)) for c in cells.values())
+    return [", ".join(cells), sets, worst, failed, warned, wild]
+
+
+def warning_list(store, options):
+    """List what the warnings said, and how often."""
+    count = defaultdict(int)
+    for (graph, missing, label), cell in store.cells.items():
+        if graph in options.graphs and missing in options.missing:
+            for result in cell.values():
+                for message in result.warned:
+                    count[label, " ".join(message.split())] += 1
+    rows = [[*key, n] for key, n in sorted(count.items())]
+    return table(["method", "warning begins", "fits"], rows) if rows else "None."
+
+
+def absent_table(store, options):
+    """List where a method has fewer sets than were asked for."""
+    rows = []
+    for method in METHODS:
+        for graph in filter(method.fits, options.graphs):
+            sets = [len(store.cell(graph, m, method)) for m in options.missing]
+            if min(sets) < options.sets:
+                b = {None: "", False: "0", True: "fitted"}[method.linear]
+                rows.append([method.name, b, graph, *(options.sets - n for n in sets)])
+    header = ["method", "b", "graph", *(f"{m:.0%} missing" for m in options.missing)]
+    return table(header, rows) if rows else "None."
+
+
 def report(store, options):
     """Write all tables."""
-    return [
+    parts = [
         "# Recovery of simulated graphs",
         made_by("graph_recovery.py", "One thread a fit; CPU seconds."),
         "Cells: median [quartiles] over the sets; n = 1000 rows, MCAR masks. AUC of "
@@ -491,6 +558,9 @@ def report(store, options):
         "Each method against score matching on the mean-filled table, both with b "
         "fitted, on the sets that both have. Without missing values nothing is filled.",
         filling_table(store, options),
+        "## Failed sets",
+        f"A set has failed where the AUC is below {FAILED:g} of its graph's median.",
+        failure_table(store, options),
         "## As the paper has it (b = 0)",
         recovery_table(store, options, False),
         "## With b fitted on both sides",
@@ -501,7 +571,15 @@ def report(store, options):
         "## Ahead of or behind simpler ways",
         "Only methods with the most sets of a setting take part.",
         rival_table(store, options),
+        "## Warnings",
+        warning_list(store, options),
+        "## Sets not run",
+        f"How many of {options.sets} sets each cell lacks. Without `--only-report`, "
+        "`--methods`, `--graphs` and the like the command above fits them; with "
+        "`--results` it goes on from what the file has.",
+        absent_table(store, options),
     ]
+    return parts
 
 
 def main():

@@ -11,11 +11,11 @@ Then the error of means by pooled LAIR against the number of proposals.
 import sys
 from functools import partial
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import torch
 from _command import options_of
+from _conditional_samplers import Pooling, with_target_of_mwg
 from _report import made_by, publish, table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -24,58 +24,12 @@ from samplers import test_lair, test_pitfalls  # noqa: E402
 from samplers.test_pitfalls import PARTS, PROBLEMS, distance, start  # noqa: E402
 from samplers.toy import divergence  # noqa: E402
 
-from skvnce._incomplete import Incomplete  # noqa: E402
 from skvnce._random import seeded  # noqa: E402
-from skvnce.samplers import ac_mwg as ac_mwg_module  # noqa: E402
 from skvnce.samplers.ac_mwg import ac_mwg  # noqa: E402
-from skvnce.samplers.base import Sampler, run_chain  # noqa: E402
+from skvnce.samplers.base import run_chain  # noqa: E402
 from skvnce.samplers.lair import lair  # noqa: E402
 from skvnce.samplers.metropolis_within_gibbs import mwg  # noqa: E402
-from skvnce.samplers.pooled import add, draws, empty  # noqa: E402
 from skvnce.samplers.pseudo_gibbs import pseudo_gibbs  # noqa: E402
-
-
-class Pooling:
-    """The pool of a run of LAIR, and the effective number of its proposals."""
-
-    def __init__(self, n_draws):
-        self.n_draws, self.pool, self.log_squares = n_draws, None, []
-
-    def visit(self, state, info):
-        """Add the proposals of an iteration."""
-        value = torch.zeros_like(info.z[..., :1])  # no mean is asked for
-        if self.pool is None:
-            first = info.z[:1].expand(self.n_draws, *info.z.shape[1:])
-            self.pool = empty(first, value[0])
-        uniform = torch.rand(*self.pool.z.shape[:-1], 2)
-        self.pool = add(self.pool, info, value, uniform)
-        self.log_squares.append((2 * info.log_weight).logsumexp(0))
-
-    def draws(self, vae, data):
-        """Draw completed tables."""
-        return draws(vae, data, self.pool)
-
-    def effective_size(self):
-        """Compute (sum of weights)^2 / sum of squares of each row."""
-        squares = torch.stack(self.log_squares).logsumexp(0)
-        return (2 * self.pool.log_total - squares).exp()
-
-
-def with_target_of_mwg(sampler):
-    """Let AC-MWG accept by p(z | x) of the current imputation, as MWG does."""
-    right = ac_mwg_module.move
-
-    def step(state, data):
-        given = Incomplete(state.x, torch.ones_like(state.x, dtype=torch.bool))
-
-        def wrong(model, data, _, *rest):
-            return right(model, data, given, *rest)
-
-        with mock.patch.object(ac_mwg_module, "move", wrong):
-            return sampler.step(state, data)
-
-    return Sampler(sampler.init, step)
-
 
 LONG = {"n_steps": 900, "burn_in": 700}
 ADAPTIVE = ac_mwg(*PARTS, eps=0.01, history_size=20)

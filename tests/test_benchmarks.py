@@ -20,7 +20,7 @@ COMMANDS = {
     for path in sorted(DOC.glob("*.md"))
 }
 # what makes a page of records without computing anything
-READS = "--only-report", "--repetitions=0", "--seeds=0"
+READS = "--only-report", "--repetitions=0", "--seeds=0", "groups_report.py"
 
 
 def makes_a_page(words):

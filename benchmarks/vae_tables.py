@@ -1,0 +1,293 @@
+"""Which sampler completes rows of real tables best, given a variational autoencoder?
+
+    python benchmarks/vae_tables.py --results FILE [--only-report] [--quick]
+        [--tables uci_power miniboone] [--seeds 3]
+        [--output doc/benchmarks/vae_tables.md]
+
+Figures 5, 9, 14 and 15 of Simkus and Gutmann (2023), Conditional sampling of
+variational autoencoders via iterated approximate ancestral sampling: an autoencoder is
+trained on complete rows; half of the cells of test rows are hidden, and each sampler
+draws them with an equal number of network evaluations.  Each result is a line of FILE.
+Those that are there are not computed again, and the report is written from FILE alone.
+`--quick` runs a simulated table and needs no FILE.
+"""
+
+import argparse
+import tempfile
+import time
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from _autoencoders import Autoencoder, bound, train
+from _conditional_report import rounded
+from _conditional_samplers import ABLATIONS, METHODS, Problem, reference
+from _conditional_scores import rmse, row_energy, sinkhorn, squared_errors
+from _data import load, load_array
+from _report import publish
+from _results import Results
+from vae_tables_report import FOUND, report
+
+from skvnce._incomplete import Incomplete
+from skvnce._random import seeded
+from skvnce.metrics import energy_distance
+from skvnce.missingness import mcar
+
+HIDDEN = 0.5
+EPS = 0.3  # of AC-MWG, as in the paper
+HISTORY = 100
+LOW = torch.tensor([0.0, 0.05, 0.5])  # quantiles of rows
+DRAW_SEED = 100  # of the rows; samplers have seeds 0, 1, ...
+
+
+class Study(NamedTuple):
+    """Sizes of the study of one table.
+
+    Attributes
+    ----------
+    n_latents, width, dropout
+        Of the autoencoder.
+    training : dict
+        Arguments of `train`.
+    n_rows : int
+        Test rows.
+    n_steps : int
+        Iterations of five chains.
+    exact : dict
+        Arguments of `reference`.
+    """
+
+    n_latents: int
+    width: int
+    dropout: float
+    training: dict
+    n_rows: int
+    n_steps: int
+    exact: dict
+
+
+LONG = {
+    "n_particles": 45,
+    "n_replenish": 5,
+    "n_steps": 60,
+    "n_draws": 100,
+    "n_moves": 120,
+}
+STUDIES = {
+    "uci_power": Study(
+        16,
+        128,
+        0.0,
+        {
+            "n_steps": 4000,
+            "batch_size": 512,
+            "n_draws": 2,
+            "rate": 1e-3,
+            "noise": 1e-3,
+        },
+        200,
+        500,
+        LONG,
+    ),
+    "miniboone": Study(
+        32,
+        128,
+        0.2,
+        {"n_steps": 3000, "batch_size": 512, "n_draws": 2, "rate": 1e-3},
+        200,
+        500,
+        LONG,
+    ),
+    "simulated": Study(
+        2,
+        32,
+        0.0,
+        {"n_steps": 150, "batch_size": 100, "n_draws": 2, "rate": 5e-3},
+        40,
+        32,
+        {
+            "n_particles": 10,
+            "n_replenish": 5,
+            "n_steps": 20,
+            "n_draws": 40,
+            "n_moves": 20,
+        },
+    ),
+}
+
+
+# Tables
+
+
+def power(rng):
+    """Prepare POWER as Papamakarios, Pavlakou and Murray (2017) do."""
+    frame = load("uci_power")
+    names = [
+        "Global_active_power",
+        "Voltage",
+        *(f"Sub_metering_{k}" for k in (1, 2, 3)),
+    ]
+    x = frame[[*names, "minute_of_day"]].dropna().to_numpy(float)
+    x = x + rng.uniform(size=x.shape) * [1e-3, 1e-2, 1.0, 1.0, 1.0, 0.0]
+    return np.split(rng.permutation(x), [len(x) * 9 // 10])
+
+
+def simulated(rng):
+    """Simulate rows around a curve in five columns, with two branches."""
+    u = rng.uniform(-2, 2, size=2000)
+    branch = rng.choice([-1, 1], size=2000)
+    x = np.stack([u, branch * u**2, np.sin(2 * u), branch * u, u + branch], 1)
+    return np.split(x + 0.1 * rng.normal(size=x.shape), [1600])
+
+
+@cache
+def rows_of(name):
+    """Return standardised training and test rows, the latter in random order."""
+    rng = np.random.default_rng(0)
+    if name == "miniboone":
+        both = [load_array(name, part).astype(float) for part in ("train", "test")]
+        train_rows, test_rows = both[0], rng.permutation(both[1])
+    else:
+        train_rows, test_rows = {"uci_power": power, "simulated": simulated}[name](rng)
+    mean, std = train_rows.mean(0), train_rows.std(0)
+    return tuple(
+        torch.tensor((x - mean) / std).float() for x in (train_rows, test_rows)
+    )
+
+
+def incomplete(name, n_rows):
+    """Hide half of the cells of test rows; the truth and the incomplete rows."""
+    _, rows = rows_of(name)
+    hidden = mcar(rows.numpy(), HIDDEN, random_state=DRAW_SEED)
+    some = torch.tensor(hidden.any(1))
+    truth, observed = rows[some][:n_rows], ~torch.tensor(hidden)[some][:n_rows]
+    return truth, Incomplete(truth * observed, observed)
+
+
+@cache
+def fitted(name):
+    """Train the autoencoder of a table; with the bounds of training and test rows."""
+    study, (train_rows, test_rows) = STUDIES[name], rows_of(name)
+    begin = time.process_time()
+    with seeded(DRAW_SEED):
+        size = {"dropout": study.dropout}
+        vae = Autoencoder(train_rows.shape[1], study.n_latents, study.width, **size)
+        vae = train(vae, train_rows, **study.training)
+        parts = (train_rows[: len(test_rows)], test_rows)
+        bounds = [float(bound(vae, x, 4)) for x in parts]
+    return vae, bounds, time.process_time() - begin
+
+
+@cache
+def exact_draws(name, seed):
+    """Draw from p(x_mis | x_obs) by a long run; and what is known about it."""
+    problem = problem_of(name)
+    with seeded(1000 + seed), torch.no_grad():
+        return reference(problem, **STUDIES[name].exact)
+
+
+@cache
+def problem_of(name):
+    """Return the fitted autoencoder with the rows to complete."""
+    study, (train_rows, _) = STUDIES[name], rows_of(name)
+    bounds = 2 * train_rows.amin(0), 2 * train_rows.amax(0)
+    _, data = incomplete(name, study.n_rows)
+    return Problem(fitted(name)[0], data, study.n_steps, bounds, EPS, HISTORY)
+
+
+# Measurements
+
+
+def scores(name, x):
+    """Score imputations row by row: squared errors, energy distances."""
+    truth, _ = incomplete(name, STUDIES[name].n_rows)
+    exact, _ = exact_draws(name, 0)
+    return squared_errors(x, truth), row_energy(x, exact)
+
+
+def measure(name, method, seed):
+    """Run one sampler and score it at all fractions of the budget."""
+    truth, data = incomplete(name, STUDIES[name].n_rows)
+    problem, hidden = problem_of(name), ~data.observed
+    exact_draws(name, 0)
+    begin = time.process_time()
+    with seeded(seed), torch.no_grad():
+        found = (METHODS | ABLATIONS)[method](problem)
+    seconds = time.process_time() - begin
+    curve = {}
+    for fraction, x in found.items():
+        errors, energy = scores(name, x)
+        curve[fraction] = [rmse(errors, hidden), float(energy.mean())]
+    return {
+        "curve": [[k, *rounded(v)] for k, v in curve.items()],
+        **final(x, truth, errors, energy),
+        "seconds": round(seconds, 1),
+    }
+
+
+def final(x, truth, errors, energy):
+    """Score the imputations at the end."""
+    mmd = [energy_distance(one.numpy(), truth.numpy()) for one in x]
+    return {
+        "sinkhorn": rounded([np.mean([sinkhorn(one, truth) for one in x])])[0],
+        "energy to truth": rounded([np.mean(mmd)])[0],
+        "squared": rounded(errors.tolist()),
+        "energy": rounded(energy.tolist()),
+    }
+
+
+def of_exact(name):
+    """Score five draws of the reference, and those of another run of it."""
+    truth, data = incomplete(name, STUDIES[name].n_rows)
+    x, found = exact_draws(name, 1)
+    x = x[:: len(x) // 5][:5]
+    errors, energy = scores(name, x)
+    vae, bounds, seconds = fitted(name)
+    return {
+        **{k: rounded(v.quantile(LOW).tolist()) for k, v in found.items()},
+        "bounds": rounded(bounds),
+        "training seconds": round(seconds, 1),
+        "hidden": (~data.observed).sum(1).tolist(),
+        "curve": [[1, *rounded([rmse(errors, ~data.observed), energy.mean()])]],
+        **final(x, truth, errors, energy),
+    }
+
+
+def run(names, n_seeds, records):
+    """Measure all that the records lack."""
+    for name in names:
+        if not records.has(table=name, method="exact"):
+            records.add({"table": name, "method": "exact", "seed": 0} | of_exact(name))
+    for seed, name, method in product(range(n_seeds), names, METHODS | ABLATIONS):
+        key = {"table": name, "method": method, "seed": seed}
+        if not records.has(**key):
+            records.add(key | measure(name, method, seed))
+
+
+def main():
+    """Measure and report."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--results", help="file of JSON lines")
+    parser.add_argument("--only-report", action="store_true", help="compute nothing")
+    parser.add_argument("--quick", action="store_true", help="a simulated table")
+    parser.add_argument("--tables", nargs="+", default=["uci_power", "miniboone"])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--output", help="file of the report")
+    options = parser.parse_args()
+    if not (options.results or options.quick):
+        parser.error("name the file of --results")
+    torch.set_num_threads(1)
+    names = ["simulated"] if options.quick else options.tables
+    with tempfile.TemporaryDirectory() as folder:
+        records = Results(options.results or Path(folder) / "quick.jsonl")
+        if not options.only_report:
+            run(names, 2 if options.quick else options.seeds, records)
+        found = [] if options.quick else ["## What was found", FOUND]
+        publish(report(records, names, STUDIES, found), options.output)
+
+
+if __name__ == "__main__":
+    main()
