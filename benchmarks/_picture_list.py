@@ -71,27 +71,6 @@ PICTURES = {
             ),
         ),
     ),
-    "safety": Picture(
-        "RMSE of imputed cells over that of column means, 38 tables (blue: skvnce); "
-        "above 1, column means are better",
-        (
-            Panel(
-                "RMSE over that of column means",
-                "",
-                (
-                    Series("median", "All tables together", "ratio: median"),
-                    Series("worst table", "All tables together", "most"),
-                ),
-                reference=1,
-            ),
-        ),
-    ),
-    "pooling_coverage": Picture(
-        "Coverage of 95 % intervals, mean of three coefficients (blue: skvnce); 95 % "
-        "is right",
-        (_COVERAGE,),
-        "pooled",
-    ),
     "pooling_models": Picture(
         "Coverage of 95 % intervals, mean of eight coefficients (blue: skvnce); 95 % "
         "is right",
@@ -180,20 +159,6 @@ PICTURES = {
             ),
         ),
         ".",
-    ),
-    "graph_scale": Picture(
-        "Areas under the ROC curve of edges of rings of 20 to 350 columns, 30 % of the "
-        "cells missing (blue: skvnce); 1 is best",
-        (
-            Panel(
-                "AUC by number of columns",
-                "method",
-                tuple(
-                    Series(d, "", "AUC of abs K", 0, (("d", d),))
-                    for d in ("20", "50", "100", "350")
-                ),
-            ),
-        ),
     ),
     "noisy_or_titles": Picture(
         "Coherence (NPMI) of topics of 5519 titles (blue: skvnce); more is better",

@@ -5,9 +5,8 @@
 GIVEN.npz: ``learn``, rows to learn from with NaN where missing, ``others``, further
 rows to fill, and ``levels``, the number of levels of each column: 0 for numbers, else
 its cells are codes that begin at 0. Writes ``draws0`` and ``draws1``, M completed
-tables of each, or ``points0`` and ``points1``, and ``notes``: version, seconds of CPU,
-remarks. PACKAGE "pyampute MAR" or "pyampute MNAR" writes ``hidden``, cells of
-``learn`` to hide; M is then the number of patterns.
+tables of each, and ``notes``: version, seconds of CPU,
+remarks.
 
 Only numpy and the packages that are compared are needed here.
 """
@@ -54,7 +53,7 @@ def miceforest(learn, others, levels, n_draws, seed):
     found = [tables(kernel), np.empty((n_draws, *others.shape))]
     if len(others):
         found[1] = tables(kernel.impute_new_data(frames[1], random_state=seed))
-    return found, None, []
+    return found, []
 
 
 def cells(frame, kinds):
@@ -78,69 +77,12 @@ def unmasking_trees(learn, others, levels, n_draws, seed, copies=10):
         else np.empty((n_draws, *x.shape))
         for x in (learn, others)
     ]
-    return found, None, [f"{copies} copies of each row"]
-
-
-def forest_diffusion(learn, others, levels, n_draws, seed, copies=10):
-    """Boosted trees that learn a diffusion process; fills only what it learns from."""
-    from ForestDiffusion import ForestDiffusionModel
-
-    if len(others):
-        raise ValueError("fills only the rows that it learns from")
-    model = ForestDiffusionModel(
-        learn,
-        n_t=50,
-        duplicate_K=copies,
-        diffusion_type="vp",
-        bin_indexes=[int(j) for j in np.flatnonzero(levels == 2)],
-        cat_indexes=[int(j) for j in np.flatnonzero(levels > 2)],
-        n_jobs=1,
-        seed=seed,
-    )
-    tables = model.impute(k=n_draws)
-    tables = np.asarray(tables, dtype=float).reshape(n_draws, *learn.shape)
-    return [tables, np.empty((n_draws, *others.shape))], None, [f"{copies} copies"]
-
-
-def hyperimpute(learn, others, levels, n_draws, seed):
-    """Chained models that are chosen for each column; one table."""
-    import pandas as pd
-    from hyperimpute.plugins.imputers import Imputers
-
-    model = Imputers().get("hyperimpute", random_state=seed)
-    points = [model.fit_transform(pd.DataFrame(learn)).to_numpy(float), others]
-    if len(others):
-        points[1] = model.transform(pd.DataFrame(others)).to_numpy(float)
-    return None, points, []
-
-
-def ampute(x, mechanism, seed, n_patterns):
-    """Hide cells of four of five rows, each by a pattern of a quarter of the columns.
-
-    The chance of a row depends on the cells that stay (MAR) or on those that it loses
-    (MNAR).
-    """
-    from pyampute.ampute import MultivariateAmputation
-
-    rng = np.random.default_rng(seed)
-    size = max(1, round(x.shape[1] / 4))
-    patterns = [
-        {
-            "incomplete_vars": rng.permutation(x.shape[1])[:size].tolist(),
-            "mechanism": mechanism,
-        }
-        for _ in range(n_patterns)
-    ]
-    spread = np.where(x.std(0) > 0, x.std(0), 1)
-    model = MultivariateAmputation(prop=0.8, patterns=patterns, seed=seed)
-    return np.isnan(model.fit_transform((x - x.mean(0)) / spread))
+    return found, [f"{copies} copies of each row"]
 
 
 PACKAGES = {
     "miceforest": ("miceforest", miceforest),
     "utrees": ("utrees", unmasking_trees),
-    "ForestDiffusion": ("ForestDiffusion", forest_diffusion),
-    "hyperimpute": ("hyperimpute", hyperimpute),
 }
 
 
@@ -152,18 +94,13 @@ def main():
     sys.path.insert(0, str(Path(__file__).resolve().parent))
     with np.load(given) as arrays:
         learn, others, levels = (arrays[k] for k in ("learn", "others", "levels"))
-    if package.startswith("pyampute"):
-        hidden = ampute(learn, package.split()[1], seed, n_draws)
-        np.savez(answer, hidden=hidden)
-        return
     distribution, function = PACKAGES[package]
     __import__(package)
     begin = time.process_time()
-    draws, points, remarks = function(learn, others, levels, n_draws, seed)
+    draws, remarks = function(learn, others, levels, n_draws, seed)
     seconds = time.process_time() - begin
-    name, tables = ("points", points) if draws is None else ("draws", draws)
     notes = [f"{distribution} {version(distribution)}", f"{seconds:.3f}", *remarks]
-    found = {f"{name}{i}": table for i, table in enumerate(tables)}
+    found = {f"draws{i}": table for i, table in enumerate(draws)}
     np.savez(answer, notes=np.array(notes), **found)
 
 

@@ -10,7 +10,6 @@ turns, so that other processes slow both.  What takes longer than a sixth of the
 is not repeated.  Without CUDA only the CPU is measured, and the page says so.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -24,6 +23,7 @@ from statistics import median
 
 import numpy as np
 import torch
+from _command import options_of
 from _report import commit, made_by, publish, table
 
 from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer, VNCEEstimator
@@ -169,23 +169,20 @@ def report(found, device, options):
 
 def main():
     """Measure, and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few rows, once")
-    parser.add_argument("--rows", type=int, nargs="+", default=ROWS)
-    parser.add_argument("--names", nargs="+", default=NAMES, choices=NAMES)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=180.0)
-    parser.add_argument("--output")
-    parser.add_argument("--job", nargs=4, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.job:
-        name, device, n, rounds = options.job
+    if sys.argv[1:2] == ["--job"]:  # of one process
+        name, device, n, rounds = sys.argv[2:]
         for one in measure(name, device, int(n), int(rounds)):
             print(json.dumps(one), flush=True)
         return
-    if options.quick:
-        options.rows, options.rounds, options.repetitions = [FEW], 1, 1
+    options = options_of(
+        __doc__,
+        {"rows": [FEW], "rounds": 1, "repetitions": 1},
+        rows=[*ROWS],
+        names=[*NAMES],
+        rounds=3,
+        repetitions=3,
+        seconds=180.0,
+    )
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     devices = ["cpu", "cuda"] if device else ["cpu"]
     kept = devices, options.repetitions, options.seconds

@@ -11,11 +11,9 @@ coefficients of the regression of y on s and w, with s = (x - 10) / 2 or log x.
 `GaussianImputer` is given the limits in `fit` and `sample`, with 20 draws.
 """
 
-import argparse
-
 import numpy as np
+from _command import options_of
 from _report import made_by, publish, table
-from pooling_coverage import least_squares
 
 from skvnce import GaussianImputer
 from skvnce.pooling import pool
@@ -28,6 +26,15 @@ SCALES = {
     "lognormal": (np.exp, np.log, np.exp(0.5)),
 }
 QUANTITIES = ["mean of x", "intercept", "s", "w"]
+
+
+def least_squares(rows):
+    """Regress the last column on the others: coefficients and their variances."""
+    A = np.column_stack([np.ones(len(rows)), rows[:, :-1]])
+    inverse = np.linalg.inv(A.T @ A)
+    beta = inverse @ A.T @ rows[:, -1]
+    residual = rows[:, -1] - A @ beta
+    return beta, np.diag(inverse) * (residual @ residual) / (len(A) - A.shape[1])
 
 
 def simulate(rng, shape, share, limits):
@@ -96,10 +103,7 @@ def rows_of(found, shape):
 
 def main():
     """Run the simulation and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repetitions", type=int, default=200)
-    parser.add_argument("--output")
-    options = parser.parse_args()
+    options = options_of(__doc__, repetitions=200)
     rows = []
     for shape in SCALES:
         for share in (0.3, 0.5):

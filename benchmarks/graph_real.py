@@ -11,7 +11,6 @@ model that takes cells for missing at random does where the small ones are missi
 detection limit.  Ends with status 1 if a default fit warns.
 """
 
-import argparse
 import sys
 import time
 import warnings
@@ -20,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from _command import options_of
 from _data import folder, load
 from _graph_controls import graph_learner
 from _memory import peak_mib
@@ -620,16 +620,9 @@ TABLES = {
 }
 
 
-def options_of(arguments=None):
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=TABLES)
-    parser.add_argument("--output")
-    return parser.parse_args(arguments)
-
-
-def main(options):
+def main():
     """Run the tables and report; returns whether a fit warned."""
+    options = options_of(__doc__, tables=list(TABLES))
     found = {name: TABLES[name]() for name in options.tables}
     parts = ["# Graphs of real tables", made_by("graph_real.py", "Seed 0.")]
     for name, (_, part) in found.items():
@@ -639,4 +632,4 @@ def main(options):
 
 
 if __name__ == "__main__":
-    sys.exit(main(options_of()))
+    sys.exit(main())

@@ -11,7 +11,6 @@ each fit has one thread.  With ``--results`` each fit is a line of that file; a 
 makes those which the file lacks, and the report shows all that it has.
 """
 
-import argparse
 import time
 import warnings
 from collections import defaultdict
@@ -19,6 +18,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from _command import Some, options_of
 from _graph_controls import graph_learner
 from _report import made_by, publish, table
 from _results import Results
@@ -582,32 +582,22 @@ def report(store, options):
     return parts
 
 
-def options_of(arguments=None):
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sets", type=int, default=10)
-    parser.add_argument("--graphs", nargs="+", default=GRAPHS, choices=GRAPHS)
-    parser.add_argument("--missing", nargs="+", type=float, default=[0.0, 0.3, 0.5])
-    parser.add_argument("--methods", nargs="+", default=NAMES, choices=NAMES)
-    parser.add_argument("--without", nargs="+", default=[], choices=NAMES)
-    both = ["0", "fitted"]
-    parser.add_argument("--linear", nargs="+", default=both, choices=both)
-    parser.add_argument("--n-jobs", type=int, default=1)
-    parser.add_argument("--results", help="file of lines, to go on from and to add to")
-    parser.add_argument("--only-report", action="store_true", help="fit nothing")
-    parser.add_argument("--output")
-    parser.add_argument("--quick", action="store_true", help="a small part of it all")
-    options = parser.parse_args(arguments)
-    if options.quick:
-        options.sets, options.missing = 1, [0.3]
-        options.graphs = ["ring", "hub", "thesis"]
-        options.without = [*options.without, *COSTLY]
-    return options
-
-
-def main(arguments=None):
+def main():
     """Run and report."""
-    options = options_of(arguments)
+    quick = {"sets": 1, "missing": [0.3], "graphs": ["ring", "hub", "thesis"]}
+    options = options_of(
+        __doc__,
+        quick | {"without": COSTLY},
+        sets=10,
+        graphs=[*GRAPHS],
+        missing=[0.0, 0.3, 0.5],
+        methods=NAMES,
+        without=Some([], NAMES),
+        linear=["0", "fitted"],
+        n_jobs=1,
+        results=None,
+        only_report=False,
+    )
     store = Store(options.results)
     if not options.only_report:
         store.run(jobs_of(options), options.n_jobs)

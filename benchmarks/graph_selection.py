@@ -7,11 +7,11 @@ Simulated graphs of `graph_simulation`, n = 1000.  F1 counts links found and rig
 goal: F1 of the graph that EBIC chooses is within 10 % of the best on the same path.
 """
 
-import argparse
 import time
 import warnings
 
 import numpy as np
+from _command import options_of
 from _report import made_by, publish, table
 from graph_simulation import simulate
 from joblib import Parallel, delayed
@@ -114,20 +114,12 @@ def report(found, options):
     ]
 
 
-def options_of(arguments=None):
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sets", type=int, default=10)
-    parser.add_argument("--dear", type=int, default=3, help="sets of CV and stability")
-    parser.add_argument("--n-jobs", type=int, default=1)
-    parser.add_argument("--output")
-    parser.add_argument("--quick", action="store_true", help="one set, cheap rules")
-    options = parser.parse_args(arguments)
-    if options.quick:
-        options.sets, options.dear = 1, 0
-    return options
+def main():
+    """Run and report."""
+    quick = {"sets": 1, "dear": 0}
+    options = options_of(__doc__, quick, sets=10, dear=3, n_jobs=1)
+    publish(report(run(options), options), options.output)
 
 
 if __name__ == "__main__":
-    options = options_of()
-    publish(report(run(options), options), options.output)
+    main()

@@ -9,10 +9,11 @@ are in standard deviations of their columns, beside the imputer without groups.
 """
 
 import argparse
+import time
 
 import numpy as np
 import pandas as pd
-from large_mixture import timed
+from _memory import now_mib, peak_mib
 
 from skvnce import GaussianImputer
 
@@ -28,6 +29,15 @@ def table(n_groups, n_rows):
     cells = effects[code] + rng.normal(size=(len(code), 3)) @ within
     cells += rng.normal(size=cells.shape)
     return code, cells, rng.random(cells.shape) < MISSING
+
+
+def timed(name, call):
+    wall, cpu, before = time.perf_counter(), time.process_time(), now_mib()
+    result = call()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    added = max(0, peak_mib() - before)
+    print(f"{name}: {wall:.0f} s, CPU {cpu:.0f} s, at most {added:.0f} MiB", flush=True)
+    return result
 
 
 def error(filled, cells, hidden):

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 from _groups_methods import METHODS, complete_tables, measure, numbers
 from _groups_rivals import data_of_r
-from scipy.optimize import minimize_scalar
+from _validity_analyses import random_intercept
 from scipy.stats import t as student
 
 from skvnce.pooling import pool
@@ -64,38 +64,6 @@ def hide(rng, frame, mechanism):
     hidden = rng.random((len(frame), 2)) < chance[:, None]
     cells = {name: frame[name].mask(hidden[:, k]) for k, name in enumerate(("x", "y"))}
     return frame.assign(**cells)
-
-
-def random_intercept(y, X, groups):
-    """Fit a linear model with random intercepts by REML.
-
-    Returns coefficients, their covariance, and the variances of groups and of rows.
-    """
-    n, p = X.shape
-    all_of = np.column_stack([X, y])
-    counts = np.bincount(groups)
-    sums = np.column_stack([np.bincount(groups, weights=one) for one in all_of.T])
-    products = all_of.T @ all_of
-
-    def solved(icc):
-        ratio = icc / (1 - icc)
-        weights = ratio / (1 + counts * ratio)
-        cross = products - (sums * weights[:, None]).T @ sums
-        beta = np.linalg.solve(cross[:p, :p], cross[:p, p])
-        return ratio, cross[:p, :p], beta, cross[p, p] - cross[:p, p] @ beta
-
-    def deviance(icc):
-        ratio, information, _, rest = solved(icc)
-        terms = np.log1p(counts * ratio).sum() + np.linalg.slogdet(information)[1]
-        return (n - p) * np.log(rest) + terms
-
-    found = minimize_scalar(
-        deviance, bounds=(0, 0.9999), method="bounded", options={"xatol": 1e-7}
-    )
-    icc = found.x if found.fun < deviance(0) else 0.0
-    ratio, information, beta, rest = solved(icc)
-    row = rest / (n - p)
-    return beta, row * np.linalg.inv(information), ratio * row, row
 
 
 def analyse(cells, columns):

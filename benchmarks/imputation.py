@@ -14,7 +14,6 @@ results are not kept).  R's mice needs Rscript and the package mice; where they 
 installed it is left out.
 """
 
-import argparse
 import os
 import resource
 import time
@@ -25,9 +24,10 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+from _command import Some, options_of
 from _report import publish
 from _results import Results
-from _rivals import COMPLETE, METHODS, SEEDS_AT_MOST, lacking
+from _rivals import METHODS, SEEDS_AT_MOST, lacking
 from imputation_report import picture, report
 from imputation_scores import DRAWS, score_draws, score_points, score_predictions
 from imputation_tables import MECHANISMS, TABLES, split
@@ -46,7 +46,7 @@ def key_of(result):
 def measure(name, mechanism, method, seed):
     """Fit one method to one table under one mask and score it; a dict of numbers."""
     data = split(name, mechanism, seed)
-    train, test = data.full if method == COMPLETE else data.masked
+    train, test = data.masked
     imputer = METHODS[method](seed)
     before = resident("VmRSS")
     forget_peak()
@@ -62,8 +62,7 @@ def measure(name, mechanism, method, seed):
         "rows": len(train),
         "columns": train.shape[1],
     }
-    if not np.isnan(filled).any() and method != COMPLETE:
-        found |= score_points(data, filled)
+    found |= score_points(data, filled)
     found |= score_predictions(data, imputer.transform(train), filled)
     if getattr(imputer, "sample", None):
         number = getattr(imputer, "draws_at_most", DRAWS)
@@ -165,31 +164,25 @@ def run(options):
     ]
 
 
-def options_of(arguments=None):
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, known in zip(KEY, (TABLES, MECHANISMS, METHODS), strict=False):
-        every = list(known)
-        parser.add_argument(f"--{name}s", nargs="+", default=every, choices=every)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--n-jobs", type=int, default=2, help="0: in this process")
-    parser.add_argument("--results", help="file of results, one JSON object a line")
-    parser.add_argument("--also", nargs="+", default=[], help="further files to read")
-    parser.add_argument("--only-report", action="store_true", help="compute nothing")
-    parser.add_argument("--output", help="file of the report")
-    parser.add_argument("--title", default="Imputers compared", help="of the report")
-    parser.add_argument("--picture", help="file of the picture")
-    return parser.parse_args(arguments)
-
-
-def main(arguments=None):
+def main():
     """Measure, report and draw."""
-    options = options_of(arguments)
+    options = options_of(
+        __doc__,
+        tables=[*TABLES],
+        mechanisms=[*MECHANISMS],
+        methods=[*METHODS],
+        seeds=3,
+        n_jobs=2,
+        results=None,
+        also=Some([], None),
+        only_report=False,
+        title="Imputers compared",
+        picture=None,
+    )
     results = run(options)
     if options.picture:
         picture(results, options.picture)
     publish(report(results, options), options.output)
-    return results
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import numpy as np
 from _beside import DEFAULT, beside
 from _mice import IMPUTATIONS
 from _report import made_by, table
-from _rivals import COMPLETE, METHODS, MICE
+from _rivals import METHODS, MICE
 from imputation_scores import DRAWS, FEW_DRAWS
 from imputation_tables import DRIVERS, MECHANISMS, STRENGTH, TABLES
 
@@ -35,22 +35,15 @@ GOALS = {
         ("rmse", "MAR 50", REFERENCE, 0.88),
         *[("crps", mechanism, DRAWN, 0.93) for mechanism in CLOSEST],
         *[("energy", mechanism, DRAWN, 0.85) for mechanism in CLOSEST],
-        *[("seconds", mechanism, "ExtraTrees", 1.0) for mechanism in CLOSEST],
     ],
 }
 # of each of ours: a rival, and the ratio to it at most on every table
-GOALS["VGIImputer"] = GOALS["LAIRImputer"][:-2]  # its time has no goal
+GOALS["VGIImputer"] = GOALS["LAIRImputer"]
 GOALS["MixtureImputer"] = [
     ("rmse", "MCAR 50", REFERENCE, 0.82),
     ("rmse", "MAR 50", REFERENCE, 0.78),
     *[("crps", mechanism, DRAWN, 0.80) for mechanism in CLOSEST],
     *[("seconds", mechanism, REFERENCE, 5.0) for mechanism in CLOSEST],
-]
-GOALS["ForestImputer, LAIR"] = [
-    ("rmse", "MCAR 50", REFERENCE, 0.82),
-    ("rmse", "MAR 50", REFERENCE, 0.81),
-    ("crps", "MCAR 50", DRAWN, 0.82),
-    ("crps", "MAR 50", DRAWN, 0.81),
 ]
 GOALS["ForestImputer"] = [
     ("seconds", mechanism, REFERENCE, 12.0) for mechanism in CLOSEST
@@ -63,14 +56,8 @@ GOALS["stack"] = [
 ]
 GOALS |= {"boosted columns": [], "linear columns": []}  # that of coverage alone
 # the best of the first in CRPS is ahead of the best of the others on every table
-BEST = (
-    "TableImputer",
-    "GaussianImputer",
-    "LAIRImputer",
-    "ForestImputer",
-    "ForestImputer, LAIR",
-)
-RIVALS = ("mice pmm", "mice cart", "mice rf")
+BEST = "TableImputer", "GaussianImputer", "LAIRImputer", "ForestImputer"
+RIVALS = "mice pmm", "mice cart"
 # of each of ours: rivals, the best of which counts, and the tables of `TABLES` at least
 # on which CRPS is no worse
 NO_WORSE = {
@@ -92,37 +79,27 @@ NAMES = {
     "peak": "peak memory",
 }
 METHODS_READ = """\
-- **mean**; **KNN**: ten nearest rows, on columns of unit standard deviation.
 - **BR**: `IterativeImputer()`, point output.
 - **BR draws**: the same with `sample_posterior=True`, fitted once, a `transform` for
-  each draw; its filling is one draw. **BR mean of draws**: the mean of 100.
-- **ExtraTrees**: `IterativeImputer(ExtraTreesRegressor(n_estimators=50))`.
-- **mice pmm**, **mice norm**, **mice cart**, **mice rf**: the R package mice with
-  predictive mean matching, Bayesian linear regression, trees or forests (by ranger) for
-  all columns, otherwise its defaults, `maxit=5`; the unseen rows are passed with
-  `ignore=`, so that it learns from the training rows only (`benchmarks/_mice.py`). It
-  makes IMPUTATIONS draws and its filling is their mean. One run makes all of them: its
-  time counts for fit and transform, with 1 to 2 s for the start of R, and its peak
-  memory is that of R.
-- **MIWAE**: as its paper has it, 2000 steps (`benchmarks/_miwae.py`).
+  each draw; its filling is one draw.
+- **mice pmm**, **mice norm**, **mice cart**: the R package mice with predictive mean
+  matching, Bayesian linear regression or trees for all columns, otherwise its defaults,
+  `maxit=5`; the unseen rows are passed with `ignore=`, so that it learns from the
+  training rows only (`benchmarks/_mice.py`). It makes IMPUTATIONS draws and its filling
+  is their mean. One run makes all of them: its time counts for fit and transform, with
+  1 to 2 s for the start of R, and its peak memory is that of R.
 - **TableImputer**: ours, no argument but the seed.
-- **GaussianImputer**: ours, no argument. **Gaussian, normal marginals**: without the
-  copula. **Gaussian, fixed parameters**: all draws from the fitted parameters.
-- **LAIRImputer**: ours, no argument but the seed. **LAIR, ...**: with another objective
-  of its autoencoder.
+- **GaussianImputer**: ours, no argument.
+- **LAIRImputer**: ours, no argument but the seed.
 - **MixtureImputer**: ours, no argument but the seed: eight mixtures of normals. Time of
   compilation is not counted.
 - **ForestImputer** (removed; its last version): mixtures averaged with forests.
-  **ForestImputer, LAIR**: LAIRImputer averaged with forests.
 - **stack**: `ColumnImputer([MixtureImputer(), LAIRImputer(), ForestImputer()])`, with
   the class that was removed.
 - **boosted columns**, **linear columns**: `ColumnImputer(regressor=...)` with
   `HistGradientBoostingRegressor()` and `RidgeCV()`.
 - **VGIImputer**: ours, no argument but the seed: an autoencoder fitted by variational
-  Gibbs inference. **VGI, flow**; **VGI, factor analysis**: other densities.
-- **raw NaN**: boosted trees that read NaN. **complete data**: the ceiling.""".replace(
-    "IMPUTATIONS", str(IMPUTATIONS)
-)
+  Gibbs inference.""".replace("IMPUTATIONS", str(IMPUTATIONS))
 
 
 class Results:
@@ -295,7 +272,7 @@ def losses(results):
         for measure, mechanism in measures
         if mechanism in results.mechanisms
     }
-    parts = beside([m for m in results.methods if m != COMPLETE], columns)
+    parts = beside(results.methods, columns)
     absent = [n for n in results.tables if not cells_there(results, n)]
     if parts and absent:
         parts.append(
@@ -500,7 +477,7 @@ def picture(found, path):
     styles = [style for style in styles if style[0] in results.mechanisms]
     for ax, (measure, rival) in zip(axes, panels, strict=True):
         methods = [
-            m for m in results.having(measure) if m not in (rival, COMPLETE)
+            m for m in results.having(measure) if m != rival
         ]  # the rival is the line at 1
         for mechanism, color, marker, shift in styles:
             for place, method in enumerate(methods):

@@ -11,85 +11,71 @@ of the others.  Each result is a line of FILE; those that are there are not comp
 again.
 """
 
-import argparse
 import time
-import warnings
+from functools import cache
 from itertools import product
 
-from _report import publish
-from _results import Results
+from _command import carry_out, options_of
 from mixed_methods import BASE, CLOCK, METHODS, REMOVED
 from mixed_report import page
 from mixed_rivals import Missing, lacking
 from mixed_scores import score
 from mixed_tables import MECHANISMS, TABLES, split
-from threadpoolctl import threadpool_limits
+
+QUICK = [BASE, CLOCK, "GaussianImputer"]
 
 
-def run(results, options):
-    """Compute what the results lack, one method after the other."""
+def cells(options):
+    """List what is asked for, one method after the other."""
     mechanisms = MECHANISMS[: 1 if options.quick else None]
     ways = product(range(options.seeds), mechanisms, options.methods, options.tables)
-    clocks = {}
     for seed, mechanism, method, name in ways:
         key = {"table": name, "mechanism": mechanism, "seed": seed, "method": method}
-        if not results.has(**key):
-            case = split(name, mechanism, seed)
-            found, place = measured(method, case, seed), (name, mechanism, seed)
-            if method != CLOCK:
-                clocks[place] = clocks.get(place) or clock(case, seed)
-                found["clock"] = clocks[place]
-            results.add(key | found)
-            print(*results.records[-1].values(), flush=True)
+        yield key
 
 
-def clock(case, seed):
+@cache
+def clock(*place):
     """Time the method that all others are compared with, in the same run."""
     begin = time.process_time()
-    METHODS[CLOCK](case, seed)
+    METHODS[CLOCK](split(*place), place[-1])
     return round(time.process_time() - begin, 3)
 
 
-def measured(method, case, seed):
+def measured(key, options):
     """Run and score a method, or say why there is no answer."""
-    begin = time.process_time()
+    method, place = key["method"], (key["table"], key["mechanism"], key["seed"])
+    case, begin = split(*place), time.process_time()
     try:
-        answer = METHODS[method](case, seed)
+        answer = METHODS[method](case, key["seed"])
     except Missing as reason:
-        return {"missing": str(reason)}
-    seconds = time.process_time() - begin
-    if answer.seconds is not None:
-        seconds = answer.seconds
-    return score(case, answer) | {"seconds": round(seconds, 2)} | (answer.notes or {})
+        found = {"missing": str(reason)}
+    else:
+        seconds = time.process_time() - begin
+        if answer.seconds is not None:
+            seconds = answer.seconds
+        found = score(case, answer) | {"seconds": round(seconds, 2)}
+        found |= answer.notes or {}
+    return found if method == CLOCK else found | {"clock": clock(*place)}
+
+
+def left_out(methods):
+    """List the methods that cannot be run here."""
+    return [*lacking(methods), *(m for m in methods if m in REMOVED)]
 
 
 def main():
     """Measure and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--tables", nargs="+", default=list(TABLES))
-    parser.add_argument("--methods", nargs="+", default=[*METHODS])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only-report", action="store_true")
-    parser.add_argument("--quick", action="store_true", help="one table, two methods")
-    parser.add_argument("--output", help="file of the report")
-    options = parser.parse_args()
-    if options.quick:
-        options.tables, options.seeds = ["titanic"], 1
-        options.methods = [BASE, CLOCK, "GaussianImputer"]
-    warnings.simplefilter("ignore")
-    results = Results(options.results)
-    if not options.only_report:
-        absent = lacking(options.methods)
-        absent += [m for m in options.methods if m in REMOVED]
-        if absent:
-            print("not installed, left out:", ", ".join(absent))
-            print("benchmarks/mixed_rivals.py says how to install them")
-        options.methods = [m for m in options.methods if m not in absent]
-        with threadpool_limits(1):
-            run(results, options)
-    notes = " ".join(__doc__.split("\n\n")[2].split())
-    publish(page(results, notes), options.output)
+    options = options_of(
+        __doc__,
+        {"tables": ["titanic"], "seeds": 1, "methods": QUICK},
+        results=None,
+        tables=[*TABLES],
+        methods=[*METHODS],
+        seeds=3,
+        only_report=False,
+    )
+    carry_out(cells, measured, page, options, __doc__, left_out)
 
 
 if __name__ == "__main__":

@@ -54,20 +54,6 @@ def iterative(case, seed):
     return Answer(points, None, np.repeat(points[None], DRAWS, 0))
 
 
-def iterative_draws(case, seed):
-    """Chained ridge regressions on codes, with draws from their posterior."""
-    train, test = case.masked
-    options = {"keep_empty_features": True, "sample_posterior": True}
-    draws = [
-        IterativeImputer(random_state=seed * DRAWS + m, **options)
-        .fit(train)
-        .transform(test)
-        for m in range(DRAWS)
-    ]
-    points = rounded(case, np.mean(draws, 0))
-    return Answer(points, None, rounded(case, draws))
-
-
 def forests(case, seed):
     """Chained random forests with their class probabilities, as missForest chains."""
     train, test = (x.copy() for x in case.masked)
@@ -152,33 +138,11 @@ def vgi(case, seed):
     return of_estimator(model, case, seed)
 
 
-def of_codes(estimator, case, seed):
-    """Fill and draw codes as if they were numbers."""
-    train, test = case.masked
-    estimator.fit(train)
-    draws = estimator.sample(test, DRAWS, random_state=seed, as_array=True)
-    points = rounded(case, estimator.transform(test))
-    return Answer(points, None, rounded(case, draws))
-
-
-def gaussian_codes(case, seed):
-    """Fit GaussianImputer to codes."""
-    model = GaussianImputer(on_misfit="ignore", random_state=seed)
-    return of_codes(model, case, seed)
-
-
-def lair_codes(case, seed):
-    """Fit LAIRImputer to codes."""
-    model = LAIRImputer(n_draws=DRAWS, on_misfit="ignore", random_state=seed)
-    return of_codes(model, case, seed)
-
-
 BASE = "draws of the marginal"
 CLOCK = "IterativeImputer, codes and rounding"
 BASELINES = {
     BASE: marginal,
     CLOCK: iterative,
-    "IterativeImputer, codes, posterior draws": iterative_draws,
     "chained random forests": forests,
 }
 REMOVED = "ForestImputer", "ForestImputer, LAIR"  # only their results are left
@@ -190,8 +154,4 @@ OURS = {
     "VGIImputer": vgi,
     **dict.fromkeys(REMOVED),
 }
-NUMBERS = {  # ours, used as if levels were numbers
-    "GaussianImputer, codes as numbers": gaussian_codes,
-    "LAIRImputer, codes as numbers": lair_codes,
-}
-METHODS = BASELINES | OURS | NUMBERS | RIVALS
+METHODS = BASELINES | OURS | RIVALS

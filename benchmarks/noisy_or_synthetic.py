@@ -4,7 +4,6 @@ python benchmarks/noisy_or_synthetic.py --output doc/benchmarks/noisy_or_synthet
 python benchmarks/noisy_or_synthetic.py --quick
 """
 
-import argparse
 from copy import deepcopy
 from itertools import product
 from operator import itemgetter
@@ -12,6 +11,7 @@ from time import perf_counter
 
 import numpy as np
 import torch
+from _command import options_of
 from _report import made_by, publish, table
 from joblib import Parallel, delayed
 from scipy.optimize import linear_sum_assignment
@@ -349,17 +349,9 @@ def _cell(found, paper):
     return f"{loss:.1f} / {paper} ({passes}, {alpha}, {seconds:.0f} s)"
 
 
-def options_of(arguments=None):
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one seed, small tables")
-    parser.add_argument("--output")
-    return parser.parse_args(arguments)
-
-
 def main():
     """Run the parts and report."""
-    options = options_of()
+    options = options_of(__doc__, {})
     seeds = SEEDS[:1] if options.quick else SEEDS
     sizes = (1000, 100, 20) if options.quick else (20000, 1000, 100, 20)
     efforts, n_test = (QUICK, 100) if options.quick else (EFFORTS, 2000)

@@ -9,7 +9,6 @@ completed by `GaussianImputer`, by `MixtureImputer`, and by R's mice with its de
 methods, which also pools them.
 """
 
-import argparse
 import subprocess
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 import pandas as pd
 import statsmodels.api as sm
 import statsmodels.formula.api as smf
+from _command import options_of
 from _mice import installed
 from _report import made_by, publish, table
 from scipy.special import expit, logit
@@ -144,10 +144,7 @@ def rows_of(mechanism, found, seconds):
 
 def main():
     """Run the simulation and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repetitions", type=int, default=200)
-    parser.add_argument("--output")
-    options = parser.parse_args()
+    options = options_of(__doc__, repetitions=200)
     coverage, width = [], []
     for mechanism in ("MCAR", "MAR"):
         lines = rows_of(mechanism, *study(mechanism, options.repetitions))

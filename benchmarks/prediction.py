@@ -13,14 +13,12 @@ quantiles of its residuals in 5 folds.  Each result is a line of FILE; those tha
 there are not computed again.
 """
 
-import argparse
 import time
-import warnings
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
-from _report import publish
-from _results import Results
+from _command import carry_out, options_of
 from imputation_tables import TABLES, split
 from prediction_report import COMPLETE, DRAWS, FILLED, MODELS, ONE, RAW, WAYS, page
 from sklearn.base import clone
@@ -34,7 +32,6 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from threadpoolctl import threadpool_limits
 
 from skvnce import (
     GaussianImputer,
@@ -80,7 +77,7 @@ def several(way, model, imputer, classes, seed):
     return make(FrozenEstimator(imputer), model, **given)
 
 
-def measured(way, name, data, imputer, seed):
+def predicted(way, name, data, imputer, seed):
     """Fit one model in one way, and score it on new rows."""
     train, new = tables_of(way, data, imputer)
     y, target = data.target
@@ -130,52 +127,44 @@ def scores_of_numbers(predicted, target, ends):
     }
 
 
-def run(results, options):
-    """Compute what the results lack."""
-    for seed, name, mechanism in product(
-        range(options.seeds), options.tables, MECHANISMS
-    ):
-        place = {"table": name, "mechanism": mechanism, "seed": seed}
-        ways = [
-            {"model": model, "way": way}
-            for model, way in product(MODELS, WAYS)
-            if (model, way) != (LINEAR, RAW)
-        ]
-        ways = [one for one in ways if not results.has(**place, **one)]
-        if not ways:
-            continue
-        data = split(name, mechanism, seed)
-        begin = time.process_time()
-        imputer = GaussianImputer(random_state=seed).fit(data.masked[0])
-        imputer.sample(data.masked[0][:2])  # the first call draws the parameters
-        fitted = {"imputer": round(time.process_time() - begin, 2)}
-        kind = {"classes": bool(data.classes), "rows": len(data.target[0])}
-        for one in ways:
-            found = measured(one["way"], one["model"], data, imputer, seed)
-            results.add(place | one | kind | fitted | found)
-            print(*results.records[-1].values(), flush=True)
+def cells(options):
+    """List what is asked for, one fit of the imputer after the other."""
+    ways = product(range(options.seeds), options.tables, MECHANISMS, MODELS, WAYS)
+    for seed, name, mechanism, model, way in ways:
+        if (model, way) != (LINEAR, RAW):
+            key = {"table": name, "mechanism": mechanism, "seed": seed}
+            yield key | {"model": model, "way": way}
 
 
-def main(arguments=None):
+@lru_cache(1)
+def fitted(name, mechanism, seed):
+    """Fit the imputer of all ways; a table, the imputer and the seconds."""
+    data, begin = split(name, mechanism, seed), time.process_time()
+    imputer = GaussianImputer(random_state=seed).fit(data.masked[0])
+    imputer.sample(data.masked[0][:2])  # the first call draws the parameters
+    return data, imputer, round(time.process_time() - begin, 2)
+
+
+def measured(key, options):
+    """Predict in one way, and score it."""
+    seed = key["seed"]
+    data, imputer, seconds = fitted(key["table"], key["mechanism"], seed)
+    kind = {"classes": bool(data.classes), "rows": len(data.target[0])}
+    scores = predicted(key["way"], key["model"], data, imputer, seed)
+    return kind | {"imputer": seconds} | scores
+
+
+def main():
     """Measure and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--tables", nargs="+", default=list(TABLES))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only-report", action="store_true")
-    parser.add_argument("--quick", action="store_true", help="two tables, one split")
-    parser.add_argument("--output", help="file of the report")
-    options = parser.parse_args(arguments)
-    if options.quick:
-        options.tables, options.seeds = ["diabetes", "breast_cancer"], 1
-    warnings.simplefilter("ignore")
-    results = Results(options.results)
-    if not options.only_report:
-        with threadpool_limits(1):
-            run(results, options)
-    notes = " ".join(__doc__.split("\n\n")[2].split())
-    publish(page(results, notes), options.output)
-    return results
+    options = options_of(
+        __doc__,
+        {"tables": ["diabetes", "breast_cancer"], "seeds": 1},
+        results=None,
+        tables=[*TABLES],
+        seeds=3,
+        only_report=False,
+    )
+    carry_out(cells, measured, page, options, __doc__)
 
 
 if __name__ == "__main__":

@@ -109,6 +109,10 @@ def page(results, notes):
         '"Several draws" is `MultipleImputationClassifier` or '
         "`MultipleImputationRegressor`, 10 models and 50 draws of new rows. CPU times "
         "are those of fit, folds and predictions, without the fit of the imputer.",
+        "The rows of classes are from before `MultipleImputationClassifier` calibrated "
+        "its probabilities by rows that its models have not seen (`calibration_cv`): "
+        'log-loss, Brier score and ECE of "several draws" are those of '
+        "`calibration_cv=None`, and CPU times are without these folds.",
         "## Several draws against other ways",
         "Geometric mean of ratios of errors over tables, mechanisms and splits; below "
         "1 several draws are better.",

@@ -5,7 +5,6 @@ returns an `Answer`.
 """
 
 import time
-from functools import partial
 from resource import RUSAGE_CHILDREN, getrusage
 
 import numpy as np
@@ -20,7 +19,6 @@ from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer
 from sklearn.preprocessing import StandardScaler
 
-import skvnce
 from skvnce import GaussianImputer, LAIRImputer, MixtureImputer, TableImputer
 
 DRAWS = 50  # of ours in protocol A
@@ -169,13 +167,6 @@ def as_codes(filled):
     return filled.astype(float).to_numpy()
 
 
-def later(name, seed, **options):
-    """Make an imputer that not all versions of skvnce have."""
-    if not hasattr(skvnce, name):
-        raise Missing(f"skvnce has no {name}")
-    return getattr(skvnce, name)(random_state=seed, **options)
-
-
 def default(seed):
     """Make the default imputer, which two methods share."""
     return TableImputer(random_state=seed)
@@ -190,8 +181,6 @@ def chained_forests(seed):
 PACKAGES = {
     "miceforest": "miceforest",
     "UnmaskingTrees": "utrees",
-    "ForestDiffusion": "ForestDiffusion",
-    "HyperImpute": "hyperimpute",
 }
 MICE = {f"mice {kind}": kind for kind in ("pmm", "cart", "rf")}
 RIVALS = {
@@ -201,6 +190,7 @@ RIVALS = {
     "IterativeImputer, forests": Plain(chained_forests),
     **{name: Chained(kind) for name, kind in MICE.items()},
     **{name: Rival(module) for name, module in PACKAGES.items()},
+    **dict.fromkeys(("ForestDiffusion", "HyperImpute")),  # not run any more
 }
 OURS = {  # None: of ForestImputer, which was removed, only results are left
     "TableImputer": Ours(default),
@@ -210,7 +200,6 @@ OURS = {  # None: of ForestImputer, which was removed, only results are left
     "LAIRImputer": Ours(lambda seed: LAIRImputer(n_draws=DRAWS, random_state=seed)),
     "ForestImputer": None,
     "ForestImputer, median": None,
-    "ColumnImputer": Ours(partial(later, "ColumnImputer")),
     "stack": None,
 }
 METHODS = RIVALS | OURS

@@ -6,12 +6,9 @@ interpreter is the argument ``--rivals-python RIVALS/bin/python``:
 
     python -m venv RIVALS
     RIVALS/bin/pip install "scikit-learn==1.5.2" "numpy==2.2.6" "pandas==2.2.3" \\
-        "lightgbm==4.6.0" catboost xgboost-cpu numba tqdm statsmodels \\
-        importlib_resources "torch==2.13.0" optuna "loguru==0.6.0" redis geomloss \\
-        pydantic
+        "lightgbm==4.6.0" xgboost-cpu numba tqdm statsmodels importlib_resources
     RIVALS/bin/pip install --no-deps miceforest==6.0.5 utrees==0.3.0 \\
-        kditransform==1.0.0 forestdiffusion==1.0.6 hyperimpute==0.1.17 \\
-        miracle-imputation pyampute==0.0.3
+        kditransform==1.0.0
 
 A run reads an .npz file and writes another (`_protocol_rivals.py`). Numbers go in the
 units of the table, categories as codes.
@@ -28,7 +25,6 @@ from mixed_rivals import Missing, execute
 from protocol_scores import Answer
 
 _SCRIPT = str(Path(__file__).with_name("_protocol_rivals.py"))
-PATTERNS = 4  # of pyampute
 SETTINGS = {"python": None, "limit": 300}  # interpreter; seconds of CPU for a table
 
 
@@ -81,17 +77,7 @@ class Rival:
         version, seconds, *remarks = map(str, found["notes"])
         notes = {"version": version} | ({"remarks": remarks} if remarks else {})
         parts = range(len(case.masked))
-        draws = [found[f"draws{i}"] for i in parts] if "draws0" in found else None
-        points = [found[f"points{i}"] for i in parts] if "points0" in found else None
-        if any(np.isnan(part).any() for part in draws or points):
+        draws = [found[f"draws{i}"] for i in parts]
+        if any(np.isnan(part).any() for part in draws):
             raise Missing("leaves cells missing")
-        return Answer(points, draws, float(seconds), notes)
-
-
-def ampute(x, mechanism, seed):
-    """Hide cells by pyampute, in the environment of the rivals."""
-    if not has_module("pyampute"):
-        raise Missing("pyampute is not installed")
-    levels = np.zeros(x.shape[1], dtype=int)
-    name = f"pyampute {mechanism}"
-    return exchange(x, x[:0], levels, name, PATTERNS, seed)["hidden"]
+        return Answer(None, draws, float(seconds), notes)

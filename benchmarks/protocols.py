@@ -14,17 +14,15 @@ a line of FILE; those that are there are not computed again. protocol_rivals.py 
 how to install the rivals.
 """
 
-import argparse
-import warnings
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
-from _report import publish
-from _results import Results
+from _command import carry_out, options_of
 from mixed_rivals import Missing
 from protocol_methods import METHODS, lacking
 from protocol_report import page
-from protocol_rivals import SETTINGS, ampute
+from protocol_rivals import SETTINGS
 from protocol_scores import IMPUTATIONS, SCORERS
 from protocol_tables import (
     MECHANISMS_A,
@@ -34,52 +32,36 @@ from protocol_tables import (
     case_a,
     case_b,
 )
-from threadpoolctl import threadpool_limits
 
 TABLES = {"A": TABLES_A, "B": TABLES_B}
 MECHANISMS = {"A": MECHANISMS_A, "B": MECHANISMS_B}
+QUICK = ["KNN(1)", "GaussianImputer"]
 ASKED = {"A": IMPUTATIONS, "B": 20}  # draws
 
 
-def places(options):
-    """List the cases that are asked for, one seed after the other."""
+def cells(options):
+    """List what is asked for, one case after the other."""
     for protocol in options.protocols:
         tables = [t for t in TABLES[protocol] if t in options.tables]
         some = [m for m in MECHANISMS[protocol] if m in options.mechanisms]
-        for seed, mechanism, name in product(range(options.seeds), some, tables):
-            yield protocol, name, mechanism, seed
+        ways = product(range(options.seeds), some, tables, options.methods)
+        for seed, mechanism, name, method in ways:
+            key = {"protocol": protocol, "table": name, "mechanism": mechanism}
+            yield key | {"seed": seed, "method": method}
 
 
-def case_of(protocol, table, mechanism, seed):
+@lru_cache(1)
+def case_of(protocol, *place):
     """Make a case."""
-    if protocol == "B":
-        return case_b(table, mechanism, seed)
-    return case_a(table, mechanism, seed, ampute)
+    return (case_b if protocol == "B" else case_a)(*place)
 
 
-def run(results, options):
-    """Compute what the results lack, one case after the other."""
-    for place in places(options):
-        names = ("protocol", "table", "mechanism", "seed")
-        key = dict(zip(names, place, strict=True))
-        asked = [m for m in options.methods if not results.has(method=m, **key)]
-        if not asked:
-            continue
-        try:
-            case = case_of(*place)
-        except Missing as reason:
-            print(*place, reason)
-            continue
-        for method in asked:
-            results.add(key | {"method": method} | measured(method, case))
-            print(*results.records[-1].values(), flush=True)
-
-
-def measured(method, case):
+def measured(key, options):
     """Run and score a method, or say why there is no answer."""
-    protocol, seed = case.key[0], case.key[-1]
+    protocol, seed = key["protocol"], key["seed"]
+    case = case_of(protocol, key["table"], key["mechanism"], seed)
     try:
-        answer = METHODS[method](case, seed, ASKED[protocol])
+        answer = METHODS[key["method"]](case, seed, ASKED[protocol])
     except Missing as reason:
         return {"missing": str(reason)}
     answer = answer._replace(
@@ -98,42 +80,23 @@ def observed_kept(case, tables):
     return [np.where(np.isnan(masked), filled, masked) for filled, masked in parts]
 
 
-def parsed():
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--protocols", nargs="+", default=["A", "B"])
-    parser.add_argument("--tables", nargs="+", default=[*TABLES_A, *TABLES_B])
-    parser.add_argument("--mechanisms", nargs="+", default=["MCAR", "MAR"])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS))
-    parser.add_argument("--seeds", type=int, default=3, help="seeds, masks")
-    parser.add_argument("--rivals-python", help="interpreter of the rivals")
-    parser.add_argument("--limit", type=int, default=SETTINGS["limit"])
-    parser.add_argument("--only-report", action="store_true")
-    parser.add_argument("--quick", action="store_true", help="one table, two methods")
-    parser.add_argument("--output", help="file of the report")
-    options = parser.parse_args()
-    if options.quick:
-        options.protocols, options.tables, options.seeds = ["A"], ["iris"], 1
-        options.methods = ["KNN(1)", "GaussianImputer"]
-    return options
-
-
 def main():
     """Measure and report."""
-    options = parsed()
+    options = options_of(
+        __doc__,
+        {"protocols": ["A"], "tables": ["iris"], "seeds": 1, "methods": QUICK},
+        results=None,
+        protocols=[*TABLES],
+        tables=[*TABLES_A, *TABLES_B],
+        mechanisms=["MCAR", "MAR"],
+        methods=[*METHODS],
+        seeds=3,
+        rivals_python=None,
+        limit=SETTINGS["limit"],
+        only_report=False,
+    )
     SETTINGS.update(python=options.rivals_python, limit=options.limit)
-    warnings.simplefilter("ignore")
-    results = Results(options.results)
-    if not options.only_report:
-        absent = lacking(options.methods)
-        if absent:
-            print("not installed, left out:", ", ".join(absent))
-        options.methods = [m for m in options.methods if m not in absent]
-        with threadpool_limits(1):
-            run(results, options)
-    notes = " ".join(__doc__.split("\n\n")[2].split())
-    publish(page(results, notes), options.output)
+    carry_out(cells, measured, page, options, __doc__, lacking)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ what the books do. Answers that the file of results has are not computed again, 
 the parts can be run one after the other.
 """
 
-import argparse
 import subprocess
 import warnings
 from functools import partial
@@ -21,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import statsmodels.formula.api as smf
+from _command import options_of
 from _report import made_by, publish, table
 from _results import Results
 
@@ -425,13 +425,13 @@ def report(results, output):
 
 def main():
     """Compute what is missing, and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", default=RESULTS)
-    parser.add_argument("--output")
-    parser.add_argument("--repetitions", type=int, default=20)
-    parser.add_argument("--parts", nargs="+", choices=TITLES, default=list(TITLES))
-    parser.add_argument("--only-report", action="store_true")
-    options = parser.parse_args()
+    options = options_of(
+        __doc__,
+        results=str(RESULTS),
+        repetitions=20,
+        parts=[*TITLES],
+        only_report=False,
+    )
     results = Results(options.results)
     if not options.only_report:
         compute(options, results)

@@ -12,21 +12,18 @@ contain the share of the complete rows. A line of the results is a run; what is 
 not repeated. ``--seeds 0 --output FILE`` only writes the page.
 """
 
-import argparse
-import warnings
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import torch
+from _command import Some, carry_out, options_of
 from _data import load
-from _report import made_by, publish, table
-from _results import Results
+from _report import made_by, table
 from _validity_methods import METHODS, NAMES, applies
 from protocol_tables import intercept
 from sklearn.model_selection import train_test_split
-from threadpoolctl import threadpool_limits
 
 from skvnce.pooling import pool
 
@@ -39,6 +36,7 @@ TABLES = {  # the column of classes
     "wine_red": "quality",
 }
 MECHANISMS, RATES = ("MCAR", "MAR"), (0.1, 0.3, 0.5, 0.7, 0.9)
+DESIGN = SimpleNamespace(group=None, formula=None)
 DEFAULT = "complete", "table", "gaussian", "mice", "iterative"
 COMPLETE, DRAWS = 0.3, 20  # share of the columns under MAR; completed tables
 # coverage and bias, the mean over eleven tables that the authors report
@@ -159,37 +157,27 @@ def scores_of(tables, full, columns):
     }
 
 
-def measured(name, mechanism, rate, seed, method, n_draws):
+def measured(key, options):
     """Impute and analyse."""
-    full, columns = complete_rows(name, seed)
-    hidden = hidden_cells(full, mechanism, rate, seed)
+    place, method, seed = [key["mechanism"], key["rate"]], key["method"], key["seed"]
+    full, columns = complete_rows(key["table"], seed)
+    hidden = hidden_cells(full, *place, seed)
     rows = full if method == "complete" else full.mask(hidden)
-    design = SimpleNamespace(group=None, formula=None)
-    [(tables, seconds)] = METHODS[method]([rows], design, [seed], n_draws)
+    [(tables, seconds)] = METHODS[method]([rows], DESIGN, [seed], options.draws)
+    found = {"draws": options.draws, "seconds": round(seconds, 2)}
     if isinstance(tables, Exception):
-        return {"error": str(tables)[:200], "seconds": round(seconds, 2)}
-    return scores_of(tables, full, columns) | {"seconds": round(seconds, 2)}
+        return found | {"error": str(tables)[:200]}
+    return found | scores_of(tables, full, columns)
 
 
-def run(results, options):
-    """Compute what the results lack."""
-    ways = product(
-        range(options.seeds),
-        options.methods,
-        options.tables,
-        options.mechanisms,
-        options.rates,
-    )
-    for seed, method, name, mechanism, rate in ways:
-        key = {"table": name, "mechanism": mechanism, "rate": rate}
-        key |= {"seed": seed, "method": method}
-        if results.has(**key) or not applies(
-            method, SimpleNamespace(group=None, formula=None)
-        ):
-            continue
-        scores = measured(name, mechanism, rate, seed, method, options.draws)
-        results.add(key | {"draws": options.draws} | scores)
-        print(*key.values(), scores, flush=True)
+def cells(options):
+    """List what is asked for, one method after the other."""
+    names = "seed", "method", "table", "mechanism", "rate"
+    some = [getattr(options, f"{name}s") for name in names[1:]]
+    for values in product(range(options.seeds), *some):
+        key = dict(zip(names, values, strict=True))
+        if applies(key["method"], DESIGN):
+            yield key
 
 
 def cell(coverage, bias, width=None):
@@ -222,7 +210,7 @@ def extent(results, method):
     return f"{NAMES[method]} ({', '.join(words)})"
 
 
-def page(results):
+def page(results, _):
     """Write the page."""
     methods = [m for m in NAMES if results.has(method=m)]
     parts = ["# Shares above the mean: the protocol of U-VAE"]
@@ -270,28 +258,21 @@ def times(results, methods):
 
 def main():
     """Measure, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tables", nargs="+", default=list(TABLES), choices=TABLES)
-    parser.add_argument("--mechanisms", nargs="+", default=MECHANISMS)
-    parser.add_argument("--rates", nargs="+", type=float, default=RATES)
-    parser.add_argument("--methods", nargs="+", default=DEFAULT, choices=METHODS)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--draws", type=int, default=DRAWS)
-    parser.add_argument("--results", default=str(RESULTS))
-    parser.add_argument("--output", help="file of the page")
-    parser.add_argument("--quick", action="store_true", help="banknote once, not kept")
-    options = parser.parse_args()
-    if options.quick:
-        options.results, options.seeds, options.draws = None, 1, 5
-        options.tables, options.rates = ["banknote"], [0.3]
-        options.methods = ["complete", "gaussian"]
-    results = Results(options.results)
+    quick = {"results": None, "seeds": 1, "draws": 5, "tables": ["banknote"]}
+    options = options_of(
+        __doc__,
+        quick | {"rates": [0.3], "methods": ["complete", "gaussian"]},
+        tables=[*TABLES],
+        mechanisms=[*MECHANISMS],
+        rates=[*RATES],
+        methods=Some(DEFAULT, METHODS),
+        seeds=5,
+        draws=DRAWS,
+        results=str(RESULTS),
+        only_report=False,
+    )
     torch.set_num_threads(1)
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        run(results, options)
-    if options.output or options.quick:
-        publish(page(results), options.output)
+    carry_out(cells, measured, page, options, __doc__)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ two latents.  The score is log p(x) of complete test rows, integrated over the p
 the latents.  Fits that the file of results lacks are made, and added to it.
 """
 
-import argparse
 import sys
 import time
 from itertools import product
@@ -18,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from _command import options_of
 from _report import made_by, publish, table
 from _results import Results
 from _vae_imputers import Store, importance_resampled, imputers
@@ -504,19 +504,9 @@ FOUND = (
 )
 
 
-def options_of(arguments=None):
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines; goes on where it ends")
-    parser.add_argument("--quick", action="store_true", help="2 seeds, 2 epochs")
-    parser.add_argument("--studies", nargs="+", choices=STUDIES, default=[*STUDIES])
-    parser.add_argument("--output")
-    return parser.parse_args(arguments)
-
-
 def main():
     """Make what is lacking and report."""
-    options = options_of()
+    options = options_of(__doc__, {}, results=None, studies=[*STUDIES])
     studies = {name: STUDIES[name] for name in options.studies}
     seeds, sizes = SEEDS, (N_TRAIN, N_TEST)
     if options.quick:

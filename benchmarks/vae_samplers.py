@@ -8,13 +8,13 @@ Then the error of means by pooled LAIR against the number of proposals.
     python benchmarks/vae_samplers.py --output doc/benchmarks/vae_samplers.md
 """
 
-import argparse
 import sys
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from _command import options_of
 from _conditional_samplers import Pooling, with_target_of_mwg
 from _report import made_by, publish, table
 
@@ -80,10 +80,7 @@ def distances(seeds):
 
 def main():
     """Measure and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--output", help="file of the report")
-    options = parser.parse_args()
+    options = options_of(__doc__, seeds=3)
     torch.set_num_threads(1)
     with np.errstate(all="ignore"):
         found = distances(options.seeds)

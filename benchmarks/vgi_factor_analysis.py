@@ -10,13 +10,13 @@ is exact, so it is what any method of this kind may hope for.  With `--records` 
 fitted is kept in a file, and a later run goes on from there.
 """
 
-import argparse
 import sys
 import time
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from _command import options_of
 from _report import made_by, publish, table
 from _results import Results
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
@@ -504,11 +504,7 @@ def setting(n_train, seeds, n_steps, sizes, size_seeds, size_steps):
 
 def main():
     """Fit, and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="half a minute")
-    parser.add_argument("--records", help="keep what was fitted in this file")
-    parser.add_argument("--output")
-    options = parser.parse_args()
+    options = options_of(__doc__, {}, records=None)
     torch.set_num_threads(1)
     plan = FRACTIONS, SEEDS, N_TRAIN, STEPS, SIZES, SIZE_SEEDS, STEPS
     if options.quick:

@@ -10,7 +10,6 @@ maximum likelihood, by NCE with z summed out, by VNCE with the posterior of eq. 
 and by VNCE with the exact posterior.
 """
 
-import argparse
 import sys
 import time
 from itertools import product
@@ -19,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from _command import options_of
 from _report import made_by, publish, table
 from threadpoolctl import threadpool_limits
 from torch import nn
@@ -397,19 +397,9 @@ def report_again(widths, found, sizes):
     ]
 
 
-def options_of(arguments=None):
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--truths", type=int, default=100)
-    parser.add_argument("--again", type=int, default=0, help="other truths")
-    parser.add_argument("--quick", action="store_true", help="4 truths, n up to 1000")
-    parser.add_argument("--output")
-    return parser.parse_args(arguments)
-
-
 def main():
     """Run the study and report."""
-    options = options_of()
+    options = options_of(__doc__, {}, truths=100, again=0)
     first, sizes = (4, QUICK_SIZES) if options.quick else (options.truths, SIZES)
     torch.set_num_threads(1)
     with threadpool_limits(1):

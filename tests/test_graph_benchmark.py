@@ -1,6 +1,5 @@
 """The benchmarks of graph recovery, but for the package's parts."""
 
-import sys
 from functools import partial
 
 import graph_figures as figures
@@ -83,37 +82,3 @@ def test_labels_are_unique():
     labels = [method.label for method in recovery.METHODS]
     assert len(labels) == len(set(labels))
     assert set(figures.STYLES) <= set(recovery.NAMES)
-
-
-def test_a_quick_run(monkeypatch, capsys, tmp_path, small):
-    output, path = tmp_path / "report.md", tmp_path / "found.jsonl"
-    arguments = ["--quick", "--results", str(path), "--output", str(output)]
-    names = ["skvnce score-matching", "mean-filled score matching"]
-    monkeypatch.setattr(sys, "argv", ["x", *arguments])
-    recovery.main([*arguments, "--methods", *names])
-    text = output.read_text(encoding="utf-8")
-    assert text == capsys.readouterr().out.rstrip("\n") + "\n"
-    for name in names:
-        assert f"| {name} |" in text
-    assert "nan" not in text
-
-
-@pytest.mark.slow
-def test_figures_are_drawn_from_results(monkeypatch, capsys, tmp_path):
-    pytest.importorskip("matplotlib").use("Agg")
-    path, output = tmp_path / "found.jsonl", tmp_path / "doc" / "benchmarks" / "page.md"
-    store = recovery.Store(path)
-    for graph, rate in (("ring", 0.3), ("hub-mixed", 0.5), ("thesis", 0.8)):
-        for method in recovery.METHODS:
-            for seed in range(2):
-                auc = 0.9 if "lognormal" in method.name else 0.8 + seed / 100
-                store.add(graph, seed, rate, method.label, result(auc))
-    arguments = ["--only-draw", "--results", str(path), "--output", str(output)]
-    monkeypatch.setattr(sys, "argv", ["x", *arguments])
-    figures.main(arguments)
-    text = capsys.readouterr().out
-    for name in figures.FIGURES:
-        assert (tmp_path / "doc" / "images" / f"{name}.png").stat().st_size < 150_000
-        assert f"../images/{name}.png" in text
-    assert "| paper: VNCE over NCE (means) | 1 of 1, median difference +0.095 |" in text
-    assert "nan" not in text

@@ -1,12 +1,10 @@
 """The benchmarks of clustered tables, but for R and the package's parts."""
 
-import groups_report
 import groups_simulation as study
 import numpy as np
 import pandas as pd
 import pytest
 from _groups_methods import to_wide
-from _results import Results
 from groups_tables import Clustered, has_setting, mask
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -26,37 +24,6 @@ def test_missing_cells_are_as_many_as_stated(seed, mechanism):
     gone = part["y"].isna()
     difference = full["z"][gone].mean() - full["z"][~gone].mean()
     assert (difference > 0.3) == (mechanism == "MAR")
-
-
-def test_random_intercepts_maximise_the_restricted_likelihood(seed):
-    """Against the density of a multivariate normal, with the coefficients profiled."""
-    frame = clustered(np.random.default_rng([seed, 2]), 15, 6)
-    y, g = frame["y"].to_numpy(), frame["g"].to_numpy()
-    X = np.column_stack([np.ones(len(y)), frame[["x", "w"]]])
-
-    def restricted(group, row):
-        inverse = np.linalg.inv(group * (g[:, None] == g) + row * np.eye(len(y)))
-        information = X.T @ inverse @ X
-        beta = np.linalg.solve(information, X.T @ inverse @ y)
-        rest = y - X @ beta
-        logs = np.linalg.slogdet(inverse)[1] - np.linalg.slogdet(information)[1]
-        return (logs - rest @ inverse @ rest) / 2, beta, np.linalg.inv(information)
-
-    beta, covariance, group, row = study.random_intercept(y, X, g)
-    best, expected, spread = restricted(group, row)
-    assert_allclose(beta, expected, rtol=1e-6)
-    assert_allclose(covariance, spread, rtol=1e-6)
-    for more in (0.97, 1.03):
-        assert restricted(group * more, row)[0] <= best + 1e-9
-        assert restricted(group, row * more)[0] < best
-
-
-def test_groups_without_variance_have_none():
-    x = np.tile([-1.0, 1.0], 10)
-    y = np.tile([0.0, 2.0, 3.0, 3.5], 5)
-    X = np.column_stack([np.ones(20), x])
-    *_, group, row = study.random_intercept(y, X, np.repeat(np.arange(5), 4))
-    assert group == 0 and row > 0
 
 
 def test_grades_are_divided_where_stated(seed):
@@ -100,24 +67,3 @@ def test_hidden_cells_of_one_column_are_hidden_rows():
     frame = pd.DataFrame({"g": [0, 1], "y": [1.0, 2.0]})
     table = Clustered(frame, {"g": "group", "y": "row"})
     assert has_setting(table, "rows") and not has_setting(table, "cells")
-
-
-def test_the_page_has_a_line_a_method():
-    key = {"groups": 30, "rows": 10, "icc": 0.3, "outcome": "number"}
-    key |= {"mechanism": "MCAR"}
-    ends = {"low": [0.9, 0.4, 0.6], "high": [1.1, 0.6, 0.7], "seconds": 2.0}
-    simulation, real = Results(), Results()
-    for method in ("flat", "complete"):
-        for repetition in range(2):
-            found = {"estimate": [1.0, 0.5, 0.65, 0.3, 0.7, 0.3]} | ends
-            own = {"method": method, "repetition": repetition}
-            simulation.add(key | own | found)
-    for method, score in {"flat": 0.5, "pan": 0.25}.items():
-        own = {"table": "popmis", "setting": "rows", "seed": 0, "method": method}
-        real.add(own | {"crps": score, "rmse": 2 * score, "seconds": 1.0})
-    page = "\n".join(groups_report.page(simulation, real))
-    no_group = groups_report.NAMES["flat"]
-    shares = "100.0% | 100.0% | 0.0% | 66.7% | 1.00 | 1.00 | 1.00"
-    assert f"| complete data | {shares} |  |" in page
-    assert f"| {no_group} | {shares} | 2.00 |" in page
-    assert "| pan | 0.250 | 0.500 | - |" in page

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from pooling_coverage import covered
 from scipy.stats import binomtest
 from sklearn.linear_model import LinearRegression
 
+from skvnce import GaussianImputer
 from skvnce.pooling import fit_each, pool
 
 MICE = json.loads(
@@ -148,13 +148,57 @@ def test_an_estimator_is_fitted_to_each_draw(rng):
         fit_each(model, draws[0], y)
 
 
+BETA = np.array([1.0, 0.5, -0.5])
+
+
+def least_squares(rows):
+    """Regress the last column on the others: coefficients and their variances."""
+    A = np.column_stack([np.ones(len(rows)), rows[:, :-1]])
+    inverse = np.linalg.inv(A.T @ A)
+    beta = inverse @ A.T @ rows[:, -1]
+    residual = rows[:, -1] - A @ beta
+    return beta, np.diag(inverse) * (residual @ residual) / (len(A) - A.shape[1])
+
+
+def simulate(rng, mechanism, n=150):
+    """Draw a complete table and hide cells of its first column."""
+    x = rng.multivariate_normal([0, 0], [[1, 0.5], [0.5, 1]], size=n)
+    y = BETA[0] + x @ BETA[1:] + rng.normal(size=n)
+    chance = np.full(n, 0.4) if mechanism == "MCAR" else 0.8 * (y > np.median(y))
+    full = np.column_stack([x, y])
+    X = full.copy()
+    X[rng.uniform(size=n) < chance, 0] = np.nan
+    return full, X
+
+
+def covers(rows):
+    """Say which 95 % intervals of one table hold the truth."""
+    # a table analysed as if complete: two equal estimates pool to its own interval
+    pooled = pool(*([value] * 2 for value in least_squares(rows)), len(rows) - 3)
+    low, high = pooled.interval(0.95)
+    return (low < BETA) & (BETA < high)
+
+
+def covered(rng, mechanism):
+    """Say which intervals of which way hold the truth; (ways, coefficients)."""
+    full, X = simulate(rng, mechanism)
+    seed = int(rng.integers(2**31))
+    imputer = GaussianImputer(shrinkage=0.01, random_state=seed).fit(X)
+    draws = imputer.sample(X, n_draws=20, random_state=seed)
+    estimates, variances = map(np.array, zip(*map(least_squares, draws), strict=True))
+    low, high = pool(estimates, variances, len(X) - len(BETA)).interval(0.95)
+    rows = X[~np.isnan(X).any(1)]
+    others = [covers(t) for t in (full, imputer.transform(X), rows)]
+    return np.array([others[0], (low < BETA) & (BETA < high), *others[1:]])
+
+
 @pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "mechanism", [pytest.param("MCAR", marks=pytest.mark.slow), "MAR"]
 )
 def test_pooled_intervals_cover(mechanism, seed):
-    """In short; ``benchmarks/pooling_coverage.py`` runs 200 repetitions and more."""
+    """In short; ``benchmarks/validity.py`` runs many more."""
     rng = np.random.default_rng([seed, len(mechanism)])
     found = np.array([covered(rng, mechanism) for _ in range(40)])
     complete, pooled, single, _ = found.sum(0)  # of 40, for each coefficient

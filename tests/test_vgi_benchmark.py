@@ -1,12 +1,8 @@
 """The benchmarks of variational Gibbs inference, but for the package's parts."""
 
-import json
-import sys
-
 import numpy as np
 import pytest
 import torch
-import vgi_cost as cost
 import vgi_factor_analysis as study
 from oracles import GATE, z_mean
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
@@ -169,42 +165,6 @@ def test_slopes():
     steep, std = study.slope(found, "error")
     assert steep == pytest.approx(-0.5)
     assert std > 0
-    assert cost.steep([2, 4, 8], [3, 12, 48]) == pytest.approx(2)
-
-
-@pytest.mark.slow
-@pytest.mark.sampled
-def test_a_quick_run(monkeypatch, capsys, tmp_path):
-    """Of fewer rows and steps yet: all that is fitted, and the report."""
-    quick = [0.5], [20], 150, 4, [60, 120], [20], 2
-    monkeypatch.setattr(study, "QUICK", quick)
-    monkeypatch.setattr(study, "N_TEST", 100)
-    monkeypatch.setattr(study, "EM", study.EM | {"max_iter": 20})
-    output = tmp_path / "report.md"
-    monkeypatch.setattr(sys, "argv", ["x", "--quick", "--output", str(output)])
-    study.main()
-    text = output.read_text()
-    assert text == capsys.readouterr().out.rstrip("\n") + "\n"
-    for name in study.METHODS:
-        assert f"| {name} |" in text
-    assert "| goal | found |" in text
-    assert "nan" not in text
-
-
-def test_costs_are_measured(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["x", "--one", "extended", "8", "64"])
-    cost.main()
-    found = json.loads(capsys.readouterr().out)
-    assert found["epoch"] > 0
-    assert found["peak"] >= 0
-    assert found["all"] > 0
-    large = {d: found | {"epoch": d / 64} for d in cost.SIZES}
-    assert ", met." in cost.verdict(large)
-    larger = {d: one | {"epoch": (d / 64) ** 1.3} for d, one in large.items()}
-    assert ", **missed**." in cost.verdict(larger)
-    assert "| an epoch, extended | 64 to 350 | 1.00 |" in "\n".join(
-        cost.report(large, {8: found}, 64)
-    )
 
 
 def test_the_likelihood_of_the_truth_is_that_of_its_rows():

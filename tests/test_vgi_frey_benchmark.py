@@ -116,9 +116,3 @@ def test_vgi_moves_from_the_marginals_towards_the_truth(data):
     assert last < 0.6 * first
     record = study.evaluate(found, truth, study.simulate("simulated", 50, 1))
     assert record["kl"] == round(last, 3)
-
-
-def test_medians_over_seeds_are_reported():
-    assert study.cell([3.0, 1.0, 2.5], 1) == "2.5 (1.0 to 3.0)"
-    assert study.cell([3.0], 1) == "3.0"
-    assert study.cell([], 1) == ""

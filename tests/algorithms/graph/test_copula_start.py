@@ -5,7 +5,7 @@ from math import log
 import numpy as np
 import pytest
 import torch
-from graph_attenuation import maximum_likelihood, pair
+from pair_likelihood import maximum_likelihood, pair
 from scipy import stats
 
 from skvnce._incomplete import Incomplete

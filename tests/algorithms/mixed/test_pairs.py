@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from graph_attenuation import maximum_likelihood, pair
 from oracles import GATE
+from pair_likelihood import maximum_likelihood, pair
 from scipy import stats
 
 from skvnce._incomplete import Incomplete

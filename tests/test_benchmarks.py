@@ -1,0 +1,97 @@
+"""Benchmarks: each command of a page is one, and makes the page of its records."""
+
+import argparse
+import importlib
+import re
+import shlex
+import sys
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+from _picture_list import PICTURES
+from _pictures import Panel, Row, Series, fingerprint, illustrated, number, read
+
+ROOT = Path(__file__).parents[1]
+DOC = ROOT / "doc" / "benchmarks"
+COMMAND = re.compile(r"`python benchmarks/(\w+\.py[^`]*)`")
+COMMANDS = {
+    path.stem: shlex.split(COMMAND.search(path.read_text(encoding="utf-8"))[1])
+    for path in sorted(DOC.glob("*.md"))
+}
+# what makes a page of records without computing anything
+READS = "--only-report", "--repetitions=0", "--seeds=0", "groups_report.py"
+
+
+def makes_a_page(words):
+    records = {f"--results={name}" for name in ("graph_recovery.jsonl",)}
+    options = {f"{a}={b}" for a, b in zip(words, [*words[1:], ""], strict=True)}
+    reads = any(name in words or name in options for name in READS)
+    return reads and not records & options
+
+
+def run(monkeypatch, words):
+    script, *arguments = words
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", [script, *arguments])
+    module = importlib.import_module(script.removesuffix(".py"))
+    if hasattr(module, "picture"):
+        monkeypatch.setattr(module, "picture", lambda *_: None)
+    return module.main()
+
+
+def body(text):
+    """Return a page without its picture and the versions of packages."""
+    text = re.sub(r"!\[[^\]]*\]\(\.\./images/benchmark\S*\n\n\*.*\*\n\n", "", text)
+    return re.sub(r"Made by `[^`]*` with [^\n]*?Python [\d.]+\.", "Made.", text)
+
+
+class ParsedError(Exception):
+    """The command line was read."""
+
+
+@pytest.mark.parametrize("page", COMMANDS)
+def test_the_command_of_a_page_has_its_options(page, monkeypatch):
+    read_options = argparse.ArgumentParser.parse_args
+
+    def stop(parser, *arguments):
+        read_options(parser, *arguments)
+        raise ParsedError
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
+    with pytest.raises(ParsedError):
+        run(monkeypatch, COMMANDS[page])
+    with pytest.raises(SystemExit):
+        run(monkeypatch, [*COMMANDS[page], "--no-such-option"])
+
+
+@pytest.mark.parametrize("page", [p for p in COMMANDS if makes_a_page(COMMANDS[p])])
+def test_a_page_is_that_of_its_records(page, monkeypatch, tmp_path):
+    words = list(COMMANDS[page])
+    words[words.index("--output") + 1] = str(tmp_path / "page.md")
+    run(monkeypatch, words)
+    wanted = body((DOC / f"{page}.md").read_text(encoding="utf-8"))
+    made = body((tmp_path / "page.md").read_text(encoding="utf-8"))
+    lines = zip_longest(made.splitlines(), wanted.splitlines())
+    others = [pair for pair in lines if pair[0] != pair[1]]
+    assert len(wanted) > 500
+    assert not others[:2]
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_picture_of_a_page_is_current(name):
+    text = (DOC / f"{name}.md").read_text(encoding="utf-8")
+    link = f"![{PICTURES[name].text}](../images/benchmark_{name}.svg)"
+    assert text.splitlines()[2] == link
+    file = (DOC.parent / "images" / f"benchmark_{name}.svg").read_text()
+    assert fingerprint(PICTURES[name], text) in file
+
+
+def test_pictures_have_the_numbers_of_the_tables(tmp_path):
+    lines = ["# Title", "Made.", "| method | score |\n| --- | --- |\n| a | 1.5 (2) |"]
+    page = "\n\n".join([*lines, "## Next", lines[2].replace("1.5", "-1,234")]) + "\n"
+    columns = Series("top", "", "score"), Series("below", "Next", "score")
+    panel = Panel("scores", "method", columns)
+    assert read(panel, page) == [Row("a", [1.5, -1234], [True, True])]
+    assert number("-") is None
+    assert illustrated(page, tmp_path / "benchmarks" / "some.md", {}) == page
