@@ -37,7 +37,8 @@ def grid_of(cells: np.ndarray) -> tuple[float, float]:
         The step is 0 if there is no grid.
     """
     values, count = np.unique(cells, return_counts=True)
-    spacing = 4 * np.spacing(abs(values).max())  # of floats of this size
+    size = abs(values).max()  # half of it, as the spacing of the largest float is inf
+    spacing = 8 * np.spacing(size / 2)
     gaps = np.diff(values[count > 1])
     gaps = np.unique(gaps[gaps > spacing])
     if len(values) >= _MOST_VALUES * len(cells) or not len(gaps):

@@ -109,7 +109,7 @@ class ConvergenceDisplay:
             chain = dict(trace=trace, r_hat=r_hat, names=names, n_burn_in=burn_in)
         display = cls(losses, **chain).plot(n_traces=n_traces, width=width)
         if chain:
-            estimator._warn_of_slow_chain()
+            estimator._warn_of_slow_chain(vars(estimator))
         return display
 
     def plot(self, *, n_traces=5, width=None):

@@ -20,7 +20,9 @@ _MOST_ROWS = 20_000  # to which all but the final parameters are fitted
 _FOLDS = 5
 _ROUNDS = 12  # of EM without a fold, which starts at the fit of all rows
 _ROWS_OF_PRODUCT = 30
-_LEAST_PROBABILITY = 0.05  # of a product that stays in the model
+# of a product that stays in the model: the median probability model of Barbieri and
+# Berger (2004), as draws with many unlikely products extrapolate badly
+_LEAST_PROBABILITY = 0.5
 
 
 class Problem(NamedTuple):

@@ -13,8 +13,7 @@ from scipy.optimize import nnls
 from scipy.special import ndtri
 
 _LEVEL = 1.0  # expected number of products that are chosen by chance in a table
-_EXPECTED = 90.0  # over the number of tests: prior odds of a product
-_MOST_ODDS = 3.0  # of it
+_EXPECTED = 30.0  # over the number of tests: prior odds of a product, 1 at most
 _FEWEST = 30  # rows that observe a triple
 _CLIP = 3.0  # standard deviations, to which factors are clipped
 _ALIKE = 0.6  # of the largest t, from which on triples are compared
@@ -80,7 +79,7 @@ def choose_products(X, factors, targets, n_base, predict, weights, most):
     base, filled = np.arange(n_base), predict(None, np.arange(len(X)))
     selected = {j: selection(X, j, base, filled, weights) for j in factors.tolist()}
     bound = ndtri(1 - min(_LEVEL / t.size, 0.4))
-    prior = min(_MOST_ODDS, _EXPECTED / t.size)
+    prior = min(1.0, _EXPECTED / t.size)
     chosen, of_target, open_ = [], {}, np.ones(t.shape, dtype=bool)
     while len(chosen) < most:
         q, b = np.unravel_index(np.where(open_, abs(t), 0.0).argmax(), t.shape)

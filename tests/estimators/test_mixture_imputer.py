@@ -136,9 +136,9 @@ def test_random_weights_of_members_make_no_peaks(seed):
     """They reach 3, in rows with one observed cell, too; zeros are peaks."""
     X = correlated(seed, 60)
     imputer = MixtureImputer(1, n_estimators=4, marginals="raw", **QUIET).fit(X)
-    assert all((one.points.counts == 2).all() for one in imputer._models())
+    assert all((one.points.counts == 2).all() for one in imputer._drawing_models(1))
     X[::4, 2] = 0.0
-    for one in imputer.fit(X)._models():
+    for one in imputer.fit(X)._drawing_models(1):
         assert (one.points.counts > 2).tolist() == [False, False, True]
 
 
@@ -418,7 +418,7 @@ def test_members_have_the_marginals_and_weights_of_their_turn():
         }
     )
     both = MixtureImputer(1, n_estimators=4, **QUIET).fit(frame)
-    models = both._models()
+    models = both._drawing_models(1)
     counts = [len(one.points.pair(0)[0]) for one in models]
     assert counts[0] == counts[2] > 10 and counts[1] == counts[3] == 2
     shares = np.array([one.mixture.classes[0][0, 0] for one in models])
@@ -432,7 +432,7 @@ def test_new_rows_are_of_all_members():
     X = np.repeat([[0.0, 1.0], [1.0, 0.0]], 10, 0)
     imputer = MixtureImputer(1, n_estimators=4, marginals="raw", **QUIET).fit(X)
     turns = []
-    for one in imputer._models():
+    for one in imputer._drawing_models(1):
         turns.append(one.mixture.means[0] + one.points.pair(0)[1].mean())
     assert len(np.unique(np.round(turns, 6))) > 2
     models = imputer._cell_model()
