@@ -15,6 +15,7 @@ from skvnce.tables.schema import Schema
 # 32 MiB of float64
 _CHUNK = 2**22  # maximum number of cells, over all chains, in a chunk of rows
 _MANY = 0.05  # share of draws that are cut, from which on there is a warning
+_FEW = 5  # draws that are cut, up to which there is none
 
 
 class Predicted(NamedTuple):
@@ -151,8 +152,9 @@ def warn_of_zeros(schema: Schema, X: np.ndarray, drawn: np.ndarray) -> None:
         gone = np.isnan(X[:, j])
         if valid.given[side, j] or valid.ranges[side, j] != 0 or not gone.any():
             continue
-        share = (drawn[:, gone, places[int(j)]] == 0).mean()
-        if share > _MANY:
+        zeros = drawn[:, gone, places[int(j)]] == 0
+        share = zeros.mean()
+        if share > _MANY and zeros.sum() > _FEW:
             sign, other = ("negative", "positive")[:: 1 - 2 * side]
             name = ("min_value", "max_value")[side]
             warn_user(
