@@ -266,12 +266,16 @@ class TableImputer(CallbackSupportMixin, Imputer):
     def _warn_of_unused(self, schema, products):
         """Warn of parameters that have no effect on this table."""
         warn_of_unused_by_levels(self, schema)
-        asks = isinstance(self.interactions, list | tuple) and self.interactions
-        if asks and not products:
+        if not isinstance(self.interactions, list | tuple):
+            return
+        pairs = {tuple(sorted(pair)) for pair in _pairs_of(schema, self.interactions)}
+        if len(products) < len(pairs):
+            n_unused = len(pairs) - len(products)
             warn_user(
-                f"interactions={self.interactions!r} has no effect: a product "
-                "needs a column of numbers, or of three ordered levels or more, "
-                "that may depend on it."
+                f"{n_unused} of the {len(pairs)} pairs in interactions have no effect; "
+                "interactions_ lists the others. A product needs a column of numbers, "
+                "or of three ordered levels or more, that may depend on it, is in no "
+                "other pair, and is observed with both columns in ten rows."
             )
 
     def _drawing_models(self, n_draws, *, is_joint=True):

@@ -152,7 +152,7 @@ def _products(model, interactions):
             tuple(int(expansion.parts[at[node]].base[0]) for node in pair)
             for pair in interactions
         ]
-        return products_asked_for(X, pairs, *given) if pairs and targets else []
+        return products_asked_for(X, pairs, *given)
     if interactions is None:
         return []
     most = int(min(expansion.n_base, training.weights.sum() / _ROWS_OF_PRODUCT))

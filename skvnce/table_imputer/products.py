@@ -15,6 +15,7 @@ from scipy.special import ndtri
 _LEVEL = 1.0  # expected number of products that are chosen by chance in a table
 _EXPECTED = 30.0  # over the number of tests: prior odds of a product, 1 at most
 _FEWEST = 30  # rows that observe a triple
+_FEWEST_ASKED = 10  # the same, if the user asked for the product
 _CLIP = 3.0  # standard deviations, to which factors are clipped
 _ALIKE = 0.6  # of the largest t, from which on triples are compared
 _MOST_ALIKE = 8  # triples
@@ -164,6 +165,9 @@ def _likeliest(X, filled, alike, t, pairs, targets, base, weights):
 def products_asked_for(X, pairs, targets, n_base, predict, weights):
     """Choose the target of each product that the user asked for.
 
+    As with `choose_products`, a factor of a product is the target of none, and the
+    largest t is chosen first.  Pairs that have no possible target are left out.
+
     Parameters
     ----------
     pairs : list of (int, int)
@@ -175,14 +179,24 @@ def products_asked_for(X, pairs, targets, n_base, predict, weights):
     -------
     list of Candidate
     """
-    tests = _tests_of(X, pairs, targets, n_base, predict, weights)
-    best = abs(np.stack([one.statistics([]) for one in tests], 1)).argmax(1)
-    chosen = zip(pairs, targets[best].tolist(), strict=True)
-    return [Candidate(*pair, target, 1.0, np.inf) for pair, target in chosen]
+    pairs = list(dict.fromkeys((min(pair), max(pair)) for pair in pairs))
+    pairs = [(j, k) for j, k in pairs if j != k or _has_square(X[:, j])]
+    if not pairs or not len(targets):
+        return []
+    given = targets, n_base, predict, weights
+    tests = _tests_of(X, pairs, *given, fewest=_FEWEST_ASKED)
+    t = abs(np.stack([one.statistics([]) for one in tests], 1))
+    chosen = []
+    while t.any():
+        q, b = np.unravel_index(t.argmax(), t.shape)
+        chosen.append(Candidate(*pairs[q], int(targets[b]), 1.0, np.inf))
+        t[q] = 0.0
+        t[:, np.isin(targets, pairs[q])] = 0.0
+    return sorted(chosen, key=lambda one: pairs.index(one[:2]))
 
 
-def _tests_of(X, pairs, targets, n_base, predict, weights):
-    given = pairs, ~np.isnan(X), np.arange(n_base), predict, weights, X
+def _tests_of(X, pairs, targets, n_base, predict, weights, fewest=_FEWEST):
+    given = pairs, ~np.isnan(X), np.arange(n_base), predict, weights, X, fewest
     return [_Test(i, *given) for i in targets.tolist()]
 
 
@@ -198,7 +212,7 @@ class _Test:
     regression on the linear terms and on products that have been chosen.
     """
 
-    def __init__(self, i, pairs, seen, base, predict, weights, X):
+    def __init__(self, i, pairs, seen, base, predict, weights, X, fewest=_FEWEST):
         rows = np.flatnonzero(seen[:, i])
         rows = rows[:: max(1, len(rows) * len(pairs) // _CELLS)]
         first, second = np.array(pairs).T
@@ -210,7 +224,7 @@ class _Test:
         self.precision = _precision(self.residual, gone, self.weights)[:, None]
         self.linear = np.column_stack([np.ones(len(rows)), filled[:, others]])
         self.n_both = self.weights @ (seen[rows][:, first] & seen[rows][:, second])
-        self.possible = (first != i) & (second != i) & (self.n_both >= _FEWEST)
+        self.possible = (first != i) & (second != i) & (self.n_both >= fewest)
 
     def statistics(self, chosen):
         """Compute t of each product, given those chosen; 0 where impossible."""

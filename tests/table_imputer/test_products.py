@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from statistical import FAILURE, p_mean, p_share
 
+from skvnce import TableImputer
 from skvnce.table_imputer import fit as fit_module
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
@@ -77,6 +78,29 @@ def test_asked_for_products_have_probability_one(seed):
     assert fitted(X, [(0, 1)]) == {(0, 1, 2): 1.0}
     assert fitted(X, []) == fitted(X, None) == {}
     assert [one[:2] for one in fitted(X, [(0, 0), (1, 0)])] == [(0, 0), (0, 1)]
+
+
+def test_a_factor_is_no_target_of_asked_for_products(seed):
+    """Not in few rows, and not of another product."""
+    for i in range(N_TABLES):
+        rng = np.random.default_rng([seed, i])
+        X = rng.normal(size=(60, 3))
+        X[:, 2] += X[:, 0] + X[:, 1] + X[:, 0] * X[:, 1]
+        X = sparse(rng, X, 0.3)
+        assert fitted(X, [(0, 1)]) == {(0, 1, 2): 1.0}
+        several = fitted(X, [(0, 1), (1, 0), (0, 2), (1, 2)])
+        assert len(several) == 1 and len(fitted(X[:, :2], [(0, 1)])) == 0
+
+
+def test_pairs_without_effect_are_announced(seed):
+    X = np.random.default_rng(seed).normal(size=(200, 3))
+    X[:100, 0] = np.nan
+    X[100:, 1] = np.nan
+    imputer = TableImputer(interactions=[(0, 1)], random_state=0)
+    with pytest.warns(UserWarning, match="1 of the 1 pairs in interactions have no"):
+        imputer.fit(X)
+    assert imputer.interactions_ == []
+    assert np.isfinite(imputer.sample(X, 2, random_state=0)).all()
 
 
 def truncated(rng, n, columns, square=0.0):
