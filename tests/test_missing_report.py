@@ -249,6 +249,19 @@ def test_hidden_cells_are_predicted_if_they_can_be():
     assert all(found[name].coverage > 0.81 for name in ("x", "near", "noise"))
 
 
+def test_squares_and_products_are_listed(seed):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.normal(size=(400, 3)), columns=["age", "dose", "noise"])
+    said = "It finds squares and products, and draws them: "
+    for square in (0.0, 1.0):
+        frame["cost"] = frame.age + square * frame.age**2 + rng.normal(size=400)
+        X = frame.mask(rng.random(frame.shape) < 0.1)
+        reasons = missing_report(X, random_state=0).recommendation.reasons
+        listed = [one for one in reasons if one.startswith(said)]
+        named = "age times age for cost" in "".join(listed)
+        assert named == (square == 1.0)
+
+
 def test_names_of_rows_and_skipped_questions_are_listed(unclean):
     assert [one.name for one in unclean.identifiers] == ["name"]
     assert unclean.identifiers[0].n_levels == N

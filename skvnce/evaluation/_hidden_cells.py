@@ -8,6 +8,7 @@ import numpy as np
 from skvnce import metrics
 from skvnce.tables.cells import DAY, TIMES
 from skvnce.tables.column_kinds import PASSED
+from skvnce.tables.table import listed
 
 HIDDEN = 0.1  # share of the observed cells
 LEVEL = 0.9  # of the intervals
@@ -112,6 +113,43 @@ def score_hidden_cells(read, group, most_rows, n_draws, rng):
     left_out = [table.names[j] for j in wanted if table.names[j] not in scored]
     why = "" if found else "Too few cells of the columns are observed."
     return HiddenCells(found, len(rows), len(places), left_out, why)
+
+
+def products_in(read, most_rows, rng):
+    """Say which squares and products `TableImputer` finds in a sample of rows.
+
+    Returns
+    -------
+    list of str
+        At most one sentence.
+    """
+    from skvnce import TableImputer
+
+    table = read.table
+    rows = _sample(table, None, most_rows, rng)
+    places = _places(table, rows, None)
+    X = table.cells[np.ix_(rows, places)]
+    X[:, [table.columns[j].dtype in TIMES for j in places]] /= DAY
+    kinds = {k: table.columns[j].kind for k, j in enumerate(places)}
+    kinds = {k: kind for k, kind in kinds.items() if kind != "numeric"}
+    seed = int(rng.integers(2**31 - 1))
+    imputer = TableImputer(
+        n_estimators=0, categorical_features=kinds, random_state=seed
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            products = imputer.fit(X).interactions_
+        except (ArithmeticError, RuntimeError, TypeError, ValueError):
+            return []  # what a fit rejects, other parts of the report tell
+    names = [
+        [table.names[places[int(one.removeprefix("x"))]] for one in columns]
+        for *columns, _ in products
+    ]
+    found = [f"{first} times {second} for {target}" for first, second, target in names]
+    if not found:
+        return []
+    return [f"It finds squares and products, and draws them: {listed(found)}."]
 
 
 def _modelled(table):

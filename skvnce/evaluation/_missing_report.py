@@ -4,7 +4,11 @@ from numbers import Integral
 from pathlib import Path
 from typing import NamedTuple
 
-from skvnce.evaluation._hidden_cells import HiddenCells, score_hidden_cells
+from skvnce.evaluation._hidden_cells import (
+    HiddenCells,
+    products_in,
+    score_hidden_cells,
+)
 from skvnce.evaluation._missing_html import fragment, page
 from skvnce.evaluation._recommendation import Recommendation, recommend
 from skvnce.evaluation._table_findings import (
@@ -174,6 +178,9 @@ def missing_report(X, *, n_draws=20, n_rows=2000, random_state=None):
     read = read_user_table(X)
     recommendation = recommend(read)
     skips, identifiers = skips_of(read)
+    hidden = score_hidden_cells(read, recommendation.group, n_rows, n_draws, rng)
+    if recommendation.imputer == "TableImputer":
+        recommendation.reasons.extend(products_in(read, n_rows, rng))
     return MissingReport(
         shape=read.table.cells.shape,
         share_missing=float(read.missing.mean()),
@@ -182,7 +189,7 @@ def missing_report(X, *, n_draws=20, n_rows=2000, random_state=None):
         columns=describe_columns(read),
         patterns=patterns_of(read),
         reasons=reasons_of(read, rng),
-        hidden=score_hidden_cells(read, recommendation.group, n_rows, n_draws, rng),
+        hidden=hidden,
         skips=skips,
         identifiers=identifiers,
     )
