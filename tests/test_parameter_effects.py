@@ -381,6 +381,7 @@ NO_EFFECT = [  # cases, parameters, tables, and the reason
         {"levels"},
         "levels are not averaged",
     ),
+    ({"lair"}, {"random_state"}, {"complete"}, "the start is kept: it is not random"),
     ({"columns"}, {"regressor"}, {"levels"}, "there are no numbers"),
     ({"columns"}, {"classifier"}, WITHOUT_LEVELS, "there are no categories"),
     (GRAPHS, {"max_iter", "tol"}, {"complete"}, "one round is exact"),

@@ -231,7 +231,7 @@ class IncompleteFactorAnalysis(
         on_round, finish = report_rounds(self, self.max_iter, X=cells.table)
         with threads_for(len(columns)):
             fit, n_tuning = self._fit_rank(rows, table, on_round)
-        fitted = self._in_units(schema, fit, units, float(table.total))
+            fitted = self._in_units(schema, fit, units, float(table.total))
         fitted.report["n_tuning_iter_"] = n_tuning
         finish()
         return self._publish(fitted)
