@@ -34,7 +34,9 @@ products and squares, but smcfcs is told the analysis. All methods have the same
 RIVALS = """\
 GaussianImputer and others are those of skvnce with default parameters, and get data
 frames of numbers and text. Results of GaussianImputer are of a time when its draws were
-cut at the observed range. IterativeImputer: `sample_posterior=True`, 20 fits with
+cut at the observed range. Those of TableImputer are of commit 0f1be8fe, when draws had
+products of a probability from 0.05 on, and prior odds were three times those of now;
+since then it is 0.5. IterativeImputer: `sample_posterior=True`, 20 fits with
 different seeds; text is one-hot encoded and filled by the largest column, columns of 0
 and 1 are rounded. mice: 5 iterations; columns of 0 and 1 and text are factors (logreg,
 polyreg). smcfcs: 10 iterations, rejection limit 5000, all other columns are
