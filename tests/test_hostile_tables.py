@@ -44,7 +44,6 @@ NEED_VARIATION = (IncompleteFactorAnalysis, VariationalAutoencoder)
 
 
 # Tables of a default run, and of the run of the slow tests: by the cost of a fit.
-# Tables of a default run, and of the run of the slow tests: by the cost of a fit.
 GRAPHS = "TruncatedGaussianGraphLearner"
 COUNTS = {
     "GaussianImputer": (10, 250),

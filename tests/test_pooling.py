@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from detection_limits import least_squares
 from scipy.stats import binomtest
 from sklearn.linear_model import LinearRegression
 
@@ -149,15 +150,6 @@ def test_an_estimator_is_fitted_to_each_draw(rng):
 
 
 BETA = np.array([1.0, 0.5, -0.5])
-
-
-def least_squares(rows):
-    """Regress the last column on the others: coefficients and their variances."""
-    A = np.column_stack([np.ones(len(rows)), rows[:, :-1]])
-    inverse = np.linalg.inv(A.T @ A)
-    beta = inverse @ A.T @ rows[:, -1]
-    residual = rows[:, -1] - A @ beta
-    return beta, np.diag(inverse) * (residual @ residual) / (len(A) - A.shape[1])
 
 
 def simulate(rng, mechanism, n=150):

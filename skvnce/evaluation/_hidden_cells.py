@@ -89,11 +89,8 @@ def score_hidden_cells(read, group, most_rows, n_draws, rng):
         why = f"The table has fewer than {_ROWS} rows that can be used."
         return HiddenCells([], why_not=why)
     places = _places(table, rows, group)
-    X = table.cells[np.ix_(rows, places)]
-    X[:, [table.columns[j].dtype in TIMES for j in places]] /= DAY
+    X, kinds = _part_of(table, rows, places)
     hidden = ~np.isnan(X) & (rng.random(X.shape) < HIDDEN)
-    kinds = {k: table.columns[j].kind for k, j in enumerate(places)}
-    kinds = {k: kind for k, kind in kinds.items() if kind != "numeric"}
     given = np.where(hidden, np.nan, X)
     groups = None
     if group is not None:
@@ -128,10 +125,7 @@ def products_in(read, most_rows, rng):
     table = read.table
     rows = _sample(table, None, most_rows, rng)
     places = _places(table, rows, None)
-    X = table.cells[np.ix_(rows, places)]
-    X[:, [table.columns[j].dtype in TIMES for j in places]] /= DAY
-    kinds = {k: table.columns[j].kind for k, j in enumerate(places)}
-    kinds = {k: kind for k, kind in kinds.items() if kind != "numeric"}
+    X, kinds = _part_of(table, rows, places)
     seed = int(rng.integers(2**31 - 1))
     imputer = TableImputer(
         n_estimators=0, categorical_features=kinds, random_state=seed
@@ -150,6 +144,14 @@ def products_in(read, most_rows, rng):
     if not found:
         return []
     return [f"It finds squares and products, and draws them: {listed(found)}."]
+
+
+def _part_of(table, rows, places):
+    """Select rows and columns, with times in days, and kinds that are not numeric."""
+    X = table.cells[np.ix_(rows, places)]
+    X[:, [table.columns[j].dtype in TIMES for j in places]] /= DAY
+    kinds = {k: table.columns[j].kind for k, j in enumerate(places)}
+    return X, {k: kind for k, kind in kinds.items() if kind != "numeric"}
 
 
 def _modelled(table):

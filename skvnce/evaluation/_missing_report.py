@@ -180,7 +180,8 @@ def missing_report(X, *, n_draws=20, n_rows=2000, random_state=None):
     skips, identifiers = skips_of(read)
     hidden = score_hidden_cells(read, recommendation.group, n_rows, n_draws, rng)
     if recommendation.imputer == "TableImputer":
-        recommendation.reasons.extend(products_in(read, n_rows, rng))
+        reasons = recommendation.reasons + products_in(read, n_rows, rng)
+        recommendation = recommendation._replace(reasons=reasons)
     return MissingReport(
         shape=read.table.cells.shape,
         share_missing=float(read.missing.mean()),

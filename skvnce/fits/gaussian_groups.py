@@ -114,10 +114,8 @@ class GroupedFit(NamedTuple):
         """List what `GaussianImputer` says of the fit."""
         warn_of_few(schema, self.model, cells)
         model, fit, levels = self.model, self.fit, self.model.levels
-        parameters, trace = (
-            model.parameters(),
-            np.stack(fit.trace)[:, :, levels.order()],
-        )
+        parameters = model.parameters()
+        trace = np.stack(fit.trace)[:, :, levels.order()]
         lines = [one is not None and len(one.values) > 3 for one in model.marginals]
         shares = trace[len(fit.losses) - len(fit.estimates) :, 1]
         return {

@@ -119,16 +119,14 @@ def _alike(t, q, b, pairs, targets, possible):
     """
     (j, k), i = pairs[q], int(targets[b])
     swapped = [(i, i, j)] if j == k else [(i, k, j), (i, j, k)]
-    alike = [(q, b)] + [
-        (pairs.index((min(first, second), max(first, second))), at)
-        for first, second, target in swapped
-        if target in possible
-        for at in np.flatnonzero(targets == target)
-    ]
+    alike = [(q, b)]
+    for first, second, target in swapped:
+        if target in possible:
+            pair = min(first, second), max(first, second)
+            alike.append((pairs.index(pair), int(np.flatnonzero(targets == target)[0])))
     near = np.flatnonzero(t[:, b] >= _ALIKE * t[q, b])
-    for other in near[np.argsort(-t[near, b])].tolist():
-        if other != q and {*pairs[other]} & {j, k}:
-            alike.append((other, b))
+    near = near[np.argsort(-t[near, b])].tolist()
+    alike += [(one, b) for one in near if one != q and {*pairs[one]} & {j, k}]
     return alike[:_MOST_ALIKE]
 
 
