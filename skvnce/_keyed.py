@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from skvnce._forks import PROCESS
 from skvnce.variational.base import Uniforms, shifted_lattice
 
 # odd and near 2**64 over the golden ratio: its multiples modulo 2**64 differ, and are
@@ -63,7 +62,6 @@ def _keyed(key: np.ndarray) -> Uniforms:
     """Make uniform numbers from random integers (n,), one for each row."""
 
     def uniforms(step: int, x: Tensor) -> Tensor:
-        PROCESS.let_forks_pass()  # at each step of chains
         counter = np.arange(x[..., 0, :].numel(), dtype=np.uint64)
         counter = counter.reshape(*x.shape[:-2], 1, x.shape[-1])
         with np.errstate(over="ignore"):

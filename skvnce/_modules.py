@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from skvnce._forks import PROCESS
+from skvnce._threads import PROCESS
 from skvnce._torch_defaults import torch_defaults
 
 

@@ -5,14 +5,13 @@
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
 
-from skvnce._forks import PROCESS
+from skvnce._threads import PROCESS
 from skvnce._torch_defaults import torch_defaults
 
 _LARGEST = 2**32 - 1  # largest seed of numpy; making a stream only to check takes .1 ms
@@ -37,16 +36,16 @@ def seeded(random_state: object) -> Iterator[int]:
     """Seed torch's global stream, and restore it on exit; yields the seed.
 
     Other threads of this package wait meanwhile, so that a seed reproduces the draws,
-    which have torch's own data type and device unless the algorithm names others.  A
-    child that another thread forks gets the state of the stream before the context.
+    which have torch's own data type and device unless the algorithm names others.
     """
     seed = seed_from(random_state)
-    with PROCESS, torch_defaults(), ExitStack() as stream:
-        restore = partial(torch.set_rng_state, torch.get_rng_state())
-        stream.enter_context(PROCESS.undone_in_child(restore))
-        stream.callback(restore)
-        _set_seed(seed)
-        yield seed
+    with PROCESS, torch_defaults():
+        before = torch.get_rng_state()
+        try:
+            _set_seed(seed)
+            yield seed
+        finally:
+            torch.set_rng_state(before)
 
 
 def _set_seed(seed: int) -> None:

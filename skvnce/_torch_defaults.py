@@ -3,14 +3,12 @@
 Tensors and networks that are made without a data type or device would else follow the
 caller's choice, and results with them.  The device belongs to a Python thread.  The
 data type belongs to the whole process: the first of several threads sets it, the last
-one restores it, and so does a child that another thread forks.
+one restores it.
 """
 
-import os
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from threading import Lock, get_ident
+from threading import Lock
 
 import torch
 
@@ -21,31 +19,20 @@ class _Float32:
     """A context in which float32 is the default data type; reentrant."""
 
     def __init__(self) -> None:
-        self._lock, self._depths = Lock(), Counter()
-        self._before = torch.float32
-        if hasattr(os, "register_at_fork"):  # not on Windows
-            os.register_at_fork(after_in_child=self._after_fork_in_child)
+        self._lock, self._depth, self._before = Lock(), 0, torch.float32
 
     def __enter__(self) -> None:
         with self._lock:
-            if not self._depths:
+            if not self._depth:
                 self._before = torch.get_default_dtype()
                 self._set(torch.float32)
-            self._depths[get_ident()] += 1
+            self._depth += 1
 
     def __exit__(self, *error: object) -> None:
         with self._lock:
-            self._depths[get_ident()] -= 1
-            self._depths += Counter()  # without threads that have left
-            if not self._depths:
+            self._depth -= 1
+            if not self._depth:
                 self._set(self._before)
-
-    def _after_fork_in_child(self) -> None:
-        self._lock = Lock()
-        depth = self._depths[get_ident()]
-        self._depths = +Counter({get_ident(): depth})
-        if not depth:
-            self._set(self._before)
 
     def _set(self, dtype: torch.dtype) -> None:
         if torch.get_default_dtype() != dtype:

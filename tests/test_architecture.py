@@ -283,8 +283,8 @@ SHARED = {
     "_compiled": set(),
     "_grids": set(),
     "_incomplete": set(),
-    "_threads": {"_forks"},
-    "_keyed": {"_forks", "variational"},
+    "_threads": set(),
+    "_keyed": {"variational"},
     "_units": {"_incomplete", "distributions"},
 }
 BELOW = [

@@ -17,8 +17,8 @@ from sklearn.preprocessing import StandardScaler
 
 import skvnce
 from skvnce import GaussianImputer
-from skvnce._forks import PROCESS
 from skvnce._progress import listener
+from skvnce._threads import PROCESS
 from skvnce.testing._requirements import incomplete_table
 
 ROOT = Path(skvnce.__file__).parent
@@ -92,7 +92,7 @@ def test_an_interrupt_changes_nothing(estimator, method, seed):
     for stop in rng.integers(1, total, size=PLACES, endpoint=True):
         with pytest.raises(Stop):
             run(lambda: learn(fitted), stop)
-        assert PROCESS._holder is None and listener() is None
+        assert not PROCESS._is_owned() and listener() is None
         assert vars(fitted).keys() == before.keys()
         assert all(vars(fitted)[name] is value for name, value in before.items())
         for name, value in copies.items():

@@ -1,6 +1,5 @@
 """Results do not depend on the data type and the device that torch uses by default."""
 
-import os
 import pickle
 from threading import Barrier, Thread
 
@@ -151,25 +150,3 @@ def test_the_last_of_several_threads_restores(changed):
     thread.join()
     assert seen == [torch.float32]
     assert torch.get_default_dtype() == torch.float64
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on Windows")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_child_that_another_thread_forks_gets_the_defaults(changed):
-    codes = []
-
-    def fork():
-        child = os.fork()
-        if not child:
-            os._exit(torch.get_default_dtype() != torch.float64)
-        codes.append(os.waitpid(child, 0)[1])
-
-    with torch_defaults():
-        thread = Thread(target=fork)
-        thread.start()
-        thread.join()
-        child = os.fork()
-        if not child:  # of the thread that computes: goes on as it does
-            os._exit(torch.get_default_dtype() != torch.float32)
-        codes.append(os.waitpid(child, 0)[1])
-    assert codes == [0, 0]

@@ -3,10 +3,7 @@
 `tests/test_threads.py` runs these functions by their names.
 """
 
-import os
-import signal
 import sys
-import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -16,14 +13,7 @@ import torch
 from threadpoolctl import threadpool_info
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from skvnce import (
-    GaussianImputer,
-    IncompleteFactorAnalysis,
-    VariationalAutoencoder,
-    _forks,
-    _threads,
-)
-from skvnce._forks import PROCESS
+from skvnce import IncompleteFactorAnalysis, _threads
 from skvnce._threads import one_thread
 
 N_THREADS = 2
@@ -78,13 +68,10 @@ def check_limits():
 
 
 def limits():
-    """Limits in the first thread and in others, and where MKL cannot be found."""
-    torch.set_num_threads(N_THREADS)  # from here on MKL does not follow OpenMP
+    """Limits in the first thread and in others."""
     check_limits()
     with ThreadPoolExecutor(1) as pool:  # torch sets a thread at its first operation
         pool.submit(check_limits).result()
-    _threads._mkl_limit = lambda: _threads._limit_of_process
-    check_limits()
 
 
 class SeveralThreads(TorchDispatchMode):
@@ -126,111 +113,6 @@ def answers(estimator, X):
         estimator.fit(X).transform(X)
         if hasattr(estimator, "score_samples"):
             estimator.score_samples(X)
-
-
-def fork(work, seconds=60):
-    """Run work in a forked child, which an alarm ends where it hangs."""
-    with warnings.catch_warnings():  # of forks among threads, since Python 3.12
-        warnings.simplefilter("ignore", DeprecationWarning)
-        child = os.fork()
-    if not child:
-        status = 1
-        try:
-            signal.alarm(seconds)
-            work()
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitpid(child, 0)[1] == 0, "the child hangs (14) or fails"
-
-
-def forks_after_fits():
-    """A child fits by all estimators, after the parent used several threads."""
-    from cases import ESTIMATORS
-
-    torch.set_num_threads(N_THREADS)
-    X, first = table_of(20, 3), {type(one): one for one in reversed(ESTIMATORS)}
-    several = works()["exp"]
-    assert threads_of(several) > 1.3
-    before = settings()
-
-    def work():
-        assert settings() == before
-        several()
-        for estimator in first.values():
-            answers(estimator, X)
-        assert settings() == before
-
-    assert len(first) >= 9
-    fork(work)
-    several()
-
-
-def forks_during_fits():
-    """A child fits while another thread of the parent does, and has the settings."""
-    torch.set_num_threads(N_THREADS)
-    X, stop = table_of(100, 4), threading.Event()
-    stream, before = torch.get_rng_state(), settings()
-
-    def fit_on():
-        answers(VariationalAutoencoder(max_iter=3, hidden_layer_sizes=(8,)), X)
-        if not stop.is_set():
-            fit_on()
-
-    def work():
-        assert settings() == before
-        assert torch.equal(torch.get_rng_state(), stream)
-        answers(GaussianImputer(n_parameter_draws=0), X)
-        assert settings() == before
-
-    with ThreadPoolExecutor(1) as pool:
-        fits = pool.submit(fit_on)
-        try:
-            for _ in range(3):
-                time.sleep(0.1)
-                fork(work)
-        finally:
-            stop.set()
-        fits.result()
-
-
-def forks_and_the_lock():
-    """A fork waits for a step's end, not for the holder; a child finds a free lock."""
-    leave, beginning = threading.Event(), time.monotonic()
-
-    def take():
-        with PROCESS:
-            pass
-
-    def hold(pause):
-        with PROCESS.undone_in_child(lambda: undone.append(True)):
-            inside.set()
-            while not leave.wait(0.01):
-                pause()
-
-    def check_undone():
-        take()
-        assert undone == [True]
-
-    for pause, patience in [(PROCESS.let_forks_pass, 1000), (lambda: None, 0.1)]:
-        undone, inside = [], threading.Event()
-        _forks._PATIENCE = patience
-        with ThreadPoolExecutor(1) as pool:
-            held = pool.submit(hold, pause)
-            inside.wait()
-            try:
-                fork(check_undone)
-                assert not held.done() and not undone
-            finally:
-                leave.set()
-            held.result()
-        leave.clear()
-        take()
-    with PROCESS:  # the holder itself
-        fork(take)
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(take).result()
-    assert time.monotonic() - beginning < 30
 
 
 if __name__ == "__main__":

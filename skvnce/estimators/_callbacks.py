@@ -10,7 +10,6 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from skvnce import _progress
-from skvnce._forks import PROCESS
 from skvnce._progress import Pace, Step
 from skvnce._torch_defaults import torch_defaults
 from skvnce.estimators._missing_table import names_table
@@ -147,8 +146,7 @@ class Progress:
     """The listener of one call of a method of an estimator.
 
     It prints according to `verbose`, notifies the callbacks of the estimator, and
-    passes all events on to the estimator that made the call, if there is one.  Other
-    threads may fork between two steps.
+    passes all events on to the estimator that made the call, if there is one.
     """
 
     def __init__(self, estimator):
@@ -171,7 +169,6 @@ class Progress:
 
     def begin(self, step):
         """Receive the start of a step."""
-        PROCESS.let_forks_pass()
         task = self.tasks and self.tasks.begin(step)
         begun = Begun(step, task, self.outer and self.outer.begin(step))
         self._pace.begin(len(self._path), step, monotonic())
@@ -200,7 +197,6 @@ class Progress:
 
     def tell(self, step):
         """Receive the position of a loop."""
-        PROCESS.let_forks_pass()
         self.n_unreported += step.name == "round"
         self._pace.begin(len(self._path), step, monotonic())
         self._print_if_due(lambda: self._where_in_fit(step))
@@ -209,7 +205,6 @@ class Progress:
 
     def show_round(self, one):
         """Report a round; return whether a callback requests to stop."""
-        PROCESS.let_forks_pass()
         self._print(": ".join([*filter(None, [self._where()]), str(one)]))
         stop = self.tasks is not None and self.tasks.show_round(one)
         outer = self.outer is not None and self.outer.show_round(one)
