@@ -15,33 +15,14 @@ _CGROUPS = (
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
 
-# Tables of the size of X, for NoisyOr of its missing cells and ones, that a fit has in
-# memory together, at least.  From 40,000 to 120,000 rows of 10 columns the peak of
-# short fits grows by 31 tables (VariationalAutoencoder, LAIRImputer), 14 (VGIImputer),
-# 42 (VNCEEstimator), 23 (MixtureImputer) and 7 (NoisyOr).
-_COPIES = {
-    "ColumnImputer": 8,
-    "CopulaGraphLearner": 8,
-    "GaussianImputer": 4,
-    "IncompleteFactorAnalysis": 4,
-    "LAIRImputer": 8,
-    "MixtureImputer": 8,
-    "NoisyOr": 4,
-    "TableImputer": 16,
-    "TruncatedGaussianGraphLearner": 8,
-    "VGIImputer": 6,
-    "VNCEEstimator": 8,
-    "VariationalAutoencoder": 8,
-}
-_N_MATRICES = 4  # covariance, precision, root, moments, or others of their size
-_WITHOUT_PAIRS = {"NoisyOr", "VNCEEstimator"}
-_PARTS = {"CopulaGraphLearner", "GaussianImputer", "IncompleteFactorAnalysis"}
-_PARTS |= {"MixtureImputer", "TableImputer"}
-_IN_PARTS = (
-    "Fit to the table in parts: skvnce.options.Chunks.from_array(X), or a data "
-    "frame of dask."
+_READERS_OF_PARTS = (
+    "GaussianImputer, CopulaGraphLearner, IncompleteFactorAnalysis and MixtureImputer"
 )
-_SAMPLE = "Fit to a sample of the rows; transform takes all of them in parts."
+_SMALLER = (
+    "Fit to a sample of the rows; transform takes all of them in parts. "
+    f"{_READERS_OF_PARTS} are also fitted to tables in parts, such as "
+    "skvnce.options.Chunks.from_array(X) or a data frame of dask."
+)
 
 
 def memory_limit() -> float:
@@ -64,81 +45,15 @@ def memory_limit() -> float:
     return limit
 
 
-def check_fit(cls: type, shape: tuple) -> None:
-    """Raise an error if a fit to a table does not fit in memory.
-
-    Parameters
-    ----------
-    cls : type
-        The class of the estimator.
-    shape : tuple of int
-        Numbers of rows and columns.
-
-    Raises
-    ------
-    MemoryError
-    """
+def check_fit(cls: type, shape: tuple, itemsize: int = 8) -> None:
+    """Raise a MemoryError if a table of X is larger than the memory."""
     n, d = shape
-    name = _counted_name(cls)
-    n_copies, n_matrices = _COPIES[name], _N_MATRICES * (name not in _WITHOUT_PAIRS)
-    what = (
-        f"The {n_copies} copies of a table of {n:,} rows and {d:,} columns that "
-        f"{name}.fit makes"
-    )
-    if n_matrices:
-        what += f", and {n_matrices} matrices of all pairs of columns,"
-    n_bytes = 8.0 * d * (n_copies * n + n_matrices * d)
-    check_memory(n_bytes, what, _IN_PARTS if name in _PARTS else _SAMPLE)
-
-
-def check_given(cls: type, X: object) -> None:
-    """Raise an error if a fit to a table does not fit in memory, before it is read.
-
-    Parameters
-    ----------
-    cls : type
-        The class of the estimator.
-    X : array-like
-        Tables without a shape, such as lists, pass: their shape is known once they have
-        been read.
-
-    Raises
-    ------
-    MemoryError
-    """
-    shape = getattr(X, "shape", ())
-    # the shape of a sparse table says little about its memory
-    if len(shape) != 2 or sparse.issparse(X):
-        return
-    if _counted_name(cls) in {None, "NoisyOr"}:  # copies have other sizes
-        what = f"A byte for each cell of a table of {shape[0]:,} rows and "
-        check_memory(1.0 * shape[0] * shape[1], f"{what}{shape[1]:,} columns", _SAMPLE)
-    else:
-        check_fit(cls, shape)
-
-
-def _counted_name(cls: type) -> str:
-    """Find the class whose copies are known; None if there is none."""
-    # a user's subclass makes the copies of its parent
-    names = [one.__name__ for one in cls.__mro__]
-    return next((name for name in names if name in _COPIES), None)
+    what = f"The {n:,.0f} rows and {d:,} columns that {cls.__name__}.fit reads"
+    check_memory(float(itemsize) * n * d, what, _SMALLER)
 
 
 def check_memory(n_bytes: float, what: str, remedy: str) -> None:
-    """Raise an error if some arrays are larger than the memory.
-
-    Parameters
-    ----------
-    n_bytes : float
-        Size of arrays that have to be in memory together.
-    what : str
-        What they are, with the numbers of rows and columns.
-    remedy : str
-
-    Raises
-    ------
-    MemoryError
-    """
+    """Raise a MemoryError if arrays, named in plural, are larger than the memory."""
     limit = memory_limit()
     if n_bytes > limit:
         raise MemoryError(
@@ -147,32 +62,11 @@ def check_memory(n_bytes: float, what: str, remedy: str) -> None:
         )
 
 
-_READERS_OF_PARTS = (
-    "GaussianImputer, CopulaGraphLearner, IncompleteFactorAnalysis and MixtureImputer"
-)
-
-
 def needs_memory(cls: type, X: object, *, reset: bool, name: str = "X") -> None:
     """Raise an error if a method that reads all rows at once gets a table in parts.
 
-    Parameters
-    ----------
-    cls : type
-        The class of the estimator.
-    X : array-like
-    reset : bool
-        Whether `fit` reads the table.
-    name : str, default="X"
-        The name of X in the error.
-
-    Raises
-    ------
-    TypeError
-        Names the estimator, and says what to do.
-    ValueError
-        If X has more than two dimensions.
-    MemoryError
-        If `fit` cannot fit in memory, before it copies the table.
+    `reset` says that `fit` reads the table, whose memory is checked then, before it is
+    copied; `name` is that of X in the error.
     """
     owner = cls.__name__
     if not reset:
@@ -192,8 +86,10 @@ def needs_memory(cls: type, X: object, *, reset: bool, name: str = "X") -> None:
         raise ValueError(
             f"Found array with dim {X.ndim}, while dim <= 2 is required by {owner}."
         )
-    if reset and name == "X":
-        check_given(cls, X)
+    shape = getattr(X, "shape", ())  # of lists it is known once they have been read
+    # the shape of a sparse table says little about its memory
+    if reset and name == "X" and len(shape) == 2 and not sparse.issparse(X):
+        check_fit(cls, shape, getattr(getattr(X, "dtype", None), "itemsize", 8))
 
 
 def check_draws(n_draws: int, X: np.ndarray) -> None:

@@ -9,10 +9,6 @@ class DivergenceError(ValueError, FloatingPointError):
     """
 
 
-class DurationWarning(UserWarning):
-    """A computation that begins will take minutes or longer."""
-
-
 class MisfitWarning(UserWarning):
     """The fitted model cannot describe the data."""
 

@@ -27,7 +27,7 @@ from skvnce import (
 )
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.estimators import _column_scores as _scores
-from skvnce.fits import density_training, duration
+from skvnce.fits import density_training
 from skvnce.options import Chunks
 from skvnce.tables.missing_values import read_marked, with_marker, without_marker
 from skvnce.testing._requirements import imputes
@@ -413,15 +413,6 @@ def test_new_rows_keep_the_marker():
     rows = imputer.sample_rows(5, random_state=0)
     assert (rows[:, 1] == -1).all() and (rows[:, [0, 2]] > 0).all()
     assert imputer.transform(rows).shape == (5, 2)
-
-
-def test_the_time_of_a_fit_is_estimated(monkeypatch):
-    """By a fit to a part of the table, in which NaN marks missing cells."""
-    X = np.random.default_rng(0).integers(1, 100, (40, 200))
-    X[:, 1::50] = np.where(holes(40, 4), -1, X[:, 1::50])
-    monkeypatch.setattr(duration, "LONG", 0.0)
-    with pytest.warns(skvnce.exceptions.DurationWarning, match="40 rows and 200"):
-        with_values(COPULA, -1)._validated(X)
 
 
 def test_predictors_pass_tables_on():

@@ -333,7 +333,6 @@ TRAINED = [
 SHORT = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning",
     "ignore::skvnce.exceptions.MisfitWarning",
-    "ignore::skvnce.exceptions.DurationWarning",  # right where others use the machine
 )
 
 

@@ -15,7 +15,6 @@ from skvnce._warnings import warn_user
 from skvnce.algorithms.graph import copula
 from skvnce.algorithms.graph.copula_scores import edge_scores
 from skvnce.algorithms.graph.score_posterior import probabilities_of_scores
-from skvnce.algorithms.mixed.columns import Latents
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -35,12 +34,6 @@ from skvnce.estimators._validation import (
     read_table,
 )
 from skvnce.fits.copula_of_parts import problem_of
-from skvnce.fits.duration import (
-    columns_of_many_levels,
-    seconds_of_sweep,
-    warn_of_duration,
-    warn_of_many_levels,
-)
 from skvnce.fits.gaussian_mixed import (
     held_out_cells,
     kinds_of,
@@ -57,8 +50,6 @@ from skvnce.tables.cells import is_frame
 from skvnce.tables.column_kinds import FROM_DTYPE
 
 _ROUNDS = 10  # rounds of EM after which the held-out cells have little influence
-# sweeps whose time is that of a round with its M-step, and of what is no round
-_SWEEPS_A_ROUND, _OTHER_SWEEPS = 2, 80
 _SEED = 0  # of draws that should be the same with and without a search for alpha
 _REMEDY = "TableImputer or LAIRImputer may fill missing cells better."
 
@@ -312,12 +303,6 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
             range.
         TypeError
             If a parameter has a wrong type, or columns of categories have limits.
-
-        Warns
-        -----
-        DurationWarning
-            If there are at least 200 columns, or nominal columns of at least 100
-            levels, and the fit will take more than a minute.
         """
         source = in_parts(X)
         if source is not None:
@@ -371,10 +356,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
 
     def _validated(self, X):
         """Validate the table of a fit; see `read_table`."""
-        table, schema = read_table(self, X)
-        remedy = "Leave out columns."
-        warn_of_duration(self, table, remedy, categorical_features=None)
-        return table, schema
+        return read_table(self, X)
 
     def _training_table(self, schema, X):
         """Choose the columns of the model by validated rows."""
@@ -383,25 +365,12 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
     def _problem(self, schema, data, cells=None):
         """Determine the marginals of the columns, and build the method."""
         kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
-        self._warn_of_many_levels(schema, data, kinds, sizes)
         if cells is None or cells.limits is None:
             return copula.make_problem(data, kinds, sizes)
         limits, weights = tensors(cells.limits), torch.from_numpy(cells.weights)
         given, doubts = marginals_of(schema, cells, "auto", (data, weights, limits))
         warn_of_tails(schema, doubts)
         return copula.make_problem(data, kinds, sizes, limits, given)
-
-    def _warn_of_many_levels(self, schema, data, kinds, sizes):
-        """Warn if there are so many levels that a fit takes minutes."""
-        names = schema.all_names[schema.model_columns]
-        many = columns_of_many_levels(names, kinds, sizes)
-        if many:
-            n, weights = len(data.x), torch.ones(len(data.x), dtype=torch.float64)
-            latents = Latents.of(data, weights, kinds, sizes)
-            rounds = _SWEEPS_A_ROUND * min(int(self.max_iter), copula.MOST_ROUNDS)
-            seconds = seconds_of_sweep(latents, data, weights, n)
-            seconds *= _OTHER_SWEEPS + rounds
-            warn_of_many_levels(type(self).__name__, many, n, seconds)
 
     def _cells_of(self, model):
         """Make the model of cells of what `_model_of` returned."""

@@ -567,11 +567,9 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
 
     def _fit_mixed(self, settings, table, on_round):
         """Fit to categories, or with limits of cells, by Gibbs sampling."""
-        schema, cells, name = table.schema, table.cells, type(self).__name__
+        schema, cells = table.schema, table.cells
         unused.warn_of_unused(self, mixed.without_effect(schema.is_categorical))
         unused.warn_of_unused_by_levels(self, schema)
-        has_check = self.on_misfit != "ignore"
-        mixed.warn_if_many_levels(schema, cells, settings, name, has_check=has_check)
         n_rounds = []  # of the fit without held-out cells, if there is one
 
         def predict(kept, rows):

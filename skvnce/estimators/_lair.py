@@ -42,7 +42,6 @@ from skvnce.estimators._validation import (
     integer_from,
     read_table,
 )
-from skvnce.fits.duration import OF_ALL_COLUMNS, warn_of_duration, with_warning
 from skvnce.fits.stream import (
     check_can_stream,
 )
@@ -51,8 +50,6 @@ from skvnce.fitted.held_out_cells import hold_out
 from skvnce.fitted.held_out_check import HELD_OUT
 from skvnce.fitted.without_cells import WithoutCells
 from skvnce.samplers.base import Sampler
-
-_TIMED = 150  # columns of the copy; with fewer, most of the time is that of calls
 
 
 class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
@@ -309,7 +306,6 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         else:
             schema = self._with_bounded_values(schema, X)
             self._report_columns(schema, X)
-            self._warn_of_duration(X, weights)
             given = schema, X, weights, unseen.append
             members = [] if is_constant(X) else self._train(*given)
         fitted = self._checked_members(schema, members, X, unseen, weights)
@@ -424,13 +420,6 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         _, hidden = hold_out(nodes, torch.ones(len(nodes)).double(), HELD_OUT)
         return [WithoutCells(member, nodes, hidden.numpy())]
 
-    def _warn_of_duration(self, X, weights):
-        """Warn if the training of all members will take minutes."""
-        count = count_members(self.n_estimators, X, weights)
-        remedy = "Lower n_estimators, leave out columns, or use GaussianImputer."
-        free = OF_ALL_COLUMNS | {"n_estimators": 1}
-        warn_of_duration(self, X, remedy, count, _TIMED, **free)
-
     def _train(self, schema, X, weights, on_chosen):
         """Train a first member, then the others for as many rounds; return a list."""
         on_chosen = None if self.on_misfit == "ignore" else on_chosen
@@ -438,7 +427,6 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         base = VariationalAutoencoder() if given is None else clone(given)
         count, found = count_members(self.n_estimators, X, weights), []
         members = seeds_and_weights(count, len(X), self.random_state, weights)
-        members = with_warning(type(self).__name__, members, count)
         with warnings.catch_warnings():  # the imputer has given this warning already
             warnings.filterwarnings("ignore", "Entirely missing|Constant where")
             for seed, own in steps("member", members, count, has_parts=True):

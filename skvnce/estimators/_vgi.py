@@ -43,7 +43,6 @@ from skvnce.estimators._validation import (
     read_table,
 )
 from skvnce.fits.density_training import check_unchanged
-from skvnce.fits.duration import with_warning
 from skvnce.fitted.ensembles import ChainMember, EncoderMember
 
 
@@ -394,7 +393,6 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         base = self._density()
         count, found = count_members(self.n_estimators, X, weights), []
         members = seeds_and_weights(count, len(X), self.random_state, weights)
-        members = with_warning(type(self).__name__, members, count)
         for seed, own in steps("member", members, count, has_parts=True):
             given = schema, X, seed, own, on_chosen
             chosen = found[0].n_warm_up_iter_ if found else None

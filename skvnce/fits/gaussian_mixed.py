@@ -14,11 +14,6 @@ from skvnce.algorithms.mixed.chain import BURN_IN, Fit
 from skvnce.algorithms.mixed.columns import NUMERIC, Latents
 from skvnce.algorithms.mixed.population import Population
 from skvnce.exceptions import MisfitWarning
-from skvnce.fits.duration import (
-    columns_of_many_levels,
-    seconds_of_sweep,
-    warn_of_many_levels,
-)
 from skvnce.fits.gaussian_numbers import of_model
 from skvnce.fitted.held_out_cells import hold_out
 from skvnce.fitted.held_out_check import HELD_OUT
@@ -149,22 +144,6 @@ def without_effect(are_levels):
             "transform skewed columns before, or leave the categories out"
         )
     return found
-
-
-def warn_if_many_levels(schema, cells, settings, name, *, has_check):
-    """Warn if there are so many levels that the sweeps of a fit take minutes.
-
-    `name` is that of the estimator; `has_check` says whether cells are held out.
-    """
-    kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
-    many = columns_of_many_levels(schema.all_names[schema.model_columns], kinds, sizes)
-    if many:
-        data = Incomplete.from_array(cells.nodes)
-        weights = torch.from_numpy(cells.weights)
-        latents, n = Latents.of(data, weights, kinds, sizes), min(len(weights), ROWS)
-        seconds = seconds_of_sweep(latents, data, weights, n)
-        sweeps = settings.n_sweeps + has_check * settings.n_sweeps_of_check
-        warn_of_many_levels(name, many, n, sweeps * seconds)
 
 
 def fit_mixed(cells, schema, settings, on_round):
