@@ -8,14 +8,7 @@ import numba
 def compiled(**options: object) -> Callable:
     """Make a decorator that compiles; the code is kept on disk where that is possible.
 
-    Parameters
-    ----------
-    **options : dict
-        Of ``numba.njit``, besides those that all our loops have.
-
-    Returns
-    -------
-    callable
+    `**options`: of ``numba.njit``, besides those that all our loops have.
     """
     options = {"nogil": True, "error_model": "numpy", **options}
 

@@ -10,17 +10,9 @@ _CPU = torch.device("cpu")
 def resolve_device(name: str, slot: str) -> torch.device:
     """Convert the name of a device.
 
-    Parameters
-    ----------
-    name : {"auto", "cpu", "cuda"}
-        ``"auto"`` is CUDA where there is a device, else the CPU.
-    slot : str
-        The parameter, for the message.
-
-    Raises
-    ------
-    ValueError
-        If torch finds no CUDA device.
+    `name` {"auto", "cpu", "cuda"}: ``"auto"`` is CUDA where there is a device, else the
+    CPU; `slot`: the parameter, for the message. Raises `ValueError`: if torch finds no
+    CUDA device.
     """
     if name == "auto":
         return _CUDA if torch.cuda.is_available() else _CPU

@@ -27,14 +27,7 @@ def grid_of(cells: np.ndarray) -> tuple[float, float]:
     Its step is the largest of some gaps between the values, and of simple parts of
     them, that suits.
 
-    Parameters
-    ----------
-    cells : ndarray of shape (n,)
-
-    Returns
-    -------
-    step, origin : float
-        The step is 0 if there is no grid.
+    `cells` (n,). Returns step and origin; the step is 0 if there is no grid.
     """
     values, count = np.unique(cells, return_counts=True)
     size = abs(values).max()  # half of it, as the spacing of the largest float is inf

@@ -8,18 +8,12 @@ from torch import Tensor
 
 
 class Incomplete(NamedTuple):
-    """A table with missing values.
+    """A table with missing values."""
 
-    Attributes
-    ----------
-    x : Tensor of shape (n, features)
-        The values, zero where missing.  A zero does not mean that a value is missing.
-    observed : Tensor of bool, of shape (n, features)
-        True where the value was observed.
-    """
-
+    # (n, features), the values, zero where missing. A zero does not mean that a value
+    # is missing
     x: Tensor
-    observed: Tensor
+    observed: Tensor  # bool (n, features), True where the value was observed
 
     @classmethod
     def from_array(cls, array: np.ndarray, dtype: torch.dtype = torch.float64) -> Self:

@@ -21,16 +21,8 @@ _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 def row_keyed(rows: np.ndarray, seed: int) -> Uniforms:
     """Make uniform numbers that are functions of (row content, column, step, seed).
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n, features)
-        NaN marks missing cells; all NaN are equivalent.
-    seed : int
-
-    Returns
-    -------
-    callable
-        Takes the step and a tensor of shape (..., n, features).
+    `rows` (n, features): NaN marks missing cells; all NaN are equivalent. The
+    callable takes the step and a tensor of shape (..., n, features).
     """
     clean = np.where(np.isnan(rows), np.nan, rows + 0.0)  # one kind of NaN and zero
     with np.errstate(over="ignore"):
@@ -44,15 +36,7 @@ def row_keyed(rows: np.ndarray, seed: int) -> Uniforms:
 def number_keyed(numbers: np.ndarray, seed: int) -> Uniforms:
     """Make uniform numbers that are functions of (row number, column, step, seed).
 
-    Parameters
-    ----------
-    numbers : ndarray of int, of shape (n,)
-    seed : int
-
-    Returns
-    -------
-    callable
-        See `row_keyed`.
+    `numbers` int (n,); see `row_keyed`.
     """
     # the seed is mixed first, or two seeds would permute the same keys
     return _keyed(mixed(numbers.astype(np.uint64) ^ mixed(np.uint64(seed))))

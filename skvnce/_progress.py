@@ -16,24 +16,13 @@ _WORTH_TELLING = 2.0  # seconds left
 
 
 class Step(NamedTuple):
-    """A step of the computation.
-
-    Attributes
-    ----------
-    name : str
-    number, total : int or None
-        Its number, and the number of such steps.
-    has_parts : bool
-        Whether callbacks also see the steps and rounds inside it.
-    is_brief : bool
-        Whether it usually takes too little time to be reported.
-    """
+    """A step of the computation."""
 
     name: str
-    number: int | None = None
+    number: int | None = None  # its number, and the number of such steps
     total: int | None = None
-    has_parts: bool = False
-    is_brief: bool = False
+    has_parts: bool = False  # whether callbacks also see the steps and rounds inside it
+    is_brief: bool = False  # whether it usually takes too little time to be reported
 
     def __str__(self) -> str:
         """Format the step as "drawing parameters 3 of 20"."""
@@ -68,10 +57,7 @@ class Pace:
     def written(self, path: Sequence[Step], now: float) -> list[str]:
         """Format steps; the outermost one whose pace is known says the time left.
 
-        Returns
-        -------
-        list of str
-            Such as "drawing parameters 3 of 20 (about 40 s left)".
+        Such as "drawing parameters 3 of 20 (about 40 s left)".
         """
         texts, is_said = [], False
         for depth, step in enumerate(path):

@@ -74,7 +74,7 @@ def _reject(asked: str, share: float, n_draws: int) -> None:
 def ordered_draws(
     draw: Callable,
     schema: Schema,
-    X: np.ndarray,
+    X: np.ndarray,  # (n_samples, n_features_in_)
     ranks: Sequence[int],
     n_draws: int,
     random_state: object,
@@ -82,23 +82,10 @@ def ordered_draws(
 ) -> np.ndarray:
     """Sort the draws of each missing cell of validated rows, and choose some.
 
-    Parameters
-    ----------
-    draw : callable
-        Maps rows, `random_state` and, if there are some, limits to tables of shape
-        (n_draws, n, n_features_out).
-    schema : Schema
-    X : ndarray of shape (n_samples, n_features_in_)
-    ranks : sequence of int, of length n_ranks
-        From 0 to n_draws - 1.
-    n_draws : int
-    random_state : int, RandomState instance, Generator or None
-    limits : CellLimits, default=None
-        Of the cells of X, for imputers that take them.
-
-    Returns
-    -------
-    ndarray of shape (n_ranks, n_samples, n_features_out)
+    `draw`: maps rows, `random_state` and, if there are some, limits to tables of shape
+    (n_draws, n, n_features_out); `ranks` int (n_ranks,): from 0 to n_draws - 1;
+    `limits`: of the cells of X, for imputers that take them. Returns (n_ranks,
+    n_samples, n_features_out).
     """
     columns = np.arange(X.shape[1])
     ranks, rng = list(ranks), np.random.default_rng(seed_from(random_state))

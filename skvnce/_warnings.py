@@ -34,11 +34,6 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
 
     This is the line that calls `fit`, also if a pipeline or a search makes the call.
     If there is none (in a thread that a library started), it is the outermost line.
-
-    Parameters
-    ----------
-    message : str
-    category : type of Warning, default=UserWarning
     """
     frame, level = sys._getframe(1), 2  # level 1 would be this function
     while _is_passed(frame) and frame.f_back is not None:

@@ -19,20 +19,9 @@ _LEAST = 1e-9  # least random weight, as a share of the weight: draws may underf
 def checked_weights(sample_weight: object, X: np.ndarray) -> np.ndarray:
     """Check the weights of the rows of a table.
 
-    Parameters
-    ----------
-    sample_weight : array-like of shape (n_samples,), or None
-        None means 1 for each row.
-    X : ndarray of shape (n_samples, n_features)
-
-    Returns
-    -------
-    ndarray of shape (n_samples,), float64
-
-    Raises
-    ------
-    ValueError
-        If a weight is negative, not finite, or too small or too large to be added.
+    `sample_weight` (n_samples,): None means 1 for each row; `X` (n_samples,
+    n_features). Returns (n_samples,). Raises `ValueError`: if a weight is negative, not
+    finite, or too small or too large to be added.
     """
     if sample_weight is not None:
         sample_weight = readable(sample_weight, "sample_weight")
@@ -56,17 +45,9 @@ def check_scale(weights: np.ndarray, n_rows: int) -> None:
     Counts are whole numbers.  Other weights have a mean near 1 if they are normalised;
     rows of weight 0 may have been counted then.
 
-    Parameters
-    ----------
-    weights : ndarray of shape (n,)
-        Those of weight 0 may be left out.
-    n_rows : int
-        Number of rows with those of weight 0.
-
-    Raises
-    ------
-    ValueError
-        If all rows together count as less than a hundredth of a row.
+    `weights` (n,): those of weight 0 may be left out; `n_rows`: number of rows with
+    those of weight 0. Raises `ValueError`: if all rows together count as less than a
+    hundredth of a row.
     """
     counted = weights[weights > 0]
     if not len(counted):
@@ -113,11 +94,8 @@ def weighted_rows(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Check the weights of a validated table, and leave out rows of weight 0.
 
-    Returns
-    -------
-    rows : ndarray of shape (n, n_features)
-    weights : ndarray of shape (n,) or None
-        None, as given, means 1 for each row.
+    Returns `rows` (n, n_features); `weights` (n,): None, as given, means 1 for each
+    row.
     """
     if sample_weight is None:
         return X, None
@@ -132,17 +110,9 @@ def rows_with_data(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Check the weights, and select rows of positive weight with a known cell.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-    sample_weight : array-like of shape (n_samples,) or None
-    known : ndarray of bool, of shape (n_samples, n_features), default=None
-        Cells about which something is known; None means the observed ones.
-
-    Returns
-    -------
-    weights : ndarray of shape (n_samples,)
-    kept : ndarray of bool, of shape (n_samples,)
+    `X` (n_samples, n_features); `sample_weight` (n_samples,); `known` bool (n_samples,
+    n_features): cells about which something is known; None means the observed ones.
+    Returns `weights` (n_samples,); `kept` bool (n_samples,).
     """
     weights = checked_weights(sample_weight, X)
     known = ~np.isnan(X) if known is None else known

@@ -230,13 +230,10 @@ def check_parameters(estimator: BaseEstimator) -> None:
 
     Conditions on several parameters are for `_check_parameters` of the estimator.
 
-    Raises
-    ------
-    InvalidParameterError
-        A ValueError and TypeError of scikit-learn, which names the parameter; a field
-        of an option as in ``solver.batch_size``.
-    TypeError
-        If a parameter is a class of options or estimators instead of an instance.
+    Raises `InvalidParameterError`: a ValueError and TypeError of scikit-learn, which
+    names the parameter; a field of an option as in ``solver.batch_size``. Raises
+    `TypeError`: if a parameter is a class of options or estimators instead of an
+    instance.
     """
     _check_fields(estimator, type(estimator).__name__, "")
 
@@ -265,19 +262,10 @@ def fields_of(
 ) -> dict[str, Any]:
     """Get the fields of an option, with defaults of the estimator for what is not set.
 
-    Parameters
-    ----------
-    option : Option or str
-        A string, such as "auto", stands for the defaults.
-    slot : str
-        The name of the parameter whose value the option is, for messages.
-    defaults : dict
-        Values by field.  Fields that are not among them are not used.
-
-    Raises
-    ------
-    ValueError
-        If a field that is not used is set.
+    `option`: a string, such as "auto", stands for the defaults; `slot`: the name of the
+    parameter whose value the option is, for messages; `defaults`: values by field.
+    Fields that are not among them are not used. Raises `ValueError`: if a field that is
+    not used is set.
     """
     given = {} if isinstance(option, str) else option.get_params(deep=False)
     usual = {} if isinstance(option, str) else type(option)().get_params(deep=False)

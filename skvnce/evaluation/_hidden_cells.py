@@ -19,50 +19,30 @@ _LEVELS = 30  # of a nominal column in the model, at most
 
 
 class Predicted(NamedTuple):
-    """How well hidden cells of a column are predicted.
-
-    Attributes
-    ----------
-    name : str
-    n_cells : int
-        Number of hidden cells.
-    gain : float
-        Of numbers: one minus the ratio of the mean squared errors of the imputer and of
-        the mean of the column.  NaN for levels.
-    accuracy, usual : float
-        Of levels: the share of cells whose level is right, and that of the most
-        frequent level.  NaN for numbers.
-    coverage : float
-        Of numbers: the share of cells in the 90 % interval of their draws.
-    """
+    """How well hidden cells of a column are predicted."""
 
     name: str
-    n_cells: int
+    n_cells: int  # number of hidden cells
+    # of numbers: one minus the ratio of the mean squared errors of the imputer and of
+    # the mean of the column. NaN for levels
     gain: float = np.nan
+    # of levels: the share of cells whose level is right, and that of the most frequent
+    # level. NaN for numbers
     accuracy: float = np.nan
     usual: float = np.nan
+    # of numbers: the share of cells in the 90 % interval of their draws
     coverage: float = np.nan
 
 
 class HiddenCells(NamedTuple):
-    """The columns that were scored, and what was used.
+    """The columns that were scored, and what was used."""
 
-    Attributes
-    ----------
-    columns : list of Predicted
-    n_rows, n_columns : int
-        Of the table in which cells were hidden.
-    left_out : list of str
-        Columns with missing cells that were not scored.
-    why_not : str
-        Why nothing was scored; empty if something was.
-    """
-
-    columns: list
-    n_rows: int = 0
+    columns: list  # list of Predicted
+    n_rows: int = 0  # of the table in which cells were hidden
     n_columns: int = 0
+    # list of str: columns with missing cells that were not scored
     left_out: list = []  # noqa: RUF012  it is never written to
-    why_not: str = ""
+    why_not: str = ""  # why nothing was scored; empty if something was
 
 
 def score_hidden_cells(read, group, most_rows, n_draws, rng):

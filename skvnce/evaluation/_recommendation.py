@@ -17,24 +17,12 @@ _FEW = 0.01  # share of missing cells of which little depends
 
 
 class Recommendation(NamedTuple):
-    """An imputer for a table.
+    """An imputer for a table."""
 
-    Attributes
-    ----------
-    imputer : str
-        The name of its class.
-    code : str
-        Lines that fill the table ``df``, or the array ``X``.
-    reasons : list of str
-        Sentences.
-    group : int or None
-        The column that names the groups of rows.
-    """
-
-    imputer: str
-    code: str
-    reasons: list
-    group: int | None
+    imputer: str  # the name of its class
+    code: str  # lines that fill the table ``df``, or the array ``X``
+    reasons: list  # list of str: sentences
+    group: int | None  # the column that names the groups of rows
 
 
 def recommend(read):

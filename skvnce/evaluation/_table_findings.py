@@ -36,74 +36,42 @@ _KINDS = {
 
 
 class ColumnFound(NamedTuple):
-    """What a column is.
-
-    Attributes
-    ----------
-    name : str
-    kind : str
-        The type as the imputers see it, in words.
-    n_observed, n_missing : int
-    share_missing : float
-    heights : list of int
-        Cells in each bin of a histogram, or with each of the most frequent levels.
-    labels : list of str
-        The smallest value, the median and the largest one, or the levels.
-    n_levels : int
-        Number of levels; 0 for numbers.
-    examples : list of str
-    """
+    """What a column is."""
 
     name: str
-    kind: str
+    kind: str  # the type as the imputers see it, in words
     n_observed: int
     n_missing: int
     share_missing: float
+    # list of int: cells in each bin of a histogram, or with each of the most frequent
+    # levels
     heights: list
+    # list of str: the smallest value, the median and the largest one, or the levels
     labels: list
-    n_levels: int
-    examples: list
+    n_levels: int  # number of levels; 0 for numbers
+    examples: list  # list of str
 
 
 class Patterns(NamedTuple):
-    """Which cells are missing together.
+    """Which cells are missing together."""
 
-    Attributes
-    ----------
-    columns : list of str
-        Names of the columns with missing cells.
-    missing : ndarray of bool, of shape (n_patterns, n_columns)
-        The different rows, the most frequent one first.
-    counts : ndarray of int, of shape (n_patterns,)
-        Numbers of rows.
-    """
-
-    columns: list
+    columns: list  # list of str: names of the columns with missing cells
+    # bool (n_patterns, n_columns), the different rows, the most frequent one first
     missing: np.ndarray
-    counts: np.ndarray
+    counts: np.ndarray  # int (n_patterns,), numbers of rows
 
 
 class Reason(NamedTuple):
-    """A column whose values tell where another one is missing.
+    """A column whose values tell where another one is missing."""
 
-    Attributes
-    ----------
-    name, by : str
-        The column with missing cells, and the other one.
-    strength : float
-        Between 0 and 1: ``|2 AUC - 1|`` of values in their order, Cramér's V of levels
-        without one.
-    p_value : float
-        Times the number of pairs that were compared, at most 1 (Bonferroni).
-    text : str
-        In words.
-    """
-
-    name: str
+    name: str  # the column with missing cells, and the other one
     by: str
+    # between 0 and 1: ``|2 AUC - 1|`` of values in their order, Cramér's V of levels
+    # without one
     strength: float
+    # times the number of pairs that were compared, at most 1 (Bonferroni)
     p_value: float
-    text: str
+    text: str  # in words
 
 
 class Reasons(NamedTuple):

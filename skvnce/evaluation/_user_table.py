@@ -25,29 +25,14 @@ _LONGEST = 60  # characters of a cell that are shown
 
 
 class UserTable(NamedTuple):
-    """A table as the imputers read it.
+    """A table as the imputers read it."""
 
-    Attributes
-    ----------
-    table : Table
-        All rows; columns that cannot be read are passed through.
-    keys : list
-        Names of the columns, or their indices, as the user writes them.
-    library : {"pandas", "polars", "pyarrow", "array"}
-    asked : dict
-        `categorical_features` of an imputer, beyond what it sees itself.
-    problems : dict of int to str
-        Why columns cannot be read.
-    sources : list of Cells
-        The columns as they are.
-    """
-
-    table: Table
-    keys: list
-    library: str
-    asked: dict
-    problems: dict
-    sources: list[Cells]
+    table: Table  # all rows; columns that cannot be read are passed through
+    keys: list  # names of the columns, or their indices, as the user writes them
+    library: str  # {"pandas", "polars", "pyarrow", "array"}
+    asked: dict  # `categorical_features` of an imputer, beyond what it sees itself
+    problems: dict  # dict of int to str: why columns cannot be read
+    sources: list[Cells]  # list of Cells: the columns as they are
 
     @property
     def missing(self):

@@ -12,23 +12,14 @@ from skvnce.tables.mixed import columns_by_dtype
 
 
 class Read(NamedTuple):
-    """A table as numbers.
+    """A table as numbers."""
 
-    Attributes
-    ----------
-    cells : ndarray of shape (n_samples, n_features)
-        Numbers, codes of levels, and dates in days since 1970; NaN where missing.
-    names : list of str
-        As they are shown.
-    columns : list of n_features Column
-    keys : list
-        The names of a data frame; none of an array.
-    """
-
+    # (n_samples, n_features), numbers, codes of levels, and dates in days since 1970;
+    # NaN where missing
     cells: np.ndarray
-    names: list
-    columns: list
-    keys: list
+    names: list  # list of str: as they are shown
+    columns: list  # list of n_features Column
+    keys: list  # the names of a data frame; none of an array
 
     def place(self, name):
         """Find a column by its name, or by its index if the table has no names."""

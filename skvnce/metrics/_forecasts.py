@@ -23,19 +23,11 @@ _ROUNDING = 1e-4  # of the sum of probabilities, which may be of single precisio
 
 
 class Forecast(NamedTuple):
-    """The probabilities of the hidden cells of one column.
+    """The probabilities of the hidden cells of one column."""
 
-    Attributes
-    ----------
-    probabilities : ndarray of shape (n_hidden, n_levels)
-    outcomes : ndarray of int, of shape (n_hidden,)
-        Places of the true levels.
-    n_draws : int or None
-        Of which the probabilities are frequencies; None if they are none.
-    """
-
-    probabilities: np.ndarray
-    outcomes: np.ndarray
+    probabilities: np.ndarray  # (n_hidden, n_levels)
+    outcomes: np.ndarray  # int (n_hidden,), places of the true levels
+    # of which the probabilities are frequencies; None if they are none
     n_draws: int | None
 
 

@@ -35,22 +35,13 @@ def part_named(number):
 
 
 class Found(NamedTuple):
-    """A column of some parts.
-
-    Attributes
-    ----------
-    column : Column
-    order : tuple or None
-        All levels of an ordered data type, in their order.
-    counts : Counter
-        Numbers of observed cells of the levels of a nominal column.
-    n_numbers : int
-        Number of observed numbers, if the first rows do not tell what the column is.
-    """
+    """A column of some parts."""
 
     column: Column
-    order: tuple | None = None
+    order: tuple | None = None  # all levels of an ordered data type, in their order
+    # numbers of observed cells of the levels of a nominal column
     counts: Counter = _NO_COUNTS
+    # number of observed numbers, if the first rows do not tell what the column is
     n_numbers: int = 0
 
     def united(self, other):

@@ -23,20 +23,13 @@ def rows_in_memory(n_features):
 
 
 class Count(NamedTuple):
-    """What a part must have each time that it is read.
+    """What a part must have each time that it is read."""
 
-    Attributes
-    ----------
-    n_rows, n_observed : int
-        Rows, and observed cells.
-    total, size : ndarray of shape (n_features,)
-        Sums of the observed cells and of their absolute values.
-    """
-
-    n_rows: int
+    n_rows: int  # rows, and observed cells
     n_observed: int
+    # (n_features,), sums of the observed cells and of their absolute values
     total: np.ndarray
-    size: np.ndarray
+    size: np.ndarray  # (n_features,)
 
     @classmethod
     def of(cls, X):
@@ -59,20 +52,13 @@ def _counted(cells):
 
 
 class FirstReading(NamedTuple):
-    """What the parts of a table were when they were first read.
+    """What the parts of a table were when they were first read."""
 
-    Attributes
-    ----------
-    counts : tuple of Count
-        One for each part.
-    firsts : ndarray of int, of shape (n_parts + 1,)
-        The numbers of the first rows of the parts in the table, and of all rows.
-    names : ndarray of str, of shape (n_features,)
-    """
-
-    counts: tuple
+    counts: tuple  # tuple of Count: one for each part
+    # int (n_parts + 1,), the numbers of the first rows of the parts in the table, and
+    # of all rows
     firsts: np.ndarray
-    names: np.ndarray
+    names: np.ndarray  # (n_features,)
 
     @classmethod
     def of(cls, summary, names):
@@ -109,36 +95,27 @@ def _reject_change(number, had, has):
 
 
 class Summary(NamedTuple):
-    """Sums over rows, or over those of some parts.
+    """Sums over rows, or over those of some parts."""
 
-    Attributes
-    ----------
-    parts : tuple of Count
-        One for each part; none for slices of a part, which are counted as a whole.
-    weight : ndarray of shape (n_features,)
-        Sum of the weights of the observed cells of each column.
-    n_observed : ndarray of int, of shape (n_features,)
-        In rows of positive weight, as in what follows.
-    mean, square : ndarray of shape (n_features,)
-        Weighted means of observed cells, and sums of squared deviations from them.
-    low, high : ndarray of shape (n_features,)
-        Smallest and largest observed cells; NaN without one.
-    integers, missing : ndarray of bool, of shape (n_features,)
-        Whether all observed cells are integers, and whether a cell is missing.
-    is_single : bool
-        Whether the table is of single precision.
-    """
-
+    # tuple of Count: one for each part; none for slices of a part, which are counted as
+    # a whole
     parts: tuple
+    # (n_features,), sum of the weights of the observed cells of each column
     weight: np.ndarray
+    # int (n_features,), in rows of positive weight, as in what follows
     n_observed: np.ndarray
+    # (n_features,), weighted means of observed cells, and sums of squared deviations
+    # from them
     mean: np.ndarray
-    square: np.ndarray
+    square: np.ndarray  # (n_features,)
+    # (n_features,), smallest and largest observed cells; NaN without one
     low: np.ndarray
-    high: np.ndarray
+    high: np.ndarray  # (n_features,)
+    # bool (n_features,), whether all observed cells are integers, and whether a cell is
+    # missing
     integers: np.ndarray
-    missing: np.ndarray
-    is_single: bool
+    missing: np.ndarray  # bool (n_features,)
+    is_single: bool  # whether the table is of single precision
 
     @property
     def n_rows(self):
@@ -214,21 +191,12 @@ def summarised(X, weights):
 
 
 class Gathered(NamedTuple):
-    """Rows in memory, and sums over all rows.
+    """Rows in memory, and sums over all rows."""
 
-    Attributes
-    ----------
-    X : ndarray of shape (n, n_features)
-    weights : ndarray of shape (n,)
-    total : float
-        Weight of the rows that have an observed cell of the model.
-    powers : ndarray of shape (4, n_features)
-        Sums of the first to fourth powers of standardised observed cells.
-    """
-
-    X: np.ndarray
-    weights: np.ndarray
-    total: float
+    X: np.ndarray  # (n, n_features)
+    weights: np.ndarray  # (n,)
+    total: float  # weight of the rows that have an observed cell of the model
+    # (4, n_features), sums of the first to fourth powers of standardised observed cells
     powers: np.ndarray
 
     def merged(self, other):

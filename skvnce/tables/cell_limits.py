@@ -15,16 +15,11 @@ from skvnce.tables.schema import Schema
 
 
 class CellLimits(NamedTuple):
-    """Least and largest values of the missing cells of a table.
+    """Least and largest values of the missing cells of a table."""
 
-    Attributes
-    ----------
-    low, high : ndarray of shape (n_samples, n_features)
-        Infinite where nothing is known, and in observed cells.
-    """
-
+    # (n_samples, n_features), infinite where nothing is known, and in observed cells
     low: np.ndarray
-    high: np.ndarray
+    high: np.ndarray  # (n_samples, n_features)
 
     @property
     def known(self) -> np.ndarray:
@@ -65,27 +60,12 @@ def limits_of(
 ) -> CellLimits | None:
     """Check limits of single cells, and convert them.
 
-    Parameters
-    ----------
-    schema : Schema
-    lower, upper : array-like of shape (n_samples, n_features), dict or None
-        A dict has columns, and arrays (n_samples,) or numbers.
-    X : array-like of shape (n_samples, n_features)
-    checked : ndarray of shape (n_samples, n_features)
-        As `incomplete_array` has returned it.
-
-    Returns
-    -------
-    CellLimits, or None
-        None if no missing cell has a limit.
-
-    Raises
-    ------
-    ValueError
-        If a lower limit is above the upper one, if no number is within a limit, or if a
-        shape is wrong.
-    TypeError
-        If limits are no numbers, of columns of dates no dates, or of categories.
+    `lower`, `upper` (n_samples, n_features): a dict has columns, and arrays
+    (n_samples,) or numbers; `X` (n_samples, n_features); `checked` (n_samples,
+    n_features): as `incomplete_array` has returned it. Returns None if no missing cell
+    has a limit. Raises `ValueError`: if a lower limit is above the upper one, if no
+    number is within a limit, or if a shape is wrong. Raises `TypeError`: if limits are
+    no numbers, of columns of dates no dates, or of categories.
     """
     missing, sides = np.isnan(checked), []
     pairs = ((lower, "lower", -np.inf), (upper, "upper", np.inf))
@@ -199,11 +179,7 @@ def warn_of_absent_limits(schema: Schema, columns: list, checked: np.ndarray) ->
 def check_distance(schema: Schema, limits: CellLimits | None, X: object) -> None:
     """Raise an error for limits that are far from the observed cells of a column.
 
-    Parameters
-    ----------
-    schema : Schema
-    limits : CellLimits or None
-    X : ndarray of shape (n_samples, n_features)
+    `X` (n_samples, n_features).
     """
     for place in limited_columns(schema, limits):
         seen = X[~np.isnan(X[:, place]), place].astype(np.float64)
@@ -275,23 +251,10 @@ def columns_given(
 ) -> Iterator:
     """Yield the columns that a parameter gives, and their values for each row.
 
-    Parameters
-    ----------
-    schema : Schema
-    given : array-like of shape (n_samples, n_features), data frame or dict
-        A data frame and a dict may leave out columns.  A number in a dict is that of
-        all rows.
-    X : array-like of shape (n_samples, n_features)
-        Its index must be that of a pandas object in `given`.
-    n_samples : int
-    name : str
-        Of the parameter.
-
-    Yields
-    ------
-    place : int
-        Index of the column.
-    cells : ndarray of shape (n_samples,)
+    `given` (n_samples, n_features): a data frame and a dict may leave out columns. A
+    number in a dict is that of all rows; `X` (n_samples, n_features): its index must be
+    that of a pandas object in `given`; `name`: of the parameter. Yields `place`: index
+    of the column; `cells` (n_samples,).
     """
     reject_parts(given, name)
     if not isinstance(given, dict) and not is_frame(given):

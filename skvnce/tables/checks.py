@@ -47,14 +47,9 @@ def warn_of_table(
 ) -> None:
     """Warn of what is probably not as it seems in a table.
 
-    Parameters
-    ----------
-    table : Table
-        Of all rows, or of a sample of them.
-    n_observed : ndarray of int, of shape (n_features,), default=None
-        Of all rows, if the table is a sample of them.
-    findings : callable, default=findings
-        Lists what to warn of besides columns of names.
+    `table`: of all rows, or of a sample of them; `n_observed` int (n_features,): of all
+    rows, if the table is a sample of them; `findings`: lists what to warn of besides
+    columns of names.
     """
     counts = table.n_observed if n_observed is None else n_observed
     messages = many_levels(table, counts) + names_of_groups(table, counts)
@@ -95,11 +90,7 @@ def numbers_of_rows(table: Table) -> list[str]:
 def places_of_names(table: Table, n_observed: np.ndarray) -> list[int]:
     """Find columns with missing cells whose levels seem to name groups of rows.
 
-    Parameters
-    ----------
-    table : Table
-    n_observed : ndarray of int, of shape (n_features,)
-        Of all rows, if the table is a sample of them.
+    `n_observed` int (n_features,): of all rows, if the table is a sample of them.
     """
     found = []
     for place in _partly_missing(table):
@@ -116,11 +107,7 @@ def places_of_names(table: Table, n_observed: np.ndarray) -> list[int]:
 def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
     """Find columns of names or free text: passed through, or modelled as asked for.
 
-    Parameters
-    ----------
-    table : Table
-    n_observed : ndarray of int, of shape (n_features,)
-        Of all rows, if the table is a sample of them.
+    `n_observed` int (n_features,): of all rows, if the table is a sample of them.
     """
     triples = list(zip(table.names, table.columns, n_observed, strict=True))
     passed = [f"{a} ({b.n_levels} in {n} cells)" for a, b, n in triples if b.n_levels]

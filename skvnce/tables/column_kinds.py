@@ -42,42 +42,29 @@ KINDS = ("numeric", "ordinal", "nominal", PASSED)
 
 
 class Column(NamedTuple):
-    """What `fit` has learned about a column.
+    """What `fit` has learned about a column."""
 
-    Attributes
-    ----------
-    kind : {"numeric", "ordinal", "nominal", "passthrough"}
-        A column that is passed through is in no model, and its cells come back as they
-        were.  Its code is 0.
-    levels : tuple or None
-        The levels, in the order of their codes; None for numbers, and for columns that
-        are passed through.
-    dtype : {"number", "integer", "boolean", "date", "datetime", "duration", "level"}
-    zone : str or None
-        The time zone of dates.
-    is_count : bool
-        Whether the levels are whole numbers that nobody named.  A new number of such a
-        column counts as the nearest level.
-    n_levels : int
-        Number of levels of a column that `fit` passes through because of them.
-    marks : tuple of str
-        Those of its levels that usually mark missing values.
-    is_group : bool
-        Whether a column that is passed through names the groups of rows.  Its codes are
-        the numbers of groups in a table, in which they appear.
-    unit : int
-        Microseconds of the largest unit (day, hour, minute or second) in which all
-        moments, or durations, are whole, as filled cells then are; or 0.
-    """
-
+    # {"numeric", "ordinal", "nominal", "passthrough"}: a column that is passed through
+    # is in no model, and its cells come back as they were. Its code is 0
     kind: str
+    # the levels, in the order of their codes; None for numbers, and for columns that
+    # are passed through
     levels: tuple | None = None
+    # {"number", "integer", "boolean", "date", "datetime", "duration", "level"}
     dtype: str = "number"
-    zone: str | None = None
+    zone: str | None = None  # the time zone of dates
+    # whether the levels are whole numbers that nobody named. A new number of such a
+    # column counts as the nearest level
     is_count: bool = False
+    # number of levels of a column that `fit` passes through because of them
     n_levels: int = 0
+    # tuple of str: those of its levels that usually mark missing values
     marks: tuple = ()
+    # whether a column that is passed through names the groups of rows. Its codes are
+    # the numbers of groups in a table, in which they appear
     is_group: bool = False
+    # microseconds of the largest unit (day, hour, minute or second) in which all
+    # moments, or durations, are whole, as filled cells then are; or 0
     unit: int = 0
 
     def level(self, code: float) -> object:
@@ -114,28 +101,14 @@ def read_columns(
 ) -> list[Column] | None:
     """Determine the kinds and the levels of the columns of a table.
 
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, n_features)
-    categorical_features : "from_dtype", dict, sequence or None
-        A mask, indices or names of nominal columns; or a dict of columns to kinds or
-        to lists of levels in their order, while the data types decide about others.
-    groups : str, int or dict, default=None
-        The name or the index of the column that names the groups of rows, or a dict of
-        it to the columns whose slopes differ between groups.
-
-    Returns
-    -------
-    list of n_features Column, or None
-        None if each cell is a number: the table needs no codes.
-
-    Raises
-    ------
-    ValueError
-        For columns that a parameter names and X does not have, columns of numbers and
-        text, text where no category is named, levels that are not listed.
-    TypeError
-        If `categorical_features` has a wrong type.
+    `X` (n_samples, n_features); `categorical_features`: a mask, indices or names of
+    nominal columns; or a dict of columns to kinds or to lists of levels in their order,
+    while the data types decide about others; `groups`: the name or the index of the
+    column that names the groups of rows, or a dict of it to the columns whose slopes
+    differ between groups. Returns None if each cell is a number: the table needs no
+    codes. Raises `ValueError`: for columns that a parameter names and X does not have,
+    columns of numbers and text, text where no category is named, levels that are not
+    listed. Raises `TypeError`: if `categorical_features` has a wrong type.
     """
     cells = cells_of_columns(X)
     if is_frame(X) and not cells:
@@ -170,26 +143,12 @@ def encode(
 ) -> np.ndarray:
     """Convert a table to numbers: codes of levels, microseconds of dates.
 
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, n_features)
-    columns : sequence of n_features Column
-    handle_unknown : {"error", "missing"}, default="error"
-        What to do with a level that is not among those of its column.
-
-    Returns
-    -------
-    ndarray of float64, of shape (n_samples, n_features)
-        NaN marks missing cells.
-
-    Raises
-    ------
-    ValueError
-        For an unknown level, and for cells that are no numbers in a numeric column;
-        names column, row and remedy.
-    TypeError
-        For numbers instead of dates or the reverse, and for dates with a time zone
-        where those of `fit` had none, or the reverse.
+    `X` (n_samples, n_features); `handle_unknown` {"error", "missing"}: what to do with
+    a level that is not among those of its column. Returns (n_samples, n_features): NaN
+    marks missing cells. Raises `ValueError`: for an unknown level, and for cells that
+    are no numbers in a numeric column; names column, row and remedy. Raises
+    `TypeError`: for numbers instead of dates or the reverse, and for dates with a time
+    zone where those of `fit` had none, or the reverse.
     """
     cells = cells_of_columns(X)
     if not cells:
@@ -278,17 +237,10 @@ def names_of(X: ArrayLike) -> list:
 
 
 class GroupColumns(NamedTuple):
-    """The columns, by name or index, that the parameter `groups` names.
+    """The columns, by name or index, that the parameter `groups` names."""
 
-    Attributes
-    ----------
-    column : str or int
-        That names groups.
-    slopes, constant : list
-        Those whose slopes are random, and those that are constant within groups.
-    """
-
-    column: object
+    column: object  # str or int: that names groups
+    # those whose slopes are random, and those that are constant within groups
     slopes: list
     constant: list
 
@@ -296,10 +248,8 @@ class GroupColumns(NamedTuple):
 def column_of_groups(groups: object) -> GroupColumns:
     """Read the parameter `groups` of `GaussianImputer`.
 
-    Raises
-    ------
-    ValueError
-        If there are several columns of groups, or if other columns are no list.
+    Raises `ValueError`: if there are several columns of groups, or if other columns are
+    no list.
     """
     if not isinstance(groups, dict):
         return GroupColumns(groups, [], [])

@@ -17,17 +17,9 @@ _TICK = {"s": 1_000_000, "ms": 1000}  # microseconds in a unit of time
 def decoded(columns: Sequence[Column], table: np.ndarray) -> np.ndarray:
     """Convert codes and microseconds to levels, dates and durations.
 
-    Parameters
-    ----------
-    columns : sequence of n_features Column
-    table : ndarray of shape (..., n_features)
-        Codes, and numbers.  NaN marks missing cells.
-
-    Returns
-    -------
-    ndarray of shape (..., n_features)
-        Of floats if all values are numbers, and else of objects, None where they are
-        missing.
+    `table` (..., n_features): codes, and numbers. NaN marks missing cells. Returns
+    (..., n_features): of floats if all values are numbers, and else of objects, None
+    where they are missing.
     """
     if all(column.is_number for column in columns):
         found = np.empty(table.shape)
@@ -41,7 +33,7 @@ def decoded(columns: Sequence[Column], table: np.ndarray) -> np.ndarray:
 
 
 def as_objects(
-    X: ArrayLike,
+    X: ArrayLike,  # (n_samples, n_features)
     columns: Sequence[Column],
     kept: np.ndarray,
     tables: np.ndarray,
@@ -49,21 +41,10 @@ def as_objects(
 ) -> np.ndarray:
     """Fill the missing cells of a table, several times, as arrays.
 
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, n_features)
-    columns : sequence of n_features Column
-    kept : ndarray of int, of shape (n_kept,)
-        The columns of X that are returned.
-    tables : ndarray of shape (n_tables, n_samples, n_kept)
-        Their codes and numbers.
-    missing : ndarray of bool, of shape (n_samples, n_kept)
-        The cells that are filled from the tables.
-
-    Returns
-    -------
-    ndarray of shape (n_tables, n_samples, n_kept)
-        Of floats if all values are numbers that they hold, and else of objects.
+    `kept` int (n_kept,): the columns of X that are returned; `tables` (n_tables,
+    n_samples, n_kept): their codes and numbers; `missing` bool (n_samples, n_kept): the
+    cells that are filled from the tables. Returns (n_tables, n_samples, n_kept): of
+    floats if all values are numbers that they hold, and else of objects.
     """
     own, cells = [columns[place] for place in kept], cells_of_columns(X)
     passed = [j for j, column in enumerate(own) if column.kind == PASSED]
@@ -112,18 +93,11 @@ def in_frames(
     all are numeric.  `ends` (2, n_kept) are the smallest and the largest number of each
     column at `fit`.
 
-    Returns
-    -------
-    list of n_tables data frames of shape (n_samples, n_kept)
-        Of the type of X, with its index, names and data types.  A column that is
-        entirely missing, in a data type that cannot hold the values of the fit, gets
-        that of the values.
-
-    Raises
-    ------
-    ValueError
-        If integers or booleans of a column cannot hold a value that fills it, because
-        those of the fit had a wider range.
+    Returns (n_samples, n_kept): of the type of X, with its index, names and data types.
+    A column that is entirely missing, in a data type that cannot hold the values of the
+    fit, gets that of the values. Raises `ValueError`: if integers or booleans of a
+    column cannot hold a value that fills it, because those of the fit had a wider
+    range.
     """
     frame = nw.from_native(X, eager_only=True)
     frame = frame[:, [int(place) for place in kept]]

@@ -16,13 +16,8 @@ def numbered(keys: Iterable[Hashable]) -> list[int]:
 def by_group(most: np.ufunc, cells: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """Reduce the rows of each group; (n_groups, n_columns).
 
-    Parameters
-    ----------
-    most : numpy.ufunc
-        `np.fmin` and `np.fmax` return NaN for columns without an observed cell.
-    cells : ndarray of shape (n, n_columns)
-    numbers : ndarray of shape (n,)
-        Of the groups.
+    `most`: `np.fmin` and `np.fmax` return NaN for columns without an observed cell;
+    `cells` (n, n_columns); `numbers` (n,): of the groups.
     """
     order = numbers.argsort(kind="stable")
     starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))

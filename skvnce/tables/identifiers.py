@@ -54,11 +54,7 @@ def is_identifier(column: Column, cells_of: Collection[int]) -> bool:
     and nothing can be learned from a level that occurs once.  If most levels occur
     twice, they are subjects with two rows, some of which have lost their name.
 
-    Parameters
-    ----------
-    column : Column
-    cells_of : collection of int
-        Numbers of observed cells of its levels.
+    `cells_of`: numbers of observed cells of its levels.
     """
     if column.kind != "nominal":
         return False
@@ -80,9 +76,7 @@ def are_numbers_of_rows(observed: np.ndarray) -> bool:
     2 r), which the uniform distribution has.  Longer numbers name rows if most of them
     have the same number of digits, as those of telephones have.
 
-    Parameters
-    ----------
-    observed : ndarray of shape (n_observed,)
+    `observed` (n_observed,).
     """
     if len(observed) < FEWEST or (observed != np.round(observed)).any():
         return False
@@ -103,13 +97,8 @@ def are_names_of_groups(column: Column, cells_of: np.ndarray, n_observed: int) -
 
     They are many, each has few cells, and none has many more than the others.
 
-    Parameters
-    ----------
-    column : Column
-    cells_of : ndarray of int, of shape (n_levels,)
-        Numbers of observed cells of its levels, perhaps in a sample of rows.
-    n_observed : int
-        Number of its observed cells in all rows.
+    `cells_of` int (n_levels,): numbers of observed cells of its levels, perhaps in a
+    sample of rows; `n_observed`: number of its observed cells in all rows.
     """
     if column.kind != "nominal" or not len(cells_of):
         return False
@@ -126,15 +115,7 @@ def _are_sentences(levels: Collection) -> bool:
 def passed_through(counted: Sequence[Counted], asked: Collection[int]) -> list[Column]:
     """Replace identifiers and free text by columns that are passed through.
 
-    Parameters
-    ----------
-    counted : sequence of n_features Counted
-    asked : collection of int
-        Columns that the user has named: they are what the user says.
-
-    Returns
-    -------
-    list of n_features Column
+    `asked`: columns that the user has named: they are what the user says.
     """
     return [
         _passed(one.column)
@@ -174,15 +155,7 @@ def codes_of_passed(X: ArrayLike, columns: Sequence[Column]) -> dict[int, np.nda
 
     Dates and free text are left out: they are no names.
 
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, n_features)
-    columns : sequence of n_features Column
-
-    Returns
-    -------
-    dict of int to ndarray of shape (n_samples,)
-        NaN marks missing cells.
+    `X` (n_samples, n_features). Returns int (n_samples,): NaN marks missing cells.
     """
     found, kinds = {}, ("level", "number", "integer")
     are_passed = [one.kind == PASSED and one.dtype in kinds for one in columns]

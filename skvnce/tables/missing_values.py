@@ -21,11 +21,8 @@ def read_marked(X: ArrayLike, marker: object) -> ArrayLike:
 
     Parameters and returns are those of `without_marker`.
 
-    Raises
-    ------
-    ValueError
-        If a cell is NaN, None, NaT or NA although the marker is none of these; names
-        column, row and remedy.
+    Raises `ValueError`: if a cell is NaN, None, NaT or NA although the marker is none
+    of these; names column, row and remedy.
     """
     found = without_marker(X, marker)
     if is_missing(marker) or is_in_parts(X):
@@ -45,20 +42,12 @@ def read_marked(X: ArrayLike, marker: object) -> ArrayLike:
 def without_marker(X: ArrayLike, marker: object) -> ArrayLike:
     """Replace a marker by missing cells.
 
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, n_features)
-        It is not modified.
-    marker : int, float, str, NaN, None or NA
-        A number marks cells of numbers that equal it, and text marks cells of text.
-
-    Returns
-    -------
-    array-like
-        X itself if no cell equals the marker, if the marker is NaN, None or NA, and if
-        X is a table in parts, or is none.  Otherwise a frame like X, whose integers are
-        of a type that can be missing; a masked array if X has integers; or an array,
-        NaN where the cell is missing.
+    `X` (n_samples, n_features): it is not modified; `marker`: a number marks cells of
+    numbers that equal it, and text marks cells of text. Returns X itself if no cell
+    equals the marker, if the marker is NaN, None or NA, and if X is a table in parts,
+    or is none. Otherwise a frame like X, whose integers are of a type that can be
+    missing; a masked array if X has integers; or an array, NaN where the cell is
+    missing.
     """
     if is_missing(marker) or is_in_parts(X):
         return X
@@ -84,19 +73,9 @@ def without_marker(X: ArrayLike, marker: object) -> ArrayLike:
 def with_marker(table: ArrayLike, marker: object, X: ArrayLike = None) -> ArrayLike:
     """Mark the cells of a completed table that are still missing.
 
-    Parameters
-    ----------
-    table : ndarray or data frame
-        It is not modified.
-    marker : int, float, str, NaN, None or NA
-        With NaN, None and NA the cells stay as they are.
-    X : array-like, default=None
-        The table with the marker, to whose integers columns of frames return.
-
-    Returns
-    -------
-    ndarray or data frame
-        An array of numbers has objects if cells are marked by text.
+    `table`: it is not modified; `marker`: with NaN, None and NA the cells stay as they
+    are; `X`: the table with the marker, to whose integers columns of frames return.
+    An array of numbers becomes one of objects if cells are marked by text.
     """
     if is_missing(marker):
         return table

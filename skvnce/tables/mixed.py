@@ -18,24 +18,10 @@ def columns_by_dtype(X: ArrayLike, name: str = "X") -> list[Column] | None:
 
     Columns of integers are numeric, unlike those of `read_columns`.
 
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, n_features)
-        A data frame, or an array of objects with columns of text.
-    name : str
-        The name of X in errors.
-
-    Returns
-    -------
-    list of n_features Column, or None
-        None if the cells of all columns are numbers, or if X is another container.
-
-    Raises
-    ------
-    ValueError
-        For columns of numbers and text, and for names that occur twice.
-    TypeError
-        For tables in parts.
+    `X` (n_samples, n_features): a data frame, or an array of objects with columns of
+    text; `name`: the name of X in errors. Returns None if the cells of all columns are
+    numbers, or if X is another container. Raises `ValueError`: for columns of numbers
+    and text, and for names that occur twice. Raises `TypeError`: for tables in parts.
     """
     reject_parts(X, name)
     if is_frame(X):
@@ -63,17 +49,10 @@ def select_columns(X: ArrayLike, places: Sequence[int]) -> ArrayLike:
 def hide_in_frame(X: ArrayLike, hidden: np.ndarray) -> ArrayLike:
     """Copy a data frame with missing values in the hidden cells.
 
-    Parameters
-    ----------
-    X : data frame of shape (n_samples, n_features)
-    hidden : ndarray of bool, of shape (n_samples, n_features)
-
-    Returns
-    -------
-    data frame of shape (n_samples, n_features)
-        Of the type of X, with its index, names, data types and levels.  In pandas, the
-        data types of numpy that hold no missing values are replaced: integers by
-        float64, booleans by "boolean".
+    `X` (n_samples, n_features); `hidden` bool (n_samples, n_features). Returns
+    (n_samples, n_features): of the type of X, with its index, names, data types and
+    levels. In pandas, the data types of numpy that hold no missing values are replaced:
+    integers by float64, booleans by "boolean".
     """
     if hasattr(X, "iloc"):
         found = X.apply(_nullable).mask(hidden)

@@ -16,46 +16,28 @@ FILLED_BY_CONSTANT = "their missing cells are filled by the constant"
 
 
 class Handling(NamedTuple):
-    """What an estimator does with columns outside of its model, for messages.
+    """What an estimator does with columns outside of its model, for messages."""
 
-    Attributes
-    ----------
-    empty : str
-        With columns that have no observed cell.
-    constant : str
-    """
-
-    empty: str
+    empty: str  # with columns that have no observed cell
     constant: str
 
 
 class ModelCells(NamedTuple):
-    """The cells that a model is fitted to.
+    """The cells that a model is fitted to."""
 
-    Attributes
-    ----------
-    table : ndarray of shape (n_kept, n_features)
-        The rows that have an observed cell and a positive weight, in the dtype of X.
-    nodes : ndarray of shape (n, n_nodes)
-        Their columns in `feature_indices_`, without rows that are missing there.
-    weights : ndarray of shape (n,)
-    location, scale : ndarray of shape (n_nodes,)
-        Means and standard deviations of the observed cells of `nodes`.
-    counted : ndarray of bool, of shape (n_samples,)
-        The rows of positive weight.
-    limits : CellLimits or None
-        Of `nodes`.
-    groups : ndarray of shape (n,), or None
-        The numbers of the groups of the rows of `nodes`.
-    """
-
+    # (n_kept, n_features), the rows that have an observed cell and a positive weight,
+    # in the dtype of X
     table: np.ndarray
+    # (n, n_nodes), their columns in `feature_indices_`, without rows that are missing
+    # there
     nodes: np.ndarray
-    weights: np.ndarray
+    weights: np.ndarray  # (n,)
+    # (n_nodes,), means and standard deviations of the observed cells of `nodes`
     location: np.ndarray
-    scale: np.ndarray
-    counted: np.ndarray
-    limits: tuple | None = None
+    scale: np.ndarray  # (n_nodes,)
+    counted: np.ndarray  # bool (n_samples,), the rows of positive weight
+    limits: tuple | None = None  # CellLimits: of `nodes`
+    # (n,), the numbers of the groups of the rows of `nodes`
     groups: np.ndarray | None = None
 
 
@@ -71,15 +53,7 @@ def without_dropped(schema: Schema, X: ArrayLike) -> ArrayLike:
 
     Without an observed cell, `fit` could not know what they hold.
 
-    Parameters
-    ----------
-    schema : Schema
-    X : array-like of shape (n_samples, n_features)
-        It is not modified.
-
-    Returns
-    -------
-    array-like of shape (n_samples, n_features)
+    `X` (n_samples, n_features): it is not modified. Returns (n_samples, n_features).
     """
     dropped = np.setdiff1d(np.arange(schema.n_columns), schema.returned)
     if not schema.model_columns.size or not dropped.size:
@@ -117,18 +91,8 @@ def without_constants(
 ) -> Schema:
     """Move constant columns from `model_columns` to `constants`, and warn.
 
-    Parameters
-    ----------
-    schema : Schema
-    X : ndarray of shape (n_samples, n_features)
-        The training rows.
-    handling : Handling
-    impossible : str, default=None
-        What is impossible if no column is left, which is then an error.
-
-    Returns
-    -------
-    Schema
+    `X` (n_samples, n_features): the training rows; `impossible`: what is impossible if
+    no column is left, which is then an error.
     """
     nodes = X[:, schema.model_columns].astype(np.float64)
     constant = constant_columns(nodes)

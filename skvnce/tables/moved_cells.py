@@ -34,25 +34,17 @@ def taken(series: nw.Series, rows: np.ndarray) -> nw.Series:
 
 
 def filled_cells(
-    series: nw.Series,
+    series: nw.Series,  # (n_samples,)
     columns: Sequence[list],
     rows: np.ndarray,
     which: np.ndarray,
 ) -> nw.Series:
     """Fill the missing cells of a column from others.
 
-    Parameters
-    ----------
-    series : narwhals.Series of length n_samples
-    columns : sequence of lists
-        Columns with the cells that fill it, as objects of Python.
-    rows, which : ndarray of int, of shape (n_samples,)
-        For each cell of the series, the row and the column of what may fill it.
-
-    Raises
-    ------
-    TypeError
-        If the data type of the series cannot hold a cell.
+    `columns`: columns with the cells that fill it, as objects of Python; `rows`,
+    `which` int (n_samples,): for each cell of the series, the row and the column of
+    what may fill it. Raises `TypeError`: if the data type of the series cannot hold a
+    cell.
     """
     dtype, places, values = series.dtype, [], []
     missing = [is_missing(one) for one in series.to_list()]

@@ -87,20 +87,9 @@ def _never_seen(
 ) -> Iterator[tuple]:
     """Yield the levels where columns are never observed.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n_samples,)
-        Of the levels; NaN where they are missing.
-    n_levels : int
-    seen : ndarray of bool, of shape (n_samples, n_columns)
-        Which cells of the other columns are observed.
-    n_tests : int
-        Of the table.
-
-    Yields
-    ------
-    code : int
-    never : ndarray of bool, of shape (n_columns,)
+    `codes` (n_samples,): of the levels; NaN where they are missing; `seen` bool
+    (n_samples, n_columns): which cells of the other columns are observed; `n_tests`: of
+    the table. Yields `code`; `never` bool (n_columns,).
     """
     known = ~np.isnan(codes)
     codes, seen = codes[known].astype(int), seen[known]
@@ -177,23 +166,15 @@ class Alike(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """Groups of rows.
+    """Groups of rows."""
 
-    Attributes
-    ----------
-    place : int
-        The column of the groups.
-    codes : ndarray of shape (n_samples,)
-        The group of each row, from 0; NaN where it is missing.
-    is_number : bool
-        Whether the groups are numbers.  Then only differences between neighbours count,
-        and only if they are nearly those of independent subjects: a column that changes
-        slowly with a number, as with an hour or an age, is no sign of a group, nor is a
-        function of the number, as the decade is of the year.
-    """
-
-    place: int
+    place: int  # the column of the groups
+    # (n_samples,), the group of each row, from 0; NaN where it is missing
     codes: np.ndarray
+    # whether the groups are numbers. Then only differences between neighbours count,
+    # and only if they are nearly those of independent subjects: a column that changes
+    # slowly with a number, as with an hour or an age, is no sign of a group, nor is a
+    # function of the number, as the decade is of the year
     is_number: bool
 
     def alike(self, cells: np.ndarray) -> Alike:

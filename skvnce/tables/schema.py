@@ -10,52 +10,36 @@ from skvnce.tables.times import in_words, microseconds_of
 
 
 class Schema(NamedTuple):
-    """What `fit` has learned about the columns of a table.
-
-    Attributes
-    ----------
-    n_columns : int
-    names : ndarray of str, of shape (n_columns,), or None
-        None if the table has no names, or names that are not text.
-    columns : list of n_columns Column, or None
-        None if all columns are numbers.
-    ends : ndarray of shape (2, n_columns), or None
-        Smallest and largest observed cell of each column, NaN if it has none.
-    model_columns : ndarray of int, of shape (n_model_columns,)
-        Indices of the columns that the model uses, increasing.
-    constants : dict of int to number or category
-        The columns that were constant where they were observed.
-    values : ValidValues, or None
-        Which values cells of a column may have.
-    spreads : ndarray of shape (n_columns,), or None
-        Standard deviations of the observed cells.
-    determined : tuple
-        The columns of categories that others determine, see `skvnce.fitted.determined`.
-    limited : sequence of int
-        The columns of which missing cells had limits.
-    marginals : dict of int to Marginal
-        The columns of the model that are filled by their marginal distributions.
-    keeps_empty : bool
-        Whether columns without an observed cell are returned.
-    marker : int, float, str, NaN, None or NA
-        What marks missing cells.
-    other_names : list of n_columns names, or None
-        Those of a data frame, if they are not text, such as integers.
-    """
+    """What `fit` has learned about the columns of a table."""
 
     n_columns: int
+    # (n_columns,), None if the table has no names, or names that are not text
     names: np.ndarray | None = None
+    # list of n_columns Column: None if all columns are numbers
     columns: list[Column] | None = None
+    # (2, n_columns), smallest and largest observed cell of each column, NaN if it has
+    # none
     ends: np.ndarray | None = None
+    # int (n_model_columns,), indices of the columns that the model uses, increasing
     model_columns: np.ndarray = np.arange(0)
+    # dict of int to number or category: the columns that were constant where they were
+    # observed
     constants: dict = {}  # noqa: RUF012  it is never written to
-    values: tuple | None = None
+    values: tuple | None = None  # ValidValues: which values cells of a column may have
+    # (n_columns,), standard deviations of the observed cells
     spreads: np.ndarray | None = None
+    # the columns of categories that others determine, see `skvnce.fitted.determined`
     determined: tuple = ()
+    # sequence of int: the columns of which missing cells had limits
     limited: Sequence[int] = ()
+    # dict of int to Marginal: the columns of the model that are filled by their
+    # marginal distributions
     marginals: dict = {}  # noqa: RUF012  it is never written to
-    keeps_empty: bool = False
+    keeps_empty: bool = False  # whether columns without an observed cell are returned
+    # int, float, str, NaN, None or NA: what marks missing cells
     marker: object = np.nan
+    # list of n_columns names: those of a data frame, if they are not text, such as
+    # integers
     other_names: list | None = None
 
     @property
@@ -95,20 +79,8 @@ class Schema(NamedTuple):
     def index_of(self, key: object, parameter: str) -> int:
         """Find the column of a name, or of an index if the columns have no names.
 
-        Parameters
-        ----------
-        key : str or int
-        parameter : str
-            The parameter that has the key, for the error.
-
-        Returns
-        -------
-        int
-
-        Raises
-        ------
-        ValueError
-            If there is no such column.
+        `parameter`: the parameter that has the key, for the error. Raises `ValueError`:
+        if there is no such column.
         """
         return place_of(key, self.keys, self.n_columns, parameter)
 
@@ -173,14 +145,7 @@ class Schema(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """A table that `fit` of an estimator has read, for `fit` of another one.
+    """A table that `fit` of an estimator has read, for `fit` of another one."""
 
-    Attributes
-    ----------
-    table : ndarray of shape (n, features)
-        As `read_table` has returned it.
-    schema : Schema
-    """
-
-    table: np.ndarray
+    table: np.ndarray  # (n, features), as `read_table` has returned it
     schema: Schema

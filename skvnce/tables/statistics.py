@@ -32,13 +32,7 @@ def fair_scores(errors: np.ndarray) -> np.ndarray:
 
     whose expectation does not depend on m.
 
-    Parameters
-    ----------
-    errors : ndarray of shape (m, ...)
-
-    Returns
-    -------
-    ndarray of shape (...)
+    `errors` (m, ...). Returns (...).
     """
     m, errors = len(errors), np.sort(errors, axis=0)
     # the double sum is 2 sum_k (2k - m - 1) x_(k) over the sorted draws
@@ -57,17 +51,9 @@ def constant_columns(nodes: np.ndarray) -> np.ndarray:
 def distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Find the distinct rows of a table; NaN equals NaN, and -0.0 equals 0.0.
 
-    Parameters
-    ----------
-    rows : ndarray of shape (n, features)
-        With at least one column.
-
-    Returns
-    -------
-    first : ndarray of int, of shape (n_different,)
-        Indices of rows that are all distinct.
-    group : ndarray of int, of shape (n,)
-        Index into `first` of the row that equals each row.
+    `rows` (n, features): with at least one column. Returns `first` int (n_different,):
+    indices of rows that are all distinct; `group` int (n,): index into `first` of the
+    row that equals each row.
     """
     # bytes are compared, and NaN and zero have several bit patterns
     clean = np.ascontiguousarray(np.where(np.isnan(rows), np.nan, rows + 0.0))
@@ -86,13 +72,7 @@ def into_dtype(cells: np.ndarray, dtype: DTypeLike) -> np.ndarray:
 def half_sample_mode(draws: np.ndarray) -> np.ndarray:
     """Estimate the mode of draws for each cell (Bickel and Fruehwirth 2006).
 
-    Parameters
-    ----------
-    draws : ndarray of shape (n_draws, ...)
-
-    Returns
-    -------
-    ndarray of shape (...)
+    `draws` (n_draws, ...). Returns (...).
     """
     sorted_draws = np.sort(draws, 0)
     while len(sorted_draws) > 2:

@@ -13,27 +13,18 @@ _SHOWN = 5  # findings that a message lists
 
 
 class Table(NamedTuple):
-    """A table that `fit` has read.
+    """A table that `fit` has read."""
 
-    Attributes
-    ----------
-    cells : ndarray of shape (n_samples, n_features)
-        Codes of levels, and numbers; NaN marks missing cells.
-    columns : list of n_features Column
-    names : list of n_features str
-        As messages show them.
-    ends : ndarray of shape (2, n_features)
-        The smallest and the largest cell of each column, NaN if it has none.
-    n_observed : ndarray of int, of shape (n_features,)
-    passed : mapping of int to ndarray of shape (n_samples,)
-        Codes of the levels of columns that are passed through, whose `cells` are 0.
-    """
-
+    # (n_samples, n_features), codes of levels, and numbers; NaN marks missing cells
     cells: np.ndarray
-    columns: Sequence[Column]
-    names: Sequence[str]
+    columns: Sequence[Column]  # list of n_features Column
+    names: Sequence[str]  # list of n_features str: as messages show them
+    # (2, n_features), the smallest and the largest cell of each column, NaN if it has
+    # none
     ends: np.ndarray
-    n_observed: np.ndarray
+    n_observed: np.ndarray  # int (n_features,)
+    # int (n_samples,), codes of the levels of columns that are passed through, whose
+    # `cells` are 0
     passed: Mapping = MappingProxyType({})
 
     @classmethod

@@ -40,17 +40,8 @@ def time_of(column: Column, microseconds: float) -> date | datetime | timedelta:
 def microseconds_of(column: Column, value: object, name: str) -> object:
     """Convert a date, a moment or a duration to microseconds; others stay as they are.
 
-    Parameters
-    ----------
-    column : Column
-    value : object
-    name : str
-        What has the value, for errors.
-
-    Raises
-    ------
-    TypeError
-        For dates in a column of others, and with a time zone where others have none.
+    `name`: what has the value, for errors. Raises `TypeError`: for dates in a column of
+    others, and with a time zone where others have none.
     """
     if isinstance(value, np.datetime64 | np.timedelta64):
         kind = "M8[us]" if isinstance(value, np.datetime64) else "m8[us]"

@@ -32,35 +32,25 @@ OBSERVED = "observed"
 
 
 class ValidValues(NamedTuple):
-    """The valid values of each column.
+    """The valid values of each column."""
 
-    Attributes
-    ----------
-    low, high : ndarray of shape (n_features,)
-        Smallest and largest valid value.  For a column without an observed cell,
-        both are 0, or the nearest value within the user's bounds.
-    given : ndarray of bool, of shape (2, n_features)
-        Which of `low` and `high` the user passed; the rule gives the others.
-    values : dict of int to ndarray
-        Sorted observed values of the columns with repeated values.
-    integers : ndarray of bool, of shape (n_features,)
-        Columns whose observed cells are all integers.
-    codes : ndarray of bool, of shape (n_features,)
-        Columns with repeated values whose cells are observed values.
-    grid : ndarray of shape (n_features,)
-        Steps between the values of other columns with repeated values; 0 without any.
-    origin : ndarray of shape (n_features,)
-        A place of each grid; 0 without any.
-    """
-
+    # (n_features,), smallest and largest valid value. For a column without an observed
+    # cell, both are 0, or the nearest value within the user's bounds
     low: np.ndarray
-    high: np.ndarray
+    high: np.ndarray  # (n_features,)
+    # bool (2, n_features), which of `low` and `high` the user passed; the rule gives
+    # the others
     given: np.ndarray
+    # dict of int to ndarray: sorted observed values of the columns with repeated values
     values: dict
+    # bool (n_features,), columns whose observed cells are all integers
     integers: np.ndarray
+    # bool (n_features,), columns with repeated values whose cells are observed values
     codes: np.ndarray
+    # (n_features,), steps between the values of other columns with repeated values; 0
+    # without any
     grid: np.ndarray
-    origin: np.ndarray
+    origin: np.ndarray  # (n_features,), a place of each grid; 0 without any
 
     @property
     def ranges(self) -> np.ndarray:
@@ -72,15 +62,7 @@ class ValidValues(NamedTuple):
 
         Such columns have no repeated values: what is not observed may be between them.
 
-        Parameters
-        ----------
-        limits : CellLimits
-            Of the columns.
-        columns : ndarray of int, of shape (n_columns,)
-
-        Returns
-        -------
-        ValidValues
+        `limits`: of the columns; `columns` int (n_columns,).
         """
         low, high, values = self.low.copy(), self.high.copy(), dict(self.values)
         codes, grid = self.codes.copy(), self.grid.copy()
@@ -107,23 +89,9 @@ class ValidValues(NamedTuple):
     ) -> Self:
         """Extend ranges by as much as the observed ranges grow, and repeated values.
 
-        Parameters
-        ----------
-        schema : Schema
-            For errors.
-        X : ndarray of shape (n_samples, n_features)
-            New rows.
-        before, ends : ndarray of shape (2, n_features)
-            Smallest and largest observed cells before, and with the new rows.
-
-        Returns
-        -------
-        ValidValues
-
-        Raises
-        ------
-        ValueError
-            If new cells are outside the user's bounds.
+        `schema`: for errors; `X` (n_samples, n_features): new rows; `before`, `ends`
+        (2, n_features): smallest and largest observed cells before, and with the new
+        rows. Raises `ValueError`: if new cells are outside the user's bounds.
         """
         free = ~self.given
         _check_inside(schema, X, np.where(free, [[-np.inf], [np.inf]], self.ranges))
@@ -251,35 +219,17 @@ def valid_values(
 ) -> ValidValues:
     """Determine the valid values of each column.
 
-    Parameters
-    ----------
-    schema : Schema
-        Its names are in errors.
-    X : ndarray of shape (n_samples, n_features)
-        NaN marks missing cells.
-    min_value, max_value : float, array-like of shape (n_features,), dict, Series, \
-            "observed" or None, default=None
-        Bounds of all columns, of each column, or of the columns that a dict or a Series
-        names (by column name, or by index).  Each is a number, ``"observed"`` or None,
-        or of a column of dates a date.
-        ``"observed"`` is the smallest or the largest observed value, None is the rule
-        of this module, and ``-inf`` and ``inf`` mean no bound.
-    whole : Summary, default=None
-        Of all rows, if X is a sample of them.  Then ranges are the observed ones of all
-        rows, widened by the excess in the sample, and repeated values are those of the
-        sample and the ends of the range.
-
-    Returns
-    -------
-    ValidValues
-
-    Raises
-    ------
-    ValueError
-        If bounds have a wrong shape, are NaN, or refer to unknown columns, if observed
-        cells are outside the bounds, or if a lower bound is not below the upper bound.
-    TypeError
-        If bounds are not numbers.
+    `schema`: its names are in errors; `X` (n_samples, n_features): NaN marks missing
+    cells; `min_value`, `max_value` (n_features,): bounds of all columns, of each
+    column, or of the columns that a dict or a Series names (by column name, or by
+    index). Each is a number, ``"observed"`` or None, or of a column of dates a date.
+    ``"observed"`` is the smallest or the largest observed value, None is the rule of
+    this module, and ``-inf`` and ``inf`` mean no bound; `whole`: of all rows, if X is a
+    sample of them. Then ranges are the observed ones of all rows, widened by the excess
+    in the sample, and repeated values are those of the sample and the ends of the
+    range. Raises `ValueError`: if bounds have a wrong shape, are NaN, or refer to
+    unknown columns, if observed cells are outside the bounds, or if a lower bound is
+    not below the upper bound. Raises `TypeError`: if bounds are not numbers.
     """
     d = X.shape[1]
     asked = [
