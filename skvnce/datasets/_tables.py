@@ -20,20 +20,10 @@ def bundled(file):
 def from_folder(name, needed, how, data_home=None):
     """Read the table ``<name>/<name>.csv`` or ``.csv.gz`` of the user's folder.
 
-    Parameters
-    ----------
-    name : str
-    needed : sequence of str
-        Columns that the table must have.
-    how : str
-        How to get the table, for errors.
-    data_home : path or None, default=None
-        The folder; None uses the one that the environment variable names.
-
-    Returns
-    -------
-    dict of str to tuple of str
-        The columns.
+    `name` str; `needed` sequence of str: columns that the table must have; `how` str:
+    how to get the table, for errors; `data_home` path or None: the folder; None uses
+    the one that the environment variable names. Returns dict of str to tuple of str:
+    the columns.
     """
     path = find(name, (".csv.gz", ".csv"), how, data_home)
     columns = _columns(path)
@@ -75,20 +65,9 @@ def numbers(columns, names):
 def bunch(data, names, description, target=None, *, as_frame=False, **more):
     """Pack a table as scikit-learn does, as a frame if `as_frame`.
 
-    Parameters
-    ----------
-    data : ndarray of shape (n, features)
-    names : list of str
-    description : str
-    target : tuple of (str, ndarray of shape (n,)) or None, default=None
-        Name and values.
-    as_frame : bool, default=False
-    **more : object
-        Further entries.
-
-    Returns
-    -------
-    sklearn.utils.Bunch
+    `data` (n, features); `names` list of str; `description` str; `target` (str, ndarray (n,)): name
+    and values; `as_frame` bool; `**more` object: further entries. Returns
+    sklearn.utils.Bunch.
     """
     frame = None
     entries = {} if target is None else {"target": target[1]}

@@ -16,12 +16,8 @@ def available_where(flag, why):
 
     scikit-learn's `available_if` gives no reason.
 
-    Parameters
-    ----------
-    flag : str
-        The name of the attribute.
-    why : str
-        Sentences of the error that say what the model lacks, and what has it.
+    `flag` str: the name of the attribute; `why` str: sentences of the error that say
+    what the model lacks, and what has it.
     """
     return lambda method: _Available(method, flag, why)
 

@@ -221,16 +221,8 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     def _read(self, X, sample_weight=None, lower=None, upper=None):
         """Check the parameters, read a table, and choose the columns of the model.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), Chunks, or table of dask
-        sample_weight : array-like of shape (n_samples,), default=None
-        lower, upper : default=None
-            Limits of single missing cells, see `transform`.
-
-        Returns
-        -------
-        TrainingTable
+        `X` (n_samples, n_features); `sample_weight` (n_samples,); `lower`, `upper`:
+        limits of single missing cells, see `transform`. Returns TrainingTable.
         """
         self._check_parameters()
         source = in_parts(X)
@@ -466,16 +458,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     def _rounded(self, tables, checked, X):
         """Round what fills columns of whole numbers, if X is a data frame.
 
-        Parameters
-        ----------
-        tables : ndarray of shape (..., n_samples, n_features_out)
-        checked : ndarray of shape (n_samples, n_features_in_)
-            Rows of X; their missing cells are rounded.
-        X : array-like
-
-        Returns
-        -------
-        ndarray of shape (..., n_samples, n_features_out)
+        `tables` (..., n_samples, n_features_out); `checked` (n_samples,
+        n_features_in_): rows of X; their missing cells are rounded; `X` array-like.
+        Returns (..., n_samples, n_features_out).
         """
         if not is_frame(X):
             return tables

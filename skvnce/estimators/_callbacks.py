@@ -59,21 +59,11 @@ def reports_fit(fit):
 def report_rounds(estimator, max_iter, *, X):
     """Begin a fit and return the functions that a training loop calls.
 
-    Parameters
-    ----------
-    estimator : CallbackSupportMixin with a `verbose` parameter
-        The method that calls this function is decorated by `reports_fit`.
-    max_iter : int
-        Maximum number of rounds.
-    X : ndarray
-        The training data, passed to callbacks.
-
-    Returns
-    -------
-    on_round : callable
-        Maps (round, loss, change) to whether a callback requests to stop.
-    finish : callable
-        To be called once, at the end of the fit.
+    `estimator` CallbackSupportMixin with a `verbose` parameter: the method that calls
+    this function is decorated by `reports_fit`; `max_iter` int: maximum number of
+    rounds; `X` ndarray: the training data, passed to callbacks. Returns `on_round`
+    callable: maps (round, loss, change) to whether a callback requests to stop;
+    `finish` callable: to be called once, at the end of the fit.
     """
     progress = _progress.listener()
     progress.begin_tasks(estimator, X)

@@ -9,11 +9,8 @@ from skvnce._warnings import warn_user
 def warn_of_unused(estimator, reasons):
     """Warn of parameters that are not at their default, and have no effect.
 
-    Parameters
-    ----------
-    estimator : BaseEstimator
-    reasons : dict of str to str
-        Why parameters have no effect, and what has.
+    `estimator` BaseEstimator; `reasons` dict of str to str: why parameters have no
+    effect, and what has.
     """
     known = inspect.signature(type(estimator)).parameters
     for name, reason in reasons.items():

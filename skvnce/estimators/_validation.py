@@ -128,31 +128,15 @@ def read_table(estimator, X, *, like=None, asked=None):
     categories and dates: the table that is returned has codes of levels, and
     microseconds.
 
-    Parameters
-    ----------
-    estimator : estimator
-        Its parameters say how the table is read; it does not change.
-    X : array-like of shape (n, features), or Encoded
-    like : estimator, default=None
-        A fitted estimator whose levels are used.
-    asked : "from_dtype", array-like or dict, default=None
-        Replaces `categorical_features`.
-
-    Returns
-    -------
-    table : ndarray of shape (n, features), float64 or float32
-        May share memory with X: do not write to it.
-    schema : Schema
-
-    Raises
-    ------
-    ValueError
-        For infinite values, text, integers that float64 cannot represent (the message
-        names row and column), and if no cell is observed.
-    TypeError
-        For dates and durations (the message names row and column) where they are not
-        read, for tables in parts, and for containers that cannot be read, see
-        `readable`.
+    `estimator` estimator: its parameters say how the table is read; it does not change;
+    `X` (n, features); `like` estimator: a fitted estimator whose levels are used;
+    `asked` "from_dtype", array-like or dict: replaces `categorical_features`. Returns
+    `table` (n, features): may share memory with X: do not write to it; `schema` Schema.
+    Raises `ValueError`: for infinite values, text, integers that float64 cannot
+    represent (the message names row and column), and if no cell is observed. Raises
+    `TypeError`: for dates and durations (the message names row and column) where they
+    are not read, for tables in parts, and for containers that cannot be read, see
+    `readable`.
     """
     if isinstance(X, Encoded):
         return X.table, X.schema.as_read
@@ -186,21 +170,10 @@ def read_table(estimator, X, *, like=None, asked=None):
 def incomplete_array(estimator, X):
     """Validate new rows of a fitted estimator, as `read_table` reads those of its fit.
 
-    Parameters
-    ----------
-    estimator : estimator
-    X : array-like of shape (n, features), or Encoded
-
-    Returns
-    -------
-    ndarray of shape (n, features), float64 or float32
-        May share memory with X: do not write to it.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As `read_table` does, and for values too far from those of the fit, for a wrong
-        number of columns, and for unknown levels.
+    `estimator` estimator; `X` (n, features). Returns (n, features): may share memory
+    with X: do not write to it. Raises `ValueError, TypeError`: as `read_table` does,
+    and for values too far from those of the fit, for a wrong number of columns, and for
+    unknown levels.
     """
     if isinstance(X, Encoded):
         return X.table
@@ -241,24 +214,11 @@ def with_model_columns(schema, handling, X, impossible=None):
 def read_cells(schema, handling, X, weights=None, impossible=None, limits=None):
     """Choose the columns of a model and its training rows.
 
-    Parameters
-    ----------
-    schema : Schema
-    handling : Handling
-        For messages.
-    X : ndarray of shape (n_samples, n_features)
-    weights : array-like of shape (n_samples,), default=None
-        Of the rows; they are checked.
-    impossible : str, default=None
-        See `without_constants`.
-    limits : CellLimits, default=None
-        Of the missing cells of X.  A row that only has limits is kept.
-
-    Returns
-    -------
-    cells : ModelCells
-    schema : Schema
-        With the columns of the model, and constants.
+    `schema` Schema; `handling` Handling: for messages; `X` (n_samples, n_features);
+    `weights` (n_samples,): of the rows; they are checked; `impossible` str: see
+    `without_constants`; `limits` CellLimits: of the missing cells of X. A row that only
+    has limits is kept. Returns `cells` ModelCells; `schema` Schema: with the columns of
+    the model, and constants.
     """
     known = ~np.isnan(X) if limits is None else ~np.isnan(X) | limits.known
     weights, kept = rows_with_data(X, weights, known)

@@ -48,17 +48,8 @@ class HiddenCells(NamedTuple):
 def score_hidden_cells(read, group, most_rows, n_draws, rng):
     """Hide cells of a sample of rows, fit `GaussianImputer`, and compare.
 
-    Parameters
-    ----------
-    read : UserTable
-    group : int or None
-        The column that names the groups of rows.
-    most_rows, n_draws : int
-    rng : Generator
-
-    Returns
-    -------
-    HiddenCells
+    `read` UserTable; `group` int or None: the column that names the groups of rows;
+    `most_rows`, `n_draws` int; `rng` Generator. Returns HiddenCells.
     """
     table, n = read.table, len(read.table.cells)
     wanted = [j for j in _modelled(table) if table.n_observed[j] < n]
@@ -95,10 +86,7 @@ def score_hidden_cells(read, group, most_rows, n_draws, rng):
 def products_in(read, most_rows, rng):
     """Say which squares and products `TableImputer` finds in a sample of rows.
 
-    Returns
-    -------
-    list of str
-        At most one sentence.
+    Returns list of str: at most one sentence.
     """
     from skvnce import TableImputer
 

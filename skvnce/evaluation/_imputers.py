@@ -47,16 +47,9 @@ def check_imputer(imputer, name):
 def unfilled_by(imputers, X):
     """Return which columns stay missing: identifiers, free text, or as asked for.
 
-    Parameters
-    ----------
-    imputers : sequence of estimators
-        Those that do not say what columns are count as those that nobody names.
-    X : array-like or dataframe of shape (n_samples, n_features)
-
-    Returns
-    -------
-    ndarray of bool, of shape (n_features,)
-        Columns that one of the imputers or more passes through.
+    `imputers` sequence of estimators: those that do not say what columns are count as
+    those that nobody names; `X` (n_samples, n_features). Returns bool (n_features,):
+    columns that one of the imputers or more passes through.
     """
     reject_parts(X)
     settings = {}
@@ -90,18 +83,10 @@ def with_slopes(imputers, X):
 def of_columns(imputer, X, places, table):
     """Return a copy of an imputer for some columns, of the kinds that they had.
 
-    Parameters
-    ----------
-    imputer : estimator
-    X : array-like or dataframe of shape (n_samples, n_features)
-    places : sequence of int
-        The columns of `table`, none of which is passed through in X.
-    table : array-like or dataframe of shape (n_rows, n_places)
-        Fewer cells, so that categories can look like identifiers.
-
-    Returns
-    -------
-    estimator
+    `imputer` estimator; `X` (n_samples, n_features); `places` sequence of int: the
+    columns of `table`, none of which is passed through in X; `table` (n_rows,
+    n_places): fewer cells, so that categories can look like identifiers. Returns
+    estimator.
     """
     imputer, labels = clone(imputer), list(range(len(places)))
     if is_frame(X):

@@ -14,14 +14,7 @@ def one_hot(table):
 
     Imputers fill such columns one by one, so that a row may get no level or several.
 
-    Parameters
-    ----------
-    table : Table
-
-    Returns
-    -------
-    list of str
-        At most one sentence.
+    `table` Table. Returns list of str: at most one sentence.
     """
     sets = [
         listed([table.names[place] for place in places])

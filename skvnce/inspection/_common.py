@@ -23,18 +23,10 @@ def axes_or_new(ax, width, height):
 def panels(n, most, each, width=None):
     """Make a figure of panels in rows.
 
-    Parameters
-    ----------
-    n, most : int
-        Number of panels, and their maximum number in a row.
-    each : tuple of (width, height, least width) of a panel in inches
-    width : float or None
-        Of the figure; None gives each panel its width.
-
-    Returns
-    -------
-    figure : matplotlib.figure.Figure
-    axes : ndarray of matplotlib.axes.Axes of shape (n,)
+    `n`, `most` int: number of panels, and their maximum number in a row; `each` tuple
+    of (width, height, least width) of a panel in inches; `width` float or None: of the
+    figure; None gives each panel its width. Returns `figure` matplotlib.figure.Figure;
+    `axes` (n,).
     """
     import matplotlib.pyplot as plt
 

@@ -93,21 +93,10 @@ def enough_steps(r_hat, n_steps):
 def slow_chain(r_hat, names, n_iter, n_burn_in, of_sweep=2, above=_CONVERGED):
     """Describe a chain that is too short, and how many sweeps would do.
 
-    Parameters
-    ----------
-    r_hat : ndarray of shape (n_quantities, n_latents)
-    names : sequence of n_latents str
-    n_iter, n_burn_in : int
-        Number of sweeps, with the burn-in, and of the burn-in.
-    of_sweep : float, default=2
-        What a sweep counts in `max_iter`.
-    above : float, default=1.05
-        The R-hat from which a chain is described.
-
-    Returns
-    -------
-    str or None
-        None if no R-hat is above `above`.
+    `r_hat` (n_quantities, n_latents); `names` sequence of n_latents str; `n_iter`,
+    `n_burn_in` int: number of sweeps, with the burn-in, and of the burn-in; `of_sweep`
+    float: what a sweep counts in `max_iter`; `above` float: the R-hat from which a
+    chain is described. Returns str or None: None if no R-hat is above `above`.
     """
     if np.nanmax(r_hat, initial=0.0) <= above:
         return None

@@ -163,10 +163,7 @@ def _completed_tables(X):
 def _encoded_pairs(true, imputed, columns):
     """Convert two tables to numbers.
 
-    Returns
-    -------
-    x : ndarray of shape (2, n_samples, n_features)
-    is_nominal : list of n_features bool
+    Returns `x` (2, n_samples, n_features); `is_nominal` list of n_features bool.
     """
     x, is_nominal = np.empty((2, len(true[0]), len(true))), []
     for place, pair in enumerate(zip(true, imputed, strict=True)):

@@ -43,14 +43,8 @@ def check_nested(full, reduced):
 def likelihoods(results):
     """Compute log-likelihoods at the own and at the pooled estimates.
 
-    Parameters
-    ----------
-    results : list of n_draws results
-
-    Returns
-    -------
-    ndarray of shape (2, n_draws)
-        At the pooled estimates the maximum over the intercept, if there is one.
+    `results` list of n_draws results. Returns (2, n_draws): at the pooled estimates the
+    maximum over the intercept, if there is one.
     """
     _, estimates, _ = parameters(results)
     pooled = estimates.mean(0)

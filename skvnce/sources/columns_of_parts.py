@@ -91,21 +91,12 @@ def _one_order(one, other):
 def columns_of_parts(source, head, categorical_features, marker=np.nan):
     """Determine the columns of a table in parts, by one pass over it.
 
-    Parameters
-    ----------
-    source : Chunks or DaskTable
-    head : array-like
-        Some rows, of the data types of the table.
-    categorical_features : "from_dtype", array-like, dict or None
-        Numbers of data frames are numeric if nobody names them: whether they are whole,
-        with few values, is only known from all parts.
-    marker : int, float, str, NaN, None or NA, default=NaN
-        What marks missing cells.
-
-    Returns
-    -------
-    list of n_features Column, or None
-        None if each cell is a number.
+    `source` Chunks or DaskTable; `head` array-like: some rows, of the data types of the
+    table; `categorical_features` "from_dtype", array-like, dict or None: numbers of
+    data frames are numeric if nobody names them: whether they are whole, with few
+    values, is only known from all parts; `marker` int, float, str, NaN, None or NA:
+    what marks missing cells. Returns list of n_features Column, or None: None if each
+    cell is a number.
     """
     head = without_marker(head, marker)
     unseen = _unseen(head)  # of text, too, which is read as floats if it is missing

@@ -155,14 +155,7 @@ class Summary(NamedTuple):
 def summarised(X, weights):
     """Summarise the rows of a part.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, n_features)
-    weights : ndarray of shape (n,)
-
-    Returns
-    -------
-    Summary
+    `X` (n, n_features); `weights` (n,). Returns Summary.
     """
     counted = X[weights > 0]
     weights = weights[weights > 0]
@@ -210,17 +203,9 @@ class Gathered(NamedTuple):
 def gathered(X, weights, first, share, columns, location, scale):
     """Choose rows of a part, and compute sums over all of them.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, n_features)
-    weights : ndarray of shape (n,)
-    first : int
-        The number of the first of these rows in the table.
-    share : float
-        Share of the rows to choose; 1 chooses all.
-    columns : ndarray of int, of shape (n_nodes,)
-        Those of the model.
-    location, scale : ndarray of shape (n_nodes,)
+    `X` (n, n_features); `weights` (n,); `first` int: the number of the first of these
+    rows in the table; `share` float: share of the rows to choose; 1 chooses all;
+    `columns` int (n_nodes,): those of the model; `location`, `scale` (n_nodes,).
     """
     # numbers in the whole table, so that its division into parts does not matter
     numbers = np.arange(first, first + len(X))

@@ -28,17 +28,9 @@ def heavy_tailed(X, columns):
     as their nonzero cells are equally far from 0.  The result depends neither on the
     units nor on the sign of a column.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        NaN marks missing cells.
-    columns : sequence of int
-        Indices of the columns to check.
-
-    Returns
-    -------
-    ndarray of int
-        Indices of the heavy-tailed columns.
+    `X` (n_samples, n_features): NaN marks missing cells; `columns` sequence of int:
+    indices of the columns to check. Returns ndarray of int: indices of the heavy-tailed
+    columns.
     """
     found = [j for j in columns if _is_heavy_tailed(observed_cells(X[:, j]))]
     return np.array(found, dtype=int)
@@ -64,14 +56,9 @@ def _is_heavy_tailed(values):
 def _are_dominated(typical, total, fourth, n_different, n_observed):
     """Apply the three conditions of `heavy_tailed`.
 
-    Parameters
-    ----------
-    typical : float
-        Median of the distances.
-    total, fourth : float
-        Sums of their squares and fourth powers.
-    n_different, n_observed : float
-        Number of cells with a distance above 0, and of all.
+    `typical` float: median of the distances; `total`, `fourth` float: sums of their
+    squares and fourth powers; `n_different`, `n_observed` float: number of cells with a
+    distance above 0, and of all.
     """
     few = total**2 < fourth * max(_CELLS, _SHARE * n_observed)
     large = total > n_different * (_LARGE * typical) ** 2
@@ -83,20 +70,10 @@ def heavy_in_sums(X, columns, location, scale, powers, n_observed):
 
     Medians are those of the sample.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        The sample.
-    columns : sequence of int
-    location, scale : ndarray of shape (n_columns,)
-        By which cells are standardised.
-    powers : ndarray of shape (4, n_columns)
-        Sums of the first to fourth powers of standardised cells.
-    n_observed : ndarray of int, of shape (n_features,)
-
-    Returns
-    -------
-    ndarray of int
+    `X` (n_samples, n_features): the sample; `columns` sequence of int; `location`,
+    `scale` (n_columns,): by which cells are standardised; `powers` (4, n_columns): sums
+    of the first to fourth powers of standardised cells; `n_observed` int (n_features,).
+    Returns ndarray of int.
     """
     found = []
     for place, j in enumerate(columns):

@@ -155,7 +155,8 @@ def codes_of_passed(X: ArrayLike, columns: Sequence[Column]) -> dict[int, np.nda
 
     Dates and free text are left out: they are no names.
 
-    `X` (n_samples, n_features). Returns int (n_samples,): NaN marks missing cells.
+    `X` (n_samples, n_features). Returns arrays (n_samples,) by column; NaN marks
+    missing cells.
     """
     found, kinds = {}, ("level", "number", "integer")
     are_passed = [one.kind == PASSED and one.dtype in kinds for one in columns]

@@ -23,7 +23,7 @@ class Table(NamedTuple):
     # none
     ends: np.ndarray
     n_observed: np.ndarray  # int (n_features,)
-    # int (n_samples,), codes of the levels of columns that are passed through, whose
+    # by column (n_samples,), codes of the levels of columns that are passed through, whose
     # `cells` are 0
     passed: Mapping = MappingProxyType({})
 
