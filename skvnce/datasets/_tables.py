@@ -65,9 +65,9 @@ def numbers(columns, names):
 def bunch(data, names, description, target=None, *, as_frame=False, **more):
     """Pack a table as scikit-learn does, as a frame if `as_frame`.
 
-    `data` (n, features); `names` list of str; `description` str; `target` (str, ndarray (n,)): name
-    and values; `as_frame` bool; `**more` object: further entries. Returns
-    sklearn.utils.Bunch.
+    `data` (n, features); `names` list of str; `description` str; `target` (str,
+    ndarray (n,)): name and values; `as_frame` bool; `**more`
+    object: further entries. Returns sklearn.utils.Bunch.
     """
     frame = None
     entries = {} if target is None else {"target": target[1]}

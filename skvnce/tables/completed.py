@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from skvnce.tables.cells import TIMES, Cells, cells_of_columns, kind_of_type, objects
 from skvnce.tables.column_kinds import PASSED, Column
+from skvnce.tables.frames import with_cells, with_levels
 from skvnce.tables.times import time_of
 
 _TICK = {"s": 1_000_000, "ms": 1000}  # microseconds in a unit of time
@@ -310,11 +311,9 @@ def _fill_pandas(
     """Fill cells of a column of pandas, whose data type is kept."""
     filled = series.to_native().copy()
     if hasattr(filled, "cat"):
-        known = filled.cat.categories
-        if not set(values) <= {None, *known}:
-            others = [level for level in known if level not in column.levels]
-            # an ordered type keeps the order of the levels at fit
-            filled = filled.cat.set_categories([*column.levels, *others])
+        # an ordered type keeps the order of the levels at fit
+        levels = with_levels(filled.cat.categories, values, column.levels)
+        filled = filled if levels is None else filled.cat.set_categories(levels)
     elif series.dtype == nw.Categorical:  # of pyarrow, which takes no new levels
         cells = objects(filled.tolist())
         cells[rows] = values
@@ -330,16 +329,6 @@ def _fill_polars(
 ) -> ArrayLike:
     """Fill cells of a column of polars, whose data type is kept."""
     if isinstance(series.dtype, nw.Enum):
-        known = series.dtype.categories
-        if not set(values) <= {None, *known}:
-            others = [level for level in known if level not in column.levels]
-            series = series.cast(nw.Enum([*column.levels, *others]))
-    cells = [None] * len(series)
-    for row, value in zip(rows, values, strict=True):
-        cells[row] = value
-    new = nw.new_series(series.name, cells, series.dtype, backend="polars")
-    seen = np.ones(len(series), dtype=bool)
-    seen[rows] = False
-    # observed cells are taken from the column itself, not from Python's objects
-    mask = nw.new_series("", seen.tolist(), nw.Boolean, backend="polars")
-    return series.zip_with(mask, new).to_native()
+        levels = with_levels(series.dtype.categories, values, column.levels)
+        series = series if levels is None else series.cast(nw.Enum(levels))
+    return with_cells(series, rows, values).to_native()

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from skvnce.tables.cells import is_frame, is_missing, item
 from skvnce.tables.containers import column_label, is_in_parts
+from skvnce.tables.frames import nullable_type, with_cells
 
 _ANSWERS = (nw.Boolean, nw.Date, nw.Datetime, nw.Duration, nw.Time)  # equal no marker
 
@@ -169,7 +170,7 @@ def _frame_without(X: ArrayLike, marker: object) -> ArrayLike:
         for place, rows in found.items():
             copy.isetitem(place, _able_to_miss(X.iloc[:, place]).mask(rows))
         return copy
-    columns = [_replaced(frame[:, place], rows, None) for place, rows in found.items()]
+    columns = [_filled(frame[:, place], rows, None) for place, rows in found.items()]
     return frame.with_columns(*columns).to_native()
 
 
@@ -179,7 +180,7 @@ def _frame_with(table: ArrayLike, marker: object, X: ArrayLike) -> ArrayLike:
     missing = [_null(series) for series in frame.iter_columns()]
     if not frame.implementation.is_pandas():
         columns = [
-            _replaced(frame[:, place], rows, marker)
+            _filled(frame[:, place], rows, marker)
             for place, rows in enumerate(missing)
             if rows.any()
         ]
@@ -190,7 +191,7 @@ def _frame_with(table: ArrayLike, marker: object, X: ArrayLike) -> ArrayLike:
         if rows.any():
             column = _marked(column, rows, marker)
         dtype = dtypes.get(column.name)
-        is_able = dtype is not None and column.dtype == _nullable(dtype)
+        is_able = dtype is not None and column.dtype == nullable_type(dtype)
         if is_able and not column.isna().any():
             column = column.astype(dtype)
         if column is not table.iloc[:, place]:
@@ -219,22 +220,17 @@ def _able_to_miss(column: ArrayLike) -> ArrayLike:
     """Convert a column of pandas to a type whose cells can be missing."""
     if hasattr(column, "sparse"):
         column = column.sparse.to_dense()
-    found = _nullable(column.dtype)
+    found = nullable_type(column.dtype)
     return column if found is None else column.astype(found)
-
-
-def _nullable(dtype: object) -> str | None:
-    """Name the type of pandas whose integers can be missing; None for other types."""
-    if not isinstance(dtype, np.dtype) or dtype.kind not in "iu":
-        return None
-    return {"i": "Int", "u": "UInt"}[dtype.kind] + str(8 * dtype.itemsize)
 
 
 def _types_of_integers(X: ArrayLike) -> dict:
     """Map the columns of a frame of pandas that have integers to their types."""
     if not hasattr(X, "iloc"):
         return {}
-    return {name: one for name, one in X.dtypes.items() if _nullable(one) is not None}
+    return {
+        name: one for name, one in X.dtypes.items() if nullable_type(one) is not None
+    }
 
 
 def _marked(column: ArrayLike, rows: np.ndarray, marker: object) -> ArrayLike:
@@ -251,9 +247,7 @@ def _marked(column: ArrayLike, rows: np.ndarray, marker: object) -> ArrayLike:
     return column.mask(rows, marker)
 
 
-def _replaced(series: nw.Series, rows: np.ndarray, value: object) -> nw.Series:
-    """Replace cells of a column of polars or pyarrow, whose type is kept."""
-    backend, name, dtype = series.implementation, series.name, series.dtype
-    new = nw.new_series(name, [value] * len(series), dtype, backend=backend)
-    kept = nw.new_series("", (~rows).tolist(), nw.Boolean, backend=backend)
-    return series.zip_with(kept, new)
+def _filled(series: nw.Series, are_new: np.ndarray, value: object) -> nw.Series:
+    """Set cells of a column of polars or pyarrow to a value."""
+    rows = np.flatnonzero(are_new)
+    return with_cells(series, rows, [value] * len(rows))

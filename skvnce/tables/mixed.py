@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from skvnce.tables.cells import cells_of_columns, is_frame
 from skvnce.tables.column_kinds import Column, read_columns
 from skvnce.tables.containers import reject_parts
+from skvnce.tables.frames import nullable_type, with_cells
 
 _NUMBERS = "fiu"  # kinds of dtypes
 
@@ -61,10 +62,11 @@ def hide_in_frame(X: ArrayLike, hidden: np.ndarray) -> ArrayLike:
                 found.isetitem(place, _with_na(X.iloc[:, place], hidden[:, place]))
         return found
     frame = nw.from_native(X, eager_only=True)
+    cells = map(np.flatnonzero, hidden.T)
     return frame.with_columns(
         *(
-            _with_nulls(series, hidden[:, place])
-            for place, series in enumerate(frame.iter_columns())
+            with_cells(series, rows, [None] * len(rows))
+            for series, rows in zip(frame.iter_columns(), cells, strict=True)
         )
     ).to_native()
 
@@ -85,12 +87,10 @@ def _as_number(column: Column) -> Column:
 
 def _nullable(series: ArrayLike) -> ArrayLike:
     """Convert a column of pandas to a data type that holds missing values."""
-    if isinstance(series.dtype, np.dtype):
-        if series.dtype.kind in "iu":
-            return series.astype(np.float64)
-        if series.dtype.kind == "b":
-            return series.astype("boolean")
-    return series
+    name = nullable_type(series.dtype)
+    if name is None:
+        return series
+    return series.astype("boolean" if name == "boolean" else np.float64)
 
 
 def _with_na(series: ArrayLike, hidden: np.ndarray) -> ArrayLike:
@@ -98,12 +98,3 @@ def _with_na(series: ArrayLike, hidden: np.ndarray) -> ArrayLike:
     series = series.copy()
     series.iloc[np.flatnonzero(hidden)] = None
     return series
-
-
-def _with_nulls(series: nw.Series, hidden: np.ndarray) -> nw.Series:
-    """Replace cells of a column of polars or pyarrow by null."""
-    backend = series.implementation
-    nulls = [None] * len(series)
-    nulls = nw.new_series(series.name, nulls, series.dtype, backend=backend)
-    kept = nw.new_series("", (~hidden).tolist(), nw.Boolean, backend=backend)
-    return series.zip_with(kept, nulls)

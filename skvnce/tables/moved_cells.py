@@ -6,6 +6,7 @@ import narwhals as nw
 import numpy as np
 
 from skvnce.tables.cells import is_missing, item
+from skvnce.tables.frames import nullable_type, with_cells, with_levels
 
 
 def nullable(series: nw.Series) -> nw.Series:
@@ -13,10 +14,8 @@ def nullable(series: nw.Series) -> nw.Series:
     if not series.implementation.is_pandas():
         return series
     native = series.to_native()
-    if isinstance(native.dtype, np.dtype) and native.dtype.kind in "iub":
-        name = native.dtype.name
-        name = name if name == "bool" else name.replace("int", "Int").replace("u", "U")
-        native = native.astype(name.replace("bool", "boolean"))
+    name = nullable_type(native.dtype)
+    native = native if name is None else native.astype(name)
     return nw.from_native(native, series_only=True)
 
 
@@ -77,19 +76,11 @@ def _fitting(value: object, dtype: nw.dtypes.DType) -> object:
 def _replaced(series: nw.Series, rows: Sequence[int], values: list) -> nw.Series:
     """Replace cells of a column by values that its data type holds."""
     if not series.implementation.is_pandas():
-        backend, is_kept = series.implementation, np.ones(len(series), dtype=bool)
-        is_kept[rows] = False
-        cells = [None] * len(series)
-        for row, value in zip(rows, values, strict=True):
-            cells[row] = value
-        new = nw.new_series(series.name, cells, series.dtype, backend=backend)
-        kept = nw.new_series("", is_kept.tolist(), nw.Boolean, backend=backend)
-        return series.zip_with(kept, new)
+        return with_cells(series, rows, values)
     native = series.to_native().copy()
     if hasattr(native, "cat"):
-        known = set(native.cat.categories)
-        added = [one for one in dict.fromkeys(values) if one not in known]
-        native = native.cat.add_categories(added) if added else native
+        levels = with_levels(native.cat.categories, values)
+        native = native if levels is None else native.cat.set_categories(levels)
     native.iloc[rows] = values
     return nw.from_native(native, series_only=True)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from skvnce.tables.cells import is_frame
 from skvnce.tables.completed import as_objects, decoded, in_frames
+from skvnce.tables.frames import nullable_type
 from skvnce.tables.missing_values import with_marker, without_marker
 
 _LEVELS = (str, numbers.Real, dt.date, dt.timedelta)  # types that polars holds
@@ -126,8 +127,8 @@ def new_rows(schema, rows):
 def probabilities_as_given(schema, found, X):
     """Name probabilities of levels, in data frames if X is one.
 
-    `schema` Schema; `found` dict of arrays (n_samples, n_levels) by the index of the column;
-    `X` (n_samples, n_features). Returns dict of str to data frame or ndarray.
+    `schema` Schema; `found` dict of arrays (n_samples, n_levels) by the index of the
+    column; `X` (n_samples, n_features). Returns dict of str to data frame or ndarray.
     """
     columns, names = schema.columns, schema.keys
     frame = nw.from_native(X, eager_only=True) if is_frame(X) else None
@@ -176,12 +177,16 @@ def _of_arrow(X):
     import pandas as pd
     import pyarrow as pa
 
-    kinds = {pa.bool_(): pd.BooleanDtype()}
-    for bits in (8, 16, 32, 64):
-        for prefix in ("int", "uint"):
-            name = prefix.replace("i", "I").replace("u", "U")
-            dtype = pd.api.types.pandas_dtype(f"{name}{bits}")
-            kinds[pa.type_for_alias(f"{prefix}{bits}")] = dtype
+    names = [
+        "bool",
+        *(f"{kind}{2**k}" for kind in ("int", "uint") for k in range(3, 7)),
+    ]
+    kinds = {
+        pa.type_for_alias(name): pd.api.types.pandas_dtype(
+            nullable_type(np.dtype(name))
+        )
+        for name in names
+    }
     return X.to_pandas(types_mapper=kinds.get)
 
 

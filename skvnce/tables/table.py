@@ -23,8 +23,8 @@ class Table(NamedTuple):
     # none
     ends: np.ndarray
     n_observed: np.ndarray  # int (n_features,)
-    # by column (n_samples,), codes of the levels of columns that are passed through, whose
-    # `cells` are 0
+    # (n_samples,) by column: codes of the levels of columns that are passed through,
+    # whose `cells` are 0
     passed: Mapping = MappingProxyType({})
 
     @classmethod
