@@ -9,6 +9,12 @@ import pytest
 from skvnce import demo
 from skvnce.datasets import load_nhanes
 
+pytestmark = pytest.mark.filterwarnings(  # of the survey and of the rivals
+    "ignore::sklearn.exceptions.ConvergenceWarning",
+    "ignore::skvnce.exceptions.MisfitWarning",
+    "ignore::skvnce.exceptions.TableWarning",
+)
+
 
 @pytest.fixture(scope="module")
 def survey():
@@ -30,11 +36,6 @@ def test_codes_are_rounded_to_levels():
     assert found["colour"].tolist() == ["blue", "red", "blue", "red"]
     assert found["size"].tolist() == [1.0, 2.5, 3.0, 4.0]
     assert (found.dtypes == small().dtypes).all()
-
-
-def test_codes_are_those_of_levels_and_missing_ones_stay_missing():
-    codes = demo.with_codes(small())["colour"]
-    np.testing.assert_array_equal(codes, [1, 1, np.nan, 0])
 
 
 def test_rivals_fill_means_and_the_most_frequent_level():
@@ -67,60 +68,34 @@ def test_the_survey_is_imputed_and_losses_are_named(survey, capsys):
     demo.impute_survey(survey)
     text = capsys.readouterr().out
     assert "1209 adults, 25 columns, 6 of them categories" in text
-    assert "nan" not in text
-
-    first, second = text.split("Shares of levels")
-    rows = re.findall(r"((?: +[01]\.\d+){5}) +\S", first)
-    assert len(rows) == demo.N_SHOWN
-    for row in rows:
-        assert sum(map(float, row.split())) == pytest.approx(1, abs=0.03)
-    for label in ("truth", "most probable", "20 draws, pooled"):
-        [row] = re.findall(rf"{label} ([ \d.]+)\n", second)
-        assert sum(map(float, row.split())) == pytest.approx(1, abs=0.003)
-
+    assert "nan" not in text.lower()
     errors = {
         name: np.array(cells.split(), dtype=float)
-        for name, cells in re.findall(r"^(\w+) +((?: +\d+\.\d{3}){3})$", text, re.M)
+        for name, cells in re.findall(r"^(\w+) +((?: +\d+\.\d+){3})$", text, re.M)
     }
-    assert list(errors) == list(survey.columns)
+    assert list(errors)[:-1] == list(survey.columns)  # the last ones are seconds
     numbers = np.mean([errors[name] for name in survey.columns[:19]], axis=0)
     [mean] = re.findall(r"mean of numbers((?: +\d+\.\d+){3})\n", text)
     np.testing.assert_allclose(np.array(mean.split(), float), numbers, atol=1e-3)
     worse = re.findall(r"is worse than [\w, ]+? in (.*)\.\n", text)
     for place, named in enumerate(worse):
-        for name, cells in errors.items():
+        for name in survey.columns:
+            cells = errors[name]
             if cells[2] != cells[place]:  # as printed
                 assert (name in named.split(", ")) == (cells[2] > cells[place])
     assert len(worse) == 2
 
 
 @pytest.mark.slow
-def test_shares_of_halves_are_those_of_edges():
-    rng = np.random.default_rng(0)
-    a = rng.normal(size=(400, 1))
-    table = pd.DataFrame(np.hstack([a, a, rng.normal(size=(400, 1))]), columns=[*"abc"])
-    table["b"] += rng.normal(size=400)
-    learner = demo.CopulaGraphLearnerCV(random_state=0).fit(table)
-    found = demo.edge_shares(table, learner)
-    edges = pd.DataFrame({"source": ["a", "b"], "target": ["b", "c"]})
-    real, false = demo.at_edges(found, edges, table)
-    assert real == 1 and false < 0.7
-
-
-@pytest.mark.slow
-def test_the_graph_is_compared_on_held_out_rows(survey, capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(demo, "N_HALVES", 2)
+def test_the_graph_is_drawn(survey, capsys, tmp_path):
     picture = tmp_path / "graph.png"
     demo.learn_graph(survey[::2], picture)
     text = capsys.readouterr().out
     [edges, pairs] = re.findall(r"has (\d+) of (\d+) edges", text)[0]
     assert pairs == "300" and 10 < int(edges) < 200
-    rows = re.findall(r"^ *(\w+) +(\w+)((?: +-?\d\.\d+){3})$", text, re.M)
+    rows = re.findall(r"^ *(\w+) +(\w+) +(-?\d\.\d+)$", text, re.M)
     assert len(rows) == demo.N_STRONGEST
     assert {"Weight", "BMI"} in [{source, target} for source, target, _ in rows]
-    numbers = np.array([row.split() for *_, row in rows], dtype=float)
-    assert (abs(numbers) <= 1).all() and (np.diff(abs(numbers[:, 0])) <= 0).all()
-    assert set(numbers[:, 1]) <= {0, 0.5, 1}
-    empty, graph, _ = map(float, re.findall(r"  (-\d+\.\d\d)  \(", text))
-    assert graph > empty + 0.5
+    numbers = np.array([row for *_, row in rows], dtype=float)
+    assert (abs(numbers) <= 1).all() and (np.diff(abs(numbers)) <= 0).all()
     assert "nan" not in text and picture.stat().st_size > 10_000
