@@ -1,13 +1,9 @@
 """Products of columns that are not centred, of which `fit` warns."""
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from skvnce import GaussianImputer
-from skvnce.exceptions import TableWarning
 from skvnce.tables.products import products
 from skvnce.tables.table import Table
 
@@ -79,11 +75,3 @@ def test_wide_tables_are_not_searched():
     more = pd.DataFrame(rng.normal(size=(N, 120))).add_prefix("x")
     assert found(pd.concat([df, more.iloc[:, :50]], axis=1))
     assert found(pd.concat([df, more], axis=1)) == []
-
-
-def test_fit_warns():
-    with pytest.warns(TableWarning, match="'p' is column 'a' times column 'b'"):
-        GaussianImputer(random_state=0).fit(frame(4.0))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", TableWarning)
-        GaussianImputer(random_state=0).fit(frame(0.0))

@@ -51,7 +51,7 @@ from skvnce.fitted.shift import spreads
 from skvnce.sources.chunks import in_parts, mean_of_rows
 from skvnce.tables.cell_limits import CellLimits, limited_columns, limits_of
 from skvnce.tables.cells import is_frame, is_missing
-from skvnce.tables.checks import check_non_negative, findings, warn_of_table
+from skvnce.tables.checks import check_non_negative, warn_of_table
 from skvnce.tables.model_columns import FILLED_BY_CONSTANT, Handling, ModelCells
 from skvnce.tables.schema import Schema
 from skvnce.tables.table import Table
@@ -81,7 +81,6 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     `Chunks`.
     """
 
-    _findings = staticmethod(findings)  # of a table, of which its fit warns
     _is_positive = False  # whether the model is for non-negative columns
 
     def __init_subclass__(cls, **kwargs):
@@ -297,7 +296,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         schema, large = self._gathered(reader._schema, *given)
         check_scale(large.cells.weights, len(large.cells.counted))
         table = Table.of_schema(large.cells.table, schema)
-        warn_of_table(table, large.summary.n_observed, self._findings)
+        warn_of_table(table, large.summary.n_observed)
         return schema, large
 
     def _large_array(self, schema, X, sample_weight=None):

@@ -15,7 +15,7 @@ from skvnce._arguments import check_bool, check_count, is_finite
 from skvnce._memory import needs_memory
 from skvnce._weights import rows_with_data
 from skvnce.fitted.strategies import STRATEGIES
-from skvnce.tables.checks import check_deviations, findings, warn_of_table
+from skvnce.tables.checks import check_deviations, warn_of_table
 from skvnce.tables.column_kinds import (
     FROM_DTYPE,
     encode,
@@ -28,7 +28,7 @@ from skvnce.tables.containers import (
     check_exact,
     readable,
 )
-from skvnce.tables.identifiers import codes_of_passed, modelled_columns
+from skvnce.tables.identifiers import modelled_columns
 from skvnce.tables.missing_values import read_marked
 from skvnce.tables.model_columns import (
     ModelCells,
@@ -161,9 +161,7 @@ def read_table(estimator, X, *, like=None, asked=None):
     others = names_of(X) or None if names is None else None
     ends = ends_of(table)
     schema = Schema(reader.n_features_in_, names, columns, ends, other_names=others)
-    read = Table.of_schema(table, schema)
-    read = read._replace(passed=codes_of_passed(X, columns or ()))
-    warn_of_table(read, findings=getattr(settings, "_findings", findings))
+    warn_of_table(Table.of_schema(table, schema))
     return table, schema
 
 

@@ -21,7 +21,6 @@ from skvnce.estimators._validation import (
 from skvnce.fitted.fitted import Fitted
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
-from skvnce.tables.checks import findings_of_cells
 
 _PRIOR = 0.05  # rows of the prior of a covariance, for each of its columns
 
@@ -172,10 +171,6 @@ class TableImputer(CallbackSupportMixin, Imputer):
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
     }
-
-    # rows that are alike, and products, are in `missing_report` alone: many such tables
-    # have no groups that an analysis compares, and this model has products
-    _findings = staticmethod(findings_of_cells)
 
     def __init__(
         self,

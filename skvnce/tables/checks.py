@@ -1,4 +1,4 @@
-"""What in a table is probably not as it seems; `fit` warns of it.
+"""What in a table is probably not as it seems; `fit` warns of most of it.
 
 Each check is a function of a `Table` that returns sentences, which name columns, rows
 or levels, and what to do.
@@ -30,7 +30,7 @@ def findings(table: Table) -> list[str]:
 
 
 def findings_of_cells(table: Table) -> list[str]:
-    """List what is probably not as it seems in cells, whatever model they are for."""
+    """List what is probably not as it seems in cells, of which `fit` warns."""
     of_cells = (marks_of_missing, codes_of_missing, numbers_as_text)
     return _found(table, (*of_cells, numbers_of_rows, never_observed))
 
@@ -40,20 +40,14 @@ def _found(table: Table, checks: Iterable[Callable]) -> list[str]:
         return [message for check in checks for message in check(table)]
 
 
-def warn_of_table(
-    table: Table,
-    n_observed: ArrayLike | None = None,
-    findings: Callable[[Table], list[str]] = findings,
-) -> None:
+def warn_of_table(table: Table, n_observed: ArrayLike | None = None) -> None:
     """Warn of what is probably not as it seems in a table.
 
-    `table`: of all rows, or of a sample of them; `n_observed` int (n_features,): of all
-    rows, if the table is a sample of them; `findings`: lists what to warn of besides
-    columns of names.
+    `n_observed` int (n_features,) is of all rows, if the table is a sample of them.
     """
     counts = table.n_observed if n_observed is None else n_observed
     messages = many_levels(table, counts) + names_of_groups(table, counts)
-    for message in messages + findings(table):
+    for message in messages + findings_of_cells(table):
         warn_user(message, TableWarning)
 
 
