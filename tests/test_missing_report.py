@@ -146,7 +146,7 @@ def test_warnings_are_those_of_fit(unclean):
 
 @pytest.mark.filterwarnings("error::skvnce.exceptions.TableWarning")
 @pytest.mark.parametrize("begins", ["Rows of the same level", "Products of columns"])
-def test_what_the_default_model_can_do_without_is_in_the_report_alone(begins):
+def test_alike_rows_and_products_are_in_the_report_alone(begins):
     rng = np.random.default_rng(0)
     subject = np.repeat(np.arange(60), 4)
     a, b = 9 + rng.normal(size=(2, 240))
@@ -158,8 +158,7 @@ def test_what_the_default_model_can_do_without_is_in_the_report_alone(begins):
     skvnce.TableImputer(n_estimators=0, random_state=0).fit(table)
     report = missing_report(table, **QUICK)
     assert sum(one.startswith(begins) for one in report.warnings) == 1
-    with pytest.raises(TableWarning, match=begins):
-        skvnce.GaussianImputer(random_state=0).fit(table)
+    skvnce.GaussianImputer(random_state=0).fit(table)
 
 
 def test_columns_are_described(unclean):

@@ -1,4 +1,4 @@
-"""Products of columns that are not centred, of which `fit` warns."""
+"""Products of columns that are not centred, of which `missing_report` tells."""
 
 import numpy as np
 import pandas as pd

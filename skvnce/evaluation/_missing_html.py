@@ -3,6 +3,8 @@
 Whatever comes from the table passes through `of_user` or `escaped`.
 """
 
+from importlib.resources import files
+
 from skvnce._version import __version__
 from skvnce.evaluation._html_parts import (
     NO_VALUE,
@@ -17,11 +19,28 @@ from skvnce.evaluation._html_parts import (
     strip,
     table_of,
 )
-from skvnce.evaluation._missing_style import PAGE, STYLE
 from skvnce.evaluation._table_findings import PREDICTORS, TARGETS
 from skvnce.evaluation._user_table import percent
 from skvnce.tables.text_numbers import is_measurement
 
+_STYLE = files(__package__).joinpath("missing_report.css").read_text("utf-8")
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Report of a table with missing values</title>
+<style>
+body {{ margin: 0; background: #ffffff; }}
+@media (prefers-color-scheme: dark) {{ body {{ background: #14181d; }} }}
+</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
 _CARDS, _ROWS, _PATTERNS = 120, 60, 15  # most that are shown
 _LINE = 22  # characters below a histogram that fit a line
 _CONTENTS = (
@@ -37,7 +56,7 @@ _CONTENTS = (
 
 def page(report):
     """Return a report as a page (str)."""
-    return PAGE.format(body=fragment(report))
+    return _PAGE.format(body=fragment(report))
 
 
 def fragment(report):
@@ -55,7 +74,7 @@ def fragment(report):
     )
     inside = "\n".join(part(report) for part in parts)
     return (
-        f'<div class="skvnce-report"><style>{STYLE}</style>\n<div>\n{inside}\n</div>'
+        f'<div class="skvnce-report"><style>\n{_STYLE}</style>\n<div>\n{inside}\n</div>'
         "</div>"
     )
 
