@@ -221,7 +221,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         """Check the parameters, read a table, and choose the columns of the model.
 
         `X` (n_samples, n_features); `sample_weight` (n_samples,); `lower`, `upper`:
-        limits of single missing cells, see `transform`. Returns TrainingTable.
+        limits of single missing cells, see `transform`.
         """
         self._check_parameters()
         source = in_parts(X)

@@ -24,9 +24,9 @@ def fitted_to(estimator, rows, seed):
     """Fit a clone of an imputer to the rows of a reference group.
 
     `estimator` Imputer: fitted; its levels and columns are those of the clone; `rows`
-    (n_reference, n_features); `seed` int: of the fit. Returns Imputer. Raises
-    `ValueError`: if a column of the model has no observed cell in the rows, if all
-    columns are constant there, or if the imputer uses a model that it does not train.
+    (n_reference, n_features); `seed` int: of the fit. Raises `ValueError`: if a column
+    of the model has no observed cell in the rows, if all columns are constant there, or
+    if the imputer uses a model that it does not train.
     """
     if not estimator._trains_model():
         raise ValueError(

@@ -9,8 +9,7 @@ from skvnce._warnings import warn_user
 def warn_of_unused(estimator, reasons):
     """Warn of parameters that are not at their default, and have no effect.
 
-    `estimator` BaseEstimator; `reasons` dict of str to str: why parameters have no
-    effect, and what has.
+    `reasons` dict of str to str: why parameters have no effect, and what has.
     """
     known = inspect.signature(type(estimator)).parameters
     for name, reason in reasons.items():

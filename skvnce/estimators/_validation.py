@@ -168,10 +168,9 @@ def read_table(estimator, X, *, like=None, asked=None):
 def incomplete_array(estimator, X):
     """Validate new rows of a fitted estimator, as `read_table` reads those of its fit.
 
-    `estimator` estimator; `X` (n, features). Returns (n, features): may share memory
-    with X: do not write to it. Raises `ValueError, TypeError`: as `read_table` does,
-    and for values too far from those of the fit, for a wrong number of columns, and for
-    unknown levels.
+    `X` (n, features). Returns (n, features): may share memory with X: do not write to
+    it. Raises `ValueError, TypeError`: as `read_table` does, and for values too far
+    from those of the fit, for a wrong number of columns, and for unknown levels.
     """
     if isinstance(X, Encoded):
         return X.table
@@ -212,8 +211,8 @@ def with_model_columns(schema, handling, X, impossible=None):
 def read_cells(schema, handling, X, weights=None, impossible=None, limits=None):
     """Choose the columns of a model and its training rows.
 
-    `schema` Schema; `handling` Handling: for messages; `X` (n_samples, n_features);
-    `weights` (n_samples,): of the rows; they are checked; `impossible` str: see
+    `handling` Handling: for messages; `X` (n_samples, n_features); `weights`
+    (n_samples,): of the rows; they are checked; `impossible` str: see
     `without_constants`; `limits` CellLimits: of the missing cells of X. A row that only
     has limits is kept. Returns `cells` ModelCells; `schema` Schema: with the columns of
     the model, and constants.

@@ -48,8 +48,8 @@ class HiddenCells(NamedTuple):
 def score_hidden_cells(read, group, most_rows, n_draws, rng):
     """Hide cells of a sample of rows, fit `GaussianImputer`, and compare.
 
-    `read` UserTable; `group` int or None: the column that names the groups of rows;
-    `most_rows`, `n_draws` int; `rng` Generator. Returns HiddenCells.
+    `group` int or None: the column that names the groups of rows; `most_rows`,
+    `n_draws` int; `rng` Generator.
     """
     table, n = read.table, len(read.table.cells)
     wanted = [j for j in _modelled(table) if table.n_observed[j] < n]

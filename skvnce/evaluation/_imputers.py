@@ -83,15 +83,12 @@ def with_slopes(imputers, X):
 def of_columns(imputer, X, places, table):
     """Return a copy of an imputer for some columns, of the kinds that they had.
 
-    `imputer` estimator; `X` (n_samples, n_features); `places` sequence of int: the
-    columns of `table`, none of which is passed through in X; `table` (n_rows,
-    n_places): fewer cells, so that categories can look like identifiers. Returns
-    estimator.
+    `X` (n_samples, n_features); `places` sequence of int: the columns of `table`, none
+    of which is passed through in X; `table` (n_rows, n_places): fewer cells, so that
+    categories can look like identifiers. Returns estimator.
     """
-    imputer, labels = clone(imputer), list(range(len(places)))
-    if is_frame(X):
-        names = list(getattr(X, "column_names", X.columns))
-        labels = [names[j] for j in places]
+    imputer, names = clone(imputer), names_of(X)
+    labels = [names[j] for j in places] if names else list(range(len(places)))
     for prefix, reader in _readers(imputer).items():
         given = reader.categorical_features
         asked = asked_kinds(X, np.shape(X)[1], given)

@@ -14,7 +14,7 @@ def one_hot(table):
 
     Imputers fill such columns one by one, so that a row may get no level or several.
 
-    `table` Table. Returns list of str: at most one sentence.
+    Returns list of str: at most one sentence.
     """
     sets = [
         listed([table.names[place] for place in places])

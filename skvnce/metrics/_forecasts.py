@@ -194,7 +194,7 @@ def _levels_of_frame(cells, given):
             f"the levels of column {cells.label} are unknown, since its probabilities "
             "are no data frame; pass categories=imputer.categories_"
         )
-    names = [item(one) for one in getattr(given, "column_names", given.columns)]
+    names = list(map(item, names_of(given)))
     # in some data frames all names are text, those of numeric levels included
     if all(map(is_text, names)) and not any(map(is_text, cells.values)):
         texts = {str(value): value for value in cells.values}

@@ -8,7 +8,13 @@ from typing import NamedTuple
 import narwhals as nw
 import numpy as np
 
-from skvnce.tables.cells import TIMES, cells_of_columns, is_frame, is_missing
+from skvnce.tables.cells import (
+    TIMES,
+    cells_of_columns,
+    is_frame,
+    is_missing,
+    names_of,
+)
 from skvnce.tables.column_kinds import Column, asked_kinds, in_order, read_columns
 from skvnce.tables.identifiers import Counted, count_levels, passed_through
 from skvnce.tables.missing_values import without_marker
@@ -136,7 +142,7 @@ def _unseen(head):
     """List the columns of a data frame that have rows, and only missing cells."""
     if not is_frame(head) or not len(head):
         return []
-    names, first = getattr(head, "column_names", head.columns), np.array([0])
+    names, first = names_of(head), np.array([0])
     return [
         name
         for name, cells in zip(names, cells_of_columns(head), strict=True)

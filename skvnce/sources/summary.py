@@ -155,7 +155,7 @@ class Summary(NamedTuple):
 def summarised(X, weights):
     """Summarise the rows of a part.
 
-    `X` (n, n_features); `weights` (n,). Returns Summary.
+    `X` (n, n_features); `weights` (n,).
     """
     counted = X[weights > 0]
     weights = weights[weights > 0]

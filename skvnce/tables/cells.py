@@ -37,6 +37,11 @@ def is_frame(X: ArrayLike) -> bool:
     return nw.dependencies.is_into_dataframe(X)
 
 
+def names_of(X: ArrayLike) -> list:
+    """List the names of the columns of a data frame; none of an array."""
+    return list(getattr(X, "column_names", X.columns)) if is_frame(X) else []
+
+
 def is_missing(value: object) -> bool:
     """Return whether a cell is None, NaN, NaT or pandas.NA."""
     if isinstance(value, str | float):  # most cells; the others take longer
@@ -255,7 +260,7 @@ def item(value: object) -> object:
 
 def _check_names(X: ArrayLike) -> None:
     """Raise an error for names that occur twice."""
-    names = list(getattr(X, "column_names", X.columns))
+    names = names_of(X)
     twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if twice:
         raise ValueError(

@@ -32,6 +32,7 @@ from skvnce.tables.cells import (
     is_missing,
     is_text,
     item,
+    names_of,
 )
 from skvnce.tables.containers import column_label
 from skvnce.tables.groups import numbered
@@ -229,11 +230,6 @@ def _checked_kind(value: object, label: str) -> str | tuple:
         f"categorical_features has {value!r} for column {label}: it must be one of "
         f"{', '.join(map(repr, KINDS))}, or a list of different levels in their order."
     )
-
-
-def names_of(X: ArrayLike) -> list:
-    """List the names of the columns of a data frame; none of an array."""
-    return list(getattr(X, "column_names", X.columns)) if is_frame(X) else []
 
 
 class GroupColumns(NamedTuple):

@@ -17,15 +17,14 @@ _LEVELS = (str, numbers.Real, dt.date, dt.timedelta)  # types that polars holds
 def as_given(schema, adapter, table, missing, X, indicators=None, names=None):
     """Return filled rows in the container that a user has asked for.
 
-    `schema` Schema; `adapter` container adapter of scikit-learn, or None: by
-    `set_output` of the estimator; `table` (n_samples, n_features_out): codes and
-    numbers, NaN in cells that stay missing; `missing` bool (n_samples, n_features_in_):
-    the cells that were missing; `X` (n_samples, n_features_in_): the input, whose
-    observed cells, data types and index are kept; `indicators` (n_samples,
-    n_indicators): columns that are appended; `names` (n_indicators,): theirs. Returns
-    ndarray or data frame: without `set_output` an array: of floats if all values are
-    numbers, and else of objects. A data frame has the data types of X if it is a data
-    frame.
+    `adapter` container adapter of scikit-learn, or None: by `set_output` of the
+    estimator; `table` (n_samples, n_features_out): codes and numbers, NaN in cells that
+    stay missing; `missing` bool (n_samples, n_features_in_): the cells that were
+    missing; `X` (n_samples, n_features_in_): the input, whose observed cells, data
+    types and index are kept; `indicators` (n_samples, n_indicators): columns that are
+    appended; `names` (n_indicators,): theirs. Returns ndarray or data frame: without
+    `set_output` an array: of floats if all values are numbers, and else of objects. A
+    data frame has the data types of X if it is a data frame.
     """
     [found] = tables_as_given(schema, adapter, table[None], missing, X)
     if indicators is None:
@@ -79,11 +78,11 @@ def _values_of(schema, tables, missing, X):
 def emptied(schema, tables, missing, where):
     """Empty the missing cells of tables that are not to be filled.
 
-    `schema` Schema; `tables` (..., n_samples, n_features_out): completed; `missing`
-    bool (n_samples, n_features_in_); `where` bool (n_samples, n_features_in_): None
-    fills all missing cells. It may have the dimensions of `tables`. Returns `tables`
-    (..., n_samples, n_features_out); `filled` ndarray of bool, of the shape of `where`:
-    the cells that `tables` fill.
+    `tables` (..., n_samples, n_features_out): completed; `missing` bool (n_samples,
+    n_features_in_); `where` bool (n_samples, n_features_in_): None fills all missing
+    cells. It may have the dimensions of `tables`. Returns `tables` (..., n_samples,
+    n_features_out); `filled` ndarray of bool, of the shape of `where`: the cells that
+    `tables` fill.
     """
     if where is None:
         return tables, missing
@@ -127,8 +126,8 @@ def new_rows(schema, rows):
 def probabilities_as_given(schema, found, X):
     """Name probabilities of levels, in data frames if X is one.
 
-    `schema` Schema; `found` dict of arrays (n_samples, n_levels) by the index of the
-    column; `X` (n_samples, n_features). Returns dict of str to data frame or ndarray.
+    `found` dict of arrays (n_samples, n_levels) by the index of the column; `X`
+    (n_samples, n_features). Returns dict of str to data frame or ndarray.
     """
     columns, names = schema.columns, schema.keys
     frame = nw.from_native(X, eager_only=True) if is_frame(X) else None

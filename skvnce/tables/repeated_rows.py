@@ -6,7 +6,15 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvnce.tables.cells import DAY, TIMES, Cells, cells_of_columns, is_frame, item
+from skvnce.tables.cells import (
+    DAY,
+    TIMES,
+    Cells,
+    cells_of_columns,
+    is_frame,
+    item,
+    names_of,
+)
 from skvnce.tables.containers import reject_parts
 from skvnce.tables.groups import numbered
 
@@ -24,7 +32,7 @@ def read_repeated(
             f"table must be a data frame, got {type(table).__name__}; pass one of "
             "pandas or polars, a LazyFrame after collect()"
         )
-    names = list(getattr(table, "column_names", table.columns))
+    names = names_of(table)
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise ValueError(
