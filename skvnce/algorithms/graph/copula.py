@@ -147,25 +147,13 @@ def of_nominal(latents: Latents, rows: list[Rows]) -> Tensor:
 
 
 class Problem(NamedTuple):
-    """The parts of a fit that do not depend on alpha.
-
-    Attributes
-    ----------
-    latents : Latents
-    blocks : Blocks
-    method : Method
-    start : Start
-        Of EM, with its penalty.
-    information : Tensor of shape (columns,)
-        v of eq. (1).
-    n_rows : int
-    """
+    """The parts of a fit that do not depend on alpha."""
 
     latents: Latents
     blocks: Blocks
     method: Method
-    start: Start
-    information: Tensor
+    start: Start  # of EM, with its penalty
+    information: Tensor  # (columns,), v of eq. (1)
     n_rows: int
 
     def penalty(self, alpha: float) -> Penalty:
@@ -234,17 +222,10 @@ class Problem(NamedTuple):
 
 
 class Criterion(NamedTuple):
-    """The extended Bayesian information criterion of a graph (Foygel and Drton 2010).
-
-    Attributes
-    ----------
-    problem : Problem
-    normal : Normal
-        Moments of the latent variables.
-    """
+    """The extended BIC of a graph (Foygel and Drton 2010)."""
 
     problem: Problem
-    normal: Normal
+    normal: Normal  # moments of the latent variables
 
     def __call__(self, theta: Theta, gamma: float) -> float:
         """Compute ``n D + p (log n + 4 gamma log d)``.
@@ -277,33 +258,22 @@ def edge_weights(share: Tensor) -> Tensor:
     The deviance counts all rows.  If few rows observe a column, its edges are estimated
     from these, and change the deviance by about ``1 / (s_i s_j)`` without an edge.
 
-    Parameters
-    ----------
-    share : Tensor of shape (columns,)
-        s, the information of a column in that of an observed number; m is its mean.
+    `share`: (columns,), s, the information of a column in that of an observed number; m
+    is its mean.
     """
     return (share.mean() ** 2 / (2 * torch.outer(share, share))).clamp(min=1)
 
 
 def make_problem(
-    data: Incomplete,
-    kinds: list[str],
+    data: Incomplete,  # without rows or columns that are entirely missing
+    kinds: list[str],  # see `Latents.of`
     n_levels: list[int],
-    limits: Limits | None = None,
-    given: dict | None = None,
+    limits: Limits | None = None,  # (n, columns)
+    given: dict | None = None,  # marginals of columns with limits
 ) -> Problem:
     """Determine the marginals of the columns, and build the method.
 
-    Parameters
-    ----------
-    data : Incomplete
-        Without rows or columns that are entirely missing.
-    kinds, n_levels : list
-        See `Latents.of`.
-    limits : pair of Tensor of shape (n, columns), default=None
-        Of missing cells.  Columns are weighed by their observed cells.
-    given : dict of int to Marginal, default=None
-        Marginals of columns with limits.
+    `limits`: of missing cells. Columns are weighed by their observed cells.
     """
     weights = torch.ones(len(data.x), dtype=torch.float64)
     given = given or {}
@@ -321,16 +291,8 @@ def problem_from(
 ) -> Problem:
     """Build the method of latent variables.
 
-    Parameters
-    ----------
-    latents : Latents
-    rows : list of Rows
-        All rows, or a sample of them, from which the columns are weighed.
-    step_of : EStep
-        Of all rows.
-    n_rows : int
-    mean : Tensor of shape (latents,)
-        At which EM starts.
+    `rows`: all rows, or a sample of them, from which the columns are weighed.
+    `step_of`: of all rows. `mean`: (latents,), at which EM starts.
     """
     blocks = Blocks.of(torch.tensor(latents.n_levels))
     family = Family(

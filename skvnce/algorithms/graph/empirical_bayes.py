@@ -41,10 +41,7 @@ def ridge_of_links(data: Incomplete) -> float:
     are thereby shrunk more than dense graphs of few.  Pairs that few rows observe are
     left out.
 
-    Parameters
-    ----------
-    data : Incomplete
-        Columns in the units in which K is penalised.
+    `data`: columns in the units in which K is penalised.
     """
     n, d = data.x.shape
     if d < 2:
@@ -66,18 +63,10 @@ def ridge_of_links(data: Incomplete) -> float:
 
 
 class Pilot(NamedTuple):
-    """An initial estimate, and the ridge of b that it implies.
-
-    Attributes
-    ----------
-    theta : Theta
-    state : State or None
-        Of the E-step by Gibbs sampling, at which other fits may start; None if no cell
-        is missing.
-    ridge_linear : float
-    """
+    """An initial estimate, and the ridge of b that it implies."""
 
     theta: Theta
+    # of the E-step by Gibbs sampling, where other fits may start; None without gaps
     state: State | None
     ridge_linear: float
 
@@ -118,15 +107,8 @@ def ridge_of_linear(
     mean, u has the covariance S^-1 / n, and the entries of K have, in the basis of the
     eigenvectors of S, the variances ``1 / (n (l_a l_b + 2 ridge))``.
 
-    Parameters
-    ----------
-    data : Incomplete
-    theta : Theta
-        Without centring.
-    covariance : Tensor of shape (features, features)
-        S, of completed rows.
-    ridge : float
-        The ridge of the edges.
+    `theta`: without centring. `covariance`: (features, features), S, of completed rows.
+    `ridge`: the ridge of the edges.
     """
     square = float(theta.linear.square().mean())
     if square > 2 * _ALLOWANCE:

@@ -36,24 +36,13 @@ _TINY = 1e-300
 
 
 class Blocks(NamedTuple):
-    """The latent variables of the columns: consecutive ones belong to one column.
+    """The latent variables of the columns: consecutive ones belong to one column."""
 
-    Attributes
-    ----------
-    sizes : Tensor of int, of shape (columns,)
-        Number of latent variables of each column.
-    free : Tensor of shape (columns,)
-        Number of those whose differences matter, one less if there are several.
-    places : Tensor of int, of shape (latents,)
-        The column of each latent variable.
-    are_single : bool
-        Whether each column has one latent variable.
-    """
-
-    sizes: Tensor
+    sizes: Tensor  # (columns,), int, number of latent variables of each column
+    # (columns,), number of those whose differences matter: 1 less if several
     free: Tensor
-    places: Tensor
-    are_single: bool
+    places: Tensor  # (latents,), int, the column of each latent variable
+    are_single: bool  # whether each column has one latent variable
 
     @classmethod
     def of(cls, sizes: Tensor) -> Self:
@@ -121,28 +110,18 @@ def smooth_loss(precision: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def solve(
-    covariance: Tensor,
-    start: Tensor,
-    weight: Tensor,
+    covariance: Tensor,  # (latents, latents), with a positive diagonal
+    start: Tensor,  # (latents, latents)
+    weight: Tensor,  # (columns, columns)
     blocks: Blocks,
     *,
-    tol: float,
+    tol: float,  # the duality gap at which to stop
     max_iter: int = 1000,
 ) -> Solution:
     """Minimise (1).
 
-    Parameters
-    ----------
-    covariance : Tensor of shape (latents, latents)
-        With a positive diagonal.
-    start : Tensor of shape (latents, latents)
-    weight : Tensor of shape (columns, columns)
-        Symmetric, zero on the diagonal; infinite for blocks that have to be zero.
-    blocks : Blocks
-    tol : float
-        The duality gap at which to stop.
-    max_iter : int
-        Number of steps after which the last point is returned, with its gap.
+    `weight`: symmetric, zero on the diagonal; infinite for blocks that have to be zero.
+    `max_iter`: number of steps after which the last point is returned, with its gap.
     """
     here = started(covariance, start, weight, blocks)
     step, gap, objective, count = None, inf, inf, 0
@@ -210,11 +189,7 @@ def accelerated(
     not positive becomes zero.  Without a step that decreases the objective, return the
     point.
 
-    Parameters
-    ----------
-    here : Point
-    objective : float
-        The value of (1) there.
+    `objective`: the value of (1) there.
     """
     norms = blocks.norms(here.precision)
     # the penalty has no derivative at blocks of zero, which stay so in this step

@@ -47,22 +47,13 @@ _FAR = 0.2  # share of the distance between the pilot and the fit that rounds ma
 
 
 class Options(NamedTuple):
-    """How a method is built.
+    """How a method is built."""
 
-    Attributes
-    ----------
-    algorithm : str
-        One of `ALGORITHMS` or `CONTROLS`.
-    fit_linear : bool
-    noise_ratio : int
-        Rows of noise for each row of data, of the algorithms that contrast with noise.
-    imputation : str
-        What the controls ``"imputed-..."`` fill in; see `single_imputation`.
-    """
-
-    algorithm: str
+    algorithm: str  # one of `ALGORITHMS` or `CONTROLS`
     fit_linear: bool
+    # rows of noise for each row of data, of the algorithms that contrast with noise
     noise_ratio: int
+    # what the controls ``"imputed-..."`` fill in; see `single_imputation`
     imputation: str = "mean"
 
     @property
@@ -85,13 +76,7 @@ class Options(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """The parts of a fit that do not depend on alpha, for scaled columns.
-
-    Attributes
-    ----------
-    state : object
-        Of the E-step of a pilot fit, at which the rounds start; None without one.
-    """
+    """The parts of a fit that do not depend on alpha, for scaled columns."""
 
     options: Options
     method: em.Method
@@ -100,6 +85,7 @@ class Problem(NamedTuple):
     data: Incomplete
     ridge: float
     ridge_linear: float
+    # of the E-step of a pilot fit, at which the rounds start; None without one
     state: object = None
 
     def penalty(self, alpha: float) -> em.Penalty:
@@ -156,11 +142,8 @@ class Problem(NamedTuple):
         Algorithms that contrast with noise keep their parameters, as their rounds are
         slow.
 
-        Returns
-        -------
-        theta : Theta
-        completed : Tensor of shape (n, features) or None
-            A draw of the missing cells; None if the algorithm has no chains of rows.
+        Returns `theta`; `completed` (n, features), a draw of the missing cells; None if
+        the algorithm has no chains of rows.
         """
         if self.options.contrasts:
             return theta, None
@@ -180,24 +163,16 @@ class Problem(NamedTuple):
 
 
 def make_problem(
-    data: Incomplete,
-    units: em.Units,
+    data: Incomplete,  # without rows or columns that are entirely missing
+    units: em.Units,  # of `data`; all scales are positive
     options: Options,
     ridge: float | None,
     ridge_linear: float | None,
 ) -> Problem:
     """Scale the columns, build the method, and choose ridges that are None.
 
-    Parameters
-    ----------
-    data : Incomplete
-        Without rows or columns that are entirely missing.
-    units : Units
-        Of `data`; all scales are positive.
-    options : Options
-    ridge, ridge_linear : float or None
-        None is chosen by empirical Bayes.  A pilot fit that chooses the ridge of b also
-        gives a better start.
+    `ridge`, `ridge_linear`: None is chosen by empirical Bayes. A pilot fit that chooses
+    the ridge of b also gives a better start.
     """
     centre, fit_linear = units.centre, options.fit_linear
     scaled = Incomplete(data.x / units.scale, data.observed)

@@ -14,10 +14,7 @@ def lagged_products(before: Tensor, after: Tensor, missing: Tensor) -> Tensor:
 
     The difference of two chains of a row has mean 0, for any mean of the row.
 
-    Parameters
-    ----------
-    before, after : Tensor of shape (2, n, features)
-    missing : Tensor of bool, of shape (n, features)
+    `before`, `after`: (2, n, features). `missing`: (n, features), bool.
     """
     first, second = ((x[0] - x[1]).where(missing, 0.0) for x in (before, after))
     square = (first.square() + second.square()) / 2
@@ -32,9 +29,7 @@ def largest_autocorrelation(products: Tensor) -> float:
 def tolerance(observed: Tensor) -> float:
     """Compute a tenth of the standard error of a weak edge strength, at least 0.002.
 
-    Parameters
-    ----------
-    observed : Tensor of bool, of shape (n, features)
+    `observed`: (n, features), bool.
     """
     seen = observed.double()
     pairs = float((seen.T @ seen).mean())  # rows that observe both of two columns
@@ -58,11 +53,7 @@ def rounds_to_settle(observed: Tensor, left: float) -> int:
     pairs of cells that are not both observed, and so is the rate of EM (Dempster, Laird
     and Rubin 1977).  At least 2, and at most 10.
 
-    Parameters
-    ----------
-    observed : Tensor of bool, of shape (n, features)
-    left : float
-        The share.
+    `observed`: (n, features), bool. `left`: the share.
     """
     seen = observed.double()
     rate = 1 - float((seen.T @ seen).mean()) / len(seen)

@@ -43,18 +43,12 @@ _TABLES = 4  # number of tables whose rows are stored with more features
 
 
 class Statistics(NamedTuple):
-    """Averages over rows, and over draws of the missing cells.
+    """Averages over rows, and over draws of the missing cells."""
 
-    Attributes
-    ----------
-    gamma : Tensor of shape (features, width, width)
-        E[h(x_j) u u'] for each j; width is features + 1 with the linear term.
-    target : Tensor of shape (features, width)
-        E[h'(x_j) u] + E[h(x_j)] e_j.
-    """
-
+    # (features, width, width), E[h(x_j) u u'] for each j; width is features + 1 with
+    # the linear term
     gamma: Tensor
-    target: Tensor
+    target: Tensor  # (features, width), E[h'(x_j) u] + E[h(x_j)] e_j
 
 
 def statistics(
@@ -76,17 +70,10 @@ def statistics(
     return Statistics(gamma, target_of(u, h, slope))
 
 
-def weighted_products(u: Tensor, h: Tensor) -> Tensor:
+def weighted_products(u: Tensor, h: Tensor) -> Tensor:  # (features, width, width)
     """Compute E[h_j u u'] of all j, each product of two entries of u once.
 
-    Parameters
-    ----------
-    u : Tensor of shape (n, width)
-    h : Tensor of shape (n, features)
-
-    Returns
-    -------
-    Tensor of shape (features, width, width)
+    `u`: (n, width). `h`: (n, features).
     """
     columns, width = u.T.contiguous(), u.shape[1]
     found = h.new_empty(width, width, h.shape[1])
@@ -180,18 +167,11 @@ def over_diagonal(
 
 
 class Tables(NamedTuple):
-    """Completed rows, for tables in which the statistics would be too large.
+    """Completed rows, for tables in which the statistics would be too large."""
 
-    Attributes
-    ----------
-    u : Tensor of shape (n, width)
-    h, slope : Tensor of shape (n, features)
-        h and h' of the rows.
-    """
-
-    u: Tensor
-    h: Tensor
-    slope: Tensor
+    u: Tensor  # (n, width)
+    h: Tensor  # (n, features), h and h' of the rows
+    slope: Tensor  # (n, features)
 
 
 def table_of(

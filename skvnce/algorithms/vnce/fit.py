@@ -48,121 +48,62 @@ Penalty = Callable[[], Tensor] | None
 
 
 class Solver(NamedTuple):
-    """The optimiser of the objective.
+    """The optimiser of the objective."""
 
-    Attributes
-    ----------
-    name : "auto", "lbfgs" or "adam"
-        "auto" is Adam if draws are discrete, which have no derivative.
-    max_iter : int
-        Number of rounds of variational EM at most, or of epochs of Adam.
-    n_steps : int
-        Number of iterations of L-BFGS in each of the two steps of a round.
-    tol : float
-        Change of the objective at which variational EM stops.
-    batch_size : int
-        Of Adam, as is the initial learning rate.
-    learning_rate : float
-    device : torch.device
-        Where the objective is computed.
-    """
-
+    # "auto", "lbfgs" or "adam", "auto" is Adam if draws are discrete, which have no
+    # derivative
     name: str
-    max_iter: int
-    n_steps: int
-    tol: float
-    batch_size: int
-    learning_rate: float
-    device: torch.device = torch.device("cpu")
+    max_iter: int  # number of rounds of variational EM at most, or of epochs of Adam
+    n_steps: int  # number of iterations of L-BFGS in each of the two steps of a round
+    tol: float  # change of the objective at which variational EM stops
+    batch_size: int  # of Adam
+    learning_rate: float  # of Adam, at the start
+    device: torch.device = torch.device("cpu")  # where the objective is computed
 
 
 class Settings(NamedTuple):
-    """What is fitted, and how.
+    """What is fitted, and how."""
 
-    Attributes
-    ----------
-    model : callable or None
-        See `build_model`.
-    posterior : None, "normal", "bernoulli" or callable
-        See `build_posterior`.
-    n_components : int or None
-        See `count_latents`.
-    noise : str, Distribution or nn.Module
-        See `fit_noise`.
-    noise_ratio : int
-        nu.
-    n_draws : int
-        Number of draws of the unobserved variables of each row.
-    n_init : int
-        Number of starts.
-    seed : int
-        Seed of common random numbers.
-    ridge : float or None
-        Strength of the penalty of the model's parameters.  None is their number, or
-        zero for models of the caller.
-    solver : Solver
-    more_draws : int or None
-        Number of draws of a second fit if `n_draws` are too few.
-    """
-
-    model: MakeModel
+    model: MakeModel  # see `build_model`
+    # None, "normal", "bernoulli" or callable, see `build_posterior`
     posterior: MakePosterior
-    n_components: int | None
-    noise: str | Distribution | nn.Module
-    noise_ratio: int
-    n_draws: int
-    n_init: int
-    seed: int
+    n_components: int | None  # see `count_latents`
+    noise: str | Distribution | nn.Module  # see `fit_noise`
+    noise_ratio: int  # nu
+    n_draws: int  # number of draws of the unobserved variables of each row
+    n_init: int  # number of starts
+    seed: int  # seed of common random numbers
+    # strength of the penalty of the model's parameters.  None is their number, or zero
+    # for models of the caller
     ridge: float | None
     solver: Solver
+    # number of draws of a second fit if `n_draws` are too few
     more_draws: int | None = None
 
 
 class Inputs(NamedTuple):
-    """The inputs that all starts share.
-
-    Attributes
-    ----------
-    data : Incomplete
-    contrast : Contrast
-    summary : ColumnSummary
-    has_density : bool
-        Whether the noise has a density; otherwise it is conditional.
-    normal : callable
-        Returns the normal distribution at which the default model starts.
-    normal_of_cells : callable
-        Maps columns to replace by logarithms to the normal distribution at which the
-        posterior of missing cells starts.
-    """
+    """The inputs that all starts share."""
 
     data: Incomplete
     contrast: Contrast
     summary: ColumnSummary
-    has_density: bool
+    has_density: bool  # whether the noise has a density; otherwise it is conditional
+    # returns the normal distribution at which the default model starts
     normal: Callable[[], Normal]
+    # maps columns to replace by logarithms to the normal distribution at which the
+    # posterior of missing cells starts
     normal_of_cells: Callable[[Tensor], Normal]
 
 
 class Outcome(NamedTuple):
-    """A fit from one start.
-
-    Attributes
-    ----------
-    fitted : Fitted
-    evaluation : Evaluation
-    losses : list of float
-    converged : bool
-    ridge : float
-    stream : ndarray of uint8
-        State of torch's random numbers before the model was made.
-    """
+    """A fit from one start."""
 
     fitted: Fitted
     evaluation: em.Evaluation
     losses: list[float]
     converged: bool
     ridge: float
-    stream: np.ndarray
+    stream: np.ndarray  # state of torch's random numbers before the model was made
 
 
 def fit_from_one_start(
@@ -172,9 +113,7 @@ def fit_from_one_start(
 
     The model and the noise are made on the CPU, where the outcome is, too.
 
-    Raises
-    ------
-    UnsuitableModel, UnsuitablePosterior, DrawsNotSmooth, SingleDraw, NotFinite
+    Raises UnsuitableModel, UnsuitablePosterior, DrawsNotSmooth, SingleDraw, NotFinite.
     """
     before, device = torch.get_rng_state().numpy(), settings.solver.device
     fitted = build(settings, inputs).on(device)
@@ -377,10 +316,7 @@ def has_states(posterior: Posterior) -> bool:
 def is_stochastic(solver: Solver, posterior: Posterior, data: Incomplete) -> bool:
     """Return whether the solver is Adam, which discrete draws require.
 
-    Raises
-    ------
-    DrawsNotSmooth
-    SingleDraw
+    Raises DrawsNotSmooth, SingleDraw.
     """
     discrete = is_discrete(posterior, data)
     if discrete and solver.name == "lbfgs":

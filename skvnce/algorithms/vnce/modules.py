@@ -42,18 +42,9 @@ _HIDDEN = (50,)  # layer sizes of our networks
 def build_model(make: MakeModel, normal: Callable[[], Normal], width: int) -> Scaled:
     """Make the module, and add a scale parameter.
 
-    Parameters
-    ----------
-    make : callable or None
-        Maps the number of features to a module; None makes a `FreeGaussian`.
-    normal : callable
-        Returns the Normal at which the Gaussian starts.
-    width : int
-        Number of features.
-
-    Raises
-    ------
-    NotAModel
+    `make`: maps the number of features to a module; None makes a `FreeGaussian`.
+    `normal`: returns the Normal at which the Gaussian starts. `width`: number of
+    features. Raises NotAModel.
     """
     # a copy, because the caller may keep a reference to the module
     module = FreeGaussian(normal()) if make is None else copy.deepcopy(make(width))
@@ -81,15 +72,7 @@ def n_arguments(module: nn.Module) -> int:
 def count_latents(module: nn.Module, asked: int | None) -> int:
     """Find the number of latents of a module; 0 if it takes none.
 
-    Parameters
-    ----------
-    module : nn.Module
-    asked : int or None
-        A number that the module need not know.
-
-    Raises
-    ------
-    UnsuitableModel
+    `asked`: a number that the module need not know. Raises UnsuitableModel.
     """
     if n_arguments(module) == 1:
         return 0
@@ -115,9 +98,7 @@ def count_latents(module: nn.Module, asked: int | None) -> int:
 def check_log_density(model: Scaled, posterior: Posterior, data: Incomplete) -> None:
     """Check that a model returns log-densities, at a few rows.
 
-    Raises
-    ------
-    UnsuitableModel
+    Raises UnsuitableModel.
     """
     some = data.take(slice(_CHECKED))
     draws = posterior(some.x, some.observed, global_stream)
@@ -177,21 +158,10 @@ def build_posterior(
 ) -> list[nn.Module]:
     """Make the modules that draw missing cells and latents.
 
-    Parameters
-    ----------
-    choice : None, "normal", "bernoulli" or callable
-        The distribution of the latents.  None is the exact one if the model has
-        states, else ``"normal"``.  A callable maps (n_features, n_latents) to a
-        module.
-    model : Scaled
-    n_latents : int
-    summary : ColumnSummary
-    normal : callable
-        Maps the columns to replace by logarithms to the Normal of the missing cells.
-
-    Raises
-    ------
-    UnsuitablePosterior
+    `choice`: None, "normal", "bernoulli" or callable, the distribution of the latents.
+    None is the exact one if the model has states, else ``"normal"``. A callable maps
+    (n_features, n_latents) to a module. `normal`: maps the columns to replace by
+    logarithms to the Normal of the missing cells. Raises UnsuitablePosterior.
     """
     steps = _cells(isinstance(model.model, FreeGaussian), summary, normal)
     width = len(summary.kind)
