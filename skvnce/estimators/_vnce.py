@@ -34,10 +34,9 @@ from skvnce.estimators._validation import (
 )
 from skvnce.estimators._vnce_fitted import DensityArrays, FittedDensity
 from skvnce.estimators._vnce_settings import (
-    Parameters,
     errors_named,
     settings_of,
-    solver_of,
+    solver_fields,
     warn_of_bound,
     warn_of_gap,
     warn_of_rounds,
@@ -366,8 +365,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         if not len(table.schema.model_columns):
             return self._no_model(table.schema)
         with errors_named(), failures_named(_DIVERGED):
-            given = (getattr(self, name) for name in Parameters._fields)
-            settings = settings_of(Parameters(*given), seed, cells.nodes)
+            settings = settings_of(self.get_params(deep=False), seed, cells.nodes)
             moments = cells.location, cells.scale
             rest = cells.nodes, *moments, _initial_normal, on_round
             found, settings = fit_with_enough_draws(
@@ -375,8 +373,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
             )
             report = _report_of(found)
             if not found.outcome.converged:
-                tol = settings.solver.tol
-                warn_of_rounds(report["n_iter_"], self.max_iter, tol)
+                warn_of_rounds(report["n_iter_"], self.max_iter, settings.tol)
             with step("checking the scale by fresh noise"):
                 report["log_scale_gap_"] = found.scale_gap(settings)
             warn_of_gap(report["log_scale_gap_"], self.noise_ratio)
@@ -410,7 +407,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
 
     def _check_parameters(self):
         super()._check_parameters()
-        solver_of(self.solver, self.max_iter)
+        solver_fields(self.solver)
         if isinstance(self.model, nn.Module):
             raise TypeError(
                 "model must be a callable that makes a torch.nn.Module, not a module: "

@@ -47,20 +47,6 @@ Named = list[tuple[str, Tensor]]
 Penalty = Callable[[], Tensor] | None
 
 
-class Solver(NamedTuple):
-    """The optimiser of the objective."""
-
-    # "auto", "lbfgs" or "adam", "auto" is Adam if draws are discrete, which have no
-    # derivative
-    name: str
-    max_iter: int  # number of rounds of variational EM at most, or of epochs of Adam
-    n_steps: int  # number of iterations of L-BFGS in each of the two steps of a round
-    tol: float  # change of the objective at which variational EM stops
-    batch_size: int  # of Adam
-    learning_rate: float  # of Adam, at the start
-    device: torch.device = torch.device("cpu")  # where the objective is computed
-
-
 class Settings(NamedTuple):
     """What is fitted, and how."""
 
@@ -76,7 +62,15 @@ class Settings(NamedTuple):
     # strength of the penalty of the model's parameters.  None is their number, or zero
     # for models of the caller
     ridge: float | None
-    solver: Solver
+    # "auto", "lbfgs" or "adam"; "auto" is Adam if draws are discrete, which have no
+    # derivative
+    solver: str
+    max_iter: int  # number of rounds of variational EM at most, or of epochs of Adam
+    n_steps: int  # number of iterations of L-BFGS in each of the two steps of a round
+    tol: float  # change of the objective at which variational EM stops
+    batch_size: int  # of Adam
+    learning_rate: float  # of Adam, at the start
+    device: torch.device = torch.device("cpu")  # where the objective is computed
     # number of draws of a second fit if `n_draws` are too few
     more_draws: int | None = None
 
@@ -115,7 +109,7 @@ def fit_from_one_start(
 
     Raises UnsuitableModel, UnsuitablePosterior, DrawsNotSmooth, SingleDraw, NotFinite.
     """
-    before, device = torch.get_rng_state().numpy(), settings.solver.device
+    before, device = torch.get_rng_state().numpy(), settings.device
     fitted = build(settings, inputs).on(device)
     model, data = fitted.model, inputs.data.on(device)
     drawn = joined(fitted.steps, settings.n_draws, data.observed)
@@ -132,12 +126,12 @@ def fit_from_one_start(
     problem = averaging(problem, data)
     start_scale(problem, model, free=inputs.has_density)
     ridge = ridge_of(settings, model)
-    losses, converged = solve(settings.solver, problem, model, ridge, data, on_round)
+    losses, converged = solve(settings, problem, model, ridge, data, on_round)
     is_normal = isinstance(model.model, FreeGaussian)
     if fitted.is_integrated and not is_normal:
         free = problem._replace(log_density=model.log_density, posterior=drawn)
         with step("fitting the posterior of unobserved variables"):
-            fit_proposals(settings.solver, free, data)
+            fit_proposals(settings, free, data)
     # the parts are used without gradients and dropout from here on
     for module in fitted[:2]:
         module.eval().requires_grad_(False)
@@ -197,7 +191,7 @@ def start_scale(problem: em.Problem, model: Scaled, *, free: bool) -> None:
 
 
 def solve(
-    solver: Solver,
+    settings: Settings,
     problem: em.Problem,
     model: Scaled,
     ridge: float,
@@ -210,9 +204,9 @@ def solve(
     if not named and not of_posterior:
         return [-float(em.evaluate(problem).values.mean())], True
     penalty = make_penalty(ridge, model, len(data.x))
-    if is_stochastic(solver, problem.posterior, data):
+    if is_stochastic(settings, problem.posterior, data):
         both = [*named, *of_posterior]
-        return _joint_ascent(solver, problem, both, penalty, on_round), True
+        return _joint_ascent(settings, problem, both, penalty, on_round), True
     leaves = [leaf for _, leaf in named]
     if of_posterior or has_states(problem.posterior):
         averages = problem.posterior_criterion is not None
@@ -221,22 +215,22 @@ def solve(
             leaves,
             [leaf for _, leaf in of_posterior],
             penalty=penalty,
-            n_steps=max(solver.n_steps, PER_ROUND) if averages else solver.n_steps,
-            n_posterior_steps=solver.n_steps,
+            n_steps=max(settings.n_steps, PER_ROUND) if averages else settings.n_steps,
+            n_posterior_steps=settings.n_steps,
             n_posterior_rounds=_ADAPTED if averages else None,
-            tol=solver.tol,
+            tol=settings.tol,
             patience=_PATIENCE,
-            max_iter=solver.max_iter,
+            max_iter=settings.max_iter,
             on_round=on_round,
         )
         if averages:  # draws of the final model start from it
-            fit_proposals(solver, problem, data)
+            fit_proposals(settings, problem, data)
         return trace.loss, trace.converged
-    return fit_without_draws(solver, problem, leaves, penalty, on_round)
+    return fit_without_draws(settings, problem, leaves, penalty, on_round)
 
 
 def _joint_ascent(
-    solver: Solver,
+    settings: Settings,
     problem: em.Problem,
     named: Named,
     penalty: Penalty = None,
@@ -246,15 +240,15 @@ def _joint_ascent(
         problem,
         named,
         penalty=penalty,
-        batch_size=solver.batch_size,
-        learning_rate=solver.learning_rate,
-        max_iter=solver.max_iter,
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+        max_iter=settings.max_iter,
         on_epoch=lambda epoch, loss: on_round(epoch, loss, np.nan),
     )
 
 
 def fit_without_draws(
-    solver: Solver,
+    settings: Settings,
     problem: em.Problem,
     leaves: list[Tensor],
     penalty: Penalty,
@@ -268,7 +262,7 @@ def fit_without_draws(
         losses.append(loss)
         return on_round(len(losses), loss, change)
 
-    most = PER_ROUND * solver.max_iter
+    most = PER_ROUND * settings.max_iter
     found = em.fit_model(
         problem,
         leaves,
@@ -313,13 +307,13 @@ def has_states(posterior: Posterior) -> bool:
     )
 
 
-def is_stochastic(solver: Solver, posterior: Posterior, data: Incomplete) -> bool:
+def is_stochastic(settings: Settings, posterior: Posterior, data: Incomplete) -> bool:
     """Return whether the solver is Adam, which discrete draws require.
 
     Raises DrawsNotSmooth, SingleDraw.
     """
     discrete = is_discrete(posterior, data)
-    if discrete and solver.name == "lbfgs":
+    if discrete and settings.solver == "lbfgs":
         raise DrawsNotSmooth(
             "draws of zeros and ones are not smooth in the parameters of the posterior."
         )
@@ -328,7 +322,7 @@ def is_stochastic(solver: Solver, posterior: Posterior, data: Incomplete) -> boo
             "the gradient of a discrete posterior needs other draws of the same row as "
             "a control variate."
         )
-    return discrete or solver.name == "adam"
+    return discrete or settings.solver == "adam"
 
 
 def is_discrete(posterior: Posterior, data: Incomplete) -> bool:
@@ -354,13 +348,13 @@ def ridge_of(settings: Settings, model: Scaled) -> float:
     return float(sum(p.numel() for p in model.model.parameters()))
 
 
-def fit_proposals(solver: Solver, problem: em.Problem, data: Incomplete) -> None:
+def fit_proposals(settings: Settings, problem: em.Problem, data: Incomplete) -> None:
     """Fit the posterior that is used for draws after the fit."""
     named = used_parameters(problem.posterior, data)
     if not named:
         return
-    if is_stochastic(solver, problem.posterior, data):
-        _joint_ascent(solver, problem, named)
+    if is_stochastic(settings, problem.posterior, data):
+        _joint_ascent(settings, problem, named)
     else:
         leaves = [leaf for _, leaf in named]
         em.fit_posterior(problem, leaves, max_iter=_OF_PROPOSALS)
