@@ -115,11 +115,9 @@ def wide_columns(data):
     """Find columns whose standard deviation is too large for the model.
 
     A half-normal column has a ratio of 0.76, and an independent one at the lower bound
-    of the precision 0.82.  Columns that others make wider reach 0.88 in 80 tables that
+    of the precision 0.82. Columns that others make wider reach 0.88 in 80 tables that
     the papers simulate.  The limit allows a random deviation of one over the root of
-    the number of observed cells.
-
-    `data` has the units of X; returns indices.
+    the number of observed cells.  `data` has the units of X; returns indices.
     """
     mean = em.observed_mean(data.x, data.observed)
     deviation = em.units_of(data, fit_linear=True).scale

@@ -27,9 +27,8 @@ class Held(NamedTuple):
 def hold_out_rows(nodes: np.ndarray) -> np.ndarray:  # (n,), bool
     """Choose about a tenth of the rows, without which each column varies.
 
-    The choice is a function of the ranks in each row, as that of `row_folds`.
-
-    `nodes`: (n, n_nodes), NaN marks missing cells.
+    The choice is a function of the ranks in each row, as that of `row_folds`.  `nodes`:
+    (n, n_nodes), NaN marks missing cells.
     """
     held = row_folds(nodes, _PARTS).numpy() == 0
     held[np.flatnonzero(held)[_MOST:]] = False

@@ -36,9 +36,8 @@ def predictors_of(
 def matrix_of(asked: Mapping | ArrayLike | str | None, schema: Schema) -> np.ndarray:
     """Convert what is known without the cells to a matrix of all columns.
 
-    Parameters and errors are those of `predictors_of`.
-
-    Result: (n_features, n_features), bool; all are True with "auto".
+    Parameters and errors are those of `predictors_of`.  Result: (n_features,
+    n_features), bool; all are True with "auto".
     """
     expected = schema.n_columns, schema.n_columns
     found = np.ones(expected, dtype=bool)
@@ -93,9 +92,8 @@ def _in_order(asked, schema):
 def associated(nodes: np.ndarray, nominal: Sequence[bool]) -> np.ndarray:
     """Find the columns that are correlated with a column, or with its being observed.
 
-    The correlation of a nominal column is the largest one of its indicators.
-
-    `nodes`: (n, n_nodes), NaN marks missing cells. `nominal`: length n_nodes. Result:
+    The correlation of a nominal column is the largest one of its indicators.  `nodes`:
+    (n, n_nodes), NaN marks missing cells.  `nominal`: length n_nodes.  Result:
     (n_nodes, n_nodes), bool.
     """
     wide, owner = [], []

@@ -167,10 +167,8 @@ def redraw(
     """Draw some of the missing cells again, from the column models given the others.
 
     The other missing cells keep the draws of the joint model, so that a draw is one of
-    the mixture of both.
-
-    `weights`: probabilities with which a cell is drawn again, in all sweeps. Result:
-    the cells that were drawn.
+    the mixture of both.  `weights`: probabilities with which a cell is drawn again, in
+    all sweeps.  Result: the cells that were drawn.
     """
     chosen = missing & (_of_stream(drawn.shape) < weights)
     for _ in range(n_sweeps):

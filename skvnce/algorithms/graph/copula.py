@@ -257,7 +257,6 @@ def edge_weights(share: Tensor) -> Tensor:
 
     The deviance counts all rows.  If few rows observe a column, its edges are estimated
     from these, and change the deviance by about ``1 / (s_i s_j)`` without an edge.
-
     `share`: (columns,), s, the information of a column in that of an observed number; m
     is its mean.
     """

@@ -251,15 +251,13 @@ def learn_graph(
 
     After `warm_up` rounds the summaries are averaged with weights 1, 1/2, 1/3, ..., so
     that the noise of the draws vanishes (stochastic approximation EM; Delyon, Lavielle
-    and Moulines 1999).
-
-    `start`: parameters of the family of the method, a `Theta` of truncated normals.
-    `max_iter`, `warm_up`: maximum number of rounds, and number of rounds before
-    averaging starts. `averaged`: the least number of rounds that are averaged,
-    `warm_up` if None. `tol`: the loop stops if no edge strength changes by more than
-    this in a round. `on_round`: called with the round, the loss and the change; stops
-    the loop by returning True. Raises Diverged if the loss is not finite, or if an
-    E-step or M-step diverges.
+    and Moulines 1999).  `start`: parameters of the family of the method, a `Theta` of
+    truncated normals.  `max_iter`, `warm_up`: maximum number of rounds, and number of
+    rounds before averaging starts.  `averaged`: the least number of rounds that are
+    averaged, `warm_up` if None.  `tol`: the loop stops if no edge strength changes by
+    more than this in a round.  `on_round`: called with the round, the loss and the
+    change; stops the loop by returning True.  Raises Diverged if the loss is not
+    finite, or if an E-step or M-step diverges.
     """
     e_step, m_step, family = method
     least = warm_up if averaged is None else averaged

@@ -36,12 +36,10 @@ def ridge_of_links(data: Incomplete) -> float:
 
     Near independence K_ij is minus the correlation of the columns over the product of
     their standard deviations.  So tau**2 is estimated by the mean over pairs of its
-    square: the squared correlation over the rows that observe both columns, minus
-    1 / n_ij, its expectation for independent columns.  Sparse graphs of many columns
-    are thereby shrunk more than dense graphs of few.  Pairs that few rows observe are
-    left out.
-
-    `data`: columns in the units in which K is penalised.
+    square: the squared correlation over the rows that observe both columns, minus 1 /
+    n_ij, its expectation for independent columns.  Sparse graphs of many columns are
+    thereby shrunk more than dense graphs of few.  Pairs that few rows observe are left
+    out.  `data`: columns in the units in which K is penalised.
     """
     n, d = data.x.shape
     if d < 2:
@@ -105,10 +103,9 @@ def ridge_of_linear(
     With the information of a normal (`maximum_likelihood`), K and the linear term
     around the mean are independent given the data: ``b = u + K m``, where m is the
     mean, u has the covariance S^-1 / n, and the entries of K have, in the basis of the
-    eigenvectors of S, the variances ``1 / (n (l_a l_b + 2 ridge))``.
-
-    `theta`: without centring. `covariance`: (features, features), S, of completed rows.
-    `ridge`: the ridge of the edges.
+    eigenvectors of S, the variances ``1 / (n (l_a l_b + 2 ridge))``.  `theta`: without
+    centring.  `covariance`: (features, features), S, of completed rows.  `ridge`: the
+    ridge of the edges.
     """
     square = float(theta.linear.square().mean())
     if square > 2 * _ALLOWANCE:

@@ -187,9 +187,7 @@ def accelerated(
 
     Near them the penalty is smooth.  A block whose product with its previous value is
     not positive becomes zero.  Without a step that decreases the objective, return the
-    point.
-
-    `objective`: the value of (1) there.
+    point.  `objective`: the value of (1) there.
     """
     norms = blocks.norms(here.precision)
     # the penalty has no derivative at blocks of zero, which stay so in this step

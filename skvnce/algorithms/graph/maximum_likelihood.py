@@ -78,9 +78,8 @@ def expected_statistic(
     """Average T over rows, where conditional moments replace each missing cell.
 
     The mean of x_j x_k, k not j, is that of E[x_j | x_-j] x_k (Rao-Blackwell), which
-    varies much less if the edges are weak.
-
-    `x`: (*chains, n, features). `centre`: (features,).
+    varies much less if the edges are weak.  `x`: (*chains, n, features). `centre`:
+    (features,).
     """
     given = model.conditionals(x)
     z = (x - centre).flatten(0, -2)
@@ -178,9 +177,8 @@ def within_reach(point: Tensor, last: Moments) -> Tensor:
 def check_chains(x: Tensor, rows: Tensor) -> None:
     """Raise an error if the variances of the chains differ strongly from the data's.
 
-    Otherwise the result would be finite but meaningless.
-
-    `x`, `rows`: (*, features), of the model and of the data.
+    Otherwise the result would be finite but meaningless.  `x`, `rows`: (*, features),
+    of the model and of the data.
     """
     ratio = x.flatten(0, -2).var(0) / rows.flatten(0, -2).var(0)
     if not ((ratio > 1 / _MOST_RATIO) & (ratio < _MOST_RATIO)).all():

@@ -39,9 +39,7 @@ def conditional_mean(
     """Estimate E[x_mis | x_obs] from one chain a row; see `chain_means`.
 
     Exact in rows that miss one cell, and for all missing cells if truncation has no
-    effect.
-
-    Result: observed cells are unchanged.
+    effect.  Result: observed cells are unchanged.
     """
     found = chain_means(model, data, start, uniforms, burn_in=burn_in, n_steps=n_steps)
     return data.with_values(found)
@@ -60,9 +58,7 @@ def approximate_mean(
     """Estimate E[x_mis | x_obs] by the average of E[x_j | x_-j] over one chain a row.
 
     Cheaper than `conditional_mean`, and noisier in rows with many correlated missing
-    cells.
-
-    Result: observed cells are unchanged.
+    cells.  Result: observed cells are unchanged.
     """
     sampler = block_gibbs(model, missing_of(data.observed[None]))
     state = sampler.init(data, start.expand(1, *data.x.shape))
@@ -96,9 +92,8 @@ def quantiles(
 
     The conditional distributions of a cell along the chain, in equal shares, represent
     its distribution.  All are shifted to the mean of `conditional_mean`, which has much
-    less noise.  Quantiles are exact in rows that miss one cell.
-
-    Result: observed cells are unchanged.
+    less noise.  Quantiles are exact in rows that miss one cell.  Result: observed cells
+    are unchanged.
     """
     lengths = {"burn_in": burn_in, "n_steps": n_steps}
     mean = conditional_mean(model, data, start, uniforms, **lengths)
@@ -149,11 +144,10 @@ def log_predictive(
     One block of columns is hidden at a time.  Chains fill it and the missing cells, and
     each hidden cell is scored by its conditional density, averaged over the chain.
     This is a proper score of held-out rows that needs no normalising constant.  The
-    result is the mean over the partitions of `blocks_of`.  With at most `N_BLOCKS`
+    result is the mean over the partitions of `blocks_of`. With at most `N_BLOCKS`
     columns and no missing values no chain is needed, and it is the
-    pseudo-log-likelihood.
-
-    `uniforms`: maps the number of the block to its random numbers.
+    pseudo-log-likelihood.  `uniforms`: maps the number of the block to its random
+    numbers.
     """
     blocks, n_ways = blocks_of(data.x.shape[1])
     # x keeps the hidden values, at which `_average_density` needs the densities

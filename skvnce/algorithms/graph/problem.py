@@ -140,10 +140,8 @@ class Problem(NamedTuple):
         """Go on for some rounds with another scaled table of the same columns.
 
         Algorithms that contrast with noise keep their parameters, as their rounds are
-        slow.
-
-        Returns `theta`; `completed` (n, features), a draw of the missing cells; None if
-        the algorithm has no chains of rows.
+        slow.  Returns `theta`; `completed` (n, features), a draw of the missing cells;
+        None if the algorithm has no chains of rows.
         """
         if self.options.contrasts:
             return theta, None

@@ -13,7 +13,6 @@ def lagged_products(before: Tensor, after: Tensor, missing: Tensor) -> Tensor:
     """Multiply deviations of draws in one round with those in the next; (2, features).
 
     The difference of two chains of a row has mean 0, for any mean of the row.
-
     `before`, `after`: (2, n, features). `missing`: (n, features), bool.
     """
     first, second = ((x[0] - x[1]).where(missing, 0.0) for x in (before, after))
@@ -26,11 +25,8 @@ def largest_autocorrelation(products: Tensor) -> float:
     return float((products[0] / products[1].clamp(min=1e-300)).max().clamp(0, 1))
 
 
-def tolerance(observed: Tensor) -> float:
-    """Compute a tenth of the standard error of a weak edge strength, at least 0.002.
-
-    `observed`: (n, features), bool.
-    """
+def tolerance(observed: Tensor) -> float:  # observed (n, features), bool
+    """Compute a tenth of the standard error of a weak edge strength, at least 0.002."""
     seen = observed.double()
     pairs = float((seen.T @ seen).mean())  # rows that observe both of two columns
     return max(_LEAST_TOLERANCE, 0.1 / max(pairs, 1.0) ** 0.5)
@@ -51,9 +47,8 @@ def rounds_to_settle(observed: Tensor, left: float) -> int:
 
     The share of the missing information of a covariance is at most about that of the
     pairs of cells that are not both observed, and so is the rate of EM (Dempster, Laird
-    and Rubin 1977).  At least 2, and at most 10.
-
-    `observed`: (n, features), bool. `left`: the share.
+    and Rubin 1977). At least 2, and at most 10.  `observed`: (n, features), bool.
+    `left`: the share.
     """
     seen = observed.double()
     rate = 1 - float((seen.T @ seen).mean()) / len(seen)

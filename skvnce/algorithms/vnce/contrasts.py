@@ -64,10 +64,7 @@ def fit_noise(
 
 
 def check_density(noise: object) -> None:
-    """Check that noise can be drawn and has a density.
-
-    Raises NotANoise.
-    """
+    """Check that noise can be drawn and has a density; raises NotANoise."""
     for method in ("sample", "log_prob"):
         if not callable(getattr(noise, method, None)):
             raise NotANoise(f"{type(noise).__name__} has no method {method}.")

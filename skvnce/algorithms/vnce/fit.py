@@ -105,9 +105,8 @@ def fit_from_one_start(
 ) -> Outcome:
     """Make the model and the posterior, and fit them on a device.
 
-    The model and the noise are made on the CPU, where the outcome is, too.
-
-    Raises UnsuitableModel, UnsuitablePosterior, DrawsNotSmooth, SingleDraw, NotFinite.
+    The model and the noise are made on the CPU, where the outcome is, too.  Raises
+    UnsuitableModel, UnsuitablePosterior, DrawsNotSmooth, SingleDraw, NotFinite.
     """
     before, device = torch.get_rng_state().numpy(), settings.device
     fitted = build(settings, inputs).on(device)
