@@ -134,23 +134,14 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     Notes
     -----
     Estimators see numbers as they are, ordered categories as 0, 1, ..., and a nominal
-    column of three or more categories as indicators; put a scaler into a pipeline with
-    one that needs it.  A number is drawn as the prediction plus an out-of-fold residual
-    of one of the 20 training rows with the nearest predictions, so that its spread may
-    depend on the prediction.  A regressor whose ``predict`` takes ``quantiles``
-    (quantile forests, TabPFN) is drawn from these instead.  Categories are drawn by
-    ``predict_proba``.  Draws of columns whose values repeat are observed values.
-
-    Weights that few cells have chosen are moved towards those of all columns of the
-    kind, and towards equal ones.  With ``weight="auto"``, columns of numbers that
-    nearly repeat another one (a squared correlation above 0.9975) are left to `model`.
-    A column with fewer than 10 observed cells is left to `model`, with a warning if its
-    estimator was named.
+    column of three or more categories as indicators.  The user guide says how cells are
+    drawn and weights are chosen.  A column with fewer than 10 observed cells is left to
+    `model`, with a warning if its estimator was named; so are, with ``weight="auto"``,
+    numbers that nearly repeat others (a squared correlation above 0.9975).
 
     Averages of models draw too widely (Gneiting and Ranjan 2013).  So draws of numbers
     that do not repeat are moved towards the mean of the cell, by the factor of
-    `spreads_` with which ranks of held-out cells are uniform.  A given `weight` leaves
-    out this factor.
+    `spreads_` with which ranks of held-out cells are uniform; not with a given weight.
 
     A draw takes a column either from `model` or from the estimator, which sees the
     other cells of the draw.  Estimators of columns do not form a joint distribution, so

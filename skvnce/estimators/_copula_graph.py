@@ -178,26 +178,12 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
 
     Notes
     -----
-    Edges are chosen by the graphical lasso with the weights ``alpha * sqrt(f_i * f_j)``
-    times the average of ``information_ / f``, where f is one less than the number of
-    levels of a nominal column and 1 otherwise.  The block of a nominal column is zero
-    or not as a whole (group lasso).  `precision_` maximises the likelihood of the
-    moments of EM given the edges (covariance selection; the relaxed lasso), with a
-    prior of a hundredth of a row for each latent variable, so that the maximum exists.
-    These moments have a light penalty, lighter for strong edges, which leaves weak
-    associations of columns with few values or many missing cells too small by less than
-    their standard error; see the user guide.  Nothing else holds back a dense graph of
-    many columns: choose `alpha` by cross-validation to predict.
-
-    The distributions of single columns are estimated before EM: from their observed
-    cells, and from all rows given the other columns where it depends on other cells
-    which are missing (at most 3000 of the rows).
-
-    Of a table in parts (`Chunks`, dask) with more than 100,000 rows, marginals have
-    about 2000 knots, and `information_` and the check of held-out cells are those of a
-    sample of the rows.  Its latent variables are kept in temporary files, or by the
-    workers of a cluster.  Integers are numbers unless `categorical_features` names
-    them.
+    The user guide has the weights of the penalty, in which the block of a nominal
+    column is zero or not as a whole.  `precision_` is fitted to the edges without an L1
+    penalty (covariance selection), with a prior of a hundredth of a row for each latent
+    variable.  Nothing else holds back a dense graph of many columns: choose `alpha` by
+    cross-validation to predict.  The guide to large tables says what differs for a
+    table in parts (`Chunks`, dask).
 
     The model is in arrays, not in a torch module.  A fit is one sequence of rounds, and
     has no `n_jobs`; `CopulaGraphLearnerCV` has it.  Each row counts once: the criteria

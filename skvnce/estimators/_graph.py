@@ -196,12 +196,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
 
     The fit keeps ``K_jj`` at 0.25 or above, for columns of unit standard deviation.
     Independent columns whose standard deviation exceeds 0.82 of their mean reach this
-    bound, and nearly all columns beyond 0.9; their ``K_jj`` is then too large and their
-    edges are overestimated.  Smaller bounds are worse if many cells are zero: on the
-    bundled table 0.05 gives false edges of strength 2 and loses 0.6 nats a row.  Score
-    matching ignores cells that are zero, so it also keeps ``K_jj`` at ``12 / step**2``
-    or below, where ``step`` is the smallest difference of two observed values.
-    Otherwise columns of zeros and mostly ones would have no optimum.
+    bound: their ``K_jj`` is too large, and their edges are overestimated.
 
     A fit is one sequence of rounds, and has no `n_jobs`; the class with CV has it.
     Columns are numbers, and have no probabilities of levels.  Each row counts once: the
