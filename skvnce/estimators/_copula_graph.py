@@ -331,10 +331,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         return fitted
 
     def _fit_graph(self, table, on_round, problem=None):
-        """Solve the problem, and check the result; returns `Fitted`.
-
-        The problem may be that of a table of which the cells are a sample.
-        """
+        """Solve the problem, perhaps of more rows than the table; returns `Fitted`."""
         if not len(table.schema.model_columns):
             return self._empty_graph(table.schema)
         data = Incomplete.from_array(table.cells.nodes)
@@ -460,10 +457,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         return {"edge_probabilities_": found.numpy()}
 
     def _check_predictions(self, table, problem, theta, report, strength="alpha"):
-        """Check the predictions of the model, and report a misfit.
-
-        Returns what `_held_out` returns.
-        """
+        """Check predictions, and report a misfit; returns what `_held_out` does."""
         schema, cells, limits = table.schema, table.cells, table.cells.limits
         hidden = None if limits is None else held_out_cells(cells)
 

@@ -393,10 +393,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         return Fitted(schema, model, report | found | checked.report())
 
     def _check_predictions(self, table, problem, theta, report, strength="alpha"):
-        """Check the fit, and report a misfit; `strength` sets the L1 penalty.
-
-        Returns what `_held_out` returns.
-        """
+        """Check the fit, and report a misfit; returns what `_held_out` returns."""
         cells = table.cells
 
         def predict(kept, rows):

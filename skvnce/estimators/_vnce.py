@@ -409,10 +409,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
             )
 
     def _check_predictions(self, table, settings, n_components):
-        """Fit to the cells that are not held out, and predict the others.
-
-        Returns what `_held_out` returns.
-        """
+        """Predict cells that a fit has not seen; returns what `_held_out` does."""
         schema, cells, nodes = table.schema, table.cells, table.cells.nodes
         hidden = None  # select a tenth, from which `transform` is checked
         if n_components or not np.isnan(nodes).any():

@@ -21,7 +21,8 @@ from skvnce.algorithms.vnce.gap import MOST_LOST
 from skvnce.estimators._options import LBFGS, Adam, fields_of
 from skvnce.models.noise import NoPartialDensity, NotANoise, UnsuitableNoise
 
-# instead of "auto"; missing cells have a power of two: their draws are a lattice
+# instead of "auto", and of a second fit; missing cells have a power of two, because
+# their draws are a lattice
 _DRAWS_OF_CELLS, _DRAWS_OF_LATENTS = (16, 64), (5, None)
 _ADAM = {"batch_size": 200, "learning_rate_init": 0.03, "device": "cpu"}
 
@@ -51,19 +52,15 @@ def device_name(solver):
     return getattr(solver, "device", "cpu")
 
 
-def n_draws_of(n_training_draws, nodes):
-    """Return the number of draws of each row of nodes, and of a second fit or None."""
-    if not isinstance(n_training_draws, str):
-        return n_training_draws, None
-    return _DRAWS_OF_CELLS if np.isnan(nodes).any() else _DRAWS_OF_LATENTS
-
-
 def settings_of(parameters, seed, nodes):
     """Make the settings of a fit to nodes from the parameters of the estimator."""
     noise, ridge, solver = (parameters[name] for name in ("noise", "ridge", "solver"))
     if isinstance(noise, str) and noise == "auto":
         noise = "gaussian" if parameters["model"] is None else "marginal"
-    n_draws, more_draws = n_draws_of(parameters["n_training_draws"], nodes)
+    n_draws, more_draws = parameters["n_training_draws"], None
+    if isinstance(n_draws, str):
+        is_missing = np.isnan(nodes).any()
+        n_draws, more_draws = _DRAWS_OF_CELLS if is_missing else _DRAWS_OF_LATENTS
     return Settings(
         **{name: parameters[name] for name in _OF_FIT},
         **solver_fields(solver),

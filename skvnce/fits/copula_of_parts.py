@@ -71,11 +71,7 @@ class Sweeps(NamedTuple):
 
 @contextmanager
 def problem_of(schema, source, large, random_state):
-    """Build the problem of a table in parts, of which a sample is in memory.
-
-    Yields a `copula.Problem`, whose method reads the parts; they only exist within the
-    context.
-    """
+    """Yield the `copula.Problem` of a table in parts, which the context keeps."""
     columns, summary = schema.model_columns, large.summary
     rows = PartRows(large.reader, columns, large.known)
     kinds, sizes = kinds_of(schema), schema.n_categories.tolist()

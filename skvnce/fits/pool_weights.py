@@ -68,11 +68,7 @@ def distances(
 
 
 def weights_of(found: Distances, is_categorical: np.ndarray) -> np.ndarray:
-    """Choose the weights of models for each column.
-
-    `is_categorical`: (n_nodes,), bool. Result: (K, n_nodes), at least 0; those of a
-    column add up to one.
-    """
+    """Choose weights (K, n_nodes), of sum 1 in each column, of models."""
     size, width = len(found.to_truth), len(is_categorical)
     weights = np.full((size, width), 1 / size)
     for kind in np.unique(is_categorical):

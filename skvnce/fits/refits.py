@@ -33,11 +33,7 @@ def repeated(nodes, n_levels):  # (n_nodes,), bool
 
 
 def refitted(model, cells, seed, weights=None):
-    """Fit a clone of an imputer to some of the validated rows.
-
-    `model` is fitted to all rows, `cells` are (n, n_features), and `weights` (n,) the
-    frequencies of the rows; None means 1 for each.
-    """
+    """Fit a clone of an imputer to some of its rows, validated (n, n_features)."""
     other = clone(model)
     wanted = {"random_state": seed, "on_misfit": "ignore", "verbose": 0}
     known = other.get_params(deep=False)

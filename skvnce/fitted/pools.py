@@ -49,11 +49,7 @@ def pooled_shares(shares: Sequence[dict], weights: np.ndarray) -> dict:
 def quantiles(
     points: Sequence[np.ndarray], weights: np.ndarray, levels: np.ndarray
 ) -> np.ndarray:  # (n_levels, n, n_nodes)
-    """Find quantiles of averages of distributions that points represent.
-
-    `points`: (n_points, n, n_nodes), of each model, of equal weights. `weights`:
-    (n_models, n_nodes). `levels`: (n_levels,).
-    """
+    """Find quantiles of averages of distributions that equally weighted points show."""
     counts = [len(one) for one in points]
     own = weights / np.array(counts)[:, None]
     each = torch.from_numpy(np.repeat(own, counts, axis=0))[:, None]
@@ -118,10 +114,7 @@ class Pool(NamedTuple):
         return found
 
     def chosen(self, n_draws: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Choose a model for each column of each draw.
-
-        Result: the numbers of draws, and the models (n_nodes,) of their columns.
-        """
+        """Choose models (n_nodes,) of the columns of draws, and list these draws."""
         # stratified, so that the models have their shares of few draws, too
         places = torch.randperm(n_draws) + torch.rand(n_draws, dtype=torch.float64)
         uniform = places.numpy() / n_draws

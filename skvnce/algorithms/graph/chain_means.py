@@ -78,10 +78,7 @@ def chain_means(
     burn_in: int,
     n_steps: int,
 ) -> Tensor:  # (n, features)
-    """Estimate E[x_mis | x_obs] from one chain a row.
-
-    Result: undefined where cells are observed.
-    """
+    """Estimate E[x_mis | x_obs] from one chain a row; undefined where observed."""
     missing = missing_of(data.observed[None])
     lines = lines_of(model.precision, missing.patterns)
     sampler = block_gibbs(model, missing, uniforms, lines=lines)

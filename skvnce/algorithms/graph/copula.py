@@ -90,10 +90,7 @@ def moments(z: list[np.ndarray]) -> Normal:
 
 
 def e_step(latents: Latents, rows: list[Rows]) -> EStep:
-    """Build the E-step, which draws the latent variables and computes their moments.
-
-    Its state are the latent variables, in parts of the rows.
-    """
+    """Build the E-step, whose state are the latent variables, in parts of the rows."""
     sweeps_needed = bool(latents.nominal) or any(
         len(column.missing) or len(column.bounded)
         for part in rows
@@ -172,10 +169,7 @@ class Problem(NamedTuple):
         )
 
     def chosen(self, first: em.Fit, theta: Theta, alpha: float) -> em.Fit:
-        """Choose edges by the moments of the first fit, and fit the model to them.
-
-        The result does not depend on `theta`, the solution on a path.
-        """
+        """Choose edges by moments of the first fit, whatever theta, and fit to them."""
         fit = em.concluded(self.method, first, self.penalty(alpha))
         theta = self.estimate(first, fit.theta)
         return fit._replace(theta=theta, losses=first.losses)
@@ -270,10 +264,7 @@ def make_problem(
     limits: Limits | None = None,  # (n, columns)
     given: dict | None = None,  # marginals of columns with limits
 ) -> Problem:
-    """Determine the marginals of the columns, and build the method.
-
-    `limits`: of missing cells. Columns are weighed by their observed cells.
-    """
+    """Determine the marginals, weigh columns by observed cells, build the method."""
     weights = torch.ones(len(data.x), dtype=torch.float64)
     given = given or {}
     latents = Latents.of(data, weights, kinds, n_levels, given)
@@ -288,11 +279,7 @@ def make_problem(
 def problem_from(
     latents: Latents, rows: list[Rows], step_of: EStep, n_rows: int, mean: Tensor
 ) -> Problem:
-    """Build the method of latent variables.
-
-    `rows`: all rows, or a sample of them, from which the columns are weighed.
-    `step_of`: of all rows. `mean`: (latents,), at which EM starts.
-    """
+    """Build the method; `rows` (or some) weigh the columns, and EM starts at `mean`."""
     blocks = Blocks.of(torch.tensor(latents.n_levels))
     family = Family(
         lambda theta: theta,

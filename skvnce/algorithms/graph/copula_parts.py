@@ -157,9 +157,6 @@ def e_step(
 
 
 def needs_sweeps(latents: Latents, missing: np.ndarray) -> bool:
-    """Return whether latent variables are not known from the cells.
-
-    `missing`: (features,), bool, whether a cell is missing.
-    """
+    """Return whether latent variables are not known from the cells, or cells miss."""
     intervals = any((one.low < one.high).any() for _, _, one in latents.ordered)
     return bool(missing.any() or intervals or latents.nominal)

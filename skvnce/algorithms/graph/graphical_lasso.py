@@ -99,10 +99,7 @@ class Point(NamedTuple):
 
 
 def smooth_loss(precision: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute tr(S K) - log det K, and the Cholesky factor of K.
-
-    It is infinite where K is not positive definite.
-    """
+    """Compute tr(S K) - log det K, infinite if indefinite, and the Cholesky factor."""
     root, failure = torch.linalg.cholesky_ex(precision)
     if failure:
         return precision.new_tensor(inf), root

@@ -26,10 +26,7 @@ def newton_step(
     n_steps: int,  # maximum number of conjugate gradients
     of_penalty: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """Solve (1), to an accuracy that grows as the gradient vanishes.
-
-    `of_penalty`: D -> H D; None is a penalty that is linear near K.
-    """
+    """Solve (1), more exactly as the gradient vanishes; `of_penalty` maps D to H D."""
     diagonal = inverse.diagonal()
     unit = (torch.outer(diagonal, diagonal) + inverse.square()).reciprocal_()
     move, rest = torch.zeros_like(gradient), -gradient

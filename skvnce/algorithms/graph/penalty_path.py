@@ -83,10 +83,7 @@ def learn_path(
     tol: float,
     on_round: OnRound = tell_round,
 ) -> tuple[Fit, Path]:
-    """Average the statistics, and solve the path for given alphas or a number of them.
-
-    Returns ``problem.first``, whose statistics the path uses, and the path.
-    """
+    """Average the statistics (`problem.first`), and solve the path of penalties."""
     first = problem.first(max_iter=max_iter, tol=tol, on_round=on_round)
     method, penalty = problem.method, problem.penalty(0.0)
     if isinstance(alphas, int):

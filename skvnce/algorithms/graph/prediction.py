@@ -193,10 +193,7 @@ def _average_density(
     rest: Incomplete,
     n_steps: int,
 ) -> Tensor:
-    """Average the conditional density of each cell over chains, in logarithms.
-
-    The true values of the cells are in `rest.x`, under the mask.
-    """
+    """Average conditional densities of the true cells, under the mask, over chains."""
     total = torch.full(rest.observed.shape, -torch.inf, dtype=rest.x.dtype)
 
     def score(state: State, info: Info) -> None:

@@ -94,10 +94,7 @@ class Problem(NamedTuple):
         return em.Penalty(alpha * links, self.ridge, self.ridge_linear)
 
     def learn(self, alpha: float, **stopping: object) -> em.Fit:
-        """Learn the graph with an L1 penalty; see `em.learn_graph` for the options.
-
-        After a pilot fit, chains and parameters start near their goal.
-        """
+        """Learn the graph with an L1 penalty, near its goal after a pilot fit."""
         if self.state is not None:
             settle = rounds.rounds_to_settle(self.data.observed, _FAR)
             stopping = {"warm_up": settle, "averaged": _AVERAGED, **stopping}
@@ -120,10 +117,7 @@ class Problem(NamedTuple):
         return theta
 
     def criterion(self, fit: em.Fit) -> Callable[[em.Theta, float], float]:
-        """Return the extended BIC of (theta, gamma), given the fit without a penalty.
-
-        See `information_criterion`.
-        """
+        """Return the extended BIC of (theta, gamma); see `information_criterion`."""
         known = evidence(
             self.method.m_step,
             fit,

@@ -66,10 +66,7 @@ def minimise_quadratic(
     ceiling: Tensor | None = None,  # (features,), upper bounds of K_jj
     **options: object,  # further ones of `proximal.minimise`
 ) -> Solution:
-    """Minimise a quadratic, smooth penalties included, plus the L1 term.
-
-    `quadratic`: over matrices (K, b), for columns scaled to unit standard deviation.
-    """
+    """Minimise a quadratic over (K, b) of scaled columns plus the L1 term."""
     d, width = quadratic.target.shape
     weight = torch.zeros_like(quadratic.target)
     weight[:, :d] = penalty.weight

@@ -10,11 +10,8 @@ _FEWEST, _MOST = 2, 10  # rounds of `rounds_to_settle`
 
 
 def lagged_products(before: Tensor, after: Tensor, missing: Tensor) -> Tensor:
-    """Multiply deviations of draws in one round with those in the next; (2, features).
-
-    The difference of two chains of a row has mean 0, for any mean of the row.
-    `before`, `after`: (2, n, features). `missing`: (n, features), bool.
-    """
+    """Multiply deviations of draws with those of the next round; (2, features)."""
+    # the difference of two chains of a row has mean 0, for any mean of the row
     first, second = ((x[0] - x[1]).where(missing, 0.0) for x in (before, after))
     square = (first.square() + second.square()) / 2
     return torch.stack([(first * second).sum(0), square.sum(0)])

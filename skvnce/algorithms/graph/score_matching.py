@@ -58,10 +58,7 @@ def statistics(
     weight: Weight = saturating_weight,
     dtype: torch.dtype = torch.float64,
 ) -> Statistics:
-    """Compute the statistics of completed rows; (n, features) -> Statistics.
-
-    The products `gamma` of the rows are computed in `dtype`, and have it.
-    """
+    """Compute the statistics of completed rows; `gamma` has this `dtype`."""
     h, slope = weight(x)
     u = extended(x - centre, fit_linear)
     gamma = weighted_products(u.to(dtype), h.to(dtype))
@@ -139,10 +136,7 @@ def quadratic_of(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadrat
 def approximate_quadratic(
     stats: Statistics, penalty: Penalty, centre: Tensor
 ) -> Quadratic:
-    """Make the same quadratic, whose inverse form is that of its diagonal.
-
-    It is an estimate that needs no Cholesky factors, for rounds.
-    """
+    """Make the same quadratic, with the inverse form of its diagonal, for rounds."""
 
     def product(point: Tensor) -> Tensor:
         right = point[:, :, None].to(stats.gamma.dtype)
@@ -203,10 +197,7 @@ def pooled(old: Tables, new: Tables, weight: float) -> Tables:
 
 
 def free_quadratic(tables: Tables, penalty: Penalty, centre: Tensor) -> Quadratic:
-    """Make the loss a quadratic whose products use the rows, in n d^2 operations.
-
-    The inverse form is that of the diagonal of the quadratic: an estimate.
-    """
+    """Make the loss a quadratic whose products take n d^2 operations; see `Tables`."""
     u, h, n = tables.u, tables.h, len(tables.u)
 
     def product(point: Tensor) -> Tensor:

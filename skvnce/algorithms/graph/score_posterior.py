@@ -111,10 +111,7 @@ def _log_likelihoods(group: Group) -> np.ndarray:
 
 
 def _log_prior() -> np.ndarray:
-    """Compute the logarithm of the probability of each share, of which 0 is the first.
-
-    The others are equally spaced in their log-odds.
-    """
+    """Compute log-probabilities of shares: 0, then some of equally spaced log-odds."""
     a, b = _SPARSE
     some = _SHARES**a * (1 - _SHARES) ** b
     return np.log([_NO_EDGE, *(1 - _NO_EDGE) * some / some.sum()])

@@ -108,10 +108,7 @@ def vnce_lognormal(
     family: Callable[[Incomplete, TruncatedNormal], nn.Module] = defended,
     tol: tuple[float, float] = (3e-3, 1e-6),  # see `MStep`
 ) -> Method:
-    """Build the method.
-
-    `family`: makes q: `defended`, or `lognormal` alone as in the paper.
-    """
+    """Build the method; `family` makes q: `defended`, or the paper's `lognormal`."""
     complete = bool(data.observed.all())
     contrast = contrast_of(data, noise, noise_ratio)
     of_noise = new_stream()

@@ -92,10 +92,7 @@ def contrast_with(noise: Noise, data: Incomplete, noise_ratio: int) -> Contrast:
 
 
 def log_noise_of_data(noise: Noise, data: Incomplete) -> Tensor:
-    """Compute log p_y of rows of data.
-
-    Raises UnsuitableNoise if rows lie outside its support.
-    """
+    """Compute log p_y of rows; raises UnsuitableNoise for rows outside its support."""
     try:
         found = noise.log_prob(*data)
     except ValueError as error:

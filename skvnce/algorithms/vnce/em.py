@@ -242,11 +242,7 @@ def joint_ascent(
 
 
 def fit_scale(data: Tensor, noise: Tensor) -> float:
-    """Maximise the NCE objective in the scale parameter alone.
-
-    `data`, `noise`: (n,) and (nu, n), log phi_0(u) - log p_y(u), without a scale
-    parameter.
-    """
+    """Maximise NCE in the scale alone, by log phi_0 - log p_y of data and noise."""
     scale = torch.zeros((), dtype=torch.float64, requires_grad=True)
     with torch.no_grad():  # importance sampling by the noise gives the initial value
         scale += log_mean(noise)

@@ -204,8 +204,14 @@ def solve(
         return [-float(em.evaluate(problem).values.mean())], True
     penalty = make_penalty(ridge, model, len(data.x))
     if is_stochastic(settings, problem.posterior, data):
-        both = [*named, *of_posterior]
-        return _joint_ascent(settings, problem, both, penalty, on_round), True
+        losses = em.joint_ascent(
+            problem,
+            [*named, *of_posterior],
+            penalty=penalty,
+            on_epoch=lambda epoch, loss: on_round(epoch, loss, np.nan),
+            **_of_adam(settings),
+        )
+        return losses, True
     leaves = [leaf for _, leaf in named]
     if of_posterior or has_states(problem.posterior):
         averages = problem.posterior_criterion is not None
@@ -228,22 +234,13 @@ def solve(
     return fit_without_draws(settings, problem, leaves, penalty, on_round)
 
 
-def _joint_ascent(
-    settings: Settings,
-    problem: em.Problem,
-    named: Named,
-    penalty: Penalty = None,
-    on_round: OnRound = lambda n_round, loss, change: False,
-) -> list[float]:
-    return em.joint_ascent(
-        problem,
-        named,
-        penalty=penalty,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        max_iter=settings.max_iter,
-        on_epoch=lambda epoch, loss: on_round(epoch, loss, np.nan),
-    )
+def _of_adam(settings: Settings) -> dict:
+    """Return the options of `em.joint_ascent`."""
+    return {
+        "batch_size": settings.batch_size,
+        "learning_rate": settings.learning_rate,
+        "max_iter": settings.max_iter,
+    }
 
 
 def fit_without_draws(
@@ -307,10 +304,7 @@ def has_states(posterior: Posterior) -> bool:
 
 
 def is_stochastic(settings: Settings, posterior: Posterior, data: Incomplete) -> bool:
-    """Return whether the solver is Adam, which discrete draws require.
-
-    Raises DrawsNotSmooth, SingleDraw.
-    """
+    """Return whether the solver is Adam, as for discrete draws, or raise an error."""
     discrete = is_discrete(posterior, data)
     if discrete and settings.solver == "lbfgs":
         raise DrawsNotSmooth(
@@ -353,7 +347,7 @@ def fit_proposals(settings: Settings, problem: em.Problem, data: Incomplete) -> 
     if not named:
         return
     if is_stochastic(settings, problem.posterior, data):
-        _joint_ascent(settings, problem, named)
+        em.joint_ascent(problem, named, **_of_adam(settings))
     else:
         leaves = [leaf for _, leaf in named]
         em.fit_posterior(problem, leaves, max_iter=_OF_PROPOSALS)

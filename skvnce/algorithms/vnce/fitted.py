@@ -103,10 +103,7 @@ class Fitted(NamedTuple):
         return weighted_quantiles(values[0], weight.exp()[..., None], levels)
 
     def one_draw(self, data: Incomplete, place: int) -> Tensor:
-        """Draw rows (place 0) or latents (1), by selection among weighted candidates.
-
-        Random numbers are of torch's global stream.
-        """
+        """Draw rows (place 0) or latents (1) of weighted ones, by torch's stream."""
         is_exact = isinstance(self.model.model, FreeGaussian)
         # a draw of the exact conditional needs no selection
         n_draws = 1 if is_exact else CANDIDATES
@@ -166,10 +163,7 @@ def _drawn(
 def keyed_contrast(
     noise: Noise, pool: Tensor, data: Incomplete, noise_ratio: int, uniforms: Uniforms
 ) -> Contrast:
-    """Choose the noise of each row from a pool, as a function of uniform numbers.
-
-    `pool`: (n_pool, features), draws of the noise.
-    """
+    """Choose the noise of each row from a pool of draws by uniform numbers."""
     template = data.x.new_empty(noise_ratio, len(data.x), 1)
     places = (uniforms(0, template) * len(pool)).long().squeeze(-1)
     rows = data.x, pool[places]

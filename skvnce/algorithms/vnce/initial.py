@@ -15,11 +15,7 @@ _MAX_ITER, _TOL = 200, 1e-3  # of EM
 
 
 def initial_normal(data: Incomplete, held_out: tuple[Tensor, Tensor]) -> Normal:
-    """Fit a normal distribution by EM, shrunk towards independent columns.
-
-    `held_out`: rows, and observed cells in them, whose prediction chooses the
-    shrinkage.
-    """
+    """Fit a normal by EM, whose shrinkage cells that are held out choose."""
     return _fit(data, _STRENGTHS, held_out)
 
 

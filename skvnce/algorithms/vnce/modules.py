@@ -70,10 +70,7 @@ def n_arguments(module: nn.Module) -> int:
 
 
 def count_latents(module: nn.Module, asked: int | None) -> int:
-    """Find the number of latents of a module; 0 if it takes none.
-
-    `asked`: a number that the module need not know. Raises UnsuitableModel.
-    """
+    """Count the latents of a module, `asked` if it does not say; 0 if it takes none."""
     if n_arguments(module) == 1:
         return 0
     states = getattr(module, "states", None)
@@ -96,10 +93,7 @@ def count_latents(module: nn.Module, asked: int | None) -> int:
 
 
 def check_log_density(model: Scaled, posterior: Posterior, data: Incomplete) -> None:
-    """Check that a model returns log-densities, at a few rows.
-
-    Raises UnsuitableModel.
-    """
+    """Check log-densities at a few rows; raises UnsuitableModel."""
     some = data.take(slice(_CHECKED))
     draws = posterior(some.x, some.observed, global_stream)
     flat = [value.flatten(0, -2) for value in draws.values]

@@ -49,10 +49,7 @@ class TableFit(NamedTuple):
         return float(found.accuracy())
 
     def scale_gap(self, settings: fit.Settings) -> float:
-        """Compare the scale parameter with importance sampling from fresh noise.
-
-        Result: the logarithm of the ratio of the two estimates of the integral.
-        """
+        """Compute the log-ratio of the integral, by fresh noise, to the scale."""
         noise = self.noise.distribution or self.reference
         found = self.outcome.fitted.evaluation(
             noise,
@@ -102,10 +99,7 @@ def fit_table(
 def fit_with_enough_draws(
     fit_with: Callable[[fit.Settings], TableFit], settings: fit.Settings
 ) -> tuple[TableFit, fit.Settings]:
-    """Fit, and fit once more with more draws if they seem necessary and sufficient.
-
-    `fit_with`: fits with given settings. Returns the fit and its settings.
-    """
+    """Fit, and again with more draws if these seem necessary and sufficient."""
     found = fit_with(settings)
     if settings.more_draws is None:
         return found, settings
