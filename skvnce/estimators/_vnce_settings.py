@@ -129,16 +129,12 @@ def warn_of_gap(log_scale_gap, noise_ratio):
 def warn_of_bound(bound_gap, n_draws):
     """Warn if more draws of missing cells give rows another log-density."""
     if bound_gap > MOST_LOST:
+        more = 2 ** (4 * n_draws - 1).bit_length()  # a power of two
         warn_user(
             f"The {n_draws} draws of missing cells of each row miss "
             f"{bound_gap:.2g} nats of its log-density, on average over incomplete "
             "rows: the fitted conditional distributions may be too broad. Pass "
-            f"n_training_draws={_more(n_draws)}, fit complete rows alone, or give the "
+            f"n_training_draws={more}, fit complete rows alone, or give the "
             "model a method log_marginal(x, observed).",
             ConvergenceWarning,
         )
-
-
-def _more(n_draws):
-    """Return the power of two that is at least four times a number of draws."""
-    return 2 ** (4 * n_draws - 1).bit_length()

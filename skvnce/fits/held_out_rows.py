@@ -32,14 +32,10 @@ def hold_out_rows(nodes: np.ndarray) -> np.ndarray:  # (n,), bool
     """
     held = row_folds(nodes, _PARTS).numpy() == 0
     held[np.flatnonzero(held)[_MOST:]] = False
-    for j in np.flatnonzero(_fixed(nodes[~held])):
+    kept = nodes[~held]
+    for j in np.flatnonzero(np.isnan(kept).all(0) | constant_columns(kept)):
         held &= np.isnan(nodes[:, j])
     return held
-
-
-def _fixed(nodes: np.ndarray) -> np.ndarray:
-    """Return which columns are missing or constant."""
-    return np.isnan(nodes).all(0) | constant_columns(nodes)
 
 
 def masked(rows: np.ndarray) -> Held:

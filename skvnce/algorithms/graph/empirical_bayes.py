@@ -36,8 +36,8 @@ def ridge_of_links(data: Incomplete) -> float:
 
     Near independence K_ij is minus the correlation of the columns over the product of
     their standard deviations.  So tau**2 is estimated by the mean over pairs of its
-    square: the squared correlation over the rows that observe both columns, minus 1 /
-    n_ij, its expectation for independent columns.  Sparse graphs of many columns are
+    square: the squared correlation over the rows that observe both columns, minus
+    1 / n_ij, its expectation without dependence.  Sparse graphs of many columns are
     thereby shrunk more than dense graphs of few.  Pairs that few rows observe are left
     out.  `data`: columns in the units in which K is penalised.
     """
