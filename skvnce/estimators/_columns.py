@@ -61,11 +61,9 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     Parameters
     ----------
     model : imputer of this package, list of them or None, default=None
-        The joint model, or several of them, of which the first decides how columns are
-        read (`categorical_features`), which are passed through, about what marks
-        missing cells, bounds, empty columns and indicators.  A stack such as
-        ``[TableImputer(), MixtureImputer(), LAIRImputer()]`` takes twice the time of
-        all of its imputers.  None is
+        The joint model, or a stack of several, such as ``[TableImputer(),
+        MixtureImputer(), LAIRImputer()]``, which takes twice the time of all its
+        imputers.  The first one decides how columns are read.  None is
         ``GaussianImputer()``.
     regressor : regressor or None, default=None
         Model of the columns of numbers; None leaves them to `model`.
@@ -77,13 +75,12 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         ``{"y": HistGradientBoostingRegressor(), "grade": LogisticRegression(), "z":
         None}``.  None leaves a column to `model`.
     predictors : dict, array-like of bool, "auto" or None, default=None
-        Which other columns estimators see.  A dict has lists of columns (None means
-        all), and a matrix of shape (n_features, n_features) a row for each column that
-        is predicted, as in R's mice; a data frame has the names of the columns twice.
+        Which other columns estimators see: a dict of lists (None means all), or a
+        matrix of shape (n_features, n_features) with a row for each column that is
+        predicted, as in R's mice; a data frame has the names of the columns twice.
         ``"auto"`` selects columns whose absolute correlation with the column, or with
-        whether it is observed, is at least 0.1 (van Buuren, Boshuizen and Knook 1999).
-        None, and columns that the dict leaves out, see all.  `model` sees all columns
-        in any case.
+        whether it is observed, is at least 0.1.  None, and columns that the dict leaves
+        out, see all; `model` always does.
     weight : "auto" or float, default="auto"
         Weight of the estimators of columns, from 0 to 1.  ``"auto"`` chooses it for
         each column, by the continuous ranked probability score of draws of held-out
@@ -98,16 +95,14 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     n_steps : int, default=3
         Number of sweeps of `sample`.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` fills numbers: by their conditional means, medians or modes.
-        Medians have the smallest mean absolute error.  Categories always get their most
-        probable level.
+        How `transform` fills numbers: by their conditional means, medians (of smallest
+        mean absolute error) or modes.  Categories always get their most probable level.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the fit; replaces the `random_state` of `model`, and one of None in the
         estimators.
     verbose : int, default=0
-        If 1, print a line for each model of a column, and for each other step of `fit`,
-        `transform` and `sample` that takes longer than a second.  If 2, print all
-        steps.
+        If 1, print a line for each model of a column and each step of a second or more.
+        If 2, print all steps.
 
     Attributes
     ----------
@@ -118,13 +113,11 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     weights_ : ndarray of shape (n_nodes,)
         Weight of the estimator of each column; 0 without one.
     spreads_ : ndarray of shape (n_nodes,)
-        Factor, at most 1, by which the deviations of draws of each column from their
-        mean are multiplied, as averages of models draw too widely.
+        Factor, at most 1, of the deviations of draws of each column from their mean.
     model_weights_ : ndarray of shape (n_models, n_nodes)
         Weights of the joint models among themselves; those of a column add up to one.
     feature_indices_ : ndarray of shape (n_nodes,)
-        Indices of the columns of X that the model uses: those with at least two
-        different observed values.
+        Indices of the columns with at least two different observed values.
     constants_ : dict of int to float or category
         Values of the constant columns, by column index.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
@@ -141,23 +134,14 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     Notes
     -----
     Estimators see numbers as they are, ordered categories as 0, 1, ..., and a nominal
-    column of three or more categories as indicators; put a scaler into a pipeline with
-    one that needs it.  A number is drawn as the prediction plus an out-of-fold residual
-    of one of the 20 training rows with the nearest predictions, so that its spread may
-    depend on the prediction.  A regressor whose ``predict`` takes ``quantiles``
-    (quantile forests, TabPFN) is drawn from these instead.  Categories are drawn by
-    ``predict_proba``.  Draws of columns whose values repeat are observed values.
-
-    Weights that few cells have chosen are moved towards those of all columns of the
-    kind, and towards equal ones.  With ``weight="auto"``, columns of numbers that
-    nearly repeat another one (a squared correlation above 0.9975) are left to `model`.
-    A column with fewer than 10 observed cells is left to `model`, with a warning if its
-    estimator was named.
+    column of three or more categories as indicators.  The user guide says how cells are
+    drawn and weights are chosen.  A column with fewer than 10 observed cells is left to
+    `model`, with a warning if its estimator was named; so are, with ``weight="auto"``,
+    numbers that nearly repeat others (a squared correlation above 0.9975).
 
     Averages of models draw too widely (Gneiting and Ranjan 2013).  So draws of numbers
     that do not repeat are moved towards the mean of the cell, by the factor of
-    `spreads_` with which ranks of held-out cells are uniform.  A given `weight` leaves
-    out this factor.
+    `spreads_` with which ranks of held-out cells are uniform; not with a given weight.
 
     A draw takes a column either from `model` or from the estimator, which sees the
     other cells of the draw.  Estimators of columns do not form a joint distribution, so

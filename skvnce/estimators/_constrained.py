@@ -255,10 +255,7 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         return {self._schema.index_of(key, "derived or sums") for key in self._keys()}
 
     def _enforced(self, tables, solved, fixed=()):
-        """Satisfy the equations of tables (n_draws, n_samples, n_features_out).
-
-        Cells of the columns `fixed` are moved where the others do not suffice.
-        """
+        """Satisfy equations; cells of `fixed` move where others do not suffice."""
         kept = self._schema.returned
         wide = np.zeros((*tables.shape[:2], self.n_features_in_), tables.dtype)
         wide[..., kept] = tables

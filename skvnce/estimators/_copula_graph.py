@@ -70,24 +70,21 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
     ----------
     alpha : float, default=0.1
         Strength of the L1 penalty that chooses the edges; it does not shrink those that
-        remain.  Its unit depends on the information in the cells, see the notes;
-        ``sqrt(log(n_features) / n_samples)`` is a usual size.  A few hundred rows with
-        missing cells or with pairs of nominal columns require more, see the user guide.
-        `CopulaGraphLearnerCV` and ``GridSearchCV`` choose it.
+        remain.  ``sqrt(log(n_features) / n_samples)`` is a usual size; a few hundred
+        rows with missing cells or pairs of nominal columns require more, see the user
+        guide.  `CopulaGraphLearnerCV` and ``GridSearchCV`` choose it.
     max_iter : int, default=100
         Maximum number of rounds of EM, of one E-step and one M-step each.
     tol : float, default=2e-3
         EM stops if no association changes by more than `tol` in a round.  It is not the
         accuracy of the estimate.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` fills numbers: by their conditional means, medians or modes.
-        Medians have the smallest mean absolute error.  Categories always get their most
-        probable level.
+        How `transform` fills numbers: by their conditional means, medians (of smallest
+        mean absolute error) or modes.  Categories always get their most probable level.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        What `fit` does if the model does not suit the table: it warns
-        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  It checks for
-        columns whose held-out cells the model predicts worse than the mean, or the
-        shares of the levels, of the column do (`held_out_gain_`).  ``"ignore"`` skips
+        What `fit` does if the model predicts held-out cells of columns worse than the
+        mean, or the shares of the levels, do (`held_out_gain_`): it warns
+        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
         the check.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
@@ -108,9 +105,8 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of all draws.  The global streams of numpy and torch are not changed.
     verbose : int, default=0
-        If 1, print a line for each round, and for each other step of `fit`,
-        `transform`, `sample` and `score_samples` that takes longer than a second.  If
-        2, print all steps.
+        If 1, print a line for each round and each step of a second or more.  If 2,
+        print all steps.
 
     Attributes
     ----------
@@ -123,8 +119,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         Absolute values of `associations_`.
     edge_probabilities_ : ndarray of shape (n_nodes, n_nodes)
         Posterior probability of each edge, whatever `alpha` is, from scores of all
-        pairs that are standard normal without an edge.  The share of edges, their signs
-        and the sizes of their scores are parameters with a prior.  It expects few edges
+        pairs that are standard normal without an edge.  The prior expects few edges
         (none with probability one half, otherwise a quarter of the pairs on average).
         Zero on the diagonal.
     precision_ : ndarray of shape (n_latents, n_latents)
@@ -134,27 +129,24 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
     latent_nodes_ : ndarray of int, of shape (n_latents,)
         The node of each latent variable.
     information_ : ndarray of shape (n_nodes,)
-        What the cells of a column say about its latent variables: the variance of their
-        conditional means.  1 if they are known in all rows, less if cells are missing
-        or take few values; the sum over the latent variables of a nominal column.
+        The variance of the conditional means of the latent variables of a column: 1 if
+        its cells say all, less if cells are missing or take few values; the sum over
+        the latent variables of a nominal column.
     nodes_ : ndarray of shape (n_nodes,)
-        Names of the columns that are nodes: those with at least two different observed
-        values.  Names that are not strings are ignored, as in scikit-learn, and
-        replaced by x0, x1, ...
+        Names of the columns with at least two different observed values; x0, x1, ... if
+        X has no names that are strings.
     feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that are nodes.
     constants_ : dict
-        Values of the constant columns, by column index.  `fit` warns about them, and
-        the constants fill their missing cells.
+        Values of the constant columns, by column index, which fill their missing cells.
     categories_ : dict of str to ndarray
-        The levels of each column of categories that `fit` has observed, in the order of
-        their codes, by column name (by column index if X has no names).  Only if there
-        are categories.
+        The observed levels of each column of categories, in the order of their codes,
+        by column name (or index).  Only if there are categories.
     n_iter_ : int
         Number of rounds of EM; 0 if all columns are constant.
     loss_curve_ : list of float
-        Loss of the M-step in each round, with its own light penalty: twice the negative
-        log-density of the latent variables of a row without its constant.
+        Loss of the M-step in each round: twice the negative log-density of the latent
+        variables of a row without its constant, plus its light penalty.
     change_ : float
         Largest change of an association in the last round.
     optimality_gap_ : float
@@ -162,12 +154,11 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         excess of its loss.
     held_out_gain_ : float
         One minus the ratio of the mean squared error of the model to that of the column
-        means, on a tenth of the observed cells, after a few rounds of EM without them;
-        in columns of categories, of log-losses to those of the shares of levels.
+        means (of log-losses, for categories), on a tenth of the observed cells, after a
+        few rounds of EM without them.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means or shares.
-        `transform` fills them by their means or most frequent levels, and `sample`
-        draws from their observed values.
+        Columns that the model predicts significantly worse than their means or shares,
+        which fill them; `sample` draws from their observed values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Smallest and largest imputed value of each column of X, in codes of levels and
         in microseconds for dates.
@@ -178,26 +169,12 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
 
     Notes
     -----
-    Edges are chosen by the graphical lasso with the weights ``alpha * sqrt(f_i * f_j)``
-    times the average of ``information_ / f``, where f is one less than the number of
-    levels of a nominal column and 1 otherwise.  The block of a nominal column is zero
-    or not as a whole (group lasso).  `precision_` maximises the likelihood of the
-    moments of EM given the edges (covariance selection; the relaxed lasso), with a
-    prior of a hundredth of a row for each latent variable, so that the maximum exists.
-    These moments have a light penalty, lighter for strong edges, which leaves weak
-    associations of columns with few values or many missing cells too small by less than
-    their standard error; see the user guide.  Nothing else holds back a dense graph of
-    many columns: choose `alpha` by cross-validation to predict.
-
-    The distributions of single columns are estimated before EM: from their observed
-    cells, and from all rows given the other columns where it depends on other cells
-    which are missing (at most 3000 of the rows).
-
-    Of a table in parts (`Chunks`, dask) with more than 100,000 rows, marginals have
-    about 2000 knots, and `information_` and the check of held-out cells are those of a
-    sample of the rows.  Its latent variables are kept in temporary files, or by the
-    workers of a cluster.  Integers are numbers unless `categorical_features` names
-    them.
+    The user guide has the weights of the penalty, in which the block of a nominal
+    column is zero or not as a whole.  `precision_` is fitted to the edges without an L1
+    penalty (covariance selection), with a prior of a hundredth of a row for each latent
+    variable.  Nothing else holds back a dense graph of many columns: choose `alpha` by
+    cross-validation to predict.  The guide to large tables says what differs for a
+    table in parts (`Chunks`, dask).
 
     The model is in arrays, not in a torch module.  A fit is one sequence of rounds, and
     has no `n_jobs`; `CopulaGraphLearnerCV` has it.  Each row counts once: the criteria
@@ -339,10 +316,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         return fitted
 
     def _fit_graph(self, table, on_round, problem=None):
-        """Solve the problem, and check the result; returns `Fitted`.
-
-        The problem may be that of a table of which the cells are a sample.
-        """
+        """Solve the problem, perhaps of more rows than the table; returns `Fitted`."""
         if not len(table.schema.model_columns):
             return self._empty_graph(table.schema)
         data = Incomplete.from_array(table.cells.nodes)
@@ -452,10 +426,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         return {"edge_probabilities_": found.numpy()}
 
     def _check_predictions(self, table, problem, theta, report, strength="alpha"):
-        """Check the predictions of the model, and report a misfit.
-
-        Returns what `_held_out` returns.
-        """
+        """Check predictions, and report a misfit; returns what `_held_out` does."""
         schema, cells, limits = table.schema, table.cells, table.cells.limits
         hidden = None if limits is None else held_out_cells(cells)
 

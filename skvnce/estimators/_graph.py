@@ -87,34 +87,30 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         these entries from the pairwise correlations (empirical Bayes).
     ridge_linear : "auto" or float, default="auto"
         Strength of the quadratic penalty of b, for columns scaled to unit standard
-        deviation.  ``"auto"`` chooses it by empirical Bayes, too: b is shrunk towards 0
-        if a pilot fit finds that it is small compared with its standard error.  If the
-        columns have values close to 0, an imprecise b is the main source of error in K.
+        deviation.  ``"auto"`` is empirical Bayes, too: b is shrunk towards 0 if a pilot
+        fit finds that it is small compared with its standard error.
     noise_ratio : int, default=10
         Number of noise rows for each row of data; used by the NCE and VNCE methods.
     n_steps : int, default=30
         Number of Gibbs sweeps that `transform` and `score_samples` average over, after
         half as many sweeps of burn-in.  `sample` makes the sum of both.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` fills numbers: by their conditional means, medians or modes.
-        Medians have the smallest mean absolute error.
+        How `transform` fills numbers: by their conditional means, medians (of smallest
+        mean absolute error) or modes.
     max_iter : int, default=100
         Maximum number of rounds of EM, of one E-step and one M-step each.
     tol : "auto" or float, default="auto"
         EM stops if no edge strength (0 for no edge, about 1 for the strongest) changes
         by more than `tol` in a round.  ``"auto"`` is a tenth of ``1 / sqrt(n)``, the
-        standard error of the strength of a weak edge, where n is the mean number of
-        rows that observe a pair of columns; at least 0.002.  It is not the accuracy of
-        the estimate: if few rows observe a pair of columns, its edge strength varies
-        many times more between seeds.
+        standard error of a weak edge, where n is the mean number of rows that observe a
+        pair of columns; at least 0.002.  It is not the accuracy of the estimate.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
         What `fit` does if the model does not suit the table: it warns
         (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  It checks for
-        columns whose squared errors a few cells dominate, columns whose standard
-        deviation is too large for their mean, parameters at a bound, edges that were
-        shrunk much (`largest_cut_`), and columns whose held-out cells the model
-        predicts worse than the mean of the column does (`held_out_gain_`).
-        ``"ignore"`` skips these checks.
+        columns that a few cells dominate or whose standard deviation is too large for
+        their mean, parameters at a bound, edges that were shrunk much (`largest_cut_`),
+        and columns whose held-out cells the means predict better (`held_out_gain_`).
+        ``"ignore"`` skips the checks.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
         and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
@@ -126,9 +122,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of all draws.  The global streams of numpy and torch are not changed.
     verbose : int, default=0
-        If 1, print a line for each round, and for each other step of `fit`,
-        `transform`, `sample` and `score_samples` that takes longer than a second.  If
-        2, print all steps.
+        If 1, print a line for each round and each step of a second or more.  If 2,
+        print all steps.
 
     Attributes
     ----------
@@ -145,20 +140,16 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         ``|K_ij| / sqrt(K_ii K_jj)``, without units; zero on the diagonal.
     edge_probabilities_ : ndarray of shape (n_nodes, n_nodes)
         Posterior probability of each edge, whatever `alpha` and `algorithm` are, from
-        scores of all pairs that are standard normal without an edge.  They are
-        estimates of K by score matching without an L1 penalty, over their standard
-        errors.  The prior is that of `CopulaGraphLearner`: it expects few edges.  Zero
-        on the diagonal.
+        the scores of all pairs (estimates of K by score matching without an L1 penalty,
+        over their standard errors), with the prior of `CopulaGraphLearner`.
     nodes_ : ndarray of shape (n_nodes,)
-        Names of the columns that are nodes: those with at least two different observed
-        values.  Names that are not strings are ignored, as in scikit-learn, and
-        replaced by x0, x1, ...
+        Names of the columns with at least two different observed values; x0, x1, ... if
+        X has no names that are strings.
     feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that are nodes.
     constants_ : dict
-        Values of the constant columns, by column index.  `fit` warns about them, and
-        the constants fill their missing cells.  If all columns are constant, the graph
-        has no nodes.
+        Values of the constant columns, by column index, which fill their missing cells.
+        If all columns are constant, the graph has no nodes.
     location_ : ndarray of shape (n_nodes,)
         Means of the observed cells, at which the chains start.
     ridge_, ridge_linear_ : float
@@ -173,29 +164,25 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         Largest change of an edge strength in the last round; 0 for complete data.
     chain_autocorrelation_ : float
         Largest autocorrelation, over columns, of the draws of missing cells in
-        successive rounds of EM; 0 if each round has independent draws.  EM averages at
-        least ``2 (1 + r) / (1 - r)`` rounds, no matter how little they change.
+        successive rounds of EM.  EM averages at least ``2 (1 + r) / (1 - r)`` rounds.
     largest_cut_ : float
-        Largest share, 0 to 1, by which an edge was shrunk after the last M-step to make
-        the density integrable; 0 if none was.
+        Largest share, 0 to 1, by which an edge was shrunk to make the density
+        integrable.
     optimality_gap_ : float
-        Inexactness of the last M-step, before edges were shrunk (`largest_cut_`).  For
-        score matching it bounds the difference of the loss from its minimum (a duality
-        gap); for VNCE it is the largest violation of the optimality conditions.
+        Inexactness of the last M-step, before edges were shrunk: for score matching a
+        bound of the excess of the loss (a duality gap), for VNCE the largest violation
+        of the optimality conditions.
     held_out_gain_ : float
         One minus the ratio of the mean squared error of the model to that of the column
-        means, on a tenth of the observed cells, after a few rounds of EM without them;
-        all columns have the same weight.  Negative if the means predict better.  NaN if
-        the columns have too few cells to hold some out, and with
+        means, on a tenth of the observed cells, after a few rounds of EM without them.
+        Negative if the means predict better; NaN if there are too few cells, and with
         ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means, and
-        heavy-tailed columns that it does not predict better.  `transform` fills them by
-        their means, and `sample` draws from their observed values.
+        Columns that the model predicts significantly worse than their means, or that
+        are heavy-tailed and not predicted better.  `transform` fills them by their
+        means, and `sample` draws observed values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Smallest and largest value that `transform` and `sample` fill in; infinite where
-        no law of the column limits it.  Draws of columns of at most ten values that
-        repeat are observed values, and draws of integer columns are integers.
+        Smallest and largest imputed value of each column of X; infinite without a law.
     n_features_in_ : int
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -209,12 +196,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
 
     The fit keeps ``K_jj`` at 0.25 or above, for columns of unit standard deviation.
     Independent columns whose standard deviation exceeds 0.82 of their mean reach this
-    bound, and nearly all columns beyond 0.9; their ``K_jj`` is then too large and their
-    edges are overestimated.  Smaller bounds are worse if many cells are zero: on the
-    bundled table 0.05 gives false edges of strength 2 and loses 0.6 nats a row.  Score
-    matching ignores cells that are zero, so it also keeps ``K_jj`` at ``12 / step**2``
-    or below, where ``step`` is the smallest difference of two observed values.
-    Otherwise columns of zeros and mostly ones would have no optimum.
+    bound: their ``K_jj`` is too large, and their edges are overestimated.
 
     A fit is one sequence of rounds, and has no `n_jobs`; the class with CV has it.
     Columns are numbers, and have no probabilities of levels.  Each row counts once: the
@@ -411,10 +393,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         return Fitted(schema, model, report | found | checked.report())
 
     def _check_predictions(self, table, problem, theta, report, strength="alpha"):
-        """Check the fit, and report a misfit; `strength` sets the L1 penalty.
-
-        Returns what `_held_out` returns.
-        """
+        """Check the fit, and report a misfit; returns what `_held_out` returns."""
         cells = table.cells
 
         def predict(kept, rows):

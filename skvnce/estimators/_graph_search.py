@@ -1,5 +1,6 @@
 """The search for the L1 strength of a graph learner on a table with missing values."""
 
+from inspect import cleandoc
 from numbers import Integral, Real
 from typing import NamedTuple
 
@@ -40,6 +41,16 @@ from skvnce.fitted.fitted import Fitted
 _SAME = 1e-9  # relative difference below which two criteria count as equal
 
 
+_ATTRIBUTES = "\n\nAttributes\n----------\n"  # the line that begins the section
+
+
+def with_entries(doc, base):
+    """Add the parameters and attributes of a base class to a docstring."""
+    doc, base = cleandoc(doc), cleandoc(base)
+    parameters, attributes = base.split("----------\n", 1)[1].split(_ATTRIBUTES)
+    return doc.replace(_ATTRIBUTES, f"\n{parameters}{_ATTRIBUTES}{attributes}\n")
+
+
 class Search(NamedTuple):
     """A path of penalties on all rows, from which a rule chooses."""
 
@@ -56,8 +67,67 @@ class Search(NamedTuple):
 class GraphSearch(CallbackSupportMixin, Imputer):
     """Base class of graph learners that choose the strength of their L1 penalty.
 
-    Subclasses document parameters and attributes, and set `_learner_class` and what a
-    fitted graph of that class can do.
+    Subclasses set `_learner_class` and what a fitted graph of that class can do.  Their
+    docstrings get the parameters and attributes of this one.
+
+    Parameters
+    ----------
+    alphas : int or array-like of shape (n_alphas,), default=20
+        Number of values, at least 2, on a path from the smallest alpha that gives an
+        empty graph down to a hundredth of it; or the values themselves, in the unit of
+        `alpha` of the learner.
+    selection : {"ebic", "cv", "cv-1se", "stability"}, default="ebic"
+        - ``"ebic"``: the extended Bayesian information criterion of the edges, refitted
+          without penalties.  It costs little and recovers edges best.  Of several
+          alphas with the same edges the smallest is selected;
+        - ``"cv"``: the cross-validated score of held-out rows (`score_samples`), which
+          optimises prediction and gives denser graphs;
+        - ``"cv-1se"``: the sparsest graph within one standard error of the best score;
+        - ``"stability"``: the densest graph whose edges change little between random
+          halves of the rows (Liu, Roeder and Wasserman 2010).  Beyond sparser graphs
+          that change more, as if all edges enter together, its alpha has to leave
+          columns without dependence nearly without edges.
+    gamma : float, default=0.0
+        Parameter of the extended criterion: 0 is the BIC, larger values give sparser
+        graphs.
+    cv : int or cross-validation splitter, default=5
+        Splits of the rows; used by ``"cv"`` and ``"cv-1se"``.
+    n_subsamples : int, default=20
+        Number of random halves of the rows; used by ``"stability"``.
+    n_jobs : int or None, default=None
+        Number of folds or subsamples that joblib processes in parallel.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of all draws.  The global streams of numpy and torch are not changed.
+    verbose : int, default=0
+        If 1, print a line for each round, and for each other step of `fit`,
+        `transform`, `sample` and `score_samples` that takes longer than a second.  If
+        2, print all steps.
+
+    Attributes
+    ----------
+    alpha_ : float
+        The chosen strength.
+    alphas_ : ndarray of shape (n_alphas,)
+        Strengths along the path, in decreasing order.
+    path_ : ndarray of shape (n_alphas, n_nodes, n_nodes)
+        Signed associations along the path, ``-K_ij / sqrt(K_ii K_jj)``, zero on the
+        diagonal.
+    cv_results_ : dict of ndarray of shape (n_alphas,)
+        ``alpha``, ``n_edges`` and the criterion: ``ebic``; or ``mean_test_score``,
+        ``std_test_score`` and ``split0_test_score`` ...; or ``instability``, the mean
+        of ``2 f (1 - f)`` over pairs that a share f of the halves links, and ``noise``,
+        the share of pairs that half of the rows link after each column is permuted.
+        Use ``pandas.DataFrame(cv_results_)`` to get a table.  If all columns are
+        constant, it contains only ``alpha`` and ``n_edges``; if they are constant in a
+        fold, all scores of this fold are 0.
+    edge_frequencies_ : ndarray of shape (n_nodes, n_nodes)
+        Share of the subsamples that contain an edge at `alpha_`; only with
+        ``selection="stability"``.
+    n_iter_ : int
+        Number of rounds of EM of the fit to all rows, which all alphas share.
+    n_tuning_iter_ : int
+        Number of rounds of EM of the pilot fit, if there is one, and of all folds or
+        subsamples.
     """
 
     _parameter_constraints = {
@@ -93,6 +163,12 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+
+    def __init_subclass__(cls, **kwargs):
+        """Add the parameters and attributes that all searches have to the docstring."""
+        super().__init_subclass__(**kwargs)
+        if cls.__doc__ and GraphSearch.__doc__:  # python -OO removes them
+            cls.__doc__ = with_entries(cls.__doc__, GraphSearch.__doc__)
 
     @reports_fit
     def fit(self, X, y=None):

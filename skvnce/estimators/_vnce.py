@@ -34,10 +34,9 @@ from skvnce.estimators._validation import (
 )
 from skvnce.estimators._vnce_fitted import DensityArrays, FittedDensity
 from skvnce.estimators._vnce_settings import (
-    Parameters,
     errors_named,
     settings_of,
-    solver_of,
+    solver_fields,
     warn_of_bound,
     warn_of_gap,
     warn_of_rounds,
@@ -128,15 +127,15 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         Maximum number of rounds of ``"lbfgs"``; number of epochs of ``"adam"``.  If
         there are no draws, a round is 20 iterations of L-BFGS.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` fills numbers: by their conditional means, medians or modes.
-        Medians have the smallest mean absolute error.  They are the means of the
-        default model, which is normal.  Not for models with latents.
+        How `transform` fills numbers: by their conditional means, medians (of smallest
+        mean absolute error) or modes.  All are the mean for the default model, which is
+        normal.  Not for models with latents.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
         What `fit` does if a few cells dominate the squared errors of a column, or if
-        the model predicts held-out cells of a column significantly worse than the mean
-        of the column does (`held_out_gain_`): it warns
-        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  The second check
-        needs a second fit without these cells.  ``"ignore"`` skips both.
+        the model, fitted without them, predicts held-out cells of a column
+        significantly worse than its mean (`held_out_gain_`): it warns
+        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
+        both.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
         and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
@@ -157,12 +156,11 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         its own `log_scale`.
     log_scale_gap_ : float
         The logarithm of the integral, estimated by importance sampling from fresh
-        noise, minus `log_scale_`.  It is near 0 if the estimate is reliable.
+        noise, minus `log_scale_`: near 0 if the estimate is reliable.
     bound_gap_ : float
         Mean log-density of incomplete rows by 1024 draws of their missing cells minus
-        that by the draws of the fit, in nats.  It is near 0 if these draws represent
-        the missing cells well, and 0 if there are none or they are integrated out.  If
-        it is above 0.1, `fit` warns: conditional distributions may be too broad.
+        that by the draws of the fit, in nats; 0 without draws.  If it is above 0.1,
+        `fit` warns: conditional distributions may be too broad.
     ridge_ : float
         The `ridge` that the fit used.  NaN if it is ``"auto"`` and all columns are
         constant.
@@ -170,10 +168,9 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         The objective J_VNCE per row of training data (for ``"conditional"`` noise, that
         of conditional NCE).
     accuracy_ : float
-        Accuracy with which the fitted model classifies rows as data or noise (with
-        ``"conditional"`` noise, as a row or its neighbour): 0.5 if they have the same
-        distribution.  If it is near 1, the noise is too far from the data and estimates
-        are inaccurate: use noise closer to the data.
+        Accuracy with which the fitted model classifies rows as data or noise (or as a
+        row or its neighbour): 0.5 if they have the same distribution.  Near 1, the
+        noise is too far from the data.
     loss_curve_ : list of float
         Negative objective plus the penalty in each iteration.
     n_iter_ : int
@@ -188,25 +185,21 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
     model_state_, posterior_state_ : dict
         Parameters of the fitted modules, as arrays.
     feature_indices_ : ndarray of shape (n_nodes,)
-        Indices of the columns of X that the model uses: those with at least two
-        different observed values.
+        Indices of the columns with at least two different observed values.
     constants_ : dict
-        Values of the constant columns, by column index; `fit` warns about them.  If all
-        columns are constant there is no model: `n_components_` is 0, `objective_` NaN.
+        Values of the constant columns, by column index.  If all columns are constant
+        there is no model: `n_components_` is 0, `objective_` NaN.
     held_out_gain_ : float
         One minus the ratio of the mean squared error of the model to that of the column
-        means, on a tenth of the observed cells, by a fit without them; all columns have
-        the same weight.  Negative if the means predict better.  NaN for models with
-        latents, if no cell of X is missing, if the columns have too few cells to hold
-        some out, and with ``on_misfit="ignore"``.
+        means, on a tenth of the observed cells, by a fit without them.  Negative if the
+        means predict better; NaN for models with latents, without missing cells, with
+        too few cells, and with ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means, and
-        heavy-tailed columns that it does not predict better.  `transform` fills them by
-        their means, and `sample` draws from their observed values.
+        Columns that the model predicts significantly worse than their means, or that
+        are heavy-tailed and not predicted better.  `transform` fills them by their
+        means, and `sample` draws observed values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Smallest and largest imputed value of each column; infinite where no law of the
-        column limits it.  Draws of columns of at most ten values that repeat are
-        observed values, and draws of integer columns are integers.
+        Smallest and largest imputed value of each column of X; infinite without a law.
     n_features_in_ : int
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -366,8 +359,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         if not len(table.schema.model_columns):
             return self._no_model(table.schema)
         with errors_named(), failures_named(_DIVERGED):
-            given = (getattr(self, name) for name in Parameters._fields)
-            settings = settings_of(Parameters(*given), seed, cells.nodes)
+            settings = settings_of(self.get_params(deep=False), seed, cells.nodes)
             moments = cells.location, cells.scale
             rest = cells.nodes, *moments, _initial_normal, on_round
             found, settings = fit_with_enough_draws(
@@ -375,8 +367,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
             )
             report = _report_of(found)
             if not found.outcome.converged:
-                tol = settings.solver.tol
-                warn_of_rounds(report["n_iter_"], self.max_iter, tol)
+                warn_of_rounds(report["n_iter_"], self.max_iter, settings.tol)
             with step("checking the scale by fresh noise"):
                 report["log_scale_gap_"] = found.scale_gap(settings)
             warn_of_gap(report["log_scale_gap_"], self.noise_ratio)
@@ -410,7 +401,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
 
     def _check_parameters(self):
         super()._check_parameters()
-        solver_of(self.solver, self.max_iter)
+        solver_fields(self.solver)
         if isinstance(self.model, nn.Module):
             raise TypeError(
                 "model must be a callable that makes a torch.nn.Module, not a module: "
@@ -418,10 +409,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
             )
 
     def _check_predictions(self, table, settings, n_components):
-        """Fit to the cells that are not held out, and predict the others.
-
-        Returns what `_held_out` returns.
-        """
+        """Predict cells that a fit has not seen; returns what `_held_out` does."""
         schema, cells, nodes = table.schema, table.cells, table.cells.nodes
         hidden = None  # select a tenth, from which `transform` is checked
         if n_components or not np.isnan(nodes).any():

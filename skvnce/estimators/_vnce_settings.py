@@ -1,7 +1,6 @@
 """Parameters of VNCEEstimator as the settings of its fit, and what is said of it."""
 
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -17,52 +16,35 @@ from skvnce.algorithms.vnce.errors import (
     UnsuitableModel,
     UnsuitablePosterior,
 )
-from skvnce.algorithms.vnce.fit import Settings, Solver
+from skvnce.algorithms.vnce.fit import Settings
 from skvnce.algorithms.vnce.gap import MOST_LOST
 from skvnce.estimators._options import LBFGS, Adam, fields_of
 from skvnce.models.noise import NoPartialDensity, NotANoise, UnsuitableNoise
 
-# instead of "auto"; missing cells have a power of two: their draws are a lattice
+# instead of "auto", and of a second fit; missing cells have a power of two, because
+# their draws are a lattice
 _DRAWS_OF_CELLS, _DRAWS_OF_LATENTS = (16, 64), (5, None)
 _ADAM = {"batch_size": 200, "learning_rate_init": 0.03, "device": "cpu"}
 
 
-class Parameters(NamedTuple):
-    """The parameters of VNCEEstimator that a fit needs."""
-
-    model: object
-    posterior: object
-    n_components: int | None
-    noise: object
-    noise_ratio: float
-    n_training_draws: int | str
-    n_init: int
-    ridge: float | str
-    solver: object
-    max_iter: int
+# parameters of the estimator that are those of a fit
+_OF_FIT = "model", "posterior", "n_components", "noise_ratio", "n_init", "max_iter"
 
 
-def solver_of(solver, max_iter):
-    """Collect the settings of the solver.
-
-    Raises
-    ------
-    ValueError
-        If a field of `Adam` is set that is not used.
-    """
-    option, name = solver, solver
-    if not isinstance(option, str):
-        name = "adam" if isinstance(option, Adam) else "lbfgs"
-    adam = fields_of(option if isinstance(option, Adam) else "auto", "solver", _ADAM)
-    lbfgs = option if isinstance(option, LBFGS) else LBFGS()
-    return Solver(
-        name,
-        max_iter,
-        lbfgs.n_iter,
-        lbfgs.tol,
-        adam["batch_size"],
-        adam["learning_rate_init"],
-    )
+def solver_fields(solver):
+    """Return what the solver sets of `Settings`; a field of another one is an error."""
+    name = solver
+    if not isinstance(solver, str):
+        name = "adam" if isinstance(solver, Adam) else "lbfgs"
+    adam = fields_of(solver if isinstance(solver, Adam) else "auto", "solver", _ADAM)
+    lbfgs = solver if isinstance(solver, LBFGS) else LBFGS()
+    return {
+        "solver": name,
+        "n_steps": lbfgs.n_iter,
+        "tol": lbfgs.tol,
+        "batch_size": adam["batch_size"],
+        "learning_rate": adam["learning_rate_init"],
+    }
 
 
 def device_name(solver):
@@ -70,32 +52,24 @@ def device_name(solver):
     return getattr(solver, "device", "cpu")
 
 
-def n_draws_of(n_training_draws, nodes):
-    """Return the number of draws of each row of nodes, and of a second fit or None."""
-    if not isinstance(n_training_draws, str):
-        return n_training_draws, None
-    return _DRAWS_OF_CELLS if np.isnan(nodes).any() else _DRAWS_OF_LATENTS
-
-
 def settings_of(parameters, seed, nodes):
-    """Make the settings of a fit to nodes from the `Parameters` of the estimator."""
-    noise, ridge, solver = parameters.noise, parameters.ridge, parameters.solver
+    """Make the settings of a fit to nodes from the parameters of the estimator."""
+    noise, ridge, solver = (parameters[name] for name in ("noise", "ridge", "solver"))
     if isinstance(noise, str) and noise == "auto":
-        noise = "gaussian" if parameters.model is None else "marginal"
-    device = resolve_device(device_name(solver), "solver.device")
-    n_draws, more_draws = n_draws_of(parameters.n_training_draws, nodes)
+        noise = "gaussian" if parameters["model"] is None else "marginal"
+    n_draws, more_draws = parameters["n_training_draws"], None
+    if isinstance(n_draws, str):
+        is_missing = np.isnan(nodes).any()
+        n_draws, more_draws = _DRAWS_OF_CELLS if is_missing else _DRAWS_OF_LATENTS
     return Settings(
-        parameters.model,
-        parameters.posterior,
-        parameters.n_components,
-        noise,
-        parameters.noise_ratio,
-        n_draws,
-        parameters.n_init,
-        seed,
-        None if isinstance(ridge, str) else float(ridge),
-        solver_of(solver, parameters.max_iter)._replace(device=device),
-        more_draws,
+        **{name: parameters[name] for name in _OF_FIT},
+        **solver_fields(solver),
+        noise=noise,
+        n_draws=n_draws,
+        more_draws=more_draws,
+        seed=seed,
+        ridge=None if isinstance(ridge, str) else float(ridge),
+        device=resolve_device(device_name(solver), "solver.device"),
     )
 
 
@@ -155,16 +129,12 @@ def warn_of_gap(log_scale_gap, noise_ratio):
 def warn_of_bound(bound_gap, n_draws):
     """Warn if more draws of missing cells give rows another log-density."""
     if bound_gap > MOST_LOST:
+        more = 2 ** (4 * n_draws - 1).bit_length()  # a power of two
         warn_user(
             f"The {n_draws} draws of missing cells of each row miss "
             f"{bound_gap:.2g} nats of its log-density, on average over incomplete "
             "rows: the fitted conditional distributions may be too broad. Pass "
-            f"n_training_draws={_more(n_draws)}, fit complete rows alone, or give the "
+            f"n_training_draws={more}, fit complete rows alone, or give the "
             "model a method log_marginal(x, observed).",
             ConvergenceWarning,
         )
-
-
-def _more(n_draws):
-    """Return the power of two that is at least four times a number of draws."""
-    return 2 ** (4 * n_draws - 1).bit_length()

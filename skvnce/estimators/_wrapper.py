@@ -42,7 +42,7 @@ class ByModel(Imputer):
     def _models_asked(self):
         """List what the parameter `model` stands for."""
         if self.model is None:
-            return [self._default_model()]
+            return [GaussianImputer()]
         many = isinstance(self.model, list | tuple)
         return list(self.model) if many else [self.model]
 
@@ -81,10 +81,6 @@ class ByModel(Imputer):
     def _label_of(self, number):
         """Name a model by its number and its class."""
         return f"model[{number}] ({type(self.model[number]).__name__})"
-
-    def _default_model(self):
-        """Make what None stands for."""
-        return GaussianImputer()
 
     def _seeded(self, rng, model=None):
         """Clone `model`, with a seed."""

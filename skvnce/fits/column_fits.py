@@ -30,87 +30,46 @@ _SWEEPS = 2  # of the draws that complete the table
 
 
 class Table(NamedTuple):
-    """Rows of the joint model's columns.
+    """Rows of the joint model's columns."""
 
-    Attributes
-    ----------
-    nodes : ndarray of shape (n, n_nodes)
-        NaN marks missing cells.
-    weights : ndarray of shape (n,) or None
-    held : ndarray of bool, of shape (n,)
-        The rows that are held out; none if weights are known.
-    scale : ndarray of shape (n_nodes,)
-    is_categorical : ndarray of bool, of shape (n_nodes,)
-    """
-
-    nodes: np.ndarray
-    weights: np.ndarray | None
+    nodes: np.ndarray  # (n, n_nodes), NaN marks missing cells
+    weights: np.ndarray | None  # (n,)
+    # (n,), bool, the rows that are held out; none if weights are known
     held: np.ndarray
-    scale: np.ndarray
-    is_categorical: np.ndarray
+    scale: np.ndarray  # (n_nodes,)
+    is_categorical: np.ndarray  # (n_nodes,), bool
 
 
 class Joint(NamedTuple):
-    """Joint models of a table.
+    """Joint models of a table."""
 
-    Attributes
-    ----------
-    without : sequence of CellModel
-        Fitted without the held-out rows.
-    models : sequence of CellModel
-        Fitted to all cells.
-    """
-
-    without: Sequence[CellModel]
-    models: Sequence[CellModel]
+    without: Sequence[CellModel]  # fitted without the held-out rows
+    models: Sequence[CellModel]  # fitted to all cells
 
 
 class FittedColumns(NamedTuple):
-    """Models of columns and their weights.
+    """Models of columns and their weights."""
 
-    Attributes
-    ----------
-    columns : list of ColumnModel
-        In the order of a sweep.
-    weights : ndarray of shape (n_nodes,)
-        Of the column models.
-    joint_weights : ndarray of shape (n_models, n_nodes)
-        Of the joint models among themselves.
-    spreads : ndarray of shape (n_nodes,)
-        Factors of the deviations of draws from their means.
-    """
-
-    columns: list[ColumnModel]
-    weights: np.ndarray
+    columns: list[ColumnModel]  # in the order of a sweep
+    weights: np.ndarray  # (n_nodes,), of the column models
+    # (n_models, n_nodes), of the joint models among themselves
     joint_weights: np.ndarray
+    # (n_nodes,), factors of the deviations of draws from their means
     spreads: np.ndarray
 
 
 def fit_columns(
     table: Table,
     joint: Joint,
-    learners: Mapping[int, EstimatorLearner],
+    learners: Mapping[int, EstimatorLearner],  # of each column that gets a model
     weight: float | str,
-    n_completions: int,
+    n_completions: int,  # number of completed tables that the final models learn from
     rng: np.random.Generator,
 ) -> FittedColumns:
     """Fit models of columns, and weigh them and the joint models.
 
-    Parameters
-    ----------
-    table : Table
-    joint : Joint
-    learners : dict of int to EstimatorLearner
-        Of each column that gets a model.
-    weight : "auto" or float
-        Of the column models; ``"auto"`` lets held-out cells choose.
-    n_completions : int
-        Number of completed tables that the final models learn from.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    FittedColumns
+    `weight`: "auto" or float, of the column models; ``"auto"`` lets held-out cells
+    choose.
     """
     width, n_joint = table.nodes.shape[1], len(joint.models)
     equal = np.full((n_joint, width), 1 / n_joint)

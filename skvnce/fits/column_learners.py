@@ -23,33 +23,15 @@ _FOLDS = 5  # whose residuals a column of numbers is drawn with
 
 
 class Training(NamedTuple):
-    """What a column is learned from.
+    """What a column is learned from."""
 
-    Attributes
-    ----------
-    completed : ndarray of shape (n_tables, n, n_nodes)
-    nodes : ndarray of shape (n, n_nodes)
-        NaN marks missing cells.
-    weights : ndarray of shape (n,) or None
-        Frequencies of the rows.
-    """
-
-    completed: np.ndarray
-    nodes: np.ndarray
-    weights: np.ndarray | None
+    completed: np.ndarray  # (n_tables, n, n_nodes)
+    nodes: np.ndarray  # (n, n_nodes), NaN marks missing cells
+    weights: np.ndarray | None  # (n,), frequencies of the rows
 
 
 class EstimatorLearner(NamedTuple):
-    """Fits a regressor or a classifier to a column.
-
-    Attributes
-    ----------
-    column : int
-    model : regressor or classifier
-    design : Design
-    n_levels : int
-    max_samples : int
-    """
+    """Fits a regressor or a classifier to a column."""
 
     column: int
     model: Any

@@ -28,18 +28,10 @@ from skvnce.sources.summary import FirstReading
 
 
 class PartRows(NamedTuple):
-    """Reads the rows of a part that have observed cells of the model.
-
-    Attributes
-    ----------
-    reader : object
-    columns : ndarray of int, of shape (n_nodes,)
-        Those of the model.
-    known : FirstReading
-    """
+    """Reads the rows of a part that have observed cells of the model."""
 
     reader: object
-    columns: np.ndarray
+    columns: np.ndarray  # (n_nodes,), int, those of the model
     known: FirstReading
 
     def read(self, number, chunk):
@@ -59,21 +51,10 @@ class Sweeps(NamedTuple):
     seed: int
 
     def __call__(self, one, number, given):
-        """Sweep over a part.
+        """Make a sweep of the part of this number; returns what is kept, and `Sums`.
 
-        Parameters
-        ----------
-        one : copula_parts.Round
-        number : int
-            Of the part.
-        given : table or tuple
-            The part in the first round, which is not read again, then `kept`.
-
-        Returns
-        -------
-        kept : tuple
-            The part for the next round, and the numbers of its rows.
-        sums : copula_parts.Sums
+        `given` is the part in the first round, which is not read again, then what was
+        kept: the `Part` for the next round, and the numbers of its rows.
         """
         if one.number == 1:
             nodes, numbers = self.rows.read(number, given)
@@ -90,20 +71,7 @@ class Sweeps(NamedTuple):
 
 @contextmanager
 def problem_of(schema, source, large, random_state):
-    """Build the problem of a table in parts, of which a sample is in memory.
-
-    Parameters
-    ----------
-    schema : Schema
-    source : Chunks or DaskTable
-    large : LargeTable
-    random_state : int, RandomState instance, Generator or None
-
-    Yields
-    ------
-    copula.Problem
-        Its method reads the parts, which only exist within the context.
-    """
+    """Yield the `copula.Problem` of a table in parts, which the context keeps."""
     columns, summary = schema.model_columns, large.summary
     rows = PartRows(large.reader, columns, large.known)
     kinds, sizes = kinds_of(schema), schema.n_categories.tolist()

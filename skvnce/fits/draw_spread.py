@@ -27,39 +27,21 @@ _SPREADS = np.linspace(0.7, 1.0, 31)
 
 
 class HeldOutDraws(NamedTuple):
-    """Draws of models, and the truth.
+    """Draws of models, and the truth."""
 
-    Attributes
-    ----------
-    draws : sequence of ndarray of shape (n_draws, n, n_nodes)
-        Of each model.
-    nodes : ndarray of shape (n, n_nodes)
-    hidden : ndarray of bool, of shape (n, n_nodes)
-        The cells that were drawn, and are known.
-    """
-
-    draws: Sequence[np.ndarray]
-    nodes: np.ndarray
-    hidden: np.ndarray
+    draws: Sequence[np.ndarray]  # (n_draws, n, n_nodes), of each model
+    nodes: np.ndarray  # (n, n_nodes)
+    hidden: np.ndarray  # (n, n_nodes), bool, the cells that were drawn, and are known
 
 
 def spreads_of(
     found: HeldOutDraws, weights: np.ndarray, is_continuous: np.ndarray
-) -> np.ndarray:
+) -> np.ndarray:  # (n_nodes,)
     """Choose the factor of each column by eq. (2).
 
-    Parameters
-    ----------
-    found : HeldOutDraws
-    weights : ndarray of shape (n_models, n_nodes)
-        Those of a column add up to one.
-    is_continuous : ndarray of bool, of shape (n_nodes,)
-        Numbers whose values do not repeat: with ties, u is not uniform.
-
-    Returns
-    -------
-    ndarray of shape (n_nodes,)
-        At most 1; 1 for the other columns.
+    `weights`: (n_models, n_nodes), those of a column add up to one. `is_continuous`:
+    (n_nodes,), bool, numbers whose values do not repeat: with ties, u is not uniform.
+    Result: at most 1; 1 for the other columns.
     """
     spreads = np.ones(len(is_continuous))
     rows, column = (found.hidden & is_continuous).nonzero()

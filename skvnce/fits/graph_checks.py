@@ -34,30 +34,12 @@ def remedy(algorithm, ridge):
     return f"{text}, or algorithm='score-matching', may help."
 
 
-def predicted(problem, theta, kept, rows, *, alpha, n_steps):
+def predicted(problem, theta, kept, rows, *, alpha, n_steps):  # (n_rows, n_nodes)
     """Continue the fit without held-out cells, and fill them.
 
-    Parameters
-    ----------
-    problem : Problem
-    theta : Theta
-        The fit to all cells.
-    kept : ndarray of shape (n, n_nodes)
-        In the units of X, without the held-out cells.
-    rows : ndarray of int
-        Indices of the rows to fill.
-    alpha : float
-        The L1 penalty.
-    n_steps : int
-        Number of sweeps that `transform` averages.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_nodes)
-
-    Raises
-    ------
-    Diverged
+    `theta` is the fit to all cells, `kept` (n, n_nodes) has no held-out cells and the
+    units of X, `rows` are indices of the rows to fill, and `n_steps` the number of
+    sweeps that `transform` averages.  Raises Diverged.
     """
     centre, scale = problem.units
     kept = Incomplete.from_array(kept / scale.numpy())
@@ -83,19 +65,9 @@ def predicted(problem, theta, kept, rows, *, alpha, n_steps):
 def messages(schema, data, theta, *, fit_linear, cut, remedy):
     """List messages about a table or a fit that is beyond the limits of the model.
 
-    Parameters
-    ----------
-    schema : Schema
-    data : Incomplete
-        In the units of X.
-    theta : Theta
-        The fit, for columns of unit standard deviation.
-    fit_linear : bool
-        Whether the model has linear terms.
-    cut : float
-        The largest share by which an edge was shrunk.
-    remedy : str
-        Parameters to raise if it is large.
+    `data` has the units of X, `theta` is for columns of unit standard deviation, `cut`
+    is the largest share by which an edge was shrunk, and `remedy` says which parameters
+    to raise if it is large.
     """
     found = []
 
@@ -143,18 +115,9 @@ def wide_columns(data):
     """Find columns whose standard deviation is too large for the model.
 
     A half-normal column has a ratio of 0.76, and an independent one at the lower bound
-    of the precision 0.82.  Columns that others make wider reach 0.88 in 80 tables that
+    of the precision 0.82. Columns that others make wider reach 0.88 in 80 tables that
     the papers simulate.  The limit allows a random deviation of one over the root of
-    the number of observed cells.
-
-    Parameters
-    ----------
-    data : Incomplete
-        In the units of X.
-
-    Returns
-    -------
-    ndarray of int
+    the number of observed cells.  `data` has the units of X; returns indices.
     """
     mean = em.observed_mean(data.x, data.observed)
     deviation = em.units_of(data, fit_linear=True).scale

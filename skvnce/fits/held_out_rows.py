@@ -18,43 +18,24 @@ _MOST = 400  # held-out rows
 
 
 class Held(NamedTuple):
-    """Held-out rows, once for each mask.
+    """Held-out rows, once for each mask."""
 
-    Attributes
-    ----------
-    nodes : ndarray of shape (n, n_nodes)
-    hidden : ndarray of bool, of shape (n, n_nodes)
-        Observed cells.
-    """
-
-    nodes: np.ndarray
-    hidden: np.ndarray
+    nodes: np.ndarray  # (n, n_nodes)
+    hidden: np.ndarray  # (n, n_nodes), bool, observed cells
 
 
-def hold_out_rows(nodes: np.ndarray) -> np.ndarray:
+def hold_out_rows(nodes: np.ndarray) -> np.ndarray:  # (n,), bool
     """Choose about a tenth of the rows, without which each column varies.
 
-    The choice is a function of the ranks in each row, as that of `row_folds`.
-
-    Parameters
-    ----------
-    nodes : ndarray of shape (n, n_nodes)
-        NaN marks missing cells.
-
-    Returns
-    -------
-    ndarray of bool, of shape (n,)
+    The choice is a function of the ranks in each row, as that of `row_folds`.  `nodes`:
+    (n, n_nodes), NaN marks missing cells.
     """
     held = row_folds(nodes, _PARTS).numpy() == 0
     held[np.flatnonzero(held)[_MOST:]] = False
-    for j in np.flatnonzero(_fixed(nodes[~held])):
+    kept = nodes[~held]
+    for j in np.flatnonzero(np.isnan(kept).all(0) | constant_columns(kept)):
         held &= np.isnan(nodes[:, j])
     return held
-
-
-def _fixed(nodes: np.ndarray) -> np.ndarray:
-    """Return which columns are missing or constant."""
-    return np.isnan(nodes).all(0) | constant_columns(nodes)
 
 
 def masked(rows: np.ndarray) -> Held:

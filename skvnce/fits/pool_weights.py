@@ -24,18 +24,11 @@ _SHIFTS = 8  # pairings of the draws of two models
 
 
 class Distances(NamedTuple):
-    """Mean distances of the draws of K models in each held-out cell.
+    """Mean distances of the draws of K models in each held-out cell."""
 
-    Attributes
-    ----------
-    column : ndarray of int, of shape (n_cells,)
-    to_truth : ndarray of shape (K, n_cells)
-    apart : ndarray of shape (K, K, n_cells)
-    """
-
-    column: np.ndarray
-    to_truth: np.ndarray
-    apart: np.ndarray
+    column: np.ndarray  # (n_cells,), int
+    to_truth: np.ndarray  # (K, n_cells)
+    apart: np.ndarray  # (K, K, n_cells)
 
     def of_columns(self, columns: Sequence[int]) -> "Distances":
         """Select the cells of some columns."""
@@ -48,28 +41,13 @@ class Distances(NamedTuple):
 
 
 def distances(
-    draws: Sequence[np.ndarray],
-    nodes: np.ndarray,
-    hidden: np.ndarray,
-    scale: np.ndarray,
-    is_categorical: np.ndarray,
+    draws: Sequence[np.ndarray],  # (n_draws, n, n_nodes), of each model
+    nodes: np.ndarray,  # (n, n_nodes)
+    hidden: np.ndarray,  # (n, n_nodes), bool
+    scale: np.ndarray,  # (n_nodes,), standard deviations
+    is_categorical: np.ndarray,  # (n_nodes,), bool
 ) -> Distances:
-    """Compare draws with held-out cells, and with each other.
-
-    Parameters
-    ----------
-    draws : sequence of ndarray of shape (n_draws, n, n_nodes)
-        Of each model.
-    nodes : ndarray of shape (n, n_nodes)
-    hidden : ndarray of bool, of shape (n, n_nodes)
-    scale : ndarray of shape (n_nodes,)
-        Standard deviations.
-    is_categorical : ndarray of bool, of shape (n_nodes,)
-
-    Returns
-    -------
-    Distances
-    """
+    """Compare draws with held-out cells, and with each other."""
     rows, column = hidden.nonzero()
     level, unit = is_categorical[column], scale[column]
     cells, truth = [one[:, rows, column] for one in draws], nodes[rows, column]
@@ -90,18 +68,7 @@ def distances(
 
 
 def weights_of(found: Distances, is_categorical: np.ndarray) -> np.ndarray:
-    """Choose the weights of models for each column.
-
-    Parameters
-    ----------
-    found : Distances
-    is_categorical : ndarray of bool, of shape (n_nodes,)
-
-    Returns
-    -------
-    ndarray of shape (K, n_nodes)
-        Those of a column are at least 0, and add up to one.
-    """
+    """Choose weights (K, n_nodes), of sum 1 in each column, of models."""
     size, width = len(found.to_truth), len(is_categorical)
     weights = np.full((size, width), 1 / size)
     for kind in np.unique(is_categorical):

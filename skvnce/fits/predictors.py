@@ -12,32 +12,17 @@ _FEWEST = 3  # rows from which a correlation is computed
 
 
 def predictors_of(
-    asked: Mapping | ArrayLike | str | None,
+    asked: Mapping | ArrayLike | str | None,  # (n_features, n_features)
     schema: Schema,
-    nodes: np.ndarray,
-    nominal: Sequence[bool],
-) -> np.ndarray:
+    nodes: np.ndarray,  # (n, n_nodes)
+    nominal: Sequence[bool],  # length n_nodes
+) -> np.ndarray:  # (n_nodes, n_nodes), bool
     """Convert what the user asks for to a matrix.
 
-    Parameters
-    ----------
-    asked : dict, array-like of shape (n_features, n_features), "auto" or None
-    schema : Schema
-    nodes : ndarray of shape (n, n_nodes)
-    nominal : sequence of bool, of length n_nodes
-        Which columns have categories without an order.
-
-    Returns
-    -------
-    ndarray of bool, of shape (n_nodes, n_nodes)
-        Whether the model of the column of a row sees another column.
-
-    Raises
-    ------
-    ValueError
-        If columns are unknown, or a matrix has a wrong shape.
-    TypeError
-        If a value of a dict is no list.
+    `nominal`: which columns have categories without an order. Result: whether the model
+    of the column of a row sees another column. Raises ValueError if columns are
+    unknown, or a matrix has a wrong shape. Raises TypeError if a value of a dict is no
+    list.
     """
     columns = schema.model_columns
     if isinstance(asked, str):
@@ -51,12 +36,8 @@ def predictors_of(
 def matrix_of(asked: Mapping | ArrayLike | str | None, schema: Schema) -> np.ndarray:
     """Convert what is known without the cells to a matrix of all columns.
 
-    Parameters and errors are those of `predictors_of`.
-
-    Returns
-    -------
-    ndarray of bool, of shape (n_features, n_features)
-        All are True with "auto".
+    Parameters and errors are those of `predictors_of`.  Result: (n_features,
+    n_features), bool; all are True with "auto".
     """
     expected = schema.n_columns, schema.n_columns
     found = np.ones(expected, dtype=bool)
@@ -111,17 +92,9 @@ def _in_order(asked, schema):
 def associated(nodes: np.ndarray, nominal: Sequence[bool]) -> np.ndarray:
     """Find the columns that are correlated with a column, or with its being observed.
 
-    The correlation of a nominal column is the largest one of its indicators.
-
-    Parameters
-    ----------
-    nodes : ndarray of shape (n, n_nodes)
-        NaN marks missing cells.
-    nominal : sequence of bool, of length n_nodes
-
-    Returns
-    -------
-    ndarray of bool, of shape (n_nodes, n_nodes)
+    The correlation of a nominal column is the largest one of its indicators.  `nodes`:
+    (n, n_nodes), NaN marks missing cells.  `nominal`: length n_nodes.  Result:
+    (n_nodes, n_nodes), bool.
     """
     wide, owner = [], []
     for j, (column, has_levels) in enumerate(zip(nodes.T, nominal, strict=True)):

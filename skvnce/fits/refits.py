@@ -12,19 +12,11 @@ _LEFT = 0.0025  # share of the variance that a repeated number leaves open
 _FEWEST = 20  # rows that show it
 
 
-def repeated(nodes, n_levels):
+def repeated(nodes, n_levels):  # (n_nodes,), bool
     """Find the numbers of which another column leaves hardly anything open.
 
-    Parameters
-    ----------
-    nodes : ndarray of shape (n, n_nodes)
-        NaN marks missing cells.
-    n_levels : ndarray of int, of shape (n_nodes,)
-        Number of levels of each column; 0 for numbers.
-
-    Returns
-    -------
-    ndarray of bool, of shape (n_nodes,)
+    `nodes`: (n, n_nodes), NaN marks missing cells. `n_levels`: (n_nodes,), int, number
+    of levels of each column; 0 for numbers.
     """
     seen = ~np.isnan(nodes)
     z = np.where(seen, nodes - np.nanmean(nodes, 0), 0.0) / np.nanstd(nodes, 0)
@@ -41,21 +33,7 @@ def repeated(nodes, n_levels):
 
 
 def refitted(model, cells, seed, weights=None):
-    """Fit a clone of an imputer to some of the validated rows.
-
-    Parameters
-    ----------
-    model : Imputer
-        Fitted to all rows.
-    cells : ndarray of shape (n, n_features)
-    seed : int
-    weights : ndarray of shape (n,), default=None
-        Frequencies of the rows; None means 1 for each.
-
-    Returns
-    -------
-    Imputer
-    """
+    """Fit a clone of an imputer to some of its rows, validated (n, n_features)."""
     other = clone(model)
     wanted = {"random_state": seed, "on_misfit": "ignore", "verbose": 0}
     known = other.get_params(deep=False)

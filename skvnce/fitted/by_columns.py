@@ -19,36 +19,19 @@ from skvnce.tables.cell_limits import CellLimits
 
 
 class Chains(NamedTuple):
-    """Lengths of the Gibbs chains that draw the other missing cells of a row.
-
-    Attributes
-    ----------
-    n_chains : int
-    n_burn_in, n_sweeps : int
-        Sweeps before those that count, and those that count.
-    keeps_draws : bool
-        Whether the draws of the chains are wanted.
-    """
+    """Lengths of the Gibbs chains that draw the other missing cells of a row."""
 
     n_chains: int
-    n_burn_in: int
-    n_sweeps: int
-    keeps_draws: bool = False
+    n_burn_in: int  # sweeps before those that count
+    n_sweeps: int  # sweeps that count
+    keeps_draws: bool = False  # whether the draws of the chains are wanted
 
 
 class Found(NamedTuple):
-    """Predictions of a column in the rows that miss it.
+    """Predictions of a column in the rows that miss it."""
 
-    Attributes
-    ----------
-    means : ndarray of shape (n_missing, width)
-        Means, or probabilities of levels.
-    draws : ndarray of shape (n_chains, n_missing)
-        Of the last sweep.
-    """
-
-    means: np.ndarray
-    draws: np.ndarray
+    means: np.ndarray  # (n_missing, width), means, or probabilities of levels
+    draws: np.ndarray  # (n_chains, n_missing), of the last sweep
 
 
 ALONE = Chains(1, 0, 1)
@@ -56,29 +39,15 @@ _OF_POINTS = Chains(63, 2, 1, keeps_draws=True)  # an odd number, whose median i
 
 
 class ByColumns(NamedTuple):
-    """A joint model averaged with models of columns; see `CellModel`.
-
-    Attributes
-    ----------
-    joint : CellModel
-    columns : sequence of ColumnModel
-        In the order of a sweep.
-    weights : ndarray of shape (n_nodes,)
-        Of the column models.
-    spreads : ndarray of shape (n_nodes,)
-        Factors of the deviations of draws from their means; 1 for categories.
-    chains : Chains
-        Of predictions.
-    n_sweeps : int
-        Of draws.
-    """
+    """A joint model averaged with models of columns; see `CellModel`."""
 
     joint: CellModel
-    columns: Sequence[ColumnModel]
-    weights: np.ndarray
+    columns: Sequence[ColumnModel]  # in the order of a sweep
+    weights: np.ndarray  # (n_nodes,), of the column models
+    # (n_nodes,), factors of the deviations of draws from their means; 1 for categories
     spreads: np.ndarray
-    chains: Chains
-    n_sweeps: int
+    chains: Chains  # of predictions
+    n_sweeps: int  # of draws
 
     def n_chains(self, n_draws: int | None) -> int:
         """Return how many copies of the rows are in memory at a time."""
@@ -157,30 +126,16 @@ class ByColumns(NamedTuple):
 
 
 def predict(
-    columns: Sequence[ColumnModel],
-    start: np.ndarray,
-    missing: np.ndarray,
+    columns: Sequence[ColumnModel],  # in the order of a sweep
+    start: np.ndarray,  # (n, n_nodes), filled rows, where the chains start
+    missing: np.ndarray,  # (n, n_nodes), bool
     chains: Chains,
     uniforms: Callable,
 ) -> dict:
     """Average the predictions of columns over draws of the other missing cells.
 
-    Parameters
-    ----------
-    columns : sequence of ColumnModel
-        In the order of a sweep.
-    start : ndarray of shape (n, n_nodes)
-        Filled rows, where the chains start.
-    missing : ndarray of bool, of shape (n, n_nodes)
-    chains : Chains
-    uniforms : callable
-        Maps the number of a sweep and a shape (n_chains, n, n_nodes) to uniform
-        numbers.
-
-    Returns
-    -------
-    dict of int to Found
-        For each column, of the rows that miss it.
+    `uniforms`: maps the number of a sweep and a shape (n_chains, n, n_nodes) to uniform
+    numbers. Result: for each column, of the rows that miss it.
     """
     state = np.repeat(start[None], chains.n_chains, axis=0)
     means, drawn = {}, {}
@@ -204,30 +159,16 @@ def predict(
 
 def redraw(
     columns: Sequence[ColumnModel],
-    drawn: np.ndarray,
-    missing: np.ndarray,
-    weights: np.ndarray,
+    drawn: np.ndarray,  # (n_draws, n, n_nodes), completed tables; changed in place
+    missing: np.ndarray,  # (n, n_nodes), bool
+    weights: np.ndarray,  # (n_nodes,)
     n_sweeps: int,
-) -> np.ndarray:
+) -> np.ndarray:  # (n_draws, n, n_nodes), bool
     """Draw some of the missing cells again, from the column models given the others.
 
     The other missing cells keep the draws of the joint model, so that a draw is one of
-    the mixture of both.
-
-    Parameters
-    ----------
-    columns : sequence of ColumnModel
-    drawn : ndarray of shape (n_draws, n, n_nodes)
-        Completed tables; changed in place.
-    missing : ndarray of bool, of shape (n, n_nodes)
-    weights : ndarray of shape (n_nodes,)
-        Probabilities with which a cell is drawn again, in all sweeps.
-    n_sweeps : int
-
-    Returns
-    -------
-    ndarray of bool, of shape (n_draws, n, n_nodes)
-        The cells that were drawn.
+    the mixture of both.  `weights`: probabilities with which a cell is drawn again, in
+    all sweeps.  Result: the cells that were drawn.
     """
     chosen = missing & (_of_stream(drawn.shape) < weights)
     for _ in range(n_sweeps):

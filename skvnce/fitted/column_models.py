@@ -15,37 +15,20 @@ _QUANTILES = 99  # of regressors that predict quantiles
 
 
 class ColumnModel(Protocol):
-    """A model of a column given completed rows.
+    """A model of a column given completed rows."""
 
-    Attributes
-    ----------
-    column : int
-        Its place among the columns of the joint model.
-    width : int
-        Number of levels of the column, or 1.
-    """
-
-    column: int
-    width: int
+    column: int  # its place among the columns of the joint model
+    width: int  # number of levels of the column, or 1
 
     def draw(
         self, rows: np.ndarray, uniform: np.ndarray, *, with_means: bool = False
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Draw the cells of the column.
 
-        Parameters
-        ----------
-        rows : ndarray of shape (n, n_nodes)
-            Completed rows; the column itself has no influence.
-        uniform : ndarray of shape (n,)
-            Random numbers, of which the draws are functions.
-        with_means : bool
-            Whether means, or probabilities of levels, are wanted.
-
-        Returns
-        -------
-        cells : ndarray of shape (n,)
-        means : ndarray of shape (n, width) or None
+        `rows`: (n, n_nodes), completed rows; the column itself has no influence.
+        `uniform`: (n,), random numbers, of which the draws are functions. `with_means`:
+        whether means, or probabilities of levels, are wanted. Returns `cells` (n,);
+        `means` (n, width).
         """
         ...
 
@@ -57,21 +40,13 @@ class ColumnModels(NamedTuple):
 
 
 class Design(NamedTuple):
-    """The predictors of a column, as a matrix that any regressor accepts.
+    """The predictors of a column, as a matrix that any regressor accepts."""
 
-    Attributes
-    ----------
-    columns : tuple of int
-        Places among the columns of the joint model.
-    n_levels : tuple of int
-        Of the nominal ones with at least three levels, which become indicators; 0 for
-        others.
-    label : str
-        The word column and the name of the column that is predicted, for errors.
-    """
-
-    columns: tuple[int, ...]
+    columns: tuple[int, ...]  # places among the columns of the joint model
+    # of the nominal ones with at least three levels, which become indicators; 0 for
+    # others
     n_levels: tuple[int, ...]
+    # the word column and the name of the column that is predicted, for errors
     label: str = "a column"
 
     def matrix(self, rows: np.ndarray) -> np.ndarray:
@@ -103,25 +78,13 @@ def failed(model: Any, label: str, error: Exception, remedy: str = "") -> ValueE
 
 
 class Regression(NamedTuple):
-    """A fitted regressor of a column; see `ColumnModel`.
-
-    Attributes
-    ----------
-    column : int
-    model : regressor
-    design : Design
-    predictions : ndarray of shape (n,)
-        Out of fold, increasing.
-    residuals : ndarray of shape (n,)
-        Of the same rows.
-    width : int
-    """
+    """A fitted regressor of a column; see `ColumnModel`."""
 
     column: int
     model: Any
     design: Design
-    predictions: np.ndarray
-    residuals: np.ndarray
+    predictions: np.ndarray  # (n,), out of fold, increasing
+    residuals: np.ndarray  # (n,), of the same rows
     width: int = 1
 
     def draw(
@@ -138,22 +101,12 @@ class Regression(NamedTuple):
 
 
 class Quantiles(NamedTuple):
-    """A fitted regressor whose `predict` takes ``quantiles``; see `ColumnModel`.
-
-    Attributes
-    ----------
-    column : int
-    model : regressor
-    design : Design
-    options : dict
-        Other arguments of `predict`.
-    width : int
-    """
+    """A fitted regressor whose `predict` takes ``quantiles``; see `ColumnModel`."""
 
     column: int
     model: Any
     design: Design
-    options: dict
+    options: dict  # other arguments of `predict`
     width: int = 1
 
     def draw(
@@ -177,19 +130,10 @@ class Quantiles(NamedTuple):
 
 
 class Classification(NamedTuple):
-    """A fitted classifier of a column; see `ColumnModel`.
-
-    Attributes
-    ----------
-    column : int
-    model : classifier
-        Its classes are codes of levels.
-    design : Design
-    width : int
-    """
+    """A fitted classifier of a column; see `ColumnModel`."""
 
     column: int
-    model: Any
+    model: Any  # its classes are codes of levels
     design: Design
     width: int
 

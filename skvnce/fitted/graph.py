@@ -36,20 +36,11 @@ class GraphParameters(NamedTuple):
 
 
 class GraphModel(NamedTuple):
-    """A truncated Gaussian of columns, in the units of the table.
-
-    Attributes
-    ----------
-    model : TruncatedGaussian
-    start : Tensor of shape (n_model_columns,)
-        Where chains start.
-    n_steps : int
-        Number of sweeps of a chain.
-    """
+    """A truncated Gaussian of columns, in the units of the table."""
 
     model: TruncatedGaussian
-    start: Tensor
-    n_steps: int
+    start: Tensor  # (n_model_columns,), where chains start
+    n_steps: int  # number of sweeps of a chain
 
     def n_chains(self, n_draws: int | None) -> int:
         """Return how many copies of the rows are in memory at a time."""

@@ -27,19 +27,9 @@ def averaged(
 ) -> tuple[np.ndarray, dict]:
     """Average predictions: numbers arithmetically, probabilities geometrically.
 
-    Parameters
-    ----------
-    filled : sequence of ndarray of shape (n, n_nodes)
-        Of each model.
-    shares : sequence of dict of int to ndarray of shape (n, n_levels)
-        Probabilities of the levels of columns of categories.
-    weights : ndarray of shape (n_models, n_nodes)
-        Those of a column add up to one.
-
-    Returns
-    -------
-    filled : ndarray of shape (n, n_nodes)
-    shares : dict of int to ndarray of shape (n, n_levels)
+    `filled`: (n, n_nodes), of each model. `shares`: (n, n_levels), probabilities of the
+    levels of columns of categories. `weights`: (n_models, n_nodes), those of a column
+    add up to one. Returns `filled` (n, n_nodes); `shares` (n, n_levels).
     """
     cells = sum(own * weight for own, weight in zip(filled, weights, strict=True))
     found = pooled_shares(shares, weights)
@@ -58,20 +48,8 @@ def pooled_shares(shares: Sequence[dict], weights: np.ndarray) -> dict:
 
 def quantiles(
     points: Sequence[np.ndarray], weights: np.ndarray, levels: np.ndarray
-) -> np.ndarray:
-    """Find quantiles of averages of distributions that points represent.
-
-    Parameters
-    ----------
-    points : sequence of ndarray of shape (n_points, n, n_nodes)
-        Of each model, of equal weights.
-    weights : ndarray of shape (n_models, n_nodes)
-    levels : ndarray of shape (n_levels,)
-
-    Returns
-    -------
-    ndarray of shape (n_levels, n, n_nodes)
-    """
+) -> np.ndarray:  # (n_levels, n, n_nodes)
+    """Find quantiles of averages of distributions that equally weighted points show."""
     counts = [len(one) for one in points]
     own = weights / np.array(counts)[:, None]
     each = torch.from_numpy(np.repeat(own, counts, axis=0))[:, None]
@@ -92,17 +70,10 @@ def geometric(shares: Sequence[np.ndarray], weights: np.ndarray) -> np.ndarray:
 
 
 class Pool(NamedTuple):
-    """Several models of the same columns; see `CellModel`.
-
-    Attributes
-    ----------
-    models : sequence of CellModel
-    weights : ndarray of shape (n_models, n_nodes)
-        Those of a column add up to one.
-    """
+    """Several models of the same columns; see `CellModel`."""
 
     models: Sequence[CellModel]
-    weights: np.ndarray
+    weights: np.ndarray  # (n_models, n_nodes), those of a column add up to one
 
     def n_chains(self, n_draws: int | None) -> int:
         """Return how many copies of the rows are in memory at a time."""
@@ -143,13 +114,7 @@ class Pool(NamedTuple):
         return found
 
     def chosen(self, n_draws: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Choose a model for each column of each draw.
-
-        Returns
-        -------
-        list of pairs of ndarray of int
-            The numbers of draws, and the models (n_nodes,) of their columns.
-        """
+        """Choose models (n_nodes,) of the columns of draws, and list these draws."""
         # stratified, so that the models have their shares of few draws, too
         places = torch.randperm(n_draws) + torch.rand(n_draws, dtype=torch.float64)
         uniform = places.numpy() / n_draws
@@ -161,16 +126,10 @@ class Pool(NamedTuple):
 
 
 class Turns(NamedTuple):
-    """A fitted imputer, whose draws come from several models in turn; see `CellModel`.
-
-    Attributes
-    ----------
-    filler : CellModel
-    drawers : sequence of CellModel
-        Each is used equally often, in random order; none if nothing is drawn.
-    """
+    """A fitted imputer, with draws of several models in turn; see `CellModel`."""
 
     filler: CellModel
+    # each is used equally often, in random order; none if nothing is drawn
     drawers: Sequence[CellModel]
 
     def n_chains(self, n_draws: int | None) -> int:

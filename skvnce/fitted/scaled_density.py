@@ -15,13 +15,7 @@ _CELLS, _LATENTS = 0, 1  # what `Fitted.one_draw` draws
 
 
 class ScaledDensity(NamedTuple):
-    """A density of scaled columns, perhaps with latent variables.
-
-    Attributes
-    ----------
-    fitted : Fitted
-    units : Units
-    """
+    """A density of scaled columns, perhaps with latent variables."""
 
     fitted: Fitted
     units: Units

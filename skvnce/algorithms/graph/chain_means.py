@@ -51,25 +51,15 @@ N_TABLES = 3 * _PARTS  # number of tables in memory
 
 
 class Averages(NamedTuple):
-    """Averages over the parts of a chain, for some rows.
+    """Averages over the parts of a chain, for some rows."""
 
-    Attributes
-    ----------
-    mean, error : Tensor of shape (parts, n, features)
-        Averages of x, and of e where a cell is missing, else 0.
-    steps : Tensor of shape (parts, n, width)
-        Averages of t.
-    variance : Tensor of shape (n, features)
-        Averages, over the burn-in, of the variances of the conditionals.
-    slopes : Tensor of shape (n, width)
-        Of t, over the burn-in.
-    """
-
+    # (parts, n, features), averages of x, and of e where a cell is missing, else 0
     mean: Tensor
-    error: Tensor
-    steps: Tensor
+    error: Tensor  # (parts, n, features)
+    steps: Tensor  # (parts, n, width), averages of t
+    # (n, features), averages, over the burn-in, of the variances of the conditionals
     variance: Tensor
-    slopes: Tensor
+    slopes: Tensor  # (n, width), of t, over the burn-in
 
     def take(self, rows: Tensor) -> "Averages":
         """Return the given rows."""
@@ -87,14 +77,8 @@ def chain_means(
     *,
     burn_in: int,
     n_steps: int,
-) -> Tensor:
-    """Estimate E[x_mis | x_obs] from one chain a row.
-
-    Returns
-    -------
-    Tensor of shape (n, features)
-        Undefined where cells are observed.
-    """
+) -> Tensor:  # (n, features)
+    """Estimate E[x_mis | x_obs] from one chain a row; undefined where observed."""
     missing = missing_of(data.observed[None])
     lines = lines_of(model.precision, missing.patterns)
     sampler = block_gibbs(model, missing, uniforms, lines=lines)
@@ -172,21 +156,11 @@ def averages(
 
 def least_noisy(
     off: Tensor, observed: Tensor, known: Averages, directions: Tensor | None
-) -> Tensor:
+) -> Tensor:  # (n, features)
     """Estimate the means of some rows by what varies least between parts of the chain.
 
-    Parameters
-    ----------
-    off : Tensor of shape (features, features)
-        O of eq. (2).
-    observed : Tensor of bool, of shape (n, features)
-    known : Averages
-    directions : Tensor of shape (n, width, features) or None
-        W.
-
-    Returns
-    -------
-    Tensor of shape (n, features)
+    `off`: (features, features), O of eq. (2). `observed`: (n, features), bool.
+    `directions`: (n, width, features), W.
     """
     plain = known.mean + known.error
     if len(plain) == 1:

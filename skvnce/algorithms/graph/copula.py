@@ -90,10 +90,7 @@ def moments(z: list[np.ndarray]) -> Normal:
 
 
 def e_step(latents: Latents, rows: list[Rows]) -> EStep:
-    """Build the E-step, which draws the latent variables and computes their moments.
-
-    Its state are the latent variables, in parts of the rows.
-    """
+    """Build the E-step, whose state are the latent variables, in parts of the rows."""
     sweeps_needed = bool(latents.nominal) or any(
         len(column.missing) or len(column.bounded)
         for part in rows
@@ -147,25 +144,13 @@ def of_nominal(latents: Latents, rows: list[Rows]) -> Tensor:
 
 
 class Problem(NamedTuple):
-    """The parts of a fit that do not depend on alpha.
-
-    Attributes
-    ----------
-    latents : Latents
-    blocks : Blocks
-    method : Method
-    start : Start
-        Of EM, with its penalty.
-    information : Tensor of shape (columns,)
-        v of eq. (1).
-    n_rows : int
-    """
+    """The parts of a fit that do not depend on alpha."""
 
     latents: Latents
     blocks: Blocks
     method: Method
-    start: Start
-    information: Tensor
+    start: Start  # of EM, with its penalty
+    information: Tensor  # (columns,), v of eq. (1)
     n_rows: int
 
     def penalty(self, alpha: float) -> Penalty:
@@ -184,10 +169,7 @@ class Problem(NamedTuple):
         )
 
     def chosen(self, first: em.Fit, theta: Theta, alpha: float) -> em.Fit:
-        """Choose edges by the moments of the first fit, and fit the model to them.
-
-        The result does not depend on `theta`, the solution on a path.
-        """
+        """Choose edges by moments of the first fit, whatever theta, and fit to them."""
         fit = em.concluded(self.method, first, self.penalty(alpha))
         theta = self.estimate(first, fit.theta)
         return fit._replace(theta=theta, losses=first.losses)
@@ -234,17 +216,10 @@ class Problem(NamedTuple):
 
 
 class Criterion(NamedTuple):
-    """The extended Bayesian information criterion of a graph (Foygel and Drton 2010).
-
-    Attributes
-    ----------
-    problem : Problem
-    normal : Normal
-        Moments of the latent variables.
-    """
+    """The extended BIC of a graph (Foygel and Drton 2010)."""
 
     problem: Problem
-    normal: Normal
+    normal: Normal  # moments of the latent variables
 
     def __call__(self, theta: Theta, gamma: float) -> float:
         """Compute ``n D + p (log n + 4 gamma log d)``.
@@ -276,35 +251,20 @@ def edge_weights(share: Tensor) -> Tensor:
 
     The deviance counts all rows.  If few rows observe a column, its edges are estimated
     from these, and change the deviance by about ``1 / (s_i s_j)`` without an edge.
-
-    Parameters
-    ----------
-    share : Tensor of shape (columns,)
-        s, the information of a column in that of an observed number; m is its mean.
+    `share`: (columns,), s, the information of a column in that of an observed number; m
+    is its mean.
     """
     return (share.mean() ** 2 / (2 * torch.outer(share, share))).clamp(min=1)
 
 
 def make_problem(
-    data: Incomplete,
-    kinds: list[str],
+    data: Incomplete,  # without rows or columns that are entirely missing
+    kinds: list[str],  # see `Latents.of`
     n_levels: list[int],
-    limits: Limits | None = None,
-    given: dict | None = None,
+    limits: Limits | None = None,  # (n, columns)
+    given: dict | None = None,  # marginals of columns with limits
 ) -> Problem:
-    """Determine the marginals of the columns, and build the method.
-
-    Parameters
-    ----------
-    data : Incomplete
-        Without rows or columns that are entirely missing.
-    kinds, n_levels : list
-        See `Latents.of`.
-    limits : pair of Tensor of shape (n, columns), default=None
-        Of missing cells.  Columns are weighed by their observed cells.
-    given : dict of int to Marginal, default=None
-        Marginals of columns with limits.
-    """
+    """Determine the marginals, weigh columns by observed cells, build the method."""
     weights = torch.ones(len(data.x), dtype=torch.float64)
     given = given or {}
     latents = Latents.of(data, weights, kinds, n_levels, given)
@@ -319,19 +279,7 @@ def make_problem(
 def problem_from(
     latents: Latents, rows: list[Rows], step_of: EStep, n_rows: int, mean: Tensor
 ) -> Problem:
-    """Build the method of latent variables.
-
-    Parameters
-    ----------
-    latents : Latents
-    rows : list of Rows
-        All rows, or a sample of them, from which the columns are weighed.
-    step_of : EStep
-        Of all rows.
-    n_rows : int
-    mean : Tensor of shape (latents,)
-        At which EM starts.
-    """
+    """Build the method; `rows` (or some) weigh the columns, and EM starts at `mean`."""
     blocks = Blocks.of(torch.tensor(latents.n_levels))
     family = Family(
         lambda theta: theta,

@@ -19,16 +19,10 @@ TOL = (1e-3, 1e-6)  # duality gaps of the rounds and of the last solution
 
 
 class Theta(NamedTuple):
-    """Parameters of the latent variables.
+    """Parameters of the latent variables."""
 
-    Attributes
-    ----------
-    precision : Tensor of shape (latents, latents)
-    mean : Tensor of shape (latents,)
-    """
-
-    precision: Tensor
-    mean: Tensor
+    precision: Tensor  # (latents, latents)
+    mean: Tensor  # (latents,)
 
     @classmethod
     def independent(cls, size: int) -> Self:
@@ -43,18 +37,10 @@ class Theta(NamedTuple):
 
 
 class Penalty(NamedTuple):
-    """sum weight |K_ij|_F over blocks off the diagonal, counting both triangles.
+    """sum weight |K_ij|_F over blocks off the diagonal, counting both triangles."""
 
-    Attributes
-    ----------
-    weight : Tensor of shape (columns, columns)
-        Infinite for excluded edges.
-    unit : Tensor of shape (columns, columns)
-        The weight if alpha is 1, eq. (1).
-    """
-
-    weight: Tensor
-    unit: Tensor
+    weight: Tensor  # (columns, columns), infinite for excluded edges
+    unit: Tensor  # (columns, columns), the weight if alpha is 1, eq. (1)
 
     def with_alpha(self, alpha: float) -> "Penalty":
         """Make a penalty of the same strength for all edges."""

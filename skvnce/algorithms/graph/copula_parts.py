@@ -33,18 +33,11 @@ from skvnce.variational.base import Uniforms
 
 
 class Sums(NamedTuple):
-    """Moments of the latent variables of some rows.
-
-    Attributes
-    ----------
-    n_rows : int
-    mean : ndarray of shape (latents,)
-    scatter : ndarray of shape (latents, latents)
-        Sums of products of deviations from the mean.
-    """
+    """Moments of the latent variables of some rows."""
 
     n_rows: int
-    mean: np.ndarray
+    mean: np.ndarray  # (latents,)
+    # (latents, latents), sums of products of deviations from the mean
     scatter: np.ndarray
 
     @classmethod
@@ -71,17 +64,11 @@ class Sums(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The latent variables of some rows, and what is known about them.
+    """The latent variables of some rows, and what is known about them."""
 
-    Attributes
-    ----------
-    z : ndarray of shape (latents, n)
-    known : list of tuple
-        The columns of `Rows`, ordered and nominal ones, for each batch of rows that is
-        swept together.
-    """
-
-    z: np.ndarray
+    z: np.ndarray  # (latents, n)
+    # the columns of `Rows`, ordered and nominal ones, for each batch of rows that is
+    # swept together
     known: list[tuple[list[Ordered], list[Nominal]]]
 
     @classmethod
@@ -105,21 +92,14 @@ class Part(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What happens to all rows in a round.
+    """What happens to all rows in a round."""
 
-    Attributes
-    ----------
-    number : int
-        The first is 1.
-    theta : Theta
-    shift, scale : Tensor of shape (latents,)
-        By which latent variables are shifted and divided first, see `set_scales`.
-    """
-
-    number: int
+    number: int  # the first is 1
     theta: Theta
+    # (latents,), by which latent variables are shifted and divided first, see
+    # `set_scales`
     shift: Tensor
-    scale: Tensor
+    scale: Tensor  # (latents,)
 
     def swept(
         self, latents: Latents, part: Part, uniforms: Callable[[slice], Uniforms]
@@ -153,18 +133,12 @@ class State(NamedTuple):
 def e_step(
     latents: Latents,
     advance: Callable[[Round, object], tuple[object, Sums]],
-    once: bool,
+    once: bool,  # whether all latent variables are known
 ) -> EStep:
     """Build the E-step.
 
-    Parameters
-    ----------
-    latents : Latents
-    advance : callable
-        Maps a round, and its own last result, None at first, to the latent variables of
-        all parts, in any form, and their `Sums`.
-    once : bool
-        Whether all latent variables are known.
+    `advance`: maps a round, and its own last result, None at first, to the latent
+    variables of all parts, in any form, and their `Sums`.
     """
     zeros = torch.zeros(latents.size, dtype=torch.float64)
 
@@ -183,13 +157,6 @@ def e_step(
 
 
 def needs_sweeps(latents: Latents, missing: np.ndarray) -> bool:
-    """Return whether latent variables are not known from the cells.
-
-    Parameters
-    ----------
-    latents : Latents
-    missing : ndarray of bool, of shape (features,)
-        Whether a cell is missing.
-    """
+    """Return whether latent variables are not known from the cells, or cells miss."""
     intervals = any((one.low < one.high).any() for _, _, one in latents.ordered)
     return bool(missing.any() or intervals or latents.nominal)

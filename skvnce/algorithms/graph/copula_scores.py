@@ -29,13 +29,8 @@ def edge_scores(problem: NamedTuple, fit: em.Fit) -> Tensor:
     """Compute scores of all pairs; (columns, columns), zero on the diagonal.
 
     Those of columns with one latent variable are signed.  The squares of the others,
-    sums of f squares, are transformed as by Wilson and Hilferty (1931).
-
-    Parameters
-    ----------
-    problem : copula.Problem
-    fit : em.Fit
-        ``problem.first``.
+    sums of f squares, are transformed as by Wilson and Hilferty (1931).  `fit`:
+    ``problem.first``.
     """
     blocks, theta = problem.blocks, fit.theta
     share = (problem.information / blocks.free).clamp(max=1)

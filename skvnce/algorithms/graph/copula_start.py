@@ -40,14 +40,8 @@ class Start(NamedTuple):
 def started(normal: Normal, penalty: Penalty, share: Tensor, method: Method) -> Start:
     """Solve the M-step for correlations of pairs, with weights in the unit of t.
 
-    Parameters
-    ----------
-    normal : Normal
-        With the correlations of pairs, or of all rows.
-    penalty : Penalty
-    share : Tensor of shape (columns,)
-        s, the information of a column in that of an observed number.
-    method : Method
+    `normal`: with the correlations of pairs, or of all rows. `share`: (columns,), s,
+    the information of a column in that of an observed number.
     """
     known, tol = torch.outer(share, share), method.m_step.tol[0]
     found = Start(Theta.independent(len(normal.mean)), penalty)

@@ -30,28 +30,18 @@ _ROUNDING = 1e-14  # of the loss
 
 
 def fit_to_edges(
-    covariance: Tensor,
-    start: Tensor,
-    edges: Tensor,
+    covariance: Tensor,  # (latents, latents), positive definite
+    start: Tensor,  # (latents, latents)
+    edges: Tensor,  # (columns, columns), bool, symmetric
     blocks: Blocks,
     *,
-    tol: float,
+    tol: float,  # the duality gap at which to stop
     max_iter: int = 100,
 ) -> Solution:
     """Minimise (1).
 
-    Parameters
-    ----------
-    covariance : Tensor of shape (latents, latents)
-        Positive definite.
-    start : Tensor of shape (latents, latents)
-    edges : Tensor of bool, of shape (columns, columns)
-        Symmetric.
-    blocks : Blocks
-    tol : float
-        The duality gap at which to stop.
-    max_iter : int
-        Number of Newton steps after which the last point is returned, with its gap.
+    `max_iter`: number of Newton steps after which the last point is returned, with its
+    gap.
     """
     own = torch.eye(len(edges), dtype=torch.bool)
     weight = torch.where(edges | own, 0.0, torch.inf).to(covariance)

@@ -37,14 +37,9 @@ def ridge_of_links(data: Incomplete) -> float:
     Near independence K_ij is minus the correlation of the columns over the product of
     their standard deviations.  So tau**2 is estimated by the mean over pairs of its
     square: the squared correlation over the rows that observe both columns, minus
-    1 / n_ij, its expectation for independent columns.  Sparse graphs of many columns
-    are thereby shrunk more than dense graphs of few.  Pairs that few rows observe are
-    left out.
-
-    Parameters
-    ----------
-    data : Incomplete
-        Columns in the units in which K is penalised.
+    1 / n_ij, its expectation without dependence.  Sparse graphs of many columns are
+    thereby shrunk more than dense graphs of few.  Pairs that few rows observe are left
+    out.  `data`: columns in the units in which K is penalised.
     """
     n, d = data.x.shape
     if d < 2:
@@ -66,18 +61,10 @@ def ridge_of_links(data: Incomplete) -> float:
 
 
 class Pilot(NamedTuple):
-    """An initial estimate, and the ridge of b that it implies.
-
-    Attributes
-    ----------
-    theta : Theta
-    state : State or None
-        Of the E-step by Gibbs sampling, at which other fits may start; None if no cell
-        is missing.
-    ridge_linear : float
-    """
+    """An initial estimate, and the ridge of b that it implies."""
 
     theta: Theta
+    # of the E-step by Gibbs sampling, where other fits may start; None without gaps
     state: State | None
     ridge_linear: float
 
@@ -116,17 +103,9 @@ def ridge_of_linear(
     With the information of a normal (`maximum_likelihood`), K and the linear term
     around the mean are independent given the data: ``b = u + K m``, where m is the
     mean, u has the covariance S^-1 / n, and the entries of K have, in the basis of the
-    eigenvectors of S, the variances ``1 / (n (l_a l_b + 2 ridge))``.
-
-    Parameters
-    ----------
-    data : Incomplete
-    theta : Theta
-        Without centring.
-    covariance : Tensor of shape (features, features)
-        S, of completed rows.
-    ridge : float
-        The ridge of the edges.
+    eigenvectors of S, the variances ``1 / (n (l_a l_b + 2 ridge))``.  `theta`: without
+    centring.  `covariance`: (features, features), S, of completed rows.  `ridge`: the
+    ridge of the edges.
     """
     square = float(theta.linear.square().mean())
     if square > 2 * _ALLOWANCE:

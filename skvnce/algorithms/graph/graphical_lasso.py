@@ -36,24 +36,13 @@ _TINY = 1e-300
 
 
 class Blocks(NamedTuple):
-    """The latent variables of the columns: consecutive ones belong to one column.
+    """The latent variables of the columns: consecutive ones belong to one column."""
 
-    Attributes
-    ----------
-    sizes : Tensor of int, of shape (columns,)
-        Number of latent variables of each column.
-    free : Tensor of shape (columns,)
-        Number of those whose differences matter, one less if there are several.
-    places : Tensor of int, of shape (latents,)
-        The column of each latent variable.
-    are_single : bool
-        Whether each column has one latent variable.
-    """
-
-    sizes: Tensor
+    sizes: Tensor  # (columns,), int, number of latent variables of each column
+    # (columns,), number of those whose differences matter: 1 less if several
     free: Tensor
-    places: Tensor
-    are_single: bool
+    places: Tensor  # (latents,), int, the column of each latent variable
+    are_single: bool  # whether each column has one latent variable
 
     @classmethod
     def of(cls, sizes: Tensor) -> Self:
@@ -110,10 +99,7 @@ class Point(NamedTuple):
 
 
 def smooth_loss(precision: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute tr(S K) - log det K, and the Cholesky factor of K.
-
-    It is infinite where K is not positive definite.
-    """
+    """Compute tr(S K) - log det K, infinite if indefinite, and the Cholesky factor."""
     root, failure = torch.linalg.cholesky_ex(precision)
     if failure:
         return precision.new_tensor(inf), root
@@ -121,28 +107,18 @@ def smooth_loss(precision: Tensor, covariance: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def solve(
-    covariance: Tensor,
-    start: Tensor,
-    weight: Tensor,
+    covariance: Tensor,  # (latents, latents), with a positive diagonal
+    start: Tensor,  # (latents, latents)
+    weight: Tensor,  # (columns, columns)
     blocks: Blocks,
     *,
-    tol: float,
+    tol: float,  # the duality gap at which to stop
     max_iter: int = 1000,
 ) -> Solution:
     """Minimise (1).
 
-    Parameters
-    ----------
-    covariance : Tensor of shape (latents, latents)
-        With a positive diagonal.
-    start : Tensor of shape (latents, latents)
-    weight : Tensor of shape (columns, columns)
-        Symmetric, zero on the diagonal; infinite for blocks that have to be zero.
-    blocks : Blocks
-    tol : float
-        The duality gap at which to stop.
-    max_iter : int
-        Number of steps after which the last point is returned, with its gap.
+    `weight`: symmetric, zero on the diagonal; infinite for blocks that have to be zero.
+    `max_iter`: number of steps after which the last point is returned, with its gap.
     """
     here = started(covariance, start, weight, blocks)
     step, gap, objective, count = None, inf, inf, 0
@@ -208,13 +184,7 @@ def accelerated(
 
     Near them the penalty is smooth.  A block whose product with its previous value is
     not positive becomes zero.  Without a step that decreases the objective, return the
-    point.
-
-    Parameters
-    ----------
-    here : Point
-    objective : float
-        The value of (1) there.
+    point.  `objective`: the value of (1) there.
     """
     norms = blocks.norms(here.precision)
     # the penalty has no derivative at blocks of zero, which stay so in this step

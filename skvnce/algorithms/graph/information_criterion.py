@@ -29,44 +29,25 @@ class Evidence(NamedTuple):
     """The log-likelihood around an estimate with all edges, as a quadratic.
 
     The ridge of b remains; otherwise b would compensate for edges that are left out.
-
-    Attributes
-    ----------
-    quadratic : Quadratic
-        Its product is that of the Fisher information, plus the ridge of b.
-    deviance : float
-        That of the estimate, which `quadratic` does not contain.
-    n_rows, n_pairs : float
-        Number of rows, and average number of rows that observe a pair.
     """
 
+    # its product is that of the Fisher information, plus the ridge of b
     quadratic: Quadratic
-    deviance: float
+    deviance: float  # that of the estimate, which `quadratic` does not contain
     n_rows: float
-    n_pairs: float
+    n_pairs: float  # average number of rows that observe a pair
 
 
 def evidence(
-    m_step: MStep,
+    m_step: MStep,  # the dense fit; its L1 term is zero, and the ridge of K is dropped
     fit: Fit,
     penalty: Penalty,
-    centre: Tensor,
-    data: Incomplete,
+    centre: Tensor,  # (features,)
+    data: Incomplete,  # scaled columns
     *,
-    fit_linear: bool,
+    fit_linear: bool,  # whether b is free
 ) -> Evidence:
-    """Approximate the log-likelihood by least squares (Wang and Leng 2007).
-
-    Parameters
-    ----------
-    m_step, fit, penalty
-        The dense fit; its L1 term is zero, and the ridge of K is dropped.
-    centre : Tensor of shape (features,)
-    data : Incomplete
-        Scaled columns.
-    fit_linear : bool
-        Whether b is free.
-    """
+    """Approximate the log-likelihood by least squares (Wang and Leng 2007)."""
     free = penalty._replace(ridge=0.0)
     best = m_step.solve(fit.summary, fit.theta, free, between(m_step.tol)).theta
     e_step = completed_by_gibbs(data)

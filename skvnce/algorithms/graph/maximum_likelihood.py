@@ -53,59 +53,33 @@ _MOST_RATIO = 1e4  # maximum ratio of variances, of model and data or data and m
 
 
 class DrawnMoments(NamedTuple):
-    """Moments of rows of the model, from which the information is computed.
+    """Moments of rows of the model, from which the information is computed."""
 
-    Attributes
-    ----------
-    mean : Tensor of shape (features,)
-    second : Tensor of shape (features, features)
-        Mean of zz'.
-    fourth : Tensor of shape (features,)
-        Mean of (z - mean)^4.
-    """
-
-    mean: Tensor
-    second: Tensor
-    fourth: Tensor
+    mean: Tensor  # (features,)
+    second: Tensor  # (features, features), mean of zz'
+    fourth: Tensor  # (features,), mean of (z - mean)^4
 
 
 class Moments(NamedTuple):
-    """Averages over rows and rounds; see eq. (1).
+    """Averages over rows and rounds; see eq. (1)."""
 
-    Attributes
-    ----------
-    data, model : Tensor of shape (features, width)
-        E_data[T] and E_k[T]; width is features + 1 with the linear term.
-    theta : Tensor of shape (features, width)
-        theta_k, as a matrix (K, b).
-    drawn : DrawnMoments
-    """
-
+    # (features, width), E_data[T] and E_k[T]; width is features + 1 with the linear
+    # term
     data: Tensor
-    model: Tensor
-    theta: Tensor
+    model: Tensor  # (features, width)
+    theta: Tensor  # (features, width), theta_k, as a matrix (K, b)
     drawn: DrawnMoments
 
 
 @torch.no_grad()
 def expected_statistic(
     model: TruncatedGaussian, x: Tensor, observed: Tensor, centre: Tensor
-) -> Tensor:
+) -> Tensor:  # (features, features + 1)
     """Average T over rows, where conditional moments replace each missing cell.
 
     The mean of x_j x_k, k not j, is that of E[x_j | x_-j] x_k (Rao-Blackwell), which
-    varies much less if the edges are weak.
-
-    Parameters
-    ----------
-    model : TruncatedGaussian
-    x : Tensor of shape (*chains, n, features)
-    observed : Tensor of bool that broadcasts to it
-    centre : Tensor of shape (features,)
-
-    Returns
-    -------
-    Tensor of shape (features, features + 1)
+    varies much less if the edges are weak.  `x`: (*chains, n, features). `centre`:
+    (features,).
     """
     given = model.conditionals(x)
     z = (x - centre).flatten(0, -2)
@@ -203,12 +177,8 @@ def within_reach(point: Tensor, last: Moments) -> Tensor:
 def check_chains(x: Tensor, rows: Tensor) -> None:
     """Raise an error if the variances of the chains differ strongly from the data's.
 
-    Otherwise the result would be finite but meaningless.
-
-    Parameters
-    ----------
-    x, rows : Tensor of shape (*, features)
-        Of the model and of the data.
+    Otherwise the result would be finite but meaningless.  `x`, `rows`: (*, features),
+    of the model and of the data.
     """
     ratio = x.flatten(0, -2).var(0) / rows.flatten(0, -2).var(0)
     if not ((ratio > 1 / _MOST_RATIO) & (ratio < _MOST_RATIO)).all():

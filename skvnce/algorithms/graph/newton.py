@@ -20,27 +20,13 @@ _RESIDUAL = 0.1  # of conjugate gradients, relative to the gradient
 
 
 def newton_step(
-    inverse: Tensor,
-    gradient: Tensor,
-    free: Tensor,
-    n_steps: int,
+    inverse: Tensor,  # (latents, latents), W
+    gradient: Tensor,  # (latents, latents), symmetric, zero where an entry is not free
+    free: Tensor,  # (latents, latents), 1 where an entry is free, else 0
+    n_steps: int,  # maximum number of conjugate gradients
     of_penalty: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """Solve (1), to an accuracy that grows as the gradient vanishes.
-
-    Parameters
-    ----------
-    inverse : Tensor of shape (latents, latents)
-        W.
-    gradient : Tensor of shape (latents, latents)
-        Symmetric, zero where an entry is not free.
-    free : Tensor of shape (latents, latents)
-        1 where an entry is free, else 0.
-    n_steps : int
-        Maximum number of conjugate gradients.
-    of_penalty : callable, default=None
-        D -> H D; None is a penalty that is linear near K.
-    """
+    """Solve (1), more exactly as the gradient vanishes; `of_penalty` maps D to H D."""
     diagonal = inverse.diagonal()
     unit = (torch.outer(diagonal, diagonal) + inverse.square()).reciprocal_()
     move, rest = torch.zeros_like(gradient), -gradient

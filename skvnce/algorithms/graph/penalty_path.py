@@ -76,29 +76,14 @@ def solve_path(
 
 
 def learn_path(
-    problem: NamedTuple,
+    problem: NamedTuple,  # of `problem` or of `copula`
     alphas: int | list[float],
     *,
-    max_iter: int,
+    max_iter: int,  # see `em.learn_graph`
     tol: float,
     on_round: OnRound = tell_round,
 ) -> tuple[Fit, Path]:
-    """Average the statistics, and solve the path for given alphas or a number of them.
-
-    Parameters
-    ----------
-    problem : Problem
-        Of `problem` or of `copula`.
-    alphas : int or list of float
-    max_iter, tol, on_round
-        See `em.learn_graph`.
-
-    Returns
-    -------
-    first : Fit
-        Whose statistics the path uses, ``problem.first``.
-    path : Path
-    """
+    """Average the statistics (`problem.first`), and solve the path of penalties."""
     first = problem.first(max_iter=max_iter, tol=tol, on_round=on_round)
     method, penalty = problem.method, problem.penalty(0.0)
     if isinstance(alphas, int):

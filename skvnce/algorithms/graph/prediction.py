@@ -30,26 +30,16 @@ _N_POINTS = 9  # number of quantiles that represent a conditional distribution
 def conditional_mean(
     model: TruncatedGaussian,
     data: Incomplete,
-    start: Tensor,
+    start: Tensor,  # (features,), where the chains start
     uniforms: Uniforms,
     *,
     burn_in: int,
     n_steps: int,
-) -> Tensor:
+) -> Tensor:  # (n, features)
     """Estimate E[x_mis | x_obs] from one chain a row; see `chain_means`.
 
     Exact in rows that miss one cell, and for all missing cells if truncation has no
-    effect.
-
-    Parameters
-    ----------
-    start : Tensor of shape (features,) or (n, features)
-        Where the chains start.
-
-    Returns
-    -------
-    Tensor of shape (n, features)
-        Observed cells are unchanged.
+    effect.  Result: observed cells are unchanged.
     """
     found = chain_means(model, data, start, uniforms, burn_in=burn_in, n_steps=n_steps)
     return data.with_values(found)
@@ -64,16 +54,11 @@ def approximate_mean(
     *,
     burn_in: int,
     n_steps: int,
-) -> Tensor:
+) -> Tensor:  # (n, features)
     """Estimate E[x_mis | x_obs] by the average of E[x_j | x_-j] over one chain a row.
 
     Cheaper than `conditional_mean`, and noisier in rows with many correlated missing
-    cells.
-
-    Returns
-    -------
-    Tensor of shape (n, features)
-        Observed cells are unchanged.
+    cells.  Result: observed cells are unchanged.
     """
     sampler = block_gibbs(model, missing_of(data.observed[None]))
     state = sampler.init(data, start.expand(1, *data.x.shape))
@@ -102,17 +87,13 @@ def quantiles(
     *,
     burn_in: int,
     n_steps: int,
-) -> Tensor:
+) -> Tensor:  # (n_levels, n, features)
     """Estimate quantiles of p(x_j | x_obs) from one chain a row.
 
     The conditional distributions of a cell along the chain, in equal shares, represent
     its distribution.  All are shifted to the mean of `conditional_mean`, which has much
-    less noise.  Quantiles are exact in rows that miss one cell.
-
-    Returns
-    -------
-    Tensor of shape (n_levels, n, features)
-        Observed cells are unchanged.
+    less noise.  Quantiles are exact in rows that miss one cell.  Result: observed cells
+    are unchanged.
     """
     lengths = {"burn_in": burn_in, "n_steps": n_steps}
     mean = conditional_mean(model, data, start, uniforms, **lengths)
@@ -157,24 +138,16 @@ def log_predictive(
     *,
     burn_in: int,
     n_steps: int,
-) -> Tensor:
+) -> Tensor:  # (n,)
     """Sum over observed cells of log p(cell | observed cells outside its block).
 
     One block of columns is hidden at a time.  Chains fill it and the missing cells, and
     each hidden cell is scored by its conditional density, averaged over the chain.
     This is a proper score of held-out rows that needs no normalising constant.  The
-    result is the mean over the partitions of `blocks_of`.  With at most `N_BLOCKS`
+    result is the mean over the partitions of `blocks_of`. With at most `N_BLOCKS`
     columns and no missing values no chain is needed, and it is the
-    pseudo-log-likelihood.
-
-    Parameters
-    ----------
-    uniforms : callable
-        Maps the number of the block to its random numbers.
-
-    Returns
-    -------
-    Tensor of shape (n,)
+    pseudo-log-likelihood.  `uniforms`: maps the number of the block to its random
+    numbers.
     """
     blocks, n_ways = blocks_of(data.x.shape[1])
     # x keeps the hidden values, at which `_average_density` needs the densities
@@ -220,10 +193,7 @@ def _average_density(
     rest: Incomplete,
     n_steps: int,
 ) -> Tensor:
-    """Average the conditional density of each cell over chains, in logarithms.
-
-    The true values of the cells are in `rest.x`, under the mask.
-    """
+    """Average conditional densities of the true cells, under the mask, over chains."""
     total = torch.full(rest.observed.shape, -torch.inf, dtype=rest.x.dtype)
 
     def score(state: State, info: Info) -> None:

@@ -47,22 +47,13 @@ _FAR = 0.2  # share of the distance between the pilot and the fit that rounds ma
 
 
 class Options(NamedTuple):
-    """How a method is built.
+    """How a method is built."""
 
-    Attributes
-    ----------
-    algorithm : str
-        One of `ALGORITHMS` or `CONTROLS`.
-    fit_linear : bool
-    noise_ratio : int
-        Rows of noise for each row of data, of the algorithms that contrast with noise.
-    imputation : str
-        What the controls ``"imputed-..."`` fill in; see `single_imputation`.
-    """
-
-    algorithm: str
+    algorithm: str  # one of `ALGORITHMS` or `CONTROLS`
     fit_linear: bool
+    # rows of noise for each row of data, of the algorithms that contrast with noise
     noise_ratio: int
+    # what the controls ``"imputed-..."`` fill in; see `single_imputation`
     imputation: str = "mean"
 
     @property
@@ -85,13 +76,7 @@ class Options(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """The parts of a fit that do not depend on alpha, for scaled columns.
-
-    Attributes
-    ----------
-    state : object
-        Of the E-step of a pilot fit, at which the rounds start; None without one.
-    """
+    """The parts of a fit that do not depend on alpha, for scaled columns."""
 
     options: Options
     method: em.Method
@@ -100,6 +85,7 @@ class Problem(NamedTuple):
     data: Incomplete
     ridge: float
     ridge_linear: float
+    # of the E-step of a pilot fit, at which the rounds start; None without one
     state: object = None
 
     def penalty(self, alpha: float) -> em.Penalty:
@@ -108,10 +94,7 @@ class Problem(NamedTuple):
         return em.Penalty(alpha * links, self.ridge, self.ridge_linear)
 
     def learn(self, alpha: float, **stopping: object) -> em.Fit:
-        """Learn the graph with an L1 penalty; see `em.learn_graph` for the options.
-
-        After a pilot fit, chains and parameters start near their goal.
-        """
+        """Learn the graph with an L1 penalty, near its goal after a pilot fit."""
         if self.state is not None:
             settle = rounds.rounds_to_settle(self.data.observed, _FAR)
             stopping = {"warm_up": settle, "averaged": _AVERAGED, **stopping}
@@ -134,10 +117,7 @@ class Problem(NamedTuple):
         return theta
 
     def criterion(self, fit: em.Fit) -> Callable[[em.Theta, float], float]:
-        """Return the extended BIC of (theta, gamma), given the fit without a penalty.
-
-        See `information_criterion`.
-        """
+        """Return the extended BIC of (theta, gamma); see `information_criterion`."""
         known = evidence(
             self.method.m_step,
             fit,
@@ -154,13 +134,8 @@ class Problem(NamedTuple):
         """Go on for some rounds with another scaled table of the same columns.
 
         Algorithms that contrast with noise keep their parameters, as their rounds are
-        slow.
-
-        Returns
-        -------
-        theta : Theta
-        completed : Tensor of shape (n, features) or None
-            A draw of the missing cells; None if the algorithm has no chains of rows.
+        slow.  Returns `theta`; `completed` (n, features), a draw of the missing cells;
+        None if the algorithm has no chains of rows.
         """
         if self.options.contrasts:
             return theta, None
@@ -180,24 +155,16 @@ class Problem(NamedTuple):
 
 
 def make_problem(
-    data: Incomplete,
-    units: em.Units,
+    data: Incomplete,  # without rows or columns that are entirely missing
+    units: em.Units,  # of `data`; all scales are positive
     options: Options,
     ridge: float | None,
     ridge_linear: float | None,
 ) -> Problem:
     """Scale the columns, build the method, and choose ridges that are None.
 
-    Parameters
-    ----------
-    data : Incomplete
-        Without rows or columns that are entirely missing.
-    units : Units
-        Of `data`; all scales are positive.
-    options : Options
-    ridge, ridge_linear : float or None
-        None is chosen by empirical Bayes.  A pilot fit that chooses the ridge of b also
-        gives a better start.
+    `ridge`, `ridge_linear`: None is chosen by empirical Bayes. A pilot fit that chooses
+    the ridge of b also gives a better start.
     """
     centre, fit_linear = units.centre, options.fit_linear
     scaled = Incomplete(data.x / units.scale, data.observed)

@@ -60,29 +60,13 @@ def penalised(quadratic: Quadratic, penalty: Penalty, centre: Tensor) -> Quadrat
 
 def minimise_quadratic(
     quadratic: Quadratic,
-    start: Theta,
-    penalty: Penalty,
-    tol: float,
-    ceiling: Tensor | None = None,
-    **options: object,
+    start: Theta,  # in the same centre and scale
+    penalty: Penalty,  # the function adds its L1 term
+    tol: float,  # certified duality gap at which to stop, relative to the loss
+    ceiling: Tensor | None = None,  # (features,), upper bounds of K_jj
+    **options: object,  # further ones of `proximal.minimise`
 ) -> Solution:
-    """Minimise a quadratic, smooth penalties included, plus the L1 term.
-
-    Parameters
-    ----------
-    quadratic : Quadratic
-        Over matrices (K, b), for columns scaled to unit standard deviation.
-    start : Theta
-        In the same centre and scale.
-    penalty : Penalty
-        The function adds its L1 term.
-    tol : float
-        Certified duality gap at which to stop, relative to the loss.
-    ceiling : Tensor of shape (features,), default=None
-        Upper bounds of K_jj.
-    options
-        Further ones of `proximal.minimise`.
-    """
+    """Minimise a quadratic over (K, b) of scaled columns plus the L1 term."""
     d, width = quadratic.target.shape
     weight = torch.zeros_like(quadratic.target)
     weight[:, :d] = penalty.weight

@@ -10,15 +10,8 @@ _FEWEST, _MOST = 2, 10  # rounds of `rounds_to_settle`
 
 
 def lagged_products(before: Tensor, after: Tensor, missing: Tensor) -> Tensor:
-    """Multiply deviations of draws in one round with those in the next; (2, features).
-
-    The difference of two chains of a row has mean 0, for any mean of the row.
-
-    Parameters
-    ----------
-    before, after : Tensor of shape (2, n, features)
-    missing : Tensor of bool, of shape (n, features)
-    """
+    """Multiply deviations of draws with those of the next round; (2, features)."""
+    # the difference of two chains of a row has mean 0, for any mean of the row
     first, second = ((x[0] - x[1]).where(missing, 0.0) for x in (before, after))
     square = (first.square() + second.square()) / 2
     return torch.stack([(first * second).sum(0), square.sum(0)])
@@ -29,13 +22,8 @@ def largest_autocorrelation(products: Tensor) -> float:
     return float((products[0] / products[1].clamp(min=1e-300)).max().clamp(0, 1))
 
 
-def tolerance(observed: Tensor) -> float:
-    """Compute a tenth of the standard error of a weak edge strength, at least 0.002.
-
-    Parameters
-    ----------
-    observed : Tensor of bool, of shape (n, features)
-    """
+def tolerance(observed: Tensor) -> float:  # observed (n, features), bool
+    """Compute a tenth of the standard error of a weak edge strength, at least 0.002."""
     seen = observed.double()
     pairs = float((seen.T @ seen).mean())  # rows that observe both of two columns
     return max(_LEAST_TOLERANCE, 0.1 / max(pairs, 1.0) ** 0.5)
@@ -56,13 +44,8 @@ def rounds_to_settle(observed: Tensor, left: float) -> int:
 
     The share of the missing information of a covariance is at most about that of the
     pairs of cells that are not both observed, and so is the rate of EM (Dempster, Laird
-    and Rubin 1977).  At least 2, and at most 10.
-
-    Parameters
-    ----------
-    observed : Tensor of bool, of shape (n, features)
-    left : float
-        The share.
+    and Rubin 1977). At least 2, and at most 10.  `observed`: (n, features), bool.
+    `left`: the share.
     """
     seen = observed.double()
     rate = 1 - float((seen.T @ seen).mean()) / len(seen)

@@ -43,18 +43,12 @@ _TABLES = 4  # number of tables whose rows are stored with more features
 
 
 class Statistics(NamedTuple):
-    """Averages over rows, and over draws of the missing cells.
+    """Averages over rows, and over draws of the missing cells."""
 
-    Attributes
-    ----------
-    gamma : Tensor of shape (features, width, width)
-        E[h(x_j) u u'] for each j; width is features + 1 with the linear term.
-    target : Tensor of shape (features, width)
-        E[h'(x_j) u] + E[h(x_j)] e_j.
-    """
-
+    # (features, width, width), E[h(x_j) u u'] for each j; width is features + 1 with
+    # the linear term
     gamma: Tensor
-    target: Tensor
+    target: Tensor  # (features, width), E[h'(x_j) u] + E[h(x_j)] e_j
 
 
 def statistics(
@@ -64,10 +58,7 @@ def statistics(
     weight: Weight = saturating_weight,
     dtype: torch.dtype = torch.float64,
 ) -> Statistics:
-    """Compute the statistics of completed rows; (n, features) -> Statistics.
-
-    The products `gamma` of the rows are computed in `dtype`, and have it.
-    """
+    """Compute the statistics of completed rows; `gamma` has this `dtype`."""
     h, slope = weight(x)
     u = extended(x - centre, fit_linear)
     gamma = weighted_products(u.to(dtype), h.to(dtype))
@@ -76,17 +67,10 @@ def statistics(
     return Statistics(gamma, target_of(u, h, slope))
 
 
-def weighted_products(u: Tensor, h: Tensor) -> Tensor:
+def weighted_products(u: Tensor, h: Tensor) -> Tensor:  # (features, width, width)
     """Compute E[h_j u u'] of all j, each product of two entries of u once.
 
-    Parameters
-    ----------
-    u : Tensor of shape (n, width)
-    h : Tensor of shape (n, features)
-
-    Returns
-    -------
-    Tensor of shape (features, width, width)
+    `u`: (n, width). `h`: (n, features).
     """
     columns, width = u.T.contiguous(), u.shape[1]
     found = h.new_empty(width, width, h.shape[1])
@@ -152,10 +136,7 @@ def quadratic_of(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadrat
 def approximate_quadratic(
     stats: Statistics, penalty: Penalty, centre: Tensor
 ) -> Quadratic:
-    """Make the same quadratic, whose inverse form is that of its diagonal.
-
-    It is an estimate that needs no Cholesky factors, for rounds.
-    """
+    """Make the same quadratic, with the inverse form of its diagonal, for rounds."""
 
     def product(point: Tensor) -> Tensor:
         right = point[:, :, None].to(stats.gamma.dtype)
@@ -180,18 +161,11 @@ def over_diagonal(
 
 
 class Tables(NamedTuple):
-    """Completed rows, for tables in which the statistics would be too large.
+    """Completed rows, for tables in which the statistics would be too large."""
 
-    Attributes
-    ----------
-    u : Tensor of shape (n, width)
-    h, slope : Tensor of shape (n, features)
-        h and h' of the rows.
-    """
-
-    u: Tensor
-    h: Tensor
-    slope: Tensor
+    u: Tensor  # (n, width)
+    h: Tensor  # (n, features), h and h' of the rows
+    slope: Tensor  # (n, features)
 
 
 def table_of(
@@ -223,10 +197,7 @@ def pooled(old: Tables, new: Tables, weight: float) -> Tables:
 
 
 def free_quadratic(tables: Tables, penalty: Penalty, centre: Tensor) -> Quadratic:
-    """Make the loss a quadratic whose products use the rows, in n d^2 operations.
-
-    The inverse form is that of the diagonal of the quadratic: an estimate.
-    """
+    """Make the loss a quadratic whose products take n d^2 operations; see `Tables`."""
     u, h, n = tables.u, tables.h, len(tables.u)
 
     def product(point: Tensor) -> Tensor:

@@ -36,34 +36,20 @@ _RARE = 1e-7  # weight of values of the parameters that are left out
 
 
 class Group(NamedTuple):
-    """Scores with signs, or without, on the grid of scores.
+    """Scores with signs, or without, on the grid of scores."""
 
-    Attributes
-    ----------
-    counts : ndarray of shape (n_scores,)
-        Numbers of pairs.
-    edge : ndarray of shape (n_scores, n_parameters)
-        Densities with an edge, for equally probable values of rho, k and m.
-    """
-
-    counts: np.ndarray
+    counts: np.ndarray  # (n_scores,), numbers of pairs
+    # (n_scores, n_parameters), densities with an edge, for equally probable values of
+    # rho, k and m
     edge: np.ndarray
 
 
 def probabilities_of_scores(scores: Tensor, unsigned: Tensor) -> Tensor:
     """Compute the posterior probability that each pair has an edge.
 
-    Parameters
-    ----------
-    scores : Tensor of shape (features, features)
-        Symmetric; N(0, 1) without an edge.
-    unsigned : Tensor of bool, of shape (features, features)
-        Symmetric; pairs whose scores are positive with an edge.
-
-    Returns
-    -------
-    Tensor of shape (features, features)
-        Zero on the diagonal.
+    `scores`: (features, features), symmetric; N(0, 1) without an edge. `unsigned`:
+    (features, features), bool, symmetric; pairs whose scores are positive with an edge.
+    Result: (features, features), zero on the diagonal.
     """
     found, (i, j) = torch.zeros_like(scores), torch.triu_indices(*scores.shape, 1)
     w, some = scores[i, j].clamp(-_FAR, _FAR).numpy(), unsigned[i, j].numpy()
@@ -125,10 +111,7 @@ def _log_likelihoods(group: Group) -> np.ndarray:
 
 
 def _log_prior() -> np.ndarray:
-    """Compute the logarithm of the probability of each share, of which 0 is the first.
-
-    The others are equally spaced in their log-odds.
-    """
+    """Compute log-probabilities of shares: 0, then some of equally spaced log-odds."""
     a, b = _SPARSE
     some = _SHARES**a * (1 - _SHARES) ** b
     return np.log([_NO_EDGE, *(1 - _NO_EDGE) * some / some.sum()])

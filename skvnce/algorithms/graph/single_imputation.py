@@ -46,19 +46,11 @@ FILLERS: dict[str, Callable[[Incomplete], Tensor]] = {
 def imputed(data: Incomplete, strategy: str) -> Incomplete:
     """Fill the missing cells and mark them as observed.
 
-    Parameters
-    ----------
-    data : Incomplete
-    strategy : {"mean", "noise", "uniform", "zeros"}
-        Means of the observed cells of the column; draws of the truncated normal with
-        their mean and variance; draws of U(0, mean + 2 standard deviations), which is
-        about the U(0, 3) of the thesis for its conditionals of mean and variance one;
-        zeros (Lin, Drton and Shojaie 2016).
-
-    Raises
-    ------
-    ValueError
-        If there is no such strategy.
+    `strategy`: "mean", means of the observed cells of the column; "noise", draws of the
+    truncated normal with their mean and variance; "uniform", draws of U(0, mean + 2
+    standard deviations), which is about the U(0, 3) of the thesis for its conditionals
+    of mean and variance one; "zeros" (Lin, Drton and Shojaie 2016).  Raises ValueError
+    if there is no such strategy.
     """
     if strategy not in FILLERS:
         raise ValueError(

@@ -15,29 +15,19 @@ from skvnce.training.lbfgs import minimise
 def minimise_loss(
     loss: Callable[[Theta], Tensor],
     start: Theta,
-    centre: Tensor,
-    penalty: Penalty,
+    centre: Tensor,  # (features,)
+    penalty: Penalty,  # edges of infinite weight are left out
     *,
     fit_linear: bool,
     fit_scale: bool,
-    tol: float,
+    tol: float,  # largest entry of the (sub)gradient at the solution
     max_iter: int = 1000,
 ) -> Solution:
     """Minimise a loss plus the penalty.
 
-    Parameters
-    ----------
-    loss : callable
-        Differentiable function of theta, in the centre and scale of `start`.
-    start : Theta
-    centre : Tensor of shape (features,)
-    penalty : Penalty
-        Edges of infinite weight are left out.
-    fit_linear, fit_scale : bool
-        Whether b and c are free; otherwise they keep the values of `start`.
-    tol : float
-        Largest entry of the (sub)gradient at the solution.
-    max_iter : int
+    `loss`: differentiable function of theta, in the centre and scale of `start`.
+    `fit_linear`, `fit_scale`: whether b and c are free; otherwise they keep the values
+    of `start`.
     """
     d = len(centre)
     lower = torch.tril_indices(d, d)

@@ -27,39 +27,20 @@ def instability(frequencies: np.ndarray) -> np.ndarray:
 
 
 def noise_share(edges: np.ndarray) -> np.ndarray:
-    """Compute the largest share of edges at this or a larger penalty, without links.
-
-    Parameters
-    ----------
-    edges : ndarray of shape (n_graphs, n_pairs)
-        Those that are found in rows without dependence, by decreasing penalty.
-    """
+    """Compute the largest share of noise edges at this or a larger penalty."""
     share = edges.mean(1) if edges.shape[1] else np.zeros(len(edges))
     return np.maximum.accumulate(share)
 
 
 def densest_stable(unstable: np.ndarray, noise: np.ndarray) -> int:
-    """Return the place of the densest graph that is accepted, 0 if there is none.
-
-    Parameters
-    ----------
-    unstable, noise : ndarray of shape (n_graphs,)
-        `instability` and `noise_share`, by decreasing penalty.
-    """
+    """Return the place of the densest graph that is accepted, 0 if there is none."""
     stable = unstable <= LIMIT
     first = np.logical_and.accumulate(stable)
     return int(np.flatnonzero(stable & (first | (noise <= _NOISE))).max(initial=0))
 
 
 def n_frequent(frequencies: np.ndarray, noise: np.ndarray) -> int:
-    """Count pairs that most halves link at a penalty that leaves noise without edges.
-
-    Parameters
-    ----------
-    frequencies : ndarray of shape (n_graphs, n_pairs)
-    noise : ndarray of shape (n_graphs,)
-        See `noise_share`.
-    """
+    """Count pairs that most halves link where noise is nearly without edges."""
     often = frequencies[noise <= _NOISE] >= _FREQUENT
     return int(often.any(0).sum())
 

@@ -38,15 +38,8 @@ def edge_scores(
 ) -> Tensor:
     """Compute signed scores of all pairs; (features, features), zero on the diagonal.
 
-    Parameters
-    ----------
-    data : Incomplete
-        Scaled columns.
-    fit : Fit
-    centre : Tensor of shape (features,)
-    ridge : float
-        Of the entries of K off the diagonal, used where columns outnumber rows.
-    fit_linear : bool
+    `data`: scaled columns. `centre`: (features,). `ridge`: of the entries of K off the
+    diagonal, used where columns outnumber rows.
     """
     n, d = data.x.shape
     rows, precision = completed(data, fit, centre), fit.theta.precision

@@ -46,17 +46,10 @@ def mean_of_draws(cells: Tensor) -> Tensor:
 
 
 class LatentCells(NamedTuple):
-    """Completed rows with at most one latent cell each.
+    """Completed rows with at most one latent cell each."""
 
-    Attributes
-    ----------
-    x : Tensor of shape (n, features)
-    latent : Tensor of int64, of shape (n,)
-        -1 if the row is complete.
-    """
-
-    x: Tensor
-    latent: Tensor
+    x: Tensor  # (n, features)
+    latent: Tensor  # (n,), int64, -1 if the row is complete
 
     def given(self) -> Tensor:
         """Return a mask that is False at the latent cells; (n, features)."""
@@ -91,35 +84,20 @@ class State(NamedTuple):
 def vnce_cdi(
     data: Incomplete,
     noise: TruncatedNormal,
-    centre: Tensor,
+    centre: Tensor,  # (features,)
     *,
-    noise_ratio: int,
+    noise_ratio: int,  # number of noise rows for each row of data; drawn once
     fit_linear: bool,
-    n_draws: int = 3,
+    n_draws: int = 3,  # number of draws of each latent cell
     n_steps: int = 50,
     learning_rate: float = 0.02,
     write: Write = one_draw,
-    tol: tuple[float, float] = (1e-3, 1e-6),
+    tol: tuple[float, float] = (1e-3, 1e-6),  # see `MStep`
 ) -> Method:
     """Build the method.
 
-    Parameters
-    ----------
-    data : Incomplete
-    noise : TruncatedNormal
-    centre : Tensor of shape (features,)
-    noise_ratio : int
-        Number of noise rows for each row of data; drawn once.
-    fit_linear : bool
-    n_draws : int
-        Number of draws of each latent cell.
-    n_steps : int
-        Number of steps of Adam in a round; each updates one cell of each row.
-    learning_rate : float
-    write : callable
-        Makes the new imputation from draws (n_draws, n, features).
-    tol : tuple of two floats
-        See `MStep`.
+    `n_steps`: number of steps of Adam in a round; each updates one cell of each row.
+    `write`: makes the new imputation from draws (n_draws, n, features).
     """
     observed, complete = data.observed, bool(data.observed.all())
     contrast = latent_cells(

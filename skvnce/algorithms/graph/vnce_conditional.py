@@ -36,19 +36,11 @@ from skvnce.objectives.nce import nce
 
 
 class Rows(NamedTuple):
-    """Rows with at most one latent cell, and log p_y of their other cells.
+    """Rows with at most one latent cell, and log p_y of their other cells."""
 
-    Attributes
-    ----------
-    x : Tensor of shape (n, features)
-    latent : Tensor of int64, of shape (n,)
-        -1 if the row is complete.
-    log_noise : Tensor of shape (n,)
-    """
-
-    x: Tensor
-    latent: Tensor
-    log_noise: Tensor
+    x: Tensor  # (n, features)
+    latent: Tensor  # (n,), int64, -1 if the row is complete
+    log_noise: Tensor  # (n,)
 
 
 def choose_latent(observed: Tensor) -> Tensor:

@@ -99,34 +99,16 @@ def improve(
 def vnce_lognormal(
     data: Incomplete,
     noise: TruncatedNormal,
-    centre: Tensor,
+    centre: Tensor,  # (features,)
     *,
-    noise_ratio: int,
+    noise_ratio: int,  # number of noise rows for each row of data; drawn once
     fit_linear: bool,
-    n_draws: int = 5,
-    n_steps: int = 5,
+    n_draws: int = 5,  # number of draws of the missing cells of each row
+    n_steps: int = 5,  # number of iterations of L-BFGS in q in a round
     family: Callable[[Incomplete, TruncatedNormal], nn.Module] = defended,
-    tol: tuple[float, float] = (3e-3, 1e-6),
+    tol: tuple[float, float] = (3e-3, 1e-6),  # see `MStep`
 ) -> Method:
-    """Build the method.
-
-    Parameters
-    ----------
-    data : Incomplete
-    noise : TruncatedNormal
-    centre : Tensor of shape (features,)
-    noise_ratio : int
-        Number of noise rows for each row of data; drawn once.
-    fit_linear : bool
-    n_draws : int
-        Number of draws of the missing cells of each row.
-    n_steps : int
-        Number of iterations of L-BFGS in q in a round.
-    family : callable
-        Makes q: `defended`, or `lognormal` alone as in the paper.
-    tol : tuple of two floats
-        See `MStep`.
-    """
+    """Build the method; `family` makes q: `defended`, or the paper's `lognormal`."""
     complete = bool(data.observed.all())
     contrast = contrast_of(data, noise, noise_ratio)
     of_noise = new_stream()

@@ -18,19 +18,12 @@ from skvnce.variational.base import Draws
 
 
 class Drawn(NamedTuple):
-    """Rows with their missing cells drawn.
+    """Rows with their missing cells drawn."""
 
-    Attributes
-    ----------
-    x : Tensor of shape (n_draws, *rows, features)
-    log_base : Tensor of shape (n_draws, *rows)
-        log q of the drawn cells plus log p_y of the others.
-    log_weight : Tensor of shape (n_draws, *rows)
-        Weights for means over q; they sum to 1 over the draws of a row.
-    """
-
-    x: Tensor
+    x: Tensor  # (n_draws, *rows, features)
+    # (n_draws, *rows), log q of the drawn cells plus log p_y of the others
     log_base: Tensor
+    # (n_draws, *rows), weights for means over q; they sum to 1 over the draws of a row
     log_weight: Tensor
 
 

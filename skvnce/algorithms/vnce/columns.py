@@ -10,20 +10,13 @@ from skvnce.models.noise import BINARY, POSITIVE, REAL, Marginals
 
 
 class ColumnSummary(NamedTuple):
-    """Statistics of columns.
+    """Statistics of columns."""
 
-    Attributes
-    ----------
-    kind : Tensor of int64, of shape (features,)
-        `REAL`, `POSITIVE` or `BINARY`.
-    mean, scale : Tensor of shape (features,)
-    floor : Tensor of shape (features,)
-        Half of the smallest positive value, which replaces zero in logarithms.
-    """
-
-    kind: Tensor
-    mean: Tensor
-    scale: Tensor
+    kind: Tensor  # (features,), int64, `REAL`, `POSITIVE` or `BINARY`
+    mean: Tensor  # (features,)
+    scale: Tensor  # (features,)
+    # (features,), half of the smallest positive value, which replaces zero in
+    # logarithms
     floor: Tensor
 
     @classmethod

@@ -30,41 +30,23 @@ _STEP = 1.0  # of the conditional-NCE kernel, in standard deviations over the ro
 
 
 class FittedNoise(NamedTuple):
-    """Noise of a fit.
+    """Noise of a fit."""
 
-    Attributes
-    ----------
-    distribution : Noise or None
-        None if rows of noise are drawn around rows of data.
-    parameters : dict of str to ndarray
-        In the units of the user.
-    """
-
-    distribution: Noise | None
-    parameters: dict[str, np.ndarray]
+    distribution: Noise | None  # None if rows of noise are drawn around rows of data
+    parameters: dict[str, np.ndarray]  # in the units of the user
 
 
 def fit_noise(
     kind: str | Distribution | nn.Module,
-    marginals: Marginals,
+    marginals: Marginals,  # in the units of the user
     units: Units,
     normal: Callable[[], Normal],
 ) -> FittedNoise:
     """Choose the noise.
 
-    Parameters
-    ----------
-    kind : "marginal", "gaussian", "conditional", Distribution or nn.Module
-        A module returns a distribution when it is called.
-    marginals : Marginals
-        In the units of the user.
-    units : Units
-    normal : callable
-        Returns the normal distribution of rows in the scale of the model.
-
-    Raises
-    ------
-    UnsuitableNoise
+    `kind`: "marginal", "gaussian", "conditional", Distribution or nn.Module, which
+    returns a distribution when it is called. `normal`: returns the normal distribution
+    of rows in the scale of the model. Raises UnsuitableNoise.
     """
     if not isinstance(kind, str):
         joint = kind() if isinstance(kind, nn.Module) else kind
@@ -82,12 +64,7 @@ def fit_noise(
 
 
 def check_density(noise: object) -> None:
-    """Check that noise can be drawn and has a density.
-
-    Raises
-    ------
-    NotANoise
-    """
+    """Check that noise can be drawn and has a density; raises NotANoise."""
     for method in ("sample", "log_prob"):
         if not callable(getattr(noise, method, None)):
             raise NotANoise(f"{type(noise).__name__} has no method {method}.")
@@ -115,13 +92,7 @@ def contrast_with(noise: Noise, data: Incomplete, noise_ratio: int) -> Contrast:
 
 
 def log_noise_of_data(noise: Noise, data: Incomplete) -> Tensor:
-    """Compute log p_y of rows of data.
-
-    Raises
-    ------
-    UnsuitableNoise
-        If rows lie outside its support.
-    """
+    """Compute log p_y of rows; raises UnsuitableNoise for rows outside its support."""
     try:
         found = noise.log_prob(*data)
     except ValueError as error:

@@ -48,35 +48,20 @@ from skvnce.variational.base import (
 
 
 class Problem(NamedTuple):
-    """The model, the posterior and the data of a fit.
+    """The model, the posterior and the data of a fit."""
 
-    Attributes
-    ----------
-    log_density : callable
-        log phi, of the values of the posterior's draws.
-    posterior : Posterior
-    contrast : Contrast
-        Data and noise.
-    criterion : Criterion
-        `by_noise` (VNCE), or `skvnce.objectives.conditional_nce.by_neighbours`.
-    seed : int
-        Seed of the common random numbers.
-    size : int
-        Number of rows of data that are processed at a time.
-    posterior_criterion : Criterion or None
-        Trains the posterior, instead of `criterion`.
-    arrange : callable
-        Maps uniform numbers to those that are used: `shifted_lattice` makes the draws
-        of a row evenly distributed.
-    """
-
+    # log phi, of the values of the posterior's draws
     log_density: Callable[..., Tensor]
     posterior: Posterior
-    contrast: Contrast
+    contrast: Contrast  # data and noise
+    # `by_noise` (VNCE), or `skvnce.objectives.conditional_nce.by_neighbours`
     criterion: Criterion = by_noise
-    seed: int = 0
-    size: int = 2**20
+    seed: int = 0  # seed of the common random numbers
+    size: int = 2**20  # number of rows of data that are processed at a time
+    # trains the posterior, instead of `criterion`
     posterior_criterion: Criterion | None = None
+    # maps uniform numbers to those that are used: `shifted_lattice` makes the draws of
+    # a row evenly distributed
     arrange: Callable[[Uniforms], Uniforms] = lambda uniforms: uniforms
 
     def parts(self) -> Iterator[tuple[Contrast, tuple[Uniforms, Uniforms]]]:
@@ -89,18 +74,10 @@ class Problem(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """The record of the iterations.
+    """The record of the iterations."""
 
-    Attributes
-    ----------
-    loss : list of float
-        Minus the objective after each round.
-    converged : bool
-        Whether the last rounds changed it by less than the tolerance.
-    """
-
-    loss: list[float]
-    converged: bool
+    loss: list[float]  # minus the objective after each round
+    converged: bool  # whether the last rounds changed it by less than the tolerance
 
 
 def draw_both(
@@ -188,44 +165,27 @@ def fit_model(
 
 def variational_em(
     problem: Problem,
-    parameters: Iterable[Tensor],
+    parameters: Iterable[Tensor],  # those of the model
     posterior_parameters: Iterable[Tensor] = (),
     *,
     penalty: Callable[[], Tensor] | None = None,
     n_steps: int = 100,
-    n_posterior_steps: int | None = None,
+    n_posterior_steps: int | None = None,  # that of the E-step, if another
     n_posterior_rounds: int | None = None,
-    tol: float = 1e-8,
+    tol: float = 1e-8,  # change of the loss at which to stop
     patience: int = 1,
-    max_iter: int = 100,
+    max_iter: int = 100,  # maximum number of rounds
     on_round: OnRound = tell_round,
 ) -> Trace:
     """Alternate the two steps, in place.
 
-    Parameters
-    ----------
-    problem : Problem
-    parameters : iterable of Tensor
-        Those of the model.
-    posterior_parameters : iterable of Tensor
-        If empty, the posterior is exact and there is no E-step.
-    penalty : callable, optional
-        A function of the model's parameters that is added to the loss.
-    n_steps : int
-        Maximum number of iterations of L-BFGS in each of the two steps.
-    n_posterior_steps : int or None
-        That of the E-step, if another.
-    n_posterior_rounds : int or None
-        Number of rounds with an E-step, if not all.
-    tol : float
-        Change of the loss at which to stop.
-    patience : int
-        Number of successive rounds with smaller changes after which to stop: symmetric
-        starts are left slowly.
-    max_iter : int
-        Maximum number of rounds.
-    on_round : callable
-        Called with the round, the loss and its change; stops by returning True.
+    `posterior_parameters`: if empty, the posterior is exact and there is no E-step.
+    `penalty`: a function of the model's parameters that is added to the loss.
+    `n_steps`: maximum number of iterations of L-BFGS in each of the two steps.
+    `n_posterior_rounds`: number of rounds with an E-step, if not all. `patience`:
+    number of successive rounds with smaller changes after which to stop: symmetric
+    starts are left slowly. `on_round`: called with the round, the loss and its change;
+    stops by returning True.
     """
     leaves, of_posterior = list(parameters), list(posterior_parameters)
     of_e_step = {"max_iter": n_posterior_steps or n_steps}
@@ -282,13 +242,7 @@ def joint_ascent(
 
 
 def fit_scale(data: Tensor, noise: Tensor) -> float:
-    """Maximise the NCE objective in the scale parameter alone.
-
-    Parameters
-    ----------
-    data, noise : Tensor of shape (n,) and (nu, n)
-        log phi_0(u) - log p_y(u), without a scale parameter.
-    """
+    """Maximise NCE in the scale alone, by log phi_0 - log p_y of data and noise."""
     scale = torch.zeros((), dtype=torch.float64, requires_grad=True)
     with torch.no_grad():  # importance sampling by the noise gives the initial value
         scale += log_mean(noise)
@@ -301,19 +255,13 @@ def fit_scale(data: Tensor, noise: Tensor) -> float:
 
 
 class Evaluation(NamedTuple):
-    """The objective at given parameters.
+    """The objective at given parameters."""
 
-    Attributes
-    ----------
-    values : Tensor of shape (n,)
-        Of each row, with its noise, in the order of `Contrast.split`.
-    data, noise : Tensor of shape (n,) and (nu, n)
-        log phi(u) - log p_y(u), estimated by importance sampling.
-    """
-
+    # (n,), of each row, with its noise, in the order of `Contrast.split`
     values: Tensor
-    data: Tensor
-    noise: Tensor
+    # log phi(u) - log p_y(u), estimated by importance sampling
+    data: Tensor  # (n,)
+    noise: Tensor  # (nu, n)
 
     def on(self, device: torch.device) -> Self:
         """Return it on a device."""

@@ -47,122 +47,57 @@ Named = list[tuple[str, Tensor]]
 Penalty = Callable[[], Tensor] | None
 
 
-class Solver(NamedTuple):
-    """The optimiser of the objective.
-
-    Attributes
-    ----------
-    name : "auto", "lbfgs" or "adam"
-        "auto" is Adam if draws are discrete, which have no derivative.
-    max_iter : int
-        Number of rounds of variational EM at most, or of epochs of Adam.
-    n_steps : int
-        Number of iterations of L-BFGS in each of the two steps of a round.
-    tol : float
-        Change of the objective at which variational EM stops.
-    batch_size : int
-        Of Adam, as is the initial learning rate.
-    learning_rate : float
-    device : torch.device
-        Where the objective is computed.
-    """
-
-    name: str
-    max_iter: int
-    n_steps: int
-    tol: float
-    batch_size: int
-    learning_rate: float
-    device: torch.device = torch.device("cpu")
-
-
 class Settings(NamedTuple):
-    """What is fitted, and how.
+    """What is fitted, and how."""
 
-    Attributes
-    ----------
-    model : callable or None
-        See `build_model`.
-    posterior : None, "normal", "bernoulli" or callable
-        See `build_posterior`.
-    n_components : int or None
-        See `count_latents`.
-    noise : str, Distribution or nn.Module
-        See `fit_noise`.
-    noise_ratio : int
-        nu.
-    n_draws : int
-        Number of draws of the unobserved variables of each row.
-    n_init : int
-        Number of starts.
-    seed : int
-        Seed of common random numbers.
-    ridge : float or None
-        Strength of the penalty of the model's parameters.  None is their number, or
-        zero for models of the caller.
-    solver : Solver
-    more_draws : int or None
-        Number of draws of a second fit if `n_draws` are too few.
-    """
-
-    model: MakeModel
+    model: MakeModel  # see `build_model`
+    # None, "normal", "bernoulli" or callable, see `build_posterior`
     posterior: MakePosterior
-    n_components: int | None
-    noise: str | Distribution | nn.Module
-    noise_ratio: int
-    n_draws: int
-    n_init: int
-    seed: int
+    n_components: int | None  # see `count_latents`
+    noise: str | Distribution | nn.Module  # see `fit_noise`
+    noise_ratio: int  # nu
+    n_draws: int  # number of draws of the unobserved variables of each row
+    n_init: int  # number of starts
+    seed: int  # seed of common random numbers
+    # strength of the penalty of the model's parameters.  None is their number, or zero
+    # for models of the caller
     ridge: float | None
-    solver: Solver
+    # "auto", "lbfgs" or "adam"; "auto" is Adam if draws are discrete, which have no
+    # derivative
+    solver: str
+    max_iter: int  # number of rounds of variational EM at most, or of epochs of Adam
+    n_steps: int  # number of iterations of L-BFGS in each of the two steps of a round
+    tol: float  # change of the objective at which variational EM stops
+    batch_size: int  # of Adam
+    learning_rate: float  # of Adam, at the start
+    device: torch.device = torch.device("cpu")  # where the objective is computed
+    # number of draws of a second fit if `n_draws` are too few
     more_draws: int | None = None
 
 
 class Inputs(NamedTuple):
-    """The inputs that all starts share.
-
-    Attributes
-    ----------
-    data : Incomplete
-    contrast : Contrast
-    summary : ColumnSummary
-    has_density : bool
-        Whether the noise has a density; otherwise it is conditional.
-    normal : callable
-        Returns the normal distribution at which the default model starts.
-    normal_of_cells : callable
-        Maps columns to replace by logarithms to the normal distribution at which the
-        posterior of missing cells starts.
-    """
+    """The inputs that all starts share."""
 
     data: Incomplete
     contrast: Contrast
     summary: ColumnSummary
-    has_density: bool
+    has_density: bool  # whether the noise has a density; otherwise it is conditional
+    # returns the normal distribution at which the default model starts
     normal: Callable[[], Normal]
+    # maps columns to replace by logarithms to the normal distribution at which the
+    # posterior of missing cells starts
     normal_of_cells: Callable[[Tensor], Normal]
 
 
 class Outcome(NamedTuple):
-    """A fit from one start.
-
-    Attributes
-    ----------
-    fitted : Fitted
-    evaluation : Evaluation
-    losses : list of float
-    converged : bool
-    ridge : float
-    stream : ndarray of uint8
-        State of torch's random numbers before the model was made.
-    """
+    """A fit from one start."""
 
     fitted: Fitted
     evaluation: em.Evaluation
     losses: list[float]
     converged: bool
     ridge: float
-    stream: np.ndarray
+    stream: np.ndarray  # state of torch's random numbers before the model was made
 
 
 def fit_from_one_start(
@@ -170,13 +105,10 @@ def fit_from_one_start(
 ) -> Outcome:
     """Make the model and the posterior, and fit them on a device.
 
-    The model and the noise are made on the CPU, where the outcome is, too.
-
-    Raises
-    ------
-    UnsuitableModel, UnsuitablePosterior, DrawsNotSmooth, SingleDraw, NotFinite
+    The model and the noise are made on the CPU, where the outcome is, too.  Raises
+    UnsuitableModel, UnsuitablePosterior, DrawsNotSmooth, SingleDraw, NotFinite.
     """
-    before, device = torch.get_rng_state().numpy(), settings.solver.device
+    before, device = torch.get_rng_state().numpy(), settings.device
     fitted = build(settings, inputs).on(device)
     model, data = fitted.model, inputs.data.on(device)
     drawn = joined(fitted.steps, settings.n_draws, data.observed)
@@ -193,12 +125,12 @@ def fit_from_one_start(
     problem = averaging(problem, data)
     start_scale(problem, model, free=inputs.has_density)
     ridge = ridge_of(settings, model)
-    losses, converged = solve(settings.solver, problem, model, ridge, data, on_round)
+    losses, converged = solve(settings, problem, model, ridge, data, on_round)
     is_normal = isinstance(model.model, FreeGaussian)
     if fitted.is_integrated and not is_normal:
         free = problem._replace(log_density=model.log_density, posterior=drawn)
         with step("fitting the posterior of unobserved variables"):
-            fit_proposals(settings.solver, free, data)
+            fit_proposals(settings, free, data)
     # the parts are used without gradients and dropout from here on
     for module in fitted[:2]:
         module.eval().requires_grad_(False)
@@ -258,7 +190,7 @@ def start_scale(problem: em.Problem, model: Scaled, *, free: bool) -> None:
 
 
 def solve(
-    solver: Solver,
+    settings: Settings,
     problem: em.Problem,
     model: Scaled,
     ridge: float,
@@ -271,9 +203,15 @@ def solve(
     if not named and not of_posterior:
         return [-float(em.evaluate(problem).values.mean())], True
     penalty = make_penalty(ridge, model, len(data.x))
-    if is_stochastic(solver, problem.posterior, data):
-        both = [*named, *of_posterior]
-        return _joint_ascent(solver, problem, both, penalty, on_round), True
+    if is_stochastic(settings, problem.posterior, data):
+        losses = em.joint_ascent(
+            problem,
+            [*named, *of_posterior],
+            penalty=penalty,
+            on_epoch=lambda epoch, loss: on_round(epoch, loss, np.nan),
+            **_of_adam(settings),
+        )
+        return losses, True
     leaves = [leaf for _, leaf in named]
     if of_posterior or has_states(problem.posterior):
         averages = problem.posterior_criterion is not None
@@ -282,40 +220,31 @@ def solve(
             leaves,
             [leaf for _, leaf in of_posterior],
             penalty=penalty,
-            n_steps=max(solver.n_steps, PER_ROUND) if averages else solver.n_steps,
-            n_posterior_steps=solver.n_steps,
+            n_steps=max(settings.n_steps, PER_ROUND) if averages else settings.n_steps,
+            n_posterior_steps=settings.n_steps,
             n_posterior_rounds=_ADAPTED if averages else None,
-            tol=solver.tol,
+            tol=settings.tol,
             patience=_PATIENCE,
-            max_iter=solver.max_iter,
+            max_iter=settings.max_iter,
             on_round=on_round,
         )
         if averages:  # draws of the final model start from it
-            fit_proposals(solver, problem, data)
+            fit_proposals(settings, problem, data)
         return trace.loss, trace.converged
-    return fit_without_draws(solver, problem, leaves, penalty, on_round)
+    return fit_without_draws(settings, problem, leaves, penalty, on_round)
 
 
-def _joint_ascent(
-    solver: Solver,
-    problem: em.Problem,
-    named: Named,
-    penalty: Penalty = None,
-    on_round: OnRound = lambda n_round, loss, change: False,
-) -> list[float]:
-    return em.joint_ascent(
-        problem,
-        named,
-        penalty=penalty,
-        batch_size=solver.batch_size,
-        learning_rate=solver.learning_rate,
-        max_iter=solver.max_iter,
-        on_epoch=lambda epoch, loss: on_round(epoch, loss, np.nan),
-    )
+def _of_adam(settings: Settings) -> dict:
+    """Return the options of `em.joint_ascent`."""
+    return {
+        "batch_size": settings.batch_size,
+        "learning_rate": settings.learning_rate,
+        "max_iter": settings.max_iter,
+    }
 
 
 def fit_without_draws(
-    solver: Solver,
+    settings: Settings,
     problem: em.Problem,
     leaves: list[Tensor],
     penalty: Penalty,
@@ -329,7 +258,7 @@ def fit_without_draws(
         losses.append(loss)
         return on_round(len(losses), loss, change)
 
-    most = PER_ROUND * solver.max_iter
+    most = PER_ROUND * settings.max_iter
     found = em.fit_model(
         problem,
         leaves,
@@ -374,16 +303,10 @@ def has_states(posterior: Posterior) -> bool:
     )
 
 
-def is_stochastic(solver: Solver, posterior: Posterior, data: Incomplete) -> bool:
-    """Return whether the solver is Adam, which discrete draws require.
-
-    Raises
-    ------
-    DrawsNotSmooth
-    SingleDraw
-    """
+def is_stochastic(settings: Settings, posterior: Posterior, data: Incomplete) -> bool:
+    """Return whether the solver is Adam, as for discrete draws, or raise an error."""
     discrete = is_discrete(posterior, data)
-    if discrete and solver.name == "lbfgs":
+    if discrete and settings.solver == "lbfgs":
         raise DrawsNotSmooth(
             "draws of zeros and ones are not smooth in the parameters of the posterior."
         )
@@ -392,7 +315,7 @@ def is_stochastic(solver: Solver, posterior: Posterior, data: Incomplete) -> boo
             "the gradient of a discrete posterior needs other draws of the same row as "
             "a control variate."
         )
-    return discrete or solver.name == "adam"
+    return discrete or settings.solver == "adam"
 
 
 def is_discrete(posterior: Posterior, data: Incomplete) -> bool:
@@ -418,13 +341,13 @@ def ridge_of(settings: Settings, model: Scaled) -> float:
     return float(sum(p.numel() for p in model.model.parameters()))
 
 
-def fit_proposals(solver: Solver, problem: em.Problem, data: Incomplete) -> None:
+def fit_proposals(settings: Settings, problem: em.Problem, data: Incomplete) -> None:
     """Fit the posterior that is used for draws after the fit."""
     named = used_parameters(problem.posterior, data)
     if not named:
         return
-    if is_stochastic(solver, problem.posterior, data):
-        _joint_ascent(solver, problem, named)
+    if is_stochastic(settings, problem.posterior, data):
+        em.joint_ascent(problem, named, **_of_adam(settings))
     else:
         leaves = [leaf for _, leaf in named]
         em.fit_posterior(problem, leaves, max_iter=_OF_PROPOSALS)

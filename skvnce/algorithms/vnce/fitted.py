@@ -34,22 +34,12 @@ PART = 2**21  # maximum size of the draws of one part of the rows
 
 
 class Fitted(NamedTuple):
-    """A fitted model with its posterior.
-
-    Attributes
-    ----------
-    model : Scaled
-    steps : nn.ModuleList
-        Modules that draw missing cells and latents.
-    n_components : int
-        Number of latents.
-    is_integrated : bool
-        Whether log-densities have all unobserved variables integrated out.
-    """
+    """A fitted model with its posterior."""
 
     model: Scaled
-    steps: nn.ModuleList
-    n_components: int
+    steps: nn.ModuleList  # modules that draw missing cells and latents
+    n_components: int  # number of latents
+    # whether log-densities have all unobserved variables integrated out
     is_integrated: bool
 
     @property
@@ -82,12 +72,8 @@ class Fitted(NamedTuple):
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """Draw the unobserved variables.
 
-        Returns
-        -------
-        values : tuple of Tensor of shape (n_draws, n, features) or (..., latents)
-            ``(x,)`` or ``(x, z)``.
-        log_weight : Tensor of shape (n_draws, n)
-            Weights with which the draws represent the posterior of the model.
+        Returns `values` (n_draws, n, features), ``(x,)`` or ``(x, z)``; `log_weight`
+        (n_draws, n), weights with which the draws represent the posterior of the model.
         """
         posterior = joined(self.steps, n_draws, data.observed)
         draws, ratio = _drawn(self.model.log_density, posterior, data, uniforms)
@@ -117,10 +103,7 @@ class Fitted(NamedTuple):
         return weighted_quantiles(values[0], weight.exp()[..., None], levels)
 
     def one_draw(self, data: Incomplete, place: int) -> Tensor:
-        """Draw rows (place 0) or latents (1), by selection among weighted candidates.
-
-        Random numbers are of torch's global stream.
-        """
+        """Draw rows (place 0) or latents (1) of weighted ones, by torch's stream."""
         is_exact = isinstance(self.model.model, FreeGaussian)
         # a draw of the exact conditional needs no selection
         n_draws = 1 if is_exact else CANDIDATES
@@ -180,17 +163,7 @@ def _drawn(
 def keyed_contrast(
     noise: Noise, pool: Tensor, data: Incomplete, noise_ratio: int, uniforms: Uniforms
 ) -> Contrast:
-    """Choose the noise of each row from a pool, as a function of uniform numbers.
-
-    Parameters
-    ----------
-    noise : Noise
-    pool : Tensor of shape (n_pool, features)
-        Draws of the noise.
-    data : Incomplete
-    noise_ratio : int
-    uniforms : Uniforms
-    """
+    """Choose the noise of each row from a pool of draws by uniform numbers."""
     template = data.x.new_empty(noise_ratio, len(data.x), 1)
     places = (uniforms(0, template) * len(pool)).long().squeeze(-1)
     rows = data.x, pool[places]

@@ -30,18 +30,8 @@ Bound = Callable[[Tensor, Tensor], Tensor]
 def bound_gap(fitted: Fitted, data: Incomplete, n_draws: int) -> float:
     """Compute the mean loss of the bound at incomplete rows, in nats.
 
-    Parameters
-    ----------
-    fitted : Fitted
-    data : Incomplete
-        Rows of the training data.
-    n_draws : int
-        Number of draws of each row in training.
-
-    Returns
-    -------
-    float
-        0 if no cell is missing, or if missing cells are integrated out.
+    `data`: rows of the training data. `n_draws`: number of draws of each row in
+    training. Result: 0 if no cell is missing, or if missing cells are integrated out.
     """
     rows = (~data.observed.all(1)).nonzero().squeeze(1)
     if fitted.is_integrated or not len(rows):

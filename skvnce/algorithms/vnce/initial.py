@@ -15,27 +15,15 @@ _MAX_ITER, _TOL = 200, 1e-3  # of EM
 
 
 def initial_normal(data: Incomplete, held_out: tuple[Tensor, Tensor]) -> Normal:
-    """Fit a normal distribution by EM, shrunk towards independent columns.
-
-    Parameters
-    ----------
-    data : Incomplete
-    held_out : tuple of Tensor of bool, of shapes (n,) and (n, features)
-        Rows, and observed cells in them, whose prediction chooses the shrinkage.
-    """
+    """Fit a normal by EM, whose shrinkage cells that are held out choose."""
     return _fit(data, _STRENGTHS, held_out)
 
 
 def normal_of_cells(data: Incomplete, positive: Tensor, floor: Tensor) -> Normal:
     """Fit a normal distribution of columns, or of their logarithms, by EM.
 
-    Parameters
-    ----------
-    data : Incomplete
-    positive : Tensor of bool, of shape (features,)
-        Columns to replace by logarithms.
-    floor : Tensor of shape (features,)
-        Replaces zeros in logarithms.
+    `positive`: (features,), bool, columns to replace by logarithms. `floor`:
+    (features,), replaces zeros in logarithms.
     """
     # missing cells are zeros, which have no logarithm
     x = data.x.where(data.observed, 1.0)

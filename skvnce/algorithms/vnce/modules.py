@@ -42,18 +42,9 @@ _HIDDEN = (50,)  # layer sizes of our networks
 def build_model(make: MakeModel, normal: Callable[[], Normal], width: int) -> Scaled:
     """Make the module, and add a scale parameter.
 
-    Parameters
-    ----------
-    make : callable or None
-        Maps the number of features to a module; None makes a `FreeGaussian`.
-    normal : callable
-        Returns the Normal at which the Gaussian starts.
-    width : int
-        Number of features.
-
-    Raises
-    ------
-    NotAModel
+    `make`: maps the number of features to a module; None makes a `FreeGaussian`.
+    `normal`: returns the Normal at which the Gaussian starts. `width`: number of
+    features. Raises NotAModel.
     """
     # a copy, because the caller may keep a reference to the module
     module = FreeGaussian(normal()) if make is None else copy.deepcopy(make(width))
@@ -79,18 +70,7 @@ def n_arguments(module: nn.Module) -> int:
 
 
 def count_latents(module: nn.Module, asked: int | None) -> int:
-    """Find the number of latents of a module; 0 if it takes none.
-
-    Parameters
-    ----------
-    module : nn.Module
-    asked : int or None
-        A number that the module need not know.
-
-    Raises
-    ------
-    UnsuitableModel
-    """
+    """Count the latents of a module, `asked` if it does not say; 0 if it takes none."""
     if n_arguments(module) == 1:
         return 0
     states = getattr(module, "states", None)
@@ -113,12 +93,7 @@ def count_latents(module: nn.Module, asked: int | None) -> int:
 
 
 def check_log_density(model: Scaled, posterior: Posterior, data: Incomplete) -> None:
-    """Check that a model returns log-densities, at a few rows.
-
-    Raises
-    ------
-    UnsuitableModel
-    """
+    """Check log-densities at a few rows; raises UnsuitableModel."""
     some = data.take(slice(_CHECKED))
     draws = posterior(some.x, some.observed, global_stream)
     flat = [value.flatten(0, -2) for value in draws.values]
@@ -177,21 +152,10 @@ def build_posterior(
 ) -> list[nn.Module]:
     """Make the modules that draw missing cells and latents.
 
-    Parameters
-    ----------
-    choice : None, "normal", "bernoulli" or callable
-        The distribution of the latents.  None is the exact one if the model has
-        states, else ``"normal"``.  A callable maps (n_features, n_latents) to a
-        module.
-    model : Scaled
-    n_latents : int
-    summary : ColumnSummary
-    normal : callable
-        Maps the columns to replace by logarithms to the Normal of the missing cells.
-
-    Raises
-    ------
-    UnsuitablePosterior
+    `choice`: None, "normal", "bernoulli" or callable, the distribution of the latents.
+    None is the exact one if the model has states, else ``"normal"``. A callable maps
+    (n_features, n_latents) to a module. `normal`: maps the columns to replace by
+    logarithms to the Normal of the missing cells. Raises UnsuitablePosterior.
     """
     steps = _cells(isinstance(model.model, FreeGaussian), summary, normal)
     width = len(summary.kind)

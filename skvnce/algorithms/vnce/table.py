@@ -27,27 +27,13 @@ _CHECKED = 2000  # maximum number of rows for the check of the scale by fresh no
 
 
 class TableFit(NamedTuple):
-    """A fit to a table.
+    """A fit to a table."""
 
-    Attributes
-    ----------
-    outcome : Outcome
-        From the best start.
-    data : Incomplete
-        In the scale of the model.
-    units : Units
-    summary : ColumnSummary
-        Of the columns in the scale of the model.
-    marginals : Marginals
-        Of the columns in the units of the user.
-    noise : FittedNoise
-    """
-
-    outcome: fit.Outcome
-    data: Incomplete
+    outcome: fit.Outcome  # from the best start
+    data: Incomplete  # in the scale of the model
     units: Units
-    summary: ColumnSummary
-    marginals: Marginals
+    summary: ColumnSummary  # of the columns in the scale of the model
+    marginals: Marginals  # of the columns in the units of the user
     noise: FittedNoise
 
     @property
@@ -63,13 +49,7 @@ class TableFit(NamedTuple):
         return float(found.accuracy())
 
     def scale_gap(self, settings: fit.Settings) -> float:
-        """Compare the scale parameter with importance sampling from fresh noise.
-
-        Returns
-        -------
-        float
-            The logarithm of the ratio of the two estimates of the integral.
-        """
+        """Compute the log-ratio of the integral, by fresh noise, to the scale."""
         noise = self.noise.distribution or self.reference
         found = self.outcome.fitted.evaluation(
             noise,
@@ -86,28 +66,17 @@ class TableFit(NamedTuple):
 
 def fit_table(
     settings: fit.Settings,
-    nodes: np.ndarray,
-    mean: np.ndarray,
-    scale: np.ndarray,
+    nodes: np.ndarray,  # (n, features), with NaN; every row has an observed cell
+    mean: np.ndarray,  # (features,)
+    scale: np.ndarray,  # (features,)
     initial_normal: Callable[[Incomplete], Normal],
     on_round: OnRound,
 ) -> TableFit:
     """Fit from every start, and keep the best; raise an error only if all fail.
 
-    Parameters
-    ----------
-    settings : Settings
-    nodes : ndarray of shape (n, features)
-        With NaN; every row has an observed cell.
-    mean, scale : ndarray of shape (features,)
-        Of the observed cells.  The default model has standardised columns.
-    initial_normal : callable
-        Fits a normal distribution of rows, if the model or the noise needs one.
-    on_round : callable
-
-    Raises
-    ------
-    UnsuitableModel, UnsuitablePosterior, UnsuitableNoise, NotFinite
+    `mean`, `scale`: of the observed cells. The default model has standardised columns.
+    `initial_normal`: fits a normal distribution of rows, if the model or the noise
+    needs one. Raises UnsuitableModel, UnsuitablePosterior, UnsuitableNoise, NotFinite.
     """
     inputs, prepared = _prepare(settings, nodes, mean, scale, initial_normal)
     found, failure, number = [], None, settings.n_init
@@ -130,20 +99,7 @@ def fit_table(
 def fit_with_enough_draws(
     fit_with: Callable[[fit.Settings], TableFit], settings: fit.Settings
 ) -> tuple[TableFit, fit.Settings]:
-    """Fit, and fit once more with more draws if they seem necessary and sufficient.
-
-    Parameters
-    ----------
-    fit_with : callable
-        Fits with given settings.
-    settings : Settings
-
-    Returns
-    -------
-    found : TableFit
-    settings : Settings
-        Those of the fit.
-    """
+    """Fit, and again with more draws if these seem necessary and sufficient."""
     found = fit_with(settings)
     if settings.more_draws is None:
         return found, settings

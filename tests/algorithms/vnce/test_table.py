@@ -14,8 +14,11 @@ from skvnce.algorithms.vnce.table import fit_table
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
 from skvnce.training.adam import NotFinite
 
-SOLVER = fit.Solver("auto", 3, 2, 1e-5, 50, 0.05)
-SETTINGS = fit.Settings(None, None, None, "gaussian", 3, 2, 1, 0, None, SOLVER)
+SETTINGS = fit.Settings(
+    *(None, None, None, "gaussian", 3, 2, 1, 0, None),
+    **{"solver": "auto", "max_iter": 3, "n_steps": 2, "tol": 1e-5},
+    **{"batch_size": 50, "learning_rate": 0.05},
+)
 
 
 def table(seed=0, n=60, missing=0.2):
@@ -67,7 +70,7 @@ def test_em_runs_once(changes, expected, runs):
     X = table()
     found, counted = runs
     counted.cells = torch.tensor((~np.isnan(X)).sum(0))
-    fitted(X, solver=SOLVER._replace(max_iter=1), **changes)
+    fitted(X, max_iter=1, **changes)
     assert len(found) == len(set(found)) == expected
 
 
@@ -97,9 +100,9 @@ class Lost(Bell):
 
 def test_the_best_start_is_kept():
     X = table(missing=0.0)
-    solver = SOLVER._replace(name="adam", max_iter=1, learning_rate=1e-9)
-    _, best = fitted(X, model=Lost, n_init=3, solver=solver)
-    _, near = fitted(X, model=Bell, solver=solver)
+    adam = {"solver": "adam", "max_iter": 1, "learning_rate": 1e-9}
+    _, best = fitted(X, model=Lost, n_init=3, **adam)
+    _, near = fitted(X, model=Bell, **adam)
     assert best.outcome.fitted.model.model.centre.abs().max() < 1
     assert float(best.outcome.evaluation.values.mean()) == pytest.approx(
         float(near.outcome.evaluation.values.mean()), abs=1.0
@@ -135,7 +138,7 @@ def test_discrete_draws_need_adam_and_several_draws():
     machine = {"model": RestrictedBoltzmann, "posterior": "bernoulli"}
     machine["noise"] = "marginal"
     with pytest.raises(DrawsNotSmooth):
-        fitted(X, solver=SOLVER._replace(name="lbfgs"), **machine)
+        fitted(X, solver="lbfgs", **machine)
     with pytest.raises(SingleDraw):
         fitted(X, n_draws=1, **machine)
     epochs = []
