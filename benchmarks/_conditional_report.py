@@ -4,8 +4,10 @@ from math import sqrt
 from typing import NamedTuple
 
 import numpy as np
-from _report import table
+from _report import Texts, table
 from scipy import stats
+
+TEXTS = Texts("conditional_report", globals())
 
 LEVEL = 0.95  # of two-sided comparisons
 DIGITS = 4
@@ -18,10 +20,7 @@ def rounded(values):
 
 def results_of(records):
     """Say where the results of a page come from."""
-    return (
-        "The results are those of the same command without `--only-report`, seeds in "
-        f"several processes, code of commit {records.commits()}."
-    )
+    return TEXTS("The results are those of", records=records.commits())
 
 
 def values(records, score, **key):

@@ -1,8 +1,11 @@
 """The page of the study of flows."""
 
+import _flows
 import numpy as np
-from _flows import BINS, FLOW, HEAD, N_TEST, N_VALIDATION, NEAR, WIDTH, Watch, table_of
-from _report import made_by, table
+from _flows import BINS, FLOW, table_of
+from _report import Texts, made_by, table
+
+TEXTS = Texts("vgi_flows", globals(), vars(_flows))
 
 NEAR_END = 0.1  # nats below the best validation score
 LAST = 20  # seconds
@@ -235,37 +238,13 @@ def setting(records, study):
     )
     settings, (warm_q, warm_p) = study.SETTINGS, study.WARM_UP
     lengths = ", ".join(f"{n} from epoch {e} on" for e, n in study.LENGTHS.items())
-    return (
-        f"Tables: {sizes}; {N_VALIDATION} and {N_TEST} other rows, complete, for "
-        "validation and test. Columns are standardised; of two columns that correlate "
-        f"by more than {NEAR} one is left out, and values on a lattice get uniform "
-        "noise as wide as its step. Cells are missing completely at random; a mask has "
-        "its own initial weights of the flow.\n\n"
-        f"One flow for all methods: {FLOW['n_steps']} coupling steps of splines of "
-        f"{FLOW['n_bins']} bins, networks of {' and '.join(map(str, FLOW['hidden']))} "
-        "units, from N(0, I) on. VGI and MCEM have the same initial weights and the "
-        "same initial completions, observed cells of the same columns (the paper's "
-        "MCEM begins with N(0, 1)). Adam with a constant rate of "
-        f"{settings.learning_rate:g}, batches of {settings.batch_size} rows, weight "
-        f"decay {settings.weight_decay:g}, gradients of a norm of at most "
-        f"{study.MAX_NORM:g}; one completion of a row (K = 1; the paper has 5 to "
-        "20).\n\n"
-        f"VGI: extended conditionals, splines on a shared body of {WIDTH} units and "
-        f"networks of {HEAD[0]}; G = {settings.n_updates}, M = {settings.n_selected}; "
-        f"{warm_q} epochs of algorithm 2 for the conditionals and {warm_p} for the "
-        f"flow, both counted. MCEM: PL-MCMC chains of {lengths}, which start anew "
-        f"every {study.EVERY} epochs, with the proposals of the paper; draws are "
-        "clamped to the observed range."
-        f"{_stacked(study) if chosen(done, method='IterativeImputer') else ''}\n\n"
-        "One rule ends all fits: averages of the parameters over about the last 200 "
-        "steps are scored on the validation rows, at times 4 % apart; a fit ends when "
-        f"its score has not risen by {Watch.RISE:g} nat for a third of the elapsed "
-        f"time and at least {Watch.PATIENCE:g} s, or after "
-        f"{' or '.join(f'{v:g}' for v in sorted(limits))} CPU seconds of one core, and "
-        "the averages with the best validation score are kept. Test rows choose "
-        "nothing. Seconds contain warm-ups and drawing of missing cells, but no "
-        "scoring. Fits were made at commits "
-        f"{', '.join(sorted({str(r['commit']) for r in done}))}."
+    return TEXTS(
+        "Tables: ; and other rows",
+        locals(),
+        units=" and ".join(map(str, FLOW["hidden"])),
+        stacked=_stacked(study) if chosen(done, method="IterativeImputer") else "",
+        limits=" or ".join(f"{v:g}" for v in sorted(limits)),
+        commits=", ".join(sorted({str(r["commit"]) for r in done})),
     )
 
 
@@ -290,38 +269,31 @@ def report(records, study):
         "## Log-density of complete test rows (figure 10)",
         "Nats a row: mean over masks, and its standard error.",
         score_table(records, methods),
-        "VGI minus the others on the same masks: mean, standard error over masks, who "
-        "is ahead by more than two errors, and the differences of the masks.",
+        TEXTS("VGI minus the others on"),
         difference_table(records, [m for m in (*methods[1:], "normal")]),
         "## Times to converge",
         "CPU seconds, means over masks with the smallest and the largest.",
         time_table(records, methods),
         chains_line(records),
         "## Along the training (figure 11)",
-        "Log-density of the test rows, mean over masks; after the end of a fit its "
-        "final score. The epochs of VGI contain those of its warm-ups.",
+        TEXTS("Log-density of the test"),
         curve_table(records, pair, 0, SECONDS),
         curve_table(records, pair, 1, EPOCHS),
     ]
     if chains:
         parts += [
             "## How far chains come",
-            f"PL-MCMC on {chains['n_rows']} rows of {chains['table']}, half of the "
-            f"cells missing, for the flow after {chains['after']:g} s of training on "
-            "complete rows. A chain moves a whole row y. It starts at a draw of the "
-            "model, and its target lets the observed cells of y differ from the given "
-            "ones by about 0.001 standard deviations. The table has the largest "
-            "difference of a row, median over rows, in standard deviations, and the "
-            "acceptance of the last 100 steps.",
+            TEXTS("PL-MCMC on rows of ", chains=chains),
             looks_table(chains),
         ]
     if cost:
         parts += [
             "## Coupling and autoregressive steps (figure 12)",
-            f"CPU seconds, {cost['n_rows']} rows of {cost['name']} (splines of "
-            f"{BINS.get(cost['name'], FLOW['n_bins'])} bins), half of the cells "
-            "missing. The paper's chains on miniboone make 500 to 3000 steps every 50 "
-            f"epochs, {PER_EPOCH} to 60 an epoch.",
+            TEXTS(
+                "CPU seconds, rows of",
+                cost=cost,
+                bins=BINS.get(cost["name"], FLOW["n_bins"]),
+            ),
             cost_table(cost["seconds"], PER_EPOCH),
         ]
     return [part for part in parts if part]

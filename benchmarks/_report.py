@@ -1,9 +1,11 @@
 """Markdown of the reports: tables, the line that says how it was made, the output."""
 
 import platform
+import re
 import shlex
 import subprocess
 import sys
+from collections import ChainMap
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,6 +13,23 @@ from _picture_list import PICTURES
 from _pictures import illustrated
 
 _PACKAGES = ("scikit-learn", "torch", "numpy")
+
+
+class Texts:
+    """What a page says besides its tables: a file of texts below their names.
+
+    Names in braces are those of the scripts, or of a call.
+    """
+
+    def __init__(self, page, *names):
+        file = Path(__file__).parent / "texts" / f"{page}.md"
+        heading = re.compile(r"(?:^|\n\n)<!-- (.+) -->\n\n")
+        _, *parts = heading.split(file.read_text(encoding="utf-8").rstrip("\n"))
+        self.names, self.parts = names, dict(zip(parts[::2], parts[1::2], strict=True))
+
+    def __call__(self, name, *names, **more):
+        """Write a text."""
+        return self.parts[name].format_map(ChainMap(more, *names, *self.names))
 
 
 def made_by(script, notes):

@@ -2,10 +2,13 @@
 
 import numpy as np
 import pandas as pd
+from _report import Texts
 from _validity_analyses import binary
 from _validity_designs import AtRandom, BelowQuantile, add, correlated, with_outcome
 from scipy.special import expit
 from scipy.stats import norm
+
+TEXTS = Texts("validity_basic", globals())
 
 RATES = 0.3, 0.5, 0.7
 TOWNS, LETTERS = 12, np.array(list("abcd"))
@@ -45,8 +48,7 @@ def wide(rng, n):
 
 add(
     "wide",
-    "60 rows of 30 columns, 29 of which are normal with three factors; y on three of "
-    "them; all but z are incomplete",
+    TEXTS("60 rows of 30 columns"),
     wide,
     WIDE,
     "x1",
@@ -163,8 +165,7 @@ def exclusive(frame):
 
 add(
     "dummies",
-    "y on three 0/1 columns, of which one at most is 1 and which are missing together, "
-    "and on a text column of three levels",
+    TEXTS("y on three 0/1 columns"),
     dummies,
     DUMMIES,
     "d1",

@@ -4,43 +4,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from _report import made_by, table
+from _report import Texts, made_by, table
 from _validity_designs import DESIGNS
 from _validity_methods import NAMES
 from scipy.stats import t as student
 
+TEXTS = Texts("validity", globals())
+
 RESULTS = Path(__file__).with_name("results") / "validity.jsonl"
 LEVEL, FEWEST = 0.95, 20  # of intervals; of repetitions of a summary
-NOTES = """\
-Tables of 300 rows unless another number is there; 20 completed tables are analysed and
-pooled by Rubin's rules, with the degrees of freedom of Barnard and Rubin. Missing
-values are missing at random given a column that is always observed; in the designs
-"selected", x is missing given z and y, both always observed. No method is told of
-products and squares, but smcfcs is told the analysis. All methods have the same tables.
-
-- bias: of the slope of interest, in percent of the true one; "SE" marks a true slope of
-  0, where the bias is in standard errors of the complete data. In brackets: its
-  standard error.
-- worst bias: of the slope with the largest bias, of slopes that are not 0.
-- coverage: share of 95 % intervals that contain the true slope; the mean over slopes,
-  and that of interest. Bold: too low by more than two standard errors.
-- width: mean width of the intervals over that of complete data, mean over slopes.
-- SE / spread: mean standard error over the standard deviation of the estimates, mean
-  over slopes. Below 1 standard errors are too small.
-- FMI: mean fraction of missing information.
-- failures: repetitions without an answer, which are left out.
-- seconds: median seconds of CPU of fit and 20 draws, without the start of R.
-"""
-RIVALS = """\
-GaussianImputer and others are those of skvnce with default parameters, and get data
-frames of numbers and text. Results of GaussianImputer are of a time when its draws were
-cut at the observed range. Those of TableImputer are of commit 0f1be8fe, when draws had
-products of a probability from 0.05 on, and prior odds were three times those of now;
-since then it is 0.5. IterativeImputer: `sample_posterior=True`, 20 fits with
-different seeds; text is one-hot encoded and filled by the largest column, columns of 0
-and 1 are rounded. mice: 5 iterations; columns of 0 and 1 and text are factors (logreg,
-polyreg). smcfcs: 10 iterations, rejection limit 5000, all other columns are
-predictors."""
+NOTES = TEXTS("notes") + "\n"
+RIVALS = TEXTS("rivals")
 
 
 class Summary(NamedTuple):
@@ -262,9 +236,7 @@ def page(results):
         NOTES,
         RIVALS,
         "## All designs",
-        f"Settings in which a method has {FEWEST} answers or more; the settings of "
-        "methods differ, as some methods apply to some designs only, or have not been "
-        "run in all.",
+        TEXTS("Settings in which a"),
         totals(figures, NAMES),
         "The same in settings that these methods share:",
         totals(figures, *shared(figures)),

@@ -1,9 +1,11 @@
 """The page of `copula_graph.py`: tables, goals, and what was found."""
 
 import numpy as np
-from _report import made_by, table
+from _report import Texts, made_by, table
 from copula_graph_methods import METHODS, OURS, TRUNCATED
 from copula_graph_tables import HOLES, TABLES
+
+TEXTS = Texts("copula_graph", globals())
 
 NEAR = 0.03  # of the AUC of the truncated learner
 DEFAULT = "ebic 0"  # our rule of selection
@@ -188,33 +190,8 @@ def page(results, notes):
     return [*parts, "## What was found", FOUND, found(results), WHY]
 
 
-RECOVERY = """\
-AUC: pairs are ranked by the graph of the path in which they enter, then by their
-strength there. CPU: seconds of one thread, on a machine that others used too. All
-rivals of the graphical lasso have 20 penalties down to a hundredth of the largest,
-which our solver minimises, and the EBIC of refitted edges with gamma 0 and 0.5; `CV` is
-the choice of `GraphicalLassoCV`. They get codes of levels. *filled*: means and most
-frequent codes. *normal scores*: ranks of the observed cells, holes filled by the mean.
-*mice*: one completed table (pmm, logreg, polyreg; five iterations), then normal scores.
-*Spearman of pairs*: `2 sin(pi r / 6)` of the rows that both columns have, made positive
-definite; n is their mean number. R's huge gets the filled codes (nonparanormal by
-shrinkage, EBIC and the rotation information criterion), and BDgraph the incomplete
-codes (`gcgm`, 5000 iterations, AUC of the probabilities of edges, chosen above .5).
-Methods without a line were not run."""
+RECOVERY = TEXTS("recovery")
 
-FOUND = """\
-The script writes these lines from the tables above; our learner counts with its
-default, EBIC with gamma 0, and a rival with the best of its rules of selection, on the
-sets that both have."""
+FOUND = TEXTS("found")
 
-WHY = """\
-Why the goals on truncated normals are missed was measured with other seeds
-(copula_graph_limits.py of commit 16f1b40a). The dependence of a
-truncated normal is not lost in a copula: with 10,000 complete rows the ranks find
-nearly all edges of the hub. With 1000 rows many of its edges are as large as the noise.
-Most of the lead of the truncated learner, in all cells but the complete ring, is what
-it knows of the single columns: that their mode is at zero. A copula cannot know it, as
-it is blind to increasing functions of a column. EBIC misses the edges of the hub in
-complete rows, too: most of them change the deviance by less than the price log n. A
-price that accounts for missing cells does not find enough of them either; lower ones
-find more of the hub, and lose on columns of five kinds, so that the default remains."""
+WHY = TEXTS("why")

@@ -14,9 +14,11 @@ from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
-from _report import made_by, publish, table
+from _report import Texts, made_by, publish, table
 from graph_recovery import COSTLY, FREE, METHODS, Store, against, chosen, median, values
 from PIL import Image
+
+TEXTS = Texts("graph_figures", globals())
 
 PAPER_RATES = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
 THESIS_RATES = [*PAPER_RATES, 0.6, 0.7, 0.8, 0.9]
@@ -400,41 +402,27 @@ def thesis_table(store):
 
 READING = [  # what to say, and the medians that show it
     (
-        "**As the paper runs it, its order holds.** With b = 0 and edges of one sign,"
-        " MC-MLE is ahead of VNCE, and both are far ahead of NCE (means).",
+        TEXTS("reading"),
         [("ring", 0.3, False), ("hub", 0.3, False)],
         [MLE, SCORE, LOGNORMAL, MEANS],
     ),
     (
-        "**Most of that gap comes from b = 0, not from filling.** Filled means lower "
-        "all K_ij alike; with b fixed nothing else can take that up, the true K_ij, "
-        "all positive, come closest to 0, and the AUC of |K| falls below chance. With"
-        " b fitted the same tables give most of the graph, and correlations of them, "
-        "which know no b, did so all along.",
+        TEXTS("reading 2"),
         [("ring", 0.5, False), ("ring", 0.5, True), ("hub", 0.5, True)],
         [MEANS, FILLED, PARTIAL, TRUE, MLE],
     ),
     (
-        "**With mixed signs the filled table loses less,** and with b fitted the "
-        "methods that account for missing values gain only a little. Of VNCE with "
-        "mixed signs there are too few sets to rank it; on those that were run VNCE "
-        "(true) is "
-        "about level with mean filling and VNCE (lognormal) ahead (each setting, "
-        "below).",
+        TEXTS("reading 3"),
         [("ring-mixed", 0.5, False), ("ring-mixed", 0.5, True)],
         [MLE, SCORE, FILLED, PARTIAL, MEANS],
     ),
     (
-        "**On the graph of the thesis score matching and MC-MLE keep ahead of NCE "
-        "(means) up to 80 % missing,** not VNCE, of which there are two sets. At 90 % "
-        "nobody ranks the links better than chance does. Without the automatic ridge "
-        "of b (`b free`) both are a little better at 80 %.",
+        TEXTS("reading 4"),
         [("thesis", m, True) for m in (0.5, 0.7, 0.8, 0.9)],
         [SCORE, MLE, TRUE, APPROX, LOGNORMAL, FREE_SCORE, FREE_MLE, FREE_TRUE, MEANS],
     ),
     (
-        "**NCE (means) has wrong parameters all the same.** The order of its off-"
-        "diagonal K is good, its diagonal and b are not (figure 5.2).",
+        TEXTS("reading 5"),
         [],
         [],
     ),
@@ -475,18 +463,11 @@ def report(store, options):
     parts = [
         "# The papers' figures, drawn again",
         made_by("graph_figures.py", notes),
-        "Methods are named as in the papers. VNCE (lognormal) is the paper's VNCE, "
-        "VNCE (true) and (approx) are the thesis', NCE (random) fills with uniform "
-        "draws. They are this package's versions: M-steps run to convergence, and an "
-        "automatic ridge; where b is fitted it is shrunk too, but for `b free`. Sets "
-        "differ more than methods: points with fewer sets than their neighbours (last "
-        "table) jump.",
+        TEXTS("Methods are named as in"),
         "## What holds, and what does not",
         reading(store),
         "## In how many settings the papers' orderings hold",
-        "By the median AUC on the sets that both methods have; a setting is a graph "
-        "and a share of missing cells. One sign: ring and hub, as in the papers, and "
-        "the thesis' graph; its b is not zero.",
+        TEXTS("By the median AUC on"),
         summary_table(store),
     ]
     for name, (_, title) in FIGURES.items():

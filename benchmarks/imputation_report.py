@@ -5,13 +5,17 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
+import imputation_scores
+import imputation_tables
 import numpy as np
 from _beside import DEFAULT, beside
 from _mice import IMPUTATIONS
-from _report import made_by, table
+from _report import Texts, made_by, table
 from _rivals import METHODS, MICE
-from imputation_scores import DRAWS, FEW_DRAWS
-from imputation_tables import DRIVERS, MECHANISMS, STRENGTH, TABLES
+from imputation_scores import DRAWS
+from imputation_tables import MECHANISMS, TABLES
+
+TEXTS = Texts("imputation", globals(), vars(imputation_scores), vars(imputation_tables))
 
 REFERENCE, DRAWN = "BR", "BR draws"
 CLOSEST = ("MCAR 50", "MAR 50")  # mechanisms of the goals and of the tables in full
@@ -78,28 +82,7 @@ NAMES = {
     "sample": f"CPU time of {DRAWS} draws of the unseen rows",
     "peak": "peak memory",
 }
-METHODS_READ = """\
-- **BR**: `IterativeImputer()`, point output.
-- **BR draws**: the same with `sample_posterior=True`, fitted once, a `transform` for
-  each draw; its filling is one draw.
-- **mice pmm**, **mice norm**, **mice cart**: the R package mice with predictive mean
-  matching, Bayesian linear regression or trees for all columns, otherwise its defaults,
-  `maxit=5`; the unseen rows are passed with `ignore=`, so that it learns from the
-  training rows only (`benchmarks/_mice.py`). It makes IMPUTATIONS draws and its filling
-  is their mean. One run makes all of them: its time counts for fit and transform, with
-  1 to 2 s for the start of R, and its peak memory is that of R.
-- **TableImputer**: ours, no argument but the seed.
-- **GaussianImputer**: ours, no argument.
-- **LAIRImputer**: ours, no argument but the seed.
-- **MixtureImputer**: ours, no argument but the seed: eight mixtures of normals. Time of
-  compilation is not counted.
-- **ForestImputer** (removed; its last version): mixtures averaged with forests.
-- **stack**: `ColumnImputer([MixtureImputer(), LAIRImputer(), ForestImputer()])`, with
-  the class that was removed.
-- **boosted columns**, **linear columns**: `ColumnImputer(regressor=...)` with
-  `HistGradientBoostingRegressor()` and `RidgeCV()`.
-- **VGIImputer**: ours, no argument but the seed: an autoencoder fitted by variational
-  Gibbs inference.""".replace("IMPUTATIONS", str(IMPUTATIONS))
+METHODS_READ = TEXTS("methods read").replace("IMPUTATIONS", str(IMPUTATIONS))
 
 
 class Results:
@@ -275,10 +258,7 @@ def losses(results):
     parts = beside(results.methods, columns)
     absent = [n for n in results.tables if not cells_there(results, n)]
     if parts and absent:
-        parts.append(
-            f"{DEFAULT} has no results on {' and '.join(absent)}: fit and draws take "
-            "minutes where half of the cells of forty columns or more are missing."
-        )
+        parts.append(TEXTS("has no results on ", absent=" and ".join(absent)))
     return parts
 
 
@@ -350,26 +330,13 @@ def protocol(results):
         seeds[method].add(seed)
     most = max(map(len, seeds.values()))
     fewer = ", ".join(f"{m} {len(s)}" for m, s in seeds.items() if len(s) < most)
-    return (
-        "At most 2000 rows a table, 70 % to learn from, masked; all scores are of the "
-        "hidden cells of the other, unseen rows, masked alike, in units of each "
-        "column's standard deviation. The last column or the target is set aside. MAR: "
-        f"{DRIVERS:.0%} of the columns stay complete, and for each of the others a "
-        "random sum of them decides which cells hide; MNAR: larger values hide; "
-        f"both logistic of strength {STRENGTH:g}. CRPS and "
-        f"coverage are from {DRAWS} draws of every method that draws ({IMPUTATIONS} of "
-        f"mice), energy distances from {FEW_DRAWS} of them. CRPS is the fair score, "
-        "whose expectation does not depend on the number of draws, and coverage allows "
-        "for it. Seeds decide split, mask and method: "
-        f"{most} each{f', but {fewer}' if fewer else ''}. Ratios compare equal seeds "
-        "and are geometric means over the tables (their number in brackets where some "
-        "are lacking)."
+    return TEXTS(
+        "At most 2000 rows a", most=most, fewer=f", but {fewer}" if fewer else ""
     )
 
 
 REMARKS = {
-    "nearly repeated columns": "columns that mice leaves missing by default, as others "
-    "are nearly the same, are filled with `remove.collinear=FALSE`",
+    "nearly repeated columns": TEXTS("columns that mice leaves"),
     "cells filled by means": "cells that mice leaves missing are scored as the mean of "
     "their column",
 }
@@ -435,18 +402,11 @@ def report(found, options):
         parts += in_full(results, measure) if measure != "mae" else []
     parts += [f"## {NAMES['coverage']}", *in_full(results, "coverage")]
     if results.having("coverage, ties shared"):
-        parts.append(
-            "Discrete draws cover more than 90 % even if they are right, as a truth "
-            "that equals an end of the interval counts as inside. With ties shared "
-            "(`skvnce.metrics.coverage`) right draws cover 90 %; where no draws are "
-            "equal both are the same."
-        )
+        parts.append(TEXTS("Discrete draws cover more"))
         parts += in_full(results, "coverage, ties shared")
     parts += [
         "## Prediction from the filled tables",
-        "Ridge or logistic regression and boosted trees learn the target from the "
-        "filled training rows; R2 or balanced accuracy on the filled unseen rows, mean "
-        "over the tables.",
+        TEXTS("Ridge or logistic"),
         *[average_table(results, m) for m in CLOSEST if m in results.mechanisms],
     ]
     parts += [f"{NAMES[m]}, table by table:\n\n" + "\n\n".join(in_full(results, m))
@@ -457,8 +417,7 @@ def report(found, options):
         ratio_table(results, "seconds", REFERENCE),
         f"{NAMES['sample']}, s:",
         *in_full(results, "sample", 2)[:1],
-        "Peak memory of fit and transform above that of the process before them (all "
-        "libraries loaded), MiB; a fresh process for each method and table:",
+        TEXTS("Peak memory of fit and"),
         *in_full(results, "peak", 0)[:1],
     ]
     return parts

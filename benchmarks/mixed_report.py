@@ -2,13 +2,16 @@
 
 from functools import partial
 
+import mixed_rivals
 import numpy as np
 from _beside import beside
-from _report import made_by, table
+from _report import Texts, made_by, table
 from mixed_methods import BASE, CLOCK, METHODS, OURS
-from mixed_rivals import LIMIT, RIVALS
+from mixed_rivals import RIVALS
 from mixed_scores import SCORES
 from mixed_tables import MECHANISMS, TABLES
+
+TEXTS = Texts("mixed", globals(), vars(mixed_rivals))
 
 RATIOS = "pfc", "log_loss", "brier", "rps", "rmse", "crps"
 NAMES = {
@@ -313,53 +316,15 @@ def page(results, notes):
     return [*parts, "## Rivals", RIVALS_TEXT, remarks(records)]
 
 
-TEXT = """\
-Scores are those of `skvnce.metrics`, means over columns with at least five hidden test
-cells; ECE and AUC of all columns together. PFC (share of wrong best guesses), log-loss,
-Brier score, RPS (ranked probability score of ordinal columns), RMSE and CRPS are ratios
-to draws of the marginal distributions, or to their means and modes; averages are
-geometric means over tables, mechanisms and seeds ("cells"). Methods with fewer cells
-than others are averaged over other tables: compare them by table. Probabilities are
-those of the method, else the frequencies of its 50 draws; in the log-loss they are at
-least .01, and the Brier score and the RPS of frequencies are corrected for the number
-of draws. Fillings without draws count as 50 equal draws. ECE: expected calibration
-error of the most probable level, ten bins. AUC: of boosted trees that tell true rows
-from rows completed by a draw; .5 is best. Coverage: of 90 % intervals of numbers. CPU:
-seconds of fit, filling, probabilities and 50 draws, over those of the first
-IterativeImputer, timed in the same run where the results have its time beside those of
-the method, else in another; one thread, a machine that others used too.
+TEXT = TEXTS("text")
 
-ForestImputer was removed: its lines are those of its last version."""
+GOALS_TEXT = TEXTS("goals")
 
-GOALS_TEXT = """\
-On adult, titanic and horse_colic, MCAR and MAR. One method of ours is scored by all
-goals of the best: that of the lowest log-loss on these tables.
-
-What was tried for the goals of numbers that are missed: for `GaussianImputer`
-stochastic EM, other priors, linear instead of rank scores, and more sweeps (equal
-within 1 %)."""
-
-DUEL_TEXT = f"""\
-Ratios to the marginal, of our method of the lowest score on the table (on the cells
-that all of ours have), and of the rival that is best beside it, on the cells that both
-have. Chained random forests are among the rivals. A ratio above {BEHIND} is more than
-2 % behind; it does not say whether another seed would change it."""
+DUEL_TEXT = TEXTS("duel")
 
 FOUND_TEXT = """\
 The script writes these lines from the tables above."""
 
-MISSING_TEXT = f"""\
-A rival is stopped after {LIMIT} seconds of CPU for one table. Cells that are neither
-here nor counted above were not run, and methods without a line above were not run at
-all."""
+MISSING_TEXT = TEXTS("missing")
 
-RIVALS_TEXT = """\
-R's mice runs with `ignore=` for the rows that are not learned from, five iterations and
-factors, with its default methods, `cart`, or `rf` by ranger. miceforest runs with its
-default matching, ten chains and five iterations; its version 6.0.5 does not count the
-iterations of new rows, so that it would return the random cells with which it starts:
-the benchmark counts them for it. gcimpute gets codes of nominal levels, too, for which
-it has no model. mixed-imputer draws from Bayesian ridge and logistic regressions of
-scaled columns, these with `C=0.1`, which was better than 1 on horse_colic.
-UnmaskingTrees runs with ten copies of each row, which was better than its default of 50
-on penguins."""
+RIVALS_TEXT = TEXTS("rivals")

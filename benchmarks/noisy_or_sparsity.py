@@ -14,11 +14,13 @@ import warnings
 from itertools import product
 
 import numpy as np
-from _report import made_by, publish, table
+from _report import Texts, made_by, publish, table
 from _results import Results
 from noisy_or_synthetic import random_rows
 
 from skvnce import NoisyOr
+
+TEXTS = Texts("noisy_or_sparsity", globals())
 
 # of weights and priors, Beta(a, b) each, and the share of links removed
 DRAWS = {
@@ -107,8 +109,7 @@ def report(results):
             f"One thread. Code of commit {results.commits()}.",
         ),
         " ".join(__doc__.split("\n\n")[2].split()),
-        "Held-out -ELBO a row in nats, means over draws of the model (their number); "
-        "differences of equal draws with standard errors over draws.",
+        TEXTS("Held-out -ELBO a row in"),
         table(header, rows),
     ]
 

@@ -10,7 +10,7 @@ from time import perf_counter
 import numpy as np
 import torch
 from _memory import peak_mib
-from _report import made_by, publish, table
+from _report import Texts, made_by, publish, table
 from _titles import neurips, npmi, reuters
 from joblib import Parallel, delayed
 from sklearn.decomposition import NMF, LatentDirichletAllocation
@@ -18,25 +18,14 @@ from sklearn.linear_model import LogisticRegression
 
 from skvnce import NoisyOr
 
+TEXTS = Texts("noisy_or_titles", globals())
+
 SEEDS = range(3)
 N_TOPICS, N_TERMS, N_CAUSES = 20, 10, 50
 TEST = 1000  # titles held out, as in the paper
 SIZES = (250, 1000, 5000)
 
-FOUND = (
-    "The topics of NMF are the most coherent by this measure, those of LDA the least; "
-    "noisy-OR lies between. That of ACP over AVI, which the paper reports for 2000 "
-    "titles, is not seen: they are level there, and with all titles AVI is ahead, "
-    "while ACP has the better held-out ELBO in both. Learning lowers the coherence of "
-    "the factorisation that it starts from, and spreads topics over more words.\n\n"
-    "On Reuters ACP is ahead of AVI with 250 and 1000 rows, by less than the spread of "
-    "AVI, and behind with all, the order of the paper. Both are ahead of LDA with 250 "
-    "and 1000 rows; with all rows the three are level. NMF is level with ACP at 250 "
-    "and 1000 rows and ahead of all with all. Nothing of 50 features reaches the words "
-    "themselves.\n\n"
-    "The vocabulary is of all titles, those held out included. Seconds are those of a "
-    "machine that did other work."
-)
+FOUND = TEXTS("found")
 
 
 def learners(n_topics, seed, **effort):
@@ -108,9 +97,7 @@ def topics_part(seeds, parallel, effort):
         f"## Topics of NeurIPS titles, 1987-2016 ({rows.shape[0]} titles of "
         f"{rows.shape[1]} words, K = {N_TOPICS})",
         table((*header, "held-out -ELBO", "seconds"), lines),
-        "NPMI: mean over pairs of a topic's ten words, of co-occurrence in all titles "
-        "(-1 for pairs that never meet); distinct: words in the ten of any topic, of "
-        "200. Words of NoisyOr are those of the largest components_, as in the paper.",
+        TEXTS("NPMI: mean over pairs of"),
         "## The topics, most coherent first (NPMI)",
         "\n".join(best),
     ]
@@ -147,9 +134,7 @@ def reuters_part(seeds, parallel, effort):
     return [
         f"## Reuters titles of three topics ({counts}; {rows.shape[1]} words)",
         table(("features", *(f"{n} rows" for n in sizes)), lines),
-        f"Accuracy in % (sd over {len(seeds)} subsets) on {is_test.sum()} test titles "
-        f"of a logistic regression on {N_CAUSES} features, which were learned from the "
-        "same training rows without their topics.",
+        TEXTS("Accuracy in % (sd over", seeds=len(seeds), is_test=is_test.sum()),
     ]
 
 

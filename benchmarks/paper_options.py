@@ -15,7 +15,7 @@ import time
 import warnings
 
 import numpy as np
-from _report import made_by, publish, table
+from _report import Texts, made_by, publish, table
 from _results import Results
 from imputation_scores import score_points
 from imputation_tables import split
@@ -25,6 +25,8 @@ from threadpoolctl import threadpool_limits
 from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer
 from skvnce.metrics import coverage, crps
 from skvnce.options import ACMWG, LAIR, MWG, VGI, Adam, IncompleteDensity
+
+TEXTS = Texts("paper_options", globals())
 
 DRAWS = 50
 TABLES = ["diabetes", "concrete"]
@@ -151,10 +153,7 @@ def report(results):
         made_by("paper_options.py", f"Code of commit {results.commits()}."),
         __doc__.split("\n\n", 2)[2].split("\n\n")[0],
         "Tables, with seeds: " + ", ".join(f"{name} ({seed})" for name, seed in where),
-        "RMSE and CRPS are ratios to the first setting: geometric means over tables "
-        "and seeds, with standard errors if there are several; less is better. "
-        "Coverage is that of 90 % intervals. Seconds are CPU seconds of one table, of "
-        f"`transform` and {DRAWS} draws and, for VGI, of the fit.",
+        TEXTS("RMSE and CRPS are ratios"),
     ]
     for kind, settings in zip(KINDS, (SAMPLERS, VGIS), strict=True):
         some = [line for line in lines if line["kind"] == kind]

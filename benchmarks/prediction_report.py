@@ -1,7 +1,9 @@
 """The page of `prediction.py`: several draws against other ways, and all scores."""
 
 import numpy as np
-from _report import made_by, table
+from _report import Texts, made_by, table
+
+TEXTS = Texts("prediction", globals())
 
 MODELS = "linear", "trees"
 COMPLETE, RAW, FILLED = "complete data", "raw NaN", "one filled table"
@@ -105,17 +107,10 @@ def page(results, notes):
     return [
         "# Prediction with missing values",
         made_by("prediction.py", made),
-        "RMSE and lengths of intervals are in standard deviations of the target. "
-        '"Several draws" is `MultipleImputationClassifier` or '
-        "`MultipleImputationRegressor`, 10 models and 50 draws of new rows. CPU times "
-        "are those of fit, folds and predictions, without the fit of the imputer.",
-        "The rows of classes are from before `MultipleImputationClassifier` calibrated "
-        "its probabilities by rows that its models have not seen (`calibration_cv`): "
-        'log-loss, Brier score and ECE of "several draws" are those of '
-        "`calibration_cv=None`, and CPU times are without these folds.",
+        TEXTS("RMSE and lengths of"),
+        TEXTS("The rows of classes are"),
         "## Several draws against other ways",
-        "Geometric mean of ratios of errors over tables, mechanisms and splits; below "
-        "1 several draws are better.",
+        TEXTS("Geometric mean of ratios"),
         comparison(results),
         "## Probabilities of classes",
         calibration(results),

@@ -4,11 +4,22 @@ from functools import partial
 
 import numpy as np
 from _beside import beside
-from _report import made_by, table
+from _report import Texts, made_by, table
 from protocol_methods import METHODS, OURS
 from protocol_reported import REPORTED_A, REPORTED_B, goal_a
 from protocol_tables import MECHANISMS_A, MECHANISMS_B, TABLES_A, TABLES_B
-from protocol_texts import GOALS_B_TEXT, GOALS_TEXT, MISSING_TEXT, RIVALS_TEXT, TEXT
+
+TEXTS = Texts("protocols", globals())
+
+TEXT = TEXTS("text")
+
+GOALS_TEXT = TEXTS("goals")
+
+GOALS_B_TEXT = TEXTS("goals b")
+
+MISSING_TEXT = TEXTS("missing")
+
+RIVALS_TEXT = TEXTS("rivals")
 
 GOALS = {  # geometric mean of the ratios, worst table
     "avg_mae": (0.95, 1.10),

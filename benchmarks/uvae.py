@@ -20,12 +20,14 @@ import numpy as np
 import torch
 from _command import Some, carry_out, options_of
 from _data import load
-from _report import made_by, table
+from _report import Texts, made_by, table
 from _validity_methods import METHODS, NAMES, applies
 from protocol_tables import intercept
 from sklearn.model_selection import train_test_split
 
 from skvnce.pooling import pool
+
+TEXTS = Texts("uvae", globals())
 
 RESULTS = Path(__file__).with_name("results") / "uvae.jsonl"
 TABLES = {  # the column of classes
@@ -81,18 +83,7 @@ REPORTED_TABLES = {  # MCAR, 30 %: coverage and bias
     },
     "MIWAE": {"letter": (0.575, 0.032)},
 }
-NOTES = """\
-The rows to impute are four fifths of each table, in another split and under other masks
-for each seed. 20 completed tables (the authors: 100). The class is text; the quality of
-wine_red is a whole number. Each cell is coverage (bias, width): the share of columns
-whose interval contains the share of the complete rows, the mean absolute difference of
-these shares, and the mean width, means over tables and seeds. The intervals are those
-of a sample from a population, but the value to cover is that of the rows themselves,
-which the interval by the complete data always contains: a coverage of 1 is possible,
-and 95 % is not the goal. Rows marked "reported" are figures of the authors (appendix of
-U-VAE), means over eleven tables, of which five are here; they were not measured here,
-and the masks are other draws. Of MAR, the authors do not say which share of columns is
-complete; here it is 30 %."""
+NOTES = TEXTS("notes")
 
 
 def complete_rows(name, seed):

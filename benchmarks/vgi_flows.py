@@ -29,7 +29,7 @@ from _flows import (
     table_of,
 )
 from _flows_report import report
-from _report import commit, publish
+from _report import Texts, commit, publish
 from _results import Results
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
@@ -41,6 +41,8 @@ from skvnce.algorithms.vgi import mcem, training
 from skvnce.samplers.base import Sampler
 from skvnce.samplers.projected_latent import projected_latent
 from skvnce.samplers.variational_gibbs import observed_hypercube
+
+TEXTS = Texts("vgi_flows", globals())
 
 TABLES = "uci_power", "gas_turbine"
 FRACTIONS = 1 / 2, 5 / 6
@@ -330,40 +332,10 @@ def main():
 
 FOUND = (
     "## What was found",
-    "VGI ends ahead of MCEM in all three cells that were tried, with all three masks "
-    "of each: with half of the cells missing by 0.31 nats on uci_power (5 standard "
-    "errors over masks) and by 2.2 on gas_turbine (11), and with 83 % missing on "
-    "uci_power by 0.44 (4). VGI is ahead at all seconds of the table of figure 11. "
-    "Counted in epochs, of which VGI spends 120 on its warm-ups, the order is not "
-    "always that of the paper: with half of the cells missing MCEM is ahead at epoch "
-    "150, by 0.3 nats on uci_power and 0.9 on gas_turbine; on uci_power both are "
-    "level at 200 and 300 epochs (at 83 % at 300). From 400 epochs on VGI is ahead "
-    "everywhere. An epoch of MCEM takes 1.6 to 2 times the time of one of VGI, and "
-    "76 to 79 % of it goes into the chains.",
-    "Most fits had not converged by the rule when their time was over: only MCEM at "
-    "83 % met it, with two of three masks. On uci_power MCEM had stopped rising: at "
-    "50 % its score falls after 92 and 103 s with two of three masks, with chains of "
-    "500 steps, too, and at 83 % all three had no rise in the last 20 s. VGI still "
-    "rose there by 0.04 and 0.13 nats in 20 s, so that its lead is not overstated. "
-    "On gas_turbine MCEM had drawn eight times and still rose by 0.4 nats in 20 s, "
-    "VGI by 0.1: how longer training ends there is not shown.",
-    "The chains do not reach what they condition on: after 250 and 500 steps the "
-    "observed cells of a chain differ from the given ones by 0.50 and 0.44 standard "
-    "deviations (median over rows of the largest), where its target allows 0.001. "
-    "The missing cells that it draws then fit the observed ones only roughly, a "
-    "likely reason why MCEM stays behind. Longer chains were not tried.",
-    "How it was chosen: the rate 0.003, the lengths of chains and the interval "
-    "between draws by one other mask of uci_power and the validation rows (VGI with "
-    "rate 0.003: 0.92 after 60 s, with 0.001: 0.86; MCEM with draws every 50 epochs: "
-    "0.75 after 75 s, every 100 epochs, and chains of 500 steps from the fourth draw "
-    "on: 0.67); nothing by gas_turbine. G = 3 and the conditionals of VGI are those "
-    "of an earlier, shorter study of uci_power, which looked at test rows; VGI was "
-    "therefore tuned more than MCEM. Fits at 83 % were made with `--fractions "
-    "0.8333333333333334 --tables uci_power --limit 80`. Left out for want of time: "
-    "83 % missing on gas_turbine, 17 % missing, miniboone (a draw of 2000 rows by "
-    "250 steps takes minutes), flows trained on draws of IterativeImputer (in the "
-    "shorter study they were ahead of VGI in three of nine cells), K > 1, more than "
-    "1000 rows, and a GPU. The machine did other work, so that seconds are rough.",
+    TEXTS("found"),
+    TEXTS("found 2"),
+    TEXTS("found 3"),
+    TEXTS("found 4"),
 )
 
 

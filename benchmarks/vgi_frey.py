@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from _conditional_report import results_of
 from _data import load_array
-from _report import made_by, publish, table
+from _report import Texts, made_by, publish, table
 from _results import Results
 from torch import nn
 from torch.distributions import Normal
@@ -48,6 +48,8 @@ from skvnce.algorithms.vgi.training import (
 )
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.models.factor_density import FactorDensity
+
+TEXTS = Texts("vgi_frey", globals())
 
 MARGIN = 0.15  # of grey values, before the logit
 FLOOR = 1e-6
@@ -411,8 +413,7 @@ def report(results, name, fractions):
         "The same after shares of the epochs; averaged: over the second half of them:",
         curve_table(results, fractions),
         "## Conditionals (figure 6, right)",
-        f"KL(q_j, exact conditional) of the averaged conditionals, over {study.n_test} "
-        "complete test rows and all columns: median (quantile of 95 %).",
+        TEXTS("KL(qj, exact conditional)", study=study),
         table(["conditionals", *header], near),
         "CPU seconds:",
         table(
@@ -426,59 +427,10 @@ def report(results, name, fractions):
     ]
 
 
-SETTING = """\
-FA-Frey of the paper: factor analysis with {rank} latents is fitted to the Frey faces
-(28 x 20 pixels, logits of .15 + .7 x) and generates {n_train} training rows and
-{n_test} test rows. Cells of training rows are missing completely at random; seeds of
-masks and starts: {n_seeds}. EM: at most {n_rounds} rounds (the paper: 200).
-
-VGI: normal extended conditionals with a shared body, as in the paper, but without
-activations: the mean of a cell is linear in {rank} shared features of the row and in
-the cell itself, and so may be the exact one of factor analysis. Columns are
-standardised. The model starts at the fit to rows that are filled by observed cells of
-the same columns (algorithm 4 of the paper), the conditionals at those of that model,
-and the chains at such rows. A second fit starts model and conditionals at EM's fit.
-
-- Chains of a row: {n_chains} (the paper: 5); G = {n_updates} updates a visit (5);
-  M = {n_selected} cells of the objective (10); batches of {batch_size} (512).
-- Epochs of {steps} steps: {n_epochs} (2000), and a quarter of them from EM's fit.
-- Learning rates: {learning_rate} (model) and {q_learning_rate} (conditionals, whose
-  weights are in units of their size at the start), after e epochs times
-  (1 + e / 32)^(-1/2). Model and conditionals are averaged over the second half of the
-  epochs.
-
-Observed marginals: the paper's empirical imputation, five times. Chained regressions
-(MICE) are left out: five draws of 560 regressions on 559 columns cost more than all the
-rest."""
+SETTING = TEXTS("setting")
 
 
-FOUND = """Written by hand, of the full run.
-
-As in the paper, VGI is far ahead of the observed marginals, and its gap to EM grows
-with the share of missing cells: 1.2, 11 and 149 nats. At 1/6 and 3/6 it is a matter of
-steps: each doubling of the epochs halves what VGI is behind EM at 3/6 (97, 45, 21 and
-11 nats), and more than halves it at 1/6 (28, 8, 2.7 and 1.2 nats).
-
-At 5/6 VGI has not converged: of the 294 nats between its start and EM it has made 146,
-half of them, in 800 steps, and gains more with each doubling (21, 35, 41). A visit of
-100 updates is a fifth of the 467 missing cells of a row, so that 160 epochs are 34
-sweeps of the chains. The paper makes 10,000 steps.
-
-Fits that start at EM's do not stay there at once: their chains start at observed cells
-of the columns, which pull the model away in the first epochs (431 nats at 5/6), and it
-comes back as the chains forget them. After a quarter of the epochs they are 9.4, 48 and
-193 nats from the truth, nearer than fits from the marginals after as many.
-
-The conditionals are nearer to those of the fitted model than to the truth, and their
-divergence from the truth grows with missingness. That from the fitted model falls with
-missingness, as in the paper, although at 5/6 the model is far from the truth.
-
-What was tried, at 3/6, on the mask of seed 0, by the divergence from the truth, for 25
-to 60 CPU seconds a fit: conditionals with 560 slopes a column, as in the study of six
-columns, and a body of 64 and 64 units learn too slowly. From 309 nats they came to 188
-to 238 with learning rates of .0003 to .001; with .01 the noise of the slopes drove the
-chains away (412 nats). A shared linear body instead came to 188, 150 and 125 nats with
-learning rates of .003, .01 and .03 (two chains a row, G = 100, 100 and 60)."""
+FOUND = TEXTS("found")
 
 
 def main():

@@ -29,7 +29,7 @@ from _rbm_rivals import (
     stream,
     test_log_likelihood,
 )
-from _report import made_by, publish, table
+from _report import Texts, made_by, publish, table
 from _results import Results
 from torch import nn
 
@@ -37,48 +37,15 @@ from skvnce import VNCEEstimator
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
 from skvnce.training.lbfgs import minimise_parameters
 
+TEXTS = Texts("vnce_rbm", globals())
+
 N_LATENTS, N_FEW = 8, 4
 N_STARTS = 3
 N_TEST = 10_000
 RIDGE = 1.0  # of the penalty ridge |theta|^2 / (2 n): a standard normal prior
 ML = "maximum likelihood"
 AMORTISED = {"posterior": "bernoulli", "max_iter": 200}
-FOUND = """## What was found
-
-Written by hand, of the full run.
-
-VNCE does not reach maximum likelihood where the latter can be computed.  With the
-posterior integrated out it is the worse one in all 12 fits to simulated machines, by a
-median of 0.108 nats a row at n = 500, 0.019 at 2000 and 0.003 at 10,000, and slower: 50
-seconds against 3 at n = 10,000.  On letters it is better than one start of maximum
-likelihood in 1 split of 3, and than the best of three starts in none.
-
-Without a penalty the order at small n is about overfitting.  Maximum likelihood loses
-0.23 nats to the machine itself at n = 500 and 0.047 at n = 2000; further starts, kept
-by the training likelihood, make it worse.  PCD and the amortised posterior fit the
-training rows less well, and predict better: both in 5 of 5 at n = 500, in 5 and in 4 of
-5 at n = 2000.  We take that for regularisation, by few epochs or by the bound, which
-were not told apart, and not for a better estimator: with one penalty for all, untuned,
-maximum likelihood is ahead of both forms of VNCE in all 10 fits (and of PCD without
-penalty in 8).  The penalty is the prior that the weights were drawn from, which helps
-all alike.  At n = 10,000 and on letters the amortised posterior is behind maximum
-likelihood without a penalty too, and PCD is ahead of it in 13 fits of all 15.  Its
-settings were first tried on machine 0 at n = 2000; the exact form has the defaults.
-
-Exact VNCE failed outright once: machine 2 at n = 500 has a test log-likelihood of
--357, with `log_scale_` 352 nats below log Z.  By a separate count, 2203 of the 4096
-possible rows are neither in the data nor in the noise, and hold nearly all of the
-fitted mass: nothing in the objective holds them down.  `accuracy_` does not show it;
-`log_scale_gap_` does, and the estimator warns.  Refitted with `noise_ratio=50` or
-`ridge=0.1`, the test log-likelihood is -7.41 or -7.37.  In milder form it is the
-rule: on all machines up to n = 2000 `log_scale_` is too low, elsewhere by 0.07 to 0.21
-nats at n = 500.  With ridge = 1 it is within 0.03.
-
-EM with enumerated states is a slow way to the same objective.  100 rounds are not
-enough, and up to 1000 end, by `tol`, below the value that integration finds in all 5
-fits, in 41 to 83 times its time.  The test likelihood is the better for stopping short.
-
-Times are of two cores shared with other jobs: a factor below two means little."""
+FOUND = TEXTS("found")
 
 
 class Size(NamedTuple):
@@ -267,12 +234,7 @@ def std(values):
 def report(size, results):
     """Run everything and write the tables."""
     first = f"{ML}, one start"
-    legend = (
-        "Log-likelihoods are exact, in nats a row. Every figure is a median over the "
-        "machines or splits, in brackets the least and the most; differences are on "
-        "the same table. Seconds: CPU time of one fit in one thread. Warned: fits that "
-        "said they had not converged."
-    )
+    legend = TEXTS("Log-likelihoods are")
     counts = ", ".join(f"{k} with n = {n}" for n, k in size.machines.items())
     parts = [
         "## Simulated machines",
@@ -282,8 +244,7 @@ def report(size, results):
         "Of |theta|^2 / (2 n), the same for all; PCD is without.",
         summarise(on_machines(results, "penalty", PENALISED, size.penalised), first),
         "## Integrated out, or EM with enumerated states",
-        f"Machines with {N_FEW} hidden units, 16 states, so that EM is affordable. "
-        "Both maximise one objective.",
+        TEXTS("Machines with hidden"),
         summarise(
             on_machines(results, "EM", by_em(size.n_rounds), size.by_em, N_FEW),
             "VNCE, integrated out",
