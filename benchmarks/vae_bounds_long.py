@@ -16,6 +16,7 @@ import argparse
 import math
 import time
 
+import _vae_networks
 import numpy as np
 import torch
 import vae_bounds as study
@@ -25,7 +26,7 @@ from _results import Results, commit
 from skvnce.objectives.bounds import BOUNDS
 from skvnce.objectives.demiss import COMPLETED_BOUNDS
 
-TEXTS = Texts("vae_bounds_long", globals())
+TEXTS = Texts("vae_bounds_long", globals(), vars(_vae_networks))
 
 METHODS = (
     "mvae",
