@@ -7,12 +7,27 @@ loader in `skvnce.datasets`, which takes ``data_home=folder()``.
 """
 
 import os
+import resource
+import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from skvnce.datasets._tables import VARIABLE, find
+
+
+def peak_mib():
+    """Return the largest resident memory of this process so far, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def now_mib():
+    """Return the resident memory of this process, in MiB (Linux)."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
+
 
 _ROOT = Path(__file__).resolve().parents[1]
 _HOW = f"set {VARIABLE} to the folder of the data sets."

@@ -11,8 +11,7 @@ from multiprocessing import get_context
 import numpy as np
 import pandas as pd
 from _wild_methods import made
-from _wild_scores import DRAWS, score_draws, score_points
-from _wild_tables import case_of
+from _wild_tables import DRAWS, case_of, score_draws, score_points
 from threadpoolctl import threadpool_limits
 
 PATIENCE = 4  # seconds of the clock for each second of CPU, on a shared machine

@@ -8,12 +8,12 @@ that the file of results lacks are made first, the costly methods last; the file
 of ``graph_recovery.py``.  Pictures go to ``images`` beside the page's folder.
 """
 
-import argparse
 from pathlib import Path
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
+from _command import Some, options_of
 from _report import Texts, made_by, publish, table
 from graph_recovery import COSTLY, FREE, METHODS, Store, against, chosen, median, values
 from PIL import Image
@@ -479,27 +479,21 @@ def report(store, options):
     return parts
 
 
-def options_of(arguments=None):
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sets", type=int, default=10)
-    parser.add_argument("--n-jobs", type=int, default=1)
-    parser.add_argument("--results", help="file of lines, to go on from and to add to")
-    parser.add_argument("--only-draw", action="store_true", help="fit nothing")
-    parser.add_argument("--output")
-    parser.add_argument("--quick", action="store_true", help="a small part of it all")
-    options = parser.parse_args(arguments)
-    options.graphs, options.rates = PAPER_GRAPHS, PAPER_RATES
-    options.thesis_rates, options.without = THESIS_RATES, ()
-    if options.quick:
-        options.sets, options.graphs, options.without = 1, ["ring"], COSTLY
-        options.rates, options.thesis_rates = [0.0, 0.3], [0.3, 0.8]
-    return options
-
-
-def main(arguments=None):
+def main():
     """Run what is missing, draw, and write the page."""
-    options = options_of(arguments)
+    quick = {"sets": 1, "graphs": ["ring"], "without": COSTLY}
+    options = options_of(
+        __doc__,
+        quick | {"rates": [0.0, 0.3], "thesis_rates": [0.3, 0.8]},
+        sets=10,
+        n_jobs=1,
+        graphs=PAPER_GRAPHS,
+        rates=PAPER_RATES,
+        thesis_rates=THESIS_RATES,
+        without=Some([]),
+        results=None,
+        only_draw=False,
+    )
     store = Store(options.results)
     if not options.only_draw:
         store.run(jobs_of(options), options.n_jobs)

@@ -19,10 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 from _command import Some, options_of
-from _graph_controls import graph_learner
-from _report import Texts, made_by, publish, table
-from _results import Results
-from graph_simulation import GRAPHS, simulate
+from _report import Results, Texts, made_by, publish, table
+from graph_simulation import GRAPHS, graph_learner, simulate
 from joblib import Parallel, delayed
 from sklearn.covariance import GraphicalLassoCV
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401

@@ -8,12 +8,12 @@ missing.  Each line has wall and CPU time and the memory added; errors of hidden
 are in standard deviations of their columns, beside the imputer without groups.
 """
 
-import argparse
 import time
 
 import numpy as np
 import pandas as pd
-from _memory import now_mib, peak_mib
+from _command import options_of
+from _data import now_mib, peak_mib
 
 from skvnce import GaussianImputer
 
@@ -61,6 +61,4 @@ def main(n_groups, n_rows):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    main(*((50, 20) if parser.parse_args().quick else (5000, 20)))
+    main(50 if options_of(__doc__, {}).quick else 5000, 20)

@@ -8,16 +8,14 @@
 Methods that lack a repetition or a table are shown with the number of those they have.
 """
 
-import argparse
-
 import groups_real
 import groups_simulation
 import numpy as np
+from _command import options_of
 from _groups_methods import METHODS
-from _report import Texts, made_by, publish, table
-from _results import Results
+from _report import Results, Texts, made_by, publish, table
+from groups_real import SETTINGS, TABLES
 from groups_simulation import truth
-from groups_tables import SETTINGS, TABLES
 
 TEXTS = Texts("groups", globals())
 
@@ -210,11 +208,11 @@ def page(simulation, observed):
 
 def main():
     """Report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--simulation", default=str(groups_simulation.RESULTS))
-    parser.add_argument("--real", default=str(groups_real.RESULTS))
-    parser.add_argument("--output")
-    options = parser.parse_args()
+    options = options_of(
+        __doc__,
+        simulation=str(groups_simulation.RESULTS),
+        real=str(groups_real.RESULTS),
+    )
     assert {*METHODS, "complete"} == {*NAMES}
     parts = page(Results(options.simulation), Results(options.real))
     publish(parts, options.output)

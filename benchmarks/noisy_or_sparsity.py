@@ -9,13 +9,12 @@ as rows to learn from, at least 200, choose alpha of each fit.  Each result is a
 FILE; those that are there are not computed again.
 """
 
-import argparse
 import warnings
 from itertools import product
 
 import numpy as np
-from _report import Texts, made_by, publish, table
-from _results import Results
+from _command import options_of
+from _report import Results, Texts, made_by, publish, table
 from noisy_or_synthetic import random_rows
 
 from skvnce import NoisyOr
@@ -116,18 +115,12 @@ def report(results):
 
 def main():
     """Measure and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only-report", action="store_true")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--output")
-    options = parser.parse_args()
+    options = options_of(
+        __doc__, {"seeds": 1}, results=None, seeds=3, only_report=False
+    )
     warnings.simplefilter("ignore")
     results = Results(options.results)
-    seeds, sizes = range(options.seeds), SIZES
-    if options.quick:
-        seeds, sizes = range(1), SIZES[:1]
+    seeds, sizes = range(options.seeds), SIZES[: 1 if options.quick else None]
     for seed, sparsity, n, way in product(seeds, DRAWS, sizes, WAYS):
         key = {"sparsity": sparsity, "way": way, "n": n, "seed": seed}
         if options.only_report or results.has(**key):

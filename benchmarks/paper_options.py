@@ -10,15 +10,13 @@ inference is a fit.  Each result is a line of FILE; those that are there are not
 computed again.
 """
 
-import argparse
 import time
 import warnings
 
 import numpy as np
-from _report import Texts, made_by, publish, table
-from _results import Results
-from imputation_scores import score_points
-from imputation_tables import split
+from _command import Some, options_of
+from _report import Results, Texts, made_by, publish, table
+from imputation_tables import score_points, split
 from sklearn.frozen import FrozenEstimator
 from threadpoolctl import threadpool_limits
 
@@ -178,14 +176,9 @@ def report(results):
 
 def main():
     """Measure and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--tables", nargs="+", default=TABLES)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--only-report", action="store_true")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--output")
-    options = parser.parse_args()
+    options = options_of(
+        __doc__, {}, results=None, tables=Some(TABLES), seeds=1, only_report=False
+    )
     warnings.simplefilter("ignore")
     results = Results(options.results)
     if not options.only_report:

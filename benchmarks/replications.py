@@ -21,8 +21,7 @@ import numpy as np
 import pandas as pd
 import statsmodels.formula.api as smf
 from _command import options_of
-from _report import Texts, made_by, publish, table
-from _results import Results
+from _report import Results, Texts, made_by, publish, table
 
 from skvnce import ConstrainedImputer, GaussianImputer, MixtureImputer
 from skvnce.longitudinal import to_wide

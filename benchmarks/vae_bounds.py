@@ -19,9 +19,7 @@ import _vae_networks
 import numpy as np
 import torch
 from _command import options_of
-from _report import Texts, made_by, publish, table
-from _results import Results
-from _vae_imputers import Store, importance_resampled, imputers
+from _report import Results, Texts, made_by, publish, table
 from _vae_networks import (
     LATENTS,
     WIDTH,
@@ -29,6 +27,9 @@ from _vae_networks import (
     Completed,
     D,
     Masked,
+    Store,
+    importance_resampled,
+    imputers,
 )
 from torch import nn
 
@@ -80,7 +81,7 @@ class Study(NamedTuple):
     budget : int
         Draws, components or imputations of a row: the same for all.
     imputers : tuple of str
-        Of the completing methods; see `_vae_imputers.imputers`.
+        Of the completing methods; see `_vae_networks.imputers`.
     n_seeds : int
     """
 

@@ -12,7 +12,6 @@ FILE.  Those that are there are not computed again, and the report is written fr
 alone.
 """
 
-import argparse
 import math
 import time
 
@@ -20,8 +19,8 @@ import _vae_networks
 import numpy as np
 import torch
 import vae_bounds as study
-from _report import Texts, made_by, publish, table
-from _results import Results, commit
+from _command import options_of
+from _report import Results, Texts, commit, made_by, publish, table
 
 from skvnce.objectives.bounds import BOUNDS
 from skvnce.objectives.demiss import COMPLETED_BOUNDS
@@ -259,23 +258,11 @@ def report(results, truth, sizes, found):
 FOUND = TEXTS("found")
 
 
-def options_of(arguments=None):
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--only-report", action="store_true", help="compute nothing")
-    parser.add_argument("--quick", action="store_true", help="few steps and rows")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
-    parser.add_argument("--output", help="file of the report")
-    options = parser.parse_args(arguments)
-    if not (options.results or options.quick):
-        parser.error("name the file of --results")
-    return options
-
-
 def main():
     """Measure what is lacking and report."""
-    options = options_of()
+    options = options_of(
+        __doc__, {}, results=..., only_report=False, methods=[*METHODS]
+    )
     quick = options.quick
     sizes = (500, 50) if quick else (study.N_TRAIN, study.N_TEST)
     steps = QUICK if quick else STEPS

@@ -14,7 +14,6 @@ computed again, and the report is written from FILE alone.  `--quick` runs a sim
 table and needs no FILE.
 """
 
-import argparse
 import math
 import time
 from typing import NamedTuple
@@ -22,10 +21,9 @@ from typing import NamedTuple
 import _vae_networks
 import numpy as np
 import torch
-from _report import Texts, made_by, publish, table
-from _results import Results, commit
-from _vae_imputers import Store, importance_resampled
-from _vae_networks import Autoencoder, Completed
+from _command import Some, options_of
+from _report import Results, Texts, commit, made_by, publish, table
+from _vae_networks import Autoencoder, Completed, Store, importance_resampled
 from torch import nn
 from torch.distributions import Independent, Normal
 from vae_bounds import COMPLETING, encoder_of, loss_of
@@ -381,27 +379,17 @@ def report(results, names, sizes, found):
 FOUND = TEXTS("found")
 
 
-def options_of(arguments=None):
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--only-report", action="store_true", help="compute nothing")
-    parser.add_argument("--quick", action="store_true", help="a simulated table")
-    parser.add_argument("--tables", nargs="+", default=["uci_power", "miniboone"])
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
-    parser.add_argument("--output", help="file of the report")
-    options = parser.parse_args(arguments)
-    if not (options.results or options.quick):
-        parser.error("name the file of --results")
-    return options
-
-
 def main():
     """Measure what is lacking and report."""
-    options = options_of()
-    names, sizes = options.tables, FULL
-    if options.quick:
-        names, sizes = ["simulated"], QUICK
+    options = options_of(
+        __doc__,
+        {"tables": ["simulated"]},
+        results=...,
+        only_report=False,
+        tables=Some(["uci_power", "miniboone"]),
+        methods=[*METHODS],
+    )
+    names, sizes = options.tables, QUICK if options.quick else FULL
     torch.set_num_threads(1)
     torch.distributions.Distribution.set_default_validate_args(False)
     results = Results(options.results)

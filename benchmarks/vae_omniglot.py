@@ -11,29 +11,28 @@ line of FILE.  Those that are there are not computed again, and the report is wr
 from FILE alone.  `--quick` runs simulated images and needs no FILE.
 """
 
-import argparse
-import tempfile
 import time
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from _autoencoders import Autoencoder, bound, train
-from _conditional_report import (
+from _command import options_of
+from _conditional_samplers import FRACTIONS, METHODS, N_CHAINS, WARM_UP, Problem
+from _conditional_scores import (
     Claim,
     claim_table,
     curve_table,
+    f1,
     results_of,
     rounded,
+    row_f1,
     spread,
+    ssim,
 )
-from _conditional_samplers import FRACTIONS, METHODS, N_CHAINS, WARM_UP, Problem
-from _conditional_scores import f1, row_f1, ssim
 from _data import load_array
-from _report import Texts, made_by, publish, table
-from _results import Results
+from _report import Results, Texts, made_by, publish, table
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
@@ -274,23 +273,14 @@ FOUND = TEXTS("found")
 
 def main():
     """Measure and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--only-report", action="store_true", help="compute nothing")
-    parser.add_argument("--quick", action="store_true", help="simulated images")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--output", help="file of the report")
-    options = parser.parse_args()
-    if not (options.results or options.quick):
-        parser.error("name the file of --results")
+    options = options_of(__doc__, {"seeds": 2}, results=..., only_report=False, seeds=5)
     torch.set_num_threads(1)
     name = "bars" if options.quick else "omniglot"
-    with tempfile.TemporaryDirectory() as folder:
-        records = Results(options.results or Path(folder) / "quick.jsonl")
-        if not options.only_report:
-            run(name, 2 if options.quick else options.seeds, records)
-        found = [] if options.quick else ["## What was found", FOUND]
-        publish(report(records, name, found), options.output)
+    records = Results(options.results)
+    if not options.only_report:
+        run(name, options.seeds, records)
+    found = [] if options.quick else ["## What was found", FOUND]
+    publish(report(records, name, found), options.output)
 
 
 if __name__ == "__main__":

@@ -12,29 +12,233 @@ Those that are there are not computed again, and the report is written from FILE
 `--quick` runs a simulated table and needs no FILE.
 """
 
-import argparse
-import tempfile
 import time
 from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from _autoencoders import Autoencoder, bound, train
-from _conditional_report import rounded
-from _conditional_samplers import ABLATIONS, METHODS, Problem, reference
-from _conditional_scores import rmse, row_energy, sinkhorn, squared_errors
+from _command import Some, options_of
+from _conditional_samplers import (
+    ABLATIONS,
+    FRACTIONS,
+    METHODS,
+    N_CHAINS,
+    WARM_UP,
+    Problem,
+    reference,
+)
+from _conditional_scores import (
+    Claim,
+    claim_table,
+    curve_table,
+    results_of,
+    rmse,
+    rounded,
+    row_energy,
+    sinkhorn,
+    spread,
+    squared_errors,
+)
 from _data import load, load_array
-from _report import publish
-from _results import Results
-from vae_tables_report import FOUND, report
+from _report import Results, Texts, made_by, publish, table
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.metrics import energy_distance
 from skvnce.missingness import mcar
+
+TEXTS = Texts("vae_tables", globals())
+
+SAMPLERS = [name for name in METHODS if name != "marginal"]
+NEW, OLD = ("AC-MWG'", "LAIR 4 + 1"), ("pseudo-Gibbs", "MWG'")
+PAIRS = tuple((new, old) for new in NEW for old in OLD)
+OVER_MARGINAL = tuple((name, "marginal") for name in SAMPLERS)
+BETTER, AS_GOOD, EQUAL, WORSE = ("better",), ("better", "equal"), ("equal",), ("worse",)
+CLAIMS = [
+    Claim("5", "all have a lower RMSE than marginal", "squared", OVER_MARGINAL, BETTER),
+    Claim(
+        "5",
+        "all have a smaller Sinkhorn divergence than marginal",
+        "sinkhorn",
+        OVER_MARGINAL,
+        BETTER,
+    ),
+    Claim("5", "RMSE: MWG' < pseudo-Gibbs", "squared", (OLD[::-1],), BETTER),
+    Claim("5", "Sinkhorn: MWG' < pseudo-Gibbs", "sinkhorn", (OLD[::-1],), BETTER),
+    Claim(
+        "5",
+        "Sinkhorn: AC-MWG', LAIR <= pseudo-Gibbs, MWG'",
+        "sinkhorn",
+        PAIRS,
+        AS_GOOD,
+    ),
+    Claim("5", "RMSE: AC-MWG', LAIR < pseudo-Gibbs, MWG'", "squared", PAIRS, BETTER),
+    Claim(
+        "15",
+        "energy distance to the truth: AC-MWG', LAIR <= pseudo-Gibbs, MWG'",
+        "energy to truth",
+        PAIRS,
+        AS_GOOD,
+    ),
+    Claim(
+        "1-3",
+        "distance to the exact conditional: AC-MWG', LAIR < pseudo-Gibbs, MWG'",
+        "energy",
+        PAIRS,
+        BETTER,
+    ),
+    Claim(
+        "12, 15",
+        "MWG: better from LAIR than from pseudo-Gibbs",
+        "energy",
+        (("MWG'", "MWG"),),
+        BETTER,
+    ),
+    Claim(
+        "14",
+        "AC-MWG: better from LAIR than from the marginal",
+        "energy",
+        (("AC-MWG'", "AC-MWG"),),
+        BETTER,
+    ),
+    Claim(
+        "9, 14",
+        "AC-MWG' is worse without the prior component",
+        "energy",
+        (("AC-MWG', eps = 0", "AC-MWG'"),),
+        WORSE,
+    ),
+    Claim(
+        "9, 14",
+        "AC-MWG' is worse with the target of MWG",
+        "energy",
+        (("AC-MWG', target of MWG", "AC-MWG'"),),
+        WORSE,
+    ),
+    Claim(
+        "alg. 1",
+        "AC-MWG' is worse with a fixed proposal",
+        "energy",
+        (("AC-MWG', fixed proposal", "AC-MWG'"),),
+        WORSE,
+    ),
+    Claim(
+        "9, 14",
+        "LAIR is worse without the prior component, 5 + 0",
+        "energy",
+        (("LAIR 5 + 0", "LAIR 4 + 1"),),
+        WORSE,
+    ),
+    Claim(
+        "9, 14",
+        "LAIR 2 + 3 is as good as 4 + 1",
+        "energy",
+        (("LAIR 2 + 3", "LAIR 4 + 1"),),
+        AS_GOOD,
+    ),
+    Claim(
+        "14",
+        "importance resampling from the prior, 0 + 5, is worse",
+        "energy",
+        (("LAIR 0 + 5", "LAIR 4 + 1"),),
+        WORSE,
+    ),
+    Claim(
+        "alg. 2",
+        "LAIR is worse with a fixed proposal",
+        "energy",
+        (("LAIR 4 + 1, fixed proposal", "LAIR 4 + 1"),),
+        WORSE,
+    ),
+    Claim(
+        "alg. 2",
+        "LAIR is worse without the pooled final resampling",
+        "energy",
+        (("LAIR 4 + 1, last particles", "LAIR 4 + 1"),),
+        WORSE,
+    ),
+]
+
+
+def scores_table(records, methods, name, against=None):
+    """Tabulate the scores at the end of the budget."""
+    rows = []
+    for method in methods:
+        found = records.of(table=name, method=method)
+        hidden = np.sum(records.of(table=name, method="exact")[0]["hidden"])
+        error = [np.sqrt(np.sum(r["squared"]) / hidden) for r in found]
+        energy = [np.mean(r["energy"]) for r in found]
+        rows.append(
+            [
+                method,
+                spread(error),
+                spread(energy),
+                *(
+                    spread([r[k] for r in found], 4)
+                    for k in ("sinkhorn", "energy to truth")
+                ),
+                *(f"{r['seconds']:.0f}" if "seconds" in r else "" for r in found[:1]),
+            ]
+        )
+    header = ["sampler", "RMSE", "to the exact conditional", "Sinkhorn"]
+    return table([*header, "energy to the truth", "CPU s"], rows)
+
+
+def setting(records, name, study):
+    """Describe the autoencoder and the reference of a table."""
+    (found,) = records.of(table=name, method="exact")
+    training, exact = study.training, study.exact
+    least, low, middle = found["sizes"]
+    return TEXTS(
+        "Autoencoder: latents",
+        locals(),
+        seconds=found["training seconds"],
+        hidden=np.sum(found["hidden"]),
+    )
+
+
+FOUND = TEXTS("found")
+
+
+def section(records, name, study):
+    """Write the part of one table."""
+    if not records.has(table=name, method="exact"):
+        return []
+    methods = ["exact", *METHODS, *ABLATIONS]
+    return [
+        f"## {name}",
+        setting(records, name, study),
+        scores_table(records, methods, name),
+        TEXTS("Energy distance to the"),
+        curve_table(records, methods[2:], FRACTIONS, 1, table=name),
+        "RMSE:",
+        curve_table(records, methods[2:], FRACTIONS, 0, table=name),
+    ]
+
+
+def report(records, names, studies, found=()):
+    """Return the parts of the page."""
+    n_seeds = len({r["seed"] for r in records.records if r["method"] == "marginal"})
+    keys = {name: {"table": name} for name in names}
+    return [
+        "# Samplers of missing cells on real tables",
+        made_by("vae_tables.py", results_of(records)),
+        INTRODUCTION.format(n_seeds=n_seeds, n_chains=N_CHAINS, share=1 / WARM_UP),
+        "## Verdicts",
+        VERDICTS,
+        claim_table(records, CLAIMS, keys),
+        *found,
+        *(part for name in names for part in section(records, name, studies[name])),
+    ]
+
+
+INTRODUCTION = TEXTS("introduction")
+
+VERDICTS = TEXTS("verdicts")
+
 
 HIDDEN = 0.5
 EPS = 0.3  # of AC-MWG, as in the paper
@@ -269,24 +473,21 @@ def run(names, n_seeds, records):
 
 def main():
     """Measure and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--only-report", action="store_true", help="compute nothing")
-    parser.add_argument("--quick", action="store_true", help="a simulated table")
-    parser.add_argument("--tables", nargs="+", default=["uci_power", "miniboone"])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--output", help="file of the report")
-    options = parser.parse_args()
-    if not (options.results or options.quick):
-        parser.error("name the file of --results")
+    options = options_of(
+        __doc__,
+        {"seeds": 2, "tables": ["simulated"]},
+        results=...,
+        only_report=False,
+        tables=Some(["uci_power", "miniboone"]),
+        seeds=3,
+    )
     torch.set_num_threads(1)
-    names = ["simulated"] if options.quick else options.tables
-    with tempfile.TemporaryDirectory() as folder:
-        records = Results(options.results or Path(folder) / "quick.jsonl")
-        if not options.only_report:
-            run(names, 2 if options.quick else options.seeds, records)
-        found = [] if options.quick else ["## What was found", FOUND]
-        publish(report(records, names, STUDIES, found), options.output)
+    names = options.tables
+    records = Results(options.results)
+    if not options.only_report:
+        run(names, options.seeds, records)
+    found = [] if options.quick else ["## What was found", FOUND]
+    publish(report(records, names, STUDIES, found), options.output)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ Those that are there are not computed again, and the report is written from FILE
 `--quick` has 12 simulated columns and needs no FILE.
 """
 
-import argparse
 import copy
 import time
 from functools import cache
@@ -19,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from _conditional_report import results_of
+from _command import options_of
+from _conditional_scores import results_of
 from _data import load_array
-from _report import Texts, made_by, publish, table
-from _results import Results
+from _report import Results, Texts, made_by, publish, table
 from torch import nn
 from torch.distributions import Normal
 from torch.nn.functional import embedding
@@ -435,16 +434,9 @@ FOUND = TEXTS("found")
 
 def main():
     """Fit and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--only-report", action="store_true", help="compute nothing")
-    parser.add_argument("--quick", action="store_true", help="12 simulated columns")
-    parser.add_argument("--fractions", nargs="+", type=int, default=[1, 3, 5])
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--output", help="file of the report")
-    options = parser.parse_args()
-    if not (options.results or options.quick):
-        parser.error("name the file of --results")
+    options = options_of(
+        __doc__, {}, results=..., only_report=False, fractions=[1, 3, 5], seeds=1
+    )
     torch.set_num_threads(1)
     name = "simulated" if options.quick else "frey"
     results = Results(options.results)

@@ -12,8 +12,8 @@ log p(x) of complete test rows.  Each result is a line of FILE.  Those that are 
 are not computed again, and the report is written from FILE alone.
 """
 
-import argparse
 import copy
+import math
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -21,13 +21,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from _conditional_report import results_of
+from _command import Some, options_of
+from _conditional_scores import results_of
 from _data import folder
-from _laplace import climb, highest, log_likelihood
-from _report import Texts, made_by, publish, table
-from _results import Results
+from _report import Results, Texts, made_by, publish, table
 from torch import nn
-from torch.distributions import Independent, Normal
+from torch.distributions import Independent, MultivariateNormal, Normal
+from torch.func import jvp, vmap
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.factor_analysis import fit_factors
@@ -45,6 +45,80 @@ from skvnce.variational.latent_cells import NormalLatentCells
 from skvnce.variational.latent_encoder import IndependentNormalEncoder
 
 TEXTS = Texts("vgi_vae", globals())
+
+DAMPED = 1e-2  # share of the diagonal that scoring adds at first
+WIDER = 1.15  # the proposal's deviations over those at the mode
+
+
+def log_joint(model, x, observed, z):
+    """Compute log p(x_obs, z); z (*sample, n, latents)."""
+    seen = (model.likelihood(z).log_prob(x) * observed).sum(-1)
+    return seen + model.prior().log_prob(z)
+
+
+def information(model, observed, z):
+    """Compute the Fisher information of z in rows, that of its prior included.
+
+    Of a normal of mean m(z) and log-variance v(z), the sum over observed columns of
+    dm dm' / variance + dv dv' / 2, plus the identity; (n, latents, latents).
+    """
+    eye = torch.eye(z.shape[-1]).to(z)
+    slopes = vmap(lambda e: jvp(model.network, (z,), (e.expand_as(z),))[1])(eye)
+    slopes = slopes.movedim(0, -1) * torch.cat([observed, observed], -1)[..., None]
+    of_mean, of_log_variance = slopes.chunk(2, 1)  # (n, features, latents)
+    of_mean = of_mean / model.likelihood(z).scale[..., None]
+    return (
+        of_mean.mT @ of_mean + of_log_variance.mT @ of_log_variance / 2 + eye
+    ).detach()
+
+
+def climb(model, x, observed, z, n_steps):
+    """Climb log p(x_obs, z) by damped Fisher scoring; z and its value."""
+    with torch.no_grad():
+        height = log_joint(model, x, observed, z)
+    damped = torch.full_like(height, DAMPED)
+    for _ in range(n_steps):
+        at = z.detach().requires_grad_()
+        with torch.enable_grad():
+            total = log_joint(model, x, observed, at).sum()
+            (slope,) = torch.autograd.grad(total, at)
+        matrix = information(model, observed, z)
+        diagonal = matrix.diagonal(dim1=-2, dim2=-1) * damped[:, None]
+        moved = z + torch.linalg.solve(matrix + diagonal.diag_embed(), slope)
+        with torch.no_grad():
+            found = log_joint(model, x, observed, moved)
+        taken = found > height
+        z = moved.where(taken[:, None], z)
+        height = found.where(taken, height)
+        damped = (damped * torch.where(taken, 0.2, 5.0)).clamp(1e-6, 1e6)
+    return z, height
+
+
+def highest(model, x, observed, starts, n_steps):
+    """Climb from starts (n_starts, n, latents); the highest mode of each row."""
+    ends = [climb(model, x, observed, start, n_steps) for start in starts]
+    z, height = (torch.stack(part) for part in zip(*ends, strict=True))
+    return z[height.argmax(0), torch.arange(z.shape[1])]
+
+
+@torch.no_grad()
+def log_likelihood(model, x, observed, modes, n_draws, at_once=100):
+    """Estimate log p(x_obs) of rows; (n,), and effective numbers of draws (n,)."""
+    found, sizes = [], []
+    matrix = information(model, observed, modes) / WIDER**2
+    matrix = (matrix + matrix.mT) / 2  # exactly, as torch asks for
+    for rows in torch.arange(len(x)).split(at_once):
+        q = MultivariateNormal(modes[rows], precision_matrix=matrix[rows])
+        weights = []
+        for some in torch.arange(n_draws).split(at_once):
+            z = q.sample((len(some),))
+            joint = log_joint(model, x[rows], observed[rows], z)
+            weights.append(joint - q.log_prob(z))
+        weights = torch.cat(weights)
+        found.append(weights.logsumexp(0) - math.log(n_draws))
+        sizes.append(1 / weights.softmax(0).square().sum(0))
+    return torch.cat(found), torch.cat(sizes)
+
 
 HEIGHT, WIDTH = 28, 20
 SIDE = 4  # of the squares of pixels that are averaged
@@ -568,18 +642,16 @@ def report(size, results):
 CURVES = TEXTS("curves")
 
 
-def main(arguments=None):
+def main():
     """Read the command line, fit and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a short form")
-    parser.add_argument("--results", help="JSON lines; a run goes on from them")
-    parser.add_argument("--only-report", action="store_true", help="compute nothing")
-    parser.add_argument("--sixths", nargs="+", type=int, help="of cells missing")
-    parser.add_argument("--seeds", nargs="+", type=int)
-    parser.add_argument("--output")
-    options = parser.parse_args(arguments)
-    if not (options.results or options.quick):
-        parser.error("name the file of --results")
+    options = options_of(
+        __doc__,
+        {},
+        results=...,
+        only_report=False,
+        sixths=Some([], kind=int),
+        seeds=Some([], kind=int),
+    )
     torch.set_num_threads(1)
     size = QUICK if options.quick else FULL
     if options.sixths:

@@ -6,11 +6,11 @@ EM's; RMSE of `transform` on unseen rows, as a ratio to IterativeImputer(Bayesia
     python benchmarks/vnce_missing.py --output doc/benchmarks/vnce_missing.md
 """
 
-import argparse
 import time
 import warnings
 
 import numpy as np
+from _command import options_of
 from _report import Texts, made_by, publish, table
 from imputation_tables import split
 from sklearn.exceptions import ConvergenceWarning
@@ -67,11 +67,7 @@ def one_split(name, seed):
 
 def main():
     """Run and report."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="one table, one seed")
-    parser.add_argument("--output")
-    asked = parser.parse_args()
+    asked = options_of(__doc__, {}, seeds=3)
     warnings.simplefilter("ignore", ConvergenceWarning)
     names, seeds = (TABLES[:1], 1) if asked.quick else (TABLES, asked.seeds)
     rows = []

@@ -6,13 +6,13 @@ and compared at complete rows that no fit has seen.  `vnce_missing.py` includes 
     python benchmarks/vnce_modes.py --quick
 """
 
-import argparse
 import time
 import warnings
 from functools import partial
 
 import numpy as np
 import torch
+from _command import options_of
 from _report import Texts, made_by, table
 from torch import nn
 
@@ -210,11 +210,7 @@ def section(seeds, names=tuple(TABLES), shares=SHARES):
 
 def main():
     """Print the section."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="the ring, one seed")
-    parser.add_argument("--limits", type=int, help="only this part, of so many tables")
-    asked = parser.parse_args()
+    asked = options_of(__doc__, {}, seeds=3, limits=0)
     if asked.limits:
         print("\n\n".join(limits(asked.limits)))
         return

@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 import uvae
 import validity as study
-from _results import Results
+from _report import Results
 from _validity_analyses import Failure, answer_of, least_squares, logistic, matrix
 from _validity_designs import DESIGNS, chances, incomplete_table
 from _validity_methods import METHODS, applies, by_imputer
-from _validity_report import page, summaries
 from statistical import FAILURE, p_mean
+from validity import page, summaries
 
 REPETITIONS = 30
 
