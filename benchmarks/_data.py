@@ -9,6 +9,7 @@ loader in `skvnce.datasets`, which takes ``data_home=folder()``.
 import os
 import resource
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,10 @@ def peak_mib():
     return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
-def now_mib():
-    """Return the resident memory of this process, in MiB (Linux)."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 2**20
+def cpu_seconds():
+    """Return the CPU time of this process and of those that it has waited for."""
+    others = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + others.ru_utime + others.ru_stime
 
 
 _ROOT = Path(__file__).resolve().parents[1]

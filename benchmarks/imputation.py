@@ -16,7 +16,6 @@ installed it is left out.
 
 import os
 import resource
-import time
 import warnings
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -29,6 +28,7 @@ import imputation_tables
 import numpy as np
 from _beside import DEFAULT, beside
 from _command import Some, options_of
+from _data import cpu_seconds
 from _mice import IMPUTATIONS
 from _report import Results, Texts, made_by, publish, table
 from _rivals import METHODS, MICE, SEEDS_AT_MOST, lacking
@@ -536,12 +536,6 @@ def measure(name, mechanism, method, seed):
         draws = np.asarray(imputer.sample(test, n_draws=number, random_state=seed))
         found |= {"sample": cpu_seconds() - start} | score_draws(data, draws)
     return found | getattr(imputer, "remarks", {})
-
-
-def cpu_seconds():
-    """Return the CPU time of this process and of those that it has waited for."""
-    others = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + others.ru_utime + others.ru_stime
 
 
 def resident(kind):

@@ -12,8 +12,10 @@ again.
 """
 
 import time
+import tomllib
 from functools import cache, partial
 from itertools import product
+from pathlib import Path
 from typing import NamedTuple
 
 import mixed_rivals
@@ -192,69 +194,10 @@ class Kinds(NamedTuple):
 
 
 TABLES = {
-    "adult": Kinds(
-        ("age", "education_num", "capital_gain", "hours_per_week"),
-        (),
-        (
-            *("workclass", "marital_status", "occupation", "relationship", "race"),
-            *("sex", "income"),
-        ),
-    ),
-    "titanic": Kinds(
-        ("Age", "Fare"), ("Pclass", "SibSp", "Parch"), ("Embarked", "Survived", "Sex")
-    ),
-    "horse_colic": Kinds(
-        (
-            *("rectal_temp", "pulse", "respiratory_rate", "packed_cell_volume"),
-            "total_protein",
-        ),
-        (
-            *("capillary_refill", "pain", "peristalsis", "abdominal_distension"),
-            "nasogastric_reflux",
-        ),
-        (
-            *("surgery", "age", "temp_extremities", "peripheral_pulse"),
-            *("mucous_membranes", "nasogastric_tube", "rectal_exam", "abdomen"),
-            *("abdominocentesis_appearance", "outcome", "surgical_lesion", "cp_data"),
-        ),
-    ),
-    "penguins": Kinds(
-        ("bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g"),
-        (),
-        ("species", "island", "sex", "year"),
-    ),
-    "nhanes": Kinds(
-        (
-            *("Age", "Poverty", "HomeRooms", "Weight", "Height", "BMI", "Pulse"),
-            *("BPSysAve", "BPDiaAve", "Testosterone", "DirectChol", "TotChol"),
-            *("UrineVol1", "UrineFlow1", "DaysPhysHlthBad", "DaysMentHlthBad"),
-            *("SleepHrsNight", "AlcoholDay"),
-        ),
-        ("Education", "PhysActiveDays"),
-        ("SurveyYr", "Gender", "Race1", "Diabetes", "SmokeNow"),
-    ),
-    "hepatitis": Kinds(
-        ("age", "bilirubin", "alk_phosphate", "sgot", "albumin", "protime"),
-        (),
-        (
-            *("class", "sex", "steroid", "antivirals", "fatigue", "malaise"),
-            *("anorexia", "liver_big", "liver_firm", "spleen_palpable", "spiders"),
-            *("ascites", "varices", "histology"),
-        ),
-    ),
-    "soybean": Kinds(
-        (),
-        ("date", "precip", "temp", "sever", "germ", "leaf.size"),
-        (
-            *("Class", "plant.stand", "hail", "crop.hist", "area.dam", "seed.tmt"),
-            *("plant.growth", "leaves", "leaf.halo", "leaf.marg", "leaf.shread"),
-            *("leaf.malf", "leaf.mild", "stem", "lodging", "stem.cankers"),
-            *("canker.lesion", "fruiting.bodies", "ext.decay", "mycelium"),
-            *("int.discolor", "sclerotia", "fruit.pods", "fruit.spots", "seed"),
-            *("mold.growth", "seed.discolor", "seed.size", "shriveling", "roots"),
-        ),
-    ),
-    "boys": Kinds(("age", "hgt", "wgt", "bmi", "hc", "tv"), ("gen", "phb"), ("reg",)),
+    name: Kinds(**{kind: tuple(columns) for kind, columns in kinds.items()})
+    for name, kinds in tomllib.loads(
+        (Path(__file__).parent / "texts" / "mixed_tables.toml").read_text()
+    ).items()
 }
 FILES = {"adult": "adult6k", "nhanes": "nhanes_adults"}
 ROWS = 1200  # at most

@@ -26,17 +26,16 @@ that reads an .npz file and writes another (`_protocol_rivals.py`):
 
 import subprocess
 import sys
-import time
 from functools import cache, lru_cache, partial
 from itertools import product
 from pathlib import Path
-from resource import RUSAGE_CHILDREN, getrusage
 from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
 from _beside import beside
 from _command import carry_out, options_of
+from _data import cpu_seconds
 from _mice import Mice, installed
 from _report import Texts, made_by, table
 from mixed_rivals import Missing, execute
@@ -171,12 +170,6 @@ DRAWS = 50  # of ours in protocol A
 ROUNDS = 5  # of chained forests
 
 
-def seconds():
-    """Return the CPU time of this process and of those that it waited for."""
-    children = getrusage(RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime
-
-
 class Plain:
     """Imputers of arrays of numbers, on scaled columns; one filled table each.
 
@@ -188,7 +181,7 @@ class Plain:
 
     def __call__(self, case, seed, n_draws):
         """Fill all parts of a case."""
-        begin = seconds()
+        begin = cpu_seconds()
         tables = [coded(case, part) for part in case.masked]
         scaler = StandardScaler().fit(tables[0])
         imputer = self.make(seed).fit(scaler.transform(tables[0]))
@@ -197,7 +190,7 @@ class Plain:
             decoded(case, part, scaler.inverse_transform(x))
             for part, x in zip(case.masked, filled, strict=True)
         ]
-        return Answer(found, None, seconds() - begin)
+        return Answer(found, None, cpu_seconds() - begin)
 
 
 def coded(case, x):
@@ -215,13 +208,13 @@ def decoded(case, masked, filled):
 
 def iterative_draws(case, seed, n_draws):
     """Draw from the posterior of chained ridge regressions, a chain a draw."""
-    begin, tables = seconds(), []
+    begin, tables = cpu_seconds(), []
     for m in range(n_draws):
         options = {"sample_posterior": True, "random_state": 1000 * seed + m}
         plain = Plain(lambda _, options=options: IterativeImputer(**options))
         tables.append(plain(case, seed, 1).points)
     draws = [np.stack(part) for part in zip(*tables, strict=True)]
-    return Answer(None, draws, seconds() - begin)
+    return Answer(None, draws, cpu_seconds() - begin)
 
 
 class Chained:
@@ -236,7 +229,7 @@ class Chained:
 
     def __call__(self, case, seed, n_draws):
         """Fill all parts of a case."""
-        begin = seconds()
+        begin = cpu_seconds()
         tables = [coded(case, part) for part in case.masked]
         model = Mice(self.kind, seed).fit(tables[0])
         try:
@@ -247,9 +240,9 @@ class Chained:
         draws = decoded(case, case.masked[-1], drawn)
         notes = {"version": f"mice {model.remarks['mice']}"}
         if len(tables) == 1:
-            return Answer(None, [draws], seconds() - begin, notes)
+            return Answer(None, [draws], cpu_seconds() - begin, notes)
         points = [decoded(case, case.masked[0], model.transform(tables[0]))]
-        return Answer([*points, draws.mean(0)], None, seconds() - begin, notes)
+        return Answer([*points, draws.mean(0)], None, cpu_seconds() - begin, notes)
 
 
 def frame(case, x):
@@ -295,7 +288,7 @@ class Ours:
         return Ours.last[1]
 
     def _fit_and_fill(self, case, seed, wanted):
-        begin, frames = seconds(), [frame(case, part) for part in case.masked]
+        begin, frames = cpu_seconds(), [frame(case, part) for part in case.masked]
         model = self.make(seed).set_output(transform="pandas").fit(frames[0])
         points = [as_codes(model.transform(part)) for part in frames]
         draws = [
@@ -305,7 +298,7 @@ class Ours:
             for part in frames
             if wanted
         ]
-        return Answer(points, draws or None, seconds() - begin)
+        return Answer(points, draws or None, cpu_seconds() - begin)
 
 
 def as_codes(filled):
