@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections import ChainMap
 from importlib.metadata import version
 from pathlib import Path
@@ -57,7 +58,13 @@ class Results:
         return ", ".join(sorted({str(record["commit"]) for record in self.records}))
 
 
+TEXTS = Path(__file__).parent / "texts"
 _PACKAGES = ("scikit-learn", "torch", "numpy")
+
+
+def specs(name):
+    """Read the declarations of a study: ``texts/NAME.toml``."""
+    return tomllib.loads((TEXTS / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 class Texts:
@@ -67,7 +74,7 @@ class Texts:
     """
 
     def __init__(self, page, *names):
-        file = Path(__file__).parent / "texts" / f"{page}.md"
+        file = TEXTS / f"{page}.md"
         heading = re.compile(r"(?:^|\n\n)<!-- (.+) -->\n\n")
         _, *parts = heading.split(file.read_text(encoding="utf-8").rstrip("\n"))
         self.names, self.parts = names, dict(zip(parts[::2], parts[1::2], strict=True))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import matplotlib.pyplot as plt
 import numpy as np
 from _command import Some, options_of
-from _report import Texts, made_by, publish, table
+from _report import Texts, made_by, publish, specs, table
 from graph_recovery import COSTLY, FREE, METHODS, Store, against, chosen, median, values
 from PIL import Image
 
@@ -35,27 +35,8 @@ class Style(NamedTuple):
     line: str = "-"
 
 
-STYLES = {
-    "skvnce score-matching": Style("score matching", "#0072B2", "o"),
-    "skvnce maximum-likelihood": Style("maximum likelihood (MC-MLE)", "k", "s"),
-    "skvnce pseudo-likelihood": Style("pseudo-likelihood", "#56B4E9", "v"),
-    "skvnce vnce": Style("VNCE (true)", "#D55E00", "D"),
-    "skvnce vnce-cdi": Style("VNCE (approx), CDI", "#E69F00", "^"),
-    "skvnce vnce-lognormal": Style("VNCE (lognormal)", "#CC79A7", "P"),
-    f"skvnce score-matching{FREE}": Style(
-        "score matching, b free", "#0072B2", "o", ":"
-    ),
-    f"skvnce vnce{FREE}": Style("VNCE (true), b free", "#D55E00", "D", ":"),
-    f"skvnce maximum-likelihood{FREE}": Style("MC-MLE, b free", "k", "s", ":"),
-    "skvnce imputed-nce, mean": Style("NCE (means)", "#009E73", "x", "--"),
-    "skvnce imputed-nce, noise": Style("NCE (noise)", "#7F7F00", "x", ":"),
-    "skvnce imputed-nce, uniform": Style("NCE (random)", "#A0522D", "x", ":"),
-    "skvnce imputed-nce, zeros": Style("NCE (zeros)", "0.55", "x", ":"),
-    "skvnce imputed-score-matching, mean": Style(
-        "score matching (means)", "#00CC88", "+", "--"
-    ),
-    "mean-filled partial corr.": Style("partial correlation (means)", "0.4", "*", "--"),
-}
+SPECS = specs("graph_figures")
+STYLES = {name: Style(**style) for name, style in SPECS["styles"].items()}
 LOGNORMAL, TRUE, APPROX = (f"skvnce vnce{kind}" for kind in ("-lognormal", "", "-cdi"))
 MLE, SCORE = "skvnce maximum-likelihood", "skvnce score-matching"
 FREE_SCORE, FREE_MLE, FREE_TRUE = (f"{name}{FREE}" for name in (SCORE, MLE, TRUE))
@@ -274,44 +255,7 @@ class Claim(NamedTuple):
         return [(g, b, m) for g in self.graphs for b in linears for m in self.rates]
 
 
-_HIDDEN = PAPER_RATES[1:]
-CLAIMS = [
-    Claim("paper: VNCE over NCE (means)", LOGNORMAL, MEANS, ALL_GRAPHS, _HIDDEN),
-    Claim("the same, true conditionals", TRUE, MEANS, ALL_GRAPHS, _HIDDEN),
-    Claim("paper: MC-MLE over VNCE", MLE, LOGNORMAL, ALL_GRAPHS, _HIDDEN),
-    Claim("the same, true conditionals", MLE, TRUE, ALL_GRAPHS, _HIDDEN),
-    Claim("paper: MC-MLE over NCE (means)", MLE, MEANS, ALL_GRAPHS, _HIDDEN),
-    Claim("thesis: VNCE (true) over NCE (means)", TRUE, MEANS, ["thesis"], [0.8, 0.9]),
-    Claim(
-        "thesis: VNCE (true) over VNCE (approx)", TRUE, APPROX, ["thesis"], [0.8, 0.9]
-    ),
-    Claim("thesis: the same, b free", FREE_TRUE, MEANS, ["thesis"], [0.7, 0.8, 0.9]),
-    Claim("MC-MLE over NCE (means), thesis", MLE, MEANS, ["thesis"], [0.7, 0.8, 0.9]),
-    Claim(
-        "MC-MLE, b free, over NCE (means), thesis",
-        FREE_MLE,
-        MEANS,
-        ["thesis"],
-        [0.7, 0.8, 0.9],
-    ),
-    Claim(
-        "MC-MLE, b free, over VNCE (true), b free, thesis",
-        FREE_MLE,
-        FREE_TRUE,
-        ["thesis"],
-        [0.7, 0.8, 0.9],
-    ),
-    Claim(
-        "VNCE (true) over mean-filled score matching", TRUE, FILLED, ALL_GRAPHS, _HIDDEN
-    ),
-    Claim(
-        "VNCE (true) over mean-filled partial correlation",
-        TRUE,
-        PARTIAL,
-        ALL_GRAPHS,
-        _HIDDEN,
-    ),
-]
+CLAIMS = [Claim(**one) for one in SPECS["claims"]]
 
 
 def evaluate(store, claim):

@@ -12,10 +12,8 @@ again.
 """
 
 import time
-import tomllib
 from functools import cache, partial
 from itertools import product
-from pathlib import Path
 from typing import NamedTuple
 
 import mixed_rivals
@@ -24,7 +22,7 @@ import pandas as pd
 from _beside import beside
 from _command import carry_out, options_of
 from _data import load
-from _report import Texts, made_by, table
+from _report import Texts, made_by, specs, table
 from mixed_rivals import RIVALS, Missing, lacking
 from mixed_scores import SCORES, Answer, frame_of, score
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
@@ -195,9 +193,7 @@ class Kinds(NamedTuple):
 
 TABLES = {
     name: Kinds(**{kind: tuple(columns) for kind, columns in kinds.items()})
-    for name, kinds in tomllib.loads(
-        (Path(__file__).parent / "texts" / "mixed_tables.toml").read_text()
-    ).items()
+    for name, kinds in specs("mixed_tables").items()
 }
 FILES = {"adult": "adult6k", "nhanes": "nhanes_adults"}
 ROWS = 1200  # at most
