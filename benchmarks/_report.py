@@ -108,6 +108,18 @@ def table(header, rows):
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
+def unanswered(records):
+    """Make the table of the cells without an answer, or say that there is none."""
+    lines = {}
+    for r in records:
+        if "missing" in r:
+            key = r["method"], r["table"], r["missing"]
+            lines.setdefault(key, []).append(f"{r['mechanism']} {r['seed']}")
+    rows = [[*key, ", ".join(places)] for key, places in sorted(lines.items())]
+    header = ["method", "table", "reason", "mechanism and seed"]
+    return table(header, rows) if rows else "None."
+
+
 def publish(parts, output):
     """Print a report; write it to a file if one is named, with the picture it has."""
     text = "\n\n".join(parts) + "\n"

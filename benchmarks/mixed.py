@@ -22,7 +22,7 @@ import pandas as pd
 from _beside import beside
 from _command import carry_out, options_of
 from _data import load
-from _report import Texts, made_by, specs, table
+from _report import Texts, made_by, specs, table, unanswered
 from mixed_rivals import RIVALS, Missing, lacking
 from mixed_scores import SCORES, Answer, frame_of, score
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
@@ -539,19 +539,6 @@ def found(records):
     return "\n".join(lines)
 
 
-def missing(records):
-    """Make the table of the cells without an answer, or say that there is none."""
-    lines = {}
-    for r in records:
-        if "missing" in r:
-            key = r["method"], r["table"], r["missing"]
-            lines.setdefault(key, []).append(f"{r['mechanism']} {r['seed']}")
-    if not lines:
-        return "None."
-    rows = [[*key, ", ".join(places)] for key, places in lines.items()]
-    return table(["method", "table", "reason", "mechanism and seed"], sorted(rows))
-
-
 def remarks(records):
     """List versions and remarks of the rivals."""
     lines = {}
@@ -592,7 +579,7 @@ def page(results, notes):
         if scored_cells(some):
             parts += [f"## {name}", pooled(some)]
     parts += ["## What was found", FOUND_TEXT, found(records)]
-    parts += ["## Without an answer", MISSING_TEXT, missing(records)]
+    parts += ["## Without an answer", MISSING_TEXT, unanswered(records)]
     return [*parts, "## Rivals", RIVALS_TEXT, remarks(records)]
 
 

@@ -37,7 +37,7 @@ from _beside import beside
 from _command import carry_out, options_of
 from _data import cpu_seconds
 from _mice import Mice, installed
-from _report import Texts, made_by, table
+from _report import Texts, made_by, table, unanswered
 from mixed_rivals import Missing, execute
 from protocol_tables import (
     IMPUTATIONS,
@@ -567,19 +567,6 @@ def of_seeds(records, score, method):
     }
 
 
-def missing(records):
-    """List the cases without an answer."""
-    lines = {}
-    for r in records:
-        if "missing" in r:
-            key = r["method"], r["table"], r["missing"]
-            lines.setdefault(key, []).append(f"{r['mechanism']} {r['seed']}")
-    if not lines:
-        return "None."
-    rows = [[*key, ", ".join(places)] for key, places in sorted(lines.items())]
-    return table(["method", "table", "reason", "mechanism and seed"], rows)
-
-
 def versions(records):
     """List versions and remarks of the rivals."""
     found = {r["version"]: r.get("remarks", []) for r in records if "version" in r}
@@ -608,7 +595,7 @@ def page(results, notes):
             if of(records, "B", name, mechanism):
                 parts.append(f"## Protocol B: {name}, {mechanism}")
                 parts.append(table_b(records, name, mechanism))
-    parts += ["## Without an answer", MISSING_TEXT, missing(records)]
+    parts += ["## Without an answer", MISSING_TEXT, unanswered(records)]
     return [*parts, "## Rivals", RIVALS_TEXT, versions(records)]
 
 

@@ -32,7 +32,7 @@ from _conditional_scores import (
     ssim,
 )
 from _data import load_array
-from _report import Results, Texts, made_by, publish, table
+from _report import Results, Texts, made_by, publish, specs, table
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
@@ -59,26 +59,7 @@ class Study(NamedTuple):
     n_steps: int
 
 
-STUDIES = {
-    "omniglot": Study(
-        28,
-        50,
-        256,
-        0.2,
-        {"n_steps": 2000, "batch_size": 200, "n_draws": 1, "rate": 1e-3},
-        40,
-        200,
-    ),
-    "bars": Study(
-        10,
-        4,
-        32,
-        0.0,
-        {"n_steps": 100, "batch_size": 100, "n_draws": 1, "rate": 5e-3},
-        10,
-        32,
-    ),
-}
+STUDIES = {name: Study(**one) for name, one in specs("vae_omniglot")["studies"].items()}
 
 
 # Images

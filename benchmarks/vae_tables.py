@@ -169,54 +169,7 @@ class Study(NamedTuple):
     exact: dict
 
 
-LONG = {
-    "n_particles": 45,
-    "n_replenish": 5,
-    "n_steps": 60,
-    "n_draws": 100,
-    "n_moves": 120,
-}
-STUDIES = {
-    "uci_power": Study(
-        16,
-        128,
-        0.0,
-        {
-            "n_steps": 4000,
-            "batch_size": 512,
-            "n_draws": 2,
-            "rate": 1e-3,
-            "noise": 1e-3,
-        },
-        200,
-        500,
-        LONG,
-    ),
-    "miniboone": Study(
-        32,
-        128,
-        0.2,
-        {"n_steps": 3000, "batch_size": 512, "n_draws": 2, "rate": 1e-3},
-        200,
-        500,
-        LONG,
-    ),
-    "simulated": Study(
-        2,
-        32,
-        0.0,
-        {"n_steps": 150, "batch_size": 100, "n_draws": 2, "rate": 5e-3},
-        40,
-        32,
-        {
-            "n_particles": 10,
-            "n_replenish": 5,
-            "n_steps": 20,
-            "n_draws": 40,
-            "n_moves": 20,
-        },
-    ),
-}
+STUDIES = {name: Study(**one) for name, one in specs("vae_tables")["studies"].items()}
 
 
 # Tables
