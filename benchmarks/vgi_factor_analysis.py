@@ -106,22 +106,22 @@ def in_units(model, mean, std):
     )
 
 
-def fit_em(data):
+def fit_em(data, rank=RANK, limits=EM):
     """Fit by exact EM."""
     scaled, mean, std = standardised(data)
     weights = torch.ones(len(data.x), dtype=torch.float64)
-    return in_units(fit_factors(scaled, weights, RANK, **EM).model, mean, std)
+    return in_units(fit_factors(scaled, weights, rank, **limits).model, mean, std)
 
 
-def fit_complete(x):
-    """Fit by EM to complete rows, of which it needs the moments alone; (*batch, 6)."""
+def fit_complete(x, rank=RANK, limits=EM):
+    """Fit by EM to complete rows, of which it needs the moments alone; (*batch, d)."""
     scaled, mean, std = standardised(complete(x.flatten(0, -2)))
     found = fit_covariance(
         torch.zeros_like(mean),
         scaled.x.T @ scaled.x / len(scaled.x),
-        RANK,
-        floor=EM["floor"],
-        n_rounds=EM["max_iter"],
+        rank,
+        floor=limits["floor"],
+        n_rounds=limits["max_iter"],
     )
     return in_units(found, mean, std)
 

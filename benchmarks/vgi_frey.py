@@ -28,8 +28,9 @@ from torch.nn.functional import embedding
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from vgi_factor_analysis import (
     Scaled,
-    complete,
     conditional_kl,
+    fit_complete,
+    fit_em,
     hide,
     in_units,
     normal,
@@ -37,7 +38,6 @@ from vgi_factor_analysis import (
 )
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.factor_analysis import fit_covariance, fit_factors
 from skvnce.algorithms.vgi.training import (
     Chains,
     Pair,
@@ -51,7 +51,7 @@ from skvnce.models.factor_density import FactorDensity
 TEXTS = Texts("vgi_frey", globals())
 
 MARGIN = 0.15  # of grey values, before the logit
-FLOOR = 1e-6
+EM = {"floor": 1e-6, "max_iter": 300, "tol": 1e-3}
 DATA_SEED = 2027
 COPIES = 5  # imputations of the observed marginals
 DECAY = 32  # epochs after which the learning rates start to fall
@@ -204,7 +204,7 @@ def truth_of(name):
         loadings = torch.tensor(rng.normal(size=(12, STUDIES[name].rank)))
         return FactorModel(torch.zeros(12).double(), loadings, torch.ones(12).double())
     x = torch.tensor(logits(load_array("frey_faces", "x").astype(float)))
-    return fit_complete(x, STUDIES[name].rank)
+    return fit_complete(x, STUDIES[name].rank, EM)
 
 
 def simulate(name, n, seed):
@@ -216,32 +216,15 @@ def simulate(name, n, seed):
     return mean + z @ loadings.T + noise * variance.sqrt()
 
 
-def fit_complete(x, rank, n_rounds=300):
-    """Fit by EM to the moments of complete rows; (*batch, columns)."""
-    scaled, mean, std = standardised(complete(x.flatten(0, -2)))
-    covariance = scaled.x.T @ scaled.x / len(scaled.x)
-    zero = torch.zeros_like(mean)
-    found = fit_covariance(zero, covariance, rank, floor=FLOOR, n_rounds=n_rounds)
-    return in_units(found, mean, std)
-
-
-def fit_em(data, rank, n_rounds):
-    """Fit by exact EM."""
-    scaled, mean, std = standardised(data)
-    weights = torch.ones(len(data.x), dtype=torch.float64)
-    limits = {"floor": FLOOR, "max_iter": n_rounds, "tol": 1e-3}
-    return in_units(fit_factors(scaled, weights, rank, **limits).model, mean, std)
-
-
 def fit_marginals(data, rank):
     """Fill by observed cells of the same column, and fit: algorithm 4 at its end."""
-    return fit_complete(from_marginals(data, COPIES), rank)
+    return fit_complete(from_marginals(data, COPIES), rank, EM)
 
 
 def fit_means(data, rank):
     """Fill by the means of the columns, and fit."""
     mean = data.x.sum(0) / data.observed.sum(0)
-    return fit_complete(data.with_values(mean.expand_as(data.x)), rank)
+    return fit_complete(data.with_values(mean.expand_as(data.x)), rank, EM)
 
 
 def scaled_back(model, mean, std):
@@ -304,7 +287,7 @@ def fits(name, data, sixths, seed):
     """List the fits to one mask: functions that return a record, in order of need."""
     study, truth = STUDIES[name], truth_of(name)
     x, test = simulate(name, study.n_train, 0), simulate(name, study.n_test, 1)
-    em = cache(lambda: fit_em(data, study.rank, study.n_rounds))
+    em = cache(lambda: fit_em(data, study.rank, EM | {"max_iter": study.n_rounds}))
     marginals = cache(lambda: fit_marginals(data, study.rank))
 
     def plain(fit):
@@ -317,7 +300,7 @@ def fits(name, data, sixths, seed):
 
     n_epochs = study.n_epochs[sixths]
     return {
-        "EM, complete data": plain(lambda: fit_complete(x, study.rank)),
+        "EM, complete data": plain(lambda: fit_complete(x, study.rank, EM)),
         "observed marginals": plain(marginals),
         "means of columns": plain(lambda: fit_means(data, study.rank)),
         "EM": plain(em),
