@@ -139,8 +139,6 @@ def miceforest(X, seed):
 
 def posterior(X, seed):
     """Draw from chained Bayesian ridge regressions of scikit-learn."""
-    from _wild_methods import Coded
-
     options = {"sample_posterior": True, "keep_empty_features": True}
     draws = []
     for m in range(DRAWS):
