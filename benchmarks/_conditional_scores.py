@@ -62,27 +62,14 @@ def standing(first, second, *, higher=False):
 
 
 class Claim(NamedTuple):
-    """What a figure shows: first samplers against second ones.
-
-    Attributes
-    ----------
-    figure, text : str
-    score : str
-        Name of the values of a record.
-    pairs : tuple of pairs of str
-        Samplers, the first of which is compared with the second.
-    expected : tuple of str
-        Words of `standing` with which the claim holds for a pair.
-    higher : bool
-        Whether larger values are better.
-    """
+    """What a figure shows: first samplers against second ones."""
 
     figure: str
     text: str
-    score: str
-    pairs: tuple
-    expected: tuple
-    higher: bool = False
+    score: str  # name of the values of a record
+    pairs: tuple  # samplers, the first of which is compared with the second
+    expected: tuple  # words of `standing` with which the claim holds for a pair
+    higher: bool = False  # whether larger values are better
 
 
 def evaluate(records, claim, **key):

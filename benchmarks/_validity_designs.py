@@ -21,45 +21,23 @@ DESIGNS = {}
 
 
 class Design(NamedTuple):
-    """A table with a true answer, missing cells, and an analysis.
+    """A table with a true answer, missing cells, and an analysis."""
 
-    Attributes
-    ----------
-    simulate : callable
-        Returns a complete table, of a generator of random numbers and a number of rows.
-    hide : callable
-        Says which cells are missing, of a generator, a table and a rate.
-    analyse : callable
-        Returns estimates, variances and degrees of freedom of the slopes of a table.
-    truth : dict of str to float
-        The true slope of each term.
-    interest : str
-        The term that the design is about.
-    incomplete : tuple of str
-        The columns with missing cells.
-    words : str
-        What the design is, for the page.
-    rates, sizes : tuple
-        Shares of missing cells and numbers of rows.
-    formula : str or None
-        The analysis as a formula of R, for methods that are told of it.
-    group : str or None
-        The column that names groups.
-    rule : callable or None
-        Says which rows agree with a rule that all rows of a complete table agree with.
-    """
-
+    # returns a complete table, of a generator of random numbers and a number of rows
     simulate: Callable
-    hide: Callable
+    hide: Callable  # says which cells are missing, of a generator, a table and a rate
+    # returns estimates, variances and degrees of freedom of the slopes of a table
     analyse: Callable
-    truth: dict
-    interest: str
-    incomplete: tuple
-    words: str
-    rates: tuple = (RATE,)
+    truth: dict  # the true slope of each term
+    interest: str  # the term that the design is about
+    incomplete: tuple  # the columns with missing cells
+    words: str  # what the design is, for the page
+    rates: tuple = (RATE,)  # shares of missing cells and numbers of rows
     sizes: tuple = (ROWS,)
+    # the analysis as a formula of R, for methods that are told of it
     formula: str | None = None
-    group: str | None = None
+    group: str | None = None  # the column that names groups
+    # says which rows agree with a rule that all rows of a complete table agree with
     rule: Callable | None = None
 
 

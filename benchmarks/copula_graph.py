@@ -82,24 +82,13 @@ _SCRIPT = Path(__file__).with_name("_graph_rivals.R")
 
 
 class Found(NamedTuple):
-    """What a method says about the edges.
+    """What a method says about the edges."""
 
-    Attributes
-    ----------
-    path : ndarray of shape (n, d, d)
-        Strengths, from the sparsest graph to the densest, zero without an edge.
-    chosen : dict of str to ndarray of bool of shape (d, d)
-        The graph that each rule of selection chooses.
-    seconds : float
-        Of CPU that another process took.
-    version : str, or None
-        Of that program.
-    """
-
+    # (n, d, d): strengths, from the sparsest graph to the densest, zero without an edge
     path: np.ndarray
-    chosen: dict
-    seconds: float = 0.0
-    version: str | None = None
+    chosen: dict  # (d, d): the graph that each rule of selection chooses
+    seconds: float = 0.0  # of CPU that another process took
+    version: str | None = None  # of that program
 
 
 def copula(table, seed):

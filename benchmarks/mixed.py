@@ -206,22 +206,12 @@ ORDERS = {
 
 
 class Case(NamedTuple):
-    """A table with hidden cells.
+    """A table with hidden cells."""
 
-    Attributes
-    ----------
-    kinds : list of str
-        "numeric", "ordinal" or "nominal".
-    levels : list of list or None
-        Levels of each column in the order of their codes.
-    names : list of str
-    full, masked : pair of ndarray of shape (n, d)
-        Rows to learn from and rows to test, NaN where missing; levels are codes.
-    """
-
-    kinds: list
-    levels: list
-    names: list
+    kinds: list  # "numeric", "ordinal" or "nominal"
+    levels: list  # levels of each column in the order of their codes
+    names: list  # list of str
+    # (n, d): Rows to learn from and rows to test, NaN where missing; levels are codes
     full: tuple
     masked: tuple
 

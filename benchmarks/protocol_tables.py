@@ -24,23 +24,12 @@ MANY = 2000  # rows: of larger tables some, or none, are compared as samples
 
 
 class Answer(NamedTuple):
-    """What a method fills in.
+    """What a method fills in."""
 
-    Attributes
-    ----------
-    points : list of ndarray, or None
-        One filled table a part; None means the mean of the draws.
-    draws : list of ndarray of shape (m, n, d), or None
-    seconds : float
-        Of CPU.
-    notes : dict
-        What a record of the results keeps besides.
-    """
-
-    points: list | None
-    draws: list | None
-    seconds: float
-    notes: dict = {}
+    points: list | None  # one filled table a part; None means the mean of the draws
+    draws: list | None  # (m, n, d)
+    seconds: float  # of CPU
+    notes: dict = {}  # what a record of the results keeps besides
 
 
 def scaled(x, full, nominal):
@@ -153,22 +142,13 @@ MECHANISMS_B = "MCAR", "MAR"
 
 
 class Case(NamedTuple):
-    """A masked table, and the rows to fill.
+    """A masked table, and the rows to fill."""
 
-    Attributes
-    ----------
-    key : tuple
-        Names the case.
-    full, masked : tuple of ndarray
-        Rows to learn from, and in protocol B other rows; categories are codes.
-    nominal : tuple of int
-        Columns of categories.
-    """
-
-    key: tuple
+    key: tuple  # names the case
+    # rows to learn from, and in protocol B other rows; categories are codes
     full: tuple
     masked: tuple
-    nominal: tuple
+    nominal: tuple  # columns of categories
 
     @property
     def hidden(self):

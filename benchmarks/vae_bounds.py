@@ -71,24 +71,13 @@ PAIRS = [
 
 
 class Study(NamedTuple):
-    """A part of the page.
-
-    Attributes
-    ----------
-    title : str
-    methods : tuple of str
-    epochs : int
-    budget : int
-        Draws, components or imputations of a row: the same for all.
-    imputers : tuple of str
-        Of the completing methods; see `_vae_networks.imputers`.
-    n_seeds : int
-    """
+    """A part of the page."""
 
     title: str
-    methods: tuple[str, ...]
+    methods: tuple[str, ...]  # tuple of str
     epochs: int
-    budget: int
+    budget: int  # draws, components or imputations of a row: the same for all
+    # of the completing methods; see `_vae_networks.imputers`
     imputers: tuple[str, ...] = ("LAIR",)
     n_seeds: int = len(SEEDS)
 

@@ -144,29 +144,15 @@ DRAW_SEED = 100  # of the rows; samplers have seeds 0, 1, ...
 
 
 class Study(NamedTuple):
-    """Sizes of the study of one table.
+    """Sizes of the study of one table."""
 
-    Attributes
-    ----------
-    n_latents, width, dropout
-        Of the autoencoder.
-    training : dict
-        Arguments of `train`.
-    n_rows : int
-        Test rows.
-    n_steps : int
-        Iterations of five chains.
-    exact : dict
-        Arguments of `reference`.
-    """
-
-    n_latents: int
+    n_latents: int  # of the autoencoder
     width: int
     dropout: float
-    training: dict
-    n_rows: int
-    n_steps: int
-    exact: dict
+    training: dict  # arguments of `train`
+    n_rows: int  # test rows
+    n_steps: int  # iterations of five chains
+    exact: dict  # arguments of `reference`
 
 
 STUDIES = {name: Study(**one) for name, one in specs("vae_tables")["studies"].items()}
