@@ -1,14 +1,13 @@
 """The default imputer beside each other method, on the tables that both have."""
 
 import numpy as np
-from _report import table
+from _report import Texts, table
+
+TEXTS = Texts("beside", globals())
 
 DEFAULT = "TableImputer"
 CLEAR = 1.02  # a ratio above it is a loss
-TEXT = f"""\
-Errors of `{DEFAULT}` over those of each other method, on the seeds that both have:
-geometric means over tables. A ratio above 1, in bold, is a loss. In brackets: on how
-many tables the other method is ahead by more than {CLEAR - 1:.0%}, of how many."""
+TEXT = TEXTS("text", clear=CLEAR - 1)
 
 
 def by_place(mine, theirs):

@@ -4,16 +4,16 @@ import argparse
 import warnings
 from typing import NamedTuple
 
-from _report import publish
-from _results import Results
+from _report import Results, publish
 from threadpoolctl import threadpool_limits
 
 
 class Some(NamedTuple):
-    """What an option takes several of, and by default; None: any text."""
+    """What an option takes several of, and by default; without choices: any."""
 
     default: list
-    choices: list | None
+    choices: list | None = None
+    kind: type = str
 
 
 def options_of(doc, quick=None, **options):
@@ -27,7 +27,8 @@ def options_of(doc, quick=None, **options):
         What the options are with ``--quick``; without it there is no such option.
     **options
         Defaults by name.  False is a switch, None a text that is not given, a list
-        takes several of its kind; of strings, those in it.
+        takes several of its kind; of strings, those in it.  ``...`` is a file that must
+        be named, but with ``--quick``.
 
     Returns
     -------
@@ -39,7 +40,7 @@ def options_of(doc, quick=None, **options):
         flag = "--" + name.replace("_", "-")
         if isinstance(default, Some):
             choices = default.choices and list(default.choices)
-            several = {"nargs": "+", "choices": choices}
+            several = {"nargs": "+", "choices": choices, "type": default.kind}
             parser.add_argument(flag, default=list(default.default), **several)
         elif isinstance(default, list):
             kind = type(default[0])
@@ -50,14 +51,18 @@ def options_of(doc, quick=None, **options):
         elif default is False:
             parser.add_argument(flag, action="store_true")
         else:
-            kind = str if default is None else type(default)
-            parser.add_argument(flag, type=kind, default=default)
+            kind = str if default in (None, ...) else type(default)
+            given = None if default is ... else default
+            parser.add_argument(flag, type=kind, default=given)
     parser.add_argument("--output", help="file of the page")
     if quick is not None:
         parser.add_argument("--quick", action="store_true", help="a small part of it")
     found = parser.parse_args()
     if quick is not None and found.quick:
         vars(found).update(quick)
+    for name, default in options.items():
+        if default is ... and not (getattr(found, name) or found.quick):
+            parser.error(f"name the file of --{name}")
     return found
 
 

@@ -32,28 +32,14 @@ ACCEPTED = 0.57  # rate of Langevin steps at which they are most efficient
 
 
 class Problem(NamedTuple):
-    """A fitted autoencoder, rows with missing cells, and the settings of a study.
-
-    Attributes
-    ----------
-    vae : Autoencoder
-    data : Incomplete
-    n_steps : int
-        Iterations of N_CHAINS chains: the budget is 2 * N_CHAINS * n_steps.
-    bounds : tuple of two tensors
-        Of pseudo-Gibbs.
-    eps : float
-        Share of proposals from the prior, of AC-MWG.
-    history_size : int
-        Of AC-MWG.
-    """
+    """A fitted autoencoder, rows with missing cells, and the settings of a study."""
 
     vae: object
     data: Incomplete
-    n_steps: int
-    bounds: tuple
-    eps: float
-    history_size: int
+    n_steps: int  # iterations of N_CHAINS chains: the budget is 2 * N_CHAINS * n_steps
+    bounds: tuple  # of pseudo-Gibbs
+    eps: float  # share of proposals from the prior, of AC-MWG
+    history_size: int  # of AC-MWG
 
     @property
     def parts(self):
@@ -67,17 +53,10 @@ class Problem(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A chain, and what it starts from.
+    """A chain, and what it starts from."""
 
-    Attributes
-    ----------
-    make : callable
-        Maps a problem to a sampler.
-    warm_up : callable or None
-        Maps a problem to completed tables and the evaluations they have cost.
-    """
-
-    make: Callable
+    make: Callable  # maps a problem to a sampler
+    # maps a problem to completed tables and the evaluations they have cost
     warm_up: Callable | None = None
 
     def __call__(self, problem):
@@ -94,21 +73,13 @@ class Method(NamedTuple):
 
 
 class Resampling(NamedTuple):
-    """LAIR with K particles and R proposals from the prior, a run of its own.
+    """LAIR with K particles and R proposals from the prior, a run of its own."""
 
-    Attributes
-    ----------
-    n_particles, n_replenish : int
-        K and R.
-    fixed : bool
-        Keep the first imputations as components of the proposal (an ablation).
-    pooled : bool
-        Draw from the proposals of all iterations, else take the last particles.
-    """
-
-    n_particles: int
+    n_particles: int  # K and R
     n_replenish: int
+    # keep the first imputations as components of the proposal (an ablation)
     fixed: bool = False
+    # draw from the proposals of all iterations, else take the last particles
     pooled: bool = True
 
     @property

@@ -7,12 +7,28 @@ loader in `skvnce.datasets`, which takes ``data_home=folder()``.
 """
 
 import os
+import resource
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from skvnce.datasets._tables import VARIABLE, find
+
+
+def peak_mib():
+    """Return the largest resident memory of this process so far, in MiB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def cpu_seconds():
+    """Return the CPU time of this process and of those that it has waited for."""
+    others = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + others.ru_utime + others.ru_stime
+
 
 _ROOT = Path(__file__).resolve().parents[1]
 _HOW = f"set {VARIABLE} to the folder of the data sets."

@@ -1,16 +1,87 @@
 """Markdown of the reports: tables, the line that says how it was made, the output."""
 
+import json
 import platform
+import re
 import shlex
 import subprocess
 import sys
+import tomllib
+from collections import ChainMap
 from importlib.metadata import version
 from pathlib import Path
 
-from _picture_list import PICTURES
-from _pictures import illustrated
+from pictures import PICTURES, illustrated
 
+
+class Results:
+    """Records in a file of JSON lines, or in memory where no file is named."""
+
+    def __init__(self, path=None):
+        self.path = Path(path) if path else None
+        lines = []
+        if self.path and self.path.exists():
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+        self.records = [json.loads(line) for line in lines]
+
+    def of(self, **key):
+        """Return the records with these entries."""
+        return [
+            record
+            for record in self.records
+            if all(record.get(name) == value for name, value in key.items())
+        ]
+
+    def find(self, **key):
+        """Return the first record with these entries, or None."""
+        return next(iter(self.of(**key)), None)
+
+    def has(self, **key):
+        """Say whether there is a record with these entries."""
+        return bool(self.of(**key))
+
+    def add(self, record):
+        """Keep a record, with the commit of the code, and append it to the file."""
+        self.records.append(record | {"commit": commit()})
+        if self.path:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(self.records[-1]) + "\n")
+
+    def write(self):
+        """Write all records anew, some of which have changed."""
+        lines = [json.dumps(record) + "\n" for record in self.records]
+        self.path.write_text("".join(lines), encoding="utf-8")
+
+    def commits(self):
+        """Name the commits of all records."""
+        return ", ".join(sorted({str(record["commit"]) for record in self.records}))
+
+
+TEXTS = Path(__file__).parent / "texts"
 _PACKAGES = ("scikit-learn", "torch", "numpy")
+
+
+def specs(name):
+    """Read the declarations of a study: ``texts/NAME.toml``."""
+    return tomllib.loads((TEXTS / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+class Texts:
+    """What a page says besides its tables: a file of texts below their names.
+
+    Names in braces are those of the scripts, or of a call.
+    """
+
+    def __init__(self, page, *names):
+        file = TEXTS / f"{page}.md"
+        heading = re.compile(r"(?:^|\n\n)<!-- (.+) -->\n\n")
+        _, *parts = heading.split(file.read_text(encoding="utf-8").rstrip("\n"))
+        self.names, self.parts = names, dict(zip(parts[::2], parts[1::2], strict=True))
+
+    def __call__(self, name, *names, **more):
+        """Write a text."""
+        return self.parts[name].format_map(ChainMap(more, *names, *self.names))
 
 
 def made_by(script, notes):
@@ -35,6 +106,18 @@ def table(header, rows):
     """Write a markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def unanswered(records):
+    """Make the table of the cells without an answer, or say that there is none."""
+    lines = {}
+    for r in records:
+        if "missing" in r:
+            key = r["method"], r["table"], r["missing"]
+            lines.setdefault(key, []).append(f"{r['mechanism']} {r['seed']}")
+    rows = [[*key, ", ".join(places)] for key, places in sorted(lines.items())]
+    header = ["method", "table", "reason", "mechanism and seed"]
+    return table(header, rows) if rows else "None."
 
 
 def publish(parts, output):

@@ -1,9 +1,187 @@
 """Autoencoders of the benchmarks of bounds: several fits side by side."""
 
+import math
+
 import torch
 from torch import nn
 from torch.distributions import Independent, Normal
 from torch.nn.functional import softplus
+
+from skvnce.objectives.elbo import log_joint
+from skvnce.variational.base import draw_latents, global_stream
+
+REACH, POINTS = 4.5, 50  # of the grid of latents
+CANDIDATES = 8  # draws of the grid for each imputation
+
+
+class Store:
+    """Persistent imputations of all rows, which are moved before they are used.
+
+    Parameters
+    ----------
+    move : callable
+    x : Tensor of shape (fits, n, D)
+        Values of hidden cells are not used.
+    observed : Tensor of bool, of shape (fits, n, D)
+    budget : int
+        Number of imputations of each row.
+    """
+
+    def __init__(self, move, x, observed, budget):
+        self.move, self.observed = move, observed
+        tables = [
+            torch.stack(
+                [
+                    values.where(seen, marginal(values, seen))
+                    for values, seen in zip(x, observed, strict=True)
+                ]
+            )
+            for _ in range(budget)
+        ]
+        self.completed = torch.stack(tables)
+
+    def update(self, model, posterior, rows):
+        """Move the imputations of rows, and return them."""
+        with torch.no_grad():
+            moved = self.move(
+                model, posterior, self.completed[:, :, rows], self.observed[:, rows]
+            )
+        self.completed[:, :, rows] = moved
+        return moved
+
+
+def marginal(x, observed):
+    """Draw observed values of each column for all rows."""
+    columns = zip(x.T, observed.T, strict=True)
+    drawn = [v[seen][torch.randint(int(seen.sum()), (len(x),))] for v, seen in columns]
+    return torch.stack(drawn, -1)
+
+
+def importance_resampled(model, posterior, completed, observed):
+    """Propose latents from all imputations, resample by weight, and decode.
+
+    One iteration of latent-adaptive importance resampling without prior proposals
+    (Simkus and Gutmann 2023, Conditional sampling of VAEs, algorithm 2, R = 0).
+    """
+    q = posterior(completed, torch.ones_like(completed).bool())
+    z = draw_latents(q, global_stream, 1, completed)[0]  # (K, *rows, latents)
+    log_q = q.log_prob(z.unsqueeze(1)).logsumexp(1)
+    log_p = log_joint(model, completed, observed, z)
+    return _decoded(model, z, log_p - log_q, completed, observed)
+
+
+def by_grid(model, posterior, completed, observed):
+    """Draw from p(x_mis | x_obs) of the model, whose two latents are on a grid.
+
+    Candidates are uniform in cells of the grid, which are drawn in proportion to their
+    probability at the midpoint, and are then resampled by p(x_obs, z).
+    """
+    k, n_fits = len(completed), len(observed)
+    line = torch.linspace(-REACH, REACH, POINTS)
+    grid = torch.cartesian_prod(line, line)
+    cells = model.likelihood(grid.expand(n_fits, -1, -1))
+    log_p = _seen(cells, completed[0], observed) + model.prior().log_prob(grid)
+    mass = log_p.softmax(-1)  # (fits, rows, points)
+    shape = (*observed.shape[:2], CANDIDATES * k)
+    at = mass.flatten(0, 1).multinomial(shape[-1], replacement=True).view(shape)
+    z = grid[at] + (torch.rand(*shape, 2) - 0.5) * (line[1] - line[0])
+    log_q = log_p.log_softmax(-1).gather(-1, at).movedim(-1, 0)
+    z = z.movedim(-2, 0)
+    log_p = log_joint(model, completed[0], observed, z)
+    return _decoded(model, z, log_p - log_q, completed, observed)
+
+
+def _seen(cells, x, observed):
+    """Compute log p(x_obs | z) of all rows at all points; (fits, rows, points)."""
+    precision, seen = cells.scale.square().reciprocal(), observed.to(x)
+    x = x * seen
+    constant = (precision / (2 * math.pi)).log() - cells.loc.square() * precision
+    linear = (cells.loc * precision).mT
+    return x @ linear + (seen @ constant.mT - x.square() @ precision.mT) / 2
+
+
+def _decoded(model, z, log_weight, completed, observed):
+    """Resample latents by weight, and draw the missing cells given them."""
+    share = log_weight.movedim(0, -1).softmax(-1)
+    index = share.flatten(0, -2).multinomial(len(completed), replacement=True)
+    index = index.view(*share.shape[:-1], -1).movedim(-1, 0)
+    kept = z.gather(0, index.unsqueeze(-1).expand(*index.shape, z.shape[-1]))
+    return completed.where(observed, model.likelihood(kept).sample())
+
+
+def oracle(truth, independent=0.0, equal=False):
+    """Make draws of p*(x_mis | x_obs), or of a distribution further from it.
+
+    Parameters
+    ----------
+    truth : tuple of ndarray
+        Weights (C,), means (C, D) and roots of covariances (C, D, D) of the mixture.
+    independent : float
+        Share of the draws that are from the product of the marginals of the mixture.
+    equal : bool
+        Whether the components given x_obs have equal weights (Oracle 2 at its end).
+    """
+    weights, means, roots = (torch.tensor(part).float() for part in truth)
+    covariances = roots @ roots.mT
+
+    def move(model, posterior, completed, observed):
+        drawn = _conditional(weights, means, covariances, completed, observed, equal)
+        if independent:
+            far = _product(weights, means, covariances, completed)
+            drawn = far.where(
+                torch.rand(completed.shape[:-1] + (1,)) < independent, drawn
+            )
+        return completed.where(observed, drawn)
+
+    return move
+
+
+def _conditional(weights, means, covariances, completed, observed, equal):
+    """Draw rows of the mixture given their observed cells; as `completed`."""
+    seen = observed.to(completed).unsqueeze(-2)  # (fits, rows, 1, D)
+    apart = (completed[0].unsqueeze(-2) - means) * seen  # (fits, rows, C, D)
+    both = seen.unsqueeze(-1) * seen.unsqueeze(-2)
+    eye = torch.eye(means.shape[1])
+    inner = covariances * both + eye * (1 - seen.unsqueeze(-2))
+    factor = torch.linalg.cholesky(inner)
+    white = torch.linalg.solve_triangular(factor, apart.unsqueeze(-1), upper=False)
+    log_det = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    logits = weights.log() - white.square().sum((-2, -1)) / 2 - log_det
+    share = torch.ones_like(logits) if equal else logits.softmax(-1)
+    k = len(completed)
+    which = share.flatten(0, -2).multinomial(k, replacement=True)
+    which = which.view(*share.shape[:-1], k).movedim(-1, 0)  # (K, fits, rows)
+    # Matheron's rule: a joint draw, moved by the slope times what x_obs differs from it
+    noise = torch.randn(*which.shape, means.shape[1], 1)
+    joint = (torch.linalg.cholesky(covariances)[which] @ noise).squeeze(-1)
+    at = which[..., None, None, None].expand(*which.shape, 1, *factor.shape[-2:])
+    chosen = factor.expand(k, *factor.shape).gather(-3, at).squeeze(-3)
+    residual = (completed[0] - means[which] - joint) * observed
+    solved = torch.cholesky_solve(residual.unsqueeze(-1), chosen).squeeze(-1)
+    moved = (covariances[which] @ (solved * observed).unsqueeze(-1)).squeeze(-1)
+    return means[which] + joint + moved
+
+
+def _product(weights, means, covariances, completed):
+    """Draw each cell from its marginal distribution, as `completed`."""
+    which = weights.multinomial(completed.numel(), replacement=True)
+    which = which.view(completed.shape).unsqueeze(-1)
+    columns = torch.arange(means.shape[1]).view(-1, 1).expand_as(which)
+    scale = covariances.diagonal(dim1=-2, dim2=-1).sqrt()
+    loc, scale = (v[which, columns].squeeze(-1) for v in (means, scale))
+    return loc + scale * torch.randn_like(loc)
+
+
+def imputers(truth):
+    """List the imputations of figures 5 and 6, by name."""
+    return {
+        "LAIR": importance_resampled,
+        "p(x_mis given x_obs) of the model": by_grid,
+        "of the truth": oracle(truth),
+        "independent marginals": oracle(truth, independent=1.0),
+        "of the truth, components equal": oracle(truth, equal=True),
+    }
+
 
 D, LATENTS = 5, 2
 BLOCKS, WIDTH = 2, 64

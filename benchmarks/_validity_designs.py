@@ -8,54 +8,36 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from _validity_analyses import linear, term_of
+from _report import Texts
+from _validity_analyses import binary, clustered, linear, term_of
 from scipy.optimize import brentq
 from scipy.special import expit
+from scipy.stats import beta, gamma, norm, poisson
+
+TEXTS = Texts("validity_basic", globals())
 
 ROWS, RATE = 300, 0.3
 DESIGNS = {}
 
 
 class Design(NamedTuple):
-    """A table with a true answer, missing cells, and an analysis.
+    """A table with a true answer, missing cells, and an analysis."""
 
-    Attributes
-    ----------
-    simulate : callable
-        Returns a complete table, of a generator of random numbers and a number of rows.
-    hide : callable
-        Says which cells are missing, of a generator, a table and a rate.
-    analyse : callable
-        Returns estimates, variances and degrees of freedom of the slopes of a table.
-    truth : dict of str to float
-        The true slope of each term.
-    interest : str
-        The term that the design is about.
-    incomplete : tuple of str
-        The columns with missing cells.
-    words : str
-        What the design is, for the page.
-    rates, sizes : tuple
-        Shares of missing cells and numbers of rows.
-    formula : str or None
-        The analysis as a formula of R, for methods that are told of it.
-    group : str or None
-        The column that names groups.
-    rule : callable or None
-        Says which rows agree with a rule that all rows of a complete table agree with.
-    """
-
+    # returns a complete table, of a generator of random numbers and a number of rows
     simulate: Callable
-    hide: Callable
+    hide: Callable  # says which cells are missing, of a generator, a table and a rate
+    # returns estimates, variances and degrees of freedom of the slopes of a table
     analyse: Callable
-    truth: dict
-    interest: str
-    incomplete: tuple
-    words: str
-    rates: tuple = (RATE,)
+    truth: dict  # the true slope of each term
+    interest: str  # the term that the design is about
+    incomplete: tuple  # the columns with missing cells
+    words: str  # what the design is, for the page
+    rates: tuple = (RATE,)  # shares of missing cells and numbers of rows
     sizes: tuple = (ROWS,)
+    # the analysis as a formula of R, for methods that are told of it
     formula: str | None = None
-    group: str | None = None
+    group: str | None = None  # the column that names groups
+    # says which rows agree with a rule that all rows of a complete table agree with
     rule: Callable | None = None
 
 
@@ -132,3 +114,413 @@ def add(name, words, simulate, truth, interest, incomplete, **options):
         words=words,
         **options,
     )
+
+
+RATES = 0.3, 0.5, 0.7
+TOWNS, LETTERS = 12, np.array(list("abcd"))
+
+# Normal columns
+
+NORMAL = {"x1": 0.4, "x2": 0.5, "x3": 0.3, "x4": -0.4}
+
+
+def normal(rng, n):
+    """Draw four covariates with correlation .4; R2 is about .4."""
+    frame = pd.DataFrame(correlated(rng, n, 4, 0.4), columns=list(NORMAL))
+    return with_outcome(rng, frame, NORMAL, 0.8)
+
+
+add(
+    "normal",
+    "y on four normal covariates with correlation .4; all but x1 are incomplete",
+    normal,
+    NORMAL,
+    "x2",
+    ("x2", "x3", "x4", "y"),
+    hide=AtRandom(("x2", "x3", "x4", "y"), "x1"),
+    rates=RATES,
+)
+
+_LOADINGS = np.random.default_rng(5).normal(size=(29, 3))
+_WIDE_COLUMNS = tuple(f"x{k}" for k in range(1, 29))
+WIDE = {"x1": 0.6, "x2": 0.5, "x3": -0.4}
+
+
+def wide(rng, n):
+    """Draw 29 normal columns of three factors."""
+    X = rng.normal(size=(n, 3)) @ _LOADINGS.T / np.sqrt(3) + rng.normal(size=(n, 29))
+    return with_outcome(rng, pd.DataFrame(X, columns=[*_WIDE_COLUMNS, "z"]), WIDE)
+
+
+add(
+    "wide",
+    TEXTS("60 rows of 30 columns"),
+    wide,
+    WIDE,
+    "x1",
+    (*_WIDE_COLUMNS, "y"),
+    sizes=(60,),
+)
+
+# Categories among the covariates
+
+MIXED = {"b": 0.8, "o": 0.4, "x": 0.5, "z": 0.3}
+
+
+def mixed(rng, n):
+    """Draw a binary, an ordinal and a normal column."""
+    L = correlated(rng, n, 4, 0.4)
+    levels = np.searchsorted([-1.2, -0.4, 0.3, 1.0], L[:, 1]).astype(float)
+    columns = {"b": (L[:, 0] > 0.2).astype(float), "o": levels, "x": L[:, 2]}
+    return with_outcome(rng, pd.DataFrame(columns | {"z": L[:, 3]}), MIXED)
+
+
+add(
+    "mixed",
+    "y on a binary, an ordinal (5 levels, codes) and two normal covariates",
+    mixed,
+    MIXED,
+    "b",
+    ("b", "o", "x", "y"),
+    rates=RATES,
+)
+
+NOMINAL = {"g=b": 0.6, "g=c": -0.6, "g=d": 1.0, "x": 0.5}
+
+
+def levels_of(rng, x, slopes, intercepts, names):
+    """Draw levels by a multinomial logistic model."""
+    scores = np.outer(x, slopes) + intercepts + rng.gumbel(size=(len(x), len(slopes)))
+    return np.asarray(names, dtype=object)[scores.argmax(1)]
+
+
+def nominal(rng, n):
+    """Draw a text column with four levels."""
+    x, z = correlated(rng, n, 2, 0.4).T
+    g = levels_of(rng, x, [0, 0.8, -0.6, 0.4], [0.3, 0, 0.2, -0.5], LETTERS)
+    frame = pd.DataFrame({"g": g, "x": x, "z": z})
+    return with_outcome(rng, frame.astype({"g": "str"}), NOMINAL)
+
+
+add(
+    "nominal",
+    "y on a text column of four levels and a normal covariate",
+    nominal,
+    NOMINAL,
+    "g=c",
+    ("g", "x", "y"),
+)
+
+RARE = {"r": 1.5, "w": 0.4, "z": 0.3}
+
+
+def rare(rng, n):
+    """Draw a binary column with 5 % ones, and a lognormal column."""
+    L = correlated(rng, n, 3, 0.4)
+    r = (L[:, 0] > norm.isf(0.05)).astype(float)
+    frame = pd.DataFrame({"r": r, "w": np.exp(L[:, 1]), "z": L[:, 2]})
+    return with_outcome(rng, frame, RARE)
+
+
+add(
+    "rare",
+    "y on a binary column with 5 % ones, a lognormal and a normal covariate",
+    rare,
+    RARE,
+    "r",
+    ("r", "w", "y"),
+)
+
+LOGISTIC = {"x1": 0.7, "x2": -0.5, "z": 0.4}
+
+
+def logistic_table(rng, n):
+    """Draw a binary outcome of normal covariates."""
+    frame = pd.DataFrame(correlated(rng, n, 3, 0.3), columns=["x1", "x2", "z"])
+    score = sum(slope * frame[name] for name, slope in LOGISTIC.items()) - 0.3
+    return frame.assign(y=(rng.random(n) < expit(score)).astype(float))
+
+
+add(
+    "logistic",
+    "logistic regression of a binary y on three normal covariates",
+    logistic_table,
+    LOGISTIC,
+    "x1",
+    ("x1", "x2", "y"),
+    analyse=binary("y", *LOGISTIC),
+)
+
+DUMMIES = {"d1": 0.8, "d2": -0.6, "d3": 0.5, "t=b": 0.5, "t=c": -0.5}
+
+
+def dummies(rng, n):
+    """Draw three 0/1 columns, of which one at most is 1, and a text column."""
+    x, z = correlated(rng, n, 2, 0.5).T
+    state = levels_of(rng, x, [0, 0.6, -0.6, 0.3], [0.2, 0, 0, 0], np.arange(4))
+    t = levels_of(rng, x, [0, 0.5, -0.5], [0, 0, 0], LETTERS[:3])
+    columns = {f"d{k}": (state == k).astype(float) for k in (1, 2, 3)}
+    frame = pd.DataFrame(columns | {"t": t, "z": z}).astype({"t": "str"})
+    return with_outcome(rng, frame, DUMMIES)
+
+
+def exclusive(frame):
+    """Say which rows have at most one of the three columns equal to 1."""
+    return frame[["d1", "d2", "d3"]].sum(axis=1).isin((0, 1)).to_numpy()
+
+
+add(
+    "dummies",
+    TEXTS("y on three 0/1 columns"),
+    dummies,
+    DUMMIES,
+    "d1",
+    (("d1", "d2", "d3"), "t", "y"),
+    rule=exclusive,
+)
+
+HIERARCHY = {"county=b": 0.8, "county=c": -0.6, "county=d": 0.4, "z": 0.3}
+
+
+def hierarchy(rng, n):
+    """Draw towns, each of which is in a county."""
+    z = rng.normal(size=n)
+    slopes = np.repeat([0, 0.6, -0.6, 0.3], TOWNS // 4)
+    town = levels_of(rng, z, slopes, np.zeros(TOWNS), np.arange(TOWNS)).astype(int)
+    county = LETTERS[town // (TOWNS // 4)]
+    names = np.array([f"town {k}" for k in range(TOWNS)])
+    frame = pd.DataFrame({"town": names[town], "county": county, "z": z})
+    frame = frame.astype({"town": "str", "county": "str"})
+    return with_outcome(rng, frame, HIERARCHY)
+
+
+def in_county(frame):
+    """Say which rows have a town of their county."""
+    number = frame["town"].str.removeprefix("town ").astype(int).to_numpy()
+    return frame["county"].to_numpy(dtype=str) == LETTERS[number // (TOWNS // 4)]
+
+
+add(
+    "hierarchy",
+    "y on four counties; a column of twelve towns decides the county",
+    hierarchy,
+    HIERARCHY,
+    "county=b",
+    ("town", "county", "y"),
+    rule=in_county,
+)
+
+# Missing where a covariate is low
+
+TRUNCATED = {"x": 3.0}
+
+
+def truncated(grid=None, *, is_skewed=False):
+    """Make a simulation of y = 50 + 3 x + 3 noise."""
+
+    def simulate(rng, n):
+        x = rng.gamma(2, 10, size=n) if is_skewed else rng.normal(20, 5, size=n)
+        y = 50 + 3 * x + 3 * rng.normal(size=n)
+        y = y if grid is None else np.round(np.round(y / grid) * grid, 6)
+        return pd.DataFrame({"x": x, "y": y})
+
+    return simulate
+
+
+for _name, _how, _options in (
+    ("truncated", "", {}),
+    ("truncated, whole", ", y rounded to whole numbers", {"grid": 1.0}),
+    ("truncated, grid .2", ", y rounded to multiples of .2", {"grid": 0.2}),
+    ("truncated, grid .1", ", y rounded to one decimal", {"grid": 0.1}),
+    ("truncated, skewed", ", x has a gamma distribution", {"is_skewed": True}),
+):
+    add(
+        _name,
+        f"y = 50 + 3 x + 3 noise, missing where x is below its 30 % quantile{_how}",
+        truncated(**_options),
+        TRUNCATED,
+        "x",
+        ("y",),
+        hide=BelowQuantile("y", "x"),
+    )
+add(
+    "soft selection",
+    "y = 50 + 3 x + 3 noise, missing with a probability logistic in x (slope -2)",
+    truncated(),
+    TRUNCATED,
+    "x",
+    ("y",),
+    hide=AtRandom(("y",), "x", -2.0),
+    rates=(0.5, 0.7, 0.3),
+)
+
+
+SIZES = 300, 1000, 2000
+
+# Distributions of covariates; u is uniform, and correlates with x and z
+
+
+def shaped(shape, truth, noise=1.0):
+    """Make a simulation with a column w of a shape, and normal columns x and z."""
+
+    def simulate(rng, n):
+        L = correlated(rng, n, 3, 0.4)
+        w = shape(rng, norm.cdf(L[:, 0]))
+        frame = pd.DataFrame({"w": w, "x": L[:, 1], "z": L[:, 2]})
+        return with_outcome(rng, frame, truth, noise)
+
+    return simulate
+
+
+def lognormal(rng, u):
+    """Return values of a lognormal distribution."""
+    return np.exp(norm.ppf(u))
+
+
+def gammas(rng, u):
+    """Return values of a gamma distribution of shape 1."""
+    return gamma.ppf(u, 1.0)
+
+
+def percent(rng, u):
+    """Return values between 0 and 100, few of them near the ends."""
+    return 100 * beta.ppf(u, 2, 1.5)
+
+
+def percent_ends(rng, u):
+    """Return values in [0, 100], with mass at both ends."""
+    return np.clip(50 + 50 * norm.ppf(u) + 10, 0, 100)
+
+
+def zero_inflated(rng, u):
+    """Return zeros in 40 % of the rows, and otherwise gamma values."""
+    return np.where(u < 0.4, 0, gamma.ppf(np.clip((u - 0.4) / 0.6, 0, 1), 2.0))
+
+
+def few(rng, u):
+    """Return counts of mean 2."""
+    return poisson.ppf(u, 2).astype(float)
+
+
+def many(rng, u):
+    """Return counts of mean 8."""
+    return poisson.ppf(u, 8).astype(float)
+
+
+for _name, _words, _shape, _slope in (
+    ("lognormal", "a lognormal covariate w", lognormal, 0.4),
+    ("gamma", "an exponential covariate w", gammas, 0.7),
+    ("percent", "w in 0 to 100, few values near the ends", percent, 0.03),
+    ("percent, ends", "w in 0 to 100, with mass at both ends", percent_ends, 0.02),
+    (
+        "zero-inflated",
+        "w is 0 in 40 % of the rows, otherwise gamma",
+        zero_inflated,
+        0.5,
+    ),
+    ("counts, mean 2", "w is a Poisson count of mean 2", few, 0.5),
+    ("counts, mean 8", "w is a Poisson count of mean 8", many, 0.25),
+):
+    _truth = {"w": _slope, "x": 0.4}
+    add(
+        _name,
+        f"y on w and a normal covariate; {_words}",
+        shaped(_shape, _truth),
+        _truth,
+        "w",
+        ("w", "x", "y"),
+    )
+_truth = {"log w": 0.7, "x": 0.4}
+add(
+    "log scale",
+    "y on the logarithm of a lognormal w, which is imputed as it is, and on x",
+    shaped(lognormal, _truth),
+    _truth,
+    "log w",
+    ("w", "x", "y"),
+)
+
+# Products and squares, of which methods are not told, but smcfcs is
+
+
+def product(truth, other):
+    """Make a simulation with x, another covariate b, and z, which decides."""
+
+    def simulate(rng, n):
+        z = rng.normal(size=n)
+        x = 0.5 * z + np.sqrt(0.75) * rng.normal(size=n)
+        b = 0.5 * z + np.sqrt(0.75) * rng.normal(size=n)
+        if other == "binary":
+            b = (rng.random(n) < expit(0.8 * z)).astype(float)
+        frame = pd.DataFrame({"x": x, "b": b, "z": z})
+        if other == "square":
+            frame = frame.drop(columns="b")
+        return with_outcome(rng, frame, truth)
+
+    return simulate
+
+
+class AlsoByOutcome(AtRandom):
+    """Hide cells of x given z and y, which have no missing cells."""
+
+    def __call__(self, rng, frame, rate):
+        both = frame["z"] + frame["y"] / frame["y"].std()
+        return super().__call__(rng, frame.assign(z=both), rate)
+
+
+for _name, _other, _term, _formula, _slope in (
+    ("interaction, 0/1", "binary", "x*b", "y ~ x + b + x:b", 1.0),
+    ("interaction, numbers", "number", "x*b", "y ~ x + b + x:b", 0.5),
+    ("square", "square", "x^2", "y ~ x + I(x^2)", 0.5),
+):
+    for _kind in ("", "absent", "selected", "selected, absent"):
+        _truth = {"x": 1.0, "b": 1.0, _term: 0.0 if "absent" in _kind else _slope}
+        if _other == "square":
+            del _truth["b"]
+        _covariates = tuple(name for name in _truth if name != _term)
+        _words = {"binary": "a 0/1 column b", "number": "a normal b", "square": "x^2"}
+        _selected = "selected" in _kind
+        add(
+            f"{_name}, {_kind}".removesuffix(", "),
+            f"y on x, {_words[_other]}"
+            + ("" if _other == "square" else ", and their product")
+            + (f", whose slope is {_truth[_term]:g}")
+            + ("; x is missing given z and the complete y" if _selected else ""),
+            product(_truth, _other),
+            _truth,
+            _term,
+            ("x",) if _selected else (*_covariates, "y"),
+            hide=AlsoByOutcome(("x",), "z", 2.0)
+            if _selected
+            else AtRandom((*_covariates, "y"), "z"),
+            formula=_formula,
+            sizes=SIZES[:1] if _selected else SIZES,
+        )
+
+# Groups of rows
+
+CLUSTERED = {"x": 0.5, "v": 0.5}
+
+
+def groups(rng, n):
+    """Draw groups of ten rows, with random intercepts; v is constant within groups."""
+    g = np.repeat(np.arange(n // 10), 10)
+    intercepts, v = rng.normal(size=(2, n // 10))
+    z = rng.normal(size=n)
+    x = 0.5 * z + 0.5 * rng.normal(size=n // 10)[g] + 0.7 * rng.normal(size=n)
+    frame = pd.DataFrame({"g": [f"group {k}" for k in g], "x": x, "v": v[g], "z": z})
+    frame = with_outcome(rng, frame.astype({"g": "str"}), CLUSTERED, 0.8)
+    return frame.assign(y=frame["y"] + 0.7 * intercepts[g])
+
+
+add(
+    "clustered",
+    "30 groups of ten rows, random intercepts (ICC .43), analysed by REML; x and y are "
+    "incomplete",
+    groups,
+    CLUSTERED,
+    "x",
+    ("x", "y"),
+    analyse=clustered("y", *CLUSTERED, group="g", between=("v",)),
+    group="g",
+)

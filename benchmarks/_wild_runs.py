@@ -1,18 +1,16 @@
 """One run of a method on a table, in a process of its own that can be ended."""
 
 import os
-import resource
 import signal
-import time
 import traceback
 import warnings
 from multiprocessing import get_context
 
 import numpy as np
 import pandas as pd
+from _data import cpu_seconds
 from _wild_methods import made
-from _wild_scores import DRAWS, score_draws, score_points
-from _wild_tables import case_of
+from _wild_tables import DRAWS, case_of, score_draws, score_points
 from threadpoolctl import threadpool_limits
 
 PATIENCE = 4  # seconds of the clock for each second of CPU, on a shared machine
@@ -86,12 +84,6 @@ def _scored(case, masked, imputer, seed):
 def _text(warning):
     text = " ".join(str(warning.message).split())[:TEXT]
     return f"{warning.category.__name__}: {text}"
-
-
-def cpu_seconds():
-    """Return the CPU time of this process and of those that it has waited for."""
-    others = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + others.ru_utime + others.ru_stime
 
 
 def warm_up(method):

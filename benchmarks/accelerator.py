@@ -24,10 +24,12 @@ from statistics import median
 import numpy as np
 import torch
 from _command import options_of
-from _report import commit, made_by, publish, table
+from _report import Texts, commit, made_by, publish, table
 
 from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer, VNCEEstimator
 from skvnce.options import LBFGS, Adam, IncompleteDensity
+
+TEXTS = Texts("accelerator", globals())
 
 ROWS = [2000, 20_000, 200_000]
 COLUMNS, MISSING, DRAWS, THREADS = 20, 0.2, 2, 2
@@ -35,11 +37,7 @@ FEW = 200  # rows that load modules, and start the device
 METHODS = ("fit", "sample")
 NAMES = ["LAIRImputer", "VGIImputer", "VariationalAutoencoder", "VNCEEstimator"]
 COMMAND = "python benchmarks/accelerator.py --output doc/benchmarks/accelerator.md"
-NO_DEVICE = (
-    "**No accelerator was at hand**: torch finds no CUDA device on the machine of this "
-    f"page, so that only the CPU was measured. `{COMMAND}` on a machine with one "
-    "measures both, and completes the page."
-)
+NO_DEVICE = TEXTS("no device")
 
 
 def estimators(device, rounds):
@@ -153,16 +151,9 @@ def report(found, device, options):
         "# Fits and draws on an accelerator",
         *([] if device else [NO_DEVICE]),
         made_by("accelerator.py", f"Commit {commit()}. {machine}"),
-        f"Tables of {COLUMNS} columns, {MISSING:.0%} of the cells missing. Seconds of "
-        f"wall time after a fit and draws of {FEW} rows: medians of "
-        f"{options.repetitions}, but one run where they took more than "
-        f"{options.seconds / 6:g} s together. A process has {options.seconds:g} s; "
-        "what it had not finished then is not measured. On the CPU these estimators "
-        "limit linear algebra to one of the threads. The largest number of rounds of "
-        f"training is {options.rounds}: a fit is the start, which is found on the CPU, "
-        f"these rounds and the check of held-out cells. `sample` makes {DRAWS} draws "
-        "of the missing cells of all rows; VariationalAutoencoder, which has no such "
-        "method, draws as many new rows by `sample_rows`.",
+        TEXTS(
+            "Tables of columns, of the", options=options, options2=options.seconds / 6
+        ),
         table(header, rows),
     ]
 

@@ -13,13 +13,486 @@ FILE; those that are there are not computed again.
 """
 
 import time
+from functools import cache
 from itertools import product
+from math import inf
+from pathlib import Path
+from shutil import which
+from subprocess import run
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
+import numpy as np
+import pandas as pd
+import torch
 from _command import carry_out, options_of
-from copula_graph_methods import METHODS, OURS, TRUNCATED, lacking
-from copula_graph_report import page
-from copula_graph_scores import score
+from _mice import run_r
+from _report import Texts, made_by, table
 from copula_graph_tables import HOLES, TABLES, drawn
+from scipy.special import ndtri
+from sklearn.covariance import GraphicalLassoCV
+
+from skvnce import (
+    CopulaGraphLearner,
+    CopulaGraphLearnerCV,
+    TruncatedGaussianGraphLearnerCV,
+)
+from skvnce.algorithms.graph import graphical_lasso
+from skvnce.algorithms.graph.graphical_lasso import Blocks
+from skvnce.algorithms.graph.penalty_path import ROWS_A_NEIGHBOUR
+from skvnce.metrics import edge_auc
+
+TEXTS = Texts("copula_graph", globals())
+
+
+def score(found, truth):
+    """Score a path and the graphs that are chosen from it."""
+    counts = {rule: int(one.sum()) // 2 for rule, one in found.chosen.items()}
+    return {
+        "auc": edge_auc(truth, ranked(found.path)),
+        "best_f1": max(f1(one > 0, truth) for one in found.path),
+        "f1": {rule: f1(one, truth) for rule, one in found.chosen.items()},
+        "edges": counts,
+        "truth": int(truth.sum()) // 2,
+    }
+
+
+def ranked(path):
+    """Rank pairs by the graph in which they enter, then by their strength there."""
+    order = np.zeros(path.shape[1:])
+    for place, strengths in enumerate(path[::-1]):
+        most = max(strengths.max(), 1e-300)
+        order = np.where(strengths > 0, place + 1 + strengths / most / 2, order)
+    return order
+
+
+def f1(edges, truth):
+    """Compute the F1 of the edges."""
+    pairs = np.triu_indices(len(truth), 1)
+    edges, truth = edges[pairs], truth[pairs]
+    return float(2 * (edges & truth).sum() / max(edges.sum() + truth.sum(), 1))
+
+
+OURS, TRUNCATED = "CopulaGraphLearnerCV", "TruncatedGaussianGraphLearnerCV"
+N_ALPHAS, RATIO = 20, 100  # of a path, as ours
+GAMMAS = (0.0, 0.5)  # of the extended BIC of rivals
+OUR_GAMMAS = (0.25, 0.5)  # besides the default, 0
+_EIGENVALUE = 1e-3  # the least of a matrix of correlations of pairs
+_SCRIPT = Path(__file__).with_name("_graph_rivals.R")
+
+
+class Found(NamedTuple):
+    """What a method says about the edges."""
+
+    # (n, d, d): strengths, from the sparsest graph to the densest, zero without an edge
+    path: np.ndarray
+    chosen: dict  # (d, d): the graph that each rule of selection chooses
+    seconds: float = 0.0  # of CPU that another process took
+    version: str | None = None  # of that program
+
+
+def copula(table, seed):
+    """Learn by `CopulaGraphLearnerCV`."""
+    learner, found, parameters = copula_learner(table, seed)
+    scores, unit = learner.cv_results_["ebic"], 4 * np.log(len(learner.nodes_))
+    further = {
+        f"ebic {gamma:g}": found.path[(scores + gamma * unit * parameters).argmin()] > 0
+        for gamma in OUR_GAMMAS
+    }
+    return found._replace(chosen=found.chosen | further)
+
+
+def copula_learner(table, seed):
+    """Fit `CopulaGraphLearnerCV`: it, its path, and the parameters of the graphs."""
+    model = CopulaGraphLearner(categorical_features=table.categories or None)
+    learner = CopulaGraphLearnerCV(model, random_state=seed).fit(table.frame)
+    found = of_learner(learner, table.X.shape[1])
+    free = [
+        max(n - 1, 1) if kind == "nominal" else 1
+        for kind, n in zip(table.kinds, table.n_levels, strict=True)
+    ]
+    return learner, found, (np.outer(free, free) * (found.path > 0)).sum((1, 2)) / 2
+
+
+def truncated(table, seed):
+    """Learn by `TruncatedGaussianGraphLearnerCV`."""
+    learner = TruncatedGaussianGraphLearnerCV(random_state=seed).fit(table.X)
+    return of_learner(learner, table.X.shape[1])
+
+
+def of_learner(learner, d):
+    """Spread the nodes of a fitted learner over all columns."""
+    nodes = np.ix_(learner.feature_indices_, learner.feature_indices_)
+    path = np.zeros((len(learner.path_), d, d))
+    for full, part in zip(path, learner.path_, strict=True):
+        full[nodes] = np.abs(part)
+    chosen = np.zeros((d, d), dtype=bool)
+    chosen[nodes] = learner.edge_strengths_ > 0
+    return Found(path, {"ebic 0": chosen})
+
+
+def filled(table, seed):
+    """Fill codes by means and most frequent levels; graphical lasso."""
+    return lasso_of_rows(filled_codes(table))
+
+
+def scored(table, seed):
+    """Map observed cells to normal scores, fill by means; graphical lasso."""
+    return lasso_of_rows(np.nan_to_num(normal_scores(table.X)))
+
+
+def by_mice(table, seed):
+    """Complete the table by R's mice, map it to normal scores; graphical lasso."""
+    with TemporaryDirectory() as folder:
+        version, seconds = _run_r(Path(folder), "mice", table, table.X, seed)
+        X = _matrices(Path(folder) / "filled.bin", *table.X.shape)[0]
+    found = lasso_of_rows(normal_scores(X))
+    return found._replace(version=version, seconds=float(seconds))
+
+
+def spearman(table, seed):
+    """Turn Spearman correlations of pairs into normal ones; graphical lasso."""
+    observed = (~np.isnan(table.X)).astype(float)
+    ranks = table.frame.corr("spearman", min_periods=3).fillna(0).to_numpy()
+    correlation = 2 * np.sin(np.pi / 6 * ranks)
+    np.fill_diagonal(correlation, 1)
+    n = float((observed.T @ observed)[np.triu_indices(len(ranks), 1)].mean())
+    return lasso(_definite(correlation), n)
+
+
+def huge(table, seed):
+    """Learn by R's huge from the filled codes, by nonparanormal scores."""
+    return _graph_of_r("huge", table, filled_codes(table), seed)
+
+
+def bdgraph(table, seed):
+    """Learn by R's BDgraph: a Bayesian copula graph, which takes missing cells."""
+    found = _graph_of_r("BDgraph", table, table.X, seed)
+    shares = found.path[0]
+    levels = np.linspace(0.99, 0.01, N_ALPHAS)
+    return found._replace(path=np.array([shares * (shares > one) for one in levels]))
+
+
+def filled_codes(table):
+    """Fill numbers by means and codes by the most frequent ones."""
+    X = table.frame
+    middle = np.where(table.levels, X.mode().iloc[0], X.mean())
+    return np.where(X.isna(), middle, X)
+
+
+def normal_scores(X):
+    """Map the ranks of the observed cells to normal scores; equal cells stay equal."""
+    frame = pd.DataFrame(X)
+    return ndtri((frame.rank() - 0.5) / frame.notna().sum()).to_numpy()
+
+
+def lasso_of_rows(Z):
+    """Solve the path of complete rows, and choose by cross-validation and EBIC."""
+    varies = Z.std(0) > 0
+    scale = np.where(varies, Z.std(0), 1.0)
+    Z = (Z - Z.mean(0)) / scale
+    found = lasso(Z.T @ Z / len(Z) + np.diag(~varies), len(Z))
+    chosen = np.zeros(2 * Z.shape[1:], dtype=bool)
+    precision = GraphicalLassoCV().fit(Z[:, varies]).precision_
+    chosen[np.ix_(varies, varies)] = precision != 0
+    np.fill_diagonal(chosen, False)
+    return found._replace(chosen=found.chosen | {"CV": chosen})
+
+
+def lasso(correlation, n):
+    """Solve a path of penalties, and choose by the extended BIC of refitted edges."""
+    d = len(correlation)
+    off = 1 - np.eye(d)
+    top = np.abs(correlation * off).max()
+    found, precision = [], np.eye(d)
+    for alpha in np.geomspace(top, top / RATIO, N_ALPHAS):
+        precision = _solved(correlation, precision, alpha * off)
+        found.append(precision)
+    edges = [(one != 0) & (off > 0) for one in found]
+    criteria = np.array([_criteria(correlation, n, e) for e in edges])
+    chosen = {
+        f"ebic {gamma:g}": edges[k]
+        for gamma, k in zip(GAMMAS, criteria.argmin(0), strict=True)
+    }
+    roots = [np.sqrt(np.diag(one)) for one in found]
+    path = [
+        np.abs(one) / np.outer(r, r) * off for one, r in zip(found, roots, strict=True)
+    ]
+    return Found(np.array(path), chosen)
+
+
+def _solved(correlation, start, weight, tol=1e-4):
+    parts = (torch.from_numpy(part) for part in (correlation, start, weight))
+    blocks = Blocks.of(torch.ones(len(correlation), dtype=torch.long))
+    found = graphical_lasso.solve(*parts, blocks, tol=tol * len(correlation))
+    return found.precision.numpy()
+
+
+def _criteria(correlation, n, edges):
+    """Compute the extended BIC for each gamma; too dense a graph has none."""
+    d = len(correlation)
+    if edges.sum() / d > n / ROWS_A_NEIGHBOUR:
+        return [inf] * len(GAMMAS)
+    weight = np.where(edges | np.eye(d, dtype=bool), 0.0, inf)
+    precision = _solved(correlation, np.eye(d), weight, tol=0.1 / (n * d))
+    loss = (correlation * precision).sum() - np.linalg.slogdet(precision)[1]
+    price = [np.log(n) + 4 * gamma * np.log(d) for gamma in GAMMAS]
+    return [n * loss + edges.sum() / 2 * one for one in price]
+
+
+def _definite(correlation):
+    """Clip the eigenvalues of a matrix, and scale its diagonal to 1."""
+    values, vectors = np.linalg.eigh(correlation)
+    clipped = (vectors * values.clip(_EIGENVALUE)) @ vectors.T
+    scale = np.sqrt(np.diag(clipped))
+    return clipped / np.outer(scale, scale)
+
+
+def _graph_of_r(method, table, X, seed):
+    """Run R, and read its path and its chosen graphs."""
+    d = X.shape[1]
+    with TemporaryDirectory() as folder:
+        folder = Path(folder)
+        version, seconds = _run_r(folder, method, table, X, seed)
+        path = _matrices(folder / "path.bin", d, d)
+        rules = (folder / "rules.txt").read_text().split()
+        chosen = dict(zip(rules, _matrices(folder / "chosen.bin", d, d), strict=True))
+    path = path * (1 - np.eye(d))
+    chosen = {rule: (one != 0) & ~np.eye(d, dtype=bool) for rule, one in chosen.items()}
+    return Found(path, chosen, float(seconds), version)
+
+
+def _run_r(folder, method, table, X, seed):
+    """Hand a table to R, and return the version and the seconds of CPU."""
+    X.T.astype("<f8").tofile(folder / "table.bin")
+    (folder / "shape.txt").write_text(" ".join(map(str, X.shape)))
+    columns = zip(table.kinds, table.n_levels, strict=True)
+    (folder / "columns.txt").write_text("\n".join(f"{k} {n}" for k, n in columns))
+    run_r(str(_SCRIPT), str(folder), method, str(seed))
+    return (folder / "notes.txt").read_text().splitlines()
+
+
+def _matrices(file, rows, columns):
+    """Read matrices that R wrote column by column."""
+    return np.fromfile(file, "<f8").reshape(-1, columns, rows).transpose(0, 2, 1)
+
+
+@cache
+def _in_r(package):
+    """Say whether R has a package."""
+    ask = f"quit(status = !requireNamespace('{package}', quietly = TRUE))"
+    asked = ["Rscript", "-e", ask]
+    if which("Rscript") is None:
+        return False
+    return not run(asked, capture_output=True, check=False).returncode
+
+
+METHODS = {
+    OURS: copula,
+    TRUNCATED: truncated,
+    "filled, graphical lasso": filled,
+    "normal scores, graphical lasso": scored,
+    "mice, graphical lasso": by_mice,
+    "Spearman of pairs, graphical lasso": spearman,
+    "huge": huge,
+    "BDgraph": bdgraph,
+}
+NEEDS = {"mice, graphical lasso": "mice", "huge": "huge", "BDgraph": "BDgraph"}
+
+
+def lacking(methods):
+    """Return the methods whose packages R lacks."""
+    return [name for name in methods if name in NEEDS and not _in_r(NEEDS[name])]
+
+
+NEAR = 0.03  # of the AUC of the truncated learner
+DEFAULT = "ebic 0"  # our rule of selection
+SHARE = 0.9  # of the best F1 on the path
+WORDS = {"copula20": "20 nodes of five kinds", "copula100": "100 nodes of five kinds"}
+WORDS |= {"ring": "ring of truncated normals", "hub": "hub of truncated normals"}
+
+
+def cell(results, name, hole, method):
+    """Return the records of a method in a cell that have scores."""
+    found = results.of(
+        part="simulated", table=name, mechanism=hole[0], share=hole[1], method=method
+    )
+    return [record for record in found if "missing" not in record]
+
+
+def averages(records):
+    """Average scores over sets; the F1 is that of each rule of selection.
+
+    Returns
+    -------
+    dict of str to float or dict
+        With ``f1``, those of the rules, and ``chosen``: that of our default rule, or
+        the best of those of a rival.
+    """
+    rules = {
+        rule: float(np.mean([r["f1"][rule] for r in records]))
+        for rule in records[0]["f1"]
+    }
+    names = "auc", "best_f1", "seconds"
+    means = {name: float(np.mean([r[name] for r in records])) for name in names}
+    ours = records[0]["method"] == OURS
+    chosen = rules[DEFAULT] if ours else max(rules.values())
+    return means | {"f1": rules, "chosen": chosen, "sets": len(records)}
+
+
+def scores(results, name, hole):
+    """Return the averages of all methods in a cell."""
+    found = {method: cell(results, name, hole, method) for method in METHODS}
+    return {method: averages(some) for method, some in found.items() if some}
+
+
+def paired(results, name, hole, rival):
+    """Average ours and a rival over the sets that both have."""
+    ours, other = (
+        {r["seed"]: r for r in cell(results, name, hole, method)}
+        for method in (OURS, rival)
+    )
+    both = sorted(ours.keys() & other.keys())
+    if not both:
+        return None
+    return tuple(averages([some[seed] for seed in both]) for some in (ours, other))
+
+
+def edge_cells(results, start):
+    """List the cells of tables whose names start so, which have results of ours."""
+    return [
+        (name, hole)
+        for name in TABLES
+        for hole in HOLES
+        if name.startswith(start) and cell(results, name, hole, OURS)
+    ]
+
+
+def label(name, hole):
+    """Name a cell."""
+    way, share = hole
+    return f"{name}, complete" if not share else f"{name}, {share:.0%} {way}"
+
+
+def recovery(results, name, hole):
+    """Tabulate the methods in a cell."""
+    lines = []
+    for method, found in scores(results, name, hole).items():
+        rules = ", ".join(f"{rule}: {value:.3f}" for rule, value in found["f1"].items())
+        values = [f"{found[key]:.3f}" for key in ("auc", "best_f1")]
+        seconds = f"{found['seconds']:.1f}"
+        lines.append([method, found["sets"], *values, rules, seconds])
+    header = ["method", "sets", "AUC", "best F1 of the path", "F1 of the chosen graph"]
+    return table([*header, "CPU, s"], lines)
+
+
+def rivals(results, name, hole):
+    """Compare ours with each rival on common sets: (rival, ours, theirs) averages."""
+    found = []
+    for method in METHODS:
+        pair = method != OURS and paired(results, name, hole, method)
+        if pair:
+            found.append((method, *pair))
+    return found
+
+
+def behind(results, score):
+    """List the cells of copula data with holes, and the rivals that are ahead."""
+    asked, lost = 0, []
+    for name, hole in edge_cells(results, "copula"):
+        if hole[1]:
+            asked += 1
+            ahead = [
+                f"{rival} ({theirs[score]:.3f} against {ours[score]:.3f}, "
+                f"{ours['sets']} sets)"
+                for rival, ours, theirs in rivals(results, name, hole)
+                if theirs[score] >= ours[score]
+            ]
+            if ahead:
+                lost.append(f"{label(name, hole)}: {'; '.join(ahead)}")
+    return asked, lost
+
+
+def verdict(goal, asked, lost):
+    """Say whether a goal is met, and list the cells where it is not."""
+    if not asked:
+        return f"- {goal}: not measured."
+    if not lost:
+        return f"- {goal}: **met** in all {asked} cells."
+    head = f"- {goal}: **missed** in {len(lost)} of {asked} cells."
+    return "\n".join([head, *(f"  - {one}" for one in lost)])
+
+
+def near_truncated(results):
+    """List the cells of truncated normals where the AUC is too far below."""
+    asked, lost = 0, []
+    for name in ("ring", "hub"):
+        for _, hole in edge_cells(results, name):
+            pair = paired(results, name, hole, TRUNCATED)
+            if pair:
+                asked += 1
+                gap = pair[1]["auc"] - pair[0]["auc"]
+                if gap > NEAR:
+                    lost.append(f"{label(name, hole)}: {gap:.3f} below")
+    return asked, lost
+
+
+def well_chosen(results):
+    """List the cells where EBIC's F1 is not near the best on the path."""
+    asked, lost = 0, []
+    for name, hole in edge_cells(results, ""):
+        found = scores(results, name, hole)[OURS]
+        asked += 1
+        if found["chosen"] < SHARE * found["best_f1"]:
+            lost.append(
+                f"{label(name, hole)}: {found['chosen']:.3f} of {found['best_f1']:.3f}"
+            )
+    return asked, lost
+
+
+def found(results):
+    """Name each goal as met or missed."""
+    goals = [
+        (
+            "Ahead of all rivals in AUC on copula data with holes",
+            behind(results, "auc"),
+        ),
+        (
+            "Ahead of all rivals in F1 of the chosen graph on copula data with holes",
+            behind(results, "chosen"),
+        ),
+        (
+            f"At most {NEAR} below the AUC of {TRUNCATED} on truncated normals",
+            near_truncated(results),
+        ),
+        ("F1 of EBIC within 10 % of the best F1 of the path", well_chosen(results)),
+    ]
+    return "\n".join(verdict(goal, *counts) for goal, counts in goals)
+
+
+def page(results, notes):
+    """Return the parts of the page."""
+    commits = f"Code of commit {results.commits()}."
+    parts = ["# Graphs of columns of any kind", made_by("copula_graph.py", commits)]
+    parts += [notes, "## Recovery of known graphs", RECOVERY]
+    for name in TABLES:
+        if edge_cells(results, name):
+            parts.append(f"### {name}: {WORDS[name]}")
+        for _, hole in edge_cells(results, name):
+            parts += [
+                label(name, hole).capitalize() + ":",
+                recovery(results, name, hole),
+            ]
+    versions = sorted({r["version"] for r in results.records if "version" in r})
+    parts.append(f"Packages of R: {', '.join(versions) or 'none'}.")
+    return [*parts, "## What was found", FOUND, found(results), WHY]
+
+
+RECOVERY = TEXTS("recovery")
+
+FOUND = TEXTS("found")
+
+WHY = TEXTS("why")
 
 
 def cells(options):

@@ -21,26 +21,13 @@ HOLES = ("none", 0.0), ("MCAR", 0.3), ("MAR", 0.3), ("MCAR", 0.5), ("MAR", 0.5)
 
 
 class Table(NamedTuple):
-    """A table with holes, and the truth behind it.
-
-    Attributes
-    ----------
-    name : str
-    X : ndarray of shape (n, d)
-        NaN where missing; levels are codes.
-    kinds : list of str
-        "numeric", "ordinal" or "nominal".
-    n_levels : list of int
-        1 for numbers.
-    truth : ndarray of bool of shape (d, d)
-        The edges.
-    """
+    """A table with holes, and the truth behind it."""
 
     name: str
-    X: np.ndarray
-    kinds: list
-    n_levels: list
-    truth: np.ndarray
+    X: np.ndarray  # (n, d): NaN where missing; levels are codes
+    kinds: list  # "numeric", "ordinal" or "nominal"
+    n_levels: list  # 1 for numbers
+    truth: np.ndarray  # (d, d): the edges
 
     @property
     def frame(self):

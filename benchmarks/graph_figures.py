@@ -8,15 +8,17 @@ that the file of results lacks are made first, the costly methods last; the file
 of ``graph_recovery.py``.  Pictures go to ``images`` beside the page's folder.
 """
 
-import argparse
 from pathlib import Path
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
-from _report import made_by, publish, table
+from _command import Some, options_of
+from _report import Texts, made_by, publish, specs, table
 from graph_recovery import COSTLY, FREE, METHODS, Store, against, chosen, median, values
 from PIL import Image
+
+TEXTS = Texts("graph_figures", globals())
 
 PAPER_RATES = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
 THESIS_RATES = [*PAPER_RATES, 0.6, 0.7, 0.8, 0.9]
@@ -33,27 +35,8 @@ class Style(NamedTuple):
     line: str = "-"
 
 
-STYLES = {
-    "skvnce score-matching": Style("score matching", "#0072B2", "o"),
-    "skvnce maximum-likelihood": Style("maximum likelihood (MC-MLE)", "k", "s"),
-    "skvnce pseudo-likelihood": Style("pseudo-likelihood", "#56B4E9", "v"),
-    "skvnce vnce": Style("VNCE (true)", "#D55E00", "D"),
-    "skvnce vnce-cdi": Style("VNCE (approx), CDI", "#E69F00", "^"),
-    "skvnce vnce-lognormal": Style("VNCE (lognormal)", "#CC79A7", "P"),
-    f"skvnce score-matching{FREE}": Style(
-        "score matching, b free", "#0072B2", "o", ":"
-    ),
-    f"skvnce vnce{FREE}": Style("VNCE (true), b free", "#D55E00", "D", ":"),
-    f"skvnce maximum-likelihood{FREE}": Style("MC-MLE, b free", "k", "s", ":"),
-    "skvnce imputed-nce, mean": Style("NCE (means)", "#009E73", "x", "--"),
-    "skvnce imputed-nce, noise": Style("NCE (noise)", "#7F7F00", "x", ":"),
-    "skvnce imputed-nce, uniform": Style("NCE (random)", "#A0522D", "x", ":"),
-    "skvnce imputed-nce, zeros": Style("NCE (zeros)", "0.55", "x", ":"),
-    "skvnce imputed-score-matching, mean": Style(
-        "score matching (means)", "#00CC88", "+", "--"
-    ),
-    "mean-filled partial corr.": Style("partial correlation (means)", "0.4", "*", "--"),
-}
+SPECS = specs("graph_figures")
+STYLES = {name: Style(**style) for name, style in SPECS["styles"].items()}
 LOGNORMAL, TRUE, APPROX = (f"skvnce vnce{kind}" for kind in ("-lognormal", "", "-cdi"))
 MLE, SCORE = "skvnce maximum-likelihood", "skvnce score-matching"
 FREE_SCORE, FREE_MLE, FREE_TRUE = (f"{name}{FREE}" for name in (SCORE, MLE, TRUE))
@@ -272,44 +255,7 @@ class Claim(NamedTuple):
         return [(g, b, m) for g in self.graphs for b in linears for m in self.rates]
 
 
-_HIDDEN = PAPER_RATES[1:]
-CLAIMS = [
-    Claim("paper: VNCE over NCE (means)", LOGNORMAL, MEANS, ALL_GRAPHS, _HIDDEN),
-    Claim("the same, true conditionals", TRUE, MEANS, ALL_GRAPHS, _HIDDEN),
-    Claim("paper: MC-MLE over VNCE", MLE, LOGNORMAL, ALL_GRAPHS, _HIDDEN),
-    Claim("the same, true conditionals", MLE, TRUE, ALL_GRAPHS, _HIDDEN),
-    Claim("paper: MC-MLE over NCE (means)", MLE, MEANS, ALL_GRAPHS, _HIDDEN),
-    Claim("thesis: VNCE (true) over NCE (means)", TRUE, MEANS, ["thesis"], [0.8, 0.9]),
-    Claim(
-        "thesis: VNCE (true) over VNCE (approx)", TRUE, APPROX, ["thesis"], [0.8, 0.9]
-    ),
-    Claim("thesis: the same, b free", FREE_TRUE, MEANS, ["thesis"], [0.7, 0.8, 0.9]),
-    Claim("MC-MLE over NCE (means), thesis", MLE, MEANS, ["thesis"], [0.7, 0.8, 0.9]),
-    Claim(
-        "MC-MLE, b free, over NCE (means), thesis",
-        FREE_MLE,
-        MEANS,
-        ["thesis"],
-        [0.7, 0.8, 0.9],
-    ),
-    Claim(
-        "MC-MLE, b free, over VNCE (true), b free, thesis",
-        FREE_MLE,
-        FREE_TRUE,
-        ["thesis"],
-        [0.7, 0.8, 0.9],
-    ),
-    Claim(
-        "VNCE (true) over mean-filled score matching", TRUE, FILLED, ALL_GRAPHS, _HIDDEN
-    ),
-    Claim(
-        "VNCE (true) over mean-filled partial correlation",
-        TRUE,
-        PARTIAL,
-        ALL_GRAPHS,
-        _HIDDEN,
-    ),
-]
+CLAIMS = [Claim(**one) for one in SPECS["claims"]]
 
 
 def evaluate(store, claim):
@@ -400,41 +346,27 @@ def thesis_table(store):
 
 READING = [  # what to say, and the medians that show it
     (
-        "**As the paper runs it, its order holds.** With b = 0 and edges of one sign,"
-        " MC-MLE is ahead of VNCE, and both are far ahead of NCE (means).",
+        TEXTS("reading"),
         [("ring", 0.3, False), ("hub", 0.3, False)],
         [MLE, SCORE, LOGNORMAL, MEANS],
     ),
     (
-        "**Most of that gap comes from b = 0, not from filling.** Filled means lower "
-        "all K_ij alike; with b fixed nothing else can take that up, the true K_ij, "
-        "all positive, come closest to 0, and the AUC of |K| falls below chance. With"
-        " b fitted the same tables give most of the graph, and correlations of them, "
-        "which know no b, did so all along.",
+        TEXTS("reading 2"),
         [("ring", 0.5, False), ("ring", 0.5, True), ("hub", 0.5, True)],
         [MEANS, FILLED, PARTIAL, TRUE, MLE],
     ),
     (
-        "**With mixed signs the filled table loses less,** and with b fitted the "
-        "methods that account for missing values gain only a little. Of VNCE with "
-        "mixed signs there are too few sets to rank it; on those that were run VNCE "
-        "(true) is "
-        "about level with mean filling and VNCE (lognormal) ahead (each setting, "
-        "below).",
+        TEXTS("reading 3"),
         [("ring-mixed", 0.5, False), ("ring-mixed", 0.5, True)],
         [MLE, SCORE, FILLED, PARTIAL, MEANS],
     ),
     (
-        "**On the graph of the thesis score matching and MC-MLE keep ahead of NCE "
-        "(means) up to 80 % missing,** not VNCE, of which there are two sets. At 90 % "
-        "nobody ranks the links better than chance does. Without the automatic ridge "
-        "of b (`b free`) both are a little better at 80 %.",
+        TEXTS("reading 4"),
         [("thesis", m, True) for m in (0.5, 0.7, 0.8, 0.9)],
         [SCORE, MLE, TRUE, APPROX, LOGNORMAL, FREE_SCORE, FREE_MLE, FREE_TRUE, MEANS],
     ),
     (
-        "**NCE (means) has wrong parameters all the same.** The order of its off-"
-        "diagonal K is good, its diagonal and b are not (figure 5.2).",
+        TEXTS("reading 5"),
         [],
         [],
     ),
@@ -475,18 +407,11 @@ def report(store, options):
     parts = [
         "# The papers' figures, drawn again",
         made_by("graph_figures.py", notes),
-        "Methods are named as in the papers. VNCE (lognormal) is the paper's VNCE, "
-        "VNCE (true) and (approx) are the thesis', NCE (random) fills with uniform "
-        "draws. They are this package's versions: M-steps run to convergence, and an "
-        "automatic ridge; where b is fitted it is shrunk too, but for `b free`. Sets "
-        "differ more than methods: points with fewer sets than their neighbours (last "
-        "table) jump.",
+        TEXTS("Methods are named as in"),
         "## What holds, and what does not",
         reading(store),
         "## In how many settings the papers' orderings hold",
-        "By the median AUC on the sets that both methods have; a setting is a graph "
-        "and a share of missing cells. One sign: ring and hub, as in the papers, and "
-        "the thesis' graph; its b is not zero.",
+        TEXTS("By the median AUC on"),
         summary_table(store),
     ]
     for name, (_, title) in FIGURES.items():
@@ -498,27 +423,21 @@ def report(store, options):
     return parts
 
 
-def options_of(arguments=None):
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sets", type=int, default=10)
-    parser.add_argument("--n-jobs", type=int, default=1)
-    parser.add_argument("--results", help="file of lines, to go on from and to add to")
-    parser.add_argument("--only-draw", action="store_true", help="fit nothing")
-    parser.add_argument("--output")
-    parser.add_argument("--quick", action="store_true", help="a small part of it all")
-    options = parser.parse_args(arguments)
-    options.graphs, options.rates = PAPER_GRAPHS, PAPER_RATES
-    options.thesis_rates, options.without = THESIS_RATES, ()
-    if options.quick:
-        options.sets, options.graphs, options.without = 1, ["ring"], COSTLY
-        options.rates, options.thesis_rates = [0.0, 0.3], [0.3, 0.8]
-    return options
-
-
-def main(arguments=None):
+def main():
     """Run what is missing, draw, and write the page."""
-    options = options_of(arguments)
+    quick = {"sets": 1, "graphs": ["ring"], "without": COSTLY}
+    options = options_of(
+        __doc__,
+        quick | {"rates": [0.0, 0.3], "thesis_rates": [0.3, 0.8]},
+        sets=10,
+        n_jobs=1,
+        graphs=PAPER_GRAPHS,
+        rates=PAPER_RATES,
+        thesis_rates=THESIS_RATES,
+        without=Some([]),
+        results=None,
+        only_draw=False,
+    )
     store = Store(options.results)
     if not options.only_draw:
         store.run(jobs_of(options), options.n_jobs)

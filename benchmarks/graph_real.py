@@ -20,10 +20,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from _command import options_of
-from _data import folder, load
-from _graph_controls import graph_learner
-from _memory import peak_mib
-from _report import made_by, publish, table
+from _data import folder, load, peak_mib
+from _report import Texts, made_by, publish, table
+from graph_simulation import graph_learner
 from sklearn.covariance import GraphicalLassoCV
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
@@ -37,6 +36,8 @@ from skvnce import (
 from skvnce.datasets import load_sachs, load_tcga_brca
 from skvnce.metrics import edge_auc, imputation_rmse
 from skvnce.missingness import hide, mcar
+
+TEXTS = Texts("graph_real", globals())
 
 PATIENCE = 60  # seconds that an imputer may take
 SHARES = (0.0, 0.3, 0.5)  # of the cells of sachs that are hidden
@@ -54,49 +55,10 @@ MASKS = {  # per method of sachs, of each share
 CHOOSE = {"score-matching", "maximum-likelihood", "imputed-score-matching"}
 CENSORED = 0.35  # share of the cells of a column of proteins
 
-TCGA_FIT = """\
-The times of this page were taken on cores that other processes shared. With 400
-observed cells a gene and 353 genes nearly all links are in the default graph, and every
-round moves some: `tol=0.002` does not settle in 100 rounds, `tol="auto"` does. As an
-imputer it is behind the normal distribution of `GaussianImputer`, whose shrinkage suits
-such a table, and takes many times as long. Take the graph from the path below. Maximum
-likelihood was given up: its
-first steps go far astray where columns are nearly collinear."""
-TCGA_PATH = """\
-A dash: the graph has more links than a tenth of the rows can tell, and is not refitted.
-The choice lies inside of the path; gamma 1 keeps a ninth of its links, and the first
-graph of two links a gene, which the gallery draws, lies between."""
-SACHS = """\
-No method recovers the published network. On the complete table and with 30 % hidden
-none of ours ranks its links better than the marginal correlation of the mean-filled
-table, which asks nothing about the other molecules. With half of the cells hidden
-pseudo-likelihood, VNCE and maximum likelihood rank better than any filled table, but
-that is one mask. On the complete table there is nothing to impute, and the methods of
-contrast are one. What is better is the choice of links: maximum likelihood with EBIC
-keeps 8 to 12, of which three in four or more are published; score matching keeps more,
-the more cells are hidden, and half of them are published at 50 %, about as many as of
-the links of the cross-validated graphical lasso. On the raw intensities EBIC with score
-matching keeps 45 of the 55 pairs: heavy tails mislead it, take logarithms. One
-condition of one experiment, a consensus of the literature as truth, and at most three
-masks: differences of a few hundredths mean little."""
-LUNG = """\
-What this shows. Missing at random is wrong here, and the model overestimates what is
-missing. Where the smallest cells of one column are hidden, the imputed values lie 0.8
-standard deviations too high and the column's mean 0.3, with the normal distribution 0.6
-and 0.2: it is the assumption, more than the model. Filling by the least observed value,
-far too low for cells lost at random, does better there. Where all columns are censored,
-the means rise by 0.4, the hidden cells by about 1.2, and least observed does much
-better than either. The graph suffers little from one column (29 of 30 links kept, 30
-where as many are lost at random) and more from all (25 of 30 and 22 or 27 too many,
-where 26 are kept of as many lost at random).
-
-There is a second fault, and it is ours. With a third of all columns hidden at random
-the default method is as good as the normal distribution; but on the real table, where
-whole stretches of small rows are missing, it draws too widely: its imputations reach
-beyond all observed values on both sides. A sparse graph chosen by EBIC imputes worse
-than the dense one (0.56 against 0.48 of a normal, one column at random). For imputing
-such tables take `GaussianImputer`; for values below a detection limit, a method that
-knows the limit."""
+TCGA_FIT = TEXTS("tcga fit")
+TCGA_PATH = TEXTS("tcga path")
+SACHS = TEXTS("sachs")
+LUNG = TEXTS("lung")
 
 
 class Run(NamedTuple):
@@ -257,9 +219,7 @@ def tcga():
         fit_table(run),
         TCGA_FIT,
         imputation_table(run, X, hidden),
-        "The path of all genes, no cell hidden (`TruncatedGaussianGraphLearnerCV`), in "
-        f"{seconds:.0f} s; EBIC chooses {chosen} links, and none of the graphs too "
-        "dense for a refit:",
+        TEXTS("The path of all genes", seconds=seconds, chosen=chosen),
         path_table(path),
         TCGA_PATH,
         "Hubs of the graph that EBIC chooses:",
@@ -403,15 +363,10 @@ def sachs():
     run = fit(np.log(raw))
     slow = ", ".join(name for name, n_masks in MASKS.items() if n_masks == 1)
     parts = [
-        f"{len(raw)} cells of condition cd3cd28, {raw.shape[1]} molecules. AUC of the "
-        "ranking of all 55 pairs (0.5 is chance), by |association| of a fit without L1 "
-        "penalty, against each published version of the network (links in brackets); "
-        "at 0 / 30 / 50 % of the cells hidden at random, averages over three masks, "
-        f"over one for {slow}.",
+        TEXTS("cells of condition", rows=len(raw), raw=raw, slow=slow),
         "Logarithms:",
         log_ranking,
-        "Links chosen by EBIC (by cross-validation for the graphical lasso), and how "
-        "many of them each version has:",
+        TEXTS("Links chosen by EBIC (by"),
         log_chosen,
         "Raw intensities:",
         raw_ranking,
@@ -556,24 +511,19 @@ def lung():
     complete_rows = X.dropna()
     truths, empty = truth_table(complete_rows)
     parts = [
-        f"{len(X)} proteins x {X.shape[1]} samples, log2(intensity); "
-        f"{missing.mean():.1%} of the cells missing ({missing.min():.0%} to "
-        f"{missing.max():.0%} of a column). A mass spectrometer does "
-        "not see small amounts, so that the missing cells are mostly the small ones, "
-        "and the smaller a protein is where it is seen, the more often it is not:",
+        TEXTS(
+            "proteins x samples",
+            rows=len(X),
+            X=X,
+            mean=missing.mean(),
+            least=missing.min(),
+            most=missing.max(),
+        ),
         intensity_table(X),
         fit_table(run),
-        "The model takes the missing for missing at random, given the row's other "
-        "samples. What it puts there, as conditional means and as draws (5 of each), "
-        "beside a normal distribution without truncation, fitted to the same "
-        "table under the same assumption (`GaussianImputer`):",
+        TEXTS("The model takes the"),
         imputed_table(X, imputers),
-        f"With a known truth: the {len(complete_rows)} complete rows, {CENSORED:.0%} "
-        "of the cells of one column or of all hidden, at random or the smallest of the "
-        "column (left-censored). Biases and errors in standard deviations of the "
-        "complete column; the associations, chosen by EBIC, against those of the "
-        f"complete rows. With all columns censored {empty:.0%} of the rows are "
-        "entirely missing, and filled by little more than a mean.",
+        TEXTS("With a known truth: the", complete_rows=len(complete_rows), empty=empty),
         truths,
         LUNG,
     ]

@@ -19,10 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 from _command import Some, options_of
-from _graph_controls import graph_learner
-from _report import made_by, publish, table
-from _results import Results
-from graph_simulation import GRAPHS, simulate
+from _report import Results, Texts, made_by, publish, table
+from graph_simulation import GRAPHS, graph_learner, simulate
 from joblib import Parallel, delayed
 from sklearn.covariance import GraphicalLassoCV
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
@@ -31,6 +29,8 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from skvnce.metrics import edge_auc
+
+TEXTS = Texts("graph_recovery", globals())
 
 
 class Estimate(NamedTuple):
@@ -544,19 +544,13 @@ def report(store, options):
     parts = [
         "# Recovery of simulated graphs",
         made_by("graph_recovery.py", "One thread a fit; CPU seconds."),
-        "Cells: median [quartiles] over the sets; n = 1000 rows, MCAR masks. AUC of "
-        "|K| over the pairs. `sets`: how many data sets each cell has, the first seeds "
-        "from 0. `warned`: fits that gave a warning. Ours have alpha = 0: the "
-        "automatic ridges are the only penalty; `b free` is without that on b. Methods "
-        "with few sets can be compared with others only roughly, as the sets differ "
-        "more than the methods.",
+        TEXTS("Cells: median [quartiles]"),
         "## Goals",
         "The best of our methods (those that account for missing values), among those "
         "with the most sets.",
         goal_table(store),
         "## No method below mean filling, with b fitted?",
-        "Each method against score matching on the mean-filled table, both with b "
-        "fitted, on the sets that both have. Without missing values nothing is filled.",
+        TEXTS("Each method against score"),
         filling_table(store, options),
         "## Failed sets",
         f"A set has failed where the AUC is below {FAILED:g} of its graph's median.",
@@ -574,9 +568,7 @@ def report(store, options):
         "## Warnings",
         warning_list(store, options),
         "## Sets not run",
-        f"How many of {options.sets} sets each cell lacks. Without `--only-report`, "
-        "`--methods`, `--graphs` and the like the command above fits them; with "
-        "`--results` it goes on from what the file has.",
+        TEXTS("How many of sets each", options=options),
         absent_table(store, options),
     ]
     return parts

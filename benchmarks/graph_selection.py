@@ -12,12 +12,14 @@ import warnings
 
 import numpy as np
 from _command import options_of
-from _report import made_by, publish, table
+from _report import Texts, made_by, publish, table
 from graph_simulation import simulate
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from skvnce import TruncatedGaussianGraphLearnerCV
+
+TEXTS = Texts("graph_selection", globals())
 
 GRAPHS, RATES = ("ring", "ring-mixed", "hub"), (0.0, 0.3)
 RULES = {
@@ -30,13 +32,7 @@ RULES = {
 DEAR = ("CV", "CV, one standard error", "stability")
 PROBABLE = "edge probability > 1/2"
 GOAL = 0.9
-VERDICT = """\
-What each rule is good for. EBIC finds links, at the smallest price; gamma 0.5 is for
-those who would rather miss links than have false ones. CV chooses for prediction, which
-false links hardly disturb: it keeps most pairs, one standard error less fewer of them.
-Stability keeps the few links that half of the rows suffice to see. The probabilities
-know as much as EBIC where links stand out (0 % missing, mixed signs) and nothing on
-hubs, whose links are weak."""
+VERDICT = TEXTS("verdict")
 
 
 def f1(true, found):
@@ -105,8 +101,7 @@ def report(found, options):
     return [
         "# Choosing the strength of the L1 penalty",
         made_by("graph_selection.py", f"Seeds 0 to {options.sets - 1}, medians."),
-        "d = 20, n = 1000, MCAR; default method. The rings have 20 links of 190 pairs, "
-        "the hub graph 26. Seconds are those of the whole choice.",
+        TEXTS("d = 20, n ="),
         table(header, rows),
         f"Goal: F1 of EBIC (gamma 0, the default) at least {GOAL} of the path's best:",
         table(["graph", "missing", "measured", ""], goals),

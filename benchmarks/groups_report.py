@@ -8,16 +8,16 @@
 Methods that lack a repetition or a table are shown with the number of those they have.
 """
 
-import argparse
-
 import groups_real
 import groups_simulation
 import numpy as np
+from _command import options_of
 from _groups_methods import METHODS
-from _report import made_by, publish, table
-from _results import Results
+from _report import Results, Texts, made_by, publish, table
+from groups_real import SETTINGS, TABLES
 from groups_simulation import truth
-from groups_tables import SETTINGS, TABLES
+
+TEXTS = Texts("groups", globals())
 
 NAMES = {
     "complete": "complete data",
@@ -37,29 +37,9 @@ COEFFICIENTS = "b0", "b1 (x)", "b2 (w)"
 VARIANCES = "variance of groups", "of rows", "ICC"
 KEYS = "groups", "rows", "icc", "outcome", "mechanism"
 REFERENCE = "flat"
-SIMULATED = f"""\
-y = 1 + x/2 + w/2 + u + e, x varies within groups and w does not; 30 % of x and of y
-are missing. Each cell is a mean over repetitions. 20 completed tables are analysed by
-REML and pooled by Rubin's rules, with degrees of freedom of a complete table of
-groups - 2 for b0 and b2, rows - groups - 1 for b1. Widths of intervals are ratios to
-those of the complete data. Seconds are of CPU for {groups_simulation.DRAWS} completed
-tables, without the start of R."""
-REAL = f"""\
-20 % of the observed cells are hidden ("cells"), or all cells that vary within groups of
-20 % of the rows ("rows"); of columns that are constant within groups, the cells of
-whole groups. Groups and times are known. CRPS is the fair one of {groups_real.DRAWS}
-draws, RMSE that of their mean, both in standard deviations of the columns, over all
-hidden cells. Binary cells count as numbers 0 and 1. Cells are means over seeds: twelve
-of tables of fewer than 200 rows, and of others three, but one of mice, whose cells are
-then not comparable one by one. Ratios are geometric means over tables, and over the
-seeds of each, of the score divided by that of "{NAMES[REFERENCE]}"."""
-RIVALS = """\
-jomo: homoscedastic, 1000 iterations before the first draw and between draws, its
-defaults, or 200 between draws where named; binary and ordinal columns are factors.
-pan: 1000 and 100 iterations, standardised columns, weakest priors, binary and ordinal
-columns as numbers. Both have complete numbers that vary within groups among the
-responses. mice, 5 iterations: 2l.pan with group means as predictors, 2l.bin, and
-2lonly.norm and 2lonly.pmm for columns that are constant within groups."""
+SIMULATED = TEXTS("simulated")
+REAL = TEXTS("real", names=NAMES[REFERENCE])
+RIVALS = TEXTS("rivals")
 
 
 def ordered(records):
@@ -228,11 +208,11 @@ def page(simulation, observed):
 
 def main():
     """Report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--simulation", default=str(groups_simulation.RESULTS))
-    parser.add_argument("--real", default=str(groups_real.RESULTS))
-    parser.add_argument("--output")
-    options = parser.parse_args()
+    options = options_of(
+        __doc__,
+        simulation=str(groups_simulation.RESULTS),
+        real=str(groups_real.RESULTS),
+    )
     assert {*METHODS, "complete"} == {*NAMES}
     parts = page(Results(options.simulation), Results(options.real))
     publish(parts, options.output)

@@ -14,7 +14,6 @@ analysed by REML with random intercepts and pooled by Rubin's rules. A line of t
 results is a repetition of a method; what is there is not repeated.
 """
 
-import argparse
 import warnings
 from functools import cache
 from itertools import product
@@ -23,8 +22,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
-from _groups_methods import METHODS, complete_tables, measure, numbers
-from _groups_rivals import data_of_r
+from _command import Some, options_of
+from _groups_methods import METHODS, complete_tables, data_of_r, measure, numbers
 from _validity_analyses import random_intercept
 from scipy.stats import t as student
 
@@ -157,25 +156,23 @@ def check(repetitions=5):
 
 def main():
     """Measure."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    choices = ["complete", *METHODS]
-    parser.add_argument("--methods", nargs="+", default=list(DEFAULT), choices=choices)
-    parser.add_argument("--repetitions", type=int, default=40)
-    parser.add_argument("--groups", type=int, default=30)
-    parser.add_argument("--rows", type=int, default=10)
-    parser.add_argument("--icc", type=float, default=0.3)
-    parser.add_argument("--mechanisms", nargs="+", default=list(MECHANISMS))
-    parser.add_argument("--outcome", choices=["number", *CUTS], default="number")
-    parser.add_argument("--draws", type=int, default=DRAWS)
-    parser.add_argument("--results", default=str(RESULTS))
-    parser.add_argument("--quick", action="store_true", help="2 of 5 draws, not kept")
-    parser.add_argument("--check", action="store_true")
-    options = parser.parse_args()
+    options = options_of(
+        __doc__,
+        {"results": None, "repetitions": 2, "draws": 5},
+        methods=Some(DEFAULT, ["complete", *METHODS]),
+        repetitions=40,
+        groups=30,
+        rows=10,
+        icc=0.3,
+        mechanisms=[*MECHANISMS],
+        outcome="number",
+        draws=DRAWS,
+        results=str(RESULTS),
+        check=False,
+    )
     warnings.simplefilter("ignore")
     if options.check:
         return check()
-    if options.quick:
-        options.results, options.repetitions, options.draws = None, 2, 5
     measure(run, options)
     return None
 

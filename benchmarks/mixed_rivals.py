@@ -41,21 +41,12 @@ class Missing(RuntimeError):
 
 
 class Coded(NamedTuple):
-    """What a rival gets of a case.
+    """What a rival gets of a case."""
 
-    Attributes
-    ----------
-    tables : pair of ndarray
-        Rows to learn from and to fill; columns of a single value are left out.
-    columns : list of int
-        Their places in the case.
-    seen : list of ndarray
-        Values of each column of the case in the rows to learn from.
-    """
-
+    # rows to learn from and to fill; columns of a single value are left out
     tables: tuple
-    columns: list
-    seen: list
+    columns: list  # their places in the case
+    seen: list  # values of each column of the case in the rows to learn from
 
 
 def interpreter():

@@ -16,25 +16,14 @@ SCORES = (
 
 
 class Answer(NamedTuple):
-    """What a method says about the test rows.
+    """What a method says about the test rows."""
 
-    Attributes
-    ----------
-    points : ndarray of shape (n, d)
-        Best guesses; codes of levels.
-    probabilities : dict of int to ndarray of shape (n, n_levels), or None
-        Of levels; None means the frequencies of the draws.
-    draws : ndarray of shape (m, n, d)
-    seconds : float, or None
-        Of CPU, where the method was run by another process.
-    notes : dict, or None
-        What a record of the results keeps besides: version, remarks.
-    """
-
-    points: np.ndarray
+    points: np.ndarray  # (n, d): Best guesses; codes of levels
+    # (n, n_levels): Of levels; None means the frequencies of the draws
     probabilities: dict | None
-    draws: np.ndarray
-    seconds: float | None = None
+    draws: np.ndarray  # (m, n, d)
+    seconds: float | None = None  # of CPU, where the method was run by another process
+    # what a record of the results keeps besides: version, remarks
     notes: dict | None = None
 
 

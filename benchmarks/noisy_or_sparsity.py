@@ -9,16 +9,17 @@ as rows to learn from, at least 200, choose alpha of each fit.  Each result is a
 FILE; those that are there are not computed again.
 """
 
-import argparse
 import warnings
 from itertools import product
 
 import numpy as np
-from _report import made_by, publish, table
-from _results import Results
+from _command import options_of
+from _report import Results, Texts, made_by, publish, table
 from noisy_or_synthetic import random_rows
 
 from skvnce import NoisyOr
+
+TEXTS = Texts("noisy_or_sparsity", globals())
 
 # of weights and priors, Beta(a, b) each, and the share of links removed
 DRAWS = {
@@ -107,26 +108,19 @@ def report(results):
             f"One thread. Code of commit {results.commits()}.",
         ),
         " ".join(__doc__.split("\n\n")[2].split()),
-        "Held-out -ELBO a row in nats, means over draws of the model (their number); "
-        "differences of equal draws with standard errors over draws.",
+        TEXTS("Held-out -ELBO a row in"),
         table(header, rows),
     ]
 
 
 def main():
     """Measure and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only-report", action="store_true")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--output")
-    options = parser.parse_args()
+    options = options_of(
+        __doc__, {"seeds": 1}, results=None, seeds=3, only_report=False
+    )
     warnings.simplefilter("ignore")
     results = Results(options.results)
-    seeds, sizes = range(options.seeds), SIZES
-    if options.quick:
-        seeds, sizes = range(1), SIZES[:1]
+    seeds, sizes = range(options.seeds), SIZES[: 1 if options.quick else None]
     for seed, sparsity, n, way in product(seeds, DRAWS, sizes, WAYS):
         key = {"sparsity": sparsity, "way": way, "n": n, "seed": seed}
         if options.only_report or results.has(**key):

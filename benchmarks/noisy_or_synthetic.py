@@ -12,7 +12,7 @@ from time import perf_counter
 import numpy as np
 import torch
 from _command import options_of
-from _report import made_by, publish, table
+from _report import Texts, made_by, publish, table
 from joblib import Parallel, delayed
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
@@ -26,6 +26,8 @@ from skvnce.estimators._binary_tables import torch_rows
 from skvnce.models.noisy_or import NoisyOrModel, enumerate_joint, gather
 from skvnce.models.noisy_or_bounds import conjugate_shift, tighter_line, upper_bound
 from skvnce.training.adam import train
+
+TEXTS = Texts("noisy_or_synthetic", globals())
 
 SEEDS = range(5)
 HELD_OUT = 1000  # rows for validation, and as many for the scores
@@ -59,33 +61,7 @@ EFFORTS = {  # passes and alphas, of which the validation rows choose
 }
 QUICK = {way: {100: ((1,), (1,))} for way in EFFORTS}
 
-FOUND = (
-    "Under the true model the order is the paper's with 100 and 20 rows, where ACP is "
-    "far ahead of AVI. With 1000 they are nearly level, ACP ahead by 0.1, and level "
-    "with 20000; that AVI is ahead (by 0.4 in the paper) is not seen. More rounds of "
-    "training (30) do not change it. The values are not near the paper's, and cannot "
-    "be: without a leak, with its weights, priors and 89.0 % zeros, the causes have "
-    "3.0 nats and the cells given the causes at most 4.4, whatever the patterns, so "
-    "that the exact -log p(x) is at most 7.4; a -ELBO of 14 is inference at a distance "
-    "of 6.6 nats. SVI and LB-CDI infer far better here than there, as well as "
-    "networks of 1000 rows.\n\n"
-    "All patterns are recovered from 1000 rows, by ACP and AVI, at every seed, where "
-    "learning starts at the factorisation; from random components neither does (2 to "
-    "6 of 8). With 200 rows both find all at every seed: that ACP does so more often "
-    "than AVI is not seen, only its better likelihood. With 50 rows they find nearly "
-    "the same, but AVI's likelihood is 3 nats behind, and SVI's, without a network to "
-    "train, is the best. The factorisation that scikit-learn makes of the raw table "
-    "finds 6 or 7: a cell that is nearly always on takes a component.\n\n"
-    "In table 4 ACP is first for all numbers of rows, as in the paper, and the only "
-    "one that is better than independent columns by more than half a nat. The order of "
-    "all is the paper's with 5000 and 20000 rows; with 1000 AVI is last as there, and "
-    "LB-CDI ahead of SVI by 0.1 where the paper has it behind by 0.8. With 1000 rows "
-    "ACP needs the prior (174.7 without it), and SVI and LB-CDI many passes: after 8 "
-    "and 2 both were at 176. The values are not the paper's, whose model is "
-    "another draw. The candidates for passes and alpha were few, and no other size was "
-    "tuned, as the paper did in 100 draws. Seconds are those of a machine that did "
-    "other work."
-)
+FOUND = TEXTS("found")
 
 
 def sparse_rows(array):
@@ -181,10 +157,7 @@ def inference_part(sizes, seeds, n_rounds, parallel):
     return [
         "## Inference under the true model (figure 3a)",
         table(header, rows),
-        f"-log p(x) of the same held-out rows, by enumeration: {floor:.2f}. Means over "
-        f"{len(seeds)} seeds; networks of 64 hidden units take the best of {n_rounds} "
-        f"rounds of 150 steps on {HELD_OUT} validation rows. A draw that leaves a "
-        "cell that is on without a cause costs about log(1e-6).",
+        TEXTS("-log p(x) of the same", locals(), seeds=len(seeds)),
     ]
 
 
@@ -258,9 +231,7 @@ def recovery_part(seeds, parallel):
     return [
         "## Patterns recovered (figure 4)",
         table(header, rows),
-        "Patterns found, of 8, at each seed: those whose component has a cosine above "
-        "0.9 with them; match is the mean cosine of all eight. NMF is scikit-learn's, "
-        "on the table itself.",
+        TEXTS("Patterns found, of 8, at"),
     ]
 
 
@@ -335,10 +306,7 @@ def table_4(efforts, n_test, parallel):
     return [
         "## Generative modelling (table 4: D = 500, K = 100)",
         table(("rows", "independent columns", *ways), rows),
-        f"Held-out -ELBO of {n_test} rows, ours / the paper's (passes, alpha, seconds "
-        f"of the fit); one draw of the model, {zeros:.1f} % zeros (89.2 in the paper), "
-        "one seed, started by NMF. As many validation rows chose the passes and alpha "
-        f"of (passes), (alphas) in {efforts}. 10000 and 40000 rows were not run.",
+        TEXTS("Held-out -ELBO of rows", locals()),
     ]
 
 

@@ -4,39 +4,112 @@ python benchmarks/noisy_or_titles.py --output noisy_or_titles.md
 python benchmarks/noisy_or_titles.py --quick
 """
 
-import argparse
+import re
 from time import perf_counter
 
 import numpy as np
 import torch
-from _memory import peak_mib
-from _report import made_by, publish, table
-from _titles import neurips, npmi, reuters
+from _command import options_of
+from _data import folder, load, peak_mib
+from _report import Texts, made_by, publish, table
 from joblib import Parallel, delayed
 from sklearn.decomposition import NMF, LatentDirichletAllocation
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from skvnce import NoisyOr
+from skvnce.datasets import load_neurips_titles
+
+TEXTS = Texts("noisy_or_titles", globals())
+
+_WORD = re.compile(r"[a-z][a-z]+")
+_FEWEST = 5  # titles that a word must be in
+_MOST_COMMON = 5  # words that are left out, as in the paper
+_LARGEST = ("earn", "acq", "money-fx")  # topics of reuters_titles
+
+
+def words_of(titles):
+    """Split titles into words; a plural counts as its singular where that occurs."""
+    split = [_WORD.findall(re.sub(r"<[^>]*>", " ", str(t)).lower()) for t in titles]
+    known = {word for words in split for word in words}
+    return [[_singular(word, known) for word in words] for words in split]
+
+
+def _singular(word, known):
+    for ending, put in (("ies", "y"), ("ses", "s"), ("s", "")):
+        stem = word.removesuffix(ending) + put
+        if word.endswith(ending) and not word.endswith("ss") and stem in known:
+            return stem
+    return word
+
+
+def binary(split, most_common=0):
+    """Make a CSR table of titles by words, and the words.
+
+    Words in fewer than five titles, stop words and the most common words are left out,
+    then titles without a word.
+    """
+    vectorizer = CountVectorizer(
+        analyzer=lambda words: [w for w in words if w not in ENGLISH_STOP_WORDS],
+        binary=True,
+        min_df=_FEWEST,
+        dtype=np.float64,
+    )
+    table = vectorizer.fit_transform(split)
+    common = np.argsort(-table.sum(0).A1, kind="stable")[:most_common]
+    kept = np.setdiff1d(np.arange(table.shape[1]), common)
+    table = table[:, kept].tocsr()
+    full = np.flatnonzero(np.diff(table.indptr))
+    return table[full], vectorizer.get_feature_names_out()[kept], full
+
+
+def neurips(until=2016):
+    """Return (table, words) of the titles of NeurIPS up to a year."""
+    titles, years = load_neurips_titles(data_home=folder(), return_X_y=True)
+    table, words, _ = binary(words_of(titles[years <= until]), _MOST_COMMON)
+    return table, words
+
+
+def reuters():
+    """Return (table, words, topics, is_test) of titles of one of the largest topics."""
+    frame = load("reuters_titles").dropna(subset=["topics", "title"])
+    topics = frame.topics.str.split(";")
+    of_one = topics.map(lambda t: len(set(t) & set(_LARGEST)) == 1)
+    frame, topics = frame[of_one & frame.lewissplit.isin(["TRAIN", "TEST"])], topics
+    label = np.array([next(t for t in topics[i] if t in _LARGEST) for i in frame.index])
+    table, words, full = binary(words_of(frame.title))
+    return table, words, label[full], (frame.lewissplit == "TEST").to_numpy()[full]
+
+
+def npmi(topics, table, words):
+    """Average normalised pointwise mutual information over pairs of words of topics.
+
+    Co-occurrence is within a title; -1 for pairs that never meet.
+
+    Returns
+    -------
+    ndarray of shape (n_topics,)
+    """
+    place = {word: j for j, word in enumerate(words)}
+    n = table.shape[0]
+    found = []
+    for topic in topics:
+        part = table[:, [place[word] for word in topic]]
+        joint = (part.T @ part).toarray() / n
+        single = np.diag(joint)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mutual = np.log(joint / np.outer(single, single)) / -np.log(joint)
+        pairs = mutual[np.triu_indices(len(topic), 1)]
+        found.append(np.where(joint[np.triu_indices(len(topic), 1)] > 0, pairs, -1))
+    return np.array([pairs.mean() for pairs in found])
+
 
 SEEDS = range(3)
 N_TOPICS, N_TERMS, N_CAUSES = 20, 10, 50
 TEST = 1000  # titles held out, as in the paper
 SIZES = (250, 1000, 5000)
 
-FOUND = (
-    "The topics of NMF are the most coherent by this measure, those of LDA the least; "
-    "noisy-OR lies between. That of ACP over AVI, which the paper reports for 2000 "
-    "titles, is not seen: they are level there, and with all titles AVI is ahead, "
-    "while ACP has the better held-out ELBO in both. Learning lowers the coherence of "
-    "the factorisation that it starts from, and spreads topics over more words.\n\n"
-    "On Reuters ACP is ahead of AVI with 250 and 1000 rows, by less than the spread of "
-    "AVI, and behind with all, the order of the paper. Both are ahead of LDA with 250 "
-    "and 1000 rows; with all rows the three are level. NMF is level with ACP at 250 "
-    "and 1000 rows and ahead of all with all. Nothing of 50 features reaches the words "
-    "themselves.\n\n"
-    "The vocabulary is of all titles, those held out included. Seconds are those of a "
-    "machine that did other work."
-)
+FOUND = TEXTS("found")
 
 
 def learners(n_topics, seed, **effort):
@@ -108,9 +181,7 @@ def topics_part(seeds, parallel, effort):
         f"## Topics of NeurIPS titles, 1987-2016 ({rows.shape[0]} titles of "
         f"{rows.shape[1]} words, K = {N_TOPICS})",
         table((*header, "held-out -ELBO", "seconds"), lines),
-        "NPMI: mean over pairs of a topic's ten words, of co-occurrence in all titles "
-        "(-1 for pairs that never meet); distinct: words in the ten of any topic, of "
-        "200. Words of NoisyOr are those of the largest components_, as in the paper.",
+        TEXTS("NPMI: mean over pairs of"),
         "## The topics, most coherent first (NPMI)",
         "\n".join(best),
     ]
@@ -147,9 +218,7 @@ def reuters_part(seeds, parallel, effort):
     return [
         f"## Reuters titles of three topics ({counts}; {rows.shape[1]} words)",
         table(("features", *(f"{n} rows" for n in sizes)), lines),
-        f"Accuracy in % (sd over {len(seeds)} subsets) on {is_test.sum()} test titles "
-        f"of a logistic regression on {N_CAUSES} features, which were learned from the "
-        "same training rows without their topics.",
+        TEXTS("Accuracy in % (sd over", seeds=len(seeds), is_test=is_test.sum()),
     ]
 
 
@@ -164,17 +233,9 @@ def time_part(effort):
     ]
 
 
-def options_of(arguments=None):
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one seed, two passes")
-    parser.add_argument("--output")
-    return parser.parse_args(arguments)
-
-
 def main():
     """Run the parts and report."""
-    options = options_of()
+    options = options_of(__doc__, {})
     seeds, effort = (SEEDS[:1], {"max_iter": 2}) if options.quick else (SEEDS, {})
     parallel = Parallel(n_jobs=2)
     parts = [

@@ -10,21 +10,21 @@ inference is a fit.  Each result is a line of FILE; those that are there are not
 computed again.
 """
 
-import argparse
 import time
 import warnings
 
 import numpy as np
-from _report import made_by, publish, table
-from _results import Results
-from imputation_scores import score_points
-from imputation_tables import split
+from _command import Some, options_of
+from _report import Results, Texts, made_by, publish, table
+from imputation_tables import score_points, split
 from sklearn.frozen import FrozenEstimator
 from threadpoolctl import threadpool_limits
 
 from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer
 from skvnce.metrics import coverage, crps
 from skvnce.options import ACMWG, LAIR, MWG, VGI, Adam, IncompleteDensity
+
+TEXTS = Texts("paper_options", globals())
 
 DRAWS = 50
 TABLES = ["diabetes", "concrete"]
@@ -151,10 +151,7 @@ def report(results):
         made_by("paper_options.py", f"Code of commit {results.commits()}."),
         __doc__.split("\n\n", 2)[2].split("\n\n")[0],
         "Tables, with seeds: " + ", ".join(f"{name} ({seed})" for name, seed in where),
-        "RMSE and CRPS are ratios to the first setting: geometric means over tables "
-        "and seeds, with standard errors if there are several; less is better. "
-        "Coverage is that of 90 % intervals. Seconds are CPU seconds of one table, of "
-        f"`transform` and {DRAWS} draws and, for VGI, of the fit.",
+        TEXTS("RMSE and CRPS are ratios"),
     ]
     for kind, settings in zip(KINDS, (SAMPLERS, VGIS), strict=True):
         some = [line for line in lines if line["kind"] == kind]
@@ -179,14 +176,9 @@ def report(results):
 
 def main():
     """Measure and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--tables", nargs="+", default=TABLES)
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--only-report", action="store_true")
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--output")
-    options = parser.parse_args()
+    options = options_of(
+        __doc__, {}, results=None, tables=Some(TABLES), seeds=1, only_report=False
+    )
     warnings.simplefilter("ignore")
     results = Results(options.results)
     if not options.only_report:

@@ -20,12 +20,14 @@ import statsmodels.api as sm
 import statsmodels.formula.api as smf
 from _command import options_of
 from _mice import installed
-from _report import made_by, publish, table
+from _report import Texts, made_by, publish, table
 from scipy.special import expit, logit
 
 from skvnce import GaussianImputer, MixtureImputer
 from skvnce.missingness import hide
 from skvnce.pooling import fit_each, pool_models
+
+TEXTS = Texts("pooling_models", globals())
 
 LINEAR, LOGISTIC = (1.0, 0.5, -0.5, 0.5), (-0.3, 0.6, -0.5, 0.7)
 TRUTH = np.array([*LINEAR, *LOGISTIC])
@@ -156,9 +158,7 @@ def main():
     parts = [
         "# Coverage of pooled linear and logistic regressions",
         made_by("pooling_models.py", notes),
-        "Of x and of the group, 30 % of the cells are missing under MCAR, 34 % under "
-        "MAR; y is linear and z logistic in both. Seconds are of CPU, for one "
-        "imputation of 20 draws.",
+        TEXTS("Of x and of the"),
         table(["missing", "analysis", *names, "mean", "seconds"], coverage),
         "Mean widths of the intervals, in those of the complete data:",
         table(["missing", "analysis", *names], width),

@@ -21,12 +21,13 @@ import numpy as np
 import pandas as pd
 import statsmodels.formula.api as smf
 from _command import options_of
-from _report import made_by, publish, table
-from _results import Results
+from _report import Results, Texts, made_by, publish, table
 
 from skvnce import ConstrainedImputer, GaussianImputer, MixtureImputer
 from skvnce.longitudinal import to_wide
 from skvnce.pooling import fit_each, pool, pool_models, wald_test
+
+TEXTS = Texts("replications", globals())
 
 DRAWS = 100
 OF_BOYS = 30  # draws of boys: nine columns, two of them of ordered stages
@@ -339,25 +340,14 @@ TITLES = {
     "ratio": "Van Buuren, section 6.4: a ratio of two incomplete columns",
 }
 NOTES = {
-    "employee": "Job performance is known of the ten applicants of highest IQ, who "
-    "were hired. Means, and coefficients of `jobperf ~ IQ + wbeing`. Lowered: missing "
-    "cells by half a standard deviation (delta adjustment). Draws of pmm are observed "
-    "values, and so not below 7.",
-    "nhanes": "Coefficients of `chl ~ age + bmi`: of `nhanes2`, where age is a factor, "
-    "by default, and of `nhanes`, where it is a number, by normal models.",
+    "employee": TEXTS("Job performance is known"),
+    "nhanes": TEXTS("Coefficients of chl ~ age"),
     "airquality": "Coefficients of `Ozone ~ Wind + Temp + Solar.R`.",
-    "boys": "p-values (and F) of D1. The book has p = .173 for height and p = .029 "
-    f"for pubic hair, of ten imputations; here {OF_BOYS} draws. D1 needs a package "
-    "that was not installed for R, so that `wald_test` pools what R has fitted.",
-    "cement": "Hald's 13 rows: x1 and x2 without the last four cells, x4 without the "
-    "last seven. Maximum-likelihood estimates.",
-    "growth": "Coefficients of `d ~ sex * age` with a random intercept; age 11 is 0. "
-    "Nine values at age ten are missing.",
+    "boys": TEXTS("p-values (and F) of D1"),
+    "cement": TEXTS("Hald's 13 rows: x1 and"),
+    "growth": TEXTS("Coefficients of d ~ sex"),
     "disaster": "Differences of the parents' PTSD-RI score; eight of the 65 columns.",
-    "ratio": "Head circumference of 681 boys on age, height, weight and weight by "
-    "height, whose coefficient is 1.06. A quarter of the heights and of the weights "
-    "is missing, m = 5. The lines of the book are those of its table, of 200 "
-    "repetitions.",
+    "ratio": TEXTS("Head circumference of 681"),
 }
 
 

@@ -20,12 +20,14 @@ import numpy as np
 import torch
 from _command import Some, carry_out, options_of
 from _data import load
-from _report import made_by, table
+from _report import Texts, made_by, specs, table
 from _validity_methods import METHODS, NAMES, applies
 from protocol_tables import intercept
 from sklearn.model_selection import train_test_split
 
 from skvnce.pooling import pool
+
+TEXTS = Texts("uvae", globals())
 
 RESULTS = Path(__file__).with_name("results") / "uvae.jsonl"
 TABLES = {  # the column of classes
@@ -40,59 +42,8 @@ DESIGN = SimpleNamespace(group=None, formula=None)
 DEFAULT = "complete", "table", "gaussian", "mice", "iterative"
 COMPLETE, DRAWS = 0.3, 20  # share of the columns under MAR; completed tables
 # coverage and bias, the mean over eleven tables that the authors report
-REPORTED = {
-    "U-VAE": {
-        ("MCAR", 0.1): (0.978, 0.003),
-        ("MAR", 0.1): (0.963, 0.004),
-        ("MCAR", 0.5): (0.803, 0.010),
-        ("MAR", 0.5): (0.798, 0.011),
-        ("MCAR", 0.7): (0.729, 0.015),
-        ("MCAR", 0.9): (0.540, 0.028),
-    },
-    "MIWAE": {
-        ("MCAR", 0.1): (0.912, 0.005),
-        ("MAR", 0.1): (0.938, 0.004),
-        ("MCAR", 0.5): (0.707, 0.017),
-        ("MAR", 0.5): (0.777, 0.014),
-        ("MCAR", 0.7): (0.657, 0.023),
-        ("MCAR", 0.9): (0.512, 0.034),
-    },
-    "MICE of scikit-learn": {
-        ("MCAR", 0.1): (0.867, 0.005),
-        ("MAR", 0.1): (0.907, 0.004),
-        ("MCAR", 0.5): (0.443, 0.033),
-        ("MAR", 0.5): (0.635, 0.022),
-        ("MCAR", 0.7): (0.212, 0.068),
-        ("MCAR", 0.9): (0.048, 0.237),
-    },
-}
-REPORTED_TABLES = {  # MCAR, 30 %: coverage and bias
-    "U-VAE": {
-        "banknote": (1.0, 0.007),
-        "wdbc": (1.0, 0.007),
-        "concrete": (1.0, 0.010),
-        "letter": (0.650, 0.011),
-    },
-    "MICE of scikit-learn": {
-        "banknote": (0.750, 0.018),
-        "wdbc": (1.0, 0.008),
-        "concrete": (1.0, 0.011),
-        "letter": (0.400, 0.010),
-    },
-    "MIWAE": {"letter": (0.575, 0.032)},
-}
-NOTES = """\
-The rows to impute are four fifths of each table, in another split and under other masks
-for each seed. 20 completed tables (the authors: 100). The class is text; the quality of
-wine_red is a whole number. Each cell is coverage (bias, width): the share of columns
-whose interval contains the share of the complete rows, the mean absolute difference of
-these shares, and the mean width, means over tables and seeds. The intervals are those
-of a sample from a population, but the value to cover is that of the rows themselves,
-which the interval by the complete data always contains: a coverage of 1 is possible,
-and 95 % is not the goal. Rows marked "reported" are figures of the authors (appendix of
-U-VAE), means over eleven tables, of which five are here; they were not measured here,
-and the masks are other draws. Of MAR, the authors do not say which share of columns is
-complete; here it is 30 %."""
+REPORTED = specs("uvae")  # (mechanism and share, or table): coverage and bias
+NOTES = TEXTS("notes")
 
 
 def complete_rows(name, seed):
@@ -222,8 +173,8 @@ def page(results, _):
         for m in methods:
             groups = [results.of(method=m, mechanism=mechanism, rate=r) for r in rates]
             rows.append([extent(results, m), *map(mean_cell, groups)])
-        for name, of in REPORTED.items():
-            pairs = [of.get((mechanism, r)) for r in rates]
+        for name, of in REPORTED["shares"].items():
+            pairs = [of.get(f"{mechanism} {r}") for r in rates]
             cells = [cell(*pair) if pair else "" for pair in pairs]
             rows.append([f"{name}, reported (11 tables)", *cells])
         header = ["method", *(f"{r:.0%} missing" for r in rates)]
@@ -235,7 +186,7 @@ def page(results, _):
             groups = [results.of(method=m, table=name, **key) for name in TABLES]
             rows.append([NAMES[m], *map(mean_cell, groups)])
         if (mechanism, rate) == ("MCAR", 0.3):
-            for name, of in REPORTED_TABLES.items():
+            for name, of in REPORTED["tables"].items():
                 cells = [cell(*of[t]) if t in of else "" for t in TABLES]
                 rows.append([f"{name}, reported", *cells])
         title = f"## {mechanism}, {rate:.0%} missing"

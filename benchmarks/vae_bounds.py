@@ -15,20 +15,21 @@ import time
 from itertools import product
 from typing import NamedTuple
 
+import _vae_networks
 import numpy as np
 import torch
 from _command import options_of
-from _report import made_by, publish, table
-from _results import Results
-from _vae_imputers import Store, importance_resampled, imputers
+from _report import Results, Texts, made_by, publish, table
 from _vae_networks import (
-    BLOCKS,
     LATENTS,
     WIDTH,
     Autoencoder,
     Completed,
     D,
     Masked,
+    Store,
+    importance_resampled,
+    imputers,
 )
 from torch import nn
 
@@ -38,6 +39,8 @@ from skvnce.objectives.elbo import negative_mean
 from skvnce.training.adam import descend
 from skvnce.variational.base import global_stream
 from skvnce.variational.latent_encoder import IndependentNormalEncoder, MixtureEncoder
+
+TEXTS = Texts("vae_bounds", globals(), vars(_vae_networks))
 
 N_BELLS, MISSING = 15, 0.5
 N_TRAIN, N_TEST = 20000, 1000
@@ -68,24 +71,13 @@ PAIRS = [
 
 
 class Study(NamedTuple):
-    """A part of the page.
-
-    Attributes
-    ----------
-    title : str
-    methods : tuple of str
-    epochs : int
-    budget : int
-        Draws, components or imputations of a row: the same for all.
-    imputers : tuple of str
-        Of the completing methods; see `_vae_imputers.imputers`.
-    n_seeds : int
-    """
+    """A part of the page."""
 
     title: str
-    methods: tuple[str, ...]
+    methods: tuple[str, ...]  # tuple of str
     epochs: int
-    budget: int
+    budget: int  # draws, components or imputations of a row: the same for all
+    # of the completing methods; see `_vae_networks.imputers`
     imputers: tuple[str, ...] = ("LAIR",)
     n_seeds: int = len(SEEDS)
 
@@ -403,28 +395,10 @@ def setting(results, n_test):
     worst = max(max(record.get("errors", [0])) for record in results.records)
     return "\n\n".join(
         [
-            f"{N_BELLS} normals in {D} columns: weights Dirichlet(1), means 3 N(0, 1), "
-            f"covariances inverse Wishart with {D} degrees of freedom, standardised; "
-            "of the seeds from 2024 on, the first at which no component makes half of "
-            f"the variance of a column ({DATA_SEED}), by the truths alone. Exactly "
-            f"{MISSING:.0%} of the cells are hidden, by NaN; rows without any are "
-            "dropped. No method sees hidden cells.",
-            f"{LATENTS} latents; encoder and decoder of {BLOCKS} residual blocks of "
-            f"{WIDTH} units; AMSGrad from {RATE:g} down half a cosine. The paper has 3 "
-            "blocks of 200 units, a rate of 0.001 and about 156000 steps of 64 of "
-            "20000 rows.",
-            "All methods have the same budget of draws of each row: so many draws of "
-            "q, or one of each of so many components, or one for each of so many "
-            "imputations (DeMissVAE and its controls CVI-VAE and MVB-VAE: one step of "
-            "LAIR without prior proposals before each gradient step, none in the first "
-            "epoch, unless other imputations are given). Gradients: q is frozen in "
-            "log q for the ELBOs, DeMissVAE and its controls, doubly reparametrised "
-            "for MIWAE and MissIWAE, plain for MissSIWAE; the paper froze q in all, "
-            "which biases the last three. VBGI-VAE is in `vgi_vae.md`.",
-            f"Score: mean log p(x) of {n_test} complete rows, by a grid of "
-            f"{2 * POINTS} x {2 * POINTS} on [-{REACH:g}, {REACH:g}]^2; half as "
-            f"many points a side change it by {worst:.0e} at most. A finding counts as "
-            "shown if it holds at every seed.",
+            TEXTS("normals in columns"),
+            TEXTS("latents; encoder and"),
+            TEXTS("All methods have the same"),
+            TEXTS("Score: mean log p(x) of", locals(), points=2 * POINTS),
         ]
     )
 
@@ -462,46 +436,9 @@ def report(results, truth, n_test):
     return parts
 
 
-IMPUTATIONS = (
-    "Before each gradient step, the imputations of a batch are drawn anew: from "
-    "p(x_mis | x_obs) of the model itself, by importance resampling from a grid of "
-    "its latents (figure 5, left; the paper draws by rejection); from the conditional "
-    "distribution of the true mixture; from the product of its marginals (centre, its "
-    "first point and a later one, without the interpolations); and from its components "
-    "given x_obs, with equal weights (right, its last point)."
-)
+IMPUTATIONS = TEXTS("imputations")
 
-FOUND = (
-    "DeMissVAE fits better than its two controls at every seed of the short study. In "
-    "the longer one it is better than CVI-VAE at every seed, by 2.7 nats (median), and "
-    "better than MVB-VAE at four of five, by 0.7 (figure 6).\n\n"
-    "With given imputations DeMissVAE is better than both controls at each of three "
-    "seeds if they are from the model itself (figure 5, left), from the product of the "
-    "marginals or from components with equal weights. With imputations from the truth, "
-    "MVB-VAE is better, by 0.45 nats: it is then trained on complete rows of the true "
-    "distribution, and these are not available in practice. In the paper DeMissVAE is "
-    "similar or better there, too; whether its hundredfold number of steps is the "
-    "reason was not tried. CVI-VAE is far behind in all studies.\n\n"
-    "MissSVAE is not shown to fit better than MVAE. In the long study its median is "
-    "higher, but it is better at three seeds of five, which is no more than chance, "
-    "and nearly all of its mean lead of 0.52 is one seed, of a bad MVAE fit (+0.04 "
-    "without it). In the short study it is behind MVAE by the median. Fits of one ELBO "
-    "end 1.2 to 2.2 nats apart from seed to seed in the long study, more than the "
-    "ELBOs differ. The paper has nineteen times the steps and wider networks: see "
-    "`vae_bounds_long.md` for the steps. The long study is that of an earlier version "
-    "of this page, whose scores have three decimals.\n\n"
-    "Each of the importance-weighted bounds fits better than the ELBO with the same "
-    "posterior at every seed of the short study, by 0.39 nats or more; DeMissVAE is "
-    "better than MVAE by 0.7 or more, and about as good as MIWAE. The studies differ "
-    "in steps and draws: their tables are not to be compared.\n\n"
-    "The setting was chosen by MVAE and MissSVAE at seeds 10 to 12. Of the rates 0.001 "
-    "and 0.003, at 10016 steps and 5 draws, MVAE scored -3.76, -3.46, -3.46 and -3.10, "
-    "-3.65, -2.90, MissSVAE -3.24, -4.43, -3.44 and -3.11, -3.59, -3.98: the mean of "
-    "all six is better at 0.003. With 15 draws and 8138 steps MissSVAE scored -2.62, "
-    "-2.78, -2.55, so the long study has 15; that run was cut off before MVAE had "
-    "ended. The steps of all studies are what time allowed. Minutes are rough: the "
-    "machine did other work."
-)
+FOUND = TEXTS("found")
 
 
 def main():

@@ -12,18 +12,20 @@ FILE.  Those that are there are not computed again, and the report is written fr
 alone.
 """
 
-import argparse
 import math
 import time
 
+import _vae_networks
 import numpy as np
 import torch
 import vae_bounds as study
-from _report import made_by, publish, table
-from _results import Results, commit
+from _command import options_of
+from _report import Results, Texts, commit, made_by, publish, table
 
 from skvnce.objectives.bounds import BOUNDS
 from skvnce.objectives.demiss import COMPLETED_BOUNDS
+
+TEXTS = Texts("vae_bounds_long", globals(), vars(_vae_networks))
 
 METHODS = (
     "mvae",
@@ -206,27 +208,27 @@ def setting(results, sizes):
     commits = ", ".join(sorted({str(one["commit"]) for one in results.records}))
     missing = [name for name in METHODS if final(results, name) is None]
     return (
-        f"{study.N_BELLS} normals in {study.D} columns, {sizes[0]} rows, exactly "
-        f"{study.MISSING:.0%} of the cells hidden by NaN, rows without any cell "
-        "dropped: the tables of `vae_bounds.md`. Seeds "
-        f"{min(SEEDS)} to {max(SEEDS)} of mask and start; {study.LATENTS} latents; "
-        f"steps of {study.BATCH} rows, of which the paper makes 500 epochs, about "
-        f"{STEPS[-1]}; AMSGrad at a constant rate of {RATE:g}, as in the paper; a "
-        f"budget of {BUDGET} draws, components or imputations of each row, the least "
-        f"of the three of the paper. Networks of {study.BLOCKS} residual blocks of "
-        f"{WIDTH} units, where the paper has 3 of 200 and `vae_bounds.md` 2 of "
-        f"{study.WIDTH}. Gradients are those of `vae_bounds.md`; they are not clipped. "
+        TEXTS(
+            "normals in columns, rows",
+            sizes=sizes,
+            first=min(SEEDS),
+            last=max(SEEDS),
+            steps=STEPS[-1],
+        )
+        + " "
         + (
             f"Not run, for lack of time: {', '.join(missing)}.\n\n"
             if missing
             else "\n\n"
         )
-        + f"Score: mean log p(x) of {sizes[1]} complete rows, by a grid of latents on "
-        f"[-{study.REACH:g}, {study.REACH:g}]^2 of {study.POINTS} points a side, of "
-        f"{2 * study.POINTS} after the last of {STEPS[-1]} steps{changed(results)}. "
-        "Standard errors are those of "
-        f"the mean over {len(SEEDS)} seeds; with so few, a difference is significant "
-        f"(two-sided, 5%) from 4.3 standard errors on. Code of commit {commits}."
+        + TEXTS(
+            "Score: mean log p(x) of",
+            locals(),
+            side=2 * study.POINTS,
+            steps=STEPS[-1],
+            changed=changed(results),
+            seeds=len(SEEDS),
+        )
     )
 
 
@@ -253,46 +255,14 @@ def report(results, truth, sizes, found):
     ]
 
 
-FOUND = (
-    "With the steps of the paper, MissSVAE is ahead of MVAE at each of the three "
-    "seeds, by 0.36 nats on average (3.6 standard errors over seeds). It is ahead "
-    "at each seed from 40000 steps on, by 0.37, 0.36, 0.47 and 0.36 nats (1.8, 2.7, "
-    "3.2 and 3.6 standard errors), and up to 8000 steps it is not: this is where "
-    "the studies of `vae_bounds.md` end. So the order that the paper reports "
-    "appears with many steps. With three seeds, 3.6 standard errors are short of "
-    "the 4.3 of a two-sided test at 5%; all seeds agree in sign. Both are 2.1 to "
-    "2.5 nats below the truth on average; what limits them was not tried.\n\n"
-    "MIWAE is ahead of MVAE at each seed after any number of steps from 8000 on, by "
-    "0.66 nats after all (12 standard errors), and ahead of MissSVAE, by 0.3 nats. "
-    "MissSIWAE, which has both mixtures and importance weights, is the best of the "
-    "five: ahead of MIWAE by 0.16 nats (4.9 standard errors) and of MissSVAE by 0.46 "
-    "(9.3), at each seed.\n\n"
-    "DeMissVAE is the best of the five after 20000 and 40000 steps. After all steps it "
-    "is ahead of MVAE at two of three seeds, by 0.7 nats, and level at the third, "
-    "where its score had fallen to -5.07 after 120000 steps; at the other two seeds it "
-    "is level with MIWAE. No other method falls by so much between two scores; a rate "
-    "that decreases was not tried. A method whose last step is not in "
-    "the file is fitted from its start."
-)
-
-
-def options_of(arguments=None):
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--only-report", action="store_true", help="compute nothing")
-    parser.add_argument("--quick", action="store_true", help="few steps and rows")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
-    parser.add_argument("--output", help="file of the report")
-    options = parser.parse_args(arguments)
-    if not (options.results or options.quick):
-        parser.error("name the file of --results")
-    return options
+FOUND = TEXTS("found")
 
 
 def main():
     """Measure what is lacking and report."""
-    options = options_of()
+    options = options_of(
+        __doc__, {}, results=..., only_report=False, methods=[*METHODS]
+    )
     quick = options.quick
     sizes = (500, 50) if quick else (study.N_TRAIN, study.N_TEST)
     steps = QUICK if quick else STEPS

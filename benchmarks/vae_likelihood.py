@@ -14,17 +14,16 @@ computed again, and the report is written from FILE alone.  `--quick` runs a sim
 table and needs no FILE.
 """
 
-import argparse
 import math
 import time
 from typing import NamedTuple
 
+import _vae_networks
 import numpy as np
 import torch
-from _report import made_by, publish, table
-from _results import Results, commit
-from _vae_imputers import Store, importance_resampled
-from _vae_networks import BLOCKS, Autoencoder, Completed
+from _command import Some, options_of
+from _report import Results, Texts, commit, made_by, publish, table
+from _vae_networks import Autoencoder, Completed, Store, importance_resampled
 from torch import nn
 from torch.distributions import Independent, Normal
 from vae_bounds import COMPLETING, encoder_of, loss_of
@@ -36,6 +35,8 @@ from skvnce.objectives.demiss import averaged_log_prob
 from skvnce.objectives.elbo import iwelbo, log_joint
 from skvnce.variational.base import draw_latents, global_stream
 from skvnce.variational.latent_encoder import IndependentNormalEncoder
+
+TEXTS = Texts("vae_likelihood", globals(), vars(_vae_networks))
 
 METHODS = "mvae", "miss-svae", "miwae", "demiss-vae", "miss-siwae"
 MASKS = range(3)
@@ -356,36 +357,7 @@ def pair_table(records):
 def setting(results, sizes):
     """Say what was done, and where it is less than in the paper."""
     commits = ", ".join(sorted({str(one["commit"]) for one in results.records}))
-    return (
-        f"Half of the cells of training rows and of {sizes.validation} validation rows "
-        f"are hidden completely at random, by NaN, under {len(MASKS)} masks (rows "
-        "without any other keep their first cell); "
-        f"{sizes.test} test rows are complete. Networks of {BLOCKS} residual blocks of "
-        f"{WIDTH} units (the paper has 256), 16 latents for uci_power and 32 for "
-        f"miniboone; AMSGrad from {RATE:g} down half a cosine, {sizes.steps} steps of "
-        f"{BATCH} rows (the paper has 200000 of 512, 22000 for MiniBooNE); gradients "
-        "of a norm above 5 are clipped, above 1 for DeMissVAE; a budget of "
-        f"{BUDGET} draws, components or imputations of each row. DeMissVAE moves its "
-        "imputations by one iteration of LAIR without prior proposals, where the paper "
-        "makes ten with them. MissVAE and MissIWAE are left out: the implicit gradient "
-        "of their draws goes through the latents one by one. MissSIWAE was not run for "
-        "lack of time.\n\n"
-        f"Stopping rule: the estimate of log p(x_obs) of the validation rows, "
-        f"{VALIDATED} draws each, is made {CHECKS} times, and the best model of each "
-        "mask is scored.\n\n"
-        "Score: log p(x) of the complete test rows, the importance-weighted bound with "
-        f"{sizes.draws} draws (the paper has 50000), in nats of standardised columns. "
-        "The paper trains the encoder on the test rows with the model held fixed; here "
-        "an encoder is trained on them from its start, and then means and deviations "
-        "of each row are optimised by the ELBO and then this bound. This changes the "
-        "estimate, not the model. Every fifth draw has twice the deviation. The gain "
-        "of the last draws "
-        "is the largest increase of the mean over the masks when the number of draws "
-        "is doubled to this. Errors over rows are those of the mean over test rows, of "
-        "averages over the masks; errors over masks those of the mean over three masks "
-        "(two-sided, 5%: from 4.3 of them on); in brackets, the mean in errors. Code "
-        f"of commit {commits}."
-    )
+    return TEXTS("Half of the cells of", locals(), masks=len(MASKS))
 
 
 def report(results, names, sizes, found):
@@ -404,54 +376,20 @@ def report(results, names, sizes, found):
     return [*parts, *found]
 
 
-FOUND = (
-    "MIWAE is ahead of MVAE on both tables and under each of the three masks: by "
-    "0.53 nats on uci_power (17 standard errors over rows, 9 over masks) and by "
-    "1.25 on miniboone (11 and 4.5). In the paper the importance-weighted bounds "
-    "are ahead, too.\n\n"
-    "MissSVAE is ahead of MVAE on uci_power by 0.15 nats, which is 6.5 standard "
-    "errors over rows but 1.6 over masks: it is ahead under two masks of three. On "
-    "miniboone it is behind by 0.62 (7.9 over rows, 1.1 over masks; ahead under one "
-    "mask). In the paper it is ahead except on MiniBooNE. The difference varies "
-    "from mask to mask by more than its mean, so three masks do not decide.\n\n"
-    "DeMissVAE is between MissSVAE and MIWAE on miniboone, as in the paper: ahead "
-    "of MVAE by 0.97 (9.8 and 3.3 standard errors) and of MissSVAE by 1.59 (12 and "
-    "2.9) under each mask, behind MIWAE by 0.28 (2.1 and 2.8). On uci_power it is "
-    "behind MIWAE and MissSVAE under each mask; under two masks it is ahead of MVAE "
-    "by 0.13 and 0.18 and behind MissSVAE by 0.07 and 0.09, and under the first it "
-    "failed, 1.7 nats behind MVAE. The reason was not sought; the validation rows "
-    "do not show it (-0.97, the others -0.92 and -1.13), and the fit was not "
-    "replaced by another.\n\n"
-    "What is not here: 20 and 80% of missing cells, MissVAE, MissIWAE and "
-    "MissSIWAE, two of the four tables of the paper, and most of its steps. The "
-    "best models of uci_power are among the last, so nothing was overfitted there. "
-    "The class `VariationalAutoencoder` was not used because of its cost: 13 CPU "
-    "seconds for 1300 steps of one fit of MVAE to 3000 rows of uci_power and 30 of "
-    "DeMissVAE, where three fits of 3000 steps side by side take 32 and 75 here."
-)
-
-
-def options_of(arguments=None):
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--only-report", action="store_true", help="compute nothing")
-    parser.add_argument("--quick", action="store_true", help="a simulated table")
-    parser.add_argument("--tables", nargs="+", default=["uci_power", "miniboone"])
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=[*METHODS])
-    parser.add_argument("--output", help="file of the report")
-    options = parser.parse_args(arguments)
-    if not (options.results or options.quick):
-        parser.error("name the file of --results")
-    return options
+FOUND = TEXTS("found")
 
 
 def main():
     """Measure what is lacking and report."""
-    options = options_of()
-    names, sizes = options.tables, FULL
-    if options.quick:
-        names, sizes = ["simulated"], QUICK
+    options = options_of(
+        __doc__,
+        {"tables": ["simulated"]},
+        results=...,
+        only_report=False,
+        tables=Some(["uci_power", "miniboone"]),
+        methods=[*METHODS],
+    )
+    names, sizes = options.tables, QUICK if options.quick else FULL
     torch.set_num_threads(1)
     torch.distributions.Distribution.set_default_validate_args(False)
     results = Results(options.results)

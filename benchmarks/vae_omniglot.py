@@ -11,32 +11,33 @@ line of FILE.  Those that are there are not computed again, and the report is wr
 from FILE alone.  `--quick` runs simulated images and needs no FILE.
 """
 
-import argparse
-import tempfile
 import time
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from _autoencoders import Autoencoder, bound, train
-from _conditional_report import (
+from _command import options_of
+from _conditional_samplers import FRACTIONS, METHODS, N_CHAINS, WARM_UP, Problem
+from _conditional_scores import (
     Claim,
     claim_table,
     curve_table,
+    f1,
     results_of,
     rounded,
+    row_f1,
     spread,
+    ssim,
 )
-from _conditional_samplers import FRACTIONS, METHODS, N_CHAINS, WARM_UP, Problem
-from _conditional_scores import f1, row_f1, ssim
 from _data import load_array
-from _report import made_by, publish, table
-from _results import Results
+from _report import Results, Texts, made_by, publish, specs, table
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
+
+TEXTS = Texts("vae_omniglot", globals())
 
 QUADRANTS = 1, 2, 3  # hidden
 EPS = 0.05  # of AC-MWG, as in the paper
@@ -58,26 +59,7 @@ class Study(NamedTuple):
     n_steps: int
 
 
-STUDIES = {
-    "omniglot": Study(
-        28,
-        50,
-        256,
-        0.2,
-        {"n_steps": 2000, "batch_size": 200, "n_draws": 1, "rate": 1e-3},
-        40,
-        200,
-    ),
-    "bars": Study(
-        10,
-        4,
-        32,
-        0.0,
-        {"n_steps": 100, "batch_size": 100, "n_draws": 1, "rate": 5e-3},
-        10,
-        32,
-    ),
-}
+STUDIES = {name: Study(**one) for name, one in specs("vae_omniglot")["studies"].items()}
 
 
 # Images
@@ -262,73 +244,24 @@ def report(records, name, found=()):
     ]
 
 
-INTRODUCTION = """\
-An autoencoder with Bernoulli cells is trained on complete binary images of {side} x
-{side} pixels (figure 6 of Simkus and Gutmann 2023). One, two or three random quadrants
-of {n_images} test images each are hidden, and each sampler draws them with the same
-number of network evaluations, those of {n_chains} chains of {n_steps} iterations
-(the paper: 5000), warm-ups included. A prime marks a warm-up by LAIR, K = 4 and R = 1
-for each chain, in one {share:.0f}th of the iterations; MWG without it starts from as
-many iterations of pseudo-Gibbs. AC-MWG has eps = {eps}. {n_seeds} seeds of the
-samplers; images, masks and the autoencoder are the same for all; in brackets the
-standard deviation over seeds.
+INTRODUCTION = TEXTS("introduction")
 
-The autoencoder has {n_latents} latents and perceptrons of two residual blocks of
-{width} units, dropout {dropout} (the paper: convolutions); {training_n_steps} steps of
-Adam, batches of {training_batch_size} ({seconds:.0f} CPU s). Bound of log p(x):
-{bounds} on training and test images. The images are those of the package's data folder:
-4870 for training and 194 for testing, fewer than in the paper.
-
-F1: of the hidden pixels that are 1, over all images, averaged over the {n_chains}
-imputations. SSIM: the structural similarity of the completed images with the true ones,
-windows of 7 x 7 pixels, averaged over images and imputations. Higher is better for
-both."""
-
-VERDICTS = """\
-REPRODUCED: all pairs, everywhere; DIFFERENT: none; PARTIAL: some.
-Two samplers are compared image by image, by F1 or SSIM averaged over imputations and
-seeds. "Equal": 0 is inside the 95 % interval of Student's t of the mean difference. The
-columns count the pairs for which the claim holds."""
+VERDICTS = TEXTS("verdicts")
 
 
-FOUND = """\
-All samplers are far better than unconditional draws, as in the paper. Its ranking of
-the samplers is not seen at this size: their differences are mostly within the error,
-in 120 images and 5 seeds, and "equal" says no more than that. Two differences are
-clear. AC-MWG without a warm-up is behind (F1 .338, SSIM .621 at 2 hidden quadrants,
-against .369 and .659 with it): its history begins with unconditional draws. MWG has a
-higher SSIM from LAIR than from pseudo-Gibbs; from pseudo-Gibbs its SSIM is even below
-that of pseudo-Gibbs itself at 3 hidden quadrants. AC-MWG' has a lower F1 than MWG' at 3
-hidden quadrants.
-
-Why: pseudo-Gibbs and LAIR are after a thirtieth of the evaluations where they are at
-the end, so that there is little left for a better sampler to gain. The perceptrons and
-the 4870 images leave an autoencoder whose bound is 13 nats lower on test images than
-on training images; the paper has convolutions, more images and 25 times the
-iterations. F1 and SSIM compare draws with one truth, and the best sampler of
-p(x_mis | x_obs) need not score best: on the page of tables, draws of the exact
-conditional do not have the lowest RMSE."""
+FOUND = TEXTS("found")
 
 
 def main():
     """Measure and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--only-report", action="store_true", help="compute nothing")
-    parser.add_argument("--quick", action="store_true", help="simulated images")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--output", help="file of the report")
-    options = parser.parse_args()
-    if not (options.results or options.quick):
-        parser.error("name the file of --results")
+    options = options_of(__doc__, {"seeds": 2}, results=..., only_report=False, seeds=5)
     torch.set_num_threads(1)
     name = "bars" if options.quick else "omniglot"
-    with tempfile.TemporaryDirectory() as folder:
-        records = Results(options.results or Path(folder) / "quick.jsonl")
-        if not options.only_report:
-            run(name, 2 if options.quick else options.seeds, records)
-        found = [] if options.quick else ["## What was found", FOUND]
-        publish(report(records, name, found), options.output)
+    records = Results(options.results)
+    if not options.only_report:
+        run(name, options.seeds, records)
+    found = [] if options.quick else ["## What was found", FOUND]
+    publish(report(records, name, found), options.output)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from _command import options_of
 from _conditional_samplers import Pooling, with_target_of_mwg
-from _report import made_by, publish, table
+from _report import Texts, made_by, publish, table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -30,6 +30,8 @@ from skvnce.samplers.base import run_chain  # noqa: E402
 from skvnce.samplers.lair import lair  # noqa: E402
 from skvnce.samplers.metropolis_within_gibbs import mwg  # noqa: E402
 from skvnce.samplers.pseudo_gibbs import pseudo_gibbs  # noqa: E402
+
+TEXTS = Texts("vae_samplers", globals())
 
 LONG = {"n_steps": 900, "burn_in": 700}
 ADAPTIVE = ac_mwg(*PARTS, eps=0.01, history_size=20)
@@ -87,18 +89,13 @@ def main():
     parts = [
         "# Samplers of missing cells against the exact answer",
         made_by("vae_samplers.py", ""),
-        "Jensen-Shannon divergence in nats between all that the chains visit and the "
-        f"exact conditional density, least and largest of {options.seeds} seeds; "
-        "ln 2 = 0.693 is the most there is. All chains start in one cluster. The first "
-        "four lines are figures 1 to 3, the others the ablations of figure 9. Without "
-        "proposals from the prior (eps 0, 20 + 0) far modes are never found; with the "
-        "target of MWG a chain stays where it starts. The prior alone (0 + 20, draws "
-        "of the pool) is enough for one latent, as in the paper.",
+        TEXTS("Jensen-Shannon divergence", options=options),
         found,
-        "The tests of `tests/samplers/test_pitfalls.py` hold these to bounds: failures "
-        f"above {test_pitfalls.FAILS}, remedies below {test_pitfalls.WORKS}. "
-        "The squared error of pooled means falls like 1 / (T (K + R)): "
-        f"`tests/samplers/{Path(test_lair.__file__).name}` fits the slope.",
+        TEXTS(
+            "The tests of",
+            test_pitfalls=test_pitfalls,
+            path=Path(test_lair.__file__).name,
+        ),
     ]
     publish(parts, options.output)
 

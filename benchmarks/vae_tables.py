@@ -12,29 +12,129 @@ Those that are there are not computed again, and the report is written from FILE
 `--quick` runs a simulated table and needs no FILE.
 """
 
-import argparse
-import tempfile
 import time
 from functools import cache
 from itertools import product
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from _autoencoders import Autoencoder, bound, train
-from _conditional_report import rounded
-from _conditional_samplers import ABLATIONS, METHODS, Problem, reference
-from _conditional_scores import rmse, row_energy, sinkhorn, squared_errors
+from _command import Some, options_of
+from _conditional_samplers import (
+    ABLATIONS,
+    FRACTIONS,
+    METHODS,
+    N_CHAINS,
+    WARM_UP,
+    Problem,
+    reference,
+)
+from _conditional_scores import (
+    Claim,
+    claim_table,
+    curve_table,
+    results_of,
+    rmse,
+    rounded,
+    row_energy,
+    sinkhorn,
+    spread,
+    squared_errors,
+)
 from _data import load, load_array
-from _report import publish
-from _results import Results
-from vae_tables_report import FOUND, report
+from _report import Results, Texts, made_by, publish, specs, table
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
 from skvnce.metrics import energy_distance
 from skvnce.missingness import mcar
+
+TEXTS = Texts("vae_tables", globals())
+
+SAMPLERS = [name for name in METHODS if name != "marginal"]
+CLAIMS = [
+    Claim(**one | {"pairs": [*map(tuple, one["pairs"])]})
+    for one in specs("vae_tables")["claims"]
+]
+
+
+def scores_table(records, methods, name, against=None):
+    """Tabulate the scores at the end of the budget."""
+    rows = []
+    for method in methods:
+        found = records.of(table=name, method=method)
+        hidden = np.sum(records.of(table=name, method="exact")[0]["hidden"])
+        error = [np.sqrt(np.sum(r["squared"]) / hidden) for r in found]
+        energy = [np.mean(r["energy"]) for r in found]
+        rows.append(
+            [
+                method,
+                spread(error),
+                spread(energy),
+                *(
+                    spread([r[k] for r in found], 4)
+                    for k in ("sinkhorn", "energy to truth")
+                ),
+                *(f"{r['seconds']:.0f}" if "seconds" in r else "" for r in found[:1]),
+            ]
+        )
+    header = ["sampler", "RMSE", "to the exact conditional", "Sinkhorn"]
+    return table([*header, "energy to the truth", "CPU s"], rows)
+
+
+def setting(records, name, study):
+    """Describe the autoencoder and the reference of a table."""
+    (found,) = records.of(table=name, method="exact")
+    training, exact = study.training, study.exact
+    least, low, middle = found["sizes"]
+    return TEXTS(
+        "Autoencoder: latents",
+        locals(),
+        seconds=found["training seconds"],
+        hidden=np.sum(found["hidden"]),
+    )
+
+
+FOUND = TEXTS("found")
+
+
+def section(records, name, study):
+    """Write the part of one table."""
+    if not records.has(table=name, method="exact"):
+        return []
+    methods = ["exact", *METHODS, *ABLATIONS]
+    return [
+        f"## {name}",
+        setting(records, name, study),
+        scores_table(records, methods, name),
+        TEXTS("Energy distance to the"),
+        curve_table(records, methods[2:], FRACTIONS, 1, table=name),
+        "RMSE:",
+        curve_table(records, methods[2:], FRACTIONS, 0, table=name),
+    ]
+
+
+def report(records, names, studies, found=()):
+    """Return the parts of the page."""
+    n_seeds = len({r["seed"] for r in records.records if r["method"] == "marginal"})
+    keys = {name: {"table": name} for name in names}
+    return [
+        "# Samplers of missing cells on real tables",
+        made_by("vae_tables.py", results_of(records)),
+        INTRODUCTION.format(n_seeds=n_seeds, n_chains=N_CHAINS, share=1 / WARM_UP),
+        "## Verdicts",
+        VERDICTS,
+        claim_table(records, CLAIMS, keys),
+        *found,
+        *(part for name in names for part in section(records, name, studies[name])),
+    ]
+
+
+INTRODUCTION = TEXTS("introduction")
+
+VERDICTS = TEXTS("verdicts")
+
 
 HIDDEN = 0.5
 EPS = 0.3  # of AC-MWG, as in the paper
@@ -44,79 +144,18 @@ DRAW_SEED = 100  # of the rows; samplers have seeds 0, 1, ...
 
 
 class Study(NamedTuple):
-    """Sizes of the study of one table.
+    """Sizes of the study of one table."""
 
-    Attributes
-    ----------
-    n_latents, width, dropout
-        Of the autoencoder.
-    training : dict
-        Arguments of `train`.
-    n_rows : int
-        Test rows.
-    n_steps : int
-        Iterations of five chains.
-    exact : dict
-        Arguments of `reference`.
-    """
-
-    n_latents: int
+    n_latents: int  # of the autoencoder
     width: int
     dropout: float
-    training: dict
-    n_rows: int
-    n_steps: int
-    exact: dict
+    training: dict  # arguments of `train`
+    n_rows: int  # test rows
+    n_steps: int  # iterations of five chains
+    exact: dict  # arguments of `reference`
 
 
-LONG = {
-    "n_particles": 45,
-    "n_replenish": 5,
-    "n_steps": 60,
-    "n_draws": 100,
-    "n_moves": 120,
-}
-STUDIES = {
-    "uci_power": Study(
-        16,
-        128,
-        0.0,
-        {
-            "n_steps": 4000,
-            "batch_size": 512,
-            "n_draws": 2,
-            "rate": 1e-3,
-            "noise": 1e-3,
-        },
-        200,
-        500,
-        LONG,
-    ),
-    "miniboone": Study(
-        32,
-        128,
-        0.2,
-        {"n_steps": 3000, "batch_size": 512, "n_draws": 2, "rate": 1e-3},
-        200,
-        500,
-        LONG,
-    ),
-    "simulated": Study(
-        2,
-        32,
-        0.0,
-        {"n_steps": 150, "batch_size": 100, "n_draws": 2, "rate": 5e-3},
-        40,
-        32,
-        {
-            "n_particles": 10,
-            "n_replenish": 5,
-            "n_steps": 20,
-            "n_draws": 40,
-            "n_moves": 20,
-        },
-    ),
-}
+STUDIES = {name: Study(**one) for name, one in specs("vae_tables")["studies"].items()}
 
 
 # Tables
@@ -269,24 +308,21 @@ def run(names, n_seeds, records):
 
 def main():
     """Measure and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--only-report", action="store_true", help="compute nothing")
-    parser.add_argument("--quick", action="store_true", help="a simulated table")
-    parser.add_argument("--tables", nargs="+", default=["uci_power", "miniboone"])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--output", help="file of the report")
-    options = parser.parse_args()
-    if not (options.results or options.quick):
-        parser.error("name the file of --results")
+    options = options_of(
+        __doc__,
+        {"seeds": 2, "tables": ["simulated"]},
+        results=...,
+        only_report=False,
+        tables=Some(["uci_power", "miniboone"]),
+        seeds=3,
+    )
     torch.set_num_threads(1)
-    names = ["simulated"] if options.quick else options.tables
-    with tempfile.TemporaryDirectory() as folder:
-        records = Results(options.results or Path(folder) / "quick.jsonl")
-        if not options.only_report:
-            run(names, 2 if options.quick else options.seeds, records)
-        found = [] if options.quick else ["## What was found", FOUND]
-        publish(report(records, names, STUDIES, found), options.output)
+    names = options.tables
+    records = Results(options.results)
+    if not options.only_report:
+        run(names, options.seeds, records)
+    found = [] if options.quick else ["## What was found", FOUND]
+    publish(report(records, names, STUDIES, found), options.output)
 
 
 if __name__ == "__main__":

@@ -10,22 +10,267 @@ fractions of missing information of all slopes. What is there is not repeated.
 ``--repetitions 0 --output doc/benchmarks/validity.md`` only writes the page.
 """
 
-import argparse
 import warnings
 from itertools import product
 from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
 
-import _validity_basic  # noqa: F401  adds designs
-import _validity_shapes  # noqa: F401
 import numpy as np
 import torch
-from _report import publish
-from _results import Results
+from _command import Some, options_of
+from _report import Results, Texts, made_by, publish, table
 from _validity_analyses import Failure, answer_of
 from _validity_designs import DESIGNS, incomplete_table
-from _validity_methods import METHODS, applies
-from _validity_report import RESULTS, page
+from _validity_methods import METHODS, NAMES, applies
+from scipy.stats import t as student
 from threadpoolctl import threadpool_limits
+
+TEXTS = Texts("validity", globals())
+
+RESULTS = Path(__file__).with_name("results") / "validity.jsonl"
+LEVEL, FEWEST = 0.95, 20  # of intervals; of repetitions of a summary
+NOTES = TEXTS("notes") + "\n"
+RIVALS = TEXTS("rivals")
+
+
+class Summary(NamedTuple):
+    """Figures of a method in a design, number of rows and rate."""
+
+    repetitions: int
+    failures: int
+    bias: float
+    bias_error: float
+    worst: float
+    coverage: float
+    coverage_of_interest: float
+    width: float
+    ratio: float
+    fmi: float
+    seconds: float
+    agreement: float
+
+
+def arrays(records):
+    """Join the blocks of a method: estimates, errors, degrees of freedom, FMI."""
+    parts = []
+    for name in ("estimates", "errors", "dof", "fmi"):
+        rows = [row for record in records for row in record[name]]
+        parts.append(np.array(rows, dtype=float))
+    return parts
+
+
+def widths(errors, dof):
+    """Return widths of intervals."""
+    return 2 * student.ppf((1 + LEVEL) / 2, dof) * errors
+
+
+def summary(records, complete):
+    """Compute the figures of a method; `complete` are the blocks of complete data."""
+    design = DESIGNS[records[0]["design"]]
+    truth = np.array(list(design.truth.values()))
+    at = list(design.truth).index(design.interest)
+    estimates, errors, dof, fmi = arrays(records)
+    failures = sum(len(record.get("failures", ())) for record in records)
+    seconds = np.median(np.hstack([record["seconds"] for record in records]))
+    shares = np.hstack([record.get("agreement", []) for record in records])
+    agreement = shares.mean() if len(shares) else np.nan
+    if len(estimates) < 2:
+        blank = [np.nan] * 8
+        return Summary(len(estimates), failures, *blank, seconds, agreement)
+    _, reference, of_complete, _ = arrays(complete)
+    scale = np.where(truth == 0, reference.mean(0), np.abs(truth) / 100)
+    bias = (estimates.mean(0) - truth) * np.where(truth < 0, -1, 1) / scale
+    width = widths(errors, dof)
+    covered = (np.abs(estimates - truth) <= width / 2).mean(0)
+    relative = width.mean(0) / widths(reference, of_complete).mean(0)
+    spread = estimates.std(0, ddof=1)
+    nonzero = bias[truth != 0]
+    return Summary(
+        len(estimates),
+        failures,
+        bias[at],
+        spread[at] / scale[at] / np.sqrt(len(estimates)),
+        nonzero[np.abs(nonzero).argmax()],
+        covered.mean(),
+        covered[at],
+        relative.mean(),
+        (errors.mean(0) / spread).mean(),
+        fmi.mean(),
+        seconds,
+        agreement,
+    )
+
+
+def recorded_settings(results):
+    """List design, number of rows and rate of all results, in the order of designs."""
+    keys = {(r["design"], r["rows"], r["rate"]) for r in results.records}
+    order = list(DESIGNS)
+    return sorted(keys, key=lambda key: (order.index(key[0]), key[1], key[2]))
+
+
+def summaries(results):
+    """Return the figures of each setting and method."""
+    blocks = {}
+    for record in results.records:
+        key = record["design"], record["rows"], record["rate"]
+        blocks.setdefault(key, {}).setdefault(record["method"], []).append(record)
+    return {
+        key: {
+            method: summary(blocks[key][method], blocks[key]["complete"])
+            for method in NAMES
+            if method in blocks[key]
+        }
+        for key in recorded_settings(results)
+    }
+
+
+def bias_of(value, key):
+    """Write a bias: percent, or standard errors if the true slope is 0."""
+    if np.isnan(value):
+        return "-"
+    design = DESIGNS[key[0]]
+    if design.truth[design.interest] == 0:
+        return f"{value:+.2f} SE"
+    return f"{value:+.1f} %"
+
+
+def coverage_of(value, repetitions):
+    """Write a coverage, bold if it is too low by more than two standard errors."""
+    if np.isnan(value):
+        return "-"
+    limit = LEVEL - 2 * np.sqrt(LEVEL * (1 - LEVEL) / repetitions)
+    return f"**{value:.1%}**" if value < limit else f"{value:.1%}"
+
+
+def number(value, digits=2):
+    """Write a number."""
+    return "-" if np.isnan(value) else f"{value:.{digits}f}"
+
+
+def title_of(key):
+    """Name a setting."""
+    name, rows, rate = key
+    design = DESIGNS[name]
+    parts = [name]
+    if len(design.sizes) > 1:
+        parts.append(f"{rows} rows")
+    if len(design.rates) > 1 or rate != 0.3:
+        parts.append(f"{rate:.0%} missing")
+    return ", ".join(parts)
+
+
+def detail(key, methods):
+    """Write the table of a setting."""
+    design = DESIGNS[key[0]]
+    header = ["method", "repetitions", "failures", "bias", "worst bias", "coverage"]
+    header += [f"coverage of {design.interest}".replace("*", " x "), "width"]
+    header += ["SE / spread", "FMI", "seconds"]
+    has_rule = design.rule is not None
+    header += ["rows that agree"] * has_rule
+    rows = []
+    for method, s in methods.items():
+        worst = "-" if np.isnan(s.worst) else f"{s.worst:+.1f} %"
+        bias = f"{bias_of(s.bias, key)} ({number(s.bias_error, 1)})"
+        row = [NAMES[method], s.repetitions, s.failures, bias, worst]
+        row.append(coverage_of(s.coverage, s.repetitions * len(design.truth)))
+        row.append(coverage_of(s.coverage_of_interest, s.repetitions))
+        row += [number(s.width), number(s.ratio), number(s.fmi)]
+        row.append("" if s.seconds == 0 else number(s.seconds))
+        agreement = "-" if np.isnan(s.agreement) else f"{s.agreement:.1%}"
+        rows.append(row + [agreement] * has_rule)
+    return [f"### {title_of(key)}", f"{design.words}.", table(header, rows)]
+
+
+def overview(figures, write):
+    """Write a table of settings and methods."""
+    methods = [name for name in NAMES if any(name in one for one in figures.values())]
+    rows = [
+        [title_of(key), *(write(of[m], key) if m in of else "" for m in methods)]
+        for key, of in figures.items()
+    ]
+    return table(["design", *(NAMES[name] for name in methods)], rows)
+
+
+def enough(figures, method):
+    """List the settings in which a method has enough answers."""
+    return [
+        key
+        for key, of in figures.items()
+        if method in of and of[method].repetitions >= FEWEST
+    ]
+
+
+def shared(figures):
+    """List methods with enough answers in most settings, and their common settings."""
+    settings = {method: enough(figures, method) for method in NAMES}
+    methods = [
+        method
+        for method, keys in settings.items()
+        if method != "cases" and 2 * len(keys) > len(figures)
+    ]
+    common = [key for key in figures if all(key in settings[m] for m in methods)]
+    return methods, common
+
+
+def totals(figures, methods, keys=None):
+    """Write a line for each method; without `keys` over all settings it has."""
+    header = ["method", "settings", "coverage of interest, mean", "lowest"]
+    header += ["below 92 %", "below 85 %", "median size of bias", "largest", "width"]
+    header += ["SE / spread", "seconds"]
+    rows = []
+    for method in methods:
+        parts = [
+            (key, figures[key][method])
+            for key in enough(figures, method)
+            if keys is None or key in keys
+        ]
+        if not parts:
+            continue
+        coverage = np.array([s.coverage_of_interest for _, s in parts])
+        bias = [
+            abs(s.bias)
+            for (name, *_), s in parts
+            if DESIGNS[name].truth[DESIGNS[name].interest] != 0
+        ]
+        low, lower = (coverage < 0.92).sum(), (coverage < 0.85).sum()
+        row = [NAMES[method], len(parts), f"{coverage.mean():.1%}"]
+        row += [f"{coverage.min():.1%}", low, lower]
+        row += [f"{f(bias):.1f} %" if bias else "" for f in (np.median, np.max)]
+        row += [number(np.mean([s.width for _, s in parts]))]
+        row += [number(np.mean([s.ratio for _, s in parts]))]
+        rows.append([*row, number(np.median([s.seconds for _, s in parts]))])
+    return table(header, rows)
+
+
+def page(results):
+    """Write the page."""
+    figures = summaries(results)
+    commits = f"Commits of the results: {results.commits()}."
+    parts = [
+        "# Validity: bias and coverage of pooled slopes",
+        made_by("validity.py", commits),
+        NOTES,
+        RIVALS,
+        "## All designs",
+        TEXTS("Settings in which a"),
+        totals(figures, NAMES),
+        "The same in settings that these methods share:",
+        totals(figures, *shared(figures)),
+        "Coverage of the slope of interest:",
+        overview(
+            figures, lambda s, _: coverage_of(s.coverage_of_interest, s.repetitions)
+        ),
+        "Bias of the slope of interest:",
+        overview(figures, lambda s, key: bias_of(s.bias, key)),
+        "Width of the intervals over that of complete data:",
+        overview(figures, lambda s, _: number(s.width)),
+        "## Each design",
+    ]
+    for key, methods in figures.items():
+        parts += detail(key, methods)
+    return parts
+
 
 BLOCK, DRAWS = 10, 20
 
@@ -114,28 +359,27 @@ def run(results, options):
 
 def main():
     """Measure, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--designs", nargs="+", default=list(DESIGNS), choices=DESIGNS)
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
-    parser.add_argument("--sizes", nargs="+", type=int, help="default: of the designs")
-    parser.add_argument(
-        "--rates", nargs="+", type=float, help="default: of the designs"
+    options = options_of(
+        __doc__,
+        {
+            "results": None,
+            "repetitions": 2,
+            "draws": 5,
+            "sizes": [300],
+            "rates": [0.3],
+            "methods": ["complete", "cases", "gaussian"],
+        },
+        designs=[*DESIGNS],
+        methods=[*METHODS],
+        sizes=Some([], kind=int),
+        rates=Some([], kind=float),
+        repetitions=200,
+        draws=DRAWS,
+        jobs=1,
+        results=str(RESULTS),
     )
-    parser.add_argument("--repetitions", type=int, default=200)
-    parser.add_argument("--draws", type=int, default=DRAWS)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--results", default=str(RESULTS))
-    parser.add_argument("--output", help="file of the page")
-    parser.add_argument(
-        "--quick", action="store_true", help="2 of 5 draws, some methods, not kept"
-    )
-    options = parser.parse_args()
-    if options.repetitions % BLOCK:
-        parser.error(f"--repetitions must be a multiple of {BLOCK}")
-    if options.quick:
-        options.results, options.repetitions, options.draws = None, 2, 5
-        options.sizes, options.rates = [300], [0.3]
-        options.methods = ["complete", "cases", "gaussian"]
+    if options.repetitions % BLOCK and not options.quick:
+        raise SystemExit(f"--repetitions must be a multiple of {BLOCK}")
     results = Results(options.results)
     run(results, options)
     if options.output or options.quick:

@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from _command import options_of
-from _report import made_by, publish, table
-from _results import Results
+from _report import Results, Texts, made_by, publish, table
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 from torch import nn
@@ -39,6 +38,8 @@ from skvnce.models.factor_analysis import FactorModel, infer
 from skvnce.models.factor_density import FactorDensity
 from skvnce.variational.gibbs import ExtendedConditionals, StandardConditionals
 from skvnce.variational.heads import NormalHead
+
+TEXTS = Texts("vgi_factor_analysis", globals())
 
 # The truth is that of appendix K, but for the sign of a loading and a digit of a noise
 # variance, in which the printed tables differ from the data that were used.
@@ -105,22 +106,22 @@ def in_units(model, mean, std):
     )
 
 
-def fit_em(data):
+def fit_em(data, rank=RANK, limits=EM):
     """Fit by exact EM."""
     scaled, mean, std = standardised(data)
     weights = torch.ones(len(data.x), dtype=torch.float64)
-    return in_units(fit_factors(scaled, weights, RANK, **EM).model, mean, std)
+    return in_units(fit_factors(scaled, weights, rank, **limits).model, mean, std)
 
 
-def fit_complete(x):
-    """Fit by EM to complete rows, of which it needs the moments alone; (*batch, 6)."""
+def fit_complete(x, rank=RANK, limits=EM):
+    """Fit by EM to complete rows, of which it needs the moments alone; (*batch, d)."""
     scaled, mean, std = standardised(complete(x.flatten(0, -2)))
     found = fit_covariance(
         torch.zeros_like(mean),
         scaled.x.T @ scaled.x / len(scaled.x),
-        RANK,
-        floor=EM["floor"],
-        n_rounds=EM["max_iter"],
+        rank,
+        floor=limits["floor"],
+        n_rounds=limits["max_iter"],
     )
     return in_units(found, mean, std)
 
@@ -476,28 +477,16 @@ def setting(n_train, seeds, n_steps, sizes, size_seeds, size_steps):
             f"the same for all; {len(seeds)} seeds ({min(seeds)} to {max(seeds)}) of "
             "mask and start. Cells are missing completely at random; rows without any "
             "observed cell are dropped for all methods but EM on complete data.",
-            f"VGI: K = {K} chains, G = {EFFORT.n_updates} updates a visit, M = "
-            f"{EFFORT.n_selected} cell of the objective, as in the paper; columns are "
-            "standardised; conditionals are normal, a linear part plus networks of 3 "
-            "and 3 units a column (independent), or of a body of 18 and 18 units and 3 "
-            "units a column (shared, extended). Batches are equal, of "
-            f"{EFFORT.batch_size} rows at most; {Q_WARM_UP} steps of regressions, "
-            f"then {WARM_UP} of the objective with chains at rest, then {n_steps} "
-            f"of the main stage, the learning rates {EFFORT.learning_rate:g} (model) "
-            f"and {EFFORT.q_learning_rate:g} (conditionals), after a third of them "
-            f"{LOWER:g} of that; the parameters are averaged over the second half. The "
-            "paper has rates 0.5 and 0.1 for columns as they are, 400 epochs (1600 "
-            "steps) and no average.",
-            f"Chained regressions: {K} draws of scikit-learn's IterativeImputer, "
-            f"stacked; observed marginals: {K} draws of each column's observed cells, "
-            "stacked; both then fitted by EM. Mean field: exact variational EM with a "
-            "product over a row's missing cells, from the fit of EM (figure 3).",
-            f"Consistency: rows of their own, half of the cells missing, "
-            f"{len(size_seeds)} seeds ({min(size_seeds)} to {max(size_seeds)}) at each "
-            f"n of {', '.join(map(str, sizes))}; {size_steps} steps of VGI with "
-            "independent conditionals. The RMSE is of loadings, rotated to the truth "
-            "(Procrustes), means and log-variances of the noise; that of the "
-            "covariance is in units of the true spreads.",
+            TEXTS("VGI: K = chains, G", n_steps=n_steps),
+            TEXTS("Chained regressions"),
+            TEXTS(
+                "Consistency: rows of",
+                size_seeds=len(size_seeds),
+                first=min(size_seeds),
+                last=max(size_seeds),
+                sizes=", ".join(map(str, sizes)),
+                size_steps=size_steps,
+            ),
         ]
     )
 
@@ -535,9 +524,7 @@ def main():
             "## Consistency (figure 5)",
             consistency_table(consistent),
             "## Conditionals (figures 6 and 7)",
-            f"Median KL(q_j || exact conditional) over {N_TEST} complete rows and all "
-            "columns, in 1e-4; in brackets the quantile of 95%. Extended conditionals "
-            "see the cell itself too.",
+            TEXTS("Median KL(qj || exact"),
             conditional_table(found),
             *([] if options.quick else ["## What was found", FOUND]),
         ],
@@ -545,34 +532,7 @@ def main():
     )
 
 
-FOUND = (
-    "VGI is as near to the truth as EM at all fractions. At 5/6 it is nearer, which "
-    "is no merit of the bound: of so few cells EM fits noise, and VGI, averaged on "
-    "its way, has not gone all the way to that maximum. Chained regressions, whose "
-    "model is congenial here, are as good. A product over the missing cells (mean "
-    "field) is good enough for one missing cell in six, and falls far behind EM "
-    "beyond that: the univariate conditionals of VGI do not share this, as the chain "
-    "keeps the dependence of the cells. Shared and extended conditionals end alike to "
-    "three digits nearly: with the same start and random numbers, and conditionals "
-    "that are nearly exact, so are their chains.\n\n"
-    "The conditionals come within 1e-5 of those of the fitted model (median), at all "
-    "fractions and in all three forms. The paper found shared ones to gain with "
-    "missingness and extended ones to be a little worse; here all three have a linear "
-    "part of their own, which is exact for a normal model, and no such difference is "
-    "left. Their distance from the truth is that of the model, and grows with "
-    "missingness.\n\n"
-    "Rates, steps and the average were chosen at seed 10, 3/6 and 5/6 missing. Where "
-    "columns were as they are, extended conditionals diverged in four of nine tries "
-    "with rates as in the paper and lower, to divergences of 3 to 25 with chains at "
-    "4e5 where this was looked at; independent ones never did. Since columns are "
-    "standardised, and conditionals learn from the objective before chains move, no "
-    "fit did. At 5/6, 800 steps with rates that fall to zero along half a cosine had "
-    "1.1 to 2.0 times the divergence of EM, 1600 steps 1.3 times; averaged and with "
-    "batches of equal size, 800 steps had 0.97.\n\n"
-    "The fits were made in several runs (`--records`). In those at 1/6 to 4/6, and at "
-    "5/6 of seed 20, completed rows were fitted by EM over the rows; by their "
-    "moments, as now, it is the same to three digits at least where it was compared."
-)
+FOUND = TEXTS("found")
 
 
 if __name__ == "__main__":

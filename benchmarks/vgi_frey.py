@@ -11,7 +11,6 @@ Those that are there are not computed again, and the report is written from FILE
 `--quick` has 12 simulated columns and needs no FILE.
 """
 
-import argparse
 import copy
 import time
 from functools import cache
@@ -19,18 +18,19 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from _conditional_report import results_of
+from _command import options_of
+from _conditional_scores import results_of
 from _data import load_array
-from _report import made_by, publish, table
-from _results import Results
+from _report import Results, Texts, made_by, publish, table
 from torch import nn
 from torch.distributions import Normal
 from torch.nn.functional import embedding
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from vgi_factor_analysis import (
     Scaled,
-    complete,
     conditional_kl,
+    fit_complete,
+    fit_em,
     hide,
     in_units,
     normal,
@@ -38,7 +38,6 @@ from vgi_factor_analysis import (
 )
 
 from skvnce._incomplete import Incomplete
-from skvnce.algorithms.factor_analysis import fit_covariance, fit_factors
 from skvnce.algorithms.vgi.training import (
     Chains,
     Pair,
@@ -49,8 +48,10 @@ from skvnce.algorithms.vgi.training import (
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.models.factor_density import FactorDensity
 
+TEXTS = Texts("vgi_frey", globals())
+
 MARGIN = 0.15  # of grey values, before the logit
-FLOOR = 1e-6
+EM = {"floor": 1e-6, "max_iter": 300, "tol": 1e-3}
 DATA_SEED = 2027
 COPIES = 5  # imputations of the observed marginals
 DECAY = 32  # epochs after which the learning rates start to fall
@@ -203,7 +204,7 @@ def truth_of(name):
         loadings = torch.tensor(rng.normal(size=(12, STUDIES[name].rank)))
         return FactorModel(torch.zeros(12).double(), loadings, torch.ones(12).double())
     x = torch.tensor(logits(load_array("frey_faces", "x").astype(float)))
-    return fit_complete(x, STUDIES[name].rank)
+    return fit_complete(x, STUDIES[name].rank, EM)
 
 
 def simulate(name, n, seed):
@@ -215,32 +216,15 @@ def simulate(name, n, seed):
     return mean + z @ loadings.T + noise * variance.sqrt()
 
 
-def fit_complete(x, rank, n_rounds=300):
-    """Fit by EM to the moments of complete rows; (*batch, columns)."""
-    scaled, mean, std = standardised(complete(x.flatten(0, -2)))
-    covariance = scaled.x.T @ scaled.x / len(scaled.x)
-    zero = torch.zeros_like(mean)
-    found = fit_covariance(zero, covariance, rank, floor=FLOOR, n_rounds=n_rounds)
-    return in_units(found, mean, std)
-
-
-def fit_em(data, rank, n_rounds):
-    """Fit by exact EM."""
-    scaled, mean, std = standardised(data)
-    weights = torch.ones(len(data.x), dtype=torch.float64)
-    limits = {"floor": FLOOR, "max_iter": n_rounds, "tol": 1e-3}
-    return in_units(fit_factors(scaled, weights, rank, **limits).model, mean, std)
-
-
 def fit_marginals(data, rank):
     """Fill by observed cells of the same column, and fit: algorithm 4 at its end."""
-    return fit_complete(from_marginals(data, COPIES), rank)
+    return fit_complete(from_marginals(data, COPIES), rank, EM)
 
 
 def fit_means(data, rank):
     """Fill by the means of the columns, and fit."""
     mean = data.x.sum(0) / data.observed.sum(0)
-    return fit_complete(data.with_values(mean.expand_as(data.x)), rank)
+    return fit_complete(data.with_values(mean.expand_as(data.x)), rank, EM)
 
 
 def scaled_back(model, mean, std):
@@ -303,7 +287,7 @@ def fits(name, data, sixths, seed):
     """List the fits to one mask: functions that return a record, in order of need."""
     study, truth = STUDIES[name], truth_of(name)
     x, test = simulate(name, study.n_train, 0), simulate(name, study.n_test, 1)
-    em = cache(lambda: fit_em(data, study.rank, study.n_rounds))
+    em = cache(lambda: fit_em(data, study.rank, EM | {"max_iter": study.n_rounds}))
     marginals = cache(lambda: fit_marginals(data, study.rank))
 
     def plain(fit):
@@ -316,7 +300,7 @@ def fits(name, data, sixths, seed):
 
     n_epochs = study.n_epochs[sixths]
     return {
-        "EM, complete data": plain(lambda: fit_complete(x, study.rank)),
+        "EM, complete data": plain(lambda: fit_complete(x, study.rank, EM)),
         "observed marginals": plain(marginals),
         "means of columns": plain(lambda: fit_means(data, study.rank)),
         "EM": plain(em),
@@ -411,8 +395,7 @@ def report(results, name, fractions):
         "The same after shares of the epochs; averaged: over the second half of them:",
         curve_table(results, fractions),
         "## Conditionals (figure 6, right)",
-        f"KL(q_j, exact conditional) of the averaged conditionals, over {study.n_test} "
-        "complete test rows and all columns: median (quantile of 95 %).",
+        TEXTS("KL(qj, exact conditional)", study=study),
         table(["conditionals", *header], near),
         "CPU seconds:",
         table(
@@ -426,73 +409,17 @@ def report(results, name, fractions):
     ]
 
 
-SETTING = """\
-FA-Frey of the paper: factor analysis with {rank} latents is fitted to the Frey faces
-(28 x 20 pixels, logits of .15 + .7 x) and generates {n_train} training rows and
-{n_test} test rows. Cells of training rows are missing completely at random; seeds of
-masks and starts: {n_seeds}. EM: at most {n_rounds} rounds (the paper: 200).
-
-VGI: normal extended conditionals with a shared body, as in the paper, but without
-activations: the mean of a cell is linear in {rank} shared features of the row and in
-the cell itself, and so may be the exact one of factor analysis. Columns are
-standardised. The model starts at the fit to rows that are filled by observed cells of
-the same columns (algorithm 4 of the paper), the conditionals at those of that model,
-and the chains at such rows. A second fit starts model and conditionals at EM's fit.
-
-- Chains of a row: {n_chains} (the paper: 5); G = {n_updates} updates a visit (5);
-  M = {n_selected} cells of the objective (10); batches of {batch_size} (512).
-- Epochs of {steps} steps: {n_epochs} (2000), and a quarter of them from EM's fit.
-- Learning rates: {learning_rate} (model) and {q_learning_rate} (conditionals, whose
-  weights are in units of their size at the start), after e epochs times
-  (1 + e / 32)^(-1/2). Model and conditionals are averaged over the second half of the
-  epochs.
-
-Observed marginals: the paper's empirical imputation, five times. Chained regressions
-(MICE) are left out: five draws of 560 regressions on 559 columns cost more than all the
-rest."""
+SETTING = TEXTS("setting")
 
 
-FOUND = """Written by hand, of the full run.
-
-As in the paper, VGI is far ahead of the observed marginals, and its gap to EM grows
-with the share of missing cells: 1.2, 11 and 149 nats. At 1/6 and 3/6 it is a matter of
-steps: each doubling of the epochs halves what VGI is behind EM at 3/6 (97, 45, 21 and
-11 nats), and more than halves it at 1/6 (28, 8, 2.7 and 1.2 nats).
-
-At 5/6 VGI has not converged: of the 294 nats between its start and EM it has made 146,
-half of them, in 800 steps, and gains more with each doubling (21, 35, 41). A visit of
-100 updates is a fifth of the 467 missing cells of a row, so that 160 epochs are 34
-sweeps of the chains. The paper makes 10,000 steps.
-
-Fits that start at EM's do not stay there at once: their chains start at observed cells
-of the columns, which pull the model away in the first epochs (431 nats at 5/6), and it
-comes back as the chains forget them. After a quarter of the epochs they are 9.4, 48 and
-193 nats from the truth, nearer than fits from the marginals after as many.
-
-The conditionals are nearer to those of the fitted model than to the truth, and their
-divergence from the truth grows with missingness. That from the fitted model falls with
-missingness, as in the paper, although at 5/6 the model is far from the truth.
-
-What was tried, at 3/6, on the mask of seed 0, by the divergence from the truth, for 25
-to 60 CPU seconds a fit: conditionals with 560 slopes a column, as in the study of six
-columns, and a body of 64 and 64 units learn too slowly. From 309 nats they came to 188
-to 238 with learning rates of .0003 to .001; with .01 the noise of the slopes drove the
-chains away (412 nats). A shared linear body instead came to 188, 150 and 125 nats with
-learning rates of .003, .01 and .03 (two chains a row, G = 100, 100 and 60)."""
+FOUND = TEXTS("found")
 
 
 def main():
     """Fit and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", help="file of JSON lines")
-    parser.add_argument("--only-report", action="store_true", help="compute nothing")
-    parser.add_argument("--quick", action="store_true", help="12 simulated columns")
-    parser.add_argument("--fractions", nargs="+", type=int, default=[1, 3, 5])
-    parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--output", help="file of the report")
-    options = parser.parse_args()
-    if not (options.results or options.quick):
-        parser.error("name the file of --results")
+    options = options_of(
+        __doc__, {}, results=..., only_report=False, fractions=[1, 3, 5], seeds=1
+    )
     torch.set_num_threads(1)
     name = "simulated" if options.quick else "frey"
     results = Results(options.results)

@@ -12,8 +12,8 @@ log p(x) of complete test rows.  Each result is a line of FILE.  Those that are 
 are not computed again, and the report is written from FILE alone.
 """
 
-import argparse
 import copy
+import math
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -21,13 +21,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from _conditional_report import results_of
+from _command import Some, options_of
+from _conditional_scores import results_of
 from _data import folder
-from _laplace import climb, highest, log_likelihood
-from _report import made_by, publish, table
-from _results import Results
+from _report import Results, Texts, made_by, publish, table
 from torch import nn
-from torch.distributions import Independent, Normal
+from torch.distributions import Independent, MultivariateNormal, Normal
+from torch.func import jvp, vmap
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.factor_analysis import fit_factors
@@ -43,6 +43,82 @@ from skvnce.variational.gibbs import ExtendedConditionals, anchor
 from skvnce.variational.heads import NormalHead
 from skvnce.variational.latent_cells import NormalLatentCells
 from skvnce.variational.latent_encoder import IndependentNormalEncoder
+
+TEXTS = Texts("vgi_vae", globals())
+
+DAMPED = 1e-2  # share of the diagonal that scoring adds at first
+WIDER = 1.15  # the proposal's deviations over those at the mode
+
+
+def log_joint(model, x, observed, z):
+    """Compute log p(x_obs, z); z (*sample, n, latents)."""
+    seen = (model.likelihood(z).log_prob(x) * observed).sum(-1)
+    return seen + model.prior().log_prob(z)
+
+
+def information(model, observed, z):
+    """Compute the Fisher information of z in rows, that of its prior included.
+
+    Of a normal of mean m(z) and log-variance v(z), the sum over observed columns of
+    dm dm' / variance + dv dv' / 2, plus the identity; (n, latents, latents).
+    """
+    eye = torch.eye(z.shape[-1]).to(z)
+    slopes = vmap(lambda e: jvp(model.network, (z,), (e.expand_as(z),))[1])(eye)
+    slopes = slopes.movedim(0, -1) * torch.cat([observed, observed], -1)[..., None]
+    of_mean, of_log_variance = slopes.chunk(2, 1)  # (n, features, latents)
+    of_mean = of_mean / model.likelihood(z).scale[..., None]
+    return (
+        of_mean.mT @ of_mean + of_log_variance.mT @ of_log_variance / 2 + eye
+    ).detach()
+
+
+def climb(model, x, observed, z, n_steps):
+    """Climb log p(x_obs, z) by damped Fisher scoring; z and its value."""
+    with torch.no_grad():
+        height = log_joint(model, x, observed, z)
+    damped = torch.full_like(height, DAMPED)
+    for _ in range(n_steps):
+        at = z.detach().requires_grad_()
+        with torch.enable_grad():
+            total = log_joint(model, x, observed, at).sum()
+            (slope,) = torch.autograd.grad(total, at)
+        matrix = information(model, observed, z)
+        diagonal = matrix.diagonal(dim1=-2, dim2=-1) * damped[:, None]
+        moved = z + torch.linalg.solve(matrix + diagonal.diag_embed(), slope)
+        with torch.no_grad():
+            found = log_joint(model, x, observed, moved)
+        taken = found > height
+        z = moved.where(taken[:, None], z)
+        height = found.where(taken, height)
+        damped = (damped * torch.where(taken, 0.2, 5.0)).clamp(1e-6, 1e6)
+    return z, height
+
+
+def highest(model, x, observed, starts, n_steps):
+    """Climb from starts (n_starts, n, latents); the highest mode of each row."""
+    ends = [climb(model, x, observed, start, n_steps) for start in starts]
+    z, height = (torch.stack(part) for part in zip(*ends, strict=True))
+    return z[height.argmax(0), torch.arange(z.shape[1])]
+
+
+@torch.no_grad()
+def log_likelihood(model, x, observed, modes, n_draws, at_once=100):
+    """Estimate log p(x_obs) of rows; (n,), and effective numbers of draws (n,)."""
+    found, sizes = [], []
+    matrix = information(model, observed, modes) / WIDER**2
+    matrix = (matrix + matrix.mT) / 2  # exactly, as torch asks for
+    for rows in torch.arange(len(x)).split(at_once):
+        q = MultivariateNormal(modes[rows], precision_matrix=matrix[rows])
+        weights = []
+        for some in torch.arange(n_draws).split(at_once):
+            z = q.sample((len(some),))
+            joint = log_joint(model, x[rows], observed[rows], z)
+            weights.append(joint - q.log_prob(z))
+        weights = torch.cat(weights)
+        found.append(weights.logsumexp(0) - math.log(n_draws))
+        sizes.append(1 / weights.softmax(0).square().sum(0))
+    return torch.cat(found), torch.cat(sizes)
+
 
 HEIGHT, WIDTH = 28, 20
 SIDE = 4  # of the squares of pixels that are averaged
@@ -534,82 +610,14 @@ def setting(size):
     """Say what was done, and where it is less than in the paper."""
     train, validation, test = size.n_rows
     return [
-        f"Data: the 1965 Frey faces, squares of {SIDE} x {SIDE} pixels averaged ({D} "
-        "columns; the paper has 560), as logits of 0.15 + 0.7 x, centred. An "
-        f"autoencoder with {LATENTS} normal latents, one layer of {HIDDEN} sigmoid "
-        "units in encoder and decoder, and a variance of each column that depends on "
-        f"the latents, is fitted to them ({size.n_of_truth} epochs) and generates "
-        f"{train} training, {validation} validation and {test} test rows. Cells are "
-        "missing completely at random in training and validation rows. A seed has its "
-        "own mask and start; the rows are the same.",
-        "Methods: autoencoders of the same form, trained in batches of "
-        f"{BATCH} by Adam at {RATE:g} (the paper: 5000 epochs at 0.001). MVAE and "
-        f"MIWAE ({IMPORTANCE} draws) read the mask beside the row, which in the paper "
-        f"they do not. VBGI-VAE, VBGI-VAE-M and VGI have {CHAINS} chains a row, which "
-        "start at draws of factor analysis fitted to the same rows, and move after "
-        f"{WARM_UP} epochs. VGI: extended conditionals that start as those of factor "
-        f"analysis, {UPDATES} updates a visit, {SELECTED} selected cell, draws outside "
-        f"the observed ranges refused, AMSGrad at {Q_RATE:g}. The Gaussian draws are "
-        "those that the chains start at, and they stay.",
-        f"End of training, by the same rule for all methods: every {size.every} epochs "
-        "an importance-weighted estimate of log p(x_obs) of the incomplete validation "
-        "rows is made; the best checkpoint is kept, and training stops if there has "
-        f"been no better one for {size.patience} epochs, or after {size.n_epochs}. No "
-        "method sees a complete row before its test, but the complete-data VAE in "
-        "training.",
-        f"Score: mean log p(x) of the complete test rows, in nats, by {size.n_draws} "
-        "draws around the mode of each row's latents, to which Fisher scoring climbs "
-        "from zero and from an encoder that is refitted to the complete test rows, the "
-        "decoder frozen. Worth: effective sample size over draws, of the worst "
-        "twentieth of the rows. Seconds: CPU time of training until it stopped.",
+        TEXTS("Data: the 1965 Frey", locals()),
+        TEXTS("Methods: autoencoders of"),
+        TEXTS("End of training, by the", size=size),
+        TEXTS("Score: mean log p(x) of", size=size),
     ]
 
 
-FOUND = """Written by hand, of the full run.
-
-83 % missing, three masks: VGI is ahead of MVAE and of MIWAE at every mask, by 4.4 and
-1.1 nats, and VBGI-VAE ahead of MVAE at every one, by 3.9, and of MIWAE at two of three,
-by 0.6 on average; VBGI-VAE-M is behind both.  50 % missing: VBGI-VAE is ahead of both
-at two of two masks (by 1.7 and 1.8 nats), VGI at the one that was run (1.4 and 1.3),
-and VBGI-VAE-M is 2 behind.  After 120 epochs, in an earlier form of this study,
-VBGI-VAE was behind MIWAE at every mask, and VGI behind both at 50 %: what was missing
-was training.
-
-The rule stopped each fit before the limit.  As in the paper, MVAE and MIWAE overfit,
-and VGI and VBGI-VAE improve for longer: the validation rows of MVAE and MIWAE were the
-likeliest after 100 to 400 epochs, those of VBGI-VAE after 525 to 1125.
-
-At 83 % VGI owes much to where it starts: at two of three masks its validation rows are
-the likeliest after 25 epochs, 15 of them with moving chains, and then no likelier; at
-the third after 550.  An autoencoder fitted to the draws of factor analysis that its
-chains start at, which stay as they are, ends 4.7 behind it at the first mask.
-VBGI-VAE-M stays at 18.6, far below factor analysis; in the paper it is behind VGI and
-VBGI-VAE, too, but ahead of MVAE and MIWAE.
-
-Time: at 50 % MVAE and MIWAE are the best of the five for the first 20 CPU seconds,
-VBGI-VAE from 40 seconds on, and VGI is ahead of both at 160.  At 83 % VGI is ahead from
-its first scored epochs on, after about 8 seconds, and VBGI-VAE comes close to where
-MIWAE was only after 80 seconds.  Seconds are rough: the machine did other work.
-
-What was tried with 60 to 120 epochs, on another mask (seed 100), 5 chains, 500 test
-rows and 83 % missing where not said; test scores were seen along with those of
-validation:
-
-- Rates: at 50 %, after 100 epochs, 0.003 gave MVAE 40.0, MIWAE 41.5, VBGI-VAE 39.3 and
-  VGI 38.7 (80 epochs, 2 cells); 0.01 gave MVAE 41.8, MIWAE 42.2, VBGI-VAE 41.2.  With
-  complete data 0.001, 0.003 and 0.01 gave 39.7, 42.9 and 44.2.  So all have 0.01.
-- Start of the chains: VBGI-VAE 27.9 from the marginals and 31.2 from Gaussian draws,
-  VBGI-VAE-M 18.8 from both, with a warm-up of 20 and of 10 epochs.
-- VGI: 33.5 with 5 updates, 1 cell and AMSGrad at 0.001; 31.6 with 10 updates, 2 cells,
-  0.003 and 3 chains (Adam at 0.005); 33.4 with 10 updates and 0.0003.  Without the
-  bounds of the observed ranges the chains ran away with 10 and with 20 updates
-  at 0.001 (-90 and -65), though not with 5.  With 5 draws of the latents 33.8.
-- 140 columns (squares of 2 x 2), Adam at 0.005, 60 epochs: at 83 % factor analysis
-  127.6, VAE on Gaussian draws 124.8, VGI 122.6, MIWAE 112.6, VBGI-VAE 100.0, MVAE 97.5,
-  VBGI-VAE-M 14.3, complete data 201; at 50 % factor analysis 132.2, MIWAE 198.4, MVAE
-  194.5, VBGI-VAE-M 160.4 (3 sweeps a visit), VBGI-VAE 147.5, VGI 119.9.  These rows are
-  far from linear, and no fit had ended.
-"""
+FOUND = TEXTS("found") + "\n"
 
 
 def report(size, results):
@@ -631,24 +639,19 @@ def report(size, results):
     )
 
 
-CURVES = f"""\
-Test score of {N_FOLLOWED} rows at CPU seconds of training (figure 9): the last point
-reached by then, mean over masks. A fit that has stopped stays at its last point, which
-may be behind the checkpoint that is kept:"""
+CURVES = TEXTS("curves")
 
 
-def main(arguments=None):
+def main():
     """Read the command line, fit and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a short form")
-    parser.add_argument("--results", help="JSON lines; a run goes on from them")
-    parser.add_argument("--only-report", action="store_true", help="compute nothing")
-    parser.add_argument("--sixths", nargs="+", type=int, help="of cells missing")
-    parser.add_argument("--seeds", nargs="+", type=int)
-    parser.add_argument("--output")
-    options = parser.parse_args(arguments)
-    if not (options.results or options.quick):
-        parser.error("name the file of --results")
+    options = options_of(
+        __doc__,
+        {},
+        results=...,
+        only_report=False,
+        sixths=Some([], kind=int),
+        seeds=Some([], kind=int),
+    )
     torch.set_num_threads(1)
     size = QUICK if options.quick else FULL
     if options.sixths:

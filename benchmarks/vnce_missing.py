@@ -6,12 +6,12 @@ EM's; RMSE of `transform` on unseen rows, as a ratio to IterativeImputer(Bayesia
     python benchmarks/vnce_missing.py --output doc/benchmarks/vnce_missing.md
 """
 
-import argparse
 import time
 import warnings
 
 import numpy as np
-from _report import made_by, publish, table
+from _command import options_of
+from _report import Texts, made_by, publish, table
 from imputation_tables import split
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
@@ -20,6 +20,8 @@ from vnce_modes import TABLES as TWO_COLUMNS
 from vnce_modes import section
 
 from skvnce import GaussianImputer, VNCEEstimator
+
+TEXTS = Texts("vnce_missing", globals())
 
 TABLES = ["diabetes", "breast_cancer", "gas_turbine"]
 METHODS = {
@@ -65,11 +67,7 @@ def one_split(name, seed):
 
 def main():
     """Run and report."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="one table, one seed")
-    parser.add_argument("--output")
-    asked = parser.parse_args()
+    asked = options_of(__doc__, {}, seeds=3)
     warnings.simplefilter("ignore", ConvergenceWarning)
     names, seeds = (TABLES[:1], 1) if asked.quick else (TABLES, asked.seeds)
     rows = []
@@ -86,15 +84,7 @@ def main():
     notes = (
         f"Means over {seeds} splits and masks, 30 % MCAR; ratios, below 1 is better."
     )
-    text = (
-        "The noise of the default is the normal distribution that EM finds: VNCE then "
-        "stays close to EM. Without the penalty it overfits where columns are many "
-        "(breast_cancer: 495 parameters, 398 rows). Noise of independent columns is "
-        "told from correlated data so easily that little is learned of their "
-        "covariance: take the closest noise there is. For a Gaussian, EM is better and "
-        "faster: use GaussianImputer. This page shows what noise-contrastive "
-        "estimation costs where the likelihood is known."
-    )
+    text = TEXTS("The noise of the default")
     parts = [
         "# The default Gaussian of VNCEEstimator",
         made_by("vnce_missing.py", notes),

@@ -6,17 +6,19 @@ and compared at complete rows that no fit has seen.  `vnce_missing.py` includes 
     python benchmarks/vnce_modes.py --quick
 """
 
-import argparse
 import time
 import warnings
 from functools import partial
 
 import numpy as np
 import torch
-from _report import made_by, table
+from _command import options_of
+from _report import Texts, made_by, table
 from torch import nn
 
 from skvnce import VNCEEstimator
+
+TEXTS = Texts("vnce_modes", globals())
 
 SHARES = (0.2, 0.4)
 ROWS, UNSEEN = 500, 2000
@@ -181,13 +183,7 @@ def limits(seeds, rows=(ROWS, 4 * ROWS)):
                 span = f"{each.min():.3f} to {each.max():.3f}"
                 lines.append([name, n, f"{share:.0%}", f"{each.mean():.3f}", span])
     header = ["table", "rows", "missing", "nats", "range"]
-    text = (
-        "What missing cells cost the likelihood itself: the same mixtures fitted by EM "
-        f"to observed cells, best of ten starts, {seeds} tables each; nats as above. "
-        "What VNCE loses beyond that on two moons are local optima, which "
-        "`bound_gap_` does not show: with `n_init=8` two tables of 500 rows with 40 % "
-        "missing are .032 and .029 nats below the fit to all cells."
-    )
+    text = TEXTS("What missing cells cost", seeds=seeds)
     return [text, table(header, lines)]
 
 
@@ -206,29 +202,15 @@ def section(seeds, names=tuple(TABLES), shares=SHARES):
     ]
     header = ["table", "missing", "draws", "nats", "nats, complete rows alone"]
     header += ["`bound_gap_`", "warned", "time"]
-    notes = (
-        f"Means over {seeds} tables of {ROWS} rows, MCAR. Nats: mean log-density of "
-        f"{UNSEEN} complete rows that no fit has seen, minus that of the fit to all "
-        "cells; near 0 is better. Time: CPU time as a multiple of that of the fit to "
-        "all cells."
-    )
-    text = (
-        "A missing cell of these tables has up to two modes, and its posterior one. "
-        "Draws that are averaged inside the logarithm (`auto`) need not come from the "
-        "right posterior; a single draw does, and broadens the density. `bound_gap_` "
-        "shows it, and `fit` warns where it is above 0.1."
-    )
+    notes = TEXTS("Means over tables of", seeds=seeds)
+    text = TEXTS("A missing cell of these")
     title = "## Cells with several modes"
     return [title, made_by("vnce_modes.py", notes), table(header, rows), text]
 
 
 def main():
     """Print the section."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="the ring, one seed")
-    parser.add_argument("--limits", type=int, help="only this part, of so many tables")
-    asked = parser.parse_args()
+    asked = options_of(__doc__, {}, seeds=3, limits=0)
     if asked.limits:
         print("\n\n".join(limits(asked.limits)))
         return

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from _command import options_of
-from _report import made_by, publish, table
+from _report import Texts, made_by, publish, table
 from threadpoolctl import threadpool_limits
 from torch import nn
 from torch.distributions import Normal
@@ -37,6 +37,8 @@ from skvnce.variational.sequential import (
     integrated,
 )
 
+TEXTS = Texts("vnce_population", globals())
+
 KNOWN = 1.0
 SIZES, QUICK_SIZES = (100, 300, 1000, 3000, 10000, 20000), (100, 300, 1000)
 RATIOS = (10, 1)  # the first is the main setting, fixed before the study
@@ -48,11 +50,7 @@ METHODS = ("MLE", "NCE", "VNCE", "VNCE, exact q")
 GOAL_RATIO, GOAL_SIZE = 1.5, 1000
 BOOTSTRAPS = 2000
 NOTES = "One thread. The seed is 2019 with the number of the truth."
-INTERVALS = (
-    "Median squared errors, their ratios, the ratio of mean squared errors ('of "
-    "means'), and the slope of log median error against log n (least squares). "
-    "Intervals are 95 % bootstrap over truths."
-)
+INTERVALS = TEXTS("intervals")
 NO_W = (np.nan,) * 3
 
 
@@ -307,10 +305,7 @@ def verdict(nu, sizes, errors):
         pair = zip(errors[nu, "VNCE"], errors[nu, other], strict=True)
         worst = [ratio(ours, theirs)[large].max() for ours, theirs in pair]
         met = ["met" if value <= most else "**missed**" for value in worst]
-        lines.append(
-            f"VNCE / {other} at most {most}; largest {worst[0]:.3g} for log theta: "
-            f"{met[0]}, {worst[1]:.3g} for c: {met[1]}."
-        )
+        lines.append(TEXTS("VNCE / at most ", locals()))
     return " ".join(lines)
 
 
@@ -329,29 +324,10 @@ def agreement(sizes, found):
 def setting(n_truths):
     """Say what was done."""
     starts = ", ".join(map(str, STARTS))
-    return (
-        f"{n_truths} truths theta ~ U(2, 6), known width 1; noise N(0, theta^2) with "
-        "the true theta, as in the paper. The rows of a smaller n are the first of a "
-        f"larger n, and nu = 1 has the first row of noise of nu = {RATIOS[0]}: all "
-        f"methods see the same. Starts of theta: {starts}; c and w start at 0. Up to n "
-        f"= {ALL_STARTS} the start with the best objective is kept; then each method "
-        "goes on from its own estimate before. No choice looks at the truth. EM stops "
-        f"after {N_ROUNDS} rounds at the latest. nu = {RATIOS[0]} was fixed as the "
-        "main setting before the study."
-    )
+    return TEXTS("truths theta ~ U(2, 6)", n_truths=n_truths, starts=starts)
 
 
-FOUND = (
-    "VNCE is as consistent as the others, and with a posterior that it has to learn it "
-    "ends where NCE with the states summed ends: the family of eq. (4.55) holds the "
-    "exact posterior, and EM finds it. All that VNCE loses to maximum likelihood is "
-    f"what NCE loses: little with {RATIOS[0]} noise rows a data row, and a factor of "
-    "about two with one, which no number of data rows makes good. The paper found NCE "
-    "more prone to local optima than VNCE; here the second optimum, at a theta below "
-    "the known width, has a worse objective for all methods, and no truth is lost to "
-    "it, provided that some start lies above. The noise knows the true theta, which no "
-    "user does: a gift to NCE and VNCE alike."
-)
+FOUND = TEXTS("found")
 
 
 def ratios_in_theory(nu, widths):
@@ -378,8 +354,7 @@ def report(widths, found, sizes):
     return [
         *parts,
         f"## The posterior, nu = {RATIOS[0]}",
-        "Medians; differences and w0, w1 are absolute. The optimum of w is (0, 0, "
-        "-(1/sigma_1^2 - 1/theta^2) / 2); eq. (4.54) prints a sum.",
+        TEXTS("Medians; differences and"),
         posterior_table(RATIOS[0], sizes, widths, found),
         "## Do the optima agree?",
         agreement(sizes, found),
@@ -390,9 +365,7 @@ def report_again(widths, found, sizes):
     """Write the part on fresh truths."""
     return [
         "## On other truths",
-        f"{len(widths)} truths more, MLE and VNCE at nu = {RATIOS[0]} only. They were "
-        "added when the first study was known, because its intervals are wide; they "
-        "stand apart from it.",
+        TEXTS("truths more, MLE and VNCE", widths=len(widths)),
         *tables(RATIOS[0], sizes, widths, squared_errors(widths, found)),
     ]
 

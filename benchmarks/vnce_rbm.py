@@ -10,7 +10,6 @@ their medians.  The machines are seeds 0 to 4; PCD was tuned on other ones.  A f
 results lets a run that was stopped go on.
 """
 
-import argparse
 import time
 import warnings
 from functools import partial
@@ -19,23 +18,160 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
+from _command import options_of
 from _data import load
-from _rbm_rivals import (
-    log_likelihood,
-    maximum_likelihood,
-    persistent_contrastive_divergence,
-    simulate,
-    start_at_marginals,
-    stream,
-    test_log_likelihood,
-)
-from _report import made_by, publish, table
-from _results import Results
+from _report import Results, Texts, made_by, publish, table
 from torch import nn
+from torch.optim import SGD
+from torch.optim.lr_scheduler import LinearLR
 
 from skvnce import VNCEEstimator
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
 from skvnce.training.lbfgs import minimise_parameters
+
+TEXTS = Texts("vnce_rbm", globals())
+
+
+def simulate(seed, n, n_features=12, n_components=8, scale=1.0):
+    """Draw a machine and n exact rows from it; returns (truth, x).
+
+    Weights are N(0, scale^2).  Biases are N(0, 1/4) where units are coded -1/2 and 1/2,
+    so that marginals are neither all near 0 nor all near 1.
+    """
+    generator = stream(seed, "truth")
+    truth = start(n_features, n_components, generator, scale)
+    with torch.no_grad():
+        W = truth.weight
+        for bias, centre in (
+            (truth.visible_bias, -W.sum(1) / 2),
+            (truth.hidden_bias, -W.sum(0) / 2),
+        ):
+            bias.copy_(centre).add_(normal(bias.shape, generator, 0.5))
+    return truth, draw(truth, n, generator)
+
+
+@torch.no_grad()
+def draw(model, n, generator):
+    """Draw exact rows, by enumeration of all 2**features of them."""
+    x = every_row(model)
+    prob = model.log_marginal(x, torch.ones_like(x).bool()).softmax(0)
+    return x[torch.multinomial(prob, n, replacement=True, generator=generator)]
+
+
+def every_row(model):
+    """List all 2**features values of a row."""
+    n_features, _ = model.weight.shape
+    x = torch.arange(2**n_features)[:, None] >> torch.arange(n_features) & 1
+    return x.to(model.weight)
+
+
+def stream(seed, purpose):
+    """Make a generator; with one stream for both, a fit would start at the truth."""
+    key = np.random.SeedSequence([seed, *purpose.encode()])
+    return torch.Generator().manual_seed(int(key.generate_state(1)[0]))
+
+
+def start(n_features, n_components, generator, scale):
+    """Make a machine with weights N(0, scale^2) and biases zero."""
+    with torch.random.fork_rng(devices=[]):  # what it draws itself is overwritten
+        model = RestrictedBoltzmann(n_features, n_components).double()
+    with torch.no_grad():
+        model.weight.copy_(normal(model.weight.shape, generator, scale))
+    return model
+
+
+def normal(shape, generator, scale):
+    """Draw from N(0, scale^2)."""
+    return scale * torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+def start_at_marginals(x, n_components, generator, scale):
+    """Make a machine with small weights and the marginals of x (Hinton 2012)."""
+    model = start(x.shape[1], n_components, generator, scale)
+    with torch.no_grad():
+        model.visible_bias.copy_(((x.sum(0) + 0.5) / (len(x) + 1)).logit())
+    return model
+
+
+def log_likelihood(model, x):
+    """Compute the exact mean log-likelihood of complete rows, in nats a row."""
+    observed = torch.ones_like(x).bool()
+    return model.log_marginal(x, observed).mean() - model.log_normaliser()
+
+
+@torch.no_grad()
+def test_log_likelihood(model, x):
+    """Return `log_likelihood` as a number."""
+    return float(log_likelihood(model, x))
+
+
+test_log_likelihood.__test__ = False  # pytest would take it for a test
+
+
+def maximum_likelihood(x, n_components=8, seed=0, scale=0.1, tol=1e-5, max_iter=5000):
+    """Maximise the exact likelihood by L-BFGS, from one random start."""
+    generator = stream(seed, "fit")
+    model = start_at_marginals(x, n_components, generator, scale)
+    minimise_parameters(
+        lambda: [-log_likelihood(model, x)],
+        model.parameters(),
+        tol=tol,
+        max_iter=max_iter,
+    )
+    return model
+
+
+def persistent_contrastive_divergence(
+    x,
+    n_components=8,
+    seed=0,
+    *,
+    scale=0.1,
+    n_epochs=200,
+    batch_size=100,
+    n_chains=500,
+    n_sweeps=5,
+    rate=0.1,
+    momentum=0.9,
+):
+    """Ascend the likelihood with the negative phase from persistent Gibbs chains.
+
+    Steps decay linearly to zero.  Hidden units are summed out in both phases: the
+    gradient is that of the mean log phi(x) over a minibatch less that over the chains.
+    The defaults were chosen by held-out likelihood on machines of other seeds (10, 11)
+    than a report should use.
+    """
+    generator = stream(seed, "fit")
+    model = start_at_marginals(x, n_components, generator, scale)
+    chains = x[torch.randint(len(x), (n_chains,), generator=generator)]
+    optimiser = SGD(model.parameters(), rate, momentum, maximize=True)
+    n_steps = n_epochs * -(-len(x) // batch_size)
+    schedule = LinearLR(optimiser, 1.0, 1 / n_steps, n_steps)
+    for _ in range(n_epochs):
+        order = torch.randperm(len(x), generator=generator)
+        for rows in order.split(batch_size):
+            chains = sweep(model, chains, n_sweeps, generator)
+            optimiser.zero_grad()
+            (mean_log_phi(model, x[rows]) - mean_log_phi(model, chains)).backward()
+            optimiser.step()
+            schedule.step()
+    return model
+
+
+def mean_log_phi(model, x):
+    """Average log phi over complete rows."""
+    return model.log_marginal(x, torch.ones_like(x).bool()).mean()
+
+
+@torch.no_grad()
+def sweep(model, x, n_sweeps, generator):
+    """Redraw all hidden and all visible units, in turn."""
+    for _ in range(n_sweeps):
+        z = torch.bernoulli(model.latent_probability(x), generator=generator)
+        field = model.visible_bias + z @ model.weight.T
+        x = torch.bernoulli(field.sigmoid(), generator=generator)
+    return x
+
 
 N_LATENTS, N_FEW = 8, 4
 N_STARTS = 3
@@ -43,42 +179,7 @@ N_TEST = 10_000
 RIDGE = 1.0  # of the penalty ridge |theta|^2 / (2 n): a standard normal prior
 ML = "maximum likelihood"
 AMORTISED = {"posterior": "bernoulli", "max_iter": 200}
-FOUND = """## What was found
-
-Written by hand, of the full run.
-
-VNCE does not reach maximum likelihood where the latter can be computed.  With the
-posterior integrated out it is the worse one in all 12 fits to simulated machines, by a
-median of 0.108 nats a row at n = 500, 0.019 at 2000 and 0.003 at 10,000, and slower: 50
-seconds against 3 at n = 10,000.  On letters it is better than one start of maximum
-likelihood in 1 split of 3, and than the best of three starts in none.
-
-Without a penalty the order at small n is about overfitting.  Maximum likelihood loses
-0.23 nats to the machine itself at n = 500 and 0.047 at n = 2000; further starts, kept
-by the training likelihood, make it worse.  PCD and the amortised posterior fit the
-training rows less well, and predict better: both in 5 of 5 at n = 500, in 5 and in 4 of
-5 at n = 2000.  We take that for regularisation, by few epochs or by the bound, which
-were not told apart, and not for a better estimator: with one penalty for all, untuned,
-maximum likelihood is ahead of both forms of VNCE in all 10 fits (and of PCD without
-penalty in 8).  The penalty is the prior that the weights were drawn from, which helps
-all alike.  At n = 10,000 and on letters the amortised posterior is behind maximum
-likelihood without a penalty too, and PCD is ahead of it in 13 fits of all 15.  Its
-settings were first tried on machine 0 at n = 2000; the exact form has the defaults.
-
-Exact VNCE failed outright once: machine 2 at n = 500 has a test log-likelihood of
--357, with `log_scale_` 352 nats below log Z.  By a separate count, 2203 of the 4096
-possible rows are neither in the data nor in the noise, and hold nearly all of the
-fitted mass: nothing in the objective holds them down.  `accuracy_` does not show it;
-`log_scale_gap_` does, and the estimator warns.  Refitted with `noise_ratio=50` or
-`ridge=0.1`, the test log-likelihood is -7.41 or -7.37.  In milder form it is the
-rule: on all machines up to n = 2000 `log_scale_` is too low, elsewhere by 0.07 to 0.21
-nats at n = 500.  With ridge = 1 it is within 0.03.
-
-EM with enumerated states is a slow way to the same objective.  100 rounds are not
-enough, and up to 1000 end, by `tol`, below the value that integration finds in all 5
-fits, in 41 to 83 times its time.  The test likelihood is the better for stopping short.
-
-Times are of two cores shared with other jobs: a factor below two means little."""
+FOUND = TEXTS("found")
 
 
 class Size(NamedTuple):
@@ -267,12 +368,7 @@ def std(values):
 def report(size, results):
     """Run everything and write the tables."""
     first = f"{ML}, one start"
-    legend = (
-        "Log-likelihoods are exact, in nats a row. Every figure is a median over the "
-        "machines or splits, in brackets the least and the most; differences are on "
-        "the same table. Seconds: CPU time of one fit in one thread. Warned: fits that "
-        "said they had not converged."
-    )
+    legend = TEXTS("Log-likelihoods are")
     counts = ", ".join(f"{k} with n = {n}" for n, k in size.machines.items())
     parts = [
         "## Simulated machines",
@@ -282,8 +378,7 @@ def report(size, results):
         "Of |theta|^2 / (2 n), the same for all; PCD is without.",
         summarise(on_machines(results, "penalty", PENALISED, size.penalised), first),
         "## Integrated out, or EM with enumerated states",
-        f"Machines with {N_FEW} hidden units, 16 states, so that EM is affordable. "
-        "Both maximise one objective.",
+        TEXTS("Machines with hidden"),
         summarise(
             on_machines(results, "EM", by_em(size.n_rounds), size.by_em, N_FEW),
             "VNCE, integrated out",
@@ -299,13 +394,9 @@ def report(size, results):
     return [legend, *parts] if size is QUICK else [legend, FOUND, *parts]
 
 
-def main(arguments=None):
+def main():
     """Read the command line and report."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a short form")
-    parser.add_argument("--results", help="JSON lines; a run goes on from them")
-    parser.add_argument("--output")
-    options = parser.parse_args(arguments)
+    options = options_of(__doc__, {}, results=None)
     torch.set_num_threads(1)
     head = [
         "# Restricted Boltzmann machines",

@@ -1,12 +1,10 @@
 """Scores of benchmarks that decide something, against values by hand."""
 
-import copula_graph_scores
-import mixed_methods
+import copula_graph
+import mixed
 import mixed_scores
-import mixed_tables
 import numpy as np
 import prediction
-import protocol_scores
 import protocol_tables
 import pytest
 from _beside import DEFAULT, by_place, written
@@ -47,21 +45,21 @@ def test_errors_of_hand_made_tables():
     two[0] = 0.5, 0.0, 0.0
     two[1] = 0.0, 0.0, 1.0
     both = np.stack([one, two])
-    errors = protocol_scores.row_errors(both, full, (2,))
+    errors = protocol_tables.row_errors(both, full, (2,))
     assert errors == pytest.approx(np.array([[1.5, 0.5, 0], [0.25, 2, 0]]))
-    assert protocol_scores.min_mae(both, full, hidden, (2,)) == pytest.approx(0.75 / 4)
-    assert protocol_scores.avg_mae(both, full, hidden, (2,)) == pytest.approx(
+    assert protocol_tables.min_mae(both, full, hidden, (2,)) == pytest.approx(0.75 / 4)
+    assert protocol_tables.avg_mae(both, full, hidden, (2,)) == pytest.approx(
         4.25 / 2 / 4
     )
-    assert protocol_scores.avg_mae(both[:1], full, hidden, (2,)) == pytest.approx(2 / 4)
-    assert protocol_scores.wasserstein([[0.0], [3.0]], [[3.0], [1.0]]) == pytest.approx(
+    assert protocol_tables.avg_mae(both[:1], full, hidden, (2,)) == pytest.approx(2 / 4)
+    assert protocol_tables.wasserstein([[0.0], [3.0]], [[3.0], [1.0]]) == pytest.approx(
         0.5
     )
 
 
 def test_two_levels_count_as_a_number():
     full = np.array([[0.0], [1.0]])
-    assert protocol_scores.row_errors(1 - full[None], full, (0,)) == pytest.approx(1)
+    assert protocol_tables.row_errors(1 - full[None], full, (0,)) == pytest.approx(1)
 
 
 def case_of_numbers():
@@ -74,16 +72,16 @@ def case_of_numbers():
 def test_truth_has_no_error_and_draws_are_proper_scores():
     case = case_of_numbers()
     (full,) = case.full
-    right = protocol_scores.score_a(
-        case, protocol_scores.Answer([full], [np.stack([full] * 20)], 0.0)
+    right = protocol_tables.score_a(
+        case, protocol_tables.Answer([full], [np.stack([full] * 20)], 0.0)
     )
     zero = ("min_mae", "avg_mae", "avg_mae_draws", "mae_median", "rmse", "crps")
     assert [right[name] for name in (*zero, "energy", "w_train")] == [0] * 8
     assert right["coverage"] == pytest.approx(0.9)
-    point = protocol_scores.score_a(case, protocol_scores.Answer([full + 1], None, 0.0))
+    point = protocol_tables.score_a(case, protocol_tables.Answer([full + 1], None, 0.0))
     assert point["min_mae"] == point["avg_mae"] > 0 and "crps" not in point
     draws = np.stack([full + k for k in (-1, 0, 1, 2, 3)])
-    drawn = protocol_scores.score_a(case, protocol_scores.Answer(None, [draws], 0.0))
+    drawn = protocol_tables.score_a(case, protocol_tables.Answer(None, [draws], 0.0))
     assert drawn["min_mae"] == 0 and drawn["rmse"] == pytest.approx(0.1)
     assert "coverage" not in drawn
 
@@ -91,15 +89,15 @@ def test_truth_has_no_error_and_draws_are_proper_scores():
 def test_parts_are_scored_apart():
     full, masked = np.ones((3, 2)), np.full((3, 2), np.nan)
     case = protocol_tables.Case(("B", "x", "MCAR", 0), (full,) * 2, (masked,) * 2, ())
-    found = protocol_scores.score_b(
-        case, protocol_scores.Answer([full + 1, full + 3], None, 0.0)
+    found = protocol_tables.score_b(
+        case, protocol_tables.Answer([full + 1, full + 3], None, 0.0)
     )
     assert [found[f"{s}_{p}"] for p in ("in", "out") for s in ("mae", "rmse")] == [
         *(1, 1, 3, 3)
     ]
     drawn = [np.stack([full, full + 2])] * 2
     assert (
-        protocol_scores.score_b(case, protocol_scores.Answer(None, drawn, 0.0))[
+        protocol_tables.score_b(case, protocol_tables.Answer(None, drawn, 0.0))[
             "mae_in"
         ]
         == 1
@@ -114,8 +112,8 @@ def mixed_table(seed, n=200):
 
 def mixed_case(seed=0):
     x, rng = mixed_table(seed), np.random.default_rng(seed)
-    masked = np.where(mixed_tables.hidden_cells(x, "MCAR", rng), np.nan, x)
-    return mixed_tables.Case(
+    masked = np.where(mixed.hidden_cells(x, "MCAR", rng), np.nan, x)
+    return mixed.Case(
         KINDS, LEVELS, list("pqr"), (x[:140], x[140:]), (masked[:140], masked[140:])
     )
 
@@ -128,7 +126,7 @@ def test_methods_do_not_see_hidden_cells():
         for m, x in zip(one.masked, one.full, strict=True)
     )
     other = one._replace(full=full)
-    for method in (mixed_methods.marginal, mixed_methods.iterative):
+    for method in (mixed.marginal, mixed.iterative):
         first, second = method(one, 0), method(other, 0)
         assert np.array_equal(first.points, second.points)
         assert np.array_equal(first.draws, second.draws)
@@ -182,16 +180,16 @@ def test_f1_is_that_of_the_pairs():
     edges = np.zeros_like(truth)
     for i, j in ((0, 1), (0, 2)):
         edges[i, j] = edges[j, i] = True
-    assert copula_graph_scores.f1(edges, truth) == pytest.approx(2 * 1 / (2 + 3))
-    assert copula_graph_scores.f1(truth, truth) == 1
-    assert copula_graph_scores.f1(np.zeros_like(truth), truth) == 0
+    assert copula_graph.f1(edges, truth) == pytest.approx(2 * 1 / (2 + 3))
+    assert copula_graph.f1(truth, truth) == 1
+    assert copula_graph.f1(np.zeros_like(truth), truth) == 0
 
 
 def test_pairs_are_ranked_by_entry_and_then_by_strength():
     first, second = np.zeros((2, 3, 3))
     first[0, 1] = 0.1
     second[0, 1], second[0, 2], second[1, 2] = 0.2, 0.9, 0.8
-    order = copula_graph_scores.ranked(np.array([first, second]))
+    order = copula_graph.ranked(np.array([first, second]))
     assert order[0, 1] > order[0, 2] > order[1, 2] > order[1, 0] == 0
 
 

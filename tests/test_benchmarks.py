@@ -9,8 +9,16 @@ from itertools import zip_longest
 from pathlib import Path
 
 import pytest
-from _picture_list import PICTURES
-from _pictures import Panel, Row, Series, fingerprint, illustrated, number, read
+from pictures import (
+    PICTURES,
+    Panel,
+    Row,
+    Series,
+    fingerprint,
+    illustrated,
+    number,
+    read,
+)
 
 ROOT = Path(__file__).parents[1]
 DOC = ROOT / "doc" / "benchmarks"

@@ -1,15 +1,10 @@
-"""The designs and the report of the validity study, and the protocol of U-VAE."""
+"""The designs and the analyses of the validity study."""
 
 import numpy as np
 import pandas as pd
 import pytest
-import uvae
-import validity as study
-from _results import Results
-from _validity_analyses import Failure, answer_of, least_squares, logistic, matrix
+from _validity_analyses import Failure, least_squares, logistic, matrix
 from _validity_designs import DESIGNS, chances, incomplete_table
-from _validity_methods import METHODS, applies, by_imputer
-from _validity_report import page, summaries
 from statistical import FAILURE, p_mean
 
 REPETITIONS = 30
@@ -112,80 +107,3 @@ def test_terms_and_failures():
         matrix(twice, ["log b"])
     with pytest.raises(Failure, match="missing"):
         matrix(twice.mask(twice["x"] == 1), ["x"])
-
-
-def test_completed_tables_keep_observed_cells():
-    for name in ("nominal", "clustered"):
-        design = DESIGNS[name]
-        full, part = tables(name, 1)[0]
-        for method in ("gaussian", "gaussian_groups", "iterative"):
-            if not applies(method, design):
-                continue
-            [(draws, _)] = METHODS[method]([part], design, [0], 2)
-            assert len(draws) == 2
-            for draw in draws:
-                assert draw.notna().all(axis=None)
-                pd.testing.assert_frame_equal(
-                    draw[list(full)].mask(part.isna()), part, check_dtype=False
-                )
-
-
-def test_an_error_of_an_imputer_is_a_failure():
-    class Broken:
-        def __init__(self, random_state):
-            raise ValueError("broken")
-
-    _, part = tables("truncated", 1)[0]
-    [(answer, _)] = by_imputer(Broken, [part], DESIGNS["truncated"], [0], 2)
-    assert isinstance(answer, ValueError)
-
-
-def test_results_are_resumed_and_reported(tmp_path, capsys, monkeypatch):
-    """Complete cases are biased where the outcome selects; complete data are not."""
-    file = tmp_path / "results.jsonl"
-    arguments = ["validity.py", "--designs", "square, selected", "--repetitions", "20"]
-    arguments += ["--methods", "complete", "cases", "--results", str(file)]
-    monkeypatch.setattr("sys.argv", arguments)
-    study.main()
-    assert len(file.read_text().splitlines()) == 4
-    study.main()
-    results = Results(file)
-    assert len(results.records) == 4
-    [(key, figures)] = summaries(results).items()
-    assert key == ("square, selected", 300, 0.3)
-    assert figures["complete"].repetitions == 20
-    assert figures["complete"].worst > -5 > figures["cases"].worst
-    assert "square, selected" in "\n".join(page(results))
-
-
-def test_a_complete_table_pools_to_its_interval():
-    design = DESIGNS["normal"]
-    full, _ = tables("normal", 1)[0]
-    single = answer_of([full], design.analyse)
-    several = answer_of([full] * 3, design.analyse)
-    np.testing.assert_allclose(single[0], several[0])
-    np.testing.assert_allclose(single[1], several[1])
-
-
-@pytest.mark.parametrize("mechanism", uvae.MECHANISMS)
-def test_masks_of_the_protocol(mechanism):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(2000, 9)) @ rng.normal(size=(9, 9))
-    frame = pd.DataFrame(x).assign(c="a")
-    frame.loc[:900, "c"] = "b"
-    hidden = uvae.hidden_cells(frame, mechanism, 0.5, 1)
-    shares = hidden.mean(0)
-    incomplete = shares > 0
-    assert incomplete.sum() == (10 if mechanism == "MCAR" else 7)
-    np.testing.assert_allclose(shares[incomplete], 0.5, atol=0.06)
-
-
-def test_scores_of_the_protocol():
-    rng = np.random.default_rng(1)
-    full = pd.DataFrame(rng.normal(size=(500, 3)), columns=list("abc"))
-    scores = uvae.scores_of([full], full, list("abc"))
-    assert scores["coverage"] == 1
-    assert scores["bias"] == 0
-    assert scores["width"] == pytest.approx(2 * 1.96 * 0.5 / 500**0.5, rel=0.01)
-    skewed = full.assign(a=np.exp(3 * full["a"]))
-    assert uvae.scores_of([skewed, skewed], full, list("abc"))["coverage"] < 1

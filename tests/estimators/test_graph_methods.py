@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from _graph_controls import GraphControl, graph_learner
+from graph_simulation import GraphControl, graph_learner
 from sklearn.exceptions import ConvergenceWarning
 
 from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV
