@@ -171,6 +171,11 @@ SMALL_IMPUTERS = [
     ),
 ]
 
+# A copy of each, by the fixture of conftest.py.
+EACH_IMPUTER = pytest.mark.parametrize(
+    "imputer", SMALL_IMPUTERS, indirect=True, ids=lambda one: type(one).__name__
+)
+
 # One of each class that fills, draws or scores rows, as small as possible.
 FEW = {"on_misfit": "ignore", "random_state": 0}
 MEMBERS = {"n_estimators": 1, "n_steps": 1, "n_draws": 4, **FEW}

@@ -1,11 +1,21 @@
-"""Dense tables of zeros, ones and NaN as the models of sparse ones see them."""
+"""Tables of zeros, ones and NaN as sparse models see them; misfits of tables."""
+
+import warnings
 
 import torch
 from scipy.sparse import csr_array
 
 from skvnce.estimators._binary_tables import torch_rows
+from skvnce.exceptions import MisfitWarning
 
 
 def cells_of(table):
     """List the cells of all rows, in double precision."""
     return torch_rows(csr_array(table)).cells(torch.arange(len(table)), torch.float64)
+
+
+def misfits(estimator, X, **parameters):
+    """Fit, and list what the fit says of a table that is beyond its model."""
+    with warnings.catch_warnings(record=True, action="always") as found:
+        estimator.fit(X, **parameters)
+    return [str(w.message) for w in found if w.category is MisfitWarning]

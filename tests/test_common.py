@@ -137,8 +137,7 @@ CASES = [
 @pytest.mark.quick(20)
 @pytest.mark.parametrize(("place", "name"), CASES)
 def test_nan_contract(place, name):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         CHECKS[place, name]()
 
 

@@ -1,17 +1,20 @@
 """What all imputers do with frames of all kinds, and all estimators if a fit fails."""
 
+import inspect
 import pickle
 import warnings
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import skops.io
-from cases import ESTIMATORS, PREDICTORS, SMALL_IMPUTERS
+from cases import ESTIMATORS, PREDICTORS, SMALL, SMALL_IMPUTERS
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 
 from skvnce import CopulaGraphLearner
-from skvnce.testing._requirements import incomplete_table
+from skvnce.testing._requirements import draws_cells, incomplete_table
 
 N = 60
 LEARNERS = [*SMALL_IMPUTERS, CopulaGraphLearner(0.1, max_iter=20, random_state=0)]
@@ -180,3 +183,165 @@ def test_tables_of_constants_are_filled(estimator):
         assert model.score_samples(X).tolist() == [0.0] * 8
     assert np.isnan(getattr(model, "held_out_gain_", np.nan))
     assert len(getattr(model, "marginal_columns_", [])) == 0
+
+
+# numbers: the smallest estimator of each class, as small as possible
+
+
+ALL = {name: one for name, one in SMALL.items() if name != "NoisyOr"}
+DRAWING = [name for name, one in ALL.items() if draws_cells(one)]
+SCORING = [name for name, one in ALL.items() if hasattr(one, "score")]
+WEIGHING = [
+    name
+    for name, one in ALL.items()
+    if "sample_weight" in inspect.signature(one.fit).parameters
+]
+
+
+def positive(n=60):
+    """Make four positive columns that depend on each other, with missing cells."""
+    rng = np.random.default_rng(3)
+    X = rng.gamma(4.0, size=(n, 1)) + rng.gamma(2.0, size=(n, 4))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    return X
+
+
+def filled_and_drawn(model, X):
+    return [model.transform(X), *model.sample(X, 2, random_state=0)]
+
+
+@pytest.mark.parametrize("value", [0.0, 3.7])
+@pytest.mark.parametrize("name", DRAWING)
+def test_constant_columns_are_left_out_and_filled(name, value):
+    """A new value in such a column says nothing of the others."""
+    X = np.insert(positive(), 1, value, axis=1)
+    X[::4, 1] = np.nan
+    with pytest.warns(UserWarning, match="Constant where observed: column 1. "):
+        model = clone(ALL[name]).fit(X)
+    assert model.constants_ == {1: value}
+    assert model.feature_indices_.tolist() == [0, 2, 3, 4]
+    changed = X.copy()
+    changed[:, 1] = value + 1
+    pairs = zip(*(filled_and_drawn(model, one) for one in (X, changed)), strict=True)
+    for one, other in pairs:
+        assert (one[:, 1] == value).all() and not np.isnan(one).any()
+        np.testing.assert_array_equal(np.delete(one, 1, 1), np.delete(other, 1, 1))
+    if hasattr(model, "score_samples"):
+        alone = clone(ALL[name]).fit(np.delete(X, 1, axis=1))
+        scores = alone.score_samples(np.delete(X, 1, axis=1))
+        np.testing.assert_allclose(model.score_samples(X), scores, rtol=1e-6)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("name", DRAWING)
+def test_empty_columns_are_dropped_or_kept(name, keep):
+    """Values that are seen there later are kept, and say nothing of the others."""
+    frame = pd.DataFrame(positive(), columns=list("abcd"))
+    frame.insert(1, "empty", np.nan)
+    model = clone(ALL[name])
+    [asked] = [
+        one for one in model.get_params() if one.endswith("keep_empty_features")
+    ][:1]
+    with pytest.warns(UserWarning, match="'empty'.*keep_empty_features"):
+        model.set_params(**{asked: keep}).fit(frame)
+    names = ["a", "empty", "b", "c", "d"] if keep else list("abcd")
+    assert list(model.get_feature_names_out()) == names
+    later = frame.assign(empty=np.where(frame.index == 0, 5.0, np.nan))
+    for one, other in zip(
+        filled_and_drawn(model, frame), filled_and_drawn(model, later), strict=True
+    ):
+        assert one.shape == (len(frame), len(names)) and not np.isnan(one).any()
+        if keep:
+            assert (one[:, 1] == 0).all()
+            assert other[0, 1] == 5 and (other[1:, 1] == 0).all()
+            one, other = (np.delete(table, 1, axis=1) for table in (one, other))
+        np.testing.assert_array_equal(one, other)
+    if hasattr(model, "score_samples"):
+        scores = model.score_samples(frame)
+        np.testing.assert_allclose(model.score_samples(later), scores, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", SCORING)
+def test_a_constant_fold_does_not_stop_a_search(name):
+    """Nor a fold in which one column is constant."""
+    X = positive()
+    X[:20, 2], X[20:40] = 1.0, 3.0
+    folds = [(np.arange(first, first + 20), np.arange(40, 60)) for first in (0, 20)]
+    if name in ("IncompleteFactorAnalysis", "VariationalAutoencoder"):
+        folds = folds[:1]  # those need a column that varies
+    with warnings.catch_warnings(action="ignore"):
+        search = GridSearchCV(ALL[name], {}, cv=folds, error_score="raise").fit(X)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+WRONG_CELLS = [
+    (np.inf, "column 'b', row 3"),
+    (-np.inf, "column 'b', row 3"),
+    ("x", "'x' in column 'b', row 3"),
+    (1e300, "column 'b' has values whose squares|column 'b', row 3"),
+]
+
+
+@pytest.mark.parametrize(("cell", "words"), WRONG_CELLS)
+@pytest.mark.parametrize("name", ALL)
+def test_cells_that_are_no_finite_numbers_are_named(name, cell, words):
+    frame = pd.DataFrame(positive(), columns=list("abcd"))
+    frame = frame.astype(object) if isinstance(cell, str) else frame
+    frame.loc[3, "b"] = cell
+    with warnings.catch_warnings(), pytest.raises(ValueError, match=words):
+        if name in ("LAIRImputer", "VGIImputer"):  # whose sums overflow before
+            warnings.simplefilter("ignore", RuntimeWarning)
+        clone(ALL[name]).fit(frame)
+
+
+WEIGHTS = [
+    (np.r_[1.0, np.zeros(59)], "No row of X has an observed cell and"),
+    (np.full(60, -1.0), "Negative values in data passed to"),
+]
+
+
+@pytest.mark.parametrize(("weights", "words"), WEIGHTS)
+@pytest.mark.parametrize("name", WEIGHING)
+def test_weights_without_a_row_to_learn_from_are_errors(name, weights, words):
+    X = positive()
+    X[0] = np.nan
+    with pytest.raises(ValueError, match=words):
+        clone(ALL[name]).fit(X, sample_weight=weights)
+
+
+@pytest.mark.parametrize("name", ["IncompleteFactorAnalysis", "VariationalAutoencoder"])
+def test_models_of_latents_need_a_column_that_varies(name):
+    with pytest.raises(ValueError, match="All columns of X are constant"):
+        clone(ALL[name]).fit([[1.0, np.nan], [1.0, 2.0], [1.0, 2.0]])
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_fills_and_draws_are_possible(name):
+    """Not negative, and of a few values or whole numbers where observed cells are."""
+    rng, X = np.random.default_rng(4), positive(120)
+    X[:, 2], X[:, 3] = np.round(3 * X[:, 2]), rng.integers(1, 5, 120)
+    X[::5, 3] = np.nan
+    model = clone(ALL[name]).fit(X)
+    low, high = model.feature_ranges_
+    assert (low >= 0).all()
+    tables = filled_and_drawn(model, X)
+    for table in tables:
+        assert ((low <= table) & (table <= high)).all()
+    for draw in tables[1:]:
+        np.testing.assert_array_equal(draw[:, 2], np.round(draw[:, 2]))
+        assert np.isin(draw[:, 3], [1, 2, 3, 4]).all()
+
+
+@pytest.mark.filterwarnings("ignore:An ill-conditioned matrix")  # of a linear model
+@pytest.mark.parametrize("estimator", LEARNERS, ids=lambda one: type(one).__name__)
+def test_frames_of_polars_keep_their_schema(estimator):
+    X = pl.from_pandas(frame().reset_index(drop=True))
+    X = X.with_columns(grade=pl.col("grade").cast(pl.Enum(["lo", "mid", "hi"])))
+    model = clone(estimator).set_output(transform="polars").fit(X)
+    for found in answers(model, X):
+        assert found.schema == X.schema
+        assert found.null_count().sum_horizontal()[0] == 0
+        for name in X.columns:
+            seen = X[name].is_not_null()
+            assert (found[name].filter(seen) == X[name].filter(seen)).all()
+    assert model.categories_["grade"].tolist() == ["lo", "mid", "hi"]

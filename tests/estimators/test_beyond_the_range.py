@@ -137,8 +137,7 @@ def test_draws_that_are_set_to_zero_are_announced(seed):
                 imputer.sample(X, 10, random_state=0)
             # it is the user's
             imputer = GaussianImputer(min_value=-np.inf, **given).fit(X)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with warnings.catch_warnings(action="error"):
             imputer.sample(X, 10, random_state=0)
 
 

@@ -12,12 +12,7 @@ from scipy.stats import kstest, multivariate_normal, norm, truncnorm
 from sklearn.base import clone
 from statistical import FAILURE
 
-from skvnce import (
-    ColumnImputer,
-    CopulaGraphLearner,
-    GaussianImputer,
-    MixtureImputer,
-)
+from skvnce import ColumnImputer, CopulaGraphLearner, GaussianImputer, MixtureImputer
 from skvnce.exceptions import MisfitWarning
 from skvnce.tables.cell_limits import check_distance, limits_of
 
@@ -331,8 +326,7 @@ def test_missing_limits_are_announced(fitted):
     for call, given in calls:
         with pytest.warns(UserWarning, match="filled without limits. Pass lower"):
             call(X, **given)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with warnings.catch_warnings(action="error"):
             call(X, upper=limits, **given)
             call(X, upper=np.full(X.shape, np.nan), **given)
             call(np.nan_to_num(X), **given)

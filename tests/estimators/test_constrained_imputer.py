@@ -344,8 +344,7 @@ def test_a_shift_that_equations_undo_is_announced(seed):
         imputer.sample(frame, 3, 0, shift=every)
     named = {re.search("column '(.*)' by", str(one.message))[1] for one in caught}
     assert named == set(every)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # the control
+    with warnings.catch_warnings(action="error"):  # the control
         imputer.sample(frame, 3, 0, shift={"free": 0.5})
 
 

@@ -34,9 +34,7 @@ def summed(n):
 @pytest.mark.filterwarnings("ignore:.* of the draws of column:UserWarning")
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
-    "estimator",
-    [LAIR, COLUMNS, CONSTRAINED],
-    ids=["LAIR", "columns", "consistent"],
+    "estimator", [LAIR, COLUMNS, CONSTRAINED], ids=["LAIR", "columns", "consistent"]
 )
 def test_a_completed_table_has_one_draw_of_the_parameters(estimator):
     """Each copy draws with one member or draw; in turns, each is used as often."""

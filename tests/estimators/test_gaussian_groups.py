@@ -925,8 +925,7 @@ def test_a_fit_whose_chain_drifts_warns():
     with pytest.warns(ConvergenceWarning, match=r"R-hat is .* fit with max_iter=\d+"):
         short = imputer(max_iter=1, n_parameter_draws=4).fit(table)
     assert np.nanmax(short.r_hat_) > 1.5
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ConvergenceWarning)
+    with warnings.catch_warnings(action="error", category=ConvergenceWarning):
         long = imputer(max_iter=200).fit(X)
     assert np.nanmax(long.r_hat_) < 1.5
 
@@ -957,7 +956,6 @@ def test_draws_of_columns_that_are_predicted_badly_follow_the_model():
     x = np.exp(2.5 * (rng.normal(size=40)[code] + 0.5 * rng.normal(size=240)))
     table = pd.DataFrame({"g": code, "x": x, "y": rng.normal(size=240)})
     table["x"] = table["x"].mask(rng.random(240) < 0.3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         model = imputer(on_misfit="warn").fit(table)
     assert not model.marginal_columns_.any() and model._schema.marginals == {}

@@ -47,8 +47,7 @@ def test_edges_that_enter_together_are_found(table):
 def test_noise_has_no_dense_graph():
     """Nearly complete graphs of noise are stable too."""
     X = np.random.default_rng(0).normal(size=(150, 8))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         learner = stable(X, np.r_[0.5, np.geomspace(0.1, 0.001, 7)])
     assert learner.cv_results_["instability"][-1] < 0.1
     assert learner.cv_results_["noise"][-1] > 0.5
@@ -97,7 +96,6 @@ def test_the_learner_of_non_negative_columns_has_them_too():
     learner = TruncatedGaussianGraphLearnerCV(
         alphas=[0.4, 0.1], selection="stability", n_subsamples=4, random_state=0
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         table = learner.fit(X).edges()
     assert list(table)[3:] == ["precision", "probability", "frequency"]

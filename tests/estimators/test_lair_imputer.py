@@ -4,7 +4,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 import torch
 from oracles import GATE, normal_means
@@ -15,11 +14,10 @@ from sklearn.impute import SimpleImputer
 from statistical import FAILURE, standard_errors
 
 from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
-from skvnce.exceptions import DivergenceError
 from skvnce.fitted.ensembles import EncoderMember
 from skvnce.metrics import coverage, imputation_rmse
 from skvnce.missingness import hide, mcar
-from skvnce.options import LAIR, Adam
+from skvnce.options import LAIR
 from skvnce.samplers.metropolis_within_gibbs import mwg
 
 LINEAR = VariationalAutoencoder(max_iter=0, likelihood="normal", marginals="normal")
@@ -122,36 +120,6 @@ def test_transform_sums_draws_up(X, fitted):
     assert not np.allclose(medians, modes)
 
 
-def test_a_row_has_one_answer(X, fitted, seed):
-    order = np.random.default_rng(seed).permutation(len(X))
-    filled = fitted.transform(X)
-    np.testing.assert_allclose(fitted.transform(X[order]), filled[order], atol=1e-9)
-    np.testing.assert_allclose(fitted.transform(X[3:7]), filled[3:7], atol=1e-9)
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("library", [pd, pl])
-def test_draws_come_in_the_container_of_transform(X, library):
-    frame = pd.DataFrame(X, columns=list("abcd")).assign(e=np.nan, f=2.0)
-    frame.index = frame.index + 100
-    if library is pl:
-        frame = pl.from_pandas(frame, nan_to_null=False)
-    empty = pytest.warns(UserWarning, match="'e'.*dropped by transform")
-    with empty, pytest.warns(UserWarning, match="Constant where observed: column 'f'"):
-        imputer = LAIRImputer(LINEAR, random_state=0).fit(frame)
-    assert type(imputer.sample(frame)[0]) is np.ndarray
-    imputer.set_output(transform=library.__name__)
-    tables = imputer.sample(frame, n_draws=2, random_state=0)
-    assert len(tables) == 2
-    for table in tables:
-        assert type(table) is type(frame)
-        assert list(table.columns) == ["a", "b", "c", "d", "f"]
-        assert not np.isnan(table.to_numpy()).any()
-    assert not np.array_equal(tables[0].to_numpy(), tables[1].to_numpy())
-    if library is pd:
-        assert (tables[0].index == frame.index).all()
-
-
 @pytest.mark.slow
 @pytest.mark.sampled
 def test_standard_errors_fall_with_the_number_of_draws(X):
@@ -248,14 +216,6 @@ def test_a_sampler_of_ones_own_must_be_one(X, fitted):
         fitted.transform(X)
 
 
-def test_divergence_of_a_member_is_reported(X):
-    solver = Adam(learning_rate_init=1e30)
-    imputer = LAIRImputer(VariationalAutoencoder(max_iter=2, solver=solver))
-    with pytest.raises(DivergenceError, match="diverged"):
-        imputer.fit(X)
-    assert not hasattr(imputer, "estimators_")
-
-
 def test_a_frozen_estimator_that_was_fitted_anew_is_seen(X):
     vae = VariationalAutoencoder(max_iter=0).fit(X)
     imputer = LAIRImputer(FrozenEstimator(vae)).fit(X)
@@ -288,20 +248,6 @@ def test_integers_may_be_numpys(X):
     imputer = LAIRImputer(LINEAR, **options).fit(X)
     assert not np.isnan(imputer.transform(X)).any()
     assert len(imputer.sample(X, n_draws=np.int64(3))) == 3
-
-
-def test_what_is_asked_of_sample_is_checked(X, fitted):
-    with pytest.raises(ValueError, match="n_draws must be finite and at least 1"):
-        fitted.sample(X, n_draws=0)
-    with pytest.raises(ValueError, match="4 features"):
-        fitted.transform(X[:, :3])
-
-
-def test_text_is_named():
-    cells = [[1.0, "x"], [2.0, "y"], [3.0, "z"]]
-    for estimator in (LAIRImputer(), VariationalAutoencoder()):
-        with pytest.raises(ValueError, match="'x' in column 1, row 0"):
-            estimator.fit(cells)
 
 
 def test_several_members_weigh_the_rows_at_random():

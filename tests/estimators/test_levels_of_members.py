@@ -43,20 +43,6 @@ def test_probabilities_are_better_than_shares(make, seed):
     assert p_mean(np.concatenate(gains), 0.0, alternative="greater") < FAILURE
 
 
-def test_probabilities_sum_to_one_and_name_the_most_probable_level(fitted):
-    model, X, _, _ = fitted
-    probabilities, filled = model.category_probabilities(X), model.transform(X)
-    assert set(probabilities) == set(model.categories_) == set(NAMES)
-    for name, table in probabilities.items():
-        assert list(table.columns) == list(model.categories_[name])
-        np.testing.assert_allclose(table.sum(axis=1), 1)
-        assert (filled[name] == table.idxmax(axis=1)).all()
-        seen = X[name].notna().to_numpy()
-        assert (table.to_numpy()[seen].max(1) == 1).all()
-        assert table.to_numpy()[~seen].max() < 1
-        assert filled[name].dtype == X[name].dtype
-
-
 def test_draws_follow_the_probabilities(fitted):
     model, X, _, _ = fitted
     tables = model.sample(X, 30, random_state=0)

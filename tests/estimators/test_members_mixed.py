@@ -112,19 +112,6 @@ def test_held_out_numbers_and_levels_are_judged(kind):
 # LAIRImputer
 
 
-def test_levels_do_not_depend_on_the_strategy(lair):
-    model, X, _, _ = lair
-    model, levels = copy.deepcopy(model), list(model.categories_)
-    mean, *others = (
-        model.set_params(strategy=strategy).transform(X)
-        for strategy in ("mean", "median", "mode")
-    )
-    numbers = X.columns.drop(levels)
-    for other in others:
-        pd.testing.assert_frame_equal(other[levels], mean[levels])
-        assert not np.allclose(other[numbers], mean[numbers])  # control
-
-
 def test_numbers_follow_the_categories(lair):
     model, X, truth, hidden = lair
     rows = hidden[:, 0]

@@ -64,8 +64,7 @@ def test_a_fit_that_cannot_fit(estimator, X, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [GaussianImputer, ColumnImputer, MixtureImputer, TableImputer],
+    "kind", [GaussianImputer, ColumnImputer, MixtureImputer, TableImputer]
 )
 def test_draws_that_cannot_fit(kind, X, monkeypatch):
     imputer = kind(random_state=0).fit(X)

@@ -1,15 +1,13 @@
 """What estimators announce of tables that are beyond their model."""
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
 from graph_simulation import simulate
+from tables import misfits
 
 from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV
 from skvnce._incomplete import Incomplete
-from skvnce.exceptions import MisfitWarning
 from skvnce.fits.graph_checks import wide_columns
 from skvnce.fitted import held_out_check as misfit
 from skvnce.fitted.held_out_check import compare_errors, some_rows
@@ -31,13 +29,6 @@ def fits_badly(seed, n=300):
     frame["skewed"] = np.exp(0.5 * (frame["a"].fillna(6) - 6)) * rng.gamma(1.0, size=n)
     frame.loc[rng.uniform(size=n) < 0.1, "skewed"] = np.nan
     return frame
-
-
-def with_warning(learner, X):
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        learner.fit(X)
-    return [str(w.message) for w in found if w.category is MisfitWarning]
 
 
 def test_judge_by_hand():
@@ -261,7 +252,7 @@ def test_about_a_thousand_rows_are_judged(seed):
 
 def test_a_table_that_fits_is_not_announced(seed):
     learner = TruncatedGaussianGraphLearner(random_state=seed)
-    assert with_warning(learner, fits_well(seed)) == []
+    assert misfits(learner, fits_well(seed)) == []
     # exact for a normal: 1 - R^2 of a column given three others is 0.296
     assert 0.45 < learner.held_out_gain_ < 0.9
     assert not learner.marginal_columns_.any()
@@ -269,7 +260,7 @@ def test_a_table_that_fits_is_not_announced(seed):
 
 def test_columns_beyond_the_model_are_named(seed):
     learner = TruncatedGaussianGraphLearner(random_state=seed)
-    first, *_ = with_warning(learner, fits_badly(seed))
+    first, *_ = misfits(learner, fits_badly(seed))
     assert "The standard deviation of column 'skewed' exceeds 0.9" in first
     assert "of this column" in first and "or use CopulaGraphLearner" in first
     learner.set_params(on_misfit="raise")
@@ -278,7 +269,7 @@ def test_columns_beyond_the_model_are_named(seed):
         learner.fit(fits_badly(seed))
     assert vars(learner) == before
     learner.set_params(on_misfit="ignore")
-    assert with_warning(learner, fits_badly(seed)) == []
+    assert misfits(learner, fits_badly(seed)) == []
     assert np.isnan(learner.held_out_gain_) and not learner.marginal_columns_.any()
 
 
@@ -295,23 +286,9 @@ def test_the_path_announces_too(seed):
     learner = TruncatedGaussianGraphLearnerCV(alphas=3, random_state=seed)
     X = fits_badly(seed)
     X["other"] = X["skewed"].sample(frac=1, random_state=seed).to_numpy()
-    (text, *_) = with_warning(learner, X)
+    (text, *_) = misfits(learner, X)
     assert "of column 'skewed', column 'other' exceeds" in text
     assert "of these columns" in text and "or use CopulaGraphLearner" in text
-
-
-def test_fills_and_draws_are_possible(seed):
-    X = fits_badly(seed)
-    X["grade"] = np.random.default_rng(seed).integers(1, 5, size=len(X)).astype(float)
-    X.loc[::5, "grade"] = np.nan
-    learner = TruncatedGaussianGraphLearner(random_state=seed)
-    with_warning(learner, X)
-    low, high = learner.feature_ranges_
-    filled = learner.transform(X)
-    draws = learner.sample(X, 20, random_state=seed, as_array=True)
-    for tables in (filled, draws):
-        assert (low <= tables).all() and (tables <= high).all()
-    assert np.isin(draws[..., -1], [1.0, 2.0, 3.0, 4.0]).all()
 
 
 def test_columns_that_means_predict_better_are_imputed_from_their_values(
@@ -327,7 +304,7 @@ def test_columns_that_means_predict_better_are_imputed_from_their_values(
 
     monkeypatch.setattr(Problem, "continued", nonsense)
     learner = TruncatedGaussianGraphLearner(random_state=seed)
-    (text,) = with_warning(learner, X)
+    (text,) = misfits(learner, X)
     assert "predicted worse than by their means" in text
     assert learner.held_out_gain_ < 0
     assert learner.marginal_columns_.all()

@@ -1,17 +1,15 @@
 """What LAIRImputer and VGIImputer do about columns that they do not predict."""
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from statistical import FAILURE, p_mean
+from tables import misfits
 from torch import nn
 
 from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder, VGIImputer
-from skvnce.exceptions import MisfitWarning
 from skvnce.fitted.held_out_cells import hold_out
 from skvnce.fitted.without_cells import moved, turned_like
 from skvnce.models.factor_analysis import FactorModel
@@ -27,13 +25,6 @@ def normal_table(seed, n=60, d=6, loading=0.7):
     X = 5 + loading * rng.normal(size=(n, 1)) + noise
     X[rng.uniform(size=X.shape) < 0.2] = np.nan
     return X
-
-
-def with_warning(imputer, X):
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        imputer.fit(X)
-    return [str(w.message) for w in found if w.category is MisfitWarning]
 
 
 def gain_of(fills, X, hidden, kept):
@@ -112,11 +103,11 @@ def test_columns_that_a_frozen_estimator_gets_wrong(seed):
     with pytest.raises(ValueError, match="column 0, column 1 are predicted worse"):
         imputer.set_params(on_misfit="raise").fit(X)
     assert imputer.held_out_gain_ == before["held_out_gain_"]
-    (message,) = with_warning(imputer.set_params(on_misfit="warn"), X)
+    (message,) = misfits(imputer.set_params(on_misfit="warn"), X)
     assert "imputed from their marginal distributions. GaussianImputer" in message
     assert imputer.held_out_gain_ < 0 and imputer.marginal_columns_.all()
     assert_marginal(imputer, X)
-    assert with_warning(imputer.set_params(on_misfit="ignore"), X) == []
+    assert misfits(imputer.set_params(on_misfit="ignore"), X) == []
     assert np.isnan(imputer.held_out_gain_) and not imputer.marginal_columns_.any()
 
 
@@ -150,7 +141,7 @@ def test_columns_that_a_density_gets_wrong(seed):
     X = normal_table(seed, n=400, d=4, loading=0.0)  # or chains stay near the normal
     options = {"n_steps": 2, "n_draws": 4, "random_state": 0}
     imputer = VGIImputer(IncompleteDensity(Elsewhere, max_iter=0), **options)
-    (message,) = with_warning(imputer, X)
+    (message,) = misfits(imputer, X)
     wrong = np.flatnonzero(imputer.marginal_columns_)
     assert len(wrong) >= 2  # of four; 3 or 4 at ten seeds, as few cells are held out
     named = ", ".join(f"column {j}" for j in wrong)
@@ -158,7 +149,7 @@ def test_columns_that_a_density_gets_wrong(seed):
     assert imputer.held_out_gain_ < 0
     assert_marginal(imputer, X)
     imputer.set_params(model=IncompleteDensity("flow", max_iter=0))  # control
-    assert with_warning(imputer, X) == []
+    assert misfits(imputer, X) == []
 
 
 @pytest.mark.quick(1)
@@ -201,5 +192,5 @@ def test_tables_of_noise_are_not_announced(seed):
     for table in range(20):
         X = normal_table(100 * seed + table, n=20 + 5 * table, d=4, loading=0.0)
         imputer = LAIRImputer(LINEAR, n_estimators=1, random_state=0)
-        alarms += len(with_warning(imputer, X))
+        alarms += len(misfits(imputer, X))
     assert alarms <= 3  # of 20 tables with 1 %, more come in 1 of 25,000

@@ -6,17 +6,10 @@ import numpy as np
 import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
+from tables import misfits
 
 from skvnce import GaussianImputer, VNCEEstimator
-from skvnce.exceptions import MisfitWarning
 from skvnce.fitted.marginals_and_rounding import Marginal
-
-
-def with_warning(estimator, X, **parameters):
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        estimator.fit(X, **parameters)
-    return [str(w.message) for w in found if w.category is MisfitWarning]
 
 
 def normal_table(seed, n, d, correlation, missing=0.0):
@@ -36,7 +29,7 @@ def overfitted(seed):
 def test_the_gain_is_that_of_the_model(seed):
     """Equal correlations r: k other columns explain k r^2 / (1 + (k - 1) r)."""
     imputer = GaussianImputer(marginals="normal")
-    assert with_warning(imputer, normal_table(seed, 2000, 4, 0.8)) == []
+    assert misfits(imputer, normal_table(seed, 2000, 4, 0.8)) == []
     explained = [k * 0.64 / (1 + 0.8 * (k - 1)) for k in range(4)]
     shares = [0.001, 0.027, 0.243, 0.729]  # nine of ten cells are not held out
     expected = np.dot(shares, explained)
@@ -53,9 +46,7 @@ def test_the_gain_is_that_of_the_model(seed):
 @pytest.mark.parametrize("correlation", [0.0, 0.5])
 def test_no_alarm_on_normal_tables(seed, correlation):
     alarms = [
-        with_warning(
-            GaussianImputer(), normal_table([seed, i], 200, 5, correlation, 0.2)
-        )
+        misfits(GaussianImputer(), normal_table([seed, i], 200, 5, correlation, 0.2))
         for i in range(20)
     ]
     assert alarms == [[]] * 20
@@ -64,7 +55,7 @@ def test_no_alarm_on_normal_tables(seed, correlation):
 @pytest.mark.slow
 def test_what_is_not_predicted_comes_from_marginals(seed):
     X, imputer = overfitted(seed)
-    (text,) = with_warning(imputer, X)
+    (text,) = misfits(imputer, X)
     assert "predicted worse than by their means" in text and "shrinkage" in text
     assert imputer.held_out_gain_ < 0
     marginal = imputer.marginal_columns_
@@ -79,7 +70,7 @@ def test_what_is_not_predicted_comes_from_marginals(seed):
         assert np.isin(draws[..., j], X[:, j]).all()
     # control: without the check they are far from the means
     free = GaussianImputer(1e-6, marginals="normal", on_misfit="ignore", random_state=0)
-    assert with_warning(free, X) == []
+    assert misfits(free, X) == []
     assert np.isnan(free.held_out_gain_) and not free.marginal_columns_.any()
     assert np.square(free.transform(X) - means)[hidden].mean() > 0.3
 
@@ -106,7 +97,7 @@ def test_bounds_are_part_of_what_is_judged(seed):
     X[rng.uniform(size=X.shape) < 0.2] = np.nan
     found = [GaussianImputer(marginals="normal", min_value=low) for low in (None, 0)]
     for imputer in found:
-        with_warning(imputer, X)
+        misfits(imputer, X)
     assert found[1].held_out_gain_ < found[0].held_out_gain_
     assert abs(found[0].held_out_gain_) < 4.5 * 0.06
 
@@ -114,9 +105,9 @@ def test_bounds_are_part_of_what_is_judged(seed):
 def test_a_weight_of_two_is_a_row_given_twice_here_too(seed):
     X, imputer = overfitted(seed)
     weights = np.random.default_rng(seed).integers(1, 3, size=len(X))
-    with_warning(imputer, X, sample_weight=weights)
+    misfits(imputer, X, sample_weight=weights)
     twin = GaussianImputer(1e-6, marginals="normal", random_state=0)
-    with_warning(twin, np.repeat(X, weights, axis=0))
+    misfits(twin, np.repeat(X, weights, axis=0))
     assert (imputer.marginal_columns_ == twin.marginal_columns_).all()
     assert imputer.held_out_gain_ == pytest.approx(twin.held_out_gain_, rel=1e-4)
 
@@ -146,12 +137,12 @@ class FarOff(torch.nn.Module):
 def test_vnce_judges_by_a_fit_without_the_cells(seed):
     X = normal_table(seed, 300, 4, 0.8, missing=0.1)
     estimator = VNCEEstimator(random_state=seed)
-    assert with_warning(estimator, X) == []
+    assert misfits(estimator, X) == []
     # three others explain 0.74, of which few are missing; N = 100 at least
     assert 0.73 - 4.5 * 0.27 * 0.2 < estimator.held_out_gain_ < 1
     before = estimator.covariance_
     again = VNCEEstimator(on_misfit="ignore", random_state=seed)
-    assert with_warning(again, X) == []
+    assert misfits(again, X) == []
     assert np.isnan(again.held_out_gain_)
     np.testing.assert_array_equal(again.covariance_, before)  # the check only looks
 
@@ -162,9 +153,9 @@ def test_vnce_imputes_from_marginals_where_a_module_is_far_off(seed):
     X = normal_table(seed, 100, 3, 0.5, missing=0.2)
     options = {"noise_ratio": 2, "max_iter": 2, "random_state": seed}
     estimator = VNCEEstimator(FarOff, **options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # two rounds
-        (text,) = with_warning(estimator, X)
+    # of two rounds
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        (text,) = misfits(estimator, X)
         assert "column 0, column 1, column 2 are predicted worse" in text
         hidden, means = np.isnan(X), np.broadcast_to(np.nanmean(X, 0), X.shape)
         np.testing.assert_allclose(estimator.transform(X)[hidden], means[hidden])
@@ -174,7 +165,7 @@ def test_vnce_imputes_from_marginals_where_a_module_is_far_off(seed):
         with pytest.raises(ValueError, match="held_out_gain_=-"):
             VNCEEstimator(FarOff, on_misfit="raise", **options).fit(X)
         free = VNCEEstimator(FarOff, on_misfit="ignore", **options)
-        assert with_warning(free, X) == []
+        assert misfits(free, X) == []
     assert (free.transform(X)[hidden] > means[hidden] + 1).all()  # control
 
 

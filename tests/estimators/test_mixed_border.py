@@ -191,20 +191,6 @@ def test_tables_filled_together_equal_tables_filled_alone(imputer, library):
             assert found.equals(alone) and found.schema == X.schema
 
 
-def test_frames_of_polars_keep_their_data_types(make):
-    X = pl.from_pandas(incomplete())
-    X = X.with_columns(grade=pl.col("grade").cast(pl.Enum(["lo", "mid", "hi"])))
-    model = make().set_output(transform="polars").fit(X)
-    found = model.transform(X)
-    assert found.schema == X.schema
-    assert found.null_count().sum_horizontal()[0] == 0
-    assert_possible(found)
-    for name in X.columns:
-        seen = X[name].is_not_null()
-        assert (found[name].filter(seen) == X[name].filter(seen)).all()
-    assert model.categories_["grade"].tolist() == ["lo", "mid", "hi"]
-
-
 @pytest.mark.quick
 @pytest.mark.parametrize("output", ["pandas", "polars"])
 def test_another_library_may_come_out(imputer, output):
@@ -324,19 +310,6 @@ def test_unknown_levels(imputer):
     found = model.set_output(transform="pandas").transform(new)
     assert found.loc["row 7", "port"] in set("SCQ")
     assert found["port"].dtype == new["port"].dtype
-
-
-def test_other_columns_or_names_are_refused(imputer):
-    X = incomplete()
-    with pytest.raises(ValueError, match="feature names should match"):
-        imputer.transform(X[X.columns[::-1]])
-    with pytest.raises(ValueError, match="feature names should match|features"):
-        imputer.transform(X.drop(columns="x"))
-    for wrong in (np.zeros(8), np.zeros((2, 2, 2))):
-        with pytest.raises(ValueError, match="(?i)array|features"):
-            imputer.transform(wrong)
-    with pytest.raises(ValueError, match="minimum of 1 is required"):
-        imputer.transform(X[:0])
 
 
 @pytest.mark.quick

@@ -21,7 +21,6 @@ from skvnce import NoisyOr
 from skvnce.datasets import make_binary_patterns
 from skvnce.estimators import _noisy_or
 from skvnce.estimators._binary_tables import factorised
-from skvnce.exceptions import DivergenceError
 from skvnce.models.noisy_or import NoisyOrModel, enumerate_joint, gather
 from skvnce.options import Adam
 
@@ -237,41 +236,38 @@ def test_counts_of_words_need_no_preparation():
     np.testing.assert_array_equal(found, binary.fit_transform(texts))
 
 
-@pytest.mark.quick(7)
-@pytest.mark.parametrize(
-    ("params", "error", "match"),
-    [
-        ({"n_components": 0}, ValueError, "'n_components' parameter of NoisyOr must"),
-        ({"n_components": 2.0}, TypeError, "'n_components' parameter of NoisyOr must"),
-        ({"algorithm": "em"}, ValueError, "'algorithm' parameter of NoisyOr must"),
-        ({"init": "zeros"}, ValueError, "'init' parameter of NoisyOr must"),
-        ({"binarize": "yes"}, TypeError, "'binarize' parameter"),
-        ({"binarize": float("inf")}, ValueError, "'binarize' parameter"),
-        ({"hidden_layer_sizes": ()}, ValueError, "hidden_layer_sizes must be a tuple"),
-        ({"hidden_layer_sizes": (0,)}, ValueError, "hidden_layer_sizes"),
-        ({"n_training_draws": 0}, ValueError, "'n_training_draws' parameter"),
-        ({"solver": "lbfgs"}, ValueError, "'solver' parameter"),
-        ({"solver": Adam(batch_size="all")}, ValueError, r"'solver\.batch_size'"),
-        (
-            {"solver": Adam(learning_rate_init=0)},
-            ValueError,
-            r"solver\.learning_rate_i",
-        ),
-        (
-            {"solver": Adam(weight_decay=1.0)},
-            ValueError,
-            r"weight_decay=1\.0 is not us",
-        ),
-        ({"solver": Adam(n_iter_no_change=2)}, ValueError, "n_iter_no_change=2 is not"),
-        ({"max_iter": 0}, ValueError, "'max_iter' parameter"),
-        ({"max_iter": -(10**400)}, ValueError, "'max_iter' parameter"),
-        ({"alpha": -1.0}, ValueError, "'alpha' parameter"),
-        ({"alpha": float("nan")}, ValueError, "'alpha' parameter"),
-        ({"alpha": 10**400}, ValueError, "'alpha' parameter"),
-        ({"alpha": 1e10}, ValueError, r"'alpha' .* \[0.0, 1000000000.0\]"),
-        ({"alpha": "1"}, TypeError, "'alpha' parameter"),
+WRONG = {
+    ValueError: [
+        ({"n_components": 0}, "'n_components' parameter of NoisyOr must"),
+        ({"algorithm": "em"}, "'algorithm' parameter of NoisyOr must"),
+        ({"init": "zeros"}, "'init' parameter of NoisyOr must"),
+        ({"binarize": float("inf")}, "'binarize' parameter"),
+        ({"hidden_layer_sizes": ()}, "hidden_layer_sizes must be a tuple"),
+        ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes"),
+        ({"n_training_draws": 0}, "'n_training_draws' parameter"),
+        ({"solver": "lbfgs"}, "'solver' parameter"),
+        ({"solver": Adam(batch_size="all")}, r"'solver\.batch_size'"),
+        ({"solver": Adam(learning_rate_init=0)}, r"solver\.learning_rate_i"),
+        ({"solver": Adam(weight_decay=1.0)}, r"weight_decay=1\.0 is not us"),
+        ({"solver": Adam(n_iter_no_change=2)}, "n_iter_no_change=2 is not"),
+        ({"max_iter": 0}, "'max_iter' parameter"),
+        ({"max_iter": -(10**400)}, "'max_iter' parameter"),
+        ({"alpha": -1.0}, "'alpha' parameter"),
+        ({"alpha": float("nan")}, "'alpha' parameter"),
+        ({"alpha": 10**400}, "'alpha' parameter"),
+        ({"alpha": 1e10}, r"'alpha' .* \[0.0, 1000000000.0\]"),
     ],
-)
+    TypeError: [
+        ({"n_components": 2.0}, "'n_components' parameter of NoisyOr must"),
+        ({"binarize": "yes"}, "'binarize' parameter"),
+        ({"alpha": "1"}, "'alpha' parameter"),
+    ],
+}
+WRONG_CASES = [(one, kind, words) for kind in WRONG for one, words in WRONG[kind]]
+
+
+@pytest.mark.quick(7)
+@pytest.mark.parametrize(("params", "error", "match"), WRONG_CASES)
 def test_parameters_are_checked_and_failures_leave_no_trace(params, error, match, X):
     model = NoisyOr(3, **QUICK).fit(X)
     before = {name: id(value) for name, value in vars(model).items()}
@@ -520,27 +516,11 @@ def test_in_a_pipeline_and_a_grid():
     assert search.fit(x.data).best_params_ == {"n_components": 8}
 
 
-def test_callbacks_may_stop_it(X, capsys):
-    model = NoisyOr(3, verbose=1, **QUICK).fit(X)
-    lines = capsys.readouterr().out.splitlines()
-    rounds = [line for line in lines if "] round " in line]
-    assert len(rounds) == model.n_iter_
-    assert rounds[0].startswith("[NoisyOr] round 1: loss ")
-    assert "nan" not in "".join(lines)
-
-
 def test_more_causes_than_rows_and_columns():
     x = make_binary_patterns(6, random_state=0).data[:, :5]
     model = NoisyOr(9, **QUICK).fit(x)
     assert model.transform(x).shape == (6, 9)
     assert np.isfinite(model.score(x))
-
-
-def test_a_rate_too_large_is_named(X):
-    with pytest.raises(
-        DivergenceError, match=r"diverged. Lower learning_rate_init=1e\+30"
-    ):
-        NoisyOr(3, solver=Adam(learning_rate_init=1e30), **QUICK).fit(X)
 
 
 def test_the_module_is_a_copy_of_the_model(X):

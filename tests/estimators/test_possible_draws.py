@@ -62,8 +62,7 @@ def drawn(imputer, X):
 @given(seed=st.integers(0, 2**32 - 1))
 def test_fills_are_possible(imputer, seed):
     X = table_of(seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         fitted = clone(imputer).fit(X)
     low, high = fitted.feature_ranges_
     for filled in (fitted.transform(X), *(draws := drawn(fitted, X))):

@@ -9,7 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import sklearn
-from cases import SMALL_IMPUTERS
+from cases import EACH_IMPUTER
 from numpy.testing import assert_allclose, assert_array_equal
 from pandas.testing import assert_frame_equal
 from scipy.special import expit
@@ -325,9 +325,7 @@ def test_predictors_are_parts_of_searches_and_pipelines(predictor):
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize(
-    "imputer", SMALL_IMPUTERS, indirect=True, ids=lambda one: type(one).__name__
-)
+@EACH_IMPUTER
 def test_all_imputers_that_draw_serve(imputer):
     X, y = rows()
     kept = X.copy()

@@ -151,8 +151,7 @@ def test_fit_says_what_is_passed_through():
         gaussian().fit(named())
     assert len(seen) == 1
     quiet = dict.fromkeys(["id", "note"], "passthrough")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         model = gaussian(categorical_features=quiet).fit(named())
     assert model.feature_indices_.tolist() == [1, 2, 3, 4]
 
@@ -180,8 +179,7 @@ def test_columns_that_are_passed_through_may_be_entirely_missing():
     X = plain().assign(note=np.nan)
     with pytest.warns(UserWarning, match="Entirely missing: column 'note'"):
         gaussian().fit(X)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         quiet = gaussian(categorical_features={"note": "passthrough"}).fit(X)
     assert quiet.feature_indices_.tolist() == [0, 1, 2, 3]
 
@@ -427,8 +425,7 @@ def test_the_first_part_says_what_its_numbers_are():
 def test_codes_of_missing_values_are_reported_by_all(name):
     X = np.abs(np.random.default_rng(0).normal(size=(60, 2)))
     X[:6, 1] = 999
-    with warnings.catch_warnings(record=True) as seen:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as seen:
         getattr(skvnce, name)().fit(X)
     found = [str(one.message) for one in seen if one.category is TableWarning]
     assert len(found) == 1

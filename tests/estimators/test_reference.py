@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from cases import SMALL_IMPUTERS
+from cases import EACH_IMPUTER
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
@@ -20,9 +20,6 @@ pytestmark = [
     pytest.mark.usefixtures("short_training"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-names = pytest.mark.parametrize(
-    "imputer", SMALL_IMPUTERS, indirect=True, ids=lambda one: type(one).__name__
-)
 
 
 def trial(n, seed, effect=2.0):
@@ -65,7 +62,7 @@ def test_equal_to_a_fit_to_the_group_where_all_columns_are_numbers():
 
 
 @pytest.mark.quick(1)
-@names
+@EACH_IMPUTER
 def test_treated_rows_lose_the_effect(imputer):
     frame, control = trial(400, 2, effect=4.0)
     imputer = clone(imputer).set_output(transform="pandas").fit(frame)
@@ -119,13 +116,12 @@ def test_a_curve_under_the_reference():
 
 
 @pytest.mark.quick(1)
-@names
+@EACH_IMPUTER
 def test_what_the_user_passed_in_does_not_change(imputer):
     frame, control = trial(120, 5)
     imputer = clone(imputer).fit(frame)
     before = frame.copy(), control.copy(), imputer.sample(frame, 1, 0, as_array=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # the arm is constant in the group
+    with warnings.catch_warnings(action="error"):  # the arm is constant in the group
         warnings.filterwarnings("ignore", message=".*did not converge|.*fewer rows")
         imputer.sample(frame, 1, 0, reference=control)
     assert frame.equals(before[0])

@@ -293,8 +293,7 @@ def test_several_draws_that_are_for_filling_are_announced(imputer):
     X[:, 2] = X[:, 2] > 0
     X[:20, 0], X[20:40, 1] = np.nan, np.nan
     imputer.fit(X)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as caught:
         imputer.sample(X, n_draws=2, random_state=0)
     said = [str(one.message) for one in caught if "for filling" in str(one.message)]
     assert len(said) == (imputer in FILLS)
@@ -302,8 +301,7 @@ def test_several_draws_that_are_for_filling_are_announced(imputer):
         assert said[0].startswith(f"Draws of {type(imputer).__name__} are for filling")
         assert "Use TableImputer for estimates with standard errors." in said[0]
         assert caught[0].filename == __file__
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         imputer.sample(X, random_state=0)
         imputer.quantile(X, n_draws=3, random_state=0)
 
@@ -313,8 +311,7 @@ def test_draws_are_not_announced_where_no_estimates_are_pooled(seed):
     X = rng.normal(size=(100, 1)) + rng.normal(size=(100, 2))
     X[:20, 0], X[20:40, 1] = np.nan, np.nan
     some = {"n_estimators": 2, "n_draws": 2, "random_state": 0}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         imputation_report({"draws": FILLS[0]}, X, n_repeats=1, random_state=0)
         model = MultipleImputationRegressor(FILLS[0], LinearRegression(), **some)
         model.fit(X, rng.normal(size=100)).predict(X[:5])

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from cases import SMALL_IMPUTERS
+from cases import EACH_IMPUTER
 
 from skvnce import ColumnImputer, GaussianImputer
 from skvnce.estimators import _imputer
@@ -21,9 +21,6 @@ pytestmark = [
 ]
 
 COVARIANCE = np.array([[1.0, 0.6, 0.5], [0.6, 1.0, 0.7], [0.5, 0.7, 1.0]])
-names = pytest.mark.parametrize(
-    "imputer", SMALL_IMPUTERS, indirect=True, ids=lambda one: type(one).__name__
-)
 
 
 def normal_rows(n, seed):
@@ -52,7 +49,7 @@ def mixed_rows(n, seed):
 
 
 @pytest.mark.quick(1)
-@names
+@EACH_IMPUTER
 @pytest.mark.parametrize("kind", ["numbers", "counts"])
 def test_a_shift_that_a_range_cuts_off_is_announced(imputer, kind):
     X = cells = normal_rows(150, 1)
@@ -71,8 +68,7 @@ def test_a_shift_that_a_range_cuts_off_is_announced(imputer, kind):
         tables = imputer.sample(X, 10, 0, as_array=True, shift=shift)
         return tables[:, hidden, 1].astype(float).mean()
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         warnings.filterwarnings("ignore", "Draws of .* are for filling")
         before = mean({column: 0.0})
         mean({column: 0.1, 0 if kind == "numbers" else "a": -50.0})  # none are missing
@@ -84,7 +80,7 @@ def test_a_shift_that_a_range_cuts_off_is_announced(imputer, kind):
     assert abs((after - before) / spread - said) < 0.1
 
 
-@names
+@EACH_IMPUTER
 def test_missing_cells_move_by_standard_deviations_and_no_others(imputer):
     X = normal_rows(120, 0)
     imputer.fit(X)
@@ -190,7 +186,7 @@ def test_cells_stay_within_bounds():
 
 
 @pytest.mark.quick(1)
-@names
+@EACH_IMPUTER
 def test_mixed_frames_come_back(imputer):
     frame = mixed_rows(80, 7)
     before = frame.copy()
@@ -255,7 +251,7 @@ def test_cells_that_follow_have_the_same_random_numbers_for_all_log_odds():
 
 
 @pytest.mark.quick(1)
-@names
+@EACH_IMPUTER
 @pytest.mark.parametrize("shift", [{1: -0.3}, {0: 1.0}])
 def test_no_shift_has_the_random_numbers_of_a_shift(imputer, shift):
     """Draws of several sets of parameters, or of several members, too."""

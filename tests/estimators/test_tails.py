@@ -130,8 +130,7 @@ def table(seed, far=1e6, n=60):
 
 
 def with_warning(estimator, X):
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as found:
         estimator.fit(X)
     ours = [w for w in found if w.category is MisfitWarning]
     assert all(w.filename == __file__ for w in ours)
@@ -164,8 +163,7 @@ def test_one_cell_is_not_taken_for_repeated_columns(seed):
     X[3, 1] = 1e12
     X[rng.uniform(size=X.shape) < 0.1] = np.nan
     X[3, 1] = 1e12
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings(record=True, action="always") as found:
         GaussianImputer(max_iter=3).fit(X)
     first, *others = (str(w.message) for w in found)
     assert first.startswith("A few cells of column 1 are so far from the others")

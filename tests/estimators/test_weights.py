@@ -209,8 +209,7 @@ def test_weights_count_as_equal_rows(imputer):
     """Means of a row without observed cells: about (1, -1) instead of (2, -2)."""
     X, weights = two_groups()
     empty = np.full((1, 2), np.nan)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         found = clone(imputer).fit(X, sample_weight=weights).transform(empty)
         repeated = clone(imputer).fit(np.repeat(X, weights, axis=0)).transform(empty)
         without = clone(imputer).fit(X).transform(empty)
@@ -224,8 +223,7 @@ def test_weights_count_as_equal_rows(imputer):
 def test_rows_of_weight_zero_are_left_out(imputer):
     X, _ = two_groups()
     weights = (np.arange(len(X)) % 3 > 0).astype(float)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         found = clone(imputer).fit(X, sample_weight=weights).transform(X)
         expected = clone(imputer).fit(X[weights > 0]).transform(X)
     np.testing.assert_array_equal(found, expected)

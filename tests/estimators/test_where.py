@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import statsmodels.formula.api as smf
-from cases import SMALL_IMPUTERS
+from cases import EACH_IMPUTER
 from numpy.testing import assert_array_equal
 from oracles import GATE
 from pandas.testing import assert_frame_equal
@@ -20,9 +20,6 @@ pytestmark = [
     pytest.mark.usefixtures("short_training"),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
-names = pytest.mark.parametrize(
-    "imputer", SMALL_IMPUTERS, indirect=True, ids=lambda one: type(one).__name__
-)
 
 
 def numbers(seed=0):
@@ -53,7 +50,7 @@ def survey():
     return frame, skipped
 
 
-@names
+@EACH_IMPUTER
 def test_the_other_cells_do_not_depend_on_where(imputer):
     X, where = numbers()
     fitted = clone(imputer).fit(X)
@@ -69,7 +66,7 @@ def test_the_other_cells_do_not_depend_on_where(imputer):
         assert_array_equal(np.isnan(shifted), stay)
 
 
-@names
+@EACH_IMPUTER
 def test_frames_keep_their_data_types_and_empty_cells(imputer):
     frame, skipped = survey()
     fitted = clone(imputer).set_output(transform="pandas").fit(frame)
@@ -194,7 +191,7 @@ def require_agreement(table, frame):
 
 
 @pytest.mark.quick(1)
-@names
+@EACH_IMPUTER
 def test_rules_of_missing_gates_are_applied_to_each_draw(imputer):
     """Without rules, rows contradict; with `brand` observed the smoker is known."""
     frame = unknown_smokers()
@@ -217,7 +214,7 @@ def test_rules_of_missing_gates_are_applied_to_each_draw(imputer):
 
 
 @pytest.mark.quick(1)
-@names
+@EACH_IMPUTER
 def test_rules_see_the_whole_numbers_that_are_returned(imputer):
     """A prediction of 12.3 children is 12, so that the rule of more than 12 denies."""
     rng, n = np.random.default_rng(0), 200

@@ -5,24 +5,29 @@ import pytest
 from energies import Blob
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import Ridge
 
 from skvnce import (
     ColumnImputer,
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
+    NoisyOr,
     TableImputer,
     TruncatedGaussianGraphLearner,
     TruncatedGaussianGraphLearnerCV,
     VariationalAutoencoder,
     VGIImputer,
 )
+from skvnce.exceptions import DivergenceError
 from skvnce.options import LAIR, MCEM, Adam, IncompleteDensity
 
 UNIT = ["normal"] * 3 + ["continuous-bernoulli"]
 BINARY = ["normal"] * 3 + ["bernoulli"]
 VBGI = {"algorithm": "vbgi-vae"}
+LOWER = "diverged. Lower learning_rate_init="
+FAST = Adam(learning_rate_init=1e30, validation_fraction=0)
+RAW = Adam(learning_rate_init=1e30)
+FASTER = {"solver": Adam(learning_rate_init=1e4), "max_iter": 3}
 WRONG = {
     GaussianImputer: [
         ({"shrinkage": 0}, "shrinkage.* in the range .0.0, inf"),
@@ -48,7 +53,6 @@ WRONG = {
         ({"n_parameter_draws": 0}, "n_parameter_draws.* in the range .1, inf"),
         ({"min_value": 2, "max_value": 1}, "min_value must be below"),
         ({"max_value": "much"}, "max_value.* among .'observed'"),
-        ({"strategy": "best"}, "strategy.* must be a str among"),
     ],
     IncompleteFactorAnalysis: [
         ({"n_components": 0}, "n_components.* must be .* in the range .1, inf"),
@@ -61,13 +65,6 @@ WRONG = {
     ],
     ColumnImputer: [
         ({"model": "columns"}, "'model' parameter of ColumnImputer"),
-        ({"model": []}, "model is an empty list"),
-        ({"model": [SimpleImputer()]}, "model has SimpleImputer", TypeError),
-        ({"regressor": SimpleImputer()}, "'regressor' parameter .* 'predict'"),
-        ({"classifier": Ridge()}, "'classifier' parameter .* 'predict_proba'"),
-        ({"estimators": {0: Ridge}}, "must have the methods", TypeError),
-        ({"estimators": {9: Ridge()}}, "estimators"),
-        ({"predictors": [[1]]}, r"of shape \(4, 4\), got one of shape \(1, 1\)"),
         ({"weight": -0.1}, "'weight' parameter"),
         ({"n_completions": 0}, "'n_completions' parameter"),
         ({"max_samples": 1}, "'max_samples' parameter"),
@@ -82,16 +79,21 @@ WRONG = {
             {"model": FrozenEstimator(SimpleImputer())},
             "model must be a FrozenEstimator of a VariationalAutoencoder",
         ),
-        ({"strategy": "max"}, "'strategy' parameter of LAIRImputer must be a str"),
         ({"n_estimators": 0}, "'n_estimators' parameter"),
         ({"n_steps": 0}, "'n_steps' parameter"),
         ({"n_steps": True}, "'n_steps' parameter"),
         ({"sampler": LAIR(n_particles=0)}, r"'sampler\.n_particles' parameter of LAIR"),
         ({"sampler": LAIR(n_replenish=-1)}, r"'sampler\.n_replenish' parameter"),
         ({"n_draws": 0}, "'n_draws' parameter"),
+        (
+            {"model": VariationalAutoencoder(max_iter=2, solver=FAST)},
+            "diverged",
+            DivergenceError,
+        ),
     ],
-    VGIImputer: [({"strategy": "max"}, "'strategy' parameter of VGIImputer")],
     IncompleteDensity: [
+        ({"model": "vae", **FASTER}, LOWER + "10000", DivergenceError),
+        ({"model": "flow", **FASTER}, LOWER + "10000", DivergenceError),
         ({"model": "factor-analysis", "algorithm": "mcem"}, "model='coupling-flow'"),
         ({"model": Blob, "algorithm": MCEM()}, "model='coupling-flow'"),
         ({"model": "gan"}, r"'model\.model' parameter of VGIImputer must be a str am"),
@@ -134,6 +136,30 @@ WRONG = {
         ({"solver": Adam(learning_rate_init=0.0)}, r"'solver\.learning_rate_init'"),
         ({"on_misfit": "stop"}, "'on_misfit' parameter"),
         ({"n_importance_samples": 0}, "n_importance_samples"),
+        ({"solver": FAST, "max_iter": 2}, LOWER + r"1e\+30", DivergenceError),
+    ],
+    NoisyOr: [({"binarize": 8.0, "solver": RAW}, LOWER + r"1e\+30", DivergenceError)],
+    TruncatedGaussianGraphLearner: [
+        ({"alpha": -0.1}, "alpha.*-0.1"),
+        ({"alpha": np.nan}, "alpha.*nan"),
+        ({"alpha": "0.1"}, "alpha.*'0.1'", TypeError),
+        ({"algorithm": "mle"}, "algorithm.*'mle'"),
+        ({"algorithm": 1}, "algorithm.*1"),
+        ({"ridge": "foo"}, "ridge.*'foo'"),
+        ({"ridge": -1.0}, "ridge.*-1.0"),
+        ({"ridge": None}, "ridge.*None", TypeError),
+        ({"noise_ratio": 0}, "noise_ratio.*0"),
+        ({"noise_ratio": 2.5}, "noise_ratio.*2.5", TypeError),
+        ({"n_steps": 0}, "n_steps.*0"),
+        ({"max_iter": 0}, "max_iter.*0"),
+        ({"max_iter": 10.0}, "max_iter.*10.0", TypeError),
+        ({"max_iter": True}, "max_iter.*True", TypeError),
+        ({"tol": -1.0}, "tol.*-1.0"),
+        ({"fit_linear": "yes"}, "fit_linear.*'yes'", TypeError),
+        ({"keep_empty_features": 1}, "keep_empty_features.*1", TypeError),
+        ({"ridge_linear": -1.0}, "ridge_linear.*-1.0"),
+        ({"ridge_linear": "foo"}, "ridge_linear.*'foo'"),
+        ({"ridge_linear": None}, "ridge_linear.*None", TypeError),
     ],
     TruncatedGaussianGraphLearnerCV: [
         ({"alphas": []}, "alphas"),
