@@ -1,6 +1,5 @@
 """Limits of single cells: censored likelihood, and draws within the limits."""
 
-import pickle
 import warnings
 
 import numpy as np
@@ -14,6 +13,7 @@ from statistical import FAILURE
 
 from skvnce import ColumnImputer, CopulaGraphLearner, GaussianImputer, MixtureImputer
 from skvnce.exceptions import MisfitWarning
+from skvnce.options import Chunks
 from skvnce.tables.cell_limits import check_distance, limits_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -268,13 +268,12 @@ def test_mixed_tables_have_limits_too():
     assert difference == pytest.approx(z[ill].mean() - z[~ill].mean(), abs=0.2)
 
 
-def test_rows_are_filled_independently_and_models_are_pickled(fitted):
+def test_rows_within_limits_are_filled_independently(fitted):
     X, limits, below = below_limits(8, n=40)
     X = np.where(below, np.nan, X)
     whole = fitted.transform(X, upper=limits)
-    again = pickle.loads(pickle.dumps(fitted))
     rows = [slice(i, i + 1) for i in range(40)]
-    parts = [again.transform(X[row], upper=limits[row]) for row in rows]
+    parts = [fitted.transform(X[row], upper=limits[row]) for row in rows]
     assert_allclose(np.concatenate(parts), whole, rtol=1e-9)
     assert np.isfinite(fitted.score_samples(X)).all()
 
@@ -381,23 +380,6 @@ def test_limits_of_grades_name_the_remedy(dtype):
     assert filled[7, 1] <= 3
 
 
-def test_limits_that_leave_no_value_are_refused():
-    X, limits, below = below_limits(9, n=60)
-    X = np.where(below, np.nan, X)
-    row, column = np.argwhere(below)[0]
-    where = rf"column {column}, row {row}"
-    with pytest.raises(ValueError, match=rf"upper is -inf in {where}"):
-        GaussianImputer().fit(X, upper={int(column): -np.inf})
-    with pytest.raises(ValueError, match=rf"lower is inf in {where}"):
-        GaussianImputer().fit(X, lower={int(column): np.inf})
-    least = np.nanmin(X, axis=0) - 1
-    bounded = GaussianImputer(min_value=least, random_state=0).fit(X)
-    lower = {int(column): least[column] - 1}
-    for call in (bounded.fit, bounded.sample, bounded.transform):
-        with pytest.raises(ValueError, match=rf"limits .* of {where}, are outside of"):
-            call(X, upper=lower)
-
-
 def test_cells_whose_limit_is_far_from_the_others_are_near_it():
     X, _, below = below_limits(9, n=60)
     X = np.where(below, np.nan, X)
@@ -429,40 +411,94 @@ def test_limits_three_deviations_beyond_the_observed_cells_are_too_far(side):
         check(3.1)
 
 
-@pytest.mark.parametrize("model", [GaussianImputer(), MixtureImputer(2, max_iter=2)])
-def test_wrong_limits_are_refused(model):
-    X, limits, below = below_limits(9, n=20)
-    X = np.where(below, np.nan, X)
-    fitted = clone(model).set_params(on_misfit="ignore").fit(X, upper=limits)
-    row, column = np.argwhere(below)[0]
-    low = np.full(X.shape, -np.inf)
-    low[row, column] = 50.0
+def refused_table():
+    """Make rows with cells below limits, the limits, and the first of these cells."""
+    X, limits, below = below_limits(9, n=60)
+    return np.where(below, np.nan, X), limits, *map(int, np.argwhere(below)[0])
+
+
+REFUSED, LIMITS, ROW, COLUMN = refused_table()
+LEAST, MOST = np.nanmin(REFUSED, axis=0) - 1, np.nanmax(REFUSED) + 1
+PLACE = f"column {COLUMN}, row {ROW}"
+CROSSED = np.full(REFUSED.shape, -np.inf)
+CROSSED[ROW, COLUMN] = 50.0
+SIMPLE = {"on_misfit": "ignore", "random_state": 0}
+OF_CELLS = [
+    GaussianImputer(**SIMPLE),
+    MixtureImputer(2, max_iter=2, **SIMPLE),
+    CopulaGraphLearner(max_iter=2, **SIMPLE),
+]
+WRONG_LIMITS = [
+    ({"lower": CROSSED, "upper": LIMITS}, ValueError, PLACE),
+    ({"upper": LIMITS[:3]}, ValueError, "upper must have the shape of X"),
+    *(
+        ({"upper": {1: wrong}}, TypeError, "upper must have numbers in column 1")
+        for wrong in ("low", "1.5", True)
+    ),
+    ({"upper": {COLUMN: -np.inf}}, ValueError, f"upper is -inf in {PLACE}"),
+    ({"lower": {COLUMN: np.inf}}, ValueError, f"lower is inf in {PLACE}"),
+    ({"upper": {7: 0.0}}, ValueError, "no column of X"),
+    ({"upper": {0: [1.0, 2.0]}}, ValueError, "must have a value for each of the 60 r"),
+]
+
+
+@pytest.fixture(scope="module")
+def of_cells():
+    """Fit a copy of each to the refused table, without limits."""
+    return {type(one): clone(one).fit(REFUSED) for one in OF_CELLS}
+
+
+@pytest.mark.parametrize(("given", "error", "words"), WRONG_LIMITS)
+@pytest.mark.parametrize("model", OF_CELLS, ids=lambda one: type(one).__name__)
+def test_wrong_limits_are_refused(model, given, error, words, of_cells):
+    fitted = of_cells[type(model)]
     for call in (clone(model).fit, fitted.transform, fitted.sample):
-        with pytest.raises(ValueError, match=rf"column {column}, row {row}"):
-            call(X, lower=low, upper=limits)
-        with pytest.raises(ValueError, match=r"upper must have the shape of X"):
-            call(X, upper=limits[:3])
-        for wrong in ("low", "1.5", True):
-            with pytest.raises(TypeError, match="upper must have numbers in column 1"):
-                call(X, upper={1: wrong})
-    with pytest.raises(ValueError, match="cannot be combined with shift"):
-        fitted.sample(X, upper=limits, shift={0: 0.5})
-    frame = pd.DataFrame({"a": X[:, 0], "b": pd.Categorical(["x", None] * 10)})
+        with pytest.raises(error, match=words):
+            call(REFUSED, **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"upper": {COLUMN: LEAST[COLUMN] - 1}}, f"limits .* of {PLACE}, are outside"),
+        ({"lower": {0: MOST + 1}}, "are outside of the bounds"),
+        ({"upper": {0: LEAST[0] - 9}}, "are outside of the bounds"),
+    ],
+)
+def test_limits_outside_of_the_bounds_of_a_column(given, words):
+    bounded = GaussianImputer(min_value=LEAST, max_value=MOST, random_state=0)
+    bounded.fit(REFUSED, lower={0: MOST - 0.5})  # within
+    for call in (bounded.fit, bounded.sample, bounded.transform):
+        with pytest.raises(ValueError, match=words):
+            call(REFUSED, **given)
+
+
+@pytest.mark.parametrize("model", OF_CELLS, ids=lambda one: type(one).__name__)
+def test_categories_and_tables_in_parts_have_no_limits(model):
+    frame = pd.DataFrame({"a": np.arange(60.0), "b": pd.Categorical(["x", None] * 30)})
     with pytest.raises(TypeError, match="limits of column 'b'"):
-        clone(model).fit(frame, upper={"b": 1.0})
-    with pytest.raises(TypeError, match="upper"):
-        ColumnImputer().fit(X, upper=limits)
+        clone(model).fit(frame, lower={"b": 0})
+    with pytest.raises(ValueError, match="not available for a table in parts"):
+        clone(model).fit(Chunks([REFUSED] * 2), upper={0: 1.0})
 
 
-def test_limits_outside_of_the_bounds_of_a_column():
-    X, limits, _ = below_limits(6, n=40)
-    X = np.where(X < limits, np.nan, X)
-    most = np.nanmax(X) + 1
-    imputer = GaussianImputer(min_value=-50, max_value=most, random_state=0)
-    for wrong in ({"lower": {0: most + 1}}, {"upper": {0: -60.0}}):
-        with pytest.raises(ValueError, match="are outside of the bounds"):
-            imputer.fit(X, **wrong)
-    imputer.fit(X, lower={0: most - 0.5})  # within
+def test_limits_that_a_call_does_not_take(of_cells):
+    fitted = of_cells[GaussianImputer]
+    with pytest.raises(ValueError, match="cannot be combined with shift"):
+        fitted.sample(REFUSED, upper=LIMITS, shift={0: 0.5})
+    with pytest.raises(ValueError, match="no value of the data type of X, float32"):
+        fitted.transform(REFUSED.astype(np.float32), lower={0: 1e39})
+    with pytest.raises(TypeError, match="ColumnImputer.fit takes no upper. Limits of"):
+        ColumnImputer().fit(REFUSED, upper=LIMITS)
+    with pytest.raises(ValueError, match="ColumnImputer takes no limits of single"):
+        ColumnImputer().fit(REFUSED).transform(REFUSED, lower={0: 1.0})
+    limited = GaussianImputer(max_iter=9, **SIMPLE).fit(REFUSED, upper=LIMITS)
+    with pytest.raises(ValueError, match="from a fit to limits of cells"):
+        limited.partial_fit(REFUSED)
+    with warnings.catch_warnings(
+        action="error"
+    ):  # shifts and limits exclude each other
+        limited.sample(REFUSED, shift={0: 0.1}, random_state=0)
 
 
 @pytest.mark.slow
@@ -523,36 +559,6 @@ def test_a_graph_is_learned_from_cells_below_limits(seed):
     assert (filled[np.isnan(X[:, 0]), 0] <= limit).all()
     # control: cells that are missing at random, as without limits, change the edge
     assert clone(learner).fit(X).associations_[0, 1] < edge - 0.075
-
-
-@pytest.mark.parametrize("cls", [GaussianImputer, CopulaGraphLearner, MixtureImputer])
-def test_limits_of_categories_and_wrong_shapes_are_errors_of_fit(cls):
-    frame = pd.DataFrame({"x": np.arange(40.0), "k": pd.Categorical(["a", "b"] * 20)})
-    frame.loc[::7, "x"] = np.nan
-    with pytest.raises(TypeError, match="limits of column 'k'"):
-        cls().fit(frame, lower={"k": 0})
-    with pytest.raises(ValueError, match="no column of X"):
-        cls().fit(frame, upper={"y": 0})
-    with pytest.raises(ValueError, match="must have a value for each of the 40 rows"):
-        cls().fit(frame, upper={"x": [1.0, 2.0]})
-
-
-def test_limits_that_a_class_or_a_data_type_does_not_have():
-    X = np.exp(below_limits(0, 60)[0] / 9)
-    X[::4, 0] = np.nan
-    with pytest.raises(TypeError, match="ColumnImputer.fit takes no lower. Limits of"):
-        ColumnImputer().fit(X, lower={0: 1.0})
-    imputer = GaussianImputer(random_state=0).fit(X)
-    with pytest.raises(ValueError, match="ColumnImputer takes no limits of single"):
-        ColumnImputer().fit(X).transform(X, lower={0: 1.0})
-    with pytest.raises(ValueError, match="no value of the data type of X, float32"):
-        imputer.transform(X.astype(np.float32), lower={0: 1e39})
-    limited = GaussianImputer(max_iter=9, random_state=0).fit(X, lower={0: 0.1})
-    with pytest.raises(ValueError, match="from a fit to limits of cells"):
-        limited.partial_fit(X)
-    with warnings.catch_warnings():  # shifts and limits exclude each other
-        warnings.simplefilter("error")
-        limited.sample(X, shift={0: 0.1}, random_state=0)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -842,31 +842,6 @@ def test_copies_of_rows_are_in_one_fold(log):
     assert sum(map(len, missing)) == len(every) == len(set.union(*missing))
 
 
-class Certain(SpyClassifier):
-    """Says nothing about the probabilities."""
-
-    def predict_proba(self, X):
-        return np.full((len(X), len(self.classes_)), np.nan)
-
-
-def test_probabilities_that_are_missing_are_an_error():
-    with pytest.raises(ValueError, match="failed on column .*no probabilities"):
-        columns(classifier=Certain(), model=READER).fit(mixed())
-
-
-class Silent(Spy):
-    """Predicts nothing."""
-
-    def predict(self, X):
-        return np.full(len(X), np.nan)
-
-
-def test_predictions_that_are_missing_are_an_error():
-    X, _ = linear()
-    with pytest.raises(ValueError, match="failed on column .*returns NaN"):
-        columns(regressor=Silent()).fit(X)
-
-
 def test_estimators_that_have_methods_once_they_are_fitted():
     X, _ = linear()
     stacked = StackingRegressor([("ridge", Ridge())])
@@ -979,81 +954,71 @@ def test_a_failing_estimator_is_named_with_its_column():
         columns(estimators={2: Failing()}).fit(X.to_numpy())
 
 
-class Tiring(Spy):
-    """Predicts until it is tired."""
-
-    is_tired = False
-
-    def predict(self, X):
-        if Tiring.is_tired:
-            raise KeyError
-        return super().predict(X)
-
-
-class TiringQuantiles(OfNormal):
-    """Predicts quantiles until it is tired."""
-
-    def predict(self, X, quantiles=None):
-        if Tiring.is_tired:
-            raise KeyError
-        return super().predict(X, quantiles)
-
-
-class TiringClassifier(SpyClassifier):
-    """Knows probabilities until it is tired."""
-
-    def predict_proba(self, X):
-        if Tiring.is_tired:
-            raise KeyError
-        return super().predict_proba(X)
+def fail(*args, **kwargs):
+    raise KeyError
 
 
 @pytest.mark.parametrize(
-    ("name", "model"),
-    [("y", Tiring(7)), ("y", TiringQuantiles()), ("town", TiringClassifier())],
+    ("name", "model", "part"),
+    [
+        ("y", Spy(7), "predict"),
+        ("y", OfNormal(), "predict"),
+        ("town", SpyClassifier(), "predict_proba"),
+    ],
 )
 @pytest.mark.filterwarnings("ignore:.* of the draws of column:UserWarning")
 @pytest.mark.parametrize("method", ["transform", "sample"])
 def test_an_estimator_that_fails_later_is_named_with_its_column(
-    name, model, method, monkeypatch
+    name, model, part, method, monkeypatch
 ):
     X = mixed()
     imputer = columns(estimators={name: model}, weight=1.0, model=READER).fit(X)
     imputer = pickle.loads(pickle.dumps(imputer))
     getattr(imputer, method)(X)  # negative control
-    monkeypatch.setattr(Tiring, "is_tired", True)
-    said = rf"^Tiring\w*\(.*\) failed on column '{name}': KeyError. Pass another estim"
+    monkeypatch.setattr(type(model), part, fail)
+    said = (
+        rf"^{type(model).__name__}\(.*\) failed on column '{name}': KeyError. Pass an"
+    )
     with pytest.raises(ValueError, match=said) as call:
         getattr(imputer, method)(X)
     assert isinstance(call.value.__cause__, KeyError)
 
 
-class Listing(Spy):
-    """Predicts a list."""
+@pytest.mark.parametrize(
+    ("name", "model", "part", "shape", "words"),
+    [
+        ("y", Spy(7), "predict", (), "returns NaN"),
+        ("town", SpyClassifier(), "predict_proba", (3,), "no probabilities"),
+    ],
+)
+def test_predictions_that_are_missing_are_an_error(
+    name, model, part, shape, words, monkeypatch
+):
+    def missing(self, X):
+        return np.full((len(X), *shape), np.nan)
 
-    def predict(self, X):
-        return super().predict(X).tolist()
+    monkeypatch.setattr(type(model), part, missing)
+    with pytest.raises(ValueError, match=f"failed on column '{name}'.*{words}"):
+        columns(estimators={name: model}, model=READER).fit(mixed())
 
 
-def test_predictions_may_be_a_list():
+def test_predictions_may_be_a_list(monkeypatch):
+    monkeypatch.setattr(Spy, "predict", lambda self, X: [self.mean_] * len(X))
     X, _ = linear()
-    columns(estimators={0: Listing()}, weight=1.0).fit_transform(X)
+    columns(estimators={0: Spy()}, weight=1.0).fit_transform(X)
 
 
-class Complaining(Spy):
-    """Warns."""
-
-    def fit(self, X, y):
+def test_warnings_of_estimators_come_as_they_are(monkeypatch):
+    def complain(self, X):
         warnings.warn("I do not like this.", UserWarning, stacklevel=2)
-        return super().fit(X, y)
+        return np.full(len(X), self.mean_)
 
-
-def test_warnings_of_estimators_come_as_they_are():
+    monkeypatch.setattr(Spy, "predict", complain)
     X, _ = linear()
     with pytest.warns(UserWarning, match="I do not like this"):
-        columns(estimators={0: Complaining()}).fit(X)
+        columns(estimators={0: Spy()}).fit(X)
     with pytest.raises(UserWarning, match="^I do not like this.$"):  # by our filter
-        columns(estimators={0: Complaining()}).fit(X)
+        columns(estimators={0: Spy()}).fit(X)
 
 
 class WithoutPredict(BaseEstimator):

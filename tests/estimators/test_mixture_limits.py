@@ -158,11 +158,3 @@ def test_rows_of_limits_alone_and_scores():
     assert fitted.score_samples(far) > without.score_samples(far)
     with pytest.warns(UserWarning, match="without limits"):
         fitted.transform(X)
-
-
-def test_limits_need_a_table_in_memory():
-    from skvnce.options import Chunks
-
-    _, X, _, limit = two_groups(0, 50)
-    with pytest.raises(ValueError, match="not available for a table in parts"):
-        clone(FEW).fit(Chunks.from_array(X, 25), upper={0: limit})
