@@ -4,6 +4,8 @@ import pytest
 from energies import Bell, Blob, Factor
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from skvnce import (
     ColumnImputer,
@@ -207,3 +209,28 @@ SMALL = {
         NoisyOr(2, max_iter=1, hidden_layer_sizes=(4,), random_state=0),
     ]
 }
+
+
+# Imputers that read categories, as small as possible; options say how tables are read.
+QUIET = {"on_misfit": "ignore", "random_state": 0}
+
+
+def quick_gaussian(**options):
+    return GaussianImputer(n_parameter_draws=2, **QUIET, **options)
+
+
+def quick_columns(**options):
+    levels = make_pipeline(StandardScaler(), LogisticRegression())
+    numbers = make_pipeline(StandardScaler(), Ridge())
+    given = {"regressor": numbers, "classifier": levels, "random_state": 0}
+    return ColumnImputer(quick_gaussian(**options), **given)
+
+
+def quick_lair(**options):
+    few = {"n_draws": 6, "n_steps": 2, "n_estimators": 1}
+    return LAIRImputer(VariationalAutoencoder(1, max_iter=0), **few, **QUIET, **options)
+
+
+def quick_vgi(**options):
+    few = {"n_draws": 6, "n_steps": 2, "n_estimators": 1}
+    return VGIImputer(IncompleteDensity(max_iter=0), **few, **QUIET, **options)

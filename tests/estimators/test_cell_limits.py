@@ -360,7 +360,7 @@ def test_limits_of_whole_numbers_need_one_between_them(dtype):
     assert 17.3 <= filled[7, 1] <= 17.6
 
 
-def test_bounds_and_limits_of_whole_numbers_need_one_between_them():
+def test_bounds_and_limits_leave_a_whole_number():
     frame = whole_and_lost()
     most = frame["count"].max() + 0.5
     imputer = GaussianImputer(max_value={"count": most}, random_state=0).fit(frame)
@@ -393,7 +393,7 @@ def test_cells_whose_limit_is_far_from_the_others_are_near_it():
 
 
 @pytest.mark.parametrize("side", [-1, 1])
-def test_limits_three_deviations_beyond_the_observed_cells_are_too_far(side):
+def test_limits_three_deviations_away_are_too_far(side):
     """They are looked for where a fit has failed."""
     cells = side * np.arange(10.0)[:, None]
     X = np.vstack([cells, [[np.nan]]])
@@ -529,7 +529,7 @@ def test_tails_that_the_data_do_not_tell_are_announced():
         model.fit(frame, upper={"lead": limit})
 
 
-def test_shapes_that_begin_above_zero_are_announced_without_their_bound():
+def test_shapes_above_zero_without_a_bound_are_announced():
     """10 + exponential cells: without min_value=10 the bias is 2.4 deviations."""
     x = 10 + np.random.default_rng(0).exponential(size=(1000, 1))
     limit = np.quantile(x, 0.4)

@@ -201,7 +201,7 @@ def test_columns_have_models_by_type_and_by_name():
     assert imputer.weights_.tolist() == [0.5, 0.5, 0.5, 0.5, 0.0]
 
 
-def test_columns_without_an_estimator_are_those_of_the_joint_model():
+def test_columns_without_an_estimator_are_joint():
     X, _ = linear()
     imputer = columns(estimators={0: KNeighborsRegressor(), 1: None}).fit(X)
     assert imputer.weights_[1:].tolist() == [0, 0, 0]
@@ -330,7 +330,7 @@ def test_associations_are_correlations_of_rows_that_observe_both():
     assert not found[:, [4, 5]].any()
 
 
-def test_nominal_predictors_are_indicators_and_ordered_ones_codes(log):
+def test_nominal_predictors_are_indicators_ordered_codes(log):
     X = mixed()
     columns(
         estimators={"y": Spy(), "town": SpyClassifier()}, weight=1.0, model=READER
@@ -584,7 +584,7 @@ def test_levels_have_weights_of_their_own(seed):
     assert right.mean() > 0.9 > alone.mean()
 
 
-def test_numbers_that_repeat_another_one_are_left_to_the_joint_model():
+def test_repeated_numbers_are_left_to_the_joint_model():
     X, _ = linear(missing=0.0)
     X[:, 1] = 2 * X[:, 0] + 1e-3 * X[:, 1]
     X[:40, 1] = X[40:60, 2] = np.nan
@@ -656,7 +656,7 @@ def test_draws_of_a_stack_keep_the_correlation_of_missing_cells(seed):
     assert abs(np.corrcoef(first.ravel(), mixed_up.ravel())[0, 1]) < 0.2
 
 
-def test_copies_with_one_draw_of_the_parameters_have_one_in_each_model():
+def test_copies_have_one_draw_in_each_model():
     """With a model of two draws and one of none, which is used again."""
     X, _ = linear()
     two = clone(PLAIN).set_params(n_parameter_draws=2)
@@ -736,7 +736,7 @@ class Around(RegressorMixin, BaseEstimator):
 @pytest.mark.parametrize(
     "model", [Around(Spy()), Around(make_pipeline(StandardScaler(), WeightedSpy()))]
 )
-def test_rows_are_drawn_if_a_part_of_an_estimator_takes_no_weights(model, log):
+def test_rows_are_drawn_if_a_part_takes_no_weights(model, log):
     X, _ = linear(n=100)
     weights = np.where(np.arange(100) < 50, 0.0, 1.0)
     weights[0] = 1.0
@@ -752,7 +752,7 @@ def test_weights_are_passed_on_if_all_parts_take_them(log):
     np.testing.assert_array_equal(log[-1]["weight"], weights[~np.isnan(X[:, 2])])
 
 
-def test_an_estimator_that_fails_with_weights_is_advised_to_leave_them_out():
+def test_failures_with_weights_advise_to_leave_them_out():
     X, _ = linear(n=100)
     message = "on column 2: .*sample_weight.* or leave out sample_weight, which its fit"
     with pytest.raises(ValueError, match=message):
@@ -1118,7 +1118,7 @@ def test_errors_of_a_single_model_are_its_own():
         columns(model=GaussianImputer(min_value=100.0)).fit(X)
 
 
-def test_parameters_of_all_models_are_checked_before_one_is_fitted():
+def test_parameters_of_all_models_are_checked_first():
     X, _ = linear()
     models = [Unfitted(**QUIET), GaussianImputer(max_iter=-1)]
     with pytest.raises(ValueError, match="'max_iter' parameter"):

@@ -300,7 +300,7 @@ def test_wrong_equations_are_refused():
         ConstrainedImputer(sums={"total": ["food", "rent"]}).fit(empty)
 
 
-def test_parts_move_by_their_variances_and_not_if_the_total_is_free():
+def test_parts_move_by_variances_unless_the_total_is_free():
     """The solution of eq. (1) by hand: a gap of 5 is shared as 1 to 9."""
     columns = np.zeros(3), np.array([1.0, 3.0, 2.0])
     free = np.full(3, -np.inf), np.full(3, np.inf), np.zeros(3, dtype=bool)
@@ -373,7 +373,7 @@ def test_equations_are_solved_for_columns_that_are_not_shifted(shifted, seed):
         assert_allclose(table[list("abc")].sum(axis=1), table["total"], rtol=1e-8)
 
 
-def test_derived_columns_are_solved_for_columns_that_are_not_shifted():
+def test_derived_columns_are_solved_for_unshifted_columns():
     _, part = households(7)
     part = part[["weight", "height", "bmi"]]
     both = part["weight"].isna() & part["bmi"].isna()

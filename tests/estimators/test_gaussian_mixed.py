@@ -237,7 +237,7 @@ def test_held_out_cells_are_judged():
     assert imputer(on_misfit="warn").fit(shuffled).held_out_gain_ < 0.1
 
 
-def test_a_category_that_is_predicted_badly_has_the_shares_of_its_levels(monkeypatch):
+def test_badly_predicted_categories_have_their_shares(monkeypatch):
     X, _, _ = frame(8, n=600)
     found = LatentNormal.fill
 

@@ -51,7 +51,7 @@ def test_ten_chunks_are_nearly_a_full_fit(seed):
 @pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize("seed", [8, 0, 9])
-def test_ten_chunks_are_nearly_a_full_fit_if_the_first_has_too_few_rows(seed):
+def test_ten_chunks_are_a_full_fit_after_a_small_first(seed):
     """The first 1000 rows of seeds 8 and 9 choose normal marginals."""
     check_ten_chunks("auto", seed)
 

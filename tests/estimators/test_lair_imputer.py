@@ -159,7 +159,7 @@ def test_a_table_of_constants_has_no_decoder():
         imputer.to_torch()
 
 
-def test_constants_of_a_frozen_estimator_are_named_where_they_still_are(X):
+def test_constants_of_frozen_estimators_are_named(X):
     constant = np.insert(X, 4, 3.0, axis=1)
     with pytest.warns(UserWarning, match="Constant where observed: column 4. "):
         inside = clone(LINEAR).fit(constant)

@@ -291,9 +291,7 @@ def test_the_path_announces_too(seed):
     assert "of these columns" in text and "or use CopulaGraphLearner" in text
 
 
-def test_columns_that_means_predict_better_are_imputed_from_their_values(
-    seed, monkeypatch
-):
+def test_columns_without_a_gain_have_their_values(seed, monkeypatch):
     """A model that predicts nonsense is not used, whatever it is."""
     from skvnce.algorithms.graph.problem import Problem
 

@@ -2,35 +2,28 @@
 
 import datetime as dt
 import warnings
-from functools import partial
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from cases import quick_columns, quick_gaussian, quick_lair, quick_vgi
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from skvnce import (
     ColumnImputer,
-    GaussianImputer,
     IncompleteFactorAnalysis,
-    LAIRImputer,
     TruncatedGaussianGraphLearner,
-    VariationalAutoencoder,
     VGIImputer,
 )
 from skvnce.exceptions import TableWarning
-from skvnce.options import IncompleteDensity
 from skvnce.tables.output import as_given
 
 N = 60
-QUICK = {"n_parameter_draws": 2, "on_misfit": "ignore", "random_state": 0}
 pytestmark = [
     pytest.mark.usefixtures("short_training"),
     pytest.mark.filterwarnings(
@@ -71,31 +64,8 @@ def incomplete():
     return X.mask(hidden)
 
 
-def quick_lair(**options):
-    model = VariationalAutoencoder(1, max_iter=0)
-    options = {"n_draws": 6, "n_steps": 2, **options}
-    return LAIRImputer(
-        model, n_estimators=1, on_misfit="ignore", random_state=0, **options
-    )
-
-
-def quick_vgi(**options):
-    options = {"n_draws": 6, "n_steps": 2, **options}
-    model = IncompleteDensity(max_iter=0)
-    return VGIImputer(
-        model, n_estimators=1, on_misfit="ignore", random_state=0, **options
-    )
-
-
-def quick_columns(**options):
-    model = GaussianImputer(**QUICK, **options)
-    levels = make_pipeline(StandardScaler(), LogisticRegression())
-    numbers = make_pipeline(StandardScaler(), Ridge())
-    return ColumnImputer(model, regressor=numbers, classifier=levels, random_state=0)
-
-
 MADE = {
-    "GaussianImputer": partial(GaussianImputer, **QUICK),
+    "GaussianImputer": quick_gaussian,
     "ColumnImputer": quick_columns,
     "LAIRImputer": quick_lair,
     "VGIImputer": quick_vgi,
@@ -215,7 +185,7 @@ def test_levels_that_polars_does_not_hold_are_refused(make):
     assert set(model.fit(text).transform(text)["age"]) == set(text["age"].dropna())
 
 
-def test_integers_booleans_and_dates_of_polars_become_those_of_pandas(make):
+def test_data_types_of_polars_become_those_of_pandas(make):
     n = N // 3
     X = pl.DataFrame(
         {

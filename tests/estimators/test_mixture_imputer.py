@@ -237,7 +237,7 @@ def test_most_components_depend_on_rows_and_columns(
     assert count_components(requested, n_rows, n_columns) == expected
 
 
-def test_only_tables_with_categories_may_have_a_quarter_of_the_components():
+def test_only_categories_have_a_quarter_of_the_components():
     numbers = Schema(2, columns=[Column("numeric"), Column("nominal", ("a", "b"))])
     assert _sizes(20, numbers._replace(model_columns=np.array([0]))) == [20, 1]
     mixed = numbers._replace(model_columns=np.array([0, 1]))
@@ -277,14 +277,14 @@ def test_clusters_with_factors_are_found_in_wide_tables_only():
     assert narrow.n_factors_ == 0  # negative control
 
 
-def test_a_weight_is_a_number_of_rows_for_the_number_of_components():
+def test_weights_are_rows_for_the_number_of_components():
     X, weights = ring(0, 100), np.full(100, 3)
     one = MixtureImputer(n_estimators=1, max_iter=4, **QUIET)
     assert clone(one).fit(X, sample_weight=weights).n_components_ == 20
     assert clone(one).fit(X).n_components_ == 10
 
 
-def test_several_components_are_kept_if_they_predict_held_out_cells(seed):
+def test_components_are_kept_if_they_predict_cells(seed):
     """One is chosen for 74 of 120 normal tables, so for 2 of 12 but for 2e-4."""
     imputer = MixtureImputer(n_estimators=2, max_iter=6, **QUIET)
     seeds = range(12 * seed, 12 * seed + 12)

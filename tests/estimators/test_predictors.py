@@ -83,7 +83,7 @@ def mixed(n=150):
     return frame.mask(rng.random(frame.shape) < 0.25), y
 
 
-def test_predictions_are_averages_over_models_and_their_own_draws():
+def test_predictions_are_averages_over_models_and_draws():
     X, y = rows()
     model = MultipleImputationRegressor(
         Numbered(), LinearRegression(), n_estimators=2, n_draws=5
@@ -117,7 +117,7 @@ def test_the_imputer_does_not_see_the_target():
 
 
 @both
-def test_a_complete_table_gives_the_predictions_of_the_model_alone(predictor):
+def test_complete_tables_get_predictions_of_the_model(predictor):
     X, y = rows()
     X = np.nan_to_num(X)
     fitted, alone = clone(predictor).fit(X, y), clone(predictor.estimator).fit(X, y)
@@ -618,7 +618,7 @@ def test_folds_have_whole_groups(by_class):
     assert len(list(splits(20, y, rng, groups=groups))) == 12
 
 
-def test_intervals_of_an_imputer_of_groups_leave_out_whole_groups():
+def test_intervals_leave_out_whole_groups():
     rng = np.random.default_rng(0)
     code = np.repeat(np.arange(40), 6)
     X = pd.DataFrame({"g": code, "x": rng.normal(size=240)})

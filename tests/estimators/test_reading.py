@@ -10,22 +10,19 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from cases import quick_columns as columns
+from cases import quick_gaussian as gaussian
+from cases import quick_lair as lair
+from sklearn.linear_model import LogisticRegression
 
 import skvnce
 from skvnce import (
-    ColumnImputer,
     ConstrainedImputer,
     CopulaGraphLearner,
-    GaussianImputer,
-    LAIRImputer,
     MixtureImputer,
     MultipleImputationClassifier,
     MultipleImputationRegressor,
     TableImputer,
-    VariationalAutoencoder,
 )
 from skvnce.evaluation import imputation_report, missing_report
 from skvnce.exceptions import TableWarning
@@ -35,25 +32,7 @@ from skvnce.options import Chunks
 pytestmark = pytest.mark.usefixtures("short_training")
 
 N = 120
-QUICK = {"n_parameter_draws": 2, "on_misfit": "ignore", "random_state": 0}
 IGNORED = pytest.mark.filterwarnings("ignore::skvnce.exceptions.TableWarning")
-
-
-def gaussian(**options):
-    return GaussianImputer(**QUICK, **options)
-
-
-def lair(**options):
-    model = VariationalAutoencoder(1, max_iter=0)
-    options |= {"n_draws": 4, "n_steps": 2, "n_estimators": 1}
-    return LAIRImputer(model, on_misfit="ignore", random_state=0, **options)
-
-
-def columns(**options):
-    numbers = make_pipeline(StandardScaler(), Ridge())
-    levels = make_pipeline(StandardScaler(), LogisticRegression())
-    given = {"regressor": numbers, "classifier": levels, "random_state": 0}
-    return ColumnImputer(gaussian(**options), **given)
 
 
 def mixtures(**options):
@@ -185,7 +164,7 @@ def test_columns_that_are_passed_through_may_be_entirely_missing():
 
 
 @pytest.mark.parametrize("convert", [lambda X: X, pl.from_pandas, pa.Table.from_pandas])
-def test_repeated_rows_are_found_by_names_that_are_passed_through(convert):
+def test_repeated_rows_are_found_by_passed_names(convert):
     X = plain()[["x", "count"]]
     rng = np.random.default_rng(0)
     X["x"] = np.repeat(rng.normal(size=N // 4), 4) + 0.3 * rng.normal(size=N)
@@ -228,7 +207,7 @@ def test_shifts_and_bounds_of_names_are_refused():
 
 
 @pytest.mark.parametrize("make", [columns, consistent])
-def test_what_is_said_of_names_has_the_parameter_of_the_inner_imputer(make):
+def test_remedies_for_names_have_the_inner_parameter(make):
     with pytest.warns(TableWarning, match=r"or of its model=GaussianImputer\(\.\.\.\)"):
         make().fit(named())
 

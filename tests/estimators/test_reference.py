@@ -47,7 +47,7 @@ def test_draws_are_those_of_a_fit_to_the_group():
     assert abs(error) < 0.4  # residual 1 / sqrt(80 rows) twice; the effect is 2
 
 
-def test_equal_to_a_fit_to_the_group_where_all_columns_are_numbers():
+def test_draws_of_numbers_equal_a_fit_to_the_group():
     frame, control = trial(300, 1)
     frame, control = (
         one.assign(arm=1.0 * (one["arm"] == "treated")) for one in (frame, control)

@@ -237,7 +237,7 @@ def test_constant_columns_cannot_be_shifted():
         imputer.sample(X, shift={0: 1})
 
 
-def test_cells_that_follow_have_the_same_random_numbers_for_all_log_odds():
+def test_cells_that_follow_have_numbers_of_their_own():
     frame = mixed_rows(600, 2)
     imputer = GaussianImputer(random_state=0).set_output(transform="pandas").fit(frame)
     shifts = {"smoker": {"yes": 0.0}}, {"smoker": {"yes": 2.0}}

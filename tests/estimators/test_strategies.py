@@ -214,7 +214,7 @@ def test_medians_and_modes_are_valid_values(name, seed):
 # exact answers
 
 
-def test_the_median_of_a_lognormal_column_is_that_of_its_marginal(seed):
+def test_medians_of_lognormal_columns_are_exact(seed):
     """Scores are normal: the median is the cell of their conditional mean."""
     _, X = skewed(seed, n=400)
     imputer = GaussianImputer(strategy="median", shrinkage=0.1, **QUIET).fit(X)
@@ -258,7 +258,7 @@ def test_medians_within_limits_are_those_of_the_truncated_normal(sides, seed):
     assert abs(everywhere - exact).mean() > 0.05 * scale  # control
 
 
-def test_quantiles_of_mixtures_invert_the_conditional_distribution(seed):
+def test_quantiles_of_mixtures_are_exact(seed):
     """Eq. (1) of the module, of all members, by quadrature."""
     rng = np.random.default_rng(seed)
     angle = rng.uniform(0, 2 * np.pi, 300)

@@ -186,7 +186,7 @@ def test_chains_of_monte_carlo_em_have_their_steps(X, monkeypatch, algorithm, wa
     assert lengths == wanted
 
 
-def test_visits_of_the_default_move_chains_and_train_the_conditionals(X, monkeypatch):
+def test_visits_move_chains_and_train_the_conditionals(X, monkeypatch):
     """The entropy has no gradient in the intercepts: theirs is that of log p(x)."""
     monkeypatch.setattr(rounds, "STEPS", 2)
     make, move, moved_by, trained = training.visit_loss, training.Chains.move, [], []

@@ -124,7 +124,7 @@ def test_a_row_is_predicted_without_its_grade(rng):
 
 
 @pytest.mark.xfail(reason="a row of equal predictions may be outside of its window")
-def test_a_row_of_equal_predictions_is_predicted_without_its_grade(rng):
+def test_rows_of_equal_predictions_need_no_grade(rng):
     """Where it is, the grade of another row is left out instead."""
     x = rng.integers(0, 2, (400, 1)).astype(float)
     y = rng.integers(0, 3, 400).astype(float)

@@ -112,7 +112,7 @@ def truncated(rng, n, columns, square=0.0):
     return X
 
 
-def test_no_product_where_a_target_decides_which_cells_are_missing(seed, monkeypatch):
+def test_no_product_where_a_target_hides_cells(seed, monkeypatch):
     """Candidates, of observed rows, are the control: most of them are false."""
     candidates, confirm = [], fit_module._confirmed
 
@@ -133,7 +133,7 @@ def test_no_product_where_a_target_decides_which_cells_are_missing(seed, monkeyp
     assert p_share(counts[1], N_TABLES, 0.3, "greater") < FAILURE
 
 
-def test_a_true_square_is_found_where_the_target_decides_what_is_missing(seed):
+def test_a_true_square_is_found_where_a_target_hides_cells(seed):
     rngs = [np.random.default_rng([seed, i]) for i in range(N_TABLES)]
     tables = [truncated(rng, 1500, 2, square=0.5) for rng in rngs]
     found = [fitted(X).get((0, 0, 1), 0.0) > 0.5 for X in tables]
@@ -141,7 +141,7 @@ def test_a_true_square_is_found_where_the_target_decides_what_is_missing(seed):
 
 
 @pytest.mark.slow
-def test_no_product_where_a_target_decides_what_is_missing_beside(seed):
+def test_no_product_where_a_target_hides_cells_beside(seed):
     """Products without x seem to be there, as x is missing where y is low."""
     count = 0
     for i in range(40):
@@ -185,7 +185,7 @@ def test_t_has_variance_one_where_there_is_no_product(seed):
     assert p_mean(np.square(usual), 1.1, alternative="greater") < FAILURE
 
 
-def test_residuals_weigh_less_where_columns_that_predict_are_missing(seed):
+def test_residuals_weigh_less_beside_missing_cells(seed):
     rng = np.random.default_rng(seed)
     gone = rng.random((4000, 3)) < 0.5
     deviations = np.sqrt(1 + gone @ [3.0, 1.0, 0.0])

@@ -32,7 +32,7 @@ def slope(tables):
 
 
 @pytest.mark.parametrize("is_whole", [False, True])
-def test_slopes_are_right_where_cells_are_missing_beyond_the_observed(seed, is_whole):
+def test_slopes_are_right_beyond_the_observed_cells(seed, is_whole):
     tables = [truncated([seed, i], is_whole) for i in range(N_TABLES)]
     drawn = [draws_of(X) for X in tables]
     assert p_mean([*map(slope, drawn)], 3) > FAILURE
