@@ -274,12 +274,13 @@ def test_failed_calls_change_nothing(make, short):
     before = pickle.dumps(model)
     far = frame[200:].copy()
     far.iloc[0, 0] = 1e300
-    with pytest.raises(ValueError, match="row 0"):
-        model.partial_fit(far)
-    with pytest.raises(ValueError, match="feature names"):
-        model.partial_fit(frame[200:].rename(columns={"a": "z"}))
-    with pytest.raises(ValueError, match="missing:\n- f"):
-        model.partial_fit(frame[200:].drop(columns="f"))
+    for wrong, words in [
+        (far, "row 0"),
+        (frame[200:].rename(columns={"a": "z"}), "feature names"),
+        (frame[200:].drop(columns="f"), "missing:\n- f"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            model.partial_fit(wrong)
     assert pickle.dumps(model) == before
     rate = {"solver": Adam(learning_rate_init=1e30, n_iter_no_change=1)}
     broken = learned(make(), X[:200])

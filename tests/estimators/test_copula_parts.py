@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
+from estimators.test_large import parts
 from skvnce import CopulaGraphLearner
 from skvnce._keyed import number_keyed
 from skvnce.algorithms.graph import copula, copula_m_step, copula_parts
@@ -34,10 +35,6 @@ def table(n=1500):
     X[rng.random(X.shape) < 0.2] = np.nan
     X[[0, 700]] = np.nan
     return X
-
-
-def parts(X, ends):
-    return Chunks([X[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)])
 
 
 def close(one, other, tol=1e-10):

@@ -14,6 +14,8 @@ from skvnce.sources import summary
 from skvnce.sources.chunks import _numbered_name
 from skvnce.tables.heavy_tails import heavy_in_sums, heavy_tailed
 
+OTHER_WIDTH = "Part 1 of X .*4 features, but the first part has 5"
+FEWER = "sample_weight has 1 chunks, and X has 4"
 FITTED = ("mean_", "covariance_", "feature_ranges_", "location_", "scale_")
 FITTED += ("held_out_gain_", "loss_curve_", "nonlinear_columns_", "n_iter_")
 FITTED += ("calibrated_columns_", "shrinkage_")
@@ -222,27 +224,32 @@ def test_tails_in_sums():
 
 
 def test_parts_are_read_with_errors_that_name_them():
-    X = table()
-    wrong = X.copy()
+    X, imputer, why = table(), GaussianImputer(), "rows and columns|its parts once"
+    wrong, ones = X.copy(), np.ones(len(X))
     wrong[1000, 3] = np.inf
-    imputer = GaussianImputer()
-    with pytest.raises(ValueError, match=r"Part 3 of X .*row 100"):
-        imputer.fit(parts(wrong))
-    assert not hasattr(imputer, "n_features_in_")
-    with pytest.raises(
-        ValueError, match="Part 1 of X .*4 features, but the first part has 5"
-    ):
-        imputer.fit(Chunks([X[:100], X[100:, :4]]))
-    with pytest.raises(ValueError, match="nothing to learn"):
-        imputer.fit(Chunks([X[:2], X[:3]]))
-    with pytest.raises(ValueError, match="minimum of 2"):
-        imputer.fit(Chunks([X[10:11]]))
-    with pytest.raises(ValueError, match="not available for a table in parts"):
-        imputer.fit(parts(X), lower={0: 1.0})
-    with pytest.raises(TypeError, match="sample_weight must be Chunks"):
-        imputer.fit(parts(X), sample_weight=np.ones(len(X)))
-    with pytest.raises(ValueError, match="sample_weight has 1 chunks, and X has 4"):
-        imputer.fit(parts(X), sample_weight=Chunks([np.ones(70)]))
+    lists = [[part, X] for part in (np.zeros(3), None, (x for x in "ab"))]
+    for given, options, error, words in [
+        (parts(wrong), {}, ValueError, r"Part 3 of X .*row 100"),
+        (Chunks([X[:100], X[100:, :4]]), {}, ValueError, OTHER_WIDTH),
+        (Chunks([X[:2], X[:3]]), {}, ValueError, "nothing to learn"),
+        (Chunks([X[10:11]]), {}, ValueError, "minimum of 2"),
+        (
+            parts(X),
+            {"lower": {0: 1.0}},
+            ValueError,
+            "not available for a table in parts",
+        ),
+        (parts(X), {"sample_weight": ones}, TypeError, "sample_weight must be Chunks"),
+        (parts(X), {"sample_weight": Chunks([ones])}, ValueError, FEWER),
+        *((Chunks(one), {}, (TypeError, ValueError), why) for one in lists),
+        *(
+            (Chunks(one[::-1]), {}, (TypeError, ValueError), "Part 1 of X")
+            for one in lists
+        ),
+    ]:
+        with pytest.raises(error, match=words):
+            imputer.fit(given, **options)
+        assert not hasattr(imputer, "n_features_in_")
     with pytest.raises(NotFittedError):
         imputer.transform(parts(X))
     imputer.fit(parts(X))
@@ -250,15 +257,6 @@ def test_parts_are_read_with_errors_that_name_them():
         imputer.transform(parts(X), where=np.ones(X.shape, dtype=bool))
     with pytest.raises(TypeError, match="table in parts"):
         imputer.interval(parts(X))
-
-
-@pytest.mark.parametrize("part", [np.zeros(3), None, (x for x in "ab")])
-def test_parts_are_tables(part):
-    X, why = table(), "rows and columns|its parts once"
-    with pytest.raises((TypeError, ValueError), match=why):
-        GaussianImputer().fit(Chunks([part, X]))
-    with pytest.raises((TypeError, ValueError), match="Part 1 of X"):
-        GaussianImputer().fit(Chunks([X, part]))
 
 
 def test_chunks_are_a_sequence():
@@ -311,22 +309,28 @@ def test_row_groups_of_parquet(tmp_path):
         X[:number].to_parquet(tmp_path / "scripts" / f"{name}.parquet")
     found = [len(one) for one in Chunks.from_parquet(tmp_path / "scripts")]
     assert found == [5, 2, 3, 12, 20]
-    with pytest.raises(ValueError, match="path is empty"):
-        Chunks.from_parquet("")
-    with pytest.raises(TypeError, match="path must be the name.*got None"):
-        Chunks.from_parquet(None)
     (tmp_path / "survey.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="survey.csv' cannot be.*by to_parquet"):
-        Chunks.from_parquet(tmp_path / "survey.csv")
-    with pytest.raises(FileNotFoundError, match="gone.parquet', but there is no"):
-        Chunks.from_parquet(tmp_path / "gone.parquet")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="empty has no file"):
-        Chunks.from_parquet(tmp_path / "empty")
     written = (tmp_path / "one.parquet").read_bytes()
     (tmp_path / "cut.parquet").write_bytes(written[:-20])
-    with pytest.raises(ValueError, match="cut.parquet' cannot be read as a parquet"):
-        Chunks.from_parquet(tmp_path / "cut.parquet")
+    for path, error, words in [
+        ("", ValueError, "path is empty"),
+        (None, TypeError, "path must be the name.*got None"),
+        (tmp_path / "survey.csv", ValueError, "survey.csv' cannot be.*by to_parquet"),
+        (
+            tmp_path / "gone.parquet",
+            FileNotFoundError,
+            "gone.parquet', but there is no",
+        ),
+        (tmp_path / "empty", ValueError, "empty has no file"),
+        (
+            tmp_path / "cut.parquet",
+            ValueError,
+            "cut.parquet' cannot be read as a parquet",
+        ),
+    ]:
+        with pytest.raises(error, match=words):
+            Chunks.from_parquet(path)
     (tmp_path / "late.parquet").write_bytes(written)
     late = Chunks.from_parquet(tmp_path / "late.parquet")
     (tmp_path / "late.parquet").write_bytes(b"PAR1" + bytes(100))

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from estimators.test_large import parts
 from skvnce import CopulaGraphLearner, GaussianImputer
 from skvnce.algorithms.graph import copula, copula_m_step
 from skvnce.algorithms.mixed.columns import Marginal
@@ -41,10 +42,6 @@ def frame(n=900):
     )
     found = found.mask(rng.random(found.shape) < 0.2)
     return found.assign(flag=z > rng.normal(size=n))
-
-
-def parts(table, ends):
-    return Chunks([table[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)])
 
 
 @pytest.mark.quick
