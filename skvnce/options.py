@@ -8,14 +8,14 @@ These classes are no estimators: an object is passed to one, such as
 from importlib import import_module
 
 _HOMES = {
-    "ACMWG": "skvnce.estimators._options",
+    "ACMWG": "skvnce.estimators._sampler_options",
     "Adam": "skvnce.estimators._options",
     "Chunks": "skvnce.sources.chunks",
     "IncompleteDensity": "skvnce.estimators._density",
-    "LAIR": "skvnce.estimators._options",
+    "LAIR": "skvnce.estimators._sampler_options",
     "LBFGS": "skvnce.estimators._options",
     "MCEM": "skvnce.estimators._density_options",
-    "MWG": "skvnce.estimators._options",
+    "MWG": "skvnce.estimators._sampler_options",
     "TorchVAE": "skvnce.estimators._torch_vae",
     "VGI": "skvnce.estimators._density_options",
 }

@@ -33,7 +33,8 @@ from skvnce.estimators._ensembles import (
     seeds_and_weights,
 )
 from skvnce.estimators._missing_table import names_table
-from skvnce.estimators._options import ACMWG, LAIR, MWG, Adam, Option
+from skvnce.estimators._options import Adam, Option
+from skvnce.estimators._sampler_options import ACMWG, LAIR, MWG
 from skvnce.estimators._torch_vae import TorchMember, TorchVAE
 from skvnce.estimators._vae import VariationalAutoencoder
 from skvnce.estimators._validation import (
