@@ -37,48 +37,25 @@ _NEXT = 4  # how many times fewer components categories may have, and those with
 
 
 class Settings(NamedTuple):
-    """What an ensemble of mixtures is fitted with; see `MixtureImputer`.
-
-    Attributes
-    ----------
-    n_components : "auto" or int
-    n_members : int
-    marginals : str
-    n_rounds : int
-    n_jobs : int or None
-    is_checked : bool
-        Whether mixtures are wanted that have not used some cells.
-    """
+    """What an ensemble of mixtures is fitted with; see `MixtureImputer`."""
 
     n_components: int | str
     n_members: int
     marginals: str
     n_rounds: int
     n_jobs: int | None
-    is_checked: bool
+    is_checked: bool  # whether mixtures are wanted that have not used some cells
 
 
 class Ensemble(NamedTuple):
-    """Fitted mixtures.
-
-    Attributes
-    ----------
-    members : list of MixtureModel
-    hidden : ndarray of bool, of shape (n, n_nodes)
-        Observed cells.
-    without : list of MixtureModel
-        One with each kind of marginals, fitted without these cells.
-    shape : Shape
-        Of all of them.
-    doubts : dict of int to float
-        See `known_scores`.
-    """
+    """Fitted mixtures."""
 
     members: list[MixtureModel]
-    hidden: np.ndarray
+    hidden: np.ndarray  # bool (n, n_nodes), observed cells
+    # one with each kind of marginals, fitted without these cells
     without: list[MixtureModel]
-    shape: Shape
-    doubts: dict
+    shape: Shape  # of all of them
+    doubts: dict  # see `known_scores`
 
 
 class _Fits(NamedTuple):
@@ -122,17 +99,7 @@ def fit_ensemble(
     One mixture with each kind of marginals is fitted without a tenth of the cells, by
     which the numbers of components and of factors are chosen if they are open.
 
-    Parameters
-    ----------
-    cells : ModelCells
-    schema : Schema
-    settings : Settings
-    rng : numpy.random.Generator
-        Draws the weights of rows, and the rows at which components start.
-
-    Returns
-    -------
-    Ensemble
+    `rng`: draws the weights of rows, and the rows at which components start.
     """
     n_numbers = np.count_nonzero(~schema.is_categorical)
     size = count_components(settings.n_components, cells.weights.sum(), n_numbers)

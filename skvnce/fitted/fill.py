@@ -19,17 +19,13 @@ _FEW = 5  # draws that are cut, up to which there is none
 
 
 class Predicted(NamedTuple):
-    """Predictions of the missing cells of a table.
+    """Predictions of the missing cells of a table."""
 
-    Attributes
-    ----------
-    filled : ndarray of shape (n_samples, n_features_in_)
-        The table, with codes of categories, and its missing cells filled.
-    probabilities : dict of int to ndarray of shape (n_samples, n_categories)
-        Those of the categories of each column that has some; 1 and 0 in observed cells.
-    """
-
+    # (n_samples, n_features_in_), the table, with codes of categories, and its missing
+    # cells filled
     filled: np.ndarray
+    # (n_samples, n_categories), those of the categories of each column that has some; 1
+    # and 0 in observed cells
     probabilities: dict
 
 
@@ -38,17 +34,7 @@ def fill(
 ) -> Predicted:
     """Fill the missing cells of a table by predictions.
 
-    Parameters
-    ----------
-    schema : Schema
-    model : CellModel
-    X : ndarray of shape (n_samples, n_features_in_)
-    limits : CellLimits, default=None
-        Of the missing cells of X.
-
-    Returns
-    -------
-    Predicted
+    `X` (n_samples, n_features_in_); `limits`: of the missing cells of X.
     """
     filled, found = with_constants(schema, X), certain(schema, X)
     for (rows, columns), nodes in incomplete_chunks(schema, X, n_chains(model)):
@@ -66,26 +52,14 @@ def fill(
 
 def draw(
     schema: Schema,
-    models: Sequence[CellModel],
-    X: np.ndarray,
+    models: Sequence[CellModel],  # each is used equally often, in random order
+    X: np.ndarray,  # (n_samples, n_features_in_)
     n_draws: int,
-    limits: CellLimits | None = None,
+    limits: CellLimits | None = None,  # of the missing cells of X
 ) -> np.ndarray:
     """Draw the missing cells of a table, with torch's global stream.
 
-    Parameters
-    ----------
-    schema : Schema
-    models : sequence of CellModel
-        Each is used equally often, in random order.
-    X : ndarray of shape (n_samples, n_features_in_)
-    n_draws : int
-    limits : CellLimits, default=None
-        Of the missing cells of X.
-
-    Returns
-    -------
-    ndarray of shape (n_draws, n_samples, n_features_out)
+    Returns (n_draws, n_samples, n_features_out).
     """
     filled = np.repeat(with_constants(schema, X)[None], n_draws, 0)
     turns = in_turn(len(models), n_draws)
@@ -136,12 +110,8 @@ def _converted(
 def warn_of_zeros(schema: Schema, X: np.ndarray, drawn: np.ndarray) -> None:
     """Warn of positive columns of which many draws are negative, and so set to 0.
 
-    Parameters
-    ----------
-    schema : Schema
-    X : ndarray of shape (n_samples, n_features)
-        NaN marks missing cells.
-    drawn : ndarray of shape (n_draws, n_samples, n_returned)
+    `X` (n_samples, n_features): NaN marks missing cells; `drawn` (n_draws, n_samples,
+    n_returned).
     """
     places = {int(j): place for place, j in enumerate(schema.returned)}
     valid, least = schema.values, np.abs(schema.ends).min(0)
@@ -241,16 +211,7 @@ def split(
 ) -> list[np.ndarray]:
     """Split rows into parts of a size; with the other rows of groups, which are whole.
 
-    Parameters
-    ----------
-    schema : Schema
-    X : ndarray of shape (n_samples, n_features_in_)
-    size : int
-    rows : ndarray of int
-
-    Returns
-    -------
-    list of ndarray of int
+    `X` (n_samples, n_features_in_); `rows`, int.
     """
     has_groups = schema.group is not None
     rows = rows_of_groups(schema, X, rows) if has_groups else rows

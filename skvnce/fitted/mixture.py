@@ -46,22 +46,12 @@ def _lattice(data: Incomplete) -> Uniforms:
 
 
 class MixtureModel(NamedTuple):
-    """A mixture of normals of scores of numbers, and of latent classes.
-
-    Attributes
-    ----------
-    mixture : Mixture
-    is_categorical : ndarray of bool, of shape (n_model_columns,)
-    valid : Points
-        From scores to valid cells of the columns of numbers.
-    points : Points
-        The same without ends, by which cells are scored.
-    """
+    """A mixture of normals of scores of numbers, and of latent classes."""
 
     mixture: Mixture
-    is_categorical: np.ndarray
-    valid: Points
-    points: Points
+    is_categorical: np.ndarray  # bool (n_model_columns,)
+    valid: Points  # from scores to valid cells of the columns of numbers
+    points: Points  # the same without ends, by which cells are scored
 
     def take(self, order: np.ndarray) -> Self:
         """Make the same model of columns in another order."""
@@ -118,9 +108,7 @@ class MixtureModel(NamedTuple):
     ) -> np.ndarray:
         """Draw missing cells, as functions of their row and of seeds.
 
-        Returns
-        -------
-        ndarray of shape (n_seeds, n, n_nodes)
+        Returns (n_seeds, n, n_nodes).
         """
         given, found = self._limited(nodes, limits), []
         shares = limited.posterior(self.mixture, given, _lattice)
@@ -183,12 +171,7 @@ class MixtureModel(NamedTuple):
 
 
 class Averaged(NamedTuple):
-    """Models of equal weight, whose mixture is a model.
-
-    Attributes
-    ----------
-    models : sequence of MixtureModel
-    """
+    """Models of equal weight, whose mixture is a model."""
 
     models: Sequence[MixtureModel]
 

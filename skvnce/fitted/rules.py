@@ -31,44 +31,24 @@ _AT_ONCE = 2**22  # maximum number of cells that are drawn again together
 
 
 class Rules(NamedTuple):
-    """Rules that say which missing cells are filled.
-
-    Attributes
-    ----------
-    schema : Schema
-    function : callable or None
-        Maps a completed table to masks of all columns, or of some.
-    columns : dict
-        Of columns to functions that map a completed table to a mask.
-    fixed : ndarray of bool, of shape (n_samples, n_features)
-        Masks that do not depend on the completed table.
-    X : array-like of shape (n_samples, n_features)
-        As given by the user.
-    of_groups : sequence of int, default=()
-        Columns that are constant within groups, which do not change for single rows.
-    """
+    """Rules that say which missing cells are filled."""
 
     schema: Schema
+    # maps a completed table to masks of all columns, or of some
     function: Callable | None
-    columns: dict
+    columns: dict  # of columns to functions that map a completed table to a mask
+    # bool (n_samples, n_features), masks that do not depend on the completed table
     fixed: np.ndarray
-    X: object
+    X: object  # (n_samples, n_features), as given by the user
+    # columns that are constant within groups, which do not change for single rows
     of_groups: Sequence = ()
 
     def asked(self, table, filled, rows):
         """Evaluate the rules.
 
-        Parameters
-        ----------
-        table : ndarray of shape (n_rows, n_features_out)
-            Codes and numbers.
-        filled : ndarray of bool, of shape (n_rows, n_features)
-            The cells that come from `table`; the others are those of X.
-        rows : ndarray of int, of shape (n_rows,)
-
-        Returns
-        -------
-        ndarray of bool, of shape (n_rows, n_features)
+        `table` (n_rows, n_features_out): codes and numbers; `filled`, bool (n_rows,
+        n_features): the cells that come from `table`; the others are those of X;
+        `rows`, int (n_rows,).  Returns bool (n_rows, n_features).
         """
         X, found = _safe_indexing(self.X, rows), self.fixed[rows]
         shown = _shown(self.schema, table, filled, X)
@@ -86,12 +66,9 @@ class Rules(NamedTuple):
 
         Parameters are those of `asked`; `missing` are the missing cells of X.
 
-        Returns
-        -------
-        filled : ndarray of bool, of shape (n_rows, n_features)
-            The missing cells that have a value.
-        wrong : ndarray of bool, of shape (n_rows, n_features)
-            The observed cells that the rules deny.
+        Returns `filled`, bool (n_rows, n_features): the missing cells that have a
+        value; `wrong`, bool (n_rows, n_features): the observed cells that the rules
+        deny.
         """
         kept, filled = self.schema.returned, missing
         while True:
@@ -107,21 +84,13 @@ class Rules(NamedTuple):
         Rows of which no draw agrees get another level: at random, in proportion to the
         probabilities of those that agree.
 
-        Parameters
-        ----------
-        drawn : ndarray of shape (n_draws, n_samples, n_features_out)
-        missing : ndarray of bool, of shape (n_samples, n_features)
-        draw : callable
-            Maps indices of rows (n_rows,) to draws of shape (n_draws, n_rows,
-            n_features_out), of which each has the parameters of the one in `drawn`.
-        probabilities : callable
-            Maps indices of rows to probabilities of levels, see `Predicted`.
-        rng : numpy.random.Generator
-
-        Returns
-        -------
-        drawn : ndarray of shape (n_draws, n_samples, n_features_out)
-        filled : ndarray of bool, of shape (n_draws, n_samples, n_features)
+        `drawn` (n_draws, n_samples, n_features_out); `missing`, bool (n_samples,
+        n_features); `draw`, callable: maps indices of rows (n_rows,) to draws of shape
+        (n_draws, n_rows, n_features_out), of which each has the parameters of the one
+        in `drawn`; `probabilities`, callable: maps indices of rows to probabilities of
+        levels, see `Predicted`; `rng`, numpy.random.Generator.  Returns `drawn`
+        (n_draws, n_samples, n_features_out); `filled`, bool (n_draws, n_samples,
+        n_features).
         """
         every = np.arange(len(missing))
         found = [self.settled(table, missing, every) for table in drawn]
@@ -167,20 +136,10 @@ class Rules(NamedTuple):
         If no single change suffices, the levels are the most frequent ones among draws
         that agree; numbers are kept if they agree, too, and else those of a draw.
 
-        Parameters
-        ----------
-        table : ndarray of shape (n_samples, n_features_out)
-            It is modified.
-        missing : ndarray of bool, of shape (n_samples, n_features)
-        probabilities : dict of int to ndarray of shape (n_samples, n_levels)
-            See `Predicted`.
-        draw : callable
-            See `of_draws`.
-
-        Returns
-        -------
-        table : ndarray of shape (n_samples, n_features_out)
-        filled : ndarray of bool, of shape (n_samples, n_features)
+        `table` (n_samples, n_features_out): it is modified; `missing`, bool (n_samples,
+        n_features); `probabilities`, dict of int to ndarray of shape (n_samples,
+        n_levels): see `Predicted`; `draw`, callable: see `of_draws`.  Returns `table`
+        (n_samples, n_features_out); `filled`, bool (n_samples, n_features).
         """
         filled, denied = self.settled(table, missing, np.arange(len(table)))
         found = table, filled, denied
@@ -262,20 +221,14 @@ class Rules(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Changes of single levels of rows.
+    """Changes of single levels of rows."""
 
-    Attributes
-    ----------
-    columns, levels : ndarray of int, of shape (n_changes,)
-    order : ndarray of int, of shape (n_rows, n_changes)
-        The changes, from the first to try to the last.
-    ratios : ndarray of shape (n_rows, n_changes)
-        Their probabilities over that of the present level; 0 if not possible.
-    """
-
-    columns: np.ndarray
-    levels: np.ndarray
+    columns: np.ndarray  # int (n_changes,)
+    levels: np.ndarray  # int (n_changes,)
+    # int (n_rows, n_changes), the changes, from the first to try to the last
     order: np.ndarray
+    # (n_rows, n_changes), their probabilities over that of the present level; 0 if not
+    # possible
     ratios: np.ndarray
 
 
@@ -315,10 +268,7 @@ def without_rules(where):
 def draws_alone(schema, where, limits):
     """Say whether single rows of groups may be drawn again, given the effects.
 
-    Raises
-    ------
-    ValueError
-        If there are limits of cells, too.
+    Raises `ValueError` if there are limits of cells, too.
     """
     if schema.group is None or not isinstance(where, Rules):
         return False
@@ -333,17 +283,10 @@ def draws_alone(schema, where, limits):
 def mask_of(schema, where, X, checked):
     """Check the parameter `where`, and convert it.
 
-    Parameters
-    ----------
-    schema : Schema
-    where : array-like of bool of shape (n_samples, n_features), dict, callable or None
-    X : array-like of shape (n_samples, n_features)
-    checked : ndarray of shape (n_samples, n_features)
-        As `incomplete_array` has returned it.
-
-    Returns
-    -------
-    ndarray of bool, of shape (n_samples, n_features), Rules, or None
+    `where`, array of bool of shape (n_samples, n_features), dict, callable or None; `X`
+    (n_samples, n_features); `checked` (n_samples, n_features): as `incomplete_array`
+    has returned it.  Returns ndarray of bool, of shape (n_samples, n_features), Rules,
+    or None.
     """
     if where is None:
         return None
