@@ -73,7 +73,7 @@ class Moments(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The result of `fit_normal`."""
+    """The result of `fit_table`."""
 
     normal: Normal
     # penalised log-likelihood of each round; for a round that rejects a jump, that of
@@ -135,31 +135,14 @@ def fit_normal(
     weights: Tensor,
     strength: float,
     start: Normal,
-    *,
-    max_iter: int,
-    tol: float,
-    on_round: OnRound = tell_round,
+    **stopping: float,  # max_iter and tol
 ) -> Fit:
-    """Run `fit_table` on rows in memory: data (n, features) and weights (n,)."""
-    rows, stopping = Rows(data, weights), {"max_iter": max_iter, "tol": tol}
-    return fit_table(rows, strength, start, on_round=on_round, **stopping)
+    """Run `fit_table` on as few rows as have the same sums: data (n, features)."""
+    rows = Rows(data, weights).condensed()
+    return fit_table(rows, strength, start, **stopping)
 
 
 def fit_table(
-    table: Table,
-    strength: float,
-    start: Normal,
-    *,
-    max_iter: int,
-    tol: float,
-    on_round: OnRound = tell_round,
-) -> Fit:
-    """Run `iterate` on a table with the same sums and maybe fewer rows."""
-    stopping = {"max_iter": max_iter, "tol": tol}
-    return iterate(table.condensed(), strength, start, on_round=on_round, **stopping)
-
-
-def iterate(
     table: Table,  # columns scaled to unit standard deviation
     strength: float,  # k, the weight of the prior in rows
     start: Normal,

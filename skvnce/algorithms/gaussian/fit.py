@@ -94,7 +94,8 @@ def _fit_scores(
         if marginals is not None:
             table = table.mapped(partial(scores_of, marginals))
         report = tell_round if n_left else on_round
-        fit = em.fit_table(table, chosen.strength, normal, on_round=report, **stopping)
+        given = table.condensed(), chosen.strength, normal
+        fit = em.fit_table(*given, on_round=report, **stopping)
         normal = fit.normal
     return fit
 

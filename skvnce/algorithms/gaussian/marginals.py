@@ -294,7 +294,7 @@ def fit_marginals(
     for n_round in range(1, _ROUNDS + 1):
         tell("round of marginals", n_round, _ROUNDS)
         scores = table.mapped(partial(scores_of, marginals))
-        normal = em.iterate(scores, strength, normal, max_iter=2, tol=tol).normal
+        normal = em.fit_table(scores, strength, normal, max_iter=2, tol=tol).normal
         before, marginals = marginals, refine(marginals, normal, scores, below)
         marginals = choose(use, marginals)
         if float((marginals.scores - before.scores).abs().max()) < tol:

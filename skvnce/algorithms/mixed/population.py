@@ -232,7 +232,7 @@ def _fitted(
     for number in range(_ROUNDS):
         scores = rows.mapped(partial(scores_of, pieces))
         stopping = {"max_iter": _STEPS[number > 0], "tol": _TOL}
-        normal = em.iterate(scores, strength, normal, **stopping).normal
+        normal = em.fit_table(scores, strength, normal, **stopping).normal
         before = pieces
         pieces = _updated(pieces, normal, scores, table.spread, columns)
         if float((pieces.scores - before.scores)[:, 1:-1].abs().max()) < _SETTLED:
