@@ -25,10 +25,7 @@ _MOST_CELLS = 2**20  # of a condensed table in memory: 8 MiB
 
 
 class Rows:
-    """Rows in memory, and their weights.
-
-    `weights` (n,).
-    """
+    """Rows in memory, and their weights.  `weights` (n,)."""
 
     def __init__(self, data: Incomplete, weights: Tensor) -> None:
         self.data, self.weights = data, weights
