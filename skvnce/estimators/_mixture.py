@@ -29,6 +29,7 @@ from skvnce.fits.mixture_ensembles import Settings, fit_ensemble
 from skvnce.fits.mixtures import MARGINALS, Shape
 from skvnce.fitted.fitted import Fitted
 from skvnce.fitted.mixture import Averaged
+from skvnce.tables.cell_limits import select_limits
 
 _REMEDY = "GaussianImputer or TableImputer may fill them better."
 _NOT_FINITE = (
@@ -301,7 +302,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             warn_of_tails(schema, fit.doubts, "raw")
 
         def predict(kept, rows):
-            own = cells.limits and cells.limits.of_rows(rows)
+            own = select_limits(cells.limits, rows)
             filled, shares = Averaged(fit.without).fill(kept[rows], own)
             return schema.values.clipped(filled, schema.model_columns), shares
 

@@ -31,6 +31,7 @@ from skvnce.fitted.grouped import (
 )
 from skvnce.fitted.held_out_check import warn_or_raise
 from skvnce.fitted.normal import tensors
+from skvnce.tables.cell_limits import select_limits
 from skvnce.tables.groups import columns_of_groups
 from skvnce.tables.statistics import column_moments
 
@@ -134,9 +135,7 @@ def fit_groups(cells, schema, settings, on_round=tell_round):
     nodes = cells.nodes
     rows = some_groups(cells.groups)
     own, numbers = nodes[rows], cells.groups[rows]
-    weights, limits = cells.weights[rows], None
-    if cells.limits is not None:
-        limits = tensors(cells.limits.of_rows(rows))
+    weights, limits = cells.weights[rows], tensors(cells.limits, rows)
     of_groups = settings.of_groups
     latents = latents_of(cells, schema, settings)
     levels = Levels.of(latents, of_groups, settings.slopes)
@@ -192,7 +191,7 @@ def predict_without(cells, schema, settings, kept, rows):
     # of whole groups
     some = np.flatnonzero(np.isin(cells.groups, cells.groups[rows]))
     nodes = np.column_stack([kept, cells.groups])[some]
-    limits = cells.limits and cells.limits.of_rows(some)
+    limits = select_limits(cells.limits, some)
     filled, probabilities = found.model.fill(nodes, limits)
     places = np.searchsorted(some, rows)
     return filled[places, :-1], {j: one[places] for j, one in probabilities.items()}

@@ -15,10 +15,11 @@ from skvnce.algorithms.mixed.columns import NUMERIC, Latents
 from skvnce.algorithms.mixed.population import Population
 from skvnce.exceptions import MisfitWarning
 from skvnce.fits.gaussian_numbers import of_model
-from skvnce.fitted.held_out_cells import hold_out
+from skvnce.fitted.held_out_cells import hold_out, spare_limited
 from skvnce.fitted.held_out_check import HELD_OUT
 from skvnce.fitted.normal import LatentNormal, tensors
 from skvnce.metrics import split_r_hat
+from skvnce.tables.cell_limits import select_limits
 
 SHARE = 0.5  # shrinkage in rows per latent variable if it is "auto"
 ROWS = 10_000  # the chains of the fit use about as many rows
@@ -136,24 +137,20 @@ def predict_without(cells, schema, settings, kept, rows):
     Returns `predictions`, tuple: see `LatentNormal.fill`; `n_sweeps`, int.
     """
     found = _fitted(cells, kept, schema, settings, max_iter=settings.n_sweeps_of_check)
-    ends = cells.limits and cells.limits.of(rows, np.arange(kept.shape[1]))
+    ends = select_limits(cells.limits, rows)
     return found.model.fill(kept[rows], ends), len(found.fit.losses)
 
 
 def held_out_cells(cells):
     """Choose the cells that are held out; bool, (n, n_model_columns)."""
     hidden = hold_out(cells.nodes, torch.from_numpy(cells.weights), HELD_OUT)[1]
-    hidden = hidden.numpy()
-    if cells.limits is not None:  # their observed cells are not typical
-        known = cells.limits.known.any(0)
-        hidden[:, : len(known)] &= ~known
-    return hidden
+    return spare_limited(hidden.numpy(), cells.limits)
 
 
 def _fitted(cells, nodes, schema, settings, **options):
     """Fit to the rows of `nodes`, whose weights and limits are those of `cells`."""
     kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
-    limits = cells.limits and tensors(cells.limits)
+    limits = tensors(cells.limits)
     data, weights = Incomplete.from_array(nodes), torch.from_numpy(cells.weights)
     known = data, weights, limits
     given, doubts = marginals_of(schema, cells, settings.marginals, known)
@@ -161,7 +158,7 @@ def _fitted(cells, nodes, schema, settings, **options):
     latents, _ = Population.of(latents, data, weights, limits, given)
     latents = latents.opened(data, kinds, given)
     rows, weights = some_rows(weights)
-    options["limits"] = limits and tuple(end[rows] for end in limits)
+    options["limits"] = tensors(cells.limits, rows.numpy())
     options["n_draws"] = settings.n_draws
     strength = settings.shrinkage * latents.size
     with np.errstate(invalid="ignore"):  # limits that are far away; NaN is an error

@@ -26,7 +26,7 @@ from skvnce.fits.mixtures import (
     start_of,
 )
 from skvnce.fitted.draw_scores import draw_score
-from skvnce.fitted.held_out_cells import Keys
+from skvnce.fitted.held_out_cells import Keys, spare_limited
 from skvnce.fitted.held_out_check import cells_to_hide
 from skvnce.fitted.mixture import MixtureModel
 from skvnce.tables.model_columns import ModelCells
@@ -108,8 +108,7 @@ def fit_ensemble(
     hidden = np.zeros(cells.nodes.shape, dtype=bool)
     if is_open or settings.is_checked:
         hidden = cells_to_hide(cells.nodes, cells.weights)
-    if cells.limits is not None:  # their observed cells are not typical
-        hidden &= ~cells.limits.known.any(0)
+    hidden = spare_limited(hidden, cells.limits)
     kept = cells._replace(nodes=np.where(hidden, np.nan, cells.nodes))
     known, doubts = known_scores(cells, schema)
     by_rank = margins.have_peaks(cells.nodes[:, ~schema.is_categorical], cells.weights)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from skvnce.fitted.base import CellModel, n_chains
-from skvnce.tables.cell_limits import CellLimits
+from skvnce.tables.cell_limits import CellLimits, select_limits
 from skvnce.tables.schema import Schema
 
 _REPEATS = 100  # rows of a level that another row has shown: under 3 % are exceptions
@@ -195,7 +195,7 @@ class WithDetermined(NamedTuple):
         rows, wrong = rows[wrong.any(0)], wrong[:, wrong.any(0)]
         if not len(rows):
             return
-        own = limits and limits.of_rows(rows)
+        own = select_limits(limits, rows)
         found = self.model.fill(filled[rows], own)[1]
         below = self._given_others(filled[rows], found)[by].cumsum(1)[:, :-1]
         uniform = torch.rand(wrong.shape, dtype=torch.float64).numpy()

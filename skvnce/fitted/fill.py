@@ -9,7 +9,7 @@ import numpy as np
 from skvnce._progress import step
 from skvnce._warnings import warn_user
 from skvnce.fitted.base import CellModel, in_turn, n_chains
-from skvnce.tables.cell_limits import CellLimits
+from skvnce.tables.cell_limits import CellLimits, clip_to_limits, select_limits
 from skvnce.tables.schema import Schema
 
 # 32 MiB of float64
@@ -38,7 +38,7 @@ def fill(
     """
     filled, found = with_constants(schema, X), certain(schema, X)
     for (rows, columns), nodes in incomplete_chunks(schema, X, n_chains(model)):
-        ends = limits and limits.of(rows[:, 0], columns[0])
+        ends = select_limits(limits, rows[:, 0], columns[0])
         missing = np.isnan(nodes)  # before, as a model may fill in place
         cells, probabilities = model.fill(nodes, ends)
         _check_complete(schema, columns[0], cells)
@@ -46,8 +46,7 @@ def fill(
         for node, own in probabilities.items():
             some = missing[:, node]
             found[columns[0, node]][rows[some, 0]] = own[some]
-    filled = filled if limits is None else limits.clipped(filled)
-    return Predicted(filled, found)
+    return Predicted(clip_to_limits(limits, filled), found)
 
 
 def draw(
@@ -65,15 +64,14 @@ def draw(
     turns = in_turn(len(models), n_draws)
     chains = n_chains(models[0], n_draws)
     for (rows, columns), nodes in incomplete_chunks(schema, X, chains):
-        ends = limits and limits.of(rows[:, 0], columns[0])
+        ends = select_limits(limits, rows[:, 0], columns[0])
         for turn in np.unique(turns):
             places = np.flatnonzero(turns == turn)
             cells = models[turn].draw(nodes, len(places), ends)
             _check_complete(schema, columns[0], cells)
             where = np.ix_(places, rows[:, 0], columns[0])
             filled[where] = _converted(schema, models[turn], nodes, cells, X.dtype)
-    filled = filled if limits is None else limits.clipped(filled)
-    return returned(schema, filled, X)
+    return returned(schema, clip_to_limits(limits, filled), X)
 
 
 def score(
@@ -243,7 +241,7 @@ def with_groups(
     if schema.group is not None and not isinstance(rows, slice):
         found = np.sort(rows_of_groups(schema, X, rows))
         rows, places = found, np.searchsorted(found, rows)
-    return X[rows], limits and limits.of_rows(rows), places
+    return X[rows], select_limits(limits, rows), places
 
 
 def nodes_of(schema: Schema, X: np.ndarray) -> np.ndarray:

@@ -194,8 +194,7 @@ class GroupedNormal(NamedTuple):
     def ends(self, cells: np.ndarray, limits: CellLimits | None = None) -> Ends:
         """Return the least and the largest values of cells, None without limits."""
         if self.bounds is None:
-            ends = limits and tensors(limits)
-            return ends and tuple(one[:, : cells.shape[1]] for one in ends)
+            return tensors(limits, np.s_[:, : cells.shape[1]])
         low, high = (np.broadcast_to(one, cells.shape) for one in self.bounds)
         if limits is not None:
             known = [one[:, : cells.shape[1]] for one in limits]

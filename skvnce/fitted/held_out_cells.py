@@ -64,6 +64,14 @@ def hold_out(nodes, weights, share):
     return some, torch.from_numpy(keys.uniform_cells(1) < share) & observed & enough
 
 
+def spare_limited(hidden, limits):
+    """Hold out no cell of columns with limits, whose observed cells are not typical."""
+    if limits is not None:
+        known = limits.known.any(0)
+        hidden[:, : len(known)] &= ~known
+    return hidden
+
+
 def row_folds(nodes, n_folds=5):
     """Split rows into folds by their ranks, as `hold_out` does; (n,)."""
     return torch.from_numpy((Keys.of(nodes).uniform(2) * n_folds).astype(np.int64))

@@ -15,7 +15,7 @@ from skvnce.algorithms.mixture.margins import Points
 from skvnce.algorithms.mixture.model import Arranged, Mixture
 from skvnce.algorithms.mixture.quantiles import Given, quantiles
 from skvnce.fitted.base import average_density
-from skvnce.tables.cell_limits import CellLimits
+from skvnce.tables.cell_limits import CellLimits, select_limits
 from skvnce.variational.base import Uniforms, global_stream
 
 _KEYED = 63  # draws of cells with limits whose median or mode is filled
@@ -231,7 +231,7 @@ class Averaged(NamedTuple):
         drawn = np.empty((n_draws, *nodes.shape))
         for turn in np.unique(turns):
             rows = turns == turn
-            own = limits and limits.of_rows(rows)
+            own = select_limits(limits, rows)
             drawn[:, rows] = self.models[turn].draw(nodes[rows], n_draws, own)
         return drawn
 

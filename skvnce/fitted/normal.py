@@ -35,9 +35,11 @@ _MANY = 100  # sweeps between all draws above which fewer are made between two
 _SCORED = 64  # draws from which the probability of a row is estimated
 
 
-def tensors(limits: CellLimits) -> tuple[Tensor, Tensor]:
-    """Return copies of limits as a pair of tensors."""
-    return torch.tensor(limits.low), torch.tensor(limits.high)
+def tensors(
+    limits: CellLimits | None, rows: np.ndarray | slice | tuple = slice(None)
+) -> tuple[Tensor, Tensor] | None:
+    """Return copies of the limits of some rows as a pair of tensors; None without."""
+    return limits and tuple(torch.tensor(end[rows]) for end in limits)
 
 
 def normal_of(pair: Pair) -> Normal:
@@ -230,8 +232,7 @@ class LatentNormal(NamedTuple):
         # one part at least, because parts are concatenated
         for first in range(0, max(len(nodes), 1), size):
             part = slice(first, first + size)
-            ends = limits and tuple(one[part] for one in tensors(limits))
-            yield nodes[part], ends
+            yield nodes[part], tensors(limits, part)
 
     def _predicted(
         self, nodes: np.ndarray, limits: CellLimits | None = None
