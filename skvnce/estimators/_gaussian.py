@@ -463,8 +463,10 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
             group_checks.check_named(found.schema, self.groups, X, table)
             schema, cells = group_checks.unless_trivial(found.schema, found.cells)
             found = found._replace(schema=schema, cells=cells)
-        report = self._report_of_missing(table[found.cells.counted])
-        return found._replace(report=report)
+        return found
+
+    def _rows_of_indicator(self, table, cells):
+        return table[cells.counted]
 
     def _method_of(self, table):
         """Choose how to fit to a table; returns a function and its number of rounds."""

@@ -244,9 +244,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
         self._warn_of_unused(schema, report["interactions_"])
         return self._publish(Fitted(schema, model, report))
 
-    def _read_rows(self, X, *given):
-        found = super()._read_rows(X, *given)
-        return found._replace(report=self._report_of_missing(found.rows))
+    def _rows_of_indicator(self, table, cells):
+        return table
 
     def _fitted_model(self, schema, cells):
         if not len(schema.model_columns):

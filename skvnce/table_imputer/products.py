@@ -88,9 +88,14 @@ def choose_products(X, factors, targets, n_base, predict, weights, most):
         of_target[b] = [*of_target.get(b, []), q]
         t[:, b] = tests[b].statistics(of_target[b])
         # given the target, the regression of a factor is not linear any more
-        open_[q] = False
-        open_[:, np.isin(targets, (j, k))] = False
+        _close(open_, q, (j, k), targets)
     return chosen
+
+
+def _close(table, q, pair, targets):
+    """Exclude the product of a pair, and its factors as targets, in place."""
+    table[q] = 0
+    table[:, np.isin(targets, pair)] = 0
 
 
 def _alike(t, q, b, pairs, targets, possible):
@@ -165,8 +170,7 @@ def products_asked_for(X, pairs, targets, n_base, predict, weights):
     while t.any():
         q, b = np.unravel_index(t.argmax(), t.shape)
         chosen.append(Candidate(*pairs[q], int(targets[b]), 1.0, np.inf))
-        t[q] = 0.0
-        t[:, np.isin(targets, pairs[q])] = 0.0
+        _close(t, q, pairs[q], targets)
     return sorted(chosen, key=lambda one: pairs.index(one[:2]))
 
 
