@@ -252,7 +252,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         if limits is not None:
             values = schema.values.reaching(cells.limits, schema.model_columns)
             schema = schema._replace(values=values)
-        report = self._report_of_missing(cells.table)
+        report = self._report_of_missing(self._rows_of_indicator(table, cells))
         return TrainingTable(schema, cells, table, report, limits)
 
     def _training_of_parts(self, schema, large):
@@ -265,6 +265,10 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return TrainingTable(
             schema, large.cells, large.cells.table, report, None, large
         )
+
+    def _rows_of_indicator(self, table, cells):
+        """Select the rows whose missing cells decide which columns are indicated."""
+        return cells.table
 
     def _report_of_missing(self, X):
         """Return the attribute of the indicator of missing cells, if there is one."""

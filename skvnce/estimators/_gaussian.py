@@ -43,18 +43,16 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
 
     `transform` fills missing cells (NaN) by their exact conditional means given the
     observed cells of their row, and `sample` draws them from their exact conditional
-    distribution.  If columns depend on each other nonlinearly, means and draws are
-    corrected by the errors with which observed cells are predicted
-    (`calibrated_columns_`).  Mean and covariance maximise the likelihood of the
-    observed cells of all rows, with a little shrinkage towards independent columns; the
-    estimates are valid for normal rows with values missing at random (MAR).  Try this
-    imputer first, and use it as a baseline for others.
+    distribution, both corrected by the errors with which observed cells are predicted
+    if columns depend on each other nonlinearly.  Mean and covariance maximise the
+    likelihood of the observed cells, with a little shrinkage towards independent
+    columns; they are valid for normal rows with values missing at random (MAR).  Use
+    this imputer as a baseline for others.
 
     A table with categories is a function of latent normal variables: one for each
     number and each ordinal column, one for each level of a nominal column, the largest
     of which names the level.  Their mean and covariance are drawn from their posterior
-    by Gibbs sampling.  `transform` then fills the most probable level, and
-    `category_probabilities` returns the probabilities of all.
+    by Gibbs sampling, as are those of tables with groups or limits of cells.
 
     Parameters
     ----------
@@ -64,37 +62,30 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         a tenth of the observed ones, are predicted; with categories it is 0.5.
     marginals : {"auto", "normal"}, default="auto"
         ``"auto"`` models columns as increasing functions of normal scores (a Gaussian
-        copula) if that improves the prediction of held-out cells, as it does for skewed
-        columns.  ``"normal"`` always uses the normal distribution.  With categories,
-        numbers are always functions of normal scores, by their observed distribution.
+        copula) if that improves the prediction of held-out cells, and ``"normal"``
+        never does.  With categories, numbers always are such functions.
     strategy : {"mean", "median", "mode"}, default="mean"
         How `transform` fills numbers: by their conditional means, medians or modes.
         Medians have the smallest mean absolute error.  Categories always get their most
         probable level.
     min_value, max_value : float, array-like of shape (n_features,), dict, "observed" \
             or None, default=None
-        Bounds of imputed cells.  A number holds for all columns; a sequence gives one
-        bound for each column; a dict gives bounds by column name (by column index if X
-        has no names).  The items of a sequence or a dict are numbers, dates or
-        durations of columns of these, ``"observed"`` or None.  The conditional
-        distribution is truncated to these bounds.  ``"observed"`` is the smallest or
-        the largest observed value, and ``-inf`` and ``inf`` mean no bound.  With None,
-        cells follow the model beyond the observed range, except that columns of
-        non-negative or non-positive numbers remain so, that a column ends at a value
-        that many of its cells have, and that cells of at most ten values that repeat
-        are observed values.  Bounds do not change the fitted distribution.  Columns of
-        categories have none.  Limits of single cells are parameters of `fit`,
-        `transform` and `sample`.
+        Bounds of imputed cells, to which their conditional distribution is truncated:
+        of all columns, of each, or by column name (by index if X has no names).  Items
+        are numbers, dates or durations, ``"observed"``, the smallest or the largest
+        observed value, or None.  With None, cells follow the model beyond the observed
+        range, except that columns of non-negative or non-positive numbers remain so,
+        that a column ends at a value that many of its cells have, and that cells of at
+        most ten values that repeat are observed values.  Columns of categories have no
+        bounds.  Limits of single cells are parameters of the methods.
     n_parameter_draws : int, default=20
         Number of draws of mean and covariance from their posterior, made by data
-        augmentation at the first call of `sample`.  `sample` uses them in turn, so that
-        its draws include the uncertainty of the parameters, as multiple imputation
-        requires.  With 0, all draws use the fitted parameters.
+        augmentation at the first call of `sample`, which uses them in turn, as multiple
+        imputation requires.  With 0, all draws use the fitted parameters.
     max_iter : int, default=200
-        Maximum number of rounds of EM, of one E-step and one M-step each.  It counts
-        half sweeps of Gibbs sampling with categories or limits of cells: 200 stands for
-        100 sweeps, all of which are made, and more if `n_parameter_draws` is above 60 %
-        of them.  With groups it counts sweeps.
+        Maximum number of rounds of EM.  With categories or limits of cells half as many
+        sweeps of Gibbs sampling are made, or more if `n_parameter_draws` is above 60 %
+        of them, and with groups as many sweeps.
     tol : float, default=5e-3
         EM stops if no mean or covariance changes by more than `tol` in a round, for
         columns scaled to unit standard deviation.
@@ -131,17 +122,13 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         ordinal counts as the nearest one.
     groups : str, int, dict or None, default=None
         The column of X, by name (by index if X has no names), that names the group of
-        each row, such as the patient of a visit or the school of a pupil.  The latent
-        variables of rows then have random intercepts, so that imputed rows of a group
-        are as alike as observed ones.  The column is returned as it is, and has no
-        missing cells.  Columns that are constant within groups are found, and get one
-        value for each group.  `transform`, `sample` and others condition on all rows
-        of a group in the table; new groups are allowed.  ``{"patient": ["time"]}`` lets
-        the slopes of the other columns on time differ between patients, too: such
-        columns of numbers without missing cells predict, and are not modelled.
-        ``{"patient": {"slopes": ["time"], "constant": ["sex"]}}`` also names columns
-        that are constant within groups, of which most groups may have one observed
-        cell; it is an error if they vary.
+        each row, such as the patient of a visit.  Latent variables of rows then have
+        random intercepts; columns that are constant within groups are found, and get
+        one value for each group.  Methods condition on all rows of a group in the
+        table; new groups are allowed.  ``{"patient": ["time"]}`` lets slopes on columns
+        of numbers without missing cells differ between groups, too, and
+        ``{"patient": {"slopes": ["time"], "constant": ["sex"]}}`` names columns that
+        are constant within groups, of which most groups may have one observed cell.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the draws of mean and covariance from their posterior.
     verbose : int, default=0
@@ -151,11 +138,9 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
 
     Attributes
     ----------
-    mean_ : ndarray of shape (n_nodes,)
-        Mean of the fitted distribution, in the units of X; with categories that of the
-        latent variables, averaged over their posterior, of shape (n_latents,).
-    covariance_ : ndarray of shape (n_nodes, n_nodes)
-        Covariance of the fitted distribution likewise.
+    mean_, covariance_ : ndarray of shape (n_nodes,), and (n_nodes, n_nodes)
+        Mean and covariance of the fitted distribution, in the units of X; with
+        categories those of the latent variables, averaged over their posterior.
     nonlinear_columns_ : ndarray of bool, of shape (n_nodes,)
         Columns that are nonlinear functions of their normal scores.  For them, `mean_`
         and `covariance_` are those of ``location_ + scale_ * scores``.
@@ -175,30 +160,25 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         they fill missing cells.
     held_out_gain_ : float
         One minus the ratio of the mean squared error of the model to that of the column
-        means, on the held-out cells that choose shrinkage and marginals; the model is
-        fitted without them, and all columns have the same weight.  Negative if the
-        means predict better.  In columns of categories log-losses take the place of
+        means, on held-out cells; negative if the means predict better.  All columns
+        have the same weight; in columns of categories log-losses take the place of
         squared errors, and shares of levels that of means.  NaN if the columns have too
         few cells to hold some out, and with ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
         Columns that the model predicts significantly worse than their means, and
-        heavy-tailed columns that it does not predict better.  `transform` fills them by
-        their means or their most frequent level, and `sample` draws from their observed
-        values.
+        heavy-tailed columns that it does not predict better.  They are filled by their
+        means or their most frequent level, and drawn from their observed values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Smallest and largest imputed value of each column of X, in codes of levels and
         in microseconds for dates.
     categories_ : dict of str to ndarray
         The levels of each column of categories that `fit` has observed, in the order of
-        their codes, by column name (by column index if X has no names).  Only if there
-        are categories.
+        their codes, by column name (by index if X has no names), if there are some.
     indicator_ : MissingIndicator or None
         The indicator that `add_indicator` appends; None if it is False.
-    n_iter_ : int
-        Number of rounds of EM, or of Gibbs sweeps, of the final fit; 0 if all columns
-        are constant.
-    n_tuning_iter_ : int
-        Number of rounds of EM before the final fit, to choose shrinkage and marginals.
+    n_iter_, n_tuning_iter_ : int
+        Number of rounds of EM, or of Gibbs sweeps, of the final fit, and before it, to
+        choose shrinkage and marginals; 0 if all columns are constant.
     loss_curve_ : list of float
         Negative penalised log-likelihood per row after each round of the final fit.
         With categories, the negative log-density of the latent variables per row.
@@ -210,20 +190,18 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         (`skvnce.metrics.split_r_hat`).
     n_burn_in_ : int
         With categories, the number of sweeps before the first draw of the parameters.
-    group_covariance_ : ndarray of shape (n_latents, n_latents)
+    latent_names_ : ndarray of shape (n_latents,)
+        With categories, the names of the latent variables: those of their columns, and
+        ``"column=level"`` for nominal ones.
+    group_covariance_, slope_covariance_ : ndarray
         With groups, the covariance of their intercepts and of columns that are constant
-        within them; `covariance_` is its sum with that of residuals.
-    slope_covariance_ : ndarray
-        With groups, the covariance of random slopes: those of all latent variables on
-        the first column of `groups`' list, scaled to unit standard deviation, and then
-        those on the others.
+        within them, of which `covariance_` is the sum with that of residuals; and of
+        random slopes: those of all latent variables on the first column of slopes,
+        scaled to unit standard deviation, and then those on the others.
     intraclass_correlations_ : ndarray of shape (n_latents,)
         With groups, the shares of variances that are between groups.
     group_columns_ : ndarray of int
         With groups, the indices of columns that are constant within them.
-    latent_names_ : ndarray of shape (n_latents,)
-        With categories, the names of the latent variables: those of their columns, and
-        ``"column=level"`` for nominal ones.
     n_features_in_ : int
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -231,40 +209,9 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
 
     Notes
     -----
-    Columns that are constant where observed are filled by the constant, and are not
-    part of the model or of scores.  If bounds or limits are near, the mean that
-    `transform` fills is that of the truncated distribution.  It is exact in rows with
-    one missing cell near bounds.  In other rows it is a weighted average over points
-    that are functions of the row; in simulations with up to 12 such cells in a row the
-    error was below 5 % of the conditional standard deviation.  `tol` bounds the change
-    of a round of EM, not the distance to the maximum, which is larger if most cells are
-    missing.  If there are nearly as many columns as rows, a small fixed `shrinkage`
-    makes the intervals of draws too narrow.  The training table is stored until the
-    first call of `sample`, unless ``n_parameter_draws=0``; of more than 100,000 rows, a
-    sample is stored, by which shrinkage, marginals and calibration are chosen, too.
-
-    With categories, the chains of `fit` use 10,000 of the rows if there are more,
-    chosen at random with probabilities in proportion to their weights.  The
-    distributions of single columns are those of all rows.  Probabilities of levels are
-    averaged over the conditional distributions of Markov chains with the estimated
-    parameters.
-
-    With limits of single cells, the parameters are drawn by Gibbs sampling as with
-    categories, and `shrinkage`, `max_iter`, `loss_curve_` and `nonlinear_columns_` are
-    those of such tables; nothing is calibrated.  With ``marginals="auto"`` a column
-    with limits has the distribution of its observed cells, estimated by
-    self-consistency (Turnbull 1976), down to the smallest limit; below, where nothing
-    is observed, it is an average of normal, lognormal, gamma and Weibull shapes that
-    describe the observed cells: not normal if a normal column would have negative
-    values, normal if the constructor's `min_value` is negative, and beginning at
-    `min_value` if that is positive.  ``"normal"`` takes all columns as normal.
-    `feature_ranges_` then reaches as far as the limits, but not across zero unless
-    observed values or limits have both signs; the constructor's `min_value` widens it.
-    Columns with limits do not count in `held_out_gain_`.  `score_samples` takes such
-    cells as missing.
-
-    The model is in arrays, not in a torch module.  A fit is one sequence of rounds, and
-    has no `n_jobs`.
+    The user guide has the model, and what changes with bounds, limits, categories and
+    many rows.  The model is in arrays, not in a torch module.  A fit is one sequence of
+    rounds, and has no `n_jobs`.
 
     References
     ----------
@@ -516,8 +463,10 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
             group_checks.check_named(found.schema, self.groups, X, table)
             schema, cells = group_checks.unless_trivial(found.schema, found.cells)
             found = found._replace(schema=schema, cells=cells)
-        report = self._report_of_missing(table[found.cells.counted])
-        return found._replace(report=report)
+        return found
+
+    def _rows_of_indicator(self, table, cells):
+        return table[cells.counted]
 
     def _method_of(self, table):
         """Choose how to fit to a table; returns a function and its number of rounds."""

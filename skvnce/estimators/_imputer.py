@@ -216,10 +216,10 @@ class Imputer(IncompleteTransformer):
             model = fitted_to(self, reference, seed)
         if shift is None and not rules.draws_alone(self._schema, wanted, limits):
             drawer = model._drawer(checked, n_draws, seed, limits)
-            return self._ruled(drawer, seed, checked, X, as_array, wanted, limits)
+            return self._ruled(drawer, checked, X, as_array, wanted)
         shift = model._shift_of(shift or {})
         drawer = partial(model._drawn_shifted, checked, n_draws, seed, shift)
-        found = self._ruled(drawer, seed, checked, X, as_array, wanted)
+        found = self._ruled(drawer, checked, X, as_array, wanted)
         warn_of_cuts(model._schema, shift, model._limit_of_shift)
         return found
 
@@ -448,7 +448,7 @@ class Imputer(IncompleteTransformer):
         wanted = self._wanted(where, X, checked)
         limits = self._limits_of(lower, upper, X, checked)
         found = self._predicted(checked, limits)
-        return self._completed(found, checked, X, wanted, limits)
+        return self._completed(found, checked, X, wanted)
 
     def _cell_model(self):
         """Make the fitted model, a `CellModel`."""
@@ -532,24 +532,12 @@ class Imputer(IncompleteTransformer):
 
         return drawn
 
-    def _leveller(self, X, limits=None):
-        """Make a function that predicts categories of some validated rows."""
-
-        def predicted(rows):
-            own, ends, places = with_groups(self._schema, X, rows, limits)
-            found = self._predicted(own, ends).probabilities
-            return {column: one[places] for column, one in found.items()}
-
-        return predicted
-
-    def _ruled(self, drawer, seed, checked, X, as_array, where, limits=None):
+    def _ruled(self, drawer, checked, X, as_array, where):
         """Draw validated rows, apply rules, and convert to what `sample` returns."""
         drawer = self._whole_draws(drawer, checked, X)
         drawn = drawer()
         if isinstance(where, rules.Rules):
-            rng = np.random.default_rng(seed)
-            given = np.isnan(checked), drawer, self._leveller(checked, limits), rng
-            drawn, where = where.of_draws(drawn, *given)
+            drawn, where = where.of_draws(drawn, np.isnan(checked), drawer)
         kept = np.isnan(checked), where, X
         if as_array:
             return samples_of(self._schema, drawn, *kept)
@@ -622,7 +610,7 @@ class Imputer(IncompleteTransformer):
             return kept
         return np.concatenate([kept, indicator.get_feature_names_out(names)])
 
-    def _completed(self, predicted, checked, X, where=None, limits=None):
+    def _completed(self, predicted, checked, X, where=None):
         """Return predictions of validated rows as `transform` does."""
         schema, indicators = self._schema, ()
         # what rules see
@@ -631,10 +619,8 @@ class Imputer(IncompleteTransformer):
             names = indicator.get_feature_names_out(schema.all_names)
             indicators = indicator.transform(checked).astype(table.dtype), names
         if isinstance(where, rules.Rules):
-            drawer = self._drawer(checked, rules.OF_PREDICTION, 0, limits)
-            drawer = self._whole_draws(drawer, checked, X)
-            given = table, np.isnan(checked), predicted.probabilities, drawer
-            table, where = where.of_prediction(*given)
+            shares = predicted.probabilities
+            where = where.of_prediction(table, np.isnan(checked), shares)
         given = *emptied(schema, table, np.isnan(checked), where), X
         return as_given(schema, self._container(), *given, *indicators)
 

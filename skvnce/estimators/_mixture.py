@@ -29,6 +29,7 @@ from skvnce.fits.mixture_ensembles import Settings, fit_ensemble
 from skvnce.fits.mixtures import MARGINALS, Shape
 from skvnce.fitted.fitted import Fitted
 from skvnce.fitted.mixture import Averaged
+from skvnce.tables.cell_limits import select_limits
 
 _REMEDY = "GaussianImputer or TableImputer may fill them better."
 _NOT_FINITE = (
@@ -150,41 +151,10 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     numbers are independent within components, so that their relations are weakened.
     See the page of validity for the coverage of intervals.
 
-    A member weights the rows at random by the Bayesian bootstrap (Rubin 1981), so that
-    draws vary as the parameters do.  With one member there are no random weights, and
-    the parameters count as known.
-
-    For ``n_components="auto"`` mixtures with half the rounds are fitted without a tenth
-    of the cells, and their draws of these cells are compared with those of one normal
-    distribution: by the continuous ranked probability score of numbers in standard
-    deviations, and half the Brier score of categories.  In small linear tables one
-    component is better; the choice is noisy where few cells can be held out.
-
-    With 41 to 299 columns of numbers, and several components or ``"auto"``, mixtures of
-    factor analysers (Ghahramani and Hinton 1996) are compared in the same way.  The
-    covariance of their components is that of q factors, L L', and noise of each column,
-    which are d(q + 1) numbers in place of d(d + 1) / 2.  The Bayesian information
-    criterion chooses q for one normal distribution; many components may have a quarter.
-
-    EM is that of Ghahramani and Jordan (1994), with the conjugate prior of Fraley and
-    Raftery (2007): each component has half a row more for each column of numbers, of
-    the covariance within all components (five times as many in the first round), one
-    more at the mean of all rows, and one more of the shares of categories.  Components
-    whose rows leave it therefore keep this covariance.  A millionth of the variance of
-    each column is noise, so that copies of columns leave no covariance singular.
-
     There is no `partial_fit`: the components of new rows would have to be found anew.
     A large table in parts is fitted by a sample of its rows.  The parameters are
-    arrays, not a torch module.
-
-    With limits of single cells, each round of EM draws the limited cells given the
-    observed cells of their row and their limits (stochastic EM; Celeux and Diebolt
-    1985).  The draws are of one normal distribution of all rows, fitted likewise in 60
-    rounds, with probability ``10 / (10 + n)`` for a component with n observed cells of
-    the column: where none is observed, nothing else says how far beyond the limit its
-    cells are.  Normal scores of columns with limits are those of `GaussianImputer`.
-    Columns with limits do not count in `held_out_gain_`, and `score_samples` takes such
-    cells as missing.
+    arrays, not a torch module.  The user guide has the choice of components and of
+    factors, the prior, and the fit with limits of cells.
 
     The loops over rows are compiled by numba when they are first used, for some ten
     seconds, and the code is kept on disk.
@@ -332,7 +302,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             warn_of_tails(schema, fit.doubts, "raw")
 
         def predict(kept, rows):
-            own = cells.limits and cells.limits.of_rows(rows)
+            own = select_limits(cells.limits, rows)
             filled, shares = Averaged(fit.without).fill(kept[rows], own)
             return schema.values.clipped(filled, schema.model_columns), shares
 

@@ -31,6 +31,7 @@ from skvnce.fitted.grouped import (
 )
 from skvnce.fitted.held_out_check import warn_or_raise
 from skvnce.fitted.normal import tensors
+from skvnce.tables.cell_limits import select_limits
 from skvnce.tables.groups import columns_of_groups
 from skvnce.tables.statistics import column_moments
 
@@ -41,25 +42,15 @@ DRIFTING = 1.5  # R-hat above which `fit` warns
 
 
 class Settings(NamedTuple):
-    """The parameters of `GaussianImputer` that a fit to groups uses.
-
-    Attributes
-    ----------
-    marginals : {"auto", "normal"}
-    slopes, of_groups : list of int
-        Columns of the model: those with random slopes, and of the others those that are
-        constant within groups.
-    n_draws : int
-        Number of draws of the parameters.
-    n_sweeps, n_sweeps_of_check : int
-        Of the fit, and of the one without held-out cells.
-    """
+    """The parameters of `GaussianImputer` that a fit to groups uses."""
 
     marginals: str
+    # int, columns of the model: those with random slopes, and of the others those that
+    # are constant within groups
     slopes: list
     of_groups: list
-    n_draws: int
-    n_sweeps: int
+    n_draws: int  # number of draws of the parameters
+    n_sweeps: int  # of the fit, and of the one without held-out cells
     n_sweeps_of_check: int
 
     @classmethod
@@ -93,16 +84,9 @@ WITHOUT_EFFECT = {
 
 
 class GroupedFit(NamedTuple):
-    """A fit by Gibbs sampling.
+    """A fit by Gibbs sampling."""
 
-    Attributes
-    ----------
-    model : GroupedNormal
-        With the average of the draws.
-    fit : Fit
-    """
-
-    model: GroupedNormal
+    model: GroupedNormal  # with the average of the draws
     fit: Fit
 
     @property
@@ -146,23 +130,12 @@ def warn_of_marginals(schema, marginal, on_misfit):
 def fit_groups(cells, schema, settings, on_round=tell_round):
     """Fit the model to rows; torch's global stream is used.
 
-    Parameters
-    ----------
-    cells : ModelCells
-    schema : Schema
-    settings : Settings
-    on_round : callable
-
-    Returns
-    -------
-    GroupedFit
+    `cells`, ModelCells; `on_round`, callable.  Returns GroupedFit.
     """
     nodes = cells.nodes
     rows = some_groups(cells.groups)
     own, numbers = nodes[rows], cells.groups[rows]
-    weights, limits = cells.weights[rows], None
-    if cells.limits is not None:
-        limits = tensors(cells.limits.of_rows(rows))
+    weights, limits = cells.weights[rows], tensors(cells.limits, rows)
     of_groups = settings.of_groups
     latents = latents_of(cells, schema, settings)
     levels = Levels.of(latents, of_groups, settings.slopes)
@@ -199,10 +172,7 @@ def held_out(cells, settings):
 
     Equal rows of different groups do not hide the same cells: their groups differ.
 
-    Returns
-    -------
-    dict
-        Options of `held_out_attributes`.
+    Returns dict: options of `held_out_attributes`.
     """
     rows = np.column_stack([cells.nodes, cells.groups])
     rows = np.column_stack([rows, occurrences(equal_rows(rows))])
@@ -214,17 +184,14 @@ def held_out(cells, settings):
 def predict_without(cells, schema, settings, kept, rows):
     """Fit to the cells that are `kept`, and predict the others of some rows.
 
-    Returns
-    -------
-    predictions : tuple
-        See `GroupedNormal.fill`.
+    Returns `predictions`, tuple: see `GroupedNormal.fill`.
     """
     settings = settings._replace(n_sweeps=settings.n_sweeps_of_check)
     found = fit_groups(cells._replace(nodes=kept), schema, settings)
     # of whole groups
     some = np.flatnonzero(np.isin(cells.groups, cells.groups[rows]))
     nodes = np.column_stack([kept, cells.groups])[some]
-    limits = cells.limits and cells.limits.of_rows(some)
+    limits = select_limits(cells.limits, some)
     filled, probabilities = found.model.fill(nodes, limits)
     places = np.searchsorted(some, rows)
     return filled[places, :-1], {j: one[places] for j, one in probabilities.items()}

@@ -15,10 +15,11 @@ from skvnce.algorithms.mixed.columns import NUMERIC, Latents
 from skvnce.algorithms.mixed.population import Population
 from skvnce.exceptions import MisfitWarning
 from skvnce.fits.gaussian_numbers import of_model
-from skvnce.fitted.held_out_cells import hold_out
+from skvnce.fitted.held_out_cells import hold_out, spare_limited
 from skvnce.fitted.held_out_check import HELD_OUT
 from skvnce.fitted.normal import LatentNormal, tensors
 from skvnce.metrics import split_r_hat
+from skvnce.tables.cell_limits import select_limits
 
 SHARE = 0.5  # shrinkage in rows per latent variable if it is "auto"
 ROWS = 10_000  # the chains of the fit use about as many rows
@@ -29,23 +30,12 @@ _CHECKING = 0.3  # and without the held-out cells
 
 
 class Settings(NamedTuple):
-    """The parameters of `GaussianImputer` that a fit by Gibbs sampling uses.
+    """The parameters of `GaussianImputer` that a fit by Gibbs sampling uses."""
 
-    Attributes
-    ----------
-    shrinkage : float
-        In rows per latent variable.
-    marginals : {"auto", "normal"}
-    n_draws : int
-        Number of draws of the parameters.
-    n_sweeps, n_sweeps_of_check : int
-        Of the fit, and of the one without held-out cells.
-    """
-
-    shrinkage: float
+    shrinkage: float  # in rows per latent variable
     marginals: str
-    n_draws: int
-    n_sweeps: int
+    n_draws: int  # number of draws of the parameters
+    n_sweeps: int  # of the fit, and of the one without held-out cells
     n_sweeps_of_check: int
 
     @classmethod
@@ -64,20 +54,12 @@ class Settings(NamedTuple):
 
 
 class MixedFit(NamedTuple):
-    """A fit by Gibbs sampling.
+    """A fit by Gibbs sampling."""
 
-    Attributes
-    ----------
-    model : LatentNormal
-        With the average of the draws.
-    fit : Fit
-    doubts : dict of int to float
-        By column of the model: how much cells beyond the limits depend on the shape of
-        their distribution, in standard deviations.
-    """
-
-    model: LatentNormal
+    model: LatentNormal  # with the average of the draws
     fit: Fit
+    # by column of the model: how much cells beyond the limits depend on the shape of
+    # their distribution, in standard deviations
     doubts: dict
 
     @property
@@ -100,13 +82,7 @@ class MixedFit(NamedTuple):
 def of_chain(schema, cells, fit, trace, latents):
     """List what `GaussianImputer` says of a chain over latent variables.
 
-    Parameters
-    ----------
-    schema : Schema
-    cells : ModelCells
-    fit : Fit
-    trace : ndarray of shape (n_sweeps, 2, n_latents)
-    latents : Latents
+    `cells`, ModelCells; `trace` (n_sweeps, 2, n_latents).
     """
     numeric, n_burn_in = is_numeric(schema), len(fit.losses) - len(fit.estimates)
     return {
@@ -149,16 +125,7 @@ def without_effect(are_levels):
 def fit_mixed(cells, schema, settings, on_round):
     """Fit the latent normal model to all cells; torch's global stream is used.
 
-    Parameters
-    ----------
-    cells : ModelCells
-    schema : Schema
-    settings : Settings
-    on_round : callable
-
-    Returns
-    -------
-    MixedFit
+    `cells`, ModelCells; `on_round`, callable.  Returns MixedFit.
     """
     options = {"max_iter": settings.n_sweeps, "on_round": on_round}
     return _fitted(cells, cells.nodes, schema, settings, **options)
@@ -167,31 +134,23 @@ def fit_mixed(cells, schema, settings, on_round):
 def predict_without(cells, schema, settings, kept, rows):
     """Fit to the cells that are `kept`, and predict the others of some rows.
 
-    Returns
-    -------
-    predictions : tuple
-        See `LatentNormal.fill`.
-    n_sweeps : int
+    Returns `predictions`, tuple: see `LatentNormal.fill`; `n_sweeps`, int.
     """
     found = _fitted(cells, kept, schema, settings, max_iter=settings.n_sweeps_of_check)
-    ends = cells.limits and cells.limits.of(rows, np.arange(kept.shape[1]))
+    ends = select_limits(cells.limits, rows)
     return found.model.fill(kept[rows], ends), len(found.fit.losses)
 
 
 def held_out_cells(cells):
     """Choose the cells that are held out; bool, (n, n_model_columns)."""
     hidden = hold_out(cells.nodes, torch.from_numpy(cells.weights), HELD_OUT)[1]
-    hidden = hidden.numpy()
-    if cells.limits is not None:  # their observed cells are not typical
-        known = cells.limits.known.any(0)
-        hidden[:, : len(known)] &= ~known
-    return hidden
+    return spare_limited(hidden.numpy(), cells.limits)
 
 
 def _fitted(cells, nodes, schema, settings, **options):
     """Fit to the rows of `nodes`, whose weights and limits are those of `cells`."""
     kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
-    limits = cells.limits and tensors(cells.limits)
+    limits = tensors(cells.limits)
     data, weights = Incomplete.from_array(nodes), torch.from_numpy(cells.weights)
     known = data, weights, limits
     given, doubts = marginals_of(schema, cells, settings.marginals, known)
@@ -199,7 +158,7 @@ def _fitted(cells, nodes, schema, settings, **options):
     latents, _ = Population.of(latents, data, weights, limits, given)
     latents = latents.opened(data, kinds, given)
     rows, weights = some_rows(weights)
-    options["limits"] = limits and tuple(end[rows] for end in limits)
+    options["limits"] = tensors(cells.limits, rows.numpy())
     options["n_draws"] = settings.n_draws
     strength = settings.shrinkage * latents.size
     with np.errstate(invalid="ignore"):  # limits that are far away; NaN is an error
@@ -261,12 +220,8 @@ def warn_of_tails(schema, doubts, normal="normal"):
 def some_rows(weights):
     """Choose about `ROWS` rows at random, with probabilities in proportion to weights.
 
-    Returns
-    -------
-    chosen : Tensor of int, of shape (n_chosen,)
-    weights : Tensor of shape (n_chosen,)
-        With them, sums over the chosen rows estimate those over all rows, times the
-        share of rows that were chosen.
+    Returns `chosen`, int (n_chosen,); `weights` (n_chosen,): with them, sums over the
+    chosen rows estimate those over all rows, times the share of rows that were chosen.
     """
     n = len(weights)
     if n <= ROWS:

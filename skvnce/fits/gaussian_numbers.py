@@ -41,37 +41,19 @@ class Settings(NamedTuple):
 
 
 class NumbersFit(NamedTuple):
-    """A fit to a table of numbers.
-
-    Attributes
-    ----------
-    model : CopulaModel
-    shrinkage : float
-        In rows per column.
-    n_tuning_iter : int
-    em : em.Fit
-    total : float
-        Weight of all rows.
-    online : online.Online
-        From which `partial_fit` goes on.
-    training : tuple
-        Scores, weights, strength of the prior and, if the rows are a sample, the weight
-        of all, from which the parameters are drawn.
-    predict : callable
-        See `held_out_result`; predicts without the held-out cells.
-    hidden : ndarray of bool, of shape (n, n_model_columns)
-        The held-out cells.
-    """
+    """A fit to a table of numbers."""
 
     model: CopulaModel
-    shrinkage: float
+    shrinkage: float  # in rows per column
     n_tuning_iter: int
     em: em.Fit
-    total: float
-    online: online.Online
+    total: float  # weight of all rows
+    online: online.Online  # from which `partial_fit` goes on
+    # scores, weights, strength of the prior and, if the rows are a sample, the weight
+    # of all, from which the parameters are drawn
     training: tuple
-    predict: Callable
-    hidden: np.ndarray
+    predict: Callable  # see `held_out_result`; predicts without the held-out cells
+    hidden: np.ndarray  # bool (n, n_model_columns), the held-out cells
 
     def report(self):
         """List what `GaussianImputer` says of the fit."""
@@ -110,19 +92,9 @@ def of_copula(model):
 def fit_numbers(cells, tables, schema, settings, on_round):
     """Choose shrinkage and marginals on held-out cells, then fit to all cells.
 
-    Parameters
-    ----------
-    cells : ModelCells
-        Of the rows in memory, with at least one column.
-    tables : sequence of Table, or None
-        See `fit_copula`; None if the rows in memory are the table.
-    schema : Schema
-    settings : Settings
-    on_round : callable
-
-    Returns
-    -------
-    NumbersFit
+    `cells`, ModelCells: of the rows in memory, with at least one column; `tables`,
+    sequence of Table, or None: see `fit_copula`; None if the rows in memory are the
+    table; `on_round`, callable.  Returns NumbersFit.
     """
     nodes, weights = cells.nodes, torch.from_numpy(cells.weights)
     units, width = Units(cells.location, cells.scale), nodes.shape[1]
@@ -211,25 +183,11 @@ def _limits(schema, units):
 def drawn_parameters(start, table, weights, strength, count, seed, total):
     """Draw mean and covariance from their posterior by data augmentation.
 
-    Parameters
-    ----------
-    start : tuple of ndarray
-        Mean and covariance from which the chain starts.
-    table : ndarray of shape (n, n_nodes)
-        Scores of rows; NaN marks missing cells.
-    weights : ndarray of shape (n,)
-    strength : float
-        Of the prior, in rows.
-    count : int
-        Number of draws.
-    seed : int
-    total : float or None
-        The weight of all rows, if these are a sample.
-
-    Returns
-    -------
-    list of tuple of ndarray
-        Pairs of mean and covariance.
+    `start`, tuple of ndarray: mean and covariance from which the chain starts; `table`
+    (n, n_nodes): scores of rows; NaN marks missing cells; `weights` (n,); `strength`,
+    float: of the prior, in rows; `count`, int: number of draws; `seed`, int; `total`,
+    float or None: the weight of all rows, if these are a sample.  Returns list of tuple
+    of ndarray: pairs of mean and covariance.
     """
     rows = Rows(Incomplete.from_array(table), torch.from_numpy(weights))
     with one_thread(), seeded(seed):

@@ -35,11 +35,7 @@ def reject_stream(groups):
 def check_rows(schema, model, X):
     """Check new rows of groups.
 
-    Parameters
-    ----------
-    schema : Schema
-    model : CopulaModel, LatentNormal or GroupedNormal
-    X : ndarray of shape (n_samples, n_features)
+    `model`, CopulaModel, LatentNormal or GroupedNormal; `X` (n_samples, n_features).
     """
     if schema.group is not None and isinstance(model, GroupedNormal):
         check_complete(schema, model.slopes.columns, X[:, schema.model_columns])
@@ -78,18 +74,9 @@ def check_where(schema, model, where):
 def check_limits(schema, columns, limits, X):
     """Check that limits leave a value to each group in columns of groups.
 
-    Parameters
-    ----------
-    schema : Schema
-    columns : ndarray of int
-        Indices of columns of the table that are constant within groups.
-    limits : CellLimits or None
-    X : ndarray of shape (n_samples, n_features)
-
-    Raises
-    ------
-    ValueError
-        If limits of a cell contradict another row of its group.
+    `columns`, ndarray of int: indices of columns of the table that are constant within
+    groups; `limits`, CellLimits or None; `X` (n_samples, n_features).  Raises
+    `ValueError` if limits of a cell contradict another row of its group.
     """
     if limits is None or not len(columns):
         return
@@ -119,15 +106,7 @@ def check_limits(schema, columns, limits, X):
 def unless_trivial(schema, cells):
     """Forget groups, and warn, if each is one row, or if there is only one.
 
-    Parameters
-    ----------
-    schema : Schema
-    cells : ModelCells
-
-    Returns
-    -------
-    schema : Schema
-    cells : ModelCells
+    `cells`, ModelCells.  Returns `schema`, Schema; `cells`, ModelCells.
     """
     if cells.groups is None:
         return schema, cells
@@ -160,17 +139,8 @@ def warn_of_few(schema, model, cells):
 def check_constant(schema: Schema, columns, X):
     """Check that columns are constant within the groups of rows.
 
-    Parameters
-    ----------
-    schema : Schema
-    columns : ndarray of int
-        Indices of columns of the table.
-    X : ndarray of shape (n_samples, n_features)
-
-    Raises
-    ------
-    ValueError
-        If a group has two values.
+    `columns`, ndarray of int: indices of columns of the table; `X` (n_samples,
+    n_features).  Raises `ValueError` if a group has two values.
     """
     for place in columns:
         rows = _differing(X[:, place], X[:, schema.group])
@@ -193,17 +163,8 @@ def _differing(cells, numbers):
 def slopes_of(schema: Schema, groups, nodes):
     """Find the columns whose slopes are random, and check them.
 
-    Parameters
-    ----------
-    schema : Schema
-    groups : str, int or dict
-        See `GaussianImputer`.
-    nodes : ndarray of shape (n, n_model_columns)
-
-    Returns
-    -------
-    list of int
-        Places among the columns of the model.
+    `groups`, str, int or dict: see `GaussianImputer`; `nodes` (n, n_model_columns).
+    Returns list of int: places among the columns of the model.
     """
     found = []
     for name in column_of_groups(groups).slopes:
@@ -236,15 +197,7 @@ def slopes_of(schema: Schema, groups, nodes):
 def named_constants(schema: Schema, groups):
     """List the columns of the table that a user calls constant within groups.
 
-    Parameters
-    ----------
-    schema : Schema
-    groups : str, int or dict
-        See `GaussianImputer`.
-
-    Returns
-    -------
-    list of int
+    `groups`, str, int or dict: see `GaussianImputer`.  Returns list of int.
     """
     asked = column_of_groups(groups)
     found = [schema.index_of(name, "groups") for name in asked.constant]
@@ -267,15 +220,8 @@ def named_constants(schema: Schema, groups):
 def check_named(schema: Schema, groups, given, X):
     """Check that columns that a user calls constant are constant within groups.
 
-    Parameters
-    ----------
-    schema : Schema
-    groups : str, int or dict
-        See `GaussianImputer`.
-    given : array-like of shape (n_samples, n_features)
-        As given by the user.
-    X : ndarray of shape (n_samples, n_features)
-        As it has been read.
+    `groups`, str, int or dict: see `GaussianImputer`; `given` (n_samples, n_features):
+    as given by the user; `X` (n_samples, n_features): as it has been read.
     """
     for place in named_constants(schema, groups):
         rows = _differing(X[:, place], X[:, schema.group])

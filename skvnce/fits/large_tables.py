@@ -34,27 +34,13 @@ _SUMMARISED = 2**17  # of the first reading, whose many large arrays scatter the
 
 
 class LargeTable(NamedTuple):
-    """What is known about a table in parts.
+    """What is known about a table in parts."""
 
-    Attributes
-    ----------
-    cells : ModelCells
-        Of the rows in memory; location and scale are those of all rows.
-    summary : Summary
-    powers : ndarray of shape (4, n_nodes)
-        See `Gathered`.
-    tables : list of Table
-        The rows in memory, if they are not all, and the table; scaled.
-    reader : object
-        Its ``read(number, X, weights)`` validates a part.
-    known : FirstReading
-    """
-
-    cells: ModelCells
+    cells: ModelCells  # of the rows in memory; location and scale are those of all rows
     summary: Summary
-    powers: np.ndarray
-    tables: list
-    reader: object
+    powers: np.ndarray  # (4, n_nodes), see `Gathered`
+    tables: list  # the rows in memory, if they are not all, and the table; scaled
+    reader: object  # its ``read(number, X, weights)`` validates a part
     known: FirstReading
 
     @property
@@ -119,9 +105,7 @@ def check_rows(summary):
 def gather(source, reader, weights, summary, schema):
     """Read a table for the second time, and gather rows in memory.
 
-    Returns
-    -------
-    LargeTable
+    Returns LargeTable.
     """
     columns = schema.model_columns
     location, scale = summary.mean[columns], _deviations(summary)[columns]

@@ -26,7 +26,7 @@ from skvnce.fits.mixtures import (
     start_of,
 )
 from skvnce.fitted.draw_scores import draw_score
-from skvnce.fitted.held_out_cells import Keys
+from skvnce.fitted.held_out_cells import Keys, spare_limited
 from skvnce.fitted.held_out_check import cells_to_hide
 from skvnce.fitted.mixture import MixtureModel
 from skvnce.tables.model_columns import ModelCells
@@ -37,48 +37,25 @@ _NEXT = 4  # how many times fewer components categories may have, and those with
 
 
 class Settings(NamedTuple):
-    """What an ensemble of mixtures is fitted with; see `MixtureImputer`.
-
-    Attributes
-    ----------
-    n_components : "auto" or int
-    n_members : int
-    marginals : str
-    n_rounds : int
-    n_jobs : int or None
-    is_checked : bool
-        Whether mixtures are wanted that have not used some cells.
-    """
+    """What an ensemble of mixtures is fitted with; see `MixtureImputer`."""
 
     n_components: int | str
     n_members: int
     marginals: str
     n_rounds: int
     n_jobs: int | None
-    is_checked: bool
+    is_checked: bool  # whether mixtures are wanted that have not used some cells
 
 
 class Ensemble(NamedTuple):
-    """Fitted mixtures.
-
-    Attributes
-    ----------
-    members : list of MixtureModel
-    hidden : ndarray of bool, of shape (n, n_nodes)
-        Observed cells.
-    without : list of MixtureModel
-        One with each kind of marginals, fitted without these cells.
-    shape : Shape
-        Of all of them.
-    doubts : dict of int to float
-        See `known_scores`.
-    """
+    """Fitted mixtures."""
 
     members: list[MixtureModel]
-    hidden: np.ndarray
+    hidden: np.ndarray  # bool (n, n_nodes), observed cells
+    # one with each kind of marginals, fitted without these cells
     without: list[MixtureModel]
-    shape: Shape
-    doubts: dict
+    shape: Shape  # of all of them
+    doubts: dict  # see `known_scores`
 
 
 class _Fits(NamedTuple):
@@ -122,17 +99,7 @@ def fit_ensemble(
     One mixture with each kind of marginals is fitted without a tenth of the cells, by
     which the numbers of components and of factors are chosen if they are open.
 
-    Parameters
-    ----------
-    cells : ModelCells
-    schema : Schema
-    settings : Settings
-    rng : numpy.random.Generator
-        Draws the weights of rows, and the rows at which components start.
-
-    Returns
-    -------
-    Ensemble
+    `rng`: draws the weights of rows, and the rows at which components start.
     """
     n_numbers = np.count_nonzero(~schema.is_categorical)
     size = count_components(settings.n_components, cells.weights.sum(), n_numbers)
@@ -141,8 +108,7 @@ def fit_ensemble(
     hidden = np.zeros(cells.nodes.shape, dtype=bool)
     if is_open or settings.is_checked:
         hidden = cells_to_hide(cells.nodes, cells.weights)
-    if cells.limits is not None:  # their observed cells are not typical
-        hidden &= ~cells.limits.known.any(0)
+    hidden = spare_limited(hidden, cells.limits)
     kept = cells._replace(nodes=np.where(hidden, np.nan, cells.nodes))
     known, doubts = known_scores(cells, schema)
     by_rank = margins.have_peaks(cells.nodes[:, ~schema.is_categorical], cells.weights)

@@ -67,17 +67,7 @@ def anchored(
     n observed cells of the column are therefore drawn from `start`, one normal
     distribution of all rows, with probability v / (v + n), as by a prior of v rows.
 
-    Parameters
-    ----------
-    given : Limited
-    weights : ndarray of shape (n,)
-    start : Mixture
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    callable
-        See `em.fit_mixture`.
+    `weights` (n,).  Returns see `em.fit_mixture`.
     """
     lattice = _numbers(rng)
     certain = np.ones((len(weights), 1))
@@ -105,12 +95,8 @@ def _numbers(rng: np.random.Generator) -> Callable:
 def known_scores(cells: ModelCells, schema: Schema) -> tuple[dict[int, Pair], dict]:
     """Estimate normal scores of the columns with limits, as `GaussianImputer` does.
 
-    Returns
-    -------
-    known : dict of int to pair of ndarray
-        By number column: see `margins.normal_scores`.
-    doubts : dict of int to float
-        By column of the model: see `gaussian_mixed.warn_of_tails`.
+    Returns `known`: by number column: see `margins.normal_scores`; `doubts`: by column
+    of the model: see `gaussian_mixed.warn_of_tails`.
     """
     if cells.limits is None:
         return {}, {}

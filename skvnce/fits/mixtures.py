@@ -40,38 +40,20 @@ _NARROW = 40  # columns up to which components have unrestricted covariances
 
 
 class Shape(NamedTuple):
-    """What a mixture consists of.
-
-    Attributes
-    ----------
-    n_components : int
-    n_factors : int
-        Those of each component; 0 leaves covariances unrestricted.
-    """
+    """What a mixture consists of."""
 
     n_components: int
-    n_factors: int = 0
+    n_factors: int = 0  # those of each component; 0 leaves covariances unrestricted
 
 
 class Start(NamedTuple):
-    """What the mixtures with a kind of marginals start from.
+    """What the mixtures with a kind of marginals start from."""
 
-    Attributes
-    ----------
-    to_scores : callable
-        Makes scores, see `margins`.
-    points : Points
-        Those of all rows.
-    prior : Prior
-        With the moments of a normal distribution of all rows.
-    rows : ndarray of shape (n, width)
-        Scores, filled by the means of this distribution, and indicators of categories,
-        by which rows are clustered.
-    """
-
-    to_scores: Callable
-    points: Points
-    prior: em.Prior
+    to_scores: Callable  # makes scores, see `margins`
+    points: Points  # those of all rows
+    prior: em.Prior  # with the moments of a normal distribution of all rows
+    # (n, width), scores, filled by the means of this distribution, and indicators of
+    # categories, by which rows are clustered
     rows: np.ndarray
 
 
@@ -154,7 +136,7 @@ def is_beyond(cells: ModelCells, schema: Schema, raw: Start) -> bool:
 def fit_member(
     cells: ModelCells,
     schema: Schema,
-    weights: np.ndarray,
+    weights: np.ndarray,  # (n,), they take the place of those of `cells`
     start: Start,
     shape: Shape,
     n_rounds: int,
@@ -162,21 +144,7 @@ def fit_member(
 ) -> MixtureModel:
     """Fit a mixture to weighted rows.
 
-    Parameters
-    ----------
-    cells : ModelCells
-    schema : Schema
-    weights : ndarray of shape (n,)
-        They take the place of those of `cells`.
-    start : Start
-    shape : Shape
-    n_rounds : int
-    rng : numpy.random.Generator
-        Chooses the rows at which clusters start, and draws cells within limits.
-
-    Returns
-    -------
-    MixtureModel
+    `rng`: chooses the rows at which clusters start, and draws cells within limits.
     """
     numbers, codes = split_columns(cells.nodes, schema.is_categorical)
     points = start.to_scores(numbers, weights)

@@ -33,19 +33,9 @@ class CellModel(Protocol):
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells by their means, or by their most probable category.
 
-        Parameters
-        ----------
-        nodes : ndarray of shape (n, n_model_columns)
-            Each row has a missing cell.
-        limits : CellLimits, default=None
-            Of the missing cells.
-
-        Returns
-        -------
-        filled : ndarray of shape (n, n_model_columns)
-            Functions of each row alone.
-        probabilities : dict of int to ndarray of shape (n, n_categories)
-            For each column of categories.
+        `nodes` (n, n_model_columns): each row has a missing cell; `limits`: of the
+        missing cells.  Returns `filled` (n, n_model_columns): functions of each row
+        alone; `probabilities` (n, n_categories): for each column of categories.
         """
         ...
 
@@ -54,9 +44,7 @@ class CellModel(Protocol):
     ) -> np.ndarray:
         """Draw missing cells with torch's global stream of random numbers.
 
-        Returns
-        -------
-        ndarray of shape (n_draws, n, n_model_columns)
+        Returns (n_draws, n, n_model_columns).
         """
         ...
 
@@ -90,15 +78,8 @@ def average_density(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Average densities of several models.
 
-    Parameters
-    ----------
-    found : sequence of pairs of ndarray of shape (n,)
-        Log-densities and their standard errors.
-
-    Returns
-    -------
-    log_density, error : ndarray of shape (n,)
-        Of the average.
+    `found` (n,): log-densities and their standard errors.  Returns `log_density`,
+    `error` (n,): of the average.
     """
     log_prob, error = np.moveaxis(np.array(found), 1, 0)
     total = logsumexp(log_prob, axis=0) - np.log(len(found))
@@ -111,18 +92,9 @@ def average_density(
 def repeated(estimate: Callable, *, with_errors: bool) -> tuple[np.ndarray, np.ndarray]:
     """Estimate values of rows, and perhaps their errors by other estimates.
 
-    Parameters
-    ----------
-    estimate : callable
-        Maps the number of an estimate to values (n,).
-    with_errors : bool
-
-    Returns
-    -------
-    values : ndarray of shape (n,)
-        The first estimate.
-    errors : ndarray of shape (n,)
-        Standard deviations of eight others; 0 if they are not requested.
+    `estimate`: maps the number of an estimate to values (n,).  Returns `values` (n,):
+    the first estimate; `errors` (n,): standard deviations of eight others; 0 if they
+    are not requested.
     """
     values = estimate(0)
     if not with_errors:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from skvnce.fitted.base import CellModel, n_chains
-from skvnce.tables.cell_limits import CellLimits
+from skvnce.tables.cell_limits import CellLimits, select_limits
 from skvnce.tables.schema import Schema
 
 _REPEATS = 100  # rows of a level that another row has shown: under 3 % are exceptions
@@ -22,19 +22,12 @@ _SOME = 300  # rows that refute most pairs of columns
 
 
 class Determined(NamedTuple):
-    """A column of categories whose level another column determines.
+    """A column of categories whose level another column determines."""
 
-    Attributes
-    ----------
-    by : int
-        The column that determines.
-    column : int
-    levels : ndarray of int, of shape (n_levels_of_by,)
-        The level of `column` for each of `by`; -1 where no row shows it.
-    """
-
-    by: int
+    by: int  # the column that determines
     column: int
+    # int (n_levels_of_by,), the level of `column` for each of `by`; -1 where no row
+    # shows it
     levels: np.ndarray
 
     def of(self, codes: np.ndarray) -> np.ndarray:
@@ -51,16 +44,8 @@ class Determined(NamedTuple):
 def determined_columns(schema: Schema, X: np.ndarray) -> tuple[tuple, ...]:
     """Find the columns of categories that others determine without an exception.
 
-    Parameters
-    ----------
-    schema : Schema
-    X : ndarray of shape (n, n_features)
-
-    Returns
-    -------
-    tuple of tuple
-        The fields of `Determined`, whose columns are those of the model.  None with
-        groups, whose effects have levels of their own.
+    `X` (n, n_features).  Returns the fields of `Determined`, whose columns are those of
+    the model.  None with groups, whose effects have levels of their own.
     """
     if schema.group is not None:
         return ()
@@ -117,18 +102,11 @@ def _is_shown(nodes, relation):
 
 
 class WithDetermined(NamedTuple):
-    """A model whose cells follow from others where columns determine columns.
-
-    Attributes
-    ----------
-    model : CellModel
-    relations : sequence of Determined
-    n_categories : ndarray of int, of shape (n_model_columns,)
-    """
+    """A model whose cells follow from others where columns determine columns."""
 
     model: CellModel
     relations: Sequence[Determined]
-    n_categories: np.ndarray
+    n_categories: np.ndarray  # int (n_model_columns,)
 
     def n_chains(self, n_draws: int | None) -> int:
         """Return how many copies of the rows are in memory at a time."""
@@ -217,7 +195,7 @@ class WithDetermined(NamedTuple):
         rows, wrong = rows[wrong.any(0)], wrong[:, wrong.any(0)]
         if not len(rows):
             return
-        own = limits and limits.of_rows(rows)
+        own = select_limits(limits, rows)
         found = self.model.fill(filled[rows], own)[1]
         below = self._given_others(filled[rows], found)[by].cumsum(1)[:, :-1]
         uniform = torch.rand(wrong.shape, dtype=torch.float64).numpy()

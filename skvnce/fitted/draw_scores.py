@@ -15,10 +15,10 @@ _ROWS = 300  # in which cells are drawn; more are rarely needed for a decision
 
 def draw_score(
     models: Sequence[CellModel],
-    nodes: np.ndarray,
-    hidden: np.ndarray,
-    scale: np.ndarray,
-    is_categorical: np.ndarray,
+    nodes: np.ndarray,  # (n, n_nodes), rows with the held-out cells
+    hidden: np.ndarray,  # bool (n, n_nodes)
+    scale: np.ndarray,  # (n_nodes,), standard deviations
+    is_categorical: np.ndarray,  # bool (n_nodes,)
 ) -> float:
     """Score draws of held-out cells: the mean energy score of single cells.
 
@@ -31,22 +31,9 @@ def draw_score(
     for different categories, for which it is half of the Brier score (Gneiting and
     Raftery 2007).
 
-    Parameters
-    ----------
-    models : sequence of CellModel
-        Fitted without the held-out cells; draws are of each equally often.
-    nodes : ndarray of shape (n, n_nodes)
-        Rows with the held-out cells.
-    hidden : ndarray of bool, of shape (n, n_nodes)
-    scale : ndarray of shape (n_nodes,)
-        Standard deviations.
-    is_categorical : ndarray of bool, of shape (n_nodes,)
-
-    Returns
-    -------
-    float
-        The mean over at most 300 rows, smaller is better; NaN without held-out cells.
-        Random numbers are of torch's global stream.
+    `models`: fitted without the held-out cells; draws are of each equally often.
+    Returns the mean over at most 300 rows, smaller is better; NaN without held-out
+    cells.  Random numbers are of torch's global stream.
     """
     rows = some_rows(nodes, np.flatnonzero(hidden.any(1)), _ROWS)
     if not len(rows):

@@ -128,26 +128,17 @@ class ColumnFacts(NamedTuple):
 
 
 class Equations(NamedTuple):
-    """All equations of a table, and what its training rows say about their columns.
-
-    Attributes
-    ----------
-    sums : list of Sum
-    derived : list of Derived
-    location, deviation : ndarray of shape (n_features,)
-        Means and standard deviations of the observed cells.
-    low, high : ndarray of shape (n_features,)
-        0 if no observed cell is negative, or positive; else infinite.
-    integers : ndarray of bool, of shape (n_features,)
-        Columns whose observed cells are whole numbers.
-    """
+    """All equations of a table, and what its training rows say about their columns."""
 
     sums: list
     derived: list
+    # (n_features,), means and standard deviations of the observed cells
     location: np.ndarray
     deviation: np.ndarray
+    # (n_features,), 0 if no observed cell is negative, or positive; else infinite
     low: np.ndarray
     high: np.ndarray
+    # bool (n_features,), columns whose observed cells are whole numbers
     integers: np.ndarray
 
     @property
@@ -158,21 +149,10 @@ class Equations(NamedTuple):
     def deduced(self, table, rtol):
         """Fill the cells that follow from others of their row.
 
-        Parameters
-        ----------
-        table : ndarray of shape (n, n_features)
-            NaN marks missing cells.
-        rtol : float
-            Largest relative error of an equation between observed cells.
-
-        Returns
-        -------
-        ndarray of shape (n, n_features), float64
-
-        Raises
-        ------
-        ValueError
-            If the cells of a row contradict an equation.
+        `table` (n, n_features): NaN marks missing cells; `rtol`, float: largest
+        relative error of an equation between observed cells.  Returns ndarray of shape
+        (n, n_features), float64.  Raises `ValueError` if the cells of a row contradict
+        an equation.
         """
         found, changed = table.astype(np.float64), bool(self.every)
         names = np.arange(len(found))
@@ -201,23 +181,11 @@ class Equations(NamedTuple):
     def enforced(self, tables, missing, fixed=()):
         """Move cells that were missing until the equations hold.
 
-        Parameters
-        ----------
-        tables : ndarray of shape (n_tables, n, n_features)
-            Completed tables, which are modified.
-        missing : ndarray of bool, of shape (n, n_features)
-            After `deduced`.
-        fixed : list of int, default=()
-            Columns whose cells are moved only in rows where the others do not suffice.
-
-        Returns
-        -------
-        ndarray of shape (n_tables, n, n_features)
-
-        Raises
-        ------
-        ValueError
-            If the equations of a row cannot be satisfied.
+        `tables` (n_tables, n, n_features): completed tables, which are modified;
+        `missing`, bool (n, n_features): after `deduced`; `fixed`, list of int: columns
+        whose cells are moved only in rows where the others do not suffice.  Returns
+        (n_tables, n, n_features).  Raises `ValueError` if the equations of a row cannot
+        be satisfied.
         """
         columns = sorted({j for one in self.every for j in one.columns})
         rows = np.flatnonzero(missing[:, columns].any(1))
@@ -286,18 +254,9 @@ class Equations(NamedTuple):
     def _solve(self, table, rows, one, place, start, rtol, names):
         """Solve an equation for a column, in place.
 
-        Parameters
-        ----------
-        table : ndarray of shape (n, n_features)
-        rows : ndarray of int, of shape (n_rows,)
-        one : Sum or Derived
-        place : int
-            The column.
-        start : ndarray of shape (n_rows,)
-            Where a solution is sought.
-        rtol : float
-        names : ndarray of int, of shape (n,)
-            The rows of X, for errors.
+        `table` (n, n_features); `rows`, int (n_rows,); `one`, Sum or Derived; `place`,
+        int: the column; `start` (n_rows,): where a solution is sought; `rtol`, float;
+        `names`, int (n,): the rows of X, for errors.
         """
         found, wrong = self._solution(table[rows], one, place, start, rtol)
         if wrong.any() and place == one.target and np.isnan(found[wrong]).any():
@@ -417,12 +376,8 @@ def _solved(one, table, free):
 def _root(gap, start, deviation):
     """Find zeros near some points by bisection; (n,), NaN where none is found.
 
-    Parameters
-    ----------
-    gap : callable
-        Maps points (n,) to the function at each; NaN outside of its range.
-    start : ndarray of shape (n,)
-    deviation : float
+    `gap`, callable: maps points (n,) to the function at each; NaN outside of its range;
+    `start` (n,); `deviation`, float.
     """
     moves = deviation * np.concatenate([-_OFFSETS[::-1], [0.0], _OFFSETS])
     points = start + moves[:, None]

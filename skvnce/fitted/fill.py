@@ -9,7 +9,7 @@ import numpy as np
 from skvnce._progress import step
 from skvnce._warnings import warn_user
 from skvnce.fitted.base import CellModel, in_turn, n_chains
-from skvnce.tables.cell_limits import CellLimits
+from skvnce.tables.cell_limits import CellLimits, clip_to_limits, select_limits
 from skvnce.tables.schema import Schema
 
 # 32 MiB of float64
@@ -19,17 +19,13 @@ _FEW = 5  # draws that are cut, up to which there is none
 
 
 class Predicted(NamedTuple):
-    """Predictions of the missing cells of a table.
+    """Predictions of the missing cells of a table."""
 
-    Attributes
-    ----------
-    filled : ndarray of shape (n_samples, n_features_in_)
-        The table, with codes of categories, and its missing cells filled.
-    probabilities : dict of int to ndarray of shape (n_samples, n_categories)
-        Those of the categories of each column that has some; 1 and 0 in observed cells.
-    """
-
+    # (n_samples, n_features_in_), the table, with codes of categories, and its missing
+    # cells filled
     filled: np.ndarray
+    # (n_samples, n_categories), those of the categories of each column that has some; 1
+    # and 0 in observed cells
     probabilities: dict
 
 
@@ -38,21 +34,11 @@ def fill(
 ) -> Predicted:
     """Fill the missing cells of a table by predictions.
 
-    Parameters
-    ----------
-    schema : Schema
-    model : CellModel
-    X : ndarray of shape (n_samples, n_features_in_)
-    limits : CellLimits, default=None
-        Of the missing cells of X.
-
-    Returns
-    -------
-    Predicted
+    `X` (n_samples, n_features_in_); `limits`: of the missing cells of X.
     """
     filled, found = with_constants(schema, X), certain(schema, X)
     for (rows, columns), nodes in incomplete_chunks(schema, X, n_chains(model)):
-        ends = limits and limits.of(rows[:, 0], columns[0])
+        ends = select_limits(limits, rows[:, 0], columns[0])
         missing = np.isnan(nodes)  # before, as a model may fill in place
         cells, probabilities = model.fill(nodes, ends)
         _check_complete(schema, columns[0], cells)
@@ -60,46 +46,32 @@ def fill(
         for node, own in probabilities.items():
             some = missing[:, node]
             found[columns[0, node]][rows[some, 0]] = own[some]
-    filled = filled if limits is None else limits.clipped(filled)
-    return Predicted(filled, found)
+    return Predicted(clip_to_limits(limits, filled), found)
 
 
 def draw(
     schema: Schema,
-    models: Sequence[CellModel],
-    X: np.ndarray,
+    models: Sequence[CellModel],  # each is used equally often, in random order
+    X: np.ndarray,  # (n_samples, n_features_in_)
     n_draws: int,
-    limits: CellLimits | None = None,
+    limits: CellLimits | None = None,  # of the missing cells of X
 ) -> np.ndarray:
     """Draw the missing cells of a table, with torch's global stream.
 
-    Parameters
-    ----------
-    schema : Schema
-    models : sequence of CellModel
-        Each is used equally often, in random order.
-    X : ndarray of shape (n_samples, n_features_in_)
-    n_draws : int
-    limits : CellLimits, default=None
-        Of the missing cells of X.
-
-    Returns
-    -------
-    ndarray of shape (n_draws, n_samples, n_features_out)
+    Returns (n_draws, n_samples, n_features_out).
     """
     filled = np.repeat(with_constants(schema, X)[None], n_draws, 0)
     turns = in_turn(len(models), n_draws)
     chains = n_chains(models[0], n_draws)
     for (rows, columns), nodes in incomplete_chunks(schema, X, chains):
-        ends = limits and limits.of(rows[:, 0], columns[0])
+        ends = select_limits(limits, rows[:, 0], columns[0])
         for turn in np.unique(turns):
             places = np.flatnonzero(turns == turn)
             cells = models[turn].draw(nodes, len(places), ends)
             _check_complete(schema, columns[0], cells)
             where = np.ix_(places, rows[:, 0], columns[0])
             filled[where] = _converted(schema, models[turn], nodes, cells, X.dtype)
-    filled = filled if limits is None else limits.clipped(filled)
-    return returned(schema, filled, X)
+    return returned(schema, clip_to_limits(limits, filled), X)
 
 
 def score(
@@ -136,12 +108,8 @@ def _converted(
 def warn_of_zeros(schema: Schema, X: np.ndarray, drawn: np.ndarray) -> None:
     """Warn of positive columns of which many draws are negative, and so set to 0.
 
-    Parameters
-    ----------
-    schema : Schema
-    X : ndarray of shape (n_samples, n_features)
-        NaN marks missing cells.
-    drawn : ndarray of shape (n_draws, n_samples, n_returned)
+    `X` (n_samples, n_features): NaN marks missing cells; `drawn` (n_draws, n_samples,
+    n_returned).
     """
     places = {int(j): place for place, j in enumerate(schema.returned)}
     valid, least = schema.values, np.abs(schema.ends).min(0)
@@ -241,16 +209,7 @@ def split(
 ) -> list[np.ndarray]:
     """Split rows into parts of a size; with the other rows of groups, which are whole.
 
-    Parameters
-    ----------
-    schema : Schema
-    X : ndarray of shape (n_samples, n_features_in_)
-    size : int
-    rows : ndarray of int
-
-    Returns
-    -------
-    list of ndarray of int
+    `X` (n_samples, n_features_in_); `rows`, int.
     """
     has_groups = schema.group is not None
     rows = rows_of_groups(schema, X, rows) if has_groups else rows
@@ -282,7 +241,7 @@ def with_groups(
     if schema.group is not None and not isinstance(rows, slice):
         found = np.sort(rows_of_groups(schema, X, rows))
         rows, places = found, np.searchsorted(found, rows)
-    return X[rows], limits and limits.of_rows(rows), places
+    return X[rows], select_limits(limits, rows), places
 
 
 def nodes_of(schema: Schema, X: np.ndarray) -> np.ndarray:

@@ -45,19 +45,11 @@ Ends = tuple[Tensor, Tensor] | None
 
 
 class Slopes(NamedTuple):
-    """Columns whose slopes differ between groups.
+    """Columns whose slopes differ between groups."""
 
-    Attributes
-    ----------
-    columns : list of int
-        Of the model; they have no missing cells.
-    location, scale : ndarray of shape (n_slopes,)
-        By which their cells are shifted and divided.
-    """
-
-    columns: list
-    location: np.ndarray
-    scale: np.ndarray
+    columns: list  # int, of the model; they have no missing cells
+    location: np.ndarray  # (n_slopes,), by which their cells are shifted and divided
+    scale: np.ndarray  # (n_slopes,)
 
     def of(self, nodes: np.ndarray) -> np.ndarray:
         """Select and scale the cells of rows; (n, n_slopes)."""
@@ -65,31 +57,16 @@ class Slopes(NamedTuple):
 
 
 class GroupedNormal(NamedTuple):
-    """A latent normal model with random effects of groups.
-
-    Attributes
-    ----------
-    levels : Levels
-    of_groups : list of int
-        The columns that are constant within groups.
-    slopes : Slopes
-    kinds : list of str
-        Of the columns.
-    effects : list of Effects
-        The estimate of the parameters, or draws of them.
-    units : Units, default=None
-        Of the latent variables in the order of columns; None means that they have none.
-    bounds : pair of ndarray of shape (n_nodes,), default=None
-        Between which missing cells are.
-    """
+    """A latent normal model with random effects of groups."""
 
     levels: Levels
-    of_groups: list
+    of_groups: list  # int, the columns that are constant within groups
     slopes: Slopes
-    kinds: list
-    effects: list
+    kinds: list  # of the columns
+    effects: list  # the estimate of the parameters, or draws of them
+    # of the latent variables in the order of columns; None means that they have none
     units: Units | None = None
-    bounds: tuple | None = None
+    bounds: tuple | None = None  # (n_nodes,), between which missing cells are
 
     def parameters(self) -> tuple:
         """Return the first parameters; see `plain_effects`."""
@@ -104,16 +81,8 @@ class GroupedNormal(NamedTuple):
     ) -> tuple[np.ndarray, dict]:
         """Fill by means of numbers, and by the most probable levels.
 
-        Parameters
-        ----------
-        nodes : ndarray of shape (n, n_nodes + 1)
-            The last column has the numbers of groups.
-        limits : CellLimits, default=None
-
-        Returns
-        -------
-        filled : ndarray of shape (n, n_nodes + 1)
-        probabilities : dict of int to ndarray of shape (n, n_levels)
+        `nodes` (n, n_nodes + 1): the last column has the numbers of groups.  Returns
+        `filled` (n, n_nodes + 1); `probabilities` (n, n_levels).
         """
         cells, groups, ends = self.known(nodes, limits)
         levels_of = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
@@ -150,12 +119,7 @@ class GroupedNormal(NamedTuple):
         return np.column_stack([self.known(nodes)[0], nodes[:, -1]])
 
     def independent(self, nodes: np.ndarray, n_draws: int) -> list["GivenEffects"]:
-        """Draw effects of groups, given which rows are independent.
-
-        Returns
-        -------
-        list of n_draws GivenEffects
-        """
+        """Draw effects of groups, given which rows are independent."""
         cells, groups, ends = self.known(nodes)
         known = cells[groups.heads()][:, self.of_groups]
         data = Incomplete.from_array(cells)
@@ -230,8 +194,7 @@ class GroupedNormal(NamedTuple):
     def ends(self, cells: np.ndarray, limits: CellLimits | None = None) -> Ends:
         """Return the least and the largest values of cells, None without limits."""
         if self.bounds is None:
-            ends = limits and tensors(limits)
-            return ends and tuple(one[:, : cells.shape[1]] for one in ends)
+            return tensors(limits, np.s_[:, : cells.shape[1]])
         low, high = (np.broadcast_to(one, cells.shape) for one in self.bounds)
         if limits is not None:
             known = [one[:, : cells.shape[1]] for one in limits]
@@ -253,25 +216,15 @@ class GroupedNormal(NamedTuple):
 
 
 class GivenEffects(NamedTuple):
-    """A model of rows given the effects of their groups: rows are independent.
-
-    Attributes
-    ----------
-    model : GroupedNormal
-    given : Given
-        The parameters.
-    numbers : ndarray of shape (n_groups,)
-        Of the groups, increasing.
-    known : ndarray of shape (n_groups, n_columns_of_groups)
-        Cells of columns of groups; NaN where none is observed.
-    constant, effects : ndarray of shape (n_latents, n_groups)
-        Latent variables of groups, and effects.
-    """
+    """A model of rows given the effects of their groups: rows are independent."""
 
     model: GroupedNormal
-    given: Given
-    numbers: np.ndarray
+    given: Given  # the parameters
+    numbers: np.ndarray  # (n_groups,), of the groups, increasing
+    # (n_groups, n_columns_of_groups), cells of columns of groups; NaN where none is
+    # observed
     known: np.ndarray
+    # (n_latents, n_groups), latent variables of groups, and effects
     constant: np.ndarray
     effects: np.ndarray
 

@@ -18,18 +18,12 @@ class Keys(NamedTuple):
     """Random integers of rows and columns, which are functions of what these contain.
 
     They depend neither on units nor on the order of rows or columns.
-
-    Attributes
-    ----------
-    rows : ndarray of uint64, of shape (n,)
-        Equal rows have different ones, unless a value in them is so rare that they are
-        copies of one row, which must not be on both sides of a split.
-    columns : ndarray of uint64, of shape (n_nodes,)
-        All are different.
     """
 
+    # uint64 (n,), equal rows have different ones, unless a value in them is so rare
+    # that they are copies of one row, which must not be on both sides of a split
     rows: np.ndarray
-    columns: np.ndarray
+    columns: np.ndarray  # uint64 (n_nodes,), all are different
 
     @classmethod
     def of(cls, nodes: np.ndarray, weights: np.ndarray | None = None) -> Self:
@@ -59,25 +53,23 @@ def hold_out(nodes, weights, share):
 
     The choice is random, and a function of the ranks in each row, see `Keys`.
 
-    Parameters
-    ----------
-    nodes : ndarray of shape (n, n_nodes)
-    weights : Tensor of shape (n,)
-    share : float
-        Share of the observed cells to hold out.
-
-    Returns
-    -------
-    some : Tensor of bool, of shape (n,)
-        The chosen rows.
-    hidden : Tensor of bool, of shape (n, n_nodes)
-        The held-out cells.
+    `nodes` (n, n_nodes); `weights` (n,); `share`, float: share of the observed cells to
+    hold out.  Returns `some`, bool (n,): the chosen rows; `hidden`, bool (n, n_nodes):
+    the held-out cells.
     """
     keys, observed = Keys.of(nodes, weights.numpy()), torch.from_numpy(~np.isnan(nodes))
     key = torch.from_numpy(keys.uniform(0))
     some = key <= key.unique()[:_ROWS][-1]
     enough = (weights * some) @ observed.double() >= _FEWEST
     return some, torch.from_numpy(keys.uniform_cells(1) < share) & observed & enough
+
+
+def spare_limited(hidden, limits):
+    """Hold out no cell of columns with limits, whose observed cells are not typical."""
+    if limits is not None:
+        known = limits.known.any(0)
+        hidden[:, : len(known)] &= ~known
+    return hidden
 
 
 def row_folds(nodes, n_folds=5):

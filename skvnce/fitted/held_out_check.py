@@ -43,28 +43,17 @@ _PREDICTED = 1000  # maximum number of rows in which cells are predicted
 def held_out_result(nodes, predict, weights, hidden=None, scale=None):
     """Hold out cells, predict them, and compare with the means of columns.
 
-    Parameters
-    ----------
-    nodes : ndarray of shape (n, n_nodes)
-        Training rows, in the units of X; NaN marks missing cells.
-    predict : callable or None
-        Maps (kept, rows) to predictions: `kept` equals `nodes` with NaN in place of
-        held-out cells, and `rows` are the indices of at most 1000 different rows with
-        such cells.  The function fits the model to `kept` and returns a pair: the
-        filled rows (n_rows, n_nodes) in the units of X, and the probabilities (n_rows,
-        n_levels) of the levels of columns of categories, a dict by node.  NaN, or None
-        instead of all rows, means that there is no prediction.  Without a function
-        nothing is predicted.
-    weights : ndarray of shape (n,)
-        Weights of the rows.
-    hidden : ndarray of bool, of shape (n, n_nodes), default=None
-        The cells that are held out; None selects a tenth.
-    scale : ndarray of shape (n_nodes,), default=None
-        Standard deviations of the observed cells; None computes them.
-
-    Returns
-    -------
-    HeldOutResult
+    `nodes` (n, n_nodes): training rows, in the units of X; NaN marks missing cells;
+    `predict`, callable or None: maps (kept, rows) to predictions: `kept` equals `nodes`
+    with NaN in place of held-out cells, and `rows` are the indices of at most 1000
+    different rows with such cells.  The function fits the model to `kept` and returns a
+    pair: the filled rows (n_rows, n_nodes) in the units of X, and the probabilities
+    (n_rows, n_levels) of the levels of columns of categories, a dict by node.  NaN, or
+    None instead of all rows, means that there is no prediction.  Without a function
+    nothing is predicted.  `weights` (n,): weights of the rows; `hidden`, bool (n,
+    n_nodes): the cells that are held out; None selects a tenth; `scale` (n_nodes,):
+    standard deviations of the observed cells; None computes them.  Returns
+    HeldOutResult.
     """
     if predict is None or not nodes.shape[1]:
         return HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
@@ -77,11 +66,7 @@ def checked_schema(schema, nodes, predict, weights=None, hidden=None, scale=None
 
     Parameters are those of `held_out_result`; without weights each row has weight 1.
 
-    Returns
-    -------
-    schema : Schema
-        With these marginals.
-    found : HeldOutResult
+    Returns `schema`, Schema: with these marginals; `found`, HeldOutResult.
     """
     weights = np.ones(len(nodes)) if weights is None else weights
     found = held_out_result(nodes, predict, weights, hidden, scale)
@@ -175,13 +160,8 @@ def _is_worse_than_none(filled, truth, weights):
 def _level_losses(codes, probabilities, kept, weights):
     """Compute the log-losses of a model and of shares, for codes (n,).
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n,)
-    probabilities : ndarray of shape (n, n_levels)
-    kept : ndarray of shape (n_training,)
-        The codes that the shares are those of.
-    weights : ndarray of shape (n_training,)
+    `codes` (n,); `probabilities` (n, n_levels); `kept` (n_training,): the codes that
+    the shares are those of; `weights` (n_training,).
     """
     seen, width = ~np.isnan(kept), probabilities.shape[1]
     mass = np.bincount(kept[seen].astype(int), weights[seen], minlength=width) + 0.5
@@ -191,17 +171,10 @@ def _level_losses(codes, probabilities, kept, weights):
 
 
 class HeldOutResult(NamedTuple):
-    """Result of predicting held-out cells by a model.
+    """Result of predicting held-out cells by a model."""
 
-    Attributes
-    ----------
-    gain : float
-        NaN if no cell was held out.
-    marginal : ndarray of bool, of shape (n_nodes,)
-        Columns to impute from their marginal distributions.
-    """
-
-    gain: float
+    gain: float  # NaN if no cell was held out
+    # bool (n_nodes,), columns to impute from their marginal distributions
     marginal: np.ndarray
 
     def report(self):
@@ -224,27 +197,15 @@ def compare_errors(nodes, hidden, filled, mean, scale, weights=None, losses=None
     applied to squared errors that are clipped where errors of the means are extreme,
     provided that the unclipped errors are larger than those of the mean.
 
-    Parameters
-    ----------
-    nodes : ndarray of shape (n, n_nodes)
-        Cells of the columns of the model; NaN marks missing cells.
-    hidden : ndarray of bool, of shape (n, n_nodes)
-        The held-out cells.
-    filled : ndarray of shape (n, n_nodes)
-        `nodes` with the predictions of the model in the held-out cells; NaN means that
-        there is no prediction.
-    mean, scale : ndarray of shape (n_nodes,)
-        Means of the other observed cells, and standard deviations.
-    weights : ndarray of shape (n,), default=None
-        Weights of the rows, which are all different.  A row of weight k counts as k
-        equal rows in which the same cells are held out.  None means 1 for each.
-    losses : dict of int to pair of ndarray of shape (n,), default=None
-        By column, losses of the model and of the marginal distribution that replace the
-        squared errors.
-
-    Returns
-    -------
-    HeldOutResult
+    `nodes` (n, n_nodes): cells of the columns of the model; NaN marks missing cells;
+    `hidden`, bool (n, n_nodes): the held-out cells; `filled` (n, n_nodes): `nodes` with
+    the predictions of the model in the held-out cells; NaN means that there is no
+    prediction; `mean`, `scale` (n_nodes,): means of the other observed cells, and
+    standard deviations; `weights` (n,): weights of the rows, which are all different.
+    A row of weight k counts as k equal rows in which the same cells are held out.  None
+    means 1 for each.  `losses`, dict of int to pair of ndarray of shape (n,): by
+    column, losses of the model and of the marginal distribution that replace the
+    squared errors.  Returns HeldOutResult.
     """
     weights = np.ones(len(nodes)) if weights is None else weights
     if not hidden.any():
@@ -294,15 +255,8 @@ def _clipped(own, means, hidden, weights):
 def warn_or_raise(messages, on_misfit):
     """Issue messages as warnings, or raise one error with all of them.
 
-    Parameters
-    ----------
-    messages : list of str
-    on_misfit : {"warn", "raise", "ignore"}
-
-    Raises
-    ------
-    ValueError
-        If there are messages and ``on_misfit="raise"``.
+    `messages`, list of str; `on_misfit`, {"warn", "raise", "ignore"}.  Raises
+    `ValueError` if there are messages and ``on_misfit="raise"``.
     """
     if messages and on_misfit == "raise":
         raise ValueError(" ".join(messages))
@@ -331,14 +285,9 @@ def misfit_messages(schema, found, remedy):
 def tail_messages(schema, X, columns, sums=None):
     """Describe the columns whose squared errors are dominated by a few cells.
 
-    Parameters
-    ----------
-    schema : Schema
-    X : ndarray of shape (n_samples, n_features)
-    columns : sequence of int
-        Indices of the columns of the model.
-    sums : tuple, default=None
-        If X is a sample of the rows, the other arguments of `heavy_in_sums`.
+    `X` (n_samples, n_features); `columns`, sequence of int: indices of the columns of
+    the model; `sums`, tuple: if X is a sample of the rows, the other arguments of
+    `heavy_in_sums`.
     """
     if sums is None:
         found = heavy_tailed(X, columns)

@@ -17,21 +17,11 @@ Limits = CellLimits | None
 
 
 class Marginal(NamedTuple):
-    """The distribution of the observed cells of a column.
+    """The distribution of the observed cells of a column."""
 
-    Attributes
-    ----------
-    best : float
-        What predictions are: the mean, or the most frequent category.
-    values : ndarray of shape (n,)
-        The observed cells, increasing.
-    below : ndarray of shape (n - 1,)
-        Cumulative weights; those of all cells add up to 1.
-    """
-
-    best: float
-    values: np.ndarray
-    below: np.ndarray
+    best: float  # what predictions are: the mean, or the most frequent category
+    values: np.ndarray  # (n,), the observed cells, increasing
+    below: np.ndarray  # (n - 1,), cumulative weights; those of all cells add up to 1
 
     @classmethod
     def of(cls, column: np.ndarray, weights: np.ndarray, *, is_category: bool) -> Self:
@@ -63,27 +53,15 @@ class Marginal(NamedTuple):
 
 
 class ValidCells(NamedTuple):
-    """A model whose cells are valid values of their columns.
-
-    Attributes
-    ----------
-    model : CellModel
-    values : ValidValues
-        Of all columns of the table.
-    columns : ndarray of int, of shape (n_model_columns,)
-        The columns of the model.
-    marginals : dict of int to Marginal
-        By model column: what takes the place of the model.  Cells with limits are the
-        model's, as observed values may be outside of the limits.
-    strategy : str, default="mean"
-        By which numbers are filled, a key of `STRATEGIES`.
-    """
+    """A model whose cells are valid values of their columns."""
 
     model: CellModel
-    values: ValidValues
-    columns: np.ndarray
+    values: ValidValues  # of all columns of the table
+    columns: np.ndarray  # int (n_model_columns,), the columns of the model
+    # by model column: what takes the place of the model.  Cells with limits are the
+    # model's, as observed values may be outside of the limits
     marginals: dict
-    strategy: str = "mean"
+    strategy: str = "mean"  # by which numbers are filled, a key of `STRATEGIES`
 
     def n_chains(self, n_draws: int | None) -> int:
         """Return how many copies of the rows are in memory at a time."""

@@ -15,7 +15,7 @@ from skvnce.algorithms.mixture.margins import Points
 from skvnce.algorithms.mixture.model import Arranged, Mixture
 from skvnce.algorithms.mixture.quantiles import Given, quantiles
 from skvnce.fitted.base import average_density
-from skvnce.tables.cell_limits import CellLimits
+from skvnce.tables.cell_limits import CellLimits, select_limits
 from skvnce.variational.base import Uniforms, global_stream
 
 _KEYED = 63  # draws of cells with limits whose median or mode is filled
@@ -46,22 +46,12 @@ def _lattice(data: Incomplete) -> Uniforms:
 
 
 class MixtureModel(NamedTuple):
-    """A mixture of normals of scores of numbers, and of latent classes.
-
-    Attributes
-    ----------
-    mixture : Mixture
-    is_categorical : ndarray of bool, of shape (n_model_columns,)
-    valid : Points
-        From scores to valid cells of the columns of numbers.
-    points : Points
-        The same without ends, by which cells are scored.
-    """
+    """A mixture of normals of scores of numbers, and of latent classes."""
 
     mixture: Mixture
-    is_categorical: np.ndarray
-    valid: Points
-    points: Points
+    is_categorical: np.ndarray  # bool (n_model_columns,)
+    valid: Points  # from scores to valid cells of the columns of numbers
+    points: Points  # the same without ends, by which cells are scored
 
     def take(self, order: np.ndarray) -> Self:
         """Make the same model of columns in another order."""
@@ -118,9 +108,7 @@ class MixtureModel(NamedTuple):
     ) -> np.ndarray:
         """Draw missing cells, as functions of their row and of seeds.
 
-        Returns
-        -------
-        ndarray of shape (n_seeds, n, n_nodes)
+        Returns (n_seeds, n, n_nodes).
         """
         given, found = self._limited(nodes, limits), []
         shares = limited.posterior(self.mixture, given, _lattice)
@@ -183,12 +171,7 @@ class MixtureModel(NamedTuple):
 
 
 class Averaged(NamedTuple):
-    """Models of equal weight, whose mixture is a model.
-
-    Attributes
-    ----------
-    models : sequence of MixtureModel
-    """
+    """Models of equal weight, whose mixture is a model."""
 
     models: Sequence[MixtureModel]
 
@@ -248,7 +231,7 @@ class Averaged(NamedTuple):
         drawn = np.empty((n_draws, *nodes.shape))
         for turn in np.unique(turns):
             rows = turns == turn
-            own = limits and limits.of_rows(rows)
+            own = select_limits(limits, rows)
             drawn[:, rows] = self.models[turn].draw(nodes[rows], n_draws, own)
         return drawn
 

@@ -35,9 +35,11 @@ _MANY = 100  # sweeps between all draws above which fewer are made between two
 _SCORED = 64  # draws from which the probability of a row is estimated
 
 
-def tensors(limits: CellLimits) -> tuple[Tensor, Tensor]:
-    """Return copies of limits as a pair of tensors."""
-    return torch.tensor(limits.low), torch.tensor(limits.high)
+def tensors(
+    limits: CellLimits | None, rows: np.ndarray | slice | tuple = slice(None)
+) -> tuple[Tensor, Tensor] | None:
+    """Return copies of the limits of some rows as a pair of tensors; None without."""
+    return limits and tuple(torch.tensor(end[rows]) for end in limits)
 
 
 def normal_of(pair: Pair) -> Normal:
@@ -66,16 +68,9 @@ def _lattice(data: Incomplete) -> object:
 
 
 class CopulaModel(NamedTuple):
-    """A normal distribution of columns of numbers, or of functions of them.
+    """A normal distribution of columns of numbers, or of functions of them."""
 
-    Attributes
-    ----------
-    model : Copula
-        Of the scaled columns.
-    units : Units
-    """
-
-    model: Copula
+    model: Copula  # of the scaled columns
     units: Units
 
     def parameters(self) -> Pair:
@@ -97,17 +92,8 @@ class CopulaModel(NamedTuple):
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells of nodes (n, n_nodes) by their conditional means.
 
-        Parameters
-        ----------
-        nodes : ndarray of shape (n, n_nodes)
-        limits : CellLimits, default=None
-            Of the missing cells.
-
-        Returns
-        -------
-        filled : ndarray of shape (n, n_nodes)
-        probabilities : dict
-            Empty: there are no levels.
+        `nodes` (n, n_nodes); `limits`: of the missing cells.  Returns `filled` (n,
+        n_nodes); `probabilities`: empty: there are no levels.
         """
         model = self._within(limits)
         means = copula.conditional_mean(model, self.units.scaled(nodes), _lattice)
@@ -152,22 +138,12 @@ class CopulaModel(NamedTuple):
 
 
 class LatentNormal(NamedTuple):
-    """A normal distribution of the latent variables of columns.
-
-    Attributes
-    ----------
-    latents : Latents
-    kinds : list of str
-        Of the columns.
-    normals : list of Normal
-        The estimate of the parameters, or draws of them.
-    units : Units, default=None
-        Of the latent variables; None means that they have none.
-    """
+    """A normal distribution of the latent variables of columns."""
 
     latents: Latents
-    kinds: list
-    normals: list
+    kinds: list  # of the columns
+    normals: list  # the estimate of the parameters, or draws of them
+    # of the latent variables; None means that they have none
     units: Units | None = None
 
     def parameters(self) -> Pair:
@@ -188,11 +164,8 @@ class LatentNormal(NamedTuple):
     ) -> tuple[np.ndarray, dict]:
         """Fill by means of numbers, and by the most probable levels.
 
-        Returns
-        -------
-        filled : ndarray of shape (n, n_nodes)
-        probabilities : dict of int to ndarray of shape (n, n_levels)
-            Those of the levels of the columns that have some, 1 and 0 where observed.
+        Returns `filled` (n, n_nodes); `probabilities` (n, n_levels): those of the
+        levels of the columns that have some, 1 and 0 where observed.
         """
         return filled_by(self._predicted(nodes, limits), nodes)
 
@@ -259,8 +232,7 @@ class LatentNormal(NamedTuple):
         # one part at least, because parts are concatenated
         for first in range(0, max(len(nodes), 1), size):
             part = slice(first, first + size)
-            ends = limits and tuple(one[part] for one in tensors(limits))
-            yield nodes[part], ends
+            yield nodes[part], tensors(limits, part)
 
     def _predicted(
         self, nodes: np.ndarray, limits: CellLimits | None = None

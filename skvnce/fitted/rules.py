@@ -4,7 +4,7 @@ A rule, such as "cigarettes if smoker is yes", is applied to each completed tabl
 Cells for which it says no are emptied, and the rule is applied again, until nothing
 changes: a cell may depend on one that has been emptied.  A row whose *observed* cells
 contradict the rule is drawn again: its draws are those given that the rule holds.
-Where no draw agrees, because a level that agrees is rare, one level changes.
+Its prediction gets the most probable level of a column that agrees.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,51 +24,30 @@ from skvnce.tables.output import values_of
 from skvnce.tables.schema import Schema
 
 _TRIES = (16, 256)  # draws of a row until one agrees with its observed cells
-OF_PREDICTION = 64  # draws from which the prediction of such a row is chosen
 _MOST_CHANGES = 100  # of single levels of a row that are tried
 # 32 MiB of float64
 _AT_ONCE = 2**22  # maximum number of cells that are drawn again together
 
 
 class Rules(NamedTuple):
-    """Rules that say which missing cells are filled.
-
-    Attributes
-    ----------
-    schema : Schema
-    function : callable or None
-        Maps a completed table to masks of all columns, or of some.
-    columns : dict
-        Of columns to functions that map a completed table to a mask.
-    fixed : ndarray of bool, of shape (n_samples, n_features)
-        Masks that do not depend on the completed table.
-    X : array-like of shape (n_samples, n_features)
-        As given by the user.
-    of_groups : sequence of int, default=()
-        Columns that are constant within groups, which do not change for single rows.
-    """
+    """Rules that say which missing cells are filled."""
 
     schema: Schema
+    # maps a completed table to masks of all columns, or of some
     function: Callable | None
-    columns: dict
+    columns: dict  # of columns to functions that map a completed table to a mask
+    # bool (n_samples, n_features), masks that do not depend on the completed table
     fixed: np.ndarray
-    X: object
+    X: object  # (n_samples, n_features), as given by the user
+    # columns that are constant within groups, which do not change for single rows
     of_groups: Sequence = ()
 
     def asked(self, table, filled, rows):
         """Evaluate the rules.
 
-        Parameters
-        ----------
-        table : ndarray of shape (n_rows, n_features_out)
-            Codes and numbers.
-        filled : ndarray of bool, of shape (n_rows, n_features)
-            The cells that come from `table`; the others are those of X.
-        rows : ndarray of int, of shape (n_rows,)
-
-        Returns
-        -------
-        ndarray of bool, of shape (n_rows, n_features)
+        `table` (n_rows, n_features_out): codes and numbers; `filled`, bool (n_rows,
+        n_features): the cells that come from `table`; the others are those of X;
+        `rows`, int (n_rows,).  Returns bool (n_rows, n_features).
         """
         X, found = _safe_indexing(self.X, rows), self.fixed[rows]
         shown = _shown(self.schema, table, filled, X)
@@ -86,12 +65,9 @@ class Rules(NamedTuple):
 
         Parameters are those of `asked`; `missing` are the missing cells of X.
 
-        Returns
-        -------
-        filled : ndarray of bool, of shape (n_rows, n_features)
-            The missing cells that have a value.
-        wrong : ndarray of bool, of shape (n_rows, n_features)
-            The observed cells that the rules deny.
+        Returns `filled`, bool (n_rows, n_features): the missing cells that have a
+        value; `wrong`, bool (n_rows, n_features): the observed cells that the rules
+        deny.
         """
         kept, filled = self.schema.returned, missing
         while True:
@@ -101,27 +77,14 @@ class Rules(NamedTuple):
                 return filled, ~asked & ~missing
             filled = filled & asked
 
-    def of_draws(self, drawn, missing, draw, probabilities, rng):
+    def of_draws(self, drawn, missing, draw):
         """Apply the rules to draws, and draw rows again that contradict them.
 
-        Rows of which no draw agrees get another level: at random, in proportion to the
-        probabilities of those that agree.
-
-        Parameters
-        ----------
-        drawn : ndarray of shape (n_draws, n_samples, n_features_out)
-        missing : ndarray of bool, of shape (n_samples, n_features)
-        draw : callable
-            Maps indices of rows (n_rows,) to draws of shape (n_draws, n_rows,
-            n_features_out), of which each has the parameters of the one in `drawn`.
-        probabilities : callable
-            Maps indices of rows to probabilities of levels, see `Predicted`.
-        rng : numpy.random.Generator
-
-        Returns
-        -------
-        drawn : ndarray of shape (n_draws, n_samples, n_features_out)
-        filled : ndarray of bool, of shape (n_draws, n_samples, n_features)
+        `drawn` (n_draws, n_samples, n_features_out); `missing`, bool (n_samples,
+        n_features); `draw`, callable: maps indices of rows (n_rows,) to draws of shape
+        (n_draws, n_rows, n_features_out), of which each has the parameters of the one
+        in `drawn`.  Returns `drawn`, and the missing cells that have a value: bool
+        (n_draws, n_samples, n_features).
         """
         every = np.arange(len(missing))
         found = [self.settled(table, missing, every) for table in drawn]
@@ -133,14 +96,7 @@ class Rules(NamedTuple):
             n_parts = ceil(len(rows) * tries * drawn[:, 0].size / _AT_ONCE)
             for part in np.array_split(rows, n_parts) if n_parts else ():
                 self._redraw((drawn, filled, wrong), missing, draw, part, tries)
-        denied &= wrong[..., None]
-        rows = np.flatnonzero(wrong.any(0) & missing.any(1))
-        levels = self._of_rows(probabilities(rows)) if len(rows) else {}
-        for *found, own in zip(drawn, filled, denied, wrong[:, rows], strict=True):
-            some = {place: shares[own] for place, shares in levels.items()}
-            if own.any() and some:
-                self._change_levels(found, missing, some, rows[own], rng)
-        self._warn_of_denied(denied)
+        self._warn_of_denied(denied & wrong[..., None])
         return drawn, filled
 
     def _redraw(self, draws, missing, draw, rows, tries):
@@ -160,52 +116,35 @@ class Rules(NamedTuple):
             drawn[done], filled[done] = table[places[chosen]], left[chosen]
             wrong[done] = False
 
-    def of_prediction(self, table, missing, probabilities, draw):
+    def of_prediction(self, table, missing, probabilities):
         """Apply the rules to predictions.
 
-        Where a row contradicts them, the level changes that costs least probability.
-        If no single change suffices, the levels are the most frequent ones among draws
-        that agree; numbers are kept if they agree, too, and else those of a draw.
+        Where observed cells contradict them, one level changes: the change to the most
+        probable level with which the row agrees.
 
-        Parameters
-        ----------
-        table : ndarray of shape (n_samples, n_features_out)
-            It is modified.
-        missing : ndarray of bool, of shape (n_samples, n_features)
-        probabilities : dict of int to ndarray of shape (n_samples, n_levels)
-            See `Predicted`.
-        draw : callable
-            See `of_draws`.
-
-        Returns
-        -------
-        table : ndarray of shape (n_samples, n_features_out)
-        filled : ndarray of bool, of shape (n_samples, n_features)
+        `table` (n_samples, n_features_out): it is modified; `missing`, bool (n_samples,
+        n_features); `probabilities`: see `Predicted`.  Returns the missing cells that
+        have a value.
         """
         filled, denied = self.settled(table, missing, np.arange(len(table)))
-        found = table, filled, denied
         rows = np.flatnonzero(denied.any(1) & missing.any(1))
-        probabilities = self._of_rows(probabilities)
-        if len(rows) and probabilities:
-            levels = {place: shares[rows] for place, shares in probabilities.items()}
-            rows = self._change_levels(found, missing, levels, rows)
-        for row in rows:
-            self._choose_draw(found, missing, draw, row)
+        levels = {
+            j: p[rows] for j, p in probabilities.items() if j not in self.of_groups
+        }
+        if len(rows) and levels:
+            self._change_levels((table, filled, denied), missing, levels, rows)
         self._warn_of_denied(denied[None])
-        return table, filled
+        return filled
 
-    def _change_levels(self, found, missing, probabilities, rows, rng=None):
-        """Change a level of each row, in place; returns the rows without a change.
-
-        The change is the most probable one that agrees or, with `rng`, one at random.
-        """
+    def _change_levels(self, found, missing, probabilities, rows):
+        """Change a level of each row, in place, if it agrees with another one."""
         table, filled, denied = found
         kept = self.schema.returned
         codes = {
             place: table[rows, np.searchsorted(kept, place)].astype(int)
             for place in probabilities
         }
-        changes = _changes(missing[rows], probabilities, codes, rng)
+        changes = _changes(missing[rows], probabilities, codes)
         columns = np.searchsorted(kept, changes.columns)
         for change, gain in zip(changes.order.T, changes.ratios.T, strict=True):
             some = np.flatnonzero(denied[rows].any(1) & (gain > 0))
@@ -217,73 +156,35 @@ class Rules(NamedTuple):
             good = ~wrong.any(1)
             done = own[good]
             table[done], filled[done], denied[done] = new[good], left[good], False
-        return rows[denied[rows].any(1)]
-
-    def _choose_draw(self, found, missing, draw, row):
-        """Choose the levels and, if need be, the numbers of a row among draws."""
-        table, filled, denied = found
-        rows = np.full(OF_PREDICTION, row)
-        drawn = draw(rows[:1])[:, 0]
-        columns = np.searchsorted(self.schema.returned, self.of_groups)
-        drawn[:, columns] = table[row, columns]
-        for tables in (self._with_numbers(drawn, table[row]), drawn):
-            left, wrong = self.settled(tables, missing[rows], rows)
-            good = np.flatnonzero(~wrong.any(1))
-            if len(good):
-                best = good[_most_frequent(tables[good])]
-                table[row], filled[row], denied[row] = tables[best], left[best], False
-                return
-
-    def _of_rows(self, probabilities):
-        """Leave out columns that are constant within groups."""
-        return {j: one for j, one in probabilities.items() if j not in self.of_groups}
-
-    def _with_numbers(self, drawn, row):
-        """Replace the numbers of draws (n_draws, n_features_out) by those of a row."""
-        columns = self.schema.columns
-        if columns is None:
-            return drawn
-        levels = [bool(columns[place].levels) for place in self.schema.returned]
-        return np.where(levels, drawn, row)
 
     def _warn_of_denied(self, denied):
         """Warn of observed cells, (n_draws, n_samples, n_features), that are denied."""
         rows, columns = np.nonzero(denied.any(0))
         if len(rows):
             warn_user(
-                f"where denies observed cells of {len(np.unique(rows))} rows, and "
-                "neither draws of their missing cells agree nor other levels of one of "
-                f"them: the first is {self._name(columns[0])}, row {rows[0]}. They "
-                "stay as they are. Correct the rule or the cell."
+                f"where denies observed cells of {len(np.unique(rows))} rows, whatever "
+                "their missing cells were filled by: the first is "
+                f"{self.schema.label(columns[0])}, row {rows[0]}. They stay as they "
+                "are. Correct the rule or the cell."
             )
-
-    def _name(self, place):
-        return self.schema.label(place)
 
 
 class Changes(NamedTuple):
-    """Changes of single levels of rows.
+    """Changes of single levels of rows."""
 
-    Attributes
-    ----------
-    columns, levels : ndarray of int, of shape (n_changes,)
-    order : ndarray of int, of shape (n_rows, n_changes)
-        The changes, from the first to try to the last.
-    ratios : ndarray of shape (n_rows, n_changes)
-        Their probabilities over that of the present level; 0 if not possible.
-    """
-
-    columns: np.ndarray
-    levels: np.ndarray
+    columns: np.ndarray  # int (n_changes,)
+    levels: np.ndarray  # int (n_changes,)
+    # int (n_rows, n_changes), the changes, from the first to try to the last
     order: np.ndarray
+    # (n_rows, n_changes), their probabilities over that of the present level; 0 if not
+    # possible
     ratios: np.ndarray
 
 
-def _changes(missing, probabilities, codes, rng=None):
-    """List changes of the levels `codes`; `missing` is (n_rows, n_features).
+def _changes(missing, probabilities, codes):
+    """List changes of the levels `codes`, the most probable first.
 
-    The most probable is first.  With `rng`, the first of any subset is a draw from it
-    in proportion to the probabilities (Gumbel's maxima).
+    `missing` (n_rows, n_features).
     """
     parts, columns, levels = [], [], []
     for place, found in probabilities.items():
@@ -295,8 +196,6 @@ def _changes(missing, probabilities, codes, rng=None):
         columns += [place] * found.shape[1]
         levels += range(found.shape[1])
     ratios = np.concatenate(parts, 1)
-    if rng is not None:
-        ratios = ratios / rng.exponential(size=ratios.shape)
     order = np.argsort(-ratios, axis=1, kind="stable")[:, :_MOST_CHANGES]
     ratios = np.take_along_axis(ratios, order, 1)
     return Changes(np.array(columns), np.array(levels), order, ratios)
@@ -315,10 +214,7 @@ def without_rules(where):
 def draws_alone(schema, where, limits):
     """Say whether single rows of groups may be drawn again, given the effects.
 
-    Raises
-    ------
-    ValueError
-        If there are limits of cells, too.
+    Raises `ValueError` if there are limits of cells, too.
     """
     if schema.group is None or not isinstance(where, Rules):
         return False
@@ -333,17 +229,10 @@ def draws_alone(schema, where, limits):
 def mask_of(schema, where, X, checked):
     """Check the parameter `where`, and convert it.
 
-    Parameters
-    ----------
-    schema : Schema
-    where : array-like of bool of shape (n_samples, n_features), dict, callable or None
-    X : array-like of shape (n_samples, n_features)
-    checked : ndarray of shape (n_samples, n_features)
-        As `incomplete_array` has returned it.
-
-    Returns
-    -------
-    ndarray of bool, of shape (n_samples, n_features), Rules, or None
+    `where`, array of bool of shape (n_samples, n_features), dict, callable or None; `X`
+    (n_samples, n_features); `checked` (n_samples, n_features): as `incomplete_array`
+    has returned it.  Returns ndarray of bool, of shape (n_samples, n_features), Rules,
+    or None.
     """
     if where is None:
         return None
@@ -406,9 +295,3 @@ def _shown(schema, table, filled, X):
     ends, columns = schema.ends[:, kept], schema.columns
     [found] = in_frames(X, columns, kept, table[None], filled[:, kept], ends)
     return found
-
-
-def _most_frequent(rows):
-    """Return the index of the first of the most frequent rows."""
-    _, first, counts = np.unique(rows, axis=0, return_index=True, return_counts=True)
-    return first[counts == counts.max()].min()

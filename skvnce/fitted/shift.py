@@ -36,50 +36,26 @@ _STRONGEST = 6.0  # difference of log-odds, so that one of exp(6) draws is accep
 
 
 class Shift(NamedTuple):
-    """How the missing cells of columns of the model differ from their prediction.
+    """How the missing cells of columns of the model differ from their prediction."""
 
-    Attributes
-    ----------
-    columns : ndarray of bool, of shape (n_nodes,)
-        The set S.
-    moves : dict of int to Move
-        Of numbers.
-    log_odds : dict of int to ndarray of shape (n_levels,)
-        c of eq. (1), minus its maximum.
-    moved : dict of int to ndarray of shape (2,)
-        Sum of the changes of the cells of each column in `moves`, in the units of X,
-        and the number of cells; draws add to them.
-    """
-
-    columns: np.ndarray
-    moves: dict
-    log_odds: dict
+    columns: np.ndarray  # bool (n_nodes,), the set S
+    moves: dict  # of numbers
+    log_odds: dict  # (n_levels,), c of eq. (1), minus its maximum
+    # (2,), sum of the changes of the cells of each column in `moves`, in the units of
+    # X, and the number of cells; draws add to them
     moved: dict
 
 
 class Move(NamedTuple):
-    """A change of the numbers of one column.
+    """A change of the numbers of one column."""
 
-    Attributes
-    ----------
-    amount : float
-        In the units of X.
-    values : ndarray or None
-        The valid values, increasing; None if there are others between them.
-    are_codes : bool
-        Whether cells are places among `values`.
-    low, high : float
-        Smallest and largest valid value.
-    grid : pair of float
-        Step, 0 without any, and a place of the grid of valid values that are not
-        listed.
-    """
-
-    amount: float
+    amount: float  # in the units of X
+    # the valid values, increasing; None if there are others between them
     values: np.ndarray | None
-    are_codes: bool
-    low: float
+    are_codes: bool  # whether cells are places among `values`
+    low: float  # smallest and largest valid value
     high: float
+    # step, 0 without any, and a place of the grid of valid values that are not listed
     grid: tuple[float, float]
 
     def moved(self, cells, uniform):
@@ -118,16 +94,8 @@ class Move(NamedTuple):
 def spreads(schema, X):
     """Compute standard deviations of the observed cells of each column.
 
-    Parameters
-    ----------
-    schema : Schema
-    X : ndarray of shape (n_samples, n_features)
-
-    Returns
-    -------
-    ndarray of shape (n_features,)
-        In the units of X, also for counts that X has as codes; 0 without an observed
-        cell.
+    `X` (n_samples, n_features).  Returns (n_features,): in the units of X, also for
+    counts that X has as codes; 0 without an observed cell.
     """
     found = np.zeros(X.shape[1])
     columns = schema.columns
@@ -152,15 +120,7 @@ def check_combination(shift, reference, lower, upper):
 def shift_of(schema, shift):
     """Check the parameter `shift` of `sample`, and convert it.
 
-    Parameters
-    ----------
-    schema : Schema
-    shift : dict
-        See `sample`.
-
-    Returns
-    -------
-    Shift
+    `shift`, dict: see `sample`.  Returns Shift.
     """
     if not isinstance(shift, dict):
         raise TypeError(
@@ -214,16 +174,9 @@ def warn_of_cuts(schema, shift, limit):
 
 
 class Shifted(NamedTuple):
-    """A model of cells whose draws are changed by eqs. (1) and (2).
+    """A model of cells whose draws are changed by eqs. (1) and (2)."""
 
-    Attributes
-    ----------
-    model : CellModel
-        Draws valid cells.
-    shift : Shift
-    """
-
-    model: CellModel
+    model: CellModel  # draws valid cells
     shift: Shift
 
     def n_chains(self, n_draws):

@@ -24,18 +24,10 @@ _N_LEVELS = 31  # quantiles, whose distances show the mode
 
 
 class Strategy(NamedTuple):
-    """A summary of points.
+    """A summary of points."""
 
-    Attributes
-    ----------
-    levels : ndarray of shape (n_levels,)
-        Of the quantiles that it needs.
-    summary : callable
-        Maps points (n_points, ...) to a value of each cell (...).
-    """
-
-    levels: np.ndarray
-    summary: Callable
+    levels: np.ndarray  # (n_levels,), of the quantiles that it needs
+    summary: Callable  # maps points (n_points, ...) to a value of each cell (...)
 
     def of(
         self, points: np.ndarray, values: ValidValues, columns: np.ndarray

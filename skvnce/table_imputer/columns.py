@@ -195,11 +195,8 @@ class ColumnModel(NamedTuple):
 def levels_at(probabilities, u):
     """Find the places of levels at cumulative probabilities u, by inversion.
 
-    Parameters
-    ----------
-    probabilities : ndarray of shape (..., k)
-    u : ndarray
-        Between 0 and 1, of a shape that is broadcast with (...,).
+    `probabilities` (..., k); `u`, ndarray: between 0 and 1, of a shape that is
+    broadcast with (...,).
     """
     sums = probabilities.cumsum(-1)
     u = u * sums[..., -1]
@@ -209,22 +206,10 @@ def levels_at(probabilities, u):
 def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     """Fit the model of a column to the rows that observe it.
 
-    Parameters
-    ----------
-    expansion : Expansion
-    part : Part
-    cells : ndarray of shape (n,), or (C, n)
-        The observed cells, in the units of the table, or those of each completion.
-    rows : Rows
-        Of n rows; L is held out, or by draws of the parameters.
-    weights : ndarray of shape (n,)
-    n_trees : int or None
-        None chooses it: the more, the fewer rows there are.
-    seed : int
-
-    Returns
-    -------
-    ColumnModel
+    `cells` (n,), or (C, n): the observed cells, in the units of the table, or those of
+    each completion; `rows`: of n rows; L is held out, or by draws of the parameters;
+    `weights` (n,); `n_trees`, int or None: None chooses it: the more, the fewer rows
+    there are; `seed`, int.  Returns ColumnModel.
     """
     C, n = rows.L.shape[:2]
     codes = np.zeros(n, np.int64) if part.is_number else part.codes(cells)

@@ -28,16 +28,8 @@ class Copy(NamedTuple):
 def copies_among(cells, columns):
     """Find the copies of columns that come before them.
 
-    Parameters
-    ----------
-    cells : ndarray of shape (n, p)
-        NaN marks missing cells.
-    columns : sequence of int
-        The columns of numbers, in an order of their content.
-
-    Returns
-    -------
-    list of Copy
+    `cells` (n, p): NaN marks missing cells; `columns`, sequence of int: the columns of
+    numbers, in an order of their content.  Returns list of Copy.
     """
     found, columns = {}, np.asarray(columns, int)
     for first, second in _linear_pairs(cells[:, columns]).tolist():

@@ -71,23 +71,10 @@ class Chain(NamedTuple):
 def run_chain(expansion, fit, X, weights, share, n_draws, rng, total=0.0):
     """Draw parameters and completions by data augmentation.
 
-    Parameters
-    ----------
-    expansion : Expansion
-    fit : normal.Fit
-        Of all rows, of which those of X may be a sample.
-    X : ndarray of shape (n, d)
-    weights : ndarray of shape (n,)
-    share : float
-        Of the prior, in rows for each column.
-    n_draws : int
-    rng : numpy.random.Generator
-    total : float, default=0
-        Weight of all rows, if X is a sample of them.
-
-    Returns
-    -------
-    Posterior
+    `fit`, normal.Fit: of all rows, of which those of X may be a sample; `X` (n, d);
+    `weights` (n,); `share`, float: of the prior, in rows for each column; `n_draws`,
+    int; `rng`, numpy.random.Generator; `total`, float: weight of all rows, if X is a
+    sample of them.  Returns Posterior.
     """
     n, d = X.shape
     strength = max(share * d, d + _PROPER - weights.sum())
@@ -151,20 +138,9 @@ def _compatible(expansion, chain, S, draws, active):
     Until here a product is a column like others, "just another variable" (von Hippel
     2009), whose missing cells are drawn by themselves.
 
-    Parameters
-    ----------
-    expansion : Expansion
-    chain : Chain
-    S : ndarray of shape (K, n, d)
-        A completion for each of the draws; it is written to.
-    draws : list of K pairs
-        Mean and covariance.
-    active : ndarray of bool, of shape (K, d)
-        Products that a draw is without are not.
-
-    Returns
-    -------
-    list of K pairs
+    `S` (K, n, d): a completion for each of the draws; it is written to; `draws`, list
+    of K pairs: mean and covariance; `active`, bool (K, d): products that a draw is
+    without are not.  Returns list of K pairs.
     """
     rng, gone = chain.rng, np.isnan(chain.X)
     missing = {
@@ -214,9 +190,7 @@ def laws_of(expansion, normals, q):
     A factor that is chosen by its targets has a second law, without these.  The first
     is without their normal scores, as densities of the targets are not of these.
 
-    Returns
-    -------
-    list of one or two Conditional
+    Returns list of one or two Conditional.
     """
     part = expansion.parts[q]
     own, without = part.own, part.own
@@ -284,22 +258,11 @@ def some_rows(rows, most, seed):
 def draw_cells(normals, expansion, X, proposers, rng):
     """Draw the missing cells of rows.
 
-    Parameters
-    ----------
-    normals : Normals
-        M draws of the parameters, one for each table.
-    expansion : Expansion
-    X : ndarray of shape (n, d)
-        NaN marks missing cells.
-    proposers : dict of int to list of Proposer
-        By column of the table, in the order of the sweeps; only columns with missing
-        cells.
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    dict of int to ndarray of shape (M, n_missing)
-        By column of the table: standardised numbers, or codes of levels.
+    `normals`: m draws of the parameters, one for each table; `X` (n, d): NaN marks
+    missing cells; `proposers`, dict of int to list of Proposer: by column of the table,
+    in the order of the sweeps; only columns with missing cells; `rng`,
+    numpy.random.Generator.  Returns dict of int to ndarray of shape (M, n_missing): by
+    column of the table: standardised numbers, or codes of levels.
     """
     gone, drawn = np.isnan(X), {}
     S = completions(X, normals, rng)

@@ -41,7 +41,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
         The squares and products of columns in the model.  ``"auto"`` chooses those that
         held-out residuals of a column ask for, and draws use each with its probability.
         A list has pairs of columns of numbers, of ordered or of two levels, by name, or
-        by index if X has no names; a pair of equal columns is a square.
+        by index if X has no names, or as in `interactions_`; a pair of equal columns is
+        a square.
     n_estimators : "auto" or int, default="auto"
         Number of trees of the forest of each column.  ``"auto"`` is 21 to 80, the more
         the fewer rows there are; 0 grows none.
@@ -243,9 +244,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
         self._warn_of_unused(schema, report["interactions_"])
         return self._publish(Fitted(schema, model, report))
 
-    def _read_rows(self, X, *given):
-        found = super()._read_rows(X, *given)
-        return found._replace(report=self._report_of_missing(found.rows))
+    def _rows_of_indicator(self, table, cells):
+        return table
 
     def _fitted_model(self, schema, cells):
         if not len(schema.model_columns):
@@ -299,7 +299,7 @@ def _pairs_of(schema, interactions):
                 f"interactions must be pairs of columns, such as ('age', 'bmi'), got "
                 f"{pair!r}."
             )
-        found = [schema.index_of(key, "interactions") for key in pair]
+        found = [_place_of(schema, key) for key in pair]
         for j in found:
             column = columns[j]
             levels = () if column is None else column.levels or ()
@@ -316,6 +316,14 @@ def _pairs_of(schema, interactions):
                 )
         pairs.append(tuple(places[j] for j in found))
     return pairs
+
+
+def _place_of(schema, key):
+    """Find a column by its key, or by its name in `interactions_`."""
+    names = schema.all_names.tolist()
+    if key not in schema.keys and key in names:
+        return names.index(key)
+    return schema.index_of(key, "interactions")
 
 
 def _named(schema, model):

@@ -136,15 +136,8 @@ class Expansion(NamedTuple):
     def with_products(self, X, weights, chosen):
         """Add products of columns of a matrix.
 
-        Parameters
-        ----------
-        X : ndarray of shape (n, d)
-        weights : ndarray of shape (n,)
-        chosen : list of products.Candidate
-
-        Returns
-        -------
-        Expansion
+        `X` (n, d); `weights` (n,); `chosen`, list of products.Candidate.  Returns
+        Expansion.
         """
         parts, products, at = list(self.parts), list(self.products), X.shape[1]
         for first, second, target, probability, *_ in chosen:
@@ -173,19 +166,9 @@ def content_order(cells, weights):
 def expand(cells, weights, n_categories, is_ordered):
     """Choose how each column of a table is in the matrix.
 
-    Parameters
-    ----------
-    cells : ndarray of shape (n, p)
-        Numbers, and codes of categories; NaN marks missing cells.
-    weights : ndarray of shape (n,)
-    n_categories : ndarray of int, of shape (p,)
-        0 for numbers.
-    is_ordered : list of p ndarray or None
-        The values of levels of ordinal columns; None of others.
-
-    Returns
-    -------
-    Expansion
+    `cells` (n, p): numbers, and codes of categories; NaN marks missing cells; `weights`
+    (n,); `n_categories`, int (p,): 0 for numbers; `is_ordered`, list of p ndarray or
+    None: the values of levels of ordinal columns; None of others.  Returns Expansion.
     """
     parts, n_base = [], 0
     for column, k, values in zip(cells.T, n_categories, is_ordered, strict=True):

@@ -37,16 +37,8 @@ class Problem(NamedTuple):
 def fit_table(problem, interactions, settings):
     """Fit the model of a table.
 
-    Parameters
-    ----------
-    problem : Problem
-    interactions : "auto", None or list of (int, int)
-        Which products the model has.
-    settings : Settings
-
-    Returns
-    -------
-    TableModel
+    `interactions`, "auto", None or list of (int, int): which products the model has.
+    Returns TableModel.
     """
     cells, weights = problem.cells, problem.weights
     rng = np.random.default_rng([settings.seed, 0])

@@ -50,30 +50,21 @@ def _solve_upper(L: Array, m: int, b: Array, first: int) -> None:
 
 @compiled(fastmath=_SUMS)
 def complete_rows(
-    X: Array,
-    gone: Array,
+    X: Array,  # (n, d), it is written to
+    gone: Array,  # bool (n, d)
     order: Array,
-    mean: Array,
-    precision: Array,
+    mean: Array,  # (d,)
+    precision: Array,  # (d, d)
     noise: Array,
-    weights: Array,
+    weights: Array,  # (n,)
     covariance: Array,
 ) -> None:
     """Replace the cells `gone` of X by their conditional means given the others.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        It is written to.
-    gone : ndarray of bool, of shape (n, d)
-    order : ndarray of int, of shape (n,)
-        Of the rows; equal patterns that follow each other share a factorisation.
-    mean, precision : ndarray of shape (d,) and (d, d)
-    noise : ndarray of shape (n, at least the largest number of missing cells of a row)
-        Standard normal numbers, by which cells are drawn; or of shape (n, 0).
-    weights : ndarray of shape (n,)
-    covariance : ndarray of shape (d, d) or (0, 0)
-        The weighted sum of conditional covariances is added to it.
+    `order`, int (n,): of the rows; equal patterns that follow each other share a
+    factorisation; `noise` (n, at least the largest number of missing cells of a row):
+    standard normal numbers, by which cells are drawn; or of shape (n, 0); `covariance`
+    (d, d) or (0, 0): the weighted sum of conditional covariances is added to it.
     """
     d = X.shape[1]
     ix, A = np.empty(d, np.int64), np.empty((d, d))
@@ -325,44 +316,24 @@ def _grow(
 
 @compiled(fastmath=True)
 def grow_forest(
-    G: Array,
-    Y: Array,
-    codes: Array,
+    G: Array,  # (C, p, n), features of each completion
+    Y: Array,  # (C, n), targets, if `n_levels` is 0
+    codes: Array,  # int (n,), targets, if it is not
     n_levels: int,
-    weights: Array,
+    weights: Array,  # (n,)
     n_trees: int,
     share: float,
-    n_tried: int,
+    n_tried: int,  # features of a split, and bounds of each of them
     n_bounds: int,
     seed: int,
 ):
     """Grow trees, tree t on completion t % C, each on a share of the rows.
 
-    Parameters
-    ----------
-    G : ndarray of shape (C, p, n)
-        Features of each completion.
-    Y : ndarray of shape (C, n)
-        Targets, if `n_levels` is 0.
-    codes : ndarray of int, of shape (n,)
-        Targets, if it is not.
-    n_levels : int
-    weights : ndarray of shape (n,)
-    n_trees : int
-    share : float
-    n_tried, n_bounds : int
-        Features of a split, and bounds of each of them.
-    seed : int
-
-    Returns
-    -------
-    trees : tuple of ndarray of shape (n_trees, n_nodes) or (n_trees, n_nodes, width)
-        Feature (-1 in leaves), bound, left, right and value of each node.
-    held_out : ndarray of shape (C, n, width)
-        Means over the trees that a row is not in, at the features of *each* completion:
-        the mean over completions would reveal the cell from which they are drawn.
-    counts : ndarray of shape (n,)
-        Number of these trees.
+    Returns `trees`, tuple of ndarray of shape (n_trees, n_nodes) or (n_trees, n_nodes,
+    width): feature (-1 in leaves), bound, left, right and value of each node;
+    `held_out` (C, n, width): means over the trees that a row is not in, at the features
+    of *each* completion: the mean over completions would reveal the cell from which
+    they are drawn; `counts` (n,): number of these trees.
     """
     C, p, n = G.shape
     width = max(n_levels, 1)

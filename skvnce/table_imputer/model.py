@@ -137,11 +137,8 @@ class TableModel(NamedTuple):
     def held_out_predictions(self, q, rows):
         """Predict a column of training rows by fits without them.
 
-        Returns
-        -------
-        filled : ndarray of shape (n_rows, d)
-            The rows, completed as if the column were missing.
-        L : ndarray of shape (n_rows, len(base))
+        Returns `filled` (n_rows, d): the rows, completed as if the column were missing;
+        `L` (n_rows, len(base)).
         """
         part, training = self.expansion.parts[q], self.training
         X = self._training_matrix()[rows]

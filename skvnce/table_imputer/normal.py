@@ -48,23 +48,10 @@ def patterns_together(gone):
 def completed(X, gone, normal, noise=None, weights=None, covariance=_NONE, order=None):
     """Fill cells by their conditional means, or draws; see `complete_rows`.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        NaN in the cells `gone`, or any value.
-    gone : ndarray of bool, of shape (n, d)
-    normal : Normal
-    noise : ndarray of shape (n, width), default=None
-        Standard normal numbers; None fills by means.
-    weights : ndarray of shape (n,), default=None
-    covariance : ndarray of shape (d, d), default=empty
-        To which conditional covariances are added.
-    order : ndarray of int, of shape (n,), default=None
-        See `patterns_together`.
-
-    Returns
-    -------
-    ndarray of shape (n, d)
+    `X` (n, d): NaN in the cells `gone`, or any value; `gone`, bool (n, d); `noise` (n,
+    width): standard normal numbers; None fills by means; `weights` (n,); `covariance`
+    (d, d): to which conditional covariances are added; `order`, int (n,): see
+    `patterns_together`.  Returns (n, d).
     """
     X, n = X.copy(), len(X)
     noise = np.zeros((n, 0)) if noise is None else noise
@@ -77,20 +64,9 @@ def completed(X, gone, normal, noise=None, weights=None, covariance=_NONE, order
 def fit_em(X, weights, strength, n_rounds=60, start=None):
     """Fit mean and covariance by EM, with a prior.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        Standardised; NaN marks missing cells.
-    weights : ndarray of shape (n,)
-    strength : float
-        Number of rows that the prior counts as: independent columns of variance 1.
-    n_rounds : int, default=60
-        At most.
-    start : tuple of mean and covariance, default=None
-
-    Returns
-    -------
-    Fit
+    `X` (n, d): standardised; NaN marks missing cells; `weights` (n,); `strength`,
+    float: number of rows that the prior counts as: independent columns of variance 1;
+    `n_rounds`, int: at most; `start`, tuple of mean and covariance.  Returns Fit.
     """
     n, d = weights.sum(), X.shape[1]
     gone = np.isnan(X)
@@ -184,16 +160,8 @@ class Normals(NamedTuple):
     def conditional(self, own, n_base):
         """Regress columns on those that are not their functions.
 
-        Parameters
-        ----------
-        own : ndarray of int
-            The columns, `n_base` of them, and further ones that are their functions:
-            all are taken as missing.
-        n_base : int
-
-        Returns
-        -------
-        Conditional
+        `own`, ndarray of int: the columns, `n_base` of them, and further ones that are
+        their functions: all are taken as missing; `n_base`, int.  Returns Conditional.
         """
         K = self.precision[:, own]
         covariance = np.linalg.inv(K[:, :, own])

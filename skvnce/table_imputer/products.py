@@ -49,24 +49,12 @@ def probability_of(t, n_rows, prior):
 def choose_products(X, factors, targets, n_base, predict, weights, most):
     """Choose the products that residuals of other columns ask for.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n, d)
-        NaN marks missing cells.
-    factors, targets : ndarray of int
-        Columns of one number: factors may have two levels, for which a probability that
-        is linear would ask for squares that are none.
-    n_base : int
-        Columns of X that are no functions of others.
-    predict : callable
-        Maps one of the columns and rows to the rows, completed as if the column were
-        missing (n_rows, d), and held-out predictions of it (n_rows,).
-    weights : ndarray of shape (n,)
-    most : int
-
-    Returns
-    -------
-    list of Candidate
+    `X` (n, d): NaN marks missing cells; `factors`, `targets`, ndarray of int: columns
+    of one number: factors may have two levels, for which a probability that is linear
+    would ask for squares that are none; `n_base`, int: columns of X that are no
+    functions of others; `predict`, callable: maps one of the columns and rows to the
+    rows, completed as if the column were missing (n_rows, d), and held-out predictions
+    of it (n_rows,); `weights` (n,); `most`, int.  Returns list of Candidate.
     """
     pairs = [
         (j, k)
@@ -100,9 +88,14 @@ def choose_products(X, factors, targets, n_base, predict, weights, most):
         of_target[b] = [*of_target.get(b, []), q]
         t[:, b] = tests[b].statistics(of_target[b])
         # given the target, the regression of a factor is not linear any more
-        open_[q] = False
-        open_[:, np.isin(targets, (j, k))] = False
+        _close(open_, q, (j, k), targets)
     return chosen
+
+
+def _close(table, q, pair, targets):
+    """Exclude the product of a pair, and its factors as targets, in place."""
+    table[q] = 0
+    table[:, np.isin(targets, pair)] = 0
 
 
 def _alike(t, q, b, pairs, targets, possible):
@@ -112,10 +105,7 @@ def _alike(t, q, b, pairs, targets, possible):
     products that share a factor and have nearly its t, largest first: where a factor is
     missing, it is filled by others, whose products then look like its own.
 
-    Parameters
-    ----------
-    t : ndarray of shape (n_pairs, n_targets)
-        Absolute values; 0 where a product is not to be chosen.
+    `t` (n_pairs, n_targets): absolute values; 0 where a product is not to be chosen.
     """
     (j, k), i = pairs[q], int(targets[b])
     swapped = [(i, i, j)] if j == k else [(i, k, j), (i, j, k)]
@@ -166,16 +156,8 @@ def products_asked_for(X, pairs, targets, n_base, predict, weights):
     As with `choose_products`, a factor of a product is the target of none, and the
     largest t is chosen first.  Pairs that have no possible target are left out.
 
-    Parameters
-    ----------
-    pairs : list of (int, int)
-        Columns of the matrix.
-    X, targets, n_base, predict, weights
-        See `choose_products`.
-
-    Returns
-    -------
-    list of Candidate
+    `pairs`, list of (int, int): columns of the matrix; `X`, `targets`, `n_base`,
+    `predict`, `weights`: see `choose_products`.  Returns list of Candidate.
     """
     pairs = list(dict.fromkeys((min(pair), max(pair)) for pair in pairs))
     pairs = [(j, k) for j, k in pairs if j != k or _has_square(X[:, j])]
@@ -188,8 +170,7 @@ def products_asked_for(X, pairs, targets, n_base, predict, weights):
     while t.any():
         q, b = np.unravel_index(t.argmax(), t.shape)
         chosen.append(Candidate(*pairs[q], int(targets[b]), 1.0, np.inf))
-        t[q] = 0.0
-        t[:, np.isin(targets, pairs[q])] = 0.0
+        _close(t, q, pairs[q], targets)
     return sorted(chosen, key=lambda one: pairs.index(one[:2]))
 
 
@@ -282,9 +263,7 @@ def selection(X, factor, columns, filled, weights):
     If a target decides which cells of a factor are missing, rows that observe the
     factor bend the target's regression on it, and a product may seem to be there.
 
-    Returns
-    -------
-    dict of int to float
+    Returns dict of int to float.
     """
     gone, others = np.isnan(X[:, factor]), columns[columns != factor]
     if not gone.any() or not len(others):

@@ -46,6 +46,20 @@ class CellLimits(NamedTuple):
         return np.clip(cells, self.low, self.high).astype(cells.dtype)
 
 
+def select_limits(
+    limits: CellLimits | None, rows: np.ndarray, columns: np.ndarray | None = None
+) -> CellLimits | None:
+    """Select the limits of some rows, and of some columns; None without limits."""
+    if limits is None:
+        return None
+    return limits.of_rows(rows) if columns is None else limits.of(rows, columns)
+
+
+def clip_to_limits(limits: CellLimits | None, cells: np.ndarray) -> np.ndarray:
+    """Clip cells (..., n_samples, n_features), if there are limits."""
+    return cells if limits is None else limits.clipped(cells)
+
+
 def check_taken(name: str, *, takes_limits: bool) -> None:
     """Raise an error if an estimator of a class with a name takes no limits."""
     if not takes_limits:

@@ -105,7 +105,7 @@ def test_eq_1_and_2():
     data, ones = Incomplete.from_array(X), torch.ones(60).double()
     start = Normal(torch.zeros(5).double(), torch.eye(5).double())
     rows, more = (Rows(data.take(s), ones[s]) for s in (slice(40), slice(40, 60)))
-    fit = em.fit_table(rows, 0.5, start, max_iter=50, tol=1e-4)
+    fit = em.fit_table(rows.condensed(), 0.5, start, max_iter=50, tol=1e-4)
     state = online.started(fit, None, rows.total)
     found, log_likelihood = online.updated(state, more, 0.5)
     size = (20 / 60) ** 0.7

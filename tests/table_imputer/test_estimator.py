@@ -127,6 +127,18 @@ def test_interactions_are_named(seed):
     assert fitted(frame, interactions=[]).interactions_ == []
 
 
+@pytest.mark.parametrize("columns", [None, [5, 6, 7]], ids=["array", "integers"])
+def test_names_of_interactions_are_accepted(columns, seed):
+    X = with_product(seed).to_numpy()
+    table = X if columns is None else pd.DataFrame(X, columns=columns)
+    found = fitted(table, n_estimators=0).interactions_
+    asked = [one[:2] for one in found]
+    again = fitted(table, interactions=asked, n_estimators=0).interactions_
+    assert [one[:3] for one in again] == [one[:3] for one in found] != []
+    with pytest.raises(ValueError, match="interactions has the key 'x9'"):
+        fitted(table, interactions=[("x0", "x9")])
+
+
 def test_interactions_improve_draws(seed):
     frame = with_product(seed, 800)
     X = frame.to_numpy()

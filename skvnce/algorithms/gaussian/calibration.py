@@ -51,20 +51,12 @@ ToCells = Callable[[int, Tensor], Tensor]
 
 
 class Calibration(NamedTuple):
-    """The shifts that eq. (1) adds to the residuals of some columns.
+    """The shifts that eq. (1) adds to the residuals of some columns."""
 
-    Attributes
-    ----------
-    columns : Tensor of int, of shape (n_calibrated,)
-    centres : Tensor of shape (n_calibrated, n_centres)
-        Predicted means, increasing.
-    shifts : Tensor of shape (n_calibrated, n_centres, n_levels)
-        ``Q(u | m) - Phi^-1(u)`` at the centres and at the midpoints u of n_levels
-        levels; linear between them and constant beyond.
-    """
-
-    columns: Tensor
-    centres: Tensor
+    columns: Tensor  # int (n_calibrated,)
+    centres: Tensor  # (n_calibrated, n_centres), predicted means, increasing
+    # (n_calibrated, n_centres, n_levels), ``Q(u | m) - Phi^-1(u)`` at the centres and
+    # at the midpoints u of n_levels levels; linear between them and constant beyond
     shifts: Tensor
 
     def moved(self, scores: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
@@ -126,21 +118,14 @@ class Calibration(NamedTuple):
 
 
 class Residuals(NamedTuple):
-    """Residuals of the observed cells of a column, with predictions and weights.
+    """Residuals of the observed cells of a column, with predictions and weights."""
 
-    Attributes
-    ----------
-    cells, mean, deviation, weights : Tensor of shape (n,)
-    residuals : Tensor of shape (n, n_tied)
-    folds : Tensor of int, of shape (n,)
-    """
-
-    cells: Tensor
-    mean: Tensor
-    deviation: Tensor
-    weights: Tensor
-    residuals: Tensor
-    folds: Tensor
+    cells: Tensor  # (n,)
+    mean: Tensor  # (n,)
+    deviation: Tensor  # (n,)
+    weights: Tensor  # (n,)
+    residuals: Tensor  # (n, n_tied)
+    folds: Tensor  # int (n,)
 
     def of(self, rows: Tensor) -> "Residuals":
         """Select some rows."""
@@ -155,33 +140,18 @@ def none(like: Tensor) -> Calibration:
 
 
 def fit_calibration(
-    normal: Normal,
+    normal: Normal,  # of the scores
     scores: Incomplete,
-    cells: Tensor,
-    weights: Tensor,
-    folds: Tensor,
-    stepped: Steps,
-    to_cells: ToCells,
+    cells: Tensor,  # (n, features), the cells of the scores
+    weights: Tensor,  # (n,)
+    folds: Tensor,  # int (n,), 0 to 4
+    stepped: Steps,  # for the columns with repeated values
+    to_cells: ToCells,  # maps a column and its scores to cells, including steps
 ) -> Calibration:
     """Calibrate the columns for which this is a clear improvement.
 
     The improvement must exceed two standard errors of the CRPS of the observed cells,
     where each fold is scored by a calibration that does not use it.
-
-    Parameters
-    ----------
-    normal : Normal
-        Of the scores.
-    scores : Incomplete
-    cells : Tensor of shape (n, features)
-        The cells of the scores.
-    weights : Tensor of shape (n,)
-    folds : Tensor of int, of shape (n,)
-        0 to 4.
-    stepped : Steps
-        For the columns with repeated values.
-    to_cells : callable
-        Maps a column and its scores to cells, including steps.
     """
     every = torch.arange(cells.shape[1])
     mean, deviation = left_out_moments(normal, scores, every)
@@ -309,11 +279,7 @@ def _interpolated_1d(at: Tensor, values: Tensor, x: Tensor) -> Tensor:
 def _inverse(x: Tensor, y: Tensor, value: Tensor) -> Tensor:
     """Find where piecewise linear functions equal a value; slopes beyond are 1.
 
-    Parameters
-    ----------
-    x, y : Tensor of shape (n, n_knots)
-        Increasing.
-    value : Tensor of shape (n, 1)
+    `x`, `y` (n, n_knots): increasing; `value` (n, 1).
     """
     right = torch.searchsorted(y.contiguous(), value).clamp(1, y.shape[1] - 1)
     x0, x1, y0, y1 = (t.gather(1, i) for t in (x, y) for i in (right - 1, right))

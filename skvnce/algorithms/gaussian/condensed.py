@@ -25,18 +25,8 @@ _LEAST = 1e-300  # weight of a pattern, as a divisor
 def condensed(data: Incomplete, weights: Tensor) -> tuple[Incomplete, Tensor]:
     """Replace the rows of each pattern by at most k + 1 rows, see eq. (1).
 
-    Parameters
-    ----------
-    data : Incomplete
-        Of shape (n, features).
-    weights : Tensor of shape (n,)
-        Positive.
-
-    Returns
-    -------
-    data : Incomplete
-    weights : Tensor
-        The same objects if more than half of the rows would be left.
+    `data`: of shape (n, features); `weights` (n,): positive.  Returns `data`;
+    `weights`: the same objects if more than half of the rows would be left.
     """
     masks, pattern = patterns(data.observed)
     counts, enough = torch.bincount(pattern, minlength=len(masks)), masks.sum(1) + 1

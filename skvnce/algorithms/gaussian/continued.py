@@ -28,17 +28,10 @@ _ROUNDS = 50  # maximum number of rounds
 
 
 class _Sums(NamedTuple):
-    """Sums over rows.
+    """Sums over rows."""
 
-    Attributes
-    ----------
-    moments : Moments
-        Of scores.
-    below : Tensor of shape (features, n_knots)
-        Expected weights of missing cells below the knots.
-    """
-
-    moments: em.Moments
+    moments: em.Moments  # of scores
+    # (features, n_knots), expected weights of missing cells below the knots
     below: Tensor
 
 

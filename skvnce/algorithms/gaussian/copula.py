@@ -37,27 +37,15 @@ _SETTLED = 1e-2  # change of a normal score below which marginals have converged
 
 
 class Copula(NamedTuple):
-    """A fitted normal distribution of scores, and the map from scores to cells.
+    """A fitted normal distribution of scores, and the map from scores to cells."""
 
-    Attributes
-    ----------
-    normal : Normal
-        Of the scores.
-    marginals : PiecewiseLinear or None
-        None if cells are scores.
-    bounds : tuple of Tensor, or None
-        Smallest and largest value of the missing cells of each column.
-    steps : Steps or None
-        The map from scores to draws of columns with repeated values.
-    calibration : Calibration or None
-        Calibration by residuals.
-    """
-
-    normal: Normal
-    marginals: PiecewiseLinear | None = None
+    normal: Normal  # of the scores
+    marginals: PiecewiseLinear | None = None  # None if cells are scores
+    # smallest and largest value of the missing cells of each column
     bounds: tuple[Tensor, Tensor] | None = None
+    # the map from scores to draws of columns with repeated values
     steps: Steps | None = None
-    calibration: Calibration | None = None
+    calibration: Calibration | None = None  # calibration by residuals
 
     def scores(self, data: Incomplete) -> tuple[Incomplete, Tensor]:
         """Map a table to scores; also return the sum of log-slopes of each row."""
@@ -88,14 +76,8 @@ class Copula(NamedTuple):
     def bounds_before(self, moments: Moments) -> tuple[Tensor, Tensor]:
         """Map the bounds to scores before calibration.
 
-        Parameters
-        ----------
-        moments : tuple of Tensor, (n, features) each, or None
-            Means and standard deviations of missing scores; None without calibration.
-
-        Returns
-        -------
-        tuple of Tensor, (features,) or (n, features) each
+        `moments`: means and standard deviations of missing scores; None without
+        calibration.
         """
         if not self.calibrates:
             return self.score_bounds()
@@ -157,53 +139,31 @@ class Copula(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The choice of held-out cells, and the start of a fit to all cells.
+    """The choice of held-out cells, and the start of a fit to all cells."""
 
-    Attributes
-    ----------
-    strength : float
-        k of the prior, see `gaussian`.
-    marginals : PiecewiseLinear or None
-        None if cells are scores.
-    start : Normal
-    without_held_out : Copula
-        The fit without the held-out cells, with this strength and kind of marginals.
-    """
-
-    strength: float
-    marginals: PiecewiseLinear | None
+    strength: float  # k of the prior, see `gaussian`
+    marginals: PiecewiseLinear | None  # None if cells are scores
     start: Normal
+    # the fit without the held-out cells, with this strength and kind of marginals
     without_held_out: Copula
 
 
 def choose(
     tables: Sequence[Table],
     part: tuple[Incomplete, Tensor, Tensor],
-    strengths: list[float],
+    strengths: list[float],  # in decreasing order
     *,
-    nonlinear: bool,
-    max_iter: int,
+    nonlinear: bool,  # whether marginals may be nonlinear
+    max_iter: int,  # of EM
     tol: float,
-    values: dict[int, Tensor] | None = None,
+    values: dict[int, Tensor] | None = None,  # see `choose_marginals`
     ranges: tuple[Tensor, Tensor] | None = None,
 ) -> Choice:
     """Choose strength and marginals by held-out cells, and fit the marginals to all.
 
-    Parameters
-    ----------
-    tables : sequence of Table
-        To which the marginals are fitted in turn, each from the fit to the one before.
-        Columns are scaled to unit standard deviation.
-    part : tuple
-        Some of the rows, the mask of their held-out cells, and their weights.
-    strengths : list of float
-        In decreasing order.
-    nonlinear : bool
-        Whether marginals may be nonlinear.
-    max_iter, tol
-        Of EM.
-    values, ranges
-        See `choose_marginals`.
+    `tables`: to which the marginals are fitted in turn, each from the fit to the one
+    before.  Columns are scaled to unit standard deviation.  `part`: some of the rows,
+    the mask of their held-out cells, and their weights.
     """
     x, stopping = part[0].x, {"max_iter": max_iter, "tol": tol}
     start = Normal(x.new_zeros(x.shape[1]), torch.eye(x.shape[1]).to(x))

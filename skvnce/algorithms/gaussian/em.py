@@ -41,16 +41,10 @@ def ignore(found: Conditioned, weight: Tensor) -> None:
 
 
 class Moments(NamedTuple):
-    """Sums over completed rows, relative to the mean that completed them.
+    """Sums over completed rows, relative to the mean that completed them."""
 
-    Attributes
-    ----------
-    first : Tensor of shape (features,)
-    second : Tensor of shape (features, features)
-    """
-
-    first: Tensor
-    second: Tensor
+    first: Tensor  # (features,)
+    second: Tensor  # (features, features)
 
     @classmethod
     def zeros(cls, d: int) -> Self:
@@ -79,30 +73,17 @@ class Moments(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The result of `fit_normal`.
-
-    Attributes
-    ----------
-    normal : Normal
-    objectives : list of float
-        Penalised log-likelihood of each round; for a round that rejects a jump, that
-        of the previous round.
-    change : float
-        Largest change of a parameter in the last round.
-    n_rounds : int
-        Number of evaluations of the objective, including those of rejected jumps.
-    point : Normal
-        Where the moments of the last round were computed.
-    moments : Moments
-        Relative to its mean.
-    """
+    """The result of `fit_table`."""
 
     normal: Normal
+    # penalised log-likelihood of each round; for a round that rejects a jump, that of
+    # the previous round
     objectives: list[float]
-    change: float
+    change: float  # largest change of a parameter in the last round
+    # number of evaluations of the objective, including those of rejected jumps
     n_rounds: int
-    point: Normal
-    moments: Moments
+    point: Normal  # where the moments of the last round were computed
+    moments: Moments  # relative to its mean
 
 
 def e_step(factored: FactoredNormal, rows: Rows) -> tuple[Moments, Tensor]:
@@ -154,33 +135,16 @@ def fit_normal(
     weights: Tensor,
     strength: float,
     start: Normal,
-    *,
-    max_iter: int,
-    tol: float,
-    on_round: OnRound = tell_round,
+    **stopping: float,  # max_iter and tol
 ) -> Fit:
-    """Run `fit_table` on rows in memory: data (n, features) and weights (n,)."""
-    rows, stopping = Rows(data, weights), {"max_iter": max_iter, "tol": tol}
-    return fit_table(rows, strength, start, on_round=on_round, **stopping)
+    """Run `fit_table` on as few rows as have the same sums: data (n, features)."""
+    rows = Rows(data, weights).condensed()
+    return fit_table(rows, strength, start, **stopping)
 
 
 def fit_table(
-    table: Table,
-    strength: float,
-    start: Normal,
-    *,
-    max_iter: int,
-    tol: float,
-    on_round: OnRound = tell_round,
-) -> Fit:
-    """Run `iterate` on a table with the same sums and maybe fewer rows."""
-    stopping = {"max_iter": max_iter, "tol": tol}
-    return iterate(table.condensed(), strength, start, on_round=on_round, **stopping)
-
-
-def iterate(
-    table: Table,
-    strength: float,
+    table: Table,  # columns scaled to unit standard deviation
+    strength: float,  # k, the weight of the prior in rows
     start: Normal,
     *,
     max_iter: int,
@@ -192,18 +156,8 @@ def iterate(
     After two steps it extrapolates (`extrapolate`), and rejects the jump if it lowers
     the objective.
 
-    Parameters
-    ----------
-    table : Table
-        Columns scaled to unit standard deviation.
-    strength : float
-        k, the weight of the prior in rows.
-    start : Normal
-    max_iter : int
-    tol : float
-    on_round : callable
-        Called with the round, minus the objective per row, and the change; stops EM by
-        returning True.
+    `on_round`: called with the round, minus the objective per row, and the change;
+    stops EM by returning True.
     """
     total = table.total
     objectives, trail, before_jump = [], [start], None
@@ -388,7 +342,7 @@ def steps_between_draws(rate: float, left: float = 0.3, most: int = 20) -> int:
 
 def choose_strength(
     data: Incomplete,
-    held_out: Tensor,
+    held_out: Tensor,  # bool (n, features), observed cells that EM does not use
     weights: Tensor,
     strengths: list[float],
     start: Normal,
@@ -398,19 +352,9 @@ def choose_strength(
 ) -> tuple[float, Normal]:
     """Choose k by the held-out observed cells, see `held_out_loss`.
 
-    Parameters
-    ----------
-    held_out : Tensor of bool, of shape (n, features)
-        Observed cells that EM does not use.
-    strengths : list of float
-        In decreasing order.  The search begins in the middle and continues as long as
-        the next one predicts better, first towards weaker ones.
-
-    Returns
-    -------
-    strength : float
-    normal : Normal
-        Fitted with `strength` to the cells that are not held out.
+    `strengths`: in decreasing order.  The search begins in the middle and continues as
+    long as the next one predicts better, first towards weaker ones.  Returns
+    `strength`; `normal`: fitted with `strength` to the cells that are not held out.
     """
     kept = Incomplete(data.x.where(~held_out, 0.0), data.observed & ~held_out)
     number = count(1)

@@ -24,27 +24,14 @@ _MOST_ROUNDS = 1000
 
 
 def posterior_draws(
-    estimate: Normal,
-    rows: Rows,
-    total: float | None,
-    strength: float,
+    estimate: Normal,  # from all rows of the table
+    rows: Rows,  # of the table, or a sample of them
+    total: float | None,  # the weight of the table; None if the rows are the table
+    strength: float,  # k of the prior, see `em`
     *,
     n_draws: int,
 ) -> list[Normal]:
-    """Draw parameters given a table.
-
-    Parameters
-    ----------
-    estimate : Normal
-        From all rows of the table.
-    rows : Rows
-        Of the table, or a sample of them.
-    total : float or None
-        The weight of the table; None if the rows are the table.
-    strength : float
-        k of the prior, see `em`.
-    n_draws : int
-    """
+    """Draw parameters given a table."""
     if total is None:
         given = rows.data, rows.weights, strength
         sampler = wide if wide.is_wide(*given) else em

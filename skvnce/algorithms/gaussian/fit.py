@@ -17,96 +17,51 @@ Pair = tuple[Tensor, Tensor]
 
 
 class Split(NamedTuple):
-    """The rows and cells on which a copula is chosen and calibrated.
+    """The rows and cells on which a copula is chosen and calibrated."""
 
-    Attributes
-    ----------
-    some : Tensor of bool, of shape (n,)
-        The rows.
-    hidden : Tensor of bool, of shape (n, features)
-        The held-out cells.
-    folds : Tensor of int, of shape (n,)
-        The folds of the rows, from which calibration leaves out one at a time.
-    """
-
-    some: Tensor
-    hidden: Tensor
+    some: Tensor  # bool (n,), the rows
+    hidden: Tensor  # bool (n, features), the held-out cells
+    # int (n,), the folds of the rows, from which calibration leaves out one at a time
     folds: Tensor
 
 
 class Limits(NamedTuple):
-    """What is known about the cells of the columns.
+    """What is known about the cells of the columns."""
 
-    Attributes
-    ----------
-    ranges : tuple of two Tensors of shape (features,)
-        Smallest and largest possible cells.
-    bounds : tuple of two Tensors of shape (features,), or None
-        Bounds to which the distribution is truncated; infinite where there are none.
-    values : dict of int to Tensor
-        Values of the columns with repeated values.
-    """
-
-    ranges: Pair
+    ranges: Pair  # (features,), smallest and largest possible cells
+    # (features,), or None, bounds to which the distribution is truncated; infinite
+    # where there are none
     bounds: Pair | None
-    values: dict[int, Tensor]
+    values: dict[int, Tensor]  # values of the columns with repeated values
 
 
 class FittedCopula(NamedTuple):
-    """A copula, the scores that draws of its parameters use, and its fit.
-
-    Attributes
-    ----------
-    copula : Copula
-    strength : float
-        k of the prior, see `em`.
-    scores : Incomplete
-        Of the rows in memory.
-    em : em.Fit
-        To all rows.
-    without_held_out : Copula
-        A copula of this kind that is fitted without the held-out cells.
-    """
+    """A copula, the scores that draws of its parameters use, and its fit."""
 
     copula: Copula
-    strength: float
-    scores: Incomplete
-    em: em.Fit
+    strength: float  # k of the prior, see `em`
+    scores: Incomplete  # of the rows in memory
+    em: em.Fit  # to all rows
+    # a copula of this kind that is fitted without the held-out cells
     without_held_out: Copula
 
 
 def fit_copula(
-    rows: Rows,
+    rows: Rows,  # rows in memory, with columns scaled to unit standard deviation
     tables: Sequence[Table],
-    split: Split,
+    split: Split,  # of the rows in memory
     limits: Limits,
-    strengths: list[float],
+    strengths: list[float],  # candidates, in decreasing order
     *,
-    nonlinear: bool,
-    max_iter: int,
+    nonlinear: bool,  # whether marginals may be nonlinear
+    max_iter: int,  # of EM
     tol: float,
-    on_round: OnRound = tell_round,
+    on_round: OnRound = tell_round,  # called after each round of the final fit
 ) -> FittedCopula:
     """Fit a copula to a table.
 
-    Parameters
-    ----------
-    rows : Rows
-        Rows in memory, with columns scaled to unit standard deviation.
-    tables : sequence of one or two Tables
-        One that has these rows, all of the table; or the rows themselves, and then the
-        whole table, to which EM continues.
-    split : Split
-        Of the rows in memory.
-    limits : Limits
-    strengths : list of float
-        Candidates, in decreasing order.
-    nonlinear : bool
-        Whether marginals may be nonlinear.
-    max_iter, tol
-        Of EM.
-    on_round : callable
-        Called after each round of the final fit.
+    `tables`: one that has these rows, all of the table; or the rows themselves, and
+    then the whole table, to which EM continues.
     """
     some, hidden, folds = split
     stopping = {"max_iter": max_iter, "tol": tol}
@@ -139,7 +94,8 @@ def _fit_scores(
         if marginals is not None:
             table = table.mapped(partial(scores_of, marginals))
         report = tell_round if n_left else on_round
-        fit = em.fit_table(table, chosen.strength, normal, on_round=report, **stopping)
+        given = table.condensed(), chosen.strength, normal
+        fit = em.fit_table(*given, on_round=report, **stopping)
         normal = fit.normal
     return fit
 

@@ -46,19 +46,14 @@ _APPROXIMATE = 0.03  # tolerance for marginals that are only compared
 
 
 class PiecewiseLinear(NamedTuple):
-    """Piecewise linear functions, one for each column.
+    """Piecewise linear functions, one for each column."""
 
-    Attributes
-    ----------
-    knots, scores : Tensor of shape (features, n_knots)
-        Increasing in each row; the first and the last knots are far out.
-    low, high : Tensor of shape (features,)
-        Range of the cells to which scores are mapped; may be infinite.  Finite ends lie
-        outside all knots except the far ones.
-    """
-
+    # (features, n_knots), increasing in each row; the first and the last knots are far
+    # out
     knots: Tensor
     scores: Tensor
+    # (features,), range of the cells to which scores are mapped; may be infinite.
+    # Finite ends lie outside all knots except the far ones
     low: Tensor
     high: Tensor
 
@@ -206,14 +201,7 @@ def _weight_below(values: Tensor, weights: Tensor, knots: Tensor) -> Tensor:
 def observed_below(knots: Tensor, rows: Rows) -> Tensor:
     """Sum weights of observed cells below each knot: a part of eq. (1).
 
-    Parameters
-    ----------
-    knots : Tensor of shape (features, n_knots)
-    rows : Rows
-
-    Returns
-    -------
-    Tensor of shape (features, n_knots)
+    `knots` (features, n_knots).  Returns (features, n_knots).
     """
     signs = torch.zeros_like(knots)
     for part in range(0, len(rows.data.x), _ROWS_AT_ONCE):
@@ -229,17 +217,8 @@ def observed_below(knots: Tensor, rows: Rows) -> Tensor:
 def expected_below(scores: Tensor, normal: Normal, rows: Rows) -> Tensor:
     """Sum expected weights of missing cells below each knot: the rest of eq. (1).
 
-    Parameters
-    ----------
-    scores : Tensor of shape (features, n_knots)
-        Those of the knots.
-    normal : Normal
-    rows : Rows
-        Of scores.
-
-    Returns
-    -------
-    Tensor of shape (features, n_knots)
+    `scores` (features, n_knots): those of the knots; `rows`: of scores.  Returns
+    (features, n_knots).
     """
     found = torch.zeros_like(scores)
     factored = prepare(normal)
@@ -250,21 +229,13 @@ def expected_below(scores: Tensor, normal: Normal, rows: Rows) -> Tensor:
 
 
 def add_expected(
-    total: Tensor,
-    scores: Tensor,
+    total: Tensor,  # (features, n_knots)
+    scores: Tensor,  # (features, n_knots)
     normal: FactoredNormal,
     found: Conditioned,
-    weight: Tensor,
+    weight: Tensor,  # (n,)
 ) -> None:
-    """Add the expected weights of the missing cells of a group, see `expected_below`.
-
-    Parameters
-    ----------
-    total, scores : Tensor of shape (features, n_knots)
-    normal : FactoredNormal
-    found : Conditioned
-    weight : Tensor of shape (n,)
-    """
+    """Add the expected weights of missing cells of a group, see `expected_below`."""
     rows, columns = (found.group.seen == 0).nonzero(as_tuple=True)
     mean = normal.mean[columns] + found.completed[rows, columns]
     variance = found.variance(normal)[rows, columns]
@@ -280,14 +251,7 @@ def refine(
 ) -> PiecewiseLinear:
     """Update the scores of all knots by eq. (1).
 
-    Parameters
-    ----------
-    marginals : PiecewiseLinear
-    normal : Normal
-    scores : Table
-        The table under `marginals`.
-    below : Tensor
-        Of `observed_below`.
+    `scores`: the table under `marginals`; `below`: of `observed_below`.
     """
     inner = marginals.scores[:, 1:-1]
     expected = scores.summed(partial(expected_below, inner, normal))
@@ -314,40 +278,23 @@ def scores_of(marginals: PiecewiseLinear, data: Incomplete) -> Incomplete:
 
 
 def fit_marginals(
-    table: Table,
-    strength: float,
-    marginals: PiecewiseLinear,
-    normal: Normal,
+    table: Table,  # columns scaled to unit standard deviation
+    strength: float,  # k of the prior, see `gaussian`
+    marginals: PiecewiseLinear,  # initial values; linear marginals stay linear
+    normal: Normal,  # initial values
     *,
-    tol: float,
+    tol: float,  # change of a score in a round below which the scores have converged
 ) -> tuple[PiecewiseLinear, Normal]:
     """Alternate between fits of the scores of marginals and the normal distribution.
 
-    Parameters
-    ----------
-    table : Table
-        Columns scaled to unit standard deviation.
-    strength : float
-        k of the prior, see `gaussian`.
-    marginals : PiecewiseLinear
-        Initial values; linear marginals stay linear.
-    normal : Normal
-        Initial values.
-    tol : float
-        Change of a score in a round below which the scores have converged.
-
-    Returns
-    -------
-    marginals : PiecewiseLinear
-    normal : Normal
-        Nearly converged on the scores.
+    Returns `marginals`; `normal`: nearly converged on the scores.
     """
     use = nonlinear_columns(marginals)
     below = table.summed(partial(observed_below, marginals.knots[:, 1:-1]))
     for n_round in range(1, _ROUNDS + 1):
         tell("round of marginals", n_round, _ROUNDS)
         scores = table.mapped(partial(scores_of, marginals))
-        normal = em.iterate(scores, strength, normal, max_iter=2, tol=tol).normal
+        normal = em.fit_table(scores, strength, normal, max_iter=2, tol=tol).normal
         before, marginals = marginals, refine(marginals, normal, scores, below)
         marginals = choose(use, marginals)
         if float((marginals.scores - before.scores).abs().max()) < tol:
@@ -357,12 +304,12 @@ def fit_marginals(
 
 def choose_marginals(
     data: Incomplete,
-    held_out: Tensor,
-    weights: Tensor,
+    held_out: Tensor,  # bool (n, features), observed cells that the fit does not use
+    weights: Tensor,  # (n,)
     strength: float,
-    normal: Normal,
+    normal: Normal,  # nearly fitted to the other cells with linear marginals
     *,
-    max_iter: int,
+    max_iter: int,  # of EM with both
     tol: float,
     values: dict[int, Tensor] | None = None,
     ranges: tuple[Tensor, Tensor] | None = None,
@@ -382,26 +329,8 @@ def choose_marginals(
     in the CRPS of draws of all observed cells given the other cells of their row; there
     are ten times as many of these.
 
-    Parameters
-    ----------
-    data : Incomplete
-    held_out : Tensor of bool, of shape (n, features)
-        Observed cells that the fit does not use.
-    weights : Tensor of shape (n,)
-    strength : float
-    normal : Normal
-        Nearly fitted to the other cells with linear marginals.
-    max_iter, tol
-        Of EM with both.
-    values : dict of int to Tensor, or None
-        Increasing values of the columns with repeated values.
-    ranges : tuple of two Tensors of shape (features,), or None
-        Smallest and largest possible cells, see `fit_steps`.
-
-    Returns
-    -------
-    None, or marginals, the normal distribution that was fitted together with them, and
-    the one at which EM continues.
+    `values`: increasing values of the columns with repeated values; `ranges`
+    (features,), or None: smallest and largest possible cells, see `fit_steps`.
     """
     kept = Incomplete(data.x.where(~held_out, 0.0), data.observed & ~held_out)
     lines = linear(data.x.shape[1])

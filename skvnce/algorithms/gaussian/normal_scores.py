@@ -78,11 +78,8 @@ class CellScores(NamedTuple):
     def values_and_edges(self) -> tuple[Tensor, Tensor]:
         """Map values of rounded columns, and the midpoints between them, to scores.
 
-        Returns
-        -------
-        values : Tensor of shape (n_rounded, n_values)
-        edges : Tensor of shape (n_rounded, n_values + 1)
-            The outermost edges are symmetric around the outermost values.
+        Returns `values` (n_rounded, n_values); `edges` (n_rounded, n_values + 1): the
+        outermost edges are symmetric around the outermost values.
         """
         if self.tables is not None:
             return self.tables
@@ -117,10 +114,7 @@ class CellScores(NamedTuple):
 def repeated_values(data: Incomplete) -> tuple[Tensor, Tensor]:
     """Find the columns with repeated values, and their values.
 
-    Returns
-    -------
-    rounded : Tensor of int, of shape (n_rounded,)
-    values : Tensor of shape (n_rounded, n_values)
+    Returns `rounded`, int (n_rounded,); `values` (n_rounded, n_values).
     """
     places, tables = [], []
     for j, (column, seen) in enumerate(zip(data.x.T, data.observed.T, strict=True)):

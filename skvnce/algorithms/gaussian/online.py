@@ -39,24 +39,12 @@ N_STEPS = 2  # number of steps of EM for each chunk
 
 
 class Online(NamedTuple):
-    """What online EM knows after some chunks.
+    """What online EM knows after some chunks."""
 
-    Attributes
-    ----------
-    normal : Normal
-        Of scores.
-    marginals : PiecewiseLinear or None
-        None if cells are scores.
-    moments : Moments
-        S of eq. (1), relative to 0 and for rows of total weight 1.
-    total : Tensor of shape ()
-        Weight of all rows so far.
-    """
-
-    normal: Normal
-    marginals: PiecewiseLinear | None
-    moments: Moments
-    total: Tensor
+    normal: Normal  # of scores
+    marginals: PiecewiseLinear | None  # None if cells are scores
+    moments: Moments  # s of eq. (1), relative to 0 and for rows of total weight 1
+    total: Tensor  # (), weight of all rows so far
 
 
 def started(fit: em.Fit, marginals: PiecewiseLinear | None, total: Tensor) -> Online:
@@ -69,11 +57,7 @@ def started(fit: em.Fit, marginals: PiecewiseLinear | None, total: Tensor) -> On
 def updated(state: Online, rows: Rows, strength: float) -> tuple[Online, Tensor]:
     """Learn from a chunk of rows.
 
-    Returns
-    -------
-    Online
-    log_likelihood : Tensor of shape ()
-        Of the scores of the chunk, before it was learned.
+    Returns `log_likelihood` (): of the scores of the chunk, before it was learned.
     """
     total = state.total + rows.total
     size = (rows.total / total) ** POWER

@@ -25,13 +25,7 @@ _MOST_CELLS = 2**20  # of a condensed table in memory: 8 MiB
 
 
 class Rows:
-    """Rows in memory, and their weights.
-
-    Parameters
-    ----------
-    data : Incomplete
-    weights : Tensor of shape (n,)
-    """
+    """Rows in memory, and their weights.  `weights` (n,)."""
 
     def __init__(self, data: Incomplete, weights: Tensor) -> None:
         self.data, self.weights = data, weights
@@ -102,25 +96,15 @@ class Table(Protocol):
 
 
 class Parts(NamedTuple):
-    """A table of which one part at a time is in memory.
+    """A table of which one part at a time is in memory."""
 
-    Attributes
-    ----------
-    reduce : callable
-        Maps (of, merge) to ``merge(... merge(of(part 1), of(part 2)) ...)``, where the
-        parts are `Rows`, in any grouping that depends on the parts only.
-    total : Tensor of shape ()
-        Sum of the weights.
-    changes : tuple of callable
-        Applied to each part in turn.
-    few_patterns : bool
-        Whether so few patterns of missing cells are expected that the condensed table
-        fits into memory.
-    """
-
+    # maps (of, merge) to ``merge(... merge(of(part 1), of(part 2)) ...)``, where the
+    # parts are `Rows`, in any grouping that depends on the parts only
     reduce: Callable[[Callable[[Rows], Sums], Callable[[Sums, Sums], Sums]], Sums]
-    total: Tensor
-    changes: tuple[OfTable, ...] = ()
+    total: Tensor  # (), sum of the weights
+    changes: tuple[OfTable, ...] = ()  # applied to each part in turn
+    # whether so few patterns of missing cells are expected that the condensed table
+    # fits into memory
     few_patterns: bool = False
 
     def summed(self, of: Callable[[Rows], Sums]) -> Sums:

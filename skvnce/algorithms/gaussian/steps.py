@@ -35,23 +35,16 @@ _ROWS = 2000  # approximate maximum number of rows whose cells are predicted
 
 
 class Steps(NamedTuple):
-    """Increasing functions of scores whose values are observed values.
+    """Increasing functions of scores whose values are observed values."""
 
-    Attributes
-    ----------
-    columns : Tensor of int, of shape (n_stepped,)
-        Indices of the columns with repeated values.
-    edges : Tensor of shape (n_stepped, n_values - 1)
-        Scores at which the value changes; inf beyond the last value of a column.
-    values : Tensor of shape (n_stepped, n_values)
-        Increasing; the last is repeated if a column has fewer.
-    low, high : Tensor of shape (n_stepped,)
-        Range of the cells; that of the values, if there are none beyond them.
-    """
-
-    columns: Tensor
+    columns: Tensor  # int (n_stepped,), indices of the columns with repeated values
+    # (n_stepped, n_values - 1), scores at which the value changes; inf beyond the last
+    # value of a column
     edges: Tensor
+    # (n_stepped, n_values), increasing; the last is repeated if a column has fewer
     values: Tensor
+    # (n_stepped,), range of the cells; that of the values, if there are none beyond
+    # them
     low: Tensor
     high: Tensor
 
@@ -76,10 +69,7 @@ def left_out_moments(
     With Q the inverse of the covariance S_oo of the observed cells and r their
     residuals, the cell j has variance ``1 / Q_jj`` and mean ``x_j - (Q r)_j / Q_jj``.
 
-    Returns
-    -------
-    mean, deviation : Tensor of shape (n, n_columns)
-        Arbitrary where a cell is missing.
+    Returns `mean`, `deviation` (n, n_columns): arbitrary where a cell is missing.
     """
     factored = prepare(normal)
     mean = data.x.new_zeros(len(data.x), len(columns))
@@ -108,27 +98,17 @@ def _left_out_precision(
 
 
 def fit_steps(
-    normal: Normal,
+    normal: Normal,  # of the scores
     scores: Incomplete,
-    cells: Tensor,
-    weights: Tensor,
-    values: dict[int, Tensor],
+    cells: Tensor,  # (n, features), the cells of the scores
+    weights: Tensor,  # (n,)
+    values: dict[int, Tensor],  # increasing values of the columns with repeated values
     ranges: tuple[Tensor, Tensor] | None = None,
 ) -> Steps:
     """Find the steps of eq. (1).
 
-    Parameters
-    ----------
-    normal : Normal
-        Of the scores.
-    scores : Incomplete
-    cells : Tensor of shape (n, features)
-        The cells of the scores.
-    weights : Tensor of shape (n,)
-    values : dict of int to Tensor
-        Increasing values of the columns with repeated values.
-    ranges : tuple of two Tensors of shape (features,), or None
-        Smallest and largest possible cells; None if only these values are possible.
+    `ranges` (features,), or None: smallest and largest possible cells; None if only
+    these values are possible.
     """
     columns = torch.tensor(sorted(values), dtype=torch.long)
     widest = max(map(len, values.values()), default=2)

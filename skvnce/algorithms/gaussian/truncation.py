@@ -43,26 +43,17 @@ ToCells = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Near(NamedTuple):
-    """Missing cells of some rows, in the order in which they are drawn.
+    """Missing cells of some rows, in the order in which they are drawn."""
 
-    Attributes
-    ----------
-    rows : Tensor of int, of shape (n,)
-        Indices in the table.
-    columns : Tensor of int, of shape (n, width)
-        Of the missing cells; the number of features and above if a row has fewer.
-    mean : Tensor of shape (n, width)
-        Given the observed cells.
-    root : Tensor of shape (n, width, width)
-        Lower Cholesky factor of the covariance given the observed cells.
-    low, high : Tensor of shape (n, n_near)
-        Bounds of the cells near a bound, which are the first ones.
-    """
-
-    rows: Tensor
+    rows: Tensor  # int (n,), indices in the table
+    # int (n, width), of the missing cells; the number of features and above if a row
+    # has fewer
     columns: Tensor
-    mean: Tensor
+    mean: Tensor  # (n, width), given the observed cells
+    # (n, width, width), lower Cholesky factor of the covariance given the observed
+    # cells
     root: Tensor
+    # (n, n_near), bounds of the cells near a bound, which are the first ones
     low: Tensor
     high: Tensor
 
@@ -83,18 +74,10 @@ class Near(NamedTuple):
     def draw(self, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Draw standardised near cells within their bounds.
 
-        Parameters
-        ----------
-        uniform : Tensor of shape (points, n, n_near)
-
-        Returns
-        -------
-        z : Tensor of shape (points, n, n_near)
-            Near cells are ``mean + root z``.
-        last : Tensor of shape (points, n)
-            Expectation of the last of them given the others.
-        log_weight : Tensor of shape (points, n)
-            The mean of their exponentials estimates the probability of the bounds.
+        `uniform` (points, n, n_near).  Returns `z` (points, n, n_near): near cells are
+        ``mean + root z``; `last` (points, n): expectation of the last of them given the
+        others; `log_weight` (points, n): the mean of their exponentials estimates the
+        probability of the bounds.
         """
         z, log_weight = torch.zeros_like(uniform), uniform.new_zeros(uniform.shape[:-1])
         last = log_weight
@@ -129,24 +112,14 @@ def _columns(root: Tensor, z: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 def near_cells(
     normal: Normal,
     data: Incomplete,
-    low: Tensor,
-    high: Tensor,
+    low: Tensor,  # (features,) or (n, features)
+    high: Tensor,  # (features,) or (n, features)
     idle: float = _IDLE,
 ) -> list[Near]:
     """Find the rows with missing cells near bounds.
 
-    Parameters
-    ----------
-    normal : Normal
-    data : Incomplete
-    low, high : Tensor of shape (features,) or (n, features)
-    idle : float, default=4.0
-        Distance in standard deviations from which a bound has no effect.
-
-    Returns
-    -------
-    list of Near
-        Rows with the same number of near cells, in batches.
+    `idle`: distance in standard deviations from which a bound has no effect.  Returns
+    rows with the same number of near cells, in batches.
     """
     factored, found = prepare(normal), []
     low, high = low.expand_as(data.x), high.expand_as(data.x)
@@ -193,10 +166,10 @@ def _near_of(
 
 
 def mean_shift(
-    normal: Normal,
+    normal: Normal,  # before the truncation
     data: Incomplete,
-    low: Tensor,
-    high: Tensor,
+    low: Tensor,  # (features,) or (n, features)
+    high: Tensor,  # (features,) or (n, features)
     lattice: Lattice,
     to_cells: ToCells | None = None,
 ) -> Tensor:
@@ -205,23 +178,10 @@ def mean_shift(
     Draws with and without bounds use the same random numbers: if bounds have no effect,
     both are equal, and the shift is 0.
 
-    Parameters
-    ----------
-    normal : Normal
-        Before the truncation.
-    data : Incomplete
-    low, high : Tensor of shape (features,) or (n, features)
-    lattice : callable
-        Makes the random numbers of some rows, functions of their content, of shape
-        (points, n, features).
-    to_cells : callable
-        Maps rows (cells,), columns (cells,) and normal scores (points, cells) to cells;
-        None if cells are scores.  In this case there is no sampling error in rows with
-        one near cell.
-
-    Returns
-    -------
-    Tensor of shape (n, features)
+    `lattice`: makes the random numbers of some rows, functions of their content, of
+    shape (points, n, features); `to_cells`: maps rows (cells,), columns (cells,) and
+    normal scores (points, cells) to cells; None if cells are scores.  In this case
+    there is no sampling error in rows with one near cell.  Returns (n, features).
     """
     near = near_cells(normal, data, low, high)
     shift_of = partial(_shift_of, data=data, lattice=lattice, to_cells=to_cells)
@@ -240,9 +200,7 @@ def quantile_shift(
 
     See `mean_shift` for the parameters.
 
-    Returns
-    -------
-    Tensor of shape (n_levels, n, features)
+    Returns (n_levels, n, features).
     """
     near = near_cells(normal, data, low, high)
     shift_of = partial(_quantile_shift_of, data=data, lattice=lattice, levels=levels)
@@ -333,31 +291,16 @@ def _put(shift: Tensor, near: Near, moved: Tensor) -> None:
 
 
 class Points(NamedTuple):
-    """Weighted points of the near cells of rows, with and without their bounds.
+    """Weighted points of the near cells of rows, with and without their bounds."""
 
-    Attributes
-    ----------
-    table : Tensor of shape (points, n, features)
-        Uniform numbers.
-    z, free : Tensor of shape (points, n, n_near)
-        Standardised near cells with, and without bounds.
-    weight : Tensor of shape (points, n)
-        Of the points with bounds; the sum over the points is about one.
-    share : Tensor of shape (points, 1) or (1,)
-        Of the points without bounds.
-    last : Tensor of shape (points, n)
-        See `Near.draw`.
-    even : Tensor of bool, of shape (n,)
-        The rows in which not few points have most of the weight.
-    """
-
-    table: Tensor
-    z: Tensor
-    free: Tensor
+    table: Tensor  # (points, n, features), uniform numbers
+    z: Tensor  # (points, n, n_near), standardised near cells with, and without bounds
+    free: Tensor  # (points, n, n_near)
+    # (points, n), of the points with bounds; the sum over the points is about one
     weight: Tensor
-    share: Tensor
-    last: Tensor
-    even: Tensor
+    share: Tensor  # (points, 1) or (1,), of the points without bounds
+    last: Tensor  # (points, n), see `Near.draw`
+    even: Tensor  # bool (n,), the rows in which not few points have most of the weight
 
     def noise(self, near: Near) -> Tensor:
         """Make residuals of all cells given the near ones; (points, n, width)."""

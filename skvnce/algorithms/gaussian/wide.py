@@ -85,12 +85,7 @@ def posterior_draws(
 class _Rows:
     """Completed rows, whose missing cells are drawn row by row, in place.
 
-    Parameters
-    ----------
-    x : Tensor of shape (n, features)
-    observed : Tensor of bool, of shape (n, features)
-    strength : float
-        k.
+    `x` (n, features); `observed`, bool (n, features); `strength`: k.
     """
 
     def __init__(self, x: Tensor, observed: Tensor, strength: float) -> None:

@@ -31,20 +31,13 @@ _LINEAR = 40.0  # score of the outermost points of a linear marginal
 
 
 class Shares(NamedTuple):
-    """Values and their shares, and those of the cells beyond them.
+    """Values and their shares, and those of the cells beyond them."""
 
-    Attributes
-    ----------
-    values, number, shares : Tensor of shape (n_values,)
-        Increasing values, the number of cells observed at each, and eq. (1).
-    below, above : Tensor, a number
-        Shares of the cells below and above all values.
-    """
-
+    # (n_values,), increasing values, the number of cells observed at each, and eq. (1)
     values: Tensor
     number: Tensor
     shares: Tensor
-    below: Tensor
+    below: Tensor  # shares of the cells below and above all values
     above: Tensor
 
 
@@ -55,30 +48,17 @@ def linear(location: float, scale: float) -> Marginal:
 
 
 def censored(
-    cells: Tensor,
-    weights: Tensor,
-    limits: Limits,
-    limit_weights: Tensor,
+    cells: Tensor,  # (n,), observed cells
+    weights: Tensor,  # (n,)
+    limits: Limits,  # (n_censored,), least and largest values of the censored cells
+    limit_weights: Tensor,  # (n_censored,)
     lowest: float = 0.0,
 ) -> tuple[Marginal, float]:
     """Estimate the marginal of a column, and how doubtful its tails are.
 
-    Parameters
-    ----------
-    cells, weights : Tensor of shape (n,)
-        Observed cells.
-    limits : pair of Tensor of shape (n_censored,)
-        Least and largest values of the censored cells.
-    limit_weights : Tensor of shape (n_censored,)
-    lowest : float, default=0.0
-        Smallest valid value, from which shapes begin.  If it is negative, tails are
-        normal.
-
-    Returns
-    -------
-    marginal : Marginal
-    doubt : float
-        That of the more doubtful tail, see `tail_families.Tail`; 0 without one.
+    `lowest`: smallest valid value, from which shapes begin.  If it is negative, tails
+    are normal.  Returns `marginal`; `doubt`: that of the more doubtful tail, see
+    `tail_families.Tail`; 0 without one.
     """
     found = estimate_shares(cells, weights, limits, limit_weights)
     inner = Marginal.of_shares(*found[:3], float(found.below))

@@ -17,42 +17,25 @@ Parameters = TypeVar("Parameters", bound=tuple)  # of tensors, or of such tuples
 
 
 class Sweep(NamedTuple, Generic[Parameters]):
-    """What a sweep has found.
-
-    Attributes
-    ----------
-    parameters : Parameters
-    loss : float
-    traced : ndarray of shape (2, latents)
-    draw : callable, default=None
-        Makes a draw of the parameters; None means that they are one.
-    """
+    """What a sweep has found."""
 
     parameters: Parameters
     loss: float
-    traced: np.ndarray
+    traced: np.ndarray  # (2, latents)
+    # makes a draw of the parameters; None means that they are one
     draw: Callable[[], Parameters] | None = None
 
 
 class Fit(NamedTuple, Generic[Parameters]):
-    """Draws of the parameters from their posterior.
-
-    Attributes
-    ----------
-    draws : list of Parameters
-    losses : list of float
-        Minus the mean log-density of the latent variables, or residuals, of a row,
-        after each sweep.
-    estimates : list of Parameters
-        The parameters of the chain after the burn-in.
-    trace : list of ndarray of shape (2, latents)
-        After each sweep, the means of the latent variables, and the shares of their
-        variances that the others explain, or that are between groups.
-    """
+    """Draws of the parameters from their posterior."""
 
     draws: list[Parameters]
+    # minus the mean log-density of the latent variables, or residuals, of a row, after
+    # each sweep
     losses: list[float]
-    estimates: list[Parameters]
+    estimates: list[Parameters]  # the parameters of the chain after the burn-in
+    # (2, latents), after each sweep, the means of the latent variables, and the shares
+    # of their variances that the others explain, or that are between groups
     trace: list[np.ndarray]
 
     def average(self) -> Parameters:
@@ -71,15 +54,8 @@ def average(found: list[Parameters]) -> Parameters:
 def run(sweeps: Iterator[Sweep], n_draws: int, n_sweeps: int, on_round: OnRound) -> Fit:
     """Run a chain, and keep draws at equal distances after the burn-in.
 
-    Parameters
-    ----------
-    sweeps : iterator of Sweep
-    n_draws : int
-    n_sweeps : int
-        At least `n_draws`.
-    on_round : callable
-        Called with the number of the sweep, the loss, and the change of the loss; stops
-        the chain by returning True.
+    `n_sweeps`: at least `n_draws`; `on_round`: called with the number of the sweep, the
+    loss, and the change of the loss; stops the chain by returning True.
     """
     every = max(1, int(n_sweeps * (1 - BURN_IN)) // n_draws)
     found = Fit([], [], [], [])

@@ -35,19 +35,12 @@ _SKEWED = 0.95  # correlation of values and scores, below which values are skewe
 
 
 class Marginal(NamedTuple):
-    """A number or an ordinal level as an increasing function of a normal score.
+    """A number or an ordinal level as an increasing function of a normal score."""
 
-    Attributes
-    ----------
-    values : Tensor of shape (n_values,)
-        Increasing.
-    low, high : Tensor of shape (n_values,)
-        The scores of a value: an interval, or a point where both are equal.  Scores
-        between those of two values belong to cells between the values; there are none
-        where ``high[k] == low[k + 1]``.
-    """
-
-    values: Tensor
+    values: Tensor  # (n_values,), increasing
+    # (n_values,), the scores of a value: an interval, or a point where both are equal.
+    # Scores between those of two values belong to cells between the values; there are
+    # none where ``high[k] == low[k + 1]``
     low: Tensor
     high: Tensor
 
@@ -247,65 +240,40 @@ class Marginal(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """What the observed cells of rows say about their latent variables.
+    """What the observed cells of rows say about their latent variables."""
 
-    Attributes
-    ----------
-    low, high : Tensor of shape (latents, n)
-        Bounds of the scores; equal where the score is known, infinite where nothing is
-        known, and for the latents of nominal columns.
-    levels : Tensor of int, of shape (n_nominal, n)
-        Levels of the nominal columns; -1 if missing.
-    missing : Tensor of bool, of shape (latents, n)
-        Whether the cell of a number or an ordinal column is missing.
-    """
-
+    # (latents, n), bounds of the scores; equal where the score is known, infinite where
+    # nothing is known, and for the latents of nominal columns
     low: Tensor
     high: Tensor
-    levels: Tensor
+    levels: Tensor  # int (n_nominal, n), levels of the nominal columns; -1 if missing
+    # bool (latents, n), whether the cell of a number or an ordinal column is missing
     missing: Tensor
 
 
 class Latents(NamedTuple):
-    """The columns of a mixed table in terms of latent variables.
+    """The columns of a mixed table in terms of latent variables."""
 
-    Attributes
-    ----------
-    marginals : list of Marginal or None
-        One for each column; None for nominal columns.
-    first : list of int
-        The first latent variable of each column.
-    n_levels : list of int
-        Number of latent variables of each column: 1, or the number of nominal levels
-        if there are more than two; 0 of columns that are not modelled.
-    """
-
-    marginals: list[Marginal | None]
-    first: list[int]
+    marginals: list[Marginal | None]  # one for each column; None for nominal columns
+    first: list[int]  # int, the first latent variable of each column
+    # int, number of latent variables of each column: 1, or the number of nominal levels
+    # if there are more than two; 0 of columns that are not modelled
     n_levels: list[int]
 
     @classmethod
     def of(
         cls,
         data: Incomplete,
-        weights: Tensor,
-        kinds: list[str],
+        weights: Tensor,  # (n,)
+        kinds: list[str],  # NUMERIC, ORDINAL or NOMINAL, for each column
         n_levels: list[int],
         given: dict[int, Marginal] | None = None,
     ) -> Self:
         """Estimate the marginals of the columns from their observed cells.
 
-        Parameters
-        ----------
-        data : Incomplete
-            Numbers; levels of ordinal and nominal columns are 0, 1, ...
-        weights : Tensor of shape (n,)
-        kinds : list of str
-            NUMERIC, ORDINAL or NOMINAL, for each column.
-        n_levels : list of int
-            Number of levels of each column of categories; ignored for numbers.
-        given : dict of int to Marginal, default=None
-            Marginals of columns of numbers that are not estimated.
+        `data`: numbers; levels of ordinal and nominal columns are 0, 1, ...;
+        `n_levels`, int: number of levels of each column of categories; ignored for
+        numbers; `given`: marginals of columns of numbers that are not estimated.
         """
         marginals, first, sizes, start, given = [], [], [], 0, given or {}
         for j, kind in enumerate(kinds):
@@ -328,13 +296,8 @@ class Latents(NamedTuple):
     ) -> Self:
         """Let numbers go on beyond the observed ones, but for codes.
 
-        Parameters
-        ----------
-        data : Incomplete
-            The rows that the marginals are of, or a sample of them.
-        kinds : list of str
-        given : collection of int, default=()
-            Columns that remain as they are.
+        `data`: the rows that the marginals are of, or a sample of them; `given`:
+        columns that remain as they are.
         """
         marginals = list(self.marginals)
         for j, one in enumerate(marginals):
@@ -380,12 +343,8 @@ class Latents(NamedTuple):
     def bounds(self, data: Incomplete, limits: Limits | None = None) -> Bounds:
         """Find what observed cells say about the latent variables.
 
-        Parameters
-        ----------
-        data : Incomplete
-        limits : pair of Tensor of shape (n, features), default=None
-            Least and largest values of missing cells of numbers; infinite where nothing
-            is known.
+        `limits` (n, features): least and largest values of missing cells of numbers;
+        infinite where nothing is known.
         """
         n = len(data.x)
         low = data.x.new_full((self.size, n), -torch.inf)

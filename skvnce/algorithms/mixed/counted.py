@@ -24,11 +24,7 @@ _REPEATED = 0.5  # as in `columns`
 def knots_of(cells: np.ndarray, low: float, high: float) -> np.ndarray:
     """Choose knots from a sample of the observed cells of a column; increasing.
 
-    Parameters
-    ----------
-    cells : ndarray of shape (n,)
-    low, high : float
-        The smallest and the largest observed cell of all rows.
+    `cells` (n,); `low`, `high`: the smallest and the largest observed cell of all rows.
     """
     values, number = np.unique(cells, return_counts=True)
     if len(values) > MOST:
@@ -44,10 +40,7 @@ def knots_of(cells: np.ndarray, low: float, high: float) -> np.ndarray:
 def counts_at(cells: np.ndarray, knots: np.ndarray) -> np.ndarray:
     """Count cells (n,) below, and up to, the knots and the middles between them.
 
-    Returns
-    -------
-    ndarray of int, of shape (2, 2 * n_knots - 1)
-        The first and each second column belong to knots.
+    Returns int (2, 2 * n_knots - 1): the first and each second column belong to knots.
     """
     edges = np.empty(2 * len(knots) - 1)
     # counts up to the middles show which cells are nearest to a knot

@@ -24,13 +24,8 @@ RIDGE = 0.01  # rows of independent columns
 def draw_covariance(scatter: Tensor, freedom: float, before: Tensor) -> Tensor:
     """Draw a covariance given a scatter matrix and the prior, eq. (1).
 
-    Parameters
-    ----------
-    scatter : Tensor of shape (d, d)
-    freedom : float
-        Degrees of freedom of the scatter.
-    before : Tensor of shape (d, d)
-        The last draw, given which the scales of the prior are drawn.
+    `scatter` (d, d); `freedom`: degrees of freedom of the scatter; `before` (d, d): the
+    last draw, given which the scales of the prior are drawn.
     """
     if not len(before):
         return before
@@ -52,14 +47,9 @@ def log_density_of_scales(scales: np.ndarray, inverse: np.ndarray, d: int) -> fl
 
     with the rows of independent columns that scatter matrices have.
 
-    Parameters
-    ----------
-    scales : ndarray of shape (k,)
-        Some of the standard deviations; with a sign, which has no influence.
-    inverse : ndarray of shape (k,)
-        Their diagonal elements of the inverse of the correlations R.
-    d : int
-        Number of variables.
+    `scales` (k,): some of the standard deviations; with a sign, which has no influence;
+    `inverse` (k,): their diagonal elements of the inverse of the correlations R; `d`:
+    number of variables.
     """
     squares = scales**2
     logs = np.log(FREEDOM * inverse + squares / SCALE**2)

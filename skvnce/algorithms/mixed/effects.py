@@ -18,23 +18,14 @@ _START = 0.5, 0.1  # variances of residuals and intercepts, and of slopes, at th
 
 
 class Levels(NamedTuple):
-    """The columns of a table of groups in terms of latent variables.
+    """The columns of a table of groups in terms of latent variables."""
 
-    Attributes
-    ----------
-    whole : Latents
-        All columns: first the latent variables of those that vary within groups, then
-        of those that do not.  Columns of slopes have none.
-    rows, groups : Latents
-        The two kinds of columns alone.
-    n_effects : int
-        Number of columns of w in eq. (1).
-    """
-
+    # all columns: first the latent variables of those that vary within groups, then of
+    # those that do not.  Columns of slopes have none
     whole: Latents
-    rows: Latents
+    rows: Latents  # the two kinds of columns alone
     groups: Latents
-    n_effects: int = 1
+    n_effects: int = 1  # number of columns of w in eq. (1)
 
     @classmethod
     def of(
@@ -142,18 +133,10 @@ def _selected(latents: Latents, columns: list[int]) -> Latents:
 
 
 class Effects(NamedTuple):
-    """The parameters of eqs. (1) and (2).
+    """The parameters of eqs. (1) and (2)."""
 
-    Attributes
-    ----------
-    within : Normal
-        Of residuals; the mean is 0.
-    between : Normal
-        Of (m, v).
-    """
-
-    within: Normal
-    between: Normal
+    within: Normal  # of residuals; the mean is 0
+    between: Normal  # of (m, v)
 
     @classmethod
     def start(cls, levels: Levels) -> Self:
@@ -176,32 +159,15 @@ class Effects(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Parameters, ready for sweeps.
-
-    Attributes
-    ----------
-    effects : Effects
-    rows : Factors
-        Of residuals.
-    groups : Factors
-        Of v given m, but for its mean.
-    slope : ndarray of shape (n_group_latents, n_random)
-        Of v given m.
-    gain : ndarray of shape (n_random, n_group_latents)
-        Of m given v.
-    precision : ndarray of shape (n_random, n_random)
-        Of m given v.
-    residual : ndarray of shape (n_row_latents, n_row_latents)
-        Precision of residuals.
-    """
+    """Parameters, ready for sweeps."""
 
     effects: Effects
-    rows: Factors
-    groups: Factors
-    slope: np.ndarray
-    gain: np.ndarray
-    precision: np.ndarray
-    residual: np.ndarray
+    rows: Factors  # of residuals
+    groups: Factors  # of v given m, but for its mean
+    slope: np.ndarray  # (n_group_latents, n_random), of v given m
+    gain: np.ndarray  # (n_random, n_group_latents), of m given v
+    precision: np.ndarray  # (n_random, n_random), of m given v
+    residual: np.ndarray  # (n_row_latents, n_row_latents), precision of residuals
 
     @classmethod
     def of(cls, effects: Effects, levels: Levels) -> Self:

@@ -36,33 +36,19 @@ _LEVELS = (np.arange(25) + 0.5) / 25  # between limits, where distributions are 
 
 
 class Chains(NamedTuple):
-    """Lengths of chains.
+    """Lengths of chains."""
 
-    Attributes
-    ----------
-    n_burn_in : int
-        Sweeps before the first one that counts.
-    n_sweeps : int
-        Sweeps that count, for each draw of the parameters.
-    """
-
-    n_burn_in: int
-    n_sweeps: int
+    n_burn_in: int  # sweeps before the first one that counts
+    n_sweeps: int  # sweeps that count, for each draw of the parameters
 
 
 class Predictions(NamedTuple):
-    """Predictions of the cells of rows; those of observed cells are not meaningful.
+    """Predictions of the cells of rows; those of observed cells are not meaningful."""
 
-    Attributes
-    ----------
-    means : Tensor of shape (n, features)
-        Of numbers and of the codes of ordinal levels; 0 in nominal columns.
-    probabilities : list of Tensor or None
-        For each column, the probabilities of its values, (n, n_values); None for the
-        columns that were not asked for.
-    """
-
+    # (n, features), of numbers and of the codes of ordinal levels; 0 in nominal columns
     means: Tensor
+    # for each column, the probabilities of its values, (n, n_values); None for the
+    # columns that were not asked for
     probabilities: list[Tensor | None]
 
     @classmethod
@@ -76,32 +62,18 @@ class Predictions(NamedTuple):
 
 def predict(
     latents: Latents,
-    models: list[Factors],
+    models: list[Factors],  # draws of the parameters
     data: Incomplete,
     chains: Chains,
-    uniforms: Uniforms,
+    uniforms: Uniforms,  # numbers of a sweep
     levels_of: set[int],
-    limits: Limits | None = None,
-    groups: Groups | None = None,
+    limits: Limits | None = None,  # (n, features), see `Latents.bounds`
+    groups: Groups | None = None,  # which rows have the same effects
 ) -> Predictions:
     """Predict the missing cells of rows, averaged over draws of the parameters.
 
-    Parameters
-    ----------
-    latents : Latents
-    models : list of Factors, or of Given
-        Draws of the parameters.
-    data : Incomplete
-    chains : Chains
-    uniforms : callable
-        Numbers of a sweep.
-    levels_of : set of int
-        Ordinal columns whose probabilities are wanted; those of nominal columns always
-        are.
-    limits : pair of Tensor of shape (n, features), default=None
-        See `Latents.bounds`.
-    groups : Groups, default=None
-        Which rows have the same effects.
+    `levels_of`: ordinal columns whose probabilities are wanted; those of nominal
+    columns always are.
     """
     sums = _Sums.zeros(latents, len(data.x), levels_of)
     sweeps = latents, models, data, chains, uniforms, limits, sums.shown(), groups
@@ -173,17 +145,10 @@ def _uniform(uniforms: Uniforms, number: int, z: np.ndarray) -> np.ndarray:
 
 
 class _Sums(NamedTuple):
-    """Sums of predictions over sweeps.
-
-    Attributes
-    ----------
-    latents : Latents
-    means, probabilities
-        As in `Predictions`.
-    """
+    """Sums of predictions over sweeps."""
 
     latents: Latents
-    means: np.ndarray
+    means: np.ndarray  # as in `Predictions`
     probabilities: list[np.ndarray | None]
 
     @classmethod

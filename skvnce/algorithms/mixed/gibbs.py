@@ -79,31 +79,17 @@ def truncated(
 
 
 class Factors(NamedTuple):
-    """A normal distribution of the latent variables, ready for sweeps.
+    """A normal distribution of the latent variables, ready for sweeps."""
 
-    Attributes
-    ----------
-    slopes : ndarray of shape (latents, latents)
-        Row j has the coefficients of ``z_j - E[z_j | others]``: the precision over its
-        diagonal.
-    offsets : ndarray of shape (latents,) or (latents, n)
-        ``slopes @ mean``, of each row if their means differ.
-    scales : ndarray of shape (latents,)
-        Standard deviations of each given the others.
-    nominal : list of GivenOthers
-        For each nominal column.
-    normal : Normal
-        The distribution.
-    lines : dict of int to Line
-        Joint moves of latent variables that are nearly the same.
-    """
-
+    # (latents, latents), row j has the coefficients of ``z_j - E[z_j | others]``: the
+    # precision over its diagonal
     slopes: np.ndarray
+    # (latents,) or (latents, n), ``slopes @ mean``, of each row if their means differ
     offsets: np.ndarray
-    scales: np.ndarray
-    nominal: list[GivenOthers]
-    normal: Normal
-    lines: dict[int, Line]
+    scales: np.ndarray  # (latents,), standard deviations of each given the others
+    nominal: list[GivenOthers]  # for each nominal column
+    normal: Normal  # the distribution
+    lines: dict[int, Line]  # joint moves of latent variables that are nearly the same
 
     @classmethod
     def of(cls, normal: Normal, latents: Latents) -> Self:
@@ -139,23 +125,17 @@ class Factors(NamedTuple):
 
 
 class Ordered(NamedTuple):
-    """The rows of a number or an ordinal column by what is known about its score.
-
-    Attributes
-    ----------
-    latent : int
-    bounded, missing : ndarray of int
-        The rows in which the score is in an interval, and in which the cell is missing.
-    low, high : ndarray of shape (n_bounded,)
-    limited : ndarray of int, of shape (n_limited,)
-        Places among the bounded rows of missing cells, whose limits are known.
-    """
+    """The rows of a number or an ordinal column by what is known about its score."""
 
     latent: int
+    # int, the rows in which the score is in an interval, and in which the cell is
+    # missing
     bounded: np.ndarray
     missing: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    low: np.ndarray  # (n_bounded,)
+    high: np.ndarray  # (n_bounded,)
+    # int (n_limited,), places among the bounded rows of missing cells, whose limits are
+    # known
     limited: np.ndarray
 
     @classmethod
@@ -195,33 +175,18 @@ class Ordered(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What a sweep calls with the conditional distributions of missing cells.
-
-    Attributes
-    ----------
-    ordered : OnMissingScore
-    nominal : OnMissing
-    """
+    """What a sweep calls with the conditional distributions of missing cells."""
 
     ordered: OnMissingScore
     nominal: OnMissing
 
 
 class Rows(NamedTuple):
-    """Rows whose latent variables are drawn.
-
-    Attributes
-    ----------
-    latents : Latents
-    low, high : ndarray of shape (latents, n)
-        See `Bounds`.
-    ordered : list of Ordered
-    nominal : list of Nominal
-    """
+    """Rows whose latent variables are drawn."""
 
     latents: Latents
-    low: np.ndarray
-    high: np.ndarray
+    low: np.ndarray  # (latents, n), see `Bounds`
+    high: np.ndarray  # (latents, n)
     ordered: list[Ordered]
     nominal: list[Nominal]
 
@@ -260,20 +225,12 @@ class Rows(NamedTuple):
 
     def sweep(
         self,
-        z: np.ndarray,
+        z: np.ndarray,  # (latents, n)
         factors: Factors,
-        uniform: np.ndarray,
+        uniform: np.ndarray,  # (latents, n)
         shown: Shown | None = None,
     ) -> None:
-        """Draw each latent variable given the others, in place.
-
-        Parameters
-        ----------
-        z : ndarray of shape (latents, n)
-        factors : Factors
-        uniform : ndarray of shape (latents, n)
-        shown : Shown, default=None
-        """
+        """Draw each latent variable given the others, in place."""
         for column in self.ordered:
             j, rows = column.latent, self._together(column.latent, factors)
             # the joint move replaces the draw of the single variable in these rows
@@ -309,15 +266,7 @@ def set_scales(latents: Latents, parts: list[np.ndarray], normal: Normal) -> Nor
     shifted or scaled together, nor that of a column of two levels if scores are scaled
     around the threshold.
 
-    Parameters
-    ----------
-    latents : Latents
-    parts : list of ndarray of shape (latents, n_rows)
-    normal : Normal
-
-    Returns
-    -------
-    Normal
+    `parts` (latents, n_rows).
     """
     shift, scale = unit_scales(latents, normal)
     for z in parts:
@@ -364,13 +313,13 @@ def start_of(parts: list[Rows], weights: list[Tensor]) -> Normal:
 def posterior_draws(
     latents: Latents,
     data: Incomplete,
-    weights: Tensor,
-    strength: float,
+    weights: Tensor,  # (n,)
+    strength: float,  # weight of the prior of independent latent variables, in rows
     *,
-    n_draws: int,
-    max_iter: int,
-    limits: Limits | None = None,
-    on_round: OnRound = tell_round,
+    n_draws: int,  # number of draws, at equal distances, after the burn-in
+    max_iter: int,  # number of sweeps; at least `n_draws`
+    limits: Limits | None = None,  # (n, features), see `Latents.bounds`
+    on_round: OnRound = tell_round,  # see `chain.run`
 ) -> Fit[Normal]:
     """Draw mean and covariance of the latent variables from their posterior.
 
@@ -378,22 +327,6 @@ def posterior_draws(
     maximum of the penalised likelihood, ``(scatter + k I) / (n + k)``: that improves
     the probabilities of levels.  The draws that are returned have those of
     `em.draw_parameters`, which make the intervals of numbers wider in small tables.
-
-    Parameters
-    ----------
-    latents : Latents
-    data : Incomplete
-    weights : Tensor of shape (n,)
-    strength : float
-        Weight of the prior of independent latent variables, in rows.
-    n_draws : int
-        Number of draws, at equal distances, after the burn-in.
-    max_iter : int
-        Number of sweeps; at least `n_draws`.
-    limits : pair of Tensor of shape (n, features), default=None
-        See `Latents.bounds`.
-    on_round : callable
-        See `chain.run`.
     """
     sweeps = _sweeps(latents, data, weights, strength, limits)
     return chain.run(sweeps, n_draws, max_iter, on_round)

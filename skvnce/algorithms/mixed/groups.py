@@ -47,22 +47,12 @@ _LEAST = 1e-12  # distance of uniform numbers from 0 and 1
 
 
 class Groups(NamedTuple):
-    """Which rows belong together.
-
-    Attributes
-    ----------
-    levels : Levels
-    codes : ndarray of int, of shape (n,)
-        0, 1, ..., of which each occurs.
-    design : ndarray of shape (n_effects, n)
-        w of eq. (1).
-    weights : ndarray of shape (n,)
-    """
+    """Which rows belong together."""
 
     levels: Levels
-    codes: np.ndarray
-    design: np.ndarray
-    weights: np.ndarray
+    codes: np.ndarray  # int (n,), 0, 1, ..., of which each occurs
+    design: np.ndarray  # (n_effects, n), w of eq. (1)
+    weights: np.ndarray  # (n,)
 
     @classmethod
     def of(
@@ -129,26 +119,14 @@ class GroupedRows(NamedTuple):
 
     The latent variables z (latents + n_random, n) are those of the columns, and then
     the effects m; those of groups are repeated in each row.
-
-    Attributes
-    ----------
-    groups : Groups
-    rows, constant : Rows
-        Latent variables of rows, and those of groups, in columns of their own.
-    heads : ndarray of int, of shape (n_groups,)
-        The first row of each group.
-    grams : ndarray of shape (n_different, n_effects, n_effects)
-        The different ``W_g'W_g``.
-    which : ndarray of int, of shape (n_groups,)
-        That of each group.
     """
 
     groups: Groups
-    rows: Rows
+    rows: Rows  # latent variables of rows, and those of groups, in columns of their own
     constant: Rows
-    heads: np.ndarray
-    grams: np.ndarray
-    which: np.ndarray
+    heads: np.ndarray  # int (n_groups,), the first row of each group
+    grams: np.ndarray  # (n_different, n_effects, n_effects), the different ``W_g'W_g``
+    which: np.ndarray  # int (n_groups,), that of each group
 
     @classmethod
     def of(cls, groups: Groups, bounds: Bounds) -> Self:
@@ -185,20 +163,12 @@ class GroupedRows(NamedTuple):
 
     def sweep(
         self,
-        z: np.ndarray,
+        z: np.ndarray,  # (latents + n_random, n)
         given: Given,
-        uniform: np.ndarray,
+        uniform: np.ndarray,  # (latents + n_random, n)
         shown: Shown | None = None,
     ) -> None:
-        """Draw z, v and m of eqs. (1) and (2) given the others, in place.
-
-        Parameters
-        ----------
-        z : ndarray of shape (latents + n_random, n)
-        given : Given
-        uniform : ndarray of shape (latents + n_random, n)
-        shown : Shown, default=None
-        """
+        """Draw z, v and m of eqs. (1) and (2) given the others, in place."""
         groups, size = self.groups, self.groups.levels.rows.size
         width = groups.levels.whole.size
         rows, v, m = self.parts(z)
@@ -260,26 +230,12 @@ def posterior_draws(
     groups: Groups,
     data: Incomplete,
     *,
-    n_draws: int,
-    n_sweeps: int,
-    limits: Limits | None = None,
-    on_round: OnRound = tell_round,
+    n_draws: int,  # number of draws, at equal distances, after the burn-in
+    n_sweeps: int,  # at least `n_draws`
+    limits: Limits | None = None,  # (n, features), see `Latents.bounds`
+    on_round: OnRound = tell_round,  # see `chain.run`
 ) -> Fit[Effects]:
-    """Draw the parameters of eqs. (1) and (2) from their posterior.
-
-    Parameters
-    ----------
-    groups : Groups
-    data : Incomplete
-    n_draws : int
-        Number of draws, at equal distances, after the burn-in.
-    n_sweeps : int
-        At least `n_draws`.
-    limits : pair of Tensor of shape (n, features), default=None
-        See `Latents.bounds`.
-    on_round : callable
-        See `chain.run`.
-    """
+    """Draw the parameters of eqs. (1) and (2) from their posterior."""
     sweeps = _sweeps(groups, data, limits)
     return chain.run(sweeps, n_draws, n_sweeps, on_round)
 

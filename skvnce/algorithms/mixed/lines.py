@@ -22,25 +22,14 @@ _SAME = 0.95  # correlation above which columns form a group
 
 
 class Line(NamedTuple):
-    """A line along which the latent variables of a group move, eq. (1).
+    """A line along which the latent variables of a group move, eq. (1)."""
 
-    Attributes
-    ----------
-    members : ndarray of int
-        Latent variables; the first one names the group.
-    direction, slopes : ndarray of shape (latents,)
-        w, and ``w'K / w'Kw``.
-    offset : float, or ndarray of shape (n,)
-        ``slopes @ mean``, of each row if their means differ.
-    scale : float
-        Standard deviation of t.
-    """
-
-    members: np.ndarray
-    direction: np.ndarray
-    slopes: np.ndarray
+    members: np.ndarray  # int, latent variables; the first one names the group
+    direction: np.ndarray  # (latents,), w, and ``w'K / w'Kw``
+    slopes: np.ndarray  # (latents,)
+    # (n,), ``slopes @ mean``, of each row if their means differ
     offset: float | np.ndarray
-    scale: float
+    scale: float  # standard deviation of t
 
     @classmethod
     def of(

@@ -48,26 +48,15 @@ class GivenOthers(NamedTuple):
     With ``b = offsets - before @ z[:start] - after @ z[stop:]``, where z[start:stop]
     are those of the column, it is ``N(gain @ b, root @ root.T)``, and the mean of each
     one given all others is ``b - inner @ z[start:stop]``.
-
-    Attributes
-    ----------
-    before : ndarray of shape (n_levels, start)
-    after : ndarray of shape (n_levels, latents - stop)
-    inner : ndarray of shape (n_levels, n_levels)
-        0 on the diagonal.
-    offsets : ndarray of shape (n_levels, 1) or (n_levels, n)
-        See `gibbs.Factors`.
-    scales : ndarray of shape (n_levels,)
-    gain, root : ndarray of shape (n_levels, n_levels)
     """
 
-    before: np.ndarray
-    after: np.ndarray
-    inner: np.ndarray
-    offsets: np.ndarray
-    scales: np.ndarray
-    gain: np.ndarray
-    root: np.ndarray
+    before: np.ndarray  # (n_levels, start)
+    after: np.ndarray  # (n_levels, latents - stop)
+    inner: np.ndarray  # (n_levels, n_levels), 0 on the diagonal
+    offsets: np.ndarray  # (n_levels, 1) or (n_levels, n), see `gibbs.Factors`
+    scales: np.ndarray  # (n_levels,)
+    gain: np.ndarray  # (n_levels, n_levels)
+    root: np.ndarray  # (n_levels, n_levels)
 
     @classmethod
     def of(
@@ -106,24 +95,13 @@ OnMissing = Callable[[np.ndarray, int, np.ndarray, np.ndarray, np.ndarray], None
 
 
 class Nominal(NamedTuple):
-    """The rows of a nominal column by what is observed.
+    """The rows of a nominal column by what is observed."""
 
-    Attributes
-    ----------
-    block : slice
-        Its latent variables.
-    seen, missing : ndarray of int
-        The rows in which it is observed or not.
-    levels : ndarray of int, of shape (n_seen,)
-    rows_of : list of ndarray of int
-        The rows of each level.
-    """
-
-    block: slice
-    seen: np.ndarray
-    missing: np.ndarray
-    levels: np.ndarray
-    rows_of: list[np.ndarray]
+    block: slice  # its latent variables
+    seen: np.ndarray  # int, the rows in which it is observed or not
+    missing: np.ndarray  # int
+    levels: np.ndarray  # int (n_seen,)
+    rows_of: list[np.ndarray]  # the rows of each level
 
     @classmethod
     def of(cls, block: slice, levels: np.ndarray) -> Self:

@@ -51,19 +51,10 @@ class Means(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Sums over the rows that observe both of two columns; (latents, latents).
+    """Sums over the rows that observe both of two columns; (latents, latents)."""
 
-    Attributes
-    ----------
-    number : Tensor
-        Number of rows.
-    first, squares : Tensor
-        Of the mean of the first column of a pair, and of its square.
-    products : Tensor
-    """
-
-    number: Tensor
-    first: Tensor
+    number: Tensor  # number of rows
+    first: Tensor  # of the mean of the first column of a pair, and of its square
     squares: Tensor
     products: Tensor
 
@@ -94,10 +85,7 @@ def correlations(latents: Latents, rows: list[Rows]) -> Tensor:
 
     Those of nominal columns of more than two levels are zero.
 
-    Returns
-    -------
-    Tensor of shape (latents, latents)
-        It need not be positive definite.
+    Returns (latents, latents): it need not be positive definite.
     """
     each = [Sums.of(Means.of(part)) for part in rows]
     sums = Sums(*(sum(parts) for parts in zip(*each, strict=True)))
@@ -154,15 +142,8 @@ def _integrals(low: Tensor, high: Tensor) -> Tensor:
 def solved(target: Tensor, shapes: Tensor) -> Tensor:
     """Solve eq. (1) for all pairs, by Newton's method or, if it leaves, bisection.
 
-    Parameters
-    ----------
-    target : Tensor of shape (columns, columns)
-        Correlations of the means.
-    shapes : Tensor of shape (columns, degree)
-
-    Returns
-    -------
-    Tensor of shape (columns, columns)
+    `target` (columns, columns): correlations of the means; `shapes` (columns, degree).
+    Returns (columns, columns).
     """
     low, high = -torch.ones_like(target), torch.ones_like(target)
     r = (target / torch.outer(shapes[:, 0], shapes[:, 0])).clamp(-1, 1)

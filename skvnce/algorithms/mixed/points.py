@@ -26,22 +26,14 @@ _LEVELS = (np.arange(9) + 0.5) / 9
 
 
 class Given(NamedTuple):
-    """The distribution of a latent variable given the others, after a sweep.
+    """The distribution of a latent variable given the others, after a sweep."""
 
-    Attributes
-    ----------
-    rows : ndarray of int, of shape (n,)
-        The same after each sweep: those of one chain, and then those of the other.
-    mean : ndarray of shape (n,)
-    scale : float
-    ends : pair of ndarray of shape (n,), or None
-        Limits of the cells as scores.
-    """
-
+    # int (n,), the same after each sweep: those of one chain, and then those of the
+    # other
     rows: np.ndarray
-    mean: np.ndarray
+    mean: np.ndarray  # (n,)
     scale: float
-    ends: Ends
+    ends: Ends  # (n,), or None, limits of the cells as scores
 
     def points(self) -> np.ndarray:
         """Compute quantiles of both chains; (n_points, n / 2)."""

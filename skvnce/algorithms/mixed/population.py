@@ -68,43 +68,23 @@ _LEAST = 1e-3  # minimum width of bins, variance, and share of the variance in e
 
 
 class Population(NamedTuple):
-    """What is known about the latent variables of all rows before they are drawn.
+    """What is known about the latent variables of all rows before they are drawn."""
 
-    Attributes
-    ----------
-    latents : Latents
-        With the marginals of all rows.
-    mean : Tensor of shape (latents,)
-        An estimate of the means of the latent variables; 0 of nominal columns, and
-        where no marginal changes.
-    """
-
-    latents: Latents
+    latents: Latents  # with the marginals of all rows
+    # (latents,), an estimate of the means of the latent variables; 0 of nominal
+    # columns, and where no marginal changes
     mean: Tensor
 
     @classmethod
     def of(
         cls,
-        latents: Latents,
-        data: Incomplete,
-        weights: Tensor,
-        limits: Limits | None = None,
-        given: Collection[int] = (),
+        latents: Latents,  # with the marginals of observed cells
+        data: Incomplete,  # the rows, or a sample of them
+        weights: Tensor,  # (n,)
+        limits: Limits | None = None,  # (n, features), see `Latents.bounds`
+        given: Collection[int] = (),  # columns whose marginals do not change
     ) -> Self:
-        """Estimate the marginals of all rows by eq. (2).
-
-        Parameters
-        ----------
-        latents : Latents
-            With the marginals of observed cells.
-        data : Incomplete
-            The rows, or a sample of them.
-        weights : Tensor of shape (n,)
-        limits : pair of Tensor of shape (n, features), default=None
-            See `Latents.bounds`.
-        given : collection of int, default=()
-            Columns whose marginals do not change.
-        """
+        """Estimate the marginals of all rows by eq. (2)."""
         if len(data.x) > _ROWS:
             some = torch.randperm(len(data.x))[:_ROWS].sort().values
             limits = limits and tuple(end[some] for end in limits)
@@ -154,18 +134,10 @@ def _columns(latents: Latents, data: Incomplete, given: Collection[int]) -> Tens
 
 
 class ScoreTable(NamedTuple):
-    """A table of scores.
+    """A table of scores."""
 
-    Attributes
-    ----------
-    scores : Incomplete
-        Those of ordered columns, then indicators of levels.
-    spread : Tensor of shape (n_columns,)
-        v of eq. (3).
-    """
-
-    scores: Incomplete
-    spread: Tensor
+    scores: Incomplete  # those of ordered columns, then indicators of levels
+    spread: Tensor  # (n_columns,), v of eq. (3)
 
     @classmethod
     def of(cls, latents: Latents, data: Incomplete, limits: Limits | None) -> Self:
@@ -191,9 +163,7 @@ class ScoreTable(NamedTuple):
         Scores and their squares are compared between rows that observe a column and
         rows that miss it, by a t-test for each of the others.
 
-        Returns
-        -------
-        Tensor of bool, of shape (n_columns,)
+        Returns bool (n_columns,).
         """
         x, observed = self.scores
         seen = observed[:, columns].double()
@@ -210,10 +180,8 @@ class ScoreTable(NamedTuple):
 def _differences(x: Tensor, observed: Tensor, seen: Tensor, weights: Tensor) -> Tensor:
     """Compare means between the rows of each column of `seen` and the other rows.
 
-    Returns
-    -------
-    Tensor of shape (columns of seen, columns of x)
-        Differences over standard errors; 0 where there are too few rows.
+    Returns (columns of seen, columns of x): differences over standard errors; 0 where
+    there are too few rows.
     """
     known = weights[:, None] * observed
     total, scale = known.sum(0), _scales(x, observed)
@@ -264,7 +232,7 @@ def _fitted(
     for number in range(_ROUNDS):
         scores = rows.mapped(partial(scores_of, pieces))
         stopping = {"max_iter": _STEPS[number > 0], "tol": _TOL}
-        normal = em.iterate(scores, strength, normal, **stopping).normal
+        normal = em.fit_table(scores, strength, normal, **stopping).normal
         before = pieces
         pieces = _updated(pieces, normal, scores, table.spread, columns)
         if float((pieces.scores - before.scores)[:, 1:-1].abs().max()) < _SETTLED:
@@ -308,16 +276,11 @@ def _latent_moments(
 
 
 class Mixture(NamedTuple):
-    """A mixture of normal distributions.
+    """A mixture of normal distributions."""
 
-    Attributes
-    ----------
-    centres, deviations, shares : Tensor of shape (n_bins,)
-    """
-
-    centres: Tensor
-    deviations: Tensor
-    shares: Tensor
+    centres: Tensor  # (n_bins,)
+    deviations: Tensor  # (n_bins,)
+    shares: Tensor  # (n_bins,)
 
     @classmethod
     def of(cls, means: Tensor, variances: Tensor, weights: Tensor) -> Self:

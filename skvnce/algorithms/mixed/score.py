@@ -32,14 +32,7 @@ def log_prob(
 
     Probabilities of values that are intervals of a score, and densities of others.
 
-    Parameters
-    ----------
-    latents : Latents
-    normal : Normal
-    data : Incomplete
-    uniforms : callable
-        Random numbers of step 0, of shape (n_draws, n, latents).
-    n_draws : int
+    `uniforms`: random numbers of step 0, of shape (n_draws, n, latents).
     """
     d, n = latents.size, len(data.x)
     table = inside(uniforms(0, data.x.new_empty(n_draws, n, d)))
@@ -86,10 +79,7 @@ def _known_first(low: Tensor, high: Tensor, maps: Tensor) -> tuple[Tensor, ...]:
 def _bounded(latents: Latents, data: Incomplete) -> tuple[Tensor, Tensor, Tensor]:
     """Find bounded linear functions of the latent variables of each row.
 
-    Returns
-    -------
-    low, high : Tensor of shape (n, latents)
-    maps : Tensor of shape (n, latents, latents)
+    Returns `low`, `high` (n, latents); `maps` (n, latents, latents).
     """
     bounds = latents.bounds(data)
     low, high = bounds.low.T.clone(), bounds.high.T.clone()

@@ -44,18 +44,11 @@ _FITS, _SMALL = 1.45, 0.015
 
 
 class Family(NamedTuple):
-    """Distributions with ``F(q) = p``, one for each parameter.
+    """Distributions with ``F(q) = p``, one for each parameter."""
 
-    Attributes
-    ----------
-    log_density, cdf : callable
-        Map x (n, 1) to (n, n_parameters).
-    quantile : callable
-        Maps normal scores z (n, 1) to ``F^-1(Phi(z))``, (n, n_parameters).
-    """
-
-    log_density: Callable[[Tensor], Tensor]
+    log_density: Callable[[Tensor], Tensor]  # map x (n, 1) to (n, n_parameters)
     cdf: Callable[[Tensor], Tensor]
+    # maps normal scores z (n, 1) to ``F^-1(Phi(z))``, (n, n_parameters)
     quantile: Callable[[Tensor], Tensor]
 
 
@@ -137,20 +130,13 @@ def _gamma_quantile(z: Tensor) -> Tensor:
 
 
 class Tail(NamedTuple):
-    """The average of some distributions beyond a limit.
+    """The average of some distributions beyond a limit."""
 
-    Attributes
-    ----------
-    values, scores : Tensor of shape (n_points,)
-        Increasing values and their normal scores.
-    doubt : float
-        Standard deviation of the means of the cells beyond the limit under the
-        distributions, in standard deviations of these cells; infinite if the observed
-        cells near the limit do not follow the average of the distributions.
-    """
-
-    values: Tensor
-    scores: Tensor
+    values: Tensor  # (n_points,), increasing values and their normal scores
+    scores: Tensor  # (n_points,)
+    # standard deviation of the means of the cells beyond the limit under the
+    # distributions, in standard deviations of these cells; infinite if the observed
+    # cells near the limit do not follow the average of the distributions
     doubt: float
 
     def without(self, others: Tensor) -> Self:
@@ -161,31 +147,18 @@ class Tail(NamedTuple):
 
 
 def tail_of(
-    limit: Tensor,
+    limit: Tensor,  # q and p, numbers
     share: Tensor,
     observed: tuple[Tensor, Tensor],
-    n: float,
-    sign: float,
+    n: float,  # number of cells
+    sign: float,  # -1 for cells below the limit, 1 for cells above it
     *,
-    is_positive: bool,
-    number: float,
+    is_positive: bool,  # whether no cell can be negative
+    number: float,  # number of observed cells
 ) -> Tail:
     """Estimate the distribution of cells beyond a limit.
 
-    Parameters
-    ----------
-    limit, share : Tensor
-        q and p, numbers.
-    observed : pair of Tensor of shape (n_values,)
-        Increasing observed values, and their shares of all cells.
-    n : float
-        Number of cells.
-    sign : float
-        -1 for cells below the limit, 1 for cells above it.
-    is_positive : bool
-        Whether no cell can be negative.
-    number : float
-        Number of observed cells.
+    `observed` (n_values,): increasing observed values, and their shares of all cells.
     """
     z = ndtri(share)
     families = _families(limit, z, observed, is_positive)

@@ -45,70 +45,38 @@ _ROUNDS_OF_CLUSTERS = 4  # EM moves the centres anyway
 
 
 class Prior(NamedTuple):
-    """The penalty of eq. (1).
+    """The penalty of eq. (1)."""
 
-    Attributes
-    ----------
-    strength : float
-        v, in rows.
-    within : ndarray of shape (d, d)
-        W.
-    centre : ndarray of shape (d,)
-        m.
-    classes : tuple of ndarray of shape (n_categories,)
-        a p_j.
-    """
-
-    strength: float
-    within: np.ndarray
-    centre: np.ndarray
-    classes: tuple[np.ndarray, ...] = ()
+    strength: float  # v, in rows
+    within: np.ndarray  # (d, d), W
+    centre: np.ndarray  # (d,), m
+    classes: tuple[np.ndarray, ...] = ()  # (n_categories,), a p_j
 
 
 class Sums(NamedTuple):
-    """Expected sums of the rows of each component, and of the prior for its mean.
+    """Expected sums of the rows of each component, and of the prior for its mean."""
 
-    Attributes
-    ----------
-    totals : ndarray of shape (n_components,)
-        Weights of the rows.
-    means : ndarray of shape (n_components, d)
-        Of the rows, and of one more at the centre of the prior.
-    scatter : ndarray of shape (n_components, d, d)
-        Sums of squares around these means.
-    classes : tuple of ndarray of shape (n_components, n_categories)
-        Of rows in which the category is observed.
-    """
-
-    totals: np.ndarray
+    totals: np.ndarray  # (n_components,), weights of the rows
+    # (n_components, d), of the rows, and of one more at the centre of the prior
     means: np.ndarray
-    scatter: np.ndarray
+    scatter: np.ndarray  # (n_components, d, d), sums of squares around these means
+    # (n_components, n_categories), of rows in which the category is observed
     classes: tuple[np.ndarray, ...] = ()
 
 
 def expected(
     prepared: Prepared,
     data: Arranged,
-    weights: np.ndarray,
-    centre: np.ndarray,
+    weights: np.ndarray,  # (n,), of the rows, in the order of `data`
+    centre: np.ndarray,  # (d,), where the prior has one more row
     skipped: np.ndarray | None = None,
     least: float = 0.0,
 ) -> tuple[Sums, float]:
     """Compute the expected sums and the log-likelihood: the E-step.
 
-    Parameters
-    ----------
-    prepared : Prepared
-    data : Arranged
-    weights : ndarray of shape (n,)
-        Of the rows, in the order of `data`.
-    centre : ndarray of shape (d,)
-        Where the prior has one more row.
-    skipped : ndarray of bool, of shape (n, n_components), default=None
-        Components that do not count in a row.  Those whose probability is small
-        relative to the largest one are added, in place.
-    least : float, default=0
-        Responsibility below which a component does not count in this round.
+    `skipped`, bool (n, n_components): components that do not count in a row.  Those
+    whose probability is small relative to the largest one are added, in place.
+    `least`: responsibility below which a component does not count in this round.
     """
     from skvnce.algorithms.mixture import kernels
 
@@ -165,53 +133,29 @@ def pooled(sums: Sums, prior: Prior, rows: float) -> np.ndarray:
 
 
 class Fit(NamedTuple):
-    """A fitted mixture.
-
-    Attributes
-    ----------
-    mixture : Mixture
-    prior : Prior
-        Of the last round.
-    log_likelihoods : list of float
-        Of the parameters at which each round but the first began.
-    """
+    """A fitted mixture."""
 
     mixture: Mixture
-    prior: Prior
+    prior: Prior  # of the last round
+    # of the parameters at which each round but the first began
     log_likelihoods: list[float]
 
 
 def fit_mixture(
     data: Arranged,
-    weights: np.ndarray,
-    means: np.ndarray,
-    shares: np.ndarray,
-    prior: Prior,
+    weights: np.ndarray,  # (n,), in the order of `data`
+    means: np.ndarray,  # (n_components, d)
+    shares: np.ndarray,  # (n, n_components), in the order of `data`
+    prior: Prior,  # `within` is the covariance of all rows
     n_rounds: int,
     n_factors: int = 0,
     redrawn: Callable[[Mixture], Arranged] | None = None,
 ) -> Fit:
     """Fit a mixture, from means and responsibilities.
 
-    Parameters
-    ----------
-    data : Arranged
-    weights : ndarray of shape (n,)
-        In the order of `data`.
-    means : ndarray of shape (n_components, d)
-    shares : ndarray of shape (n, n_components)
-        In the order of `data`.
-    prior : Prior
-        `within` is the covariance of all rows.
-    n_rounds : int
-    n_factors : int, default=0
-        Those of each component, see `factors`; 0 leaves covariances unrestricted.
-    redrawn : callable, default=None
-        Makes `data` for each round, with other draws of cells (stochastic EM).
-
-    Returns
-    -------
-    Fit
+    `n_factors`: those of each component, see `factors`; 0 leaves covariances
+    unrestricted; `redrawn`: makes `data` for each round, with other draws of cells
+    (stochastic EM).
     """
     n_components, d = means.shape
     noise = LEAST_VARIANCE * np.eye(d)
@@ -253,12 +197,9 @@ def clustered(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cluster rows (n, width) by k-means.
 
-    Returns
-    -------
-    shares : ndarray of shape (n, n_components)
-        1 for the nearest centre.
-    centres : ndarray of shape (n_components, width)
-        Means of the rows of each, or a row if it has lost all of them.
+    Returns `shares` (n, n_components): 1 for the nearest centre; `centres`
+    (n_components, width): means of the rows of each, or a row if it has lost all of
+    them.
     """
     share = weights / weights.sum()
     centres = rows[rng.choice(len(rows), n_components, replace=False, p=share)]

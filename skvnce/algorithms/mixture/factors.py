@@ -33,18 +33,10 @@ _CYCLES = 5  # of steps for eq. (2), from which EM continues
 
 
 class Factors(NamedTuple):
-    """Parameters of eq. (1).
+    """Parameters of eq. (1)."""
 
-    Attributes
-    ----------
-    loadings : ndarray of shape (n_components, d, q)
-        L_k.
-    noise : ndarray of shape (n_components, d)
-        psi_k.
-    """
-
-    loadings: np.ndarray
-    noise: np.ndarray
+    loadings: np.ndarray  # (n_components, d, q), L_k
+    noise: np.ndarray  # (n_components, d), psi_k
 
     @property
     def covariances(self) -> np.ndarray:
@@ -58,14 +50,8 @@ def improved(
 ) -> Factors:
     """Maximise over loadings, and then improve the noise; see eq. (2).
 
-    Parameters
-    ----------
-    covariances : ndarray of shape (n_components, d, d)
-        C_k.
-    noise : ndarray of shape (n_components, d)
-    n_factors : int
-    least : float
-        Smallest variance of the noise.
+    `covariances` (n_components, d, d): C_k; `noise` (n_components, d); `least`:
+    smallest variance of the noise.
     """
     root = np.sqrt(noise)[:, :, None]
     values, vectors = np.linalg.eigh(covariances / (root * root.transpose(0, 2, 1)))
@@ -89,18 +75,8 @@ def first_noise(covariance: np.ndarray, n_factors: int, least: float) -> np.ndar
 def count_factors(covariance: np.ndarray, n_rows: float, least: float) -> int:
     """Choose the number of factors by the Bayesian information criterion.
 
-    Parameters
-    ----------
-    covariance : ndarray of shape (d, d)
-    n_rows : float
-        Number of complete rows that would tell as much.
-    least : float
-        Smallest variance of the noise.
-
-    Returns
-    -------
-    int
-        At most a third of the columns.
+    `covariance` (d, d); `n_rows`: number of complete rows that would tell as much;
+    `least`: smallest variance of the noise.  Returns at most a third of the columns.
     """
     d, n = len(covariance), max(n_rows, 2.0)
     numbers = [q for q in _NUMBERS if 3 * q <= d] or [1]

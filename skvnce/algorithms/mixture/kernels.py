@@ -212,37 +212,22 @@ def _normalise(scores: np.ndarray, least: float) -> float:
 @_compiled
 def expectation(
     rows: Rows,
-    weights: np.ndarray,
+    weights: np.ndarray,  # (n,), rows of weight 0 are not completed
     prior: np.ndarray,
     normals: Normals,
-    log_dets: np.ndarray,
+    log_dets: np.ndarray,  # (n_components,), of P_k
     skipped: np.ndarray,
     limits: tuple[float, float],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Sum completed rows of each component: the E-step, in one pass over the rows.
 
-    Parameters
-    ----------
-    weights : ndarray of shape (n,)
-        Rows of weight 0 are not completed.
-    prior : ndarray of shape (n, n_components)
-        Logarithms of the weights of the components, to which eq. (3) is added.
-    log_dets : ndarray of shape (n_components,)
-        Of P_k.
-    skipped : ndarray of bool, of shape (n, n_components)
-        Components that do not count in a row.  Those whose sum is less than the largest
-        one plus the first of `limits` are added, in place.
-    limits : tuple of float
-        The second is the responsibility below which a component does not count.
-
-    Returns
-    -------
-    responsibilities : ndarray of shape (n, n_components)
-    log_density : ndarray of shape (n,)
-    totals : ndarray of shape (n_components,)
-    first : ndarray of shape (n_components, d)
-    second : ndarray of shape (n_components, d, d)
-        The upper triangles.
+    `prior` (n, n_components): logarithms of the weights of the components, to which eq.
+    (3) is added; `skipped`, bool (n, n_components): components that do not count in a
+    row.  Those whose sum is less than the largest one plus the first of `limits` are
+    added, in place.  `limits`: the second is the responsibility below which a component
+    does not count.  Returns `responsibilities` (n, n_components); `log_density` (n,);
+    `totals` (n_components,); `first` (n_components, d); `second` (n_components, d, d):
+    the upper triangles.
     """
     x, observed, starts = rows
     means, precisions = normals
@@ -343,11 +328,8 @@ def filled_rows(
 ) -> np.ndarray:
     """Fill missing cells by means of functions of the columns, which are mixed.
 
-    Parameters
-    ----------
-    points : tuple of ndarray
-        Scores and cells (d, n_points) of the functions, see `_cell_mean`, and the
-        numbers of points (d,).
+    `points`: scores and cells (d, n_points) of the functions, see `_cell_mean`, and the
+    numbers of points (d,).
     """
     x, observed, starts = rows
     means, precisions = normals
@@ -393,11 +375,8 @@ def drawn_rows(
 ) -> None:
     """Draw missing cells given the component of each draw.
 
-    Parameters
-    ----------
-    chosen : ndarray of int, of shape (n_draws, n)
-    noise : ndarray of shape (n_draws, n, d)
-        Standard normal numbers, which are replaced by the rows.
+    `chosen`, int (n_draws, n); `noise` (n_draws, n, d): standard normal numbers, which
+    are replaced by the rows.
     """
     x, observed, starts = rows
     means, precisions = normals

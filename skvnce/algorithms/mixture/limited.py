@@ -31,22 +31,12 @@ _AT_ONCE = 2**20  # maximum size of the conditional covariances of a batch of ro
 
 
 class Limited(NamedTuple):
-    """Rows with limits of missing numbers.
+    """Rows with limits of missing numbers."""
 
-    Attributes
-    ----------
-    scores : ndarray of shape (n, d)
-        NaN where missing.
-    codes : ndarray of int, of shape (n, n_categorical)
-        -1 where missing.
-    low, high : ndarray of shape (n, d)
-        Limits of the scores; infinite where nothing is known.
-    """
-
-    scores: np.ndarray
-    codes: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    scores: np.ndarray  # (n, d), NaN where missing
+    codes: np.ndarray  # int (n, n_categorical), -1 where missing
+    low: np.ndarray  # (n, d), limits of the scores; infinite where nothing is known
+    high: np.ndarray  # (n, d)
 
     @classmethod
     def of(
@@ -117,18 +107,8 @@ def completed(
 ) -> np.ndarray:
     """Draw the limited numbers of each row; other missing ones stay missing.
 
-    Parameters
-    ----------
-    mixture : Mixture
-    given : Limited
-    shares : ndarray of shape (n, n_components)
-        Eq. (1).
-    lattice : callable
-        Makes the random numbers of rows.
-
-    Returns
-    -------
-    ndarray of shape (n, d)
+    `shares` (n, n_components): eq. (1); `lattice`: makes the random numbers of rows.
+    Returns (n, d).
     """
     scores = given.scores.copy()
     uniforms = lattice(Incomplete.from_array(scores))

@@ -25,18 +25,12 @@ _FAR = 100.0  # distance, in scores, of the last points, which make the tails li
 
 
 class Points(NamedTuple):
-    """Piecewise linear functions from scores to cells, one a column.
+    """Piecewise linear functions from scores to cells, one a column."""
 
-    Attributes
-    ----------
-    scores, cells : ndarray of shape (d, n_points)
-        The last is repeated if a column has fewer points.
-    counts : ndarray of int, of shape (d,)
-    """
-
+    # (d, n_points), the last is repeated if a column has fewer points
     scores: np.ndarray
     cells: np.ndarray
-    counts: np.ndarray
+    counts: np.ndarray  # int (d,)
 
     @classmethod
     def of(cls, pairs: list[Pair]) -> Self:
@@ -262,12 +256,8 @@ def _by_rank(values: np.ndarray, weights: np.ndarray) -> Pair:
 def by_share(unique: np.ndarray, share: np.ndarray) -> Pair:
     """Make the scores and cells of a column from its distribution function.
 
-    Parameters
-    ----------
-    unique : ndarray of shape (n_values,)
-        Increasing cells.
-    share : ndarray of shape (n_values,)
-        Probability of smaller cells, and of half of the equal ones.
+    `unique` (n_values,): increasing cells; `share` (n_values,): probability of smaller
+    cells, and of half of the equal ones.
     """
     scores = torch.special.ndtri(torch.from_numpy(share)).numpy()
     scores = scores.clip(-_FARTHEST, _FARTHEST)

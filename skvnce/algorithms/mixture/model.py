@@ -24,33 +24,20 @@ NONE = 1e-6  # the same of predictions, whose error is of this order
 
 
 class Mixture(NamedTuple):
-    """Parameters of eq. (1).
+    """Parameters of eq. (1)."""
 
-    Attributes
-    ----------
-    weights : ndarray of shape (n_components,)
-    means : ndarray of shape (n_components, d)
-    covariances : ndarray of shape (n_components, d, d)
-    classes : tuple of ndarray of shape (n_components, n_categories)
-        Probabilities of the categories of each column of them.
-    """
-
-    weights: np.ndarray
-    means: np.ndarray
-    covariances: np.ndarray
+    weights: np.ndarray  # (n_components,)
+    means: np.ndarray  # (n_components, d)
+    covariances: np.ndarray  # (n_components, d, d)
+    # (n_components, n_categories), probabilities of the categories of each column of
+    # them
     classes: tuple[np.ndarray, ...] = ()
 
     def log_weights(self, codes: np.ndarray) -> np.ndarray:
         """Compute the logarithms of the weights times theta of eq. (2).
 
-        Parameters
-        ----------
-        codes : ndarray of int, of shape (n, n_categorical)
-            -1 marks missing cells.
-
-        Returns
-        -------
-        ndarray of shape (n, n_components)
+        `codes`, int (n, n_categorical): -1 marks missing cells.  Returns (n,
+        n_components).
         """
         found = np.tile(np.log(self.weights), (len(codes), 1))
         for code, shares in zip(codes.T, self.classes, strict=True):
@@ -60,20 +47,11 @@ class Mixture(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """A mixture with what all rows share; see `prepare`.
-
-    Attributes
-    ----------
-    mixture : Mixture
-    precisions : ndarray of shape (n_components, d, d)
-        The inverses of the covariances.
-    log_dets : ndarray of shape (n_components,)
-        Of the precisions.
-    """
+    """A mixture with what all rows share; see `prepare`."""
 
     mixture: Mixture
-    precisions: np.ndarray
-    log_dets: np.ndarray
+    precisions: np.ndarray  # (n_components, d, d), the inverses of the covariances
+    log_dets: np.ndarray  # (n_components,), of the precisions
 
     @property
     def normals(self) -> tuple[np.ndarray, np.ndarray]:
@@ -88,26 +66,15 @@ def prepare(mixture: Mixture) -> Prepared:
 
 
 class Arranged(NamedTuple):
-    """Rows, sorted by the pattern of their missing numbers.
+    """Rows, sorted by the pattern of their missing numbers."""
 
-    Attributes
-    ----------
-    x : ndarray of shape (n, d)
-        0 where missing.
-    observed : ndarray of bool, of shape (n, d)
-    starts : ndarray of int, of shape (n_patterns + 1,)
-        Where the rows of each pattern begin, and the number of rows.
-    codes : ndarray of int, of shape (n, n_categorical)
-        -1 where missing.
-    order : ndarray of int, of shape (n,)
-        Which row of the table each is.
-    """
-
-    x: np.ndarray
-    observed: np.ndarray
+    x: np.ndarray  # (n, d), 0 where missing
+    observed: np.ndarray  # bool (n, d)
+    # int (n_patterns + 1,), where the rows of each pattern begin, and the number of
+    # rows
     starts: np.ndarray
-    codes: np.ndarray
-    order: np.ndarray
+    codes: np.ndarray  # int (n, n_categorical), -1 where missing
+    order: np.ndarray  # int (n,), which row of the table each is
 
     @classmethod
     def of(cls, numbers: np.ndarray, codes: np.ndarray | None = None) -> Self:
@@ -138,11 +105,8 @@ def responsibilities(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute eq. (2) and log-densities of the observed cells.
 
-    Returns
-    -------
-    shares : ndarray of shape (n, n_components)
-        Eq. (2), in the order of `data`; those below `least` are 0.
-    log_density : ndarray of shape (n,)
+    Returns `shares` (n, n_components): eq. (2), in the order of `data`; those below
+    `least` are 0; `log_density` (n,).
     """
     from skvnce.algorithms.mixture import kernels
 
@@ -155,25 +119,14 @@ def responsibilities(
 def conditional_means(
     mixture: Mixture,
     data: Arranged,
-    points: Points,
+    points: Points,  # the functions
     shares: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Compute means of functions of missing numbers, and probabilities of categories.
 
-    Parameters
-    ----------
-    mixture : Mixture
-    data : Arranged
-    points : Points
-        The functions.
-    shares : ndarray of shape (n, n_components), default=None
-        Probabilities of the components, in the order of `data`; None is eq. (2).
-
-    Returns
-    -------
-    means : ndarray of shape (n, d)
-        In the order of the table; arbitrary in observed cells.
-    probabilities : list of ndarray of shape (n, n_categories)
+    `shares` (n, n_components): probabilities of the components, in the order of `data`;
+    None is eq. (2).  Returns `means` (n, d): in the order of the table; arbitrary in
+    observed cells; `probabilities` (n, n_categories).
     """
     from skvnce.algorithms.mixture import kernels
 
@@ -191,10 +144,8 @@ def conditional_moments(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute means and standard deviations of missing numbers in each component.
 
-    Returns
-    -------
-    means, deviations : ndarray of shape (n_components, n, d)
-        In the order of the table; 0 in observed cells.
+    Returns `means`, `deviations` (n_components, n, d): in the order of the table; 0 in
+    observed cells.
     """
     (centres, precisions), n_components = prepared.normals, len(prepared.log_dets)
     means, deviations = np.zeros((2, n_components, *data.x.shape))
@@ -220,26 +171,15 @@ def draw(
     mixture: Mixture,
     data: Arranged,
     uniform: np.ndarray,
-    noise: np.ndarray,
+    noise: np.ndarray,  # (n_draws, n, d), standard normal numbers
     uniform_levels: Sequence[np.ndarray],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw missing cells from their joint distribution.
 
-    Parameters
-    ----------
-    mixture : Mixture
-    data : Arranged
-    uniform : ndarray of shape (n_draws, n)
-        Uniform numbers that choose the component, in the order of the table.
-    noise : ndarray of shape (n_draws, n, d)
-        Standard normal numbers.
-    uniform_levels : sequence of ndarray of shape (n_draws, n)
-        Uniform numbers for each column of categories.
-
-    Returns
-    -------
-    numbers : ndarray of shape (n_draws, n, d)
-    codes : ndarray of int, of shape (n_draws, n, n_categorical)
+    `uniform` (n_draws, n): uniform numbers that choose the component, in the order of
+    the table; `uniform_levels` (n_draws, n): uniform numbers for each column of
+    categories.  Returns `numbers` (n_draws, n, d); `codes`, int (n_draws, n,
+    n_categorical).
     """
     from skvnce.algorithms.mixture import kernels
 

@@ -28,22 +28,12 @@ _STEPS = 20  # errors of F are then below 1e-6
 
 
 class Given(NamedTuple):
-    """The distributions of the missing numbers of rows by one mixture.
+    """The distributions of the missing numbers of rows by one mixture."""
 
-    Attributes
-    ----------
-    shares : ndarray of shape (n, n_components)
-        Of the components.
-    means, deviations : ndarray of shape (n_components, n, d)
-        Of scores.
-    points : Points
-        From scores to cells.
-    """
-
-    shares: np.ndarray
-    means: np.ndarray
-    deviations: np.ndarray
-    points: Points
+    shares: np.ndarray  # (n, n_components), of the components
+    means: np.ndarray  # (n_components, n, d), of scores
+    deviations: np.ndarray  # (n_components, n, d)
+    points: Points  # from scores to cells
 
     @classmethod
     def of(cls, mixture: Mixture, data: Arranged, points: Points) -> Self:
@@ -65,25 +55,15 @@ class Column(NamedTuple):
     """The distributions of missing cells of one column by one mixture.
 
     Most components do not count in a row, and are left out.
-
-    Attributes
-    ----------
-    owners : ndarray of int, of shape (n_pairs,)
-        The row of each pair of a row and a component, increasing.
-    starts : ndarray of int, of shape (n,)
-        The first pair of each row.
-    shares, means, deviations : ndarray of shape (n_pairs,)
-    place : int
-        Of the column.
-    points : Points
     """
 
+    # int (n_pairs,), the row of each pair of a row and a component, increasing
     owners: np.ndarray
-    starts: np.ndarray
-    shares: np.ndarray
-    means: np.ndarray
-    deviations: np.ndarray
-    place: int
+    starts: np.ndarray  # int (n,), the first pair of each row
+    shares: np.ndarray  # (n_pairs,)
+    means: np.ndarray  # (n_pairs,)
+    deviations: np.ndarray  # (n_pairs,)
+    place: int  # of the column
     points: Points
 
     def below(self, cells: np.ndarray) -> np.ndarray:

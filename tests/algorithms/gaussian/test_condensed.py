@@ -138,10 +138,10 @@ def test_a_table_in_parts_is_read_once(ends):
     data, weights = table()
     start = Normal(torch.zeros(4).double(), torch.eye(4).double())
     effort = {"max_iter": 30, "tol": 1e-6}
-    wanted = em.iterate(Rows(data, weights), 0.1, start, **effort)
+    wanted = em.fit_table(Rows(data, weights), 0.1, start, **effort)
     reads = []
     parts = in_parts(data, weights, ends, reads, few_patterns=True)
-    found = em.fit_table(parts, 0.1, start, **effort)
+    found = em.fit_table(parts.condensed(), 0.1, start, **effort)
     assert len(reads) == 1
     assert found.n_rounds == wanted.n_rounds > 5
     torch.testing.assert_close(found.normal, wanted.normal, rtol=1e-10, atol=1e-12)
