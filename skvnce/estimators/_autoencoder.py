@@ -268,21 +268,13 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         """Make model and encoder in single precision, as the training left them."""
         return autoencoder.Autoencoder(*(part.float() for part in self._rebuilt()))
 
-    def _continued(self, sample, seed, n_rounds):
+    def _continued(self, sample, seed, n_rounds):  # TrainedAutoencoder
         """Copy the fitted autoencoder, and train the copy on more rows.
 
-        Parameters
-        ----------
-        sample : Sample
-        seed : int
-        n_rounds : int or None
-            Number of rounds on all cells.  None chooses it by the held-out cells, and
-            keeps the best averages of the parameters: rounds on all cells would add the
-            noise of a few steps, and these cells are among the kept rows later.
-
-        Returns
-        -------
-        TrainedAutoencoder
+        `sample` (Sample).  `n_rounds`: number of rounds on all cells.  None chooses it
+        by the held-out cells, and keeps the best averages of the parameters: rounds on
+        all cells would add the noise of a few steps, and these cells are among the kept
+        rows later.
         """
         self._check_algorithm()
         found = copy(self)

@@ -112,20 +112,9 @@ class NodeScores:
         With categories it is that of the latent variables, see
         `skvnce.algorithms.vae.levels`.
 
-        Parameters
-        ----------
-        nodes : ndarray of shape (n, n_nodes)
-        weights : Tensor of shape (n,)
-        nonlinear : bool
-            Whether marginals may be nonlinear.
-        asked : ndarray of str, of shape (n_nodes,)
-            Requested families of the columns, or ``"auto"``.
-
-        Returns
-        -------
-        data : Incomplete
-            Scores.
-        normal : Normal
+        `nodes` (n, n_nodes), `weights` (n,).  `nonlinear`: whether marginals may be
+        nonlinear.  `asked` (str (n_nodes,)): requested families of the columns, or
+        ``"auto"``.  Returns `data` (Incomplete), scores; `normal` (Normal).
         """
         raw, numbers = Incomplete.from_array(nodes), ~self._schema.is_categorical
         if not numbers.all():

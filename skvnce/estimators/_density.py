@@ -417,21 +417,13 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         """Return the fitted density and its scores as a value."""
         return ChainModel(self._modules(), self._cell_scores())
 
-    def _continued(self, X, seed):
+    def _continued(self, X, seed):  # IncompleteDensity
         """Copy the fitted density, and train the copy on other rows.
 
         Training makes as many rounds as held-out cells chose in the fit, at least one,
         with the scores of columns of the fit.
 
-        Parameters
-        ----------
-        X : ndarray of shape (n_samples, n_features)
-            Validated rows.
-        seed : int
-
-        Returns
-        -------
-        IncompleteDensity
+        `X` (n_samples, n_features): validated rows.
         """
         found, start = copy(self), self._start(X)
         if not isinstance(self._method(), VGI):

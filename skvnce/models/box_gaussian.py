@@ -9,21 +9,12 @@ from skvnce.distributions.bounded_normal import BoundedNormal
 
 
 class BoxGaussian(NamedTuple):
-    """Density proportional to exp(-x'Kx / 2 + b'x) for low <= x <= high.
+    """Density proportional to exp(-x'Kx / 2 + b'x) for low <= x <= high."""
 
-    Attributes
-    ----------
-    precision : Tensor of shape (features, features)
-        K, symmetric with a positive diagonal.
-    linear : Tensor of shape (features,)
-        b: K times the mean before the truncation.
-    low, high : Tensor
-        Of a shape that broadcasts to the completed tables (*chains, n, features).  May
-        be infinite; ``low < high``.
-    """
-
-    precision: Tensor
-    linear: Tensor
+    precision: Tensor  # (features, features): K, symmetric with a positive diagonal
+    linear: Tensor  # (features,): b: K times the mean before the truncation
+    # of a shape that broadcasts to the completed tables (*chains, n, features).  May be
+    # infinite; ``low < high``
     low: Tensor
     high: Tensor
 

@@ -1,7 +1,5 @@
 """Generalised score matching for densities on x >= 0.
 
-References
-----------
 Hyvarinen (2007); Yu, Drton and Shojaie (2019), eq. (6).
 """
 
@@ -30,21 +28,13 @@ def saturating_weight(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def generalised_score_matching(
     model: UnnormalisedModel,
-    x: Tensor,
-    weight: Weight = saturating_weight,
+    x: Tensor,  # (n, features): complete rows, non-negative
+    weight: Weight = saturating_weight,  # maps x to h(x) and h'(x), elementwise
 ) -> Objective:
     """Compute the generalised score-matching loss of any model by autograd.
 
     The mean over rows of the sum over j of ``h'(x_j) d_j + h(x_j) (d_jj + d_j**2 / 2)``
     with ``d_j`` and ``d_jj`` the first two derivatives of log phi along x_j.
-
-    Parameters
-    ----------
-    model : UnnormalisedModel
-    x : Tensor of shape (n, features)
-        Complete rows, non-negative.
-    weight : callable
-        Maps x to h(x) and h'(x), elementwise.
     """
     x = x.detach().requires_grad_()
     (score,) = torch.autograd.grad(model.log_density(x).sum(), x, create_graph=True)
