@@ -56,12 +56,9 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
             model = self._encoder_model()
             return model.log_density(nodes, int(self.n_importance_samples))
 
-    def _n_scored(self):
-        """Return the number of draws from which log-densities are estimated."""
-        return int(self.n_importance_samples)
-
-    def _fit_member(self, schema, X, weights=None, on_chosen=None):
-        """Fit to the validated table of an imputer with this schema."""
+    def _fit_member(self, schema, X, seed, weights, on_chosen, first):
+        """Fit to the validated table of an imputer; see `DrawnByMembers._train`."""
+        self.random_state = seed
         self._check_parameters()
         self._set_schema(schema.as_read)
         return self._fit_table(X, weights, on_chosen)

@@ -197,6 +197,10 @@ class NodeScores:
         self.families_ = families.tolist()
         self._cache = []
 
+    def _n_scored(self):
+        """Return the number of draws from which log-densities are estimated."""
+        return int(self.n_importance_samples)
+
     def _device(self):
         """Return the device of training."""
         name, slot = self._solver()["device"], f"{self._slot}.device"

@@ -236,14 +236,10 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         return number_of(self.max_iter, self._defaults().n_rounds)
 
     @reports_fit
-    def _fit_member(
-        self, schema, X, seed, weights=None, on_chosen=None, n_warm_up=None
-    ):
-        """Fit to the validated table of an imputer with this schema.
-
-        Weights (n_samples,) are those of the rows in EM and in training.  Without
-        `n_warm_up`, held-out cells choose the number of rounds of the warm-up.
-        """
+    def _fit_member(self, schema, X, seed, weights, on_chosen, first):
+        """Fit to the validated table of an imputer; see `DrawnByMembers._train`."""
+        # without it, held-out cells choose the number of rounds of the warm-up
+        n_warm_up = None if first is None else first.n_warm_up_iter_
         self._set_schema(schema.as_read)
         nodes, weights = self._read_nodes(X, weights, "there is nothing to impute.")
         most = None if isinstance(self.max_iter, str) else self.max_iter
@@ -408,10 +404,6 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         """Return model and encoder of ``"vae"``, with its rounded columns."""
         fitted = self._modules()
         return fitted.pair.model.autoencoder(fitted.families)
-
-    def _n_scored(self):
-        """Return the number of draws from which log-densities are estimated."""
-        return int(self.n_importance_samples)
 
     def _chain_model(self):
         """Return the fitted density and its scores as a value."""

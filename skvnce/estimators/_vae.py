@@ -293,8 +293,6 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         X = self._read_table(X)
         check_fit(type(self), X.shape)
         self._fit_table(X)
-        # rows of a call of `fit` itself are not kept
-        self._stream = None
         if self._schema.is_categorical.all() and self.feature_indices_.size:
             names = "likelihood", "marginals"
             warn_of_unused(self, dict.fromkeys(names, "no column has numbers"))
