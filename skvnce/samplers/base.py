@@ -1,4 +1,4 @@
-"""The interface of samplers, the function that runs a chain, and averages over chains.
+"""The interface of samplers, and the function that runs a chain.
 
 A sampler is two pure functions, ``init(data, x) -> state`` and ``step(state, data) ->
 (state, info)``.  States hold completed tables x of shape (*chains, n, features), so
@@ -8,7 +8,6 @@ that one sampler can continue where another stopped: ``mwg.init(data, state.x)``
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
@@ -61,25 +60,3 @@ def run_chain(
         state, info = sampler.step(state, data)
         visit(state, info)
     return state
-
-
-def chain_average(
-    sampler: Sampler[StateT, InfoT],
-    state: StateT,  # of one chain: tables (1, n, features)
-    data: Incomplete,
-    # maps the table (n, features) to numbers of its shape, for example a cell's
-    # conditional mean given all others of its row (Rao-Blackwell)
-    value: Callable[[Tensor], Tensor],
-    *,
-    burn_in: int,
-    n_steps: int,
-) -> Tensor:  # (n, features)
-    """Average a function of the completed table over one chain after a burn-in."""
-    total = torch.zeros_like(state.x[0])
-
-    def add(state: StateT, info: InfoT) -> None:
-        total.add_(value(state.x[0]))
-
-    state = run_chain(sampler, state, data, burn_in)
-    run_chain(sampler, state, data, n_steps, add)
-    return total / n_steps
