@@ -67,7 +67,6 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
 
     _has_density = True
     _is_for_filling = True  # as the parameters of members count as known
-    _stream = None  # rows of a call of `fit` itself are not kept
     _network = "decoder"  # of a member, in messages
 
     @reports_fit
@@ -248,7 +247,8 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         options = {"weights": weights, "hidden": hidden}
         checked, found = self._held_out(schema, nodes, predict, **options)
         self._report_misfit(checked, found, _REMEDY)
-        report = {"estimators_": members, **found.report()}
+        # rows of a call of `fit` itself are not kept
+        report = {"estimators_": members, "_stream": None, **found.report()}
         return Fitted(checked, None, report | self._report_of_missing(X))
 
     def _with_bounded_values(self, schema, X, frozen=None):
