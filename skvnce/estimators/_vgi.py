@@ -155,28 +155,14 @@ class VGIImputer(DrawnByMembers):
     validity for their coverage.
 
     All models except your own start at a normal distribution that EM fits, or at the
-    latent normal model of `GaussianImputer` if there are categories, and training
-    continues as long as held-out cells are predicted better.  An autoencoder of numbers
-    goes on from a mixture of normals (see `skvnce.options.VGI`): its draws are the
-    initial completions and chains, its means are the offset of the conditionals q, and
-    in a warm-up of at most 6 rounds of 50 steps the autoencoder learns the completed
-    rows, by the importance-weighted bound.  Steps of VGI follow, and a last round or
-    two with a decreasing learning rate.
-
-    The objective averages log p over the value of one missing cell x_j that q draws,
-    ``E_q(x_j) log p(x_j, x_-j) + H(q)``, eq. (11) of Simkus et al.  For a column of
-    levels, which the paper does not treat, the average is the sum
-    ``sum_k q(x_j = k) log p(x_j = k, x_-j)`` over all levels, or an unbiased estimate
-    of it if there are more than eight: the seven most probable ones, and one draw for
-    the others (Liu et al.).  Probabilities of levels are averaged over the latents that
-    LAIR draws, and over the members.
-
-    Columns with repeated
-    values are treated as rounded: a cell of such a column can be anywhere between the
-    neighbouring values.  Their draws are observed values, and draws of integer columns
-    are integers.  Chains of the training are restricted to the range of the observed
-    values of each column; a `ConvergenceWarning` names columns in which many proposals
-    were outside this range.
+    latent normal model of `GaussianImputer` if there are categories; an autoencoder of
+    numbers goes on from a mixture of normals (see `skvnce.options.VGI`).  The objective
+    averages log p over the value of one missing cell x_j that q draws,
+    ``E_q(x_j) log p(x_j, x_-j) + H(q)``, eq. (11) of Simkus et al.; of levels it is the
+    sum over all, or an unbiased estimate of it (Liu et al.).  Draws of columns with
+    repeated values are observed values, and draws of integer columns are integers.
+    Chains of the training stay in the range of the observed values; a
+    `ConvergenceWarning` names columns in which many proposals were outside.
 
     There is no `n_jobs`: members are trained one after the other.
 
