@@ -43,7 +43,7 @@ class EncoderModel(NamedTuple):
         """Draw cells of nodes, and compute probabilities of categories.
 
         Returns `drawn` (n_draws, n, n_model_columns), in the units of X;
-        `probabilities` (int (n, n_categories)), for each column of categories; averages
+        `probabilities` (n, n_categories), for each column of categories; averages
         over latents.
         """
         target, drawn, probabilities = self._within(bounds), [], []
@@ -60,7 +60,7 @@ class EncoderModel(NamedTuple):
         """Estimate means of cells of nodes, approximately but quickly.
 
         Returns `mean` (n, n_model_columns), functions of each row alone;
-        `probabilities` (int (n, n_categories)), for each column of categories.
+        `probabilities` (n, n_categories), for each column of categories.
         """
         target, scores, device = self._within(bounds), self.scores, self.auto.device
         order = torch.from_numpy(np.random.default_rng(0).permutation(_APPROXIMATE))

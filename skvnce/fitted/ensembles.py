@@ -29,8 +29,8 @@ class Member(Protocol):
         """Draw cells that will be summarised, and may be dependent.
 
         `nodes` (n, n_model_columns).  `numbers`: maps rows and a purpose to uniform
-        numbers.  Returns `drawn` (n_draws, n, n_model_columns); `probabilities` (int
-        (n, n_categories)).
+        numbers.  Returns `drawn` (n_draws, n, n_model_columns), and `probabilities`
+        (n, n_categories) by column of categories.
         """
         ...
 
