@@ -73,8 +73,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
     @reports_fit
     def _fit_encoder(self, X):
         """Train the encoder on validated rows, with the model held fixed."""
-        nodes = X[:, self.feature_indices_].astype(np.float64)
-        nodes = nodes[~np.isnan(nodes).all(1)]
+        nodes = self._observed_nodes(X)
         if not len(nodes):
             raise ValueError(
                 "X has no row with an observed value in the columns of the model. Pass "
@@ -84,7 +83,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         n_cooling = min(COOLING, self.max_iter)
         on_round, finish = report_rounds(self, self.max_iter + n_cooling, X=X)
         fitted = self._autoencoder()
-        data, _ = self._cell_scores().scores(Incomplete.from_array(nodes))
+        data = self._scores_of(nodes)
         with self._trains(self.random_state):
             device = self._device()
             auto = autoencoder.Autoencoder(*(deepcopy(part).float() for part in fitted))
@@ -160,20 +159,12 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
 
     def _train(self, auto, data, nodes, weights, on_round, on_chosen):
         """Train in rounds."""
-        fields = self._solver()
-        share, patience = fields["validation_fraction"], fields["n_iter_no_change"]
-        device = self._device()
-        auto = auto.on(device)
-        single = Incomplete(data.x.float(), data.observed).on(device)
-        algorithm, training = ALGORITHMS[self.algorithm], self._training()
-        sizes = self._architecture()
-        rounds = Rounds(auto, single, weights, algorithm, training, sizes)
+        rounds = self._rounds(auto, data, weights)
 
         def while_better(report):
+            share = self._solver()["validation_fraction"]
             _, hidden = hold_out(nodes, weights, share)
-            limits = {"max_rounds": self.max_iter, "patience": patience}
-            there = hidden.to(device)
-            n_rounds = rounds.while_better(there, **limits, on_round=report)
+            n_rounds = self._while_better(rounds, hidden, report)
             on_chosen(hidden)
             return n_rounds
 
@@ -250,12 +241,11 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
             return False
 
         with self._trains(seed):
-            rounds = self._rounds(nodes[seen], sample.weights[seen])
+            data, weights = self._scores_of(nodes[seen]), sample.weights[seen]
+            rounds = self._rounds(self._in_training(), data, torch.from_numpy(weights))
             if n_rounds is None:
-                hidden = sample.hidden[torch.from_numpy(seen)].to(rounds.data.x.device)
-                patience = self._solver()["n_iter_no_change"]
-                limits = {"max_rounds": self.max_iter, "patience": patience}
-                n_rounds = rounds.while_better(hidden, **limits, on_round=report)
+                hidden = sample.hidden[torch.from_numpy(seen)]
+                n_rounds = self._while_better(rounds, hidden, report)
             else:
                 n_cooling = min(COOLING, n_rounds)
                 losses = rounds.on_all(n_rounds, n_cooling, lambda n, loss: False)
@@ -263,14 +253,19 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         found.best_iter_, found.validation_scores_ = n_rounds, gains
         return found
 
-    def _rounds(self, nodes, weights):
-        """Make the training of the fitted modules on rows, on its device."""
+    def _while_better(self, rounds, hidden, report):
+        """Train without held-out cells, which choose the number of rounds; return it."""
+        patience, hidden = self._solver()["n_iter_no_change"], hidden.to(self._device())
+        limits = {"max_rounds": self.max_iter, "patience": patience}
+        return rounds.while_better(hidden, **limits, on_round=report)
+
+    def _rounds(self, auto, data, weights):
+        """Make the training of modules on rows of scores, on its device."""
         device = self._device()
-        data, _ = self._cell_scores().scores(Incomplete.from_array(nodes))
         return Rounds(
-            self._in_training().on(device),
+            auto.on(device),
             Incomplete(data.x.float(), data.observed).on(device),
-            torch.from_numpy(weights),
+            weights,
             ALGORITHMS[self.algorithm],
             self._training(),
             self._architecture(),

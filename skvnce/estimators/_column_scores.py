@@ -337,6 +337,15 @@ class NodeScores:
         free &= np.array(self.families_) != UNIT  # not observed values, nor in [0, 1]
         return EncoderModel(self._autoencoder(), self._cell_scores(), free)
 
+    def _observed_nodes(self, X):
+        """Select the cells of the model in rows that have any."""
+        nodes = X[:, self.feature_indices_].astype(np.float64)
+        return nodes[~np.isnan(nodes).all(1)]
+
+    def _scores_of(self, nodes):
+        """Map cells of the model to scores."""
+        return self._cell_scores().scores(Incomplete.from_array(nodes))[0]
+
     @filled_once
     def _families(self):
         """Return the description of columns that are not normal, made on first use."""

@@ -10,7 +10,6 @@ import torch
 from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import StrOptions
 
-from skvnce._incomplete import Incomplete
 from skvnce._progress import step
 from skvnce._random import seeded
 from skvnce._threads import one_thread
@@ -411,12 +410,12 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
 
     def _start(self, X):
         """Map rows with observed cells to the scores of the fit."""
-        nodes = X[:, self.feature_indices_].astype(np.float64)
-        nodes = nodes[~np.isnan(nodes).all(1)]
-        normal = Normal(*map(torch.tensor, self._normal))
-        data, _ = self._cell_scores().scores(Incomplete.from_array(nodes))
+        nodes, normal = (
+            self._observed_nodes(X),
+            Normal(*map(torch.tensor, self._normal)),
+        )
         weights = torch.ones(len(nodes), dtype=torch.float64)
-        return initial.Start(data, normal, self._families(), weights)
+        return initial.Start(self._scores_of(nodes), normal, self._families(), weights)
 
     def _trained_pair(self, normal):
         """Make model and conditionals in single precision, as training left them."""
