@@ -46,13 +46,6 @@ class Fit(NamedTuple):
     rise: float  # increase of the log-likelihood in the last round
 
 
-def expected_moments(
-    model: FactorModel, data: Incomplete, weights: Tensor
-) -> tuple[Moments, Tensor]:
-    """Compute expected moments and the log-likelihood of the rows: the E-step."""
-    return e_step(model, Rows(data, weights))
-
-
 def e_step(model: FactorModel, rows: Rows) -> tuple[Moments, Tensor]:
     """Compute expected moments and the log-likelihood of the rows."""
     d, k = model.loadings.shape

@@ -254,7 +254,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         return found
 
     def _while_better(self, rounds, hidden, report):
-        """Train without held-out cells, which choose the number of rounds; return it."""
+        """Train without held-out cells; return the number of rounds that is best."""
         patience, hidden = self._solver()["n_iter_no_change"], hidden.to(self._device())
         limits = {"max_rounds": self.max_iter, "patience": patience}
         return rounds.while_better(hidden, **limits, on_round=report)

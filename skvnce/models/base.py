@@ -26,14 +26,6 @@ class Flow(Density, Protocol):
         ...
 
 
-class UnnormalisedModel(Protocol):
-    """A density up to a constant, its scale parameter included."""
-
-    def log_density(self, x: Tensor) -> Tensor:  # (*batch, features) -> (*batch,)
-        """Compute log phi(x)."""
-        ...
-
-
 class LatentModel(Protocol):
     """A density of a row and its latent variables, up to a constant."""
 
