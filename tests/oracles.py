@@ -7,6 +7,8 @@ import torch
 from scipy import stats
 from scipy.special import roots_legendre
 
+from skvnce.objectives.score_matching import saturating_weight
+
 # standard errors; chance exceeds it in one of 100 000 tests of 150 comparisons each
 GATE = 5.4
 
@@ -108,3 +110,24 @@ def is_copositive(matrix):
             if (values[inside] <= 0).any():
                 return False
     return True
+
+
+def score_matching_loss(model, x, weight=saturating_weight):
+    """Compute the generalised score-matching loss of any model by autograd.
+
+    The mean over rows of the sum over j of ``h'(x_j) d_j + h(x_j) (d_jj + d_j**2 / 2)``
+    with ``d_j`` and ``d_jj`` the first two derivatives of log phi along x_j.
+
+    Yu, Drton and Shojaie (2019), eq. (6).
+    """
+    x = x.detach().requires_grad_()
+    (score,) = torch.autograd.grad(model.log_density(x).sum(), x, create_graph=True)
+    curvature = torch.stack(
+        [
+            torch.autograd.grad(score[:, j].sum(), x, create_graph=True)[0][:, j]
+            for j in range(x.shape[1])
+        ],
+        -1,
+    )
+    h, slope = weight(x.detach())
+    return (slope * score + h * (curvature + score.square() / 2)).sum(-1).mean()

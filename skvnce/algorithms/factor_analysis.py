@@ -29,48 +29,21 @@ from skvnce.models.factor_analysis import (
 
 
 class Moments(NamedTuple):
-    """Expected sums over rows, with u = (z, 1) of length k + 1.
+    """Expected sums over rows, with u = (z, 1) of length k + 1."""
 
-    Attributes
-    ----------
-    latent : Tensor of shape (k + 1, k + 1)
-        Of uu'.
-    normal : Tensor of shape (features, k + 1, k + 1)
-        Of uu', over the rows that observe the column.
-    cross : Tensor of shape (features, k + 1)
-        Of x u, over the same rows.
-    square : Tensor of shape (features,)
-        Of x^2, over the same rows.
-    """
-
-    latent: Tensor
+    latent: Tensor  # (k + 1, k + 1): of uu'
+    # (features, k + 1, k + 1): of uu', over the rows that observe the column
     normal: Tensor
-    cross: Tensor
-    square: Tensor
+    cross: Tensor  # (features, k + 1): of x u, over the same rows
+    square: Tensor  # (features,): of x^2, over the same rows
 
 
 class Fit(NamedTuple):
-    """The result of `fit_factors`.
-
-    Attributes
-    ----------
-    model : FactorModel
-    objectives : list of float
-        Log-likelihoods.
-    rise : float
-        Increase of the log-likelihood in the last round.
-    """
+    """The result of `fit_factors`."""
 
     model: FactorModel
-    objectives: list[float]
-    rise: float
-
-
-def expected_moments(
-    model: FactorModel, data: Incomplete, weights: Tensor
-) -> tuple[Moments, Tensor]:
-    """Compute expected moments and the log-likelihood of the rows: the E-step."""
-    return e_step(model, Rows(data, weights))
+    objectives: list[float]  # log-likelihoods
+    rise: float  # increase of the log-likelihood in the last round
 
 
 def e_step(model: FactorModel, rows: Rows) -> tuple[Moments, Tensor]:
@@ -196,31 +169,19 @@ def fit_factors(
 
 
 def fit_table(
-    table: Table,
-    rank: int,
+    table: Table,  # columns scaled to unit standard deviation
+    rank: int,  # number of latents
     *,
+    # smallest noise variance.  Without it the likelihood has no maximum if columns are
+    # collinear, or if there are few rows
     floor: float,
     max_iter: int,
     tol: float,
+    # called with the round, minus the objective per row, and the increase of the
+    # objective; stops EM by returning True
     on_round: OnRound = tell_round,
 ) -> Fit:
-    """Run EM until a round increases the log-likelihood by less than `tol` nats.
-
-    Parameters
-    ----------
-    table : Table
-        Columns scaled to unit standard deviation.
-    rank : int
-        Number of latents.
-    floor : float
-        Smallest noise variance.  Without it the likelihood has no maximum if columns
-        are collinear, or if there are few rows.
-    max_iter : int
-    tol : float
-    on_round : callable
-        Called with the round, minus the objective per row, and the increase of the
-        objective; stops EM by returning True.
-    """
+    """Run EM until a round increases the log-likelihood by less than `tol` nats."""
     model, total, objectives = start(table, rank, floor), table.total, []
     rise, table = inf, table.condensed()
     for n_round in range(1, max_iter + 1):
@@ -242,15 +203,8 @@ def fit_covariance(
     It starts from the principal axes of the covariance minus half of the variance of
     each column given all others (Joreskog 1963, image factor analysis).
 
-    Parameters
-    ----------
-    mean : Tensor of shape (features,)
-    covariance : Tensor of shape (features, features)
-        Positive definite.
-    rank : int
-    floor : float
-        Smallest noise variance.
-    n_rounds : int
+    `mean` (features,).  `covariance` (features, features): positive definite.  `floor`:
+    smallest noise variance.
     """
     noise = 0.5 / torch.cholesky_inverse(torch.linalg.cholesky(covariance)).diagonal()
     deviation = noise.sqrt()
@@ -271,9 +225,9 @@ def fit_covariance(
 
 def choose_rank(
     data: Incomplete,
-    held_out: Tensor,
+    held_out: Tensor,  # bool (n, features): observed cells that EM does not use
     weights: Tensor,
-    highest: int,
+    highest: int,  # maximum rank
     *,
     floor: float,
     max_iter: int,
@@ -285,13 +239,6 @@ def choose_rank(
     predictive density by more than a standard error over rows.  Without this margin a
     latent would often be added by chance.  Two are tried, because one more latent may
     improve little where two improve much.
-
-    Parameters
-    ----------
-    held_out : Tensor of bool, of shape (n, features)
-        Observed cells that EM does not use.
-    highest : int
-        Maximum rank.
     """
     kept = Incomplete(data.x, data.observed & ~held_out)
 

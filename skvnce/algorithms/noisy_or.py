@@ -11,8 +11,6 @@ method       posterior of the causes          what learning maximises
 `ub_cdi`     conjugate to the best lines      likelihood of these lines
 ============ ================================ ==========================================
 
-References
-----------
 Yan, Ailem and Sha (2019), Amortized inference of variational bounds for
 learning noisy-OR, table 1; Jaakkola and Jordan (1999), Variational probabilistic
 inference and the QMR-DT network; Jang, Gu and Poole (2017), Categorical
@@ -54,20 +52,11 @@ _FREE_STEP = 0.3  # share of the way to the optimal free parameters of a row, pe
 
 
 class Rows(NamedTuple):
-    """A sparse table: lists of the cells of each row that are on or missing.
+    """A sparse table: lists of the cells of each row that are on or missing."""
 
-    Attributes
-    ----------
-    start : Tensor of int, of shape (n + 1,)
-        Index of the first cell of each row in the other two.
-    columns : Tensor of int, of shape (n_listed,)
-    on : Tensor of bool, of shape (n_listed,)
-        False if the cell is missing.
-    """
-
-    start: Tensor
-    columns: Tensor
-    on: Tensor
+    start: Tensor  # int (n + 1,): index of the first cell of each row in the other two
+    columns: Tensor  # int (n_listed,)
+    on: Tensor  # bool (n_listed,): False if the cell is missing
 
     def on_device(self, device: torch.device) -> Self:
         """Return the table on a device."""
@@ -91,31 +80,20 @@ class Rows(NamedTuple):
 
 
 class Inference(NamedTuple):
-    """A method to infer the causes.
+    """A method to infer the causes."""
 
-    Attributes
-    ----------
-    network : nn.Module
-        The parameters to learn besides the model; none for some methods.
-    posterior : callable
-        (evidence, cells) to the logits of q, (n, causes), for new rows.
-    bound : callable
-        (evidence, cells, rows) to the bound to maximise, (n,); `rows` are indices.
-    """
-
+    # the parameters to learn besides the model; none for some methods
     network: nn.Module
+    # (evidence, cells) to the logits of q, (n, causes), for new rows
     posterior: Callable[[Evidence, Cells], Tensor]
+    # (evidence, cells, rows) to the bound to maximise, (n,); `rows` are indices
     bound: Callable[[Evidence, Cells, Tensor], Tensor]
 
 
 class Relaxation:
     """Relaxed draws of Bernoulli causes, which have gradients (binary Concrete).
 
-    Parameters
-    ----------
-    n_draws : int
-    n_steps : int
-        Number of previous steps: the temperature decreases from 0.5 to 0.2.
+    `n_steps`: number of previous steps: the temperature decreases from 0.5 to 0.2.
     """
 
     def __init__(self, n_draws: int, n_steps: int = 0) -> None:
@@ -283,11 +261,7 @@ def start(table: Rows, components: Tensor) -> NoisyOrModel:
     Leaks explain a tenth of the ones of each column; if they explained more, too little
     would be left for the causes.
 
-    Parameters
-    ----------
-    table : Rows
-    components : Tensor of shape (causes, features)
-        Probabilities with which causes turn columns on.
+    `components` (causes, features): probabilities with which causes turn columns on.
     """
     n_causes, n_features = components.shape
     on = torch.bincount(table.columns[table.on], minlength=n_features)

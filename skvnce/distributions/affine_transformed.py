@@ -16,13 +16,9 @@ _NARROW = 12  # number of latents up to which sums of products are faster
 class AffineTransformed(Distribution):
     """The distribution of loc + root v, of event shape (latents,).
 
-    Parameters
-    ----------
-    base : Distribution of event shape (latents,) and batch shape (*batch,)
-        Of v: `Independent` of a `Normal`, or with ``at_uniform``.
-    loc : Tensor of shape (*batch, latents)
-    root : Tensor of shape (*batch, latents, latents)
-        Upper triangular.
+    `loc` (*batch, latents).  `base` (event shape (latents,) and batch shape (*batch,)):
+    of v: `Independent` of a `Normal`, or with ``at_uniform``.  `root` (*batch, latents,
+    latents): upper triangular.
     """
 
     arg_constraints: dict = {}

@@ -22,14 +22,9 @@ class BoundedCells(Distribution):
     Observed cells have the same density as without bounds, and missing cells the
     logarithm of (1), `log_inside`; see `skvnce.models.base.observed_log_prob`.
 
-    Parameters
-    ----------
-    cells : Cells
-        Of batch shape (*batch, features).
-    places : Tensor of int, of shape (n_bounded,)
-        Indices of columns with bounds, none of them binary or rounded.
-    low, high : Tensor of shape (n_bounded,)
-        ``low < high``; one of them may be infinite.
+    `cells`: of batch shape (*batch, features).  `places` (int (n_bounded,)): indices of
+    columns with bounds, none of them binary or rounded.  `low`, `high` (n_bounded,):
+    ``low < high``; one of them may be infinite.
     """
 
     arg_constraints: dict = {}
@@ -64,9 +59,7 @@ class BoundedCells(Distribution):
     def icdf(self, value: Tensor) -> Tensor:
         """Compute quantiles of the truncated distribution; (*sample, *batch, features).
 
-        Parameters
-        ----------
-        value : Tensor of shape (*sample, *batch, features)
+        `value` (*sample, *batch, features).
         """
         found, at = self.cells.icdf(value), self.places
         loc, scale = self.cells.loc[..., at], self.cells.scale[..., at]

@@ -24,23 +24,17 @@ _NARROW = 1e-5  # width times the slope of the density, below which it is unifor
 
 
 class BoundedNormal(Distribution):
-    """Normal distribution conditioned on lying between two bounds.
-
-    Parameters
-    ----------
-    loc, scale : Tensor
-        Mean and standard deviation before the truncation; `scale` is positive.
-    low, high : Tensor
-        Bounds, ``low < high``; may be infinite.  All four parameters broadcast.
-    """
+    """Normal distribution conditioned on lying between two bounds."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
     has_rsample = True
 
     def __init__(
         self,
+        # mean and standard deviation before the truncation; `scale` is positive
         loc: Tensor,
         scale: Tensor,
+        # bounds, ``low < high``; may be infinite.  All four parameters broadcast
         low: Tensor,
         high: Tensor,
         validate_args: bool | None = None,

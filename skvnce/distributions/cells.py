@@ -14,8 +14,6 @@ at these values; their probabilities are at most 1.  The intervals of the smalle
 the largest value are symmetric around them, and the normal extends beyond: the
 probabilities sum to less than 1.
 
-References
-----------
 Shaw (2006), Sampling Student's t distribution - use of the inverse cumulative
 distribution function, eq. (36), for the quantiles of (1); Heitjan and Rubin (1991),
 Ignorability and coarse data, for (2).
@@ -39,43 +37,27 @@ _DEGREES = 4.0
 
 
 class Families(NamedTuple):
-    """The columns that are not normal, and their values.
+    """The columns that are not normal, and their values."""
 
-    Attributes
-    ----------
-    student, bernoulli, rounded : Tensor of int
-        Indices of the columns.
-    pairs : Tensor of shape (n_bernoulli, 2)
-        The smaller and the larger value.
-    values : Tensor of shape (n_rounded, n_values)
-        Increasing; the last is repeated if a column has fewer.
-    edges : Tensor of shape (n_rounded, n_values + 1)
-        Between the values and around them; the last is repeated likewise.
-    unit : Tensor of int
-        Indices of the continuous Bernoulli columns.
-    ends : Tensor of shape (n_unit, 2)
-        The numbers that stand for 0 and 1.
-    levels : tuple of Levels
-        The families of columns of categories.
-    """
-
-    student: Tensor
+    student: Tensor  # indices of the columns
     bernoulli: Tensor
     rounded: Tensor
-    pairs: Tensor
+    pairs: Tensor  # (n_bernoulli, 2): the smaller and the larger value
+    # (n_rounded, n_values): increasing; the last is repeated if a column has fewer
     values: Tensor
+    # (n_rounded, n_values + 1): between the values and around them; the last is
+    # repeated likewise
     edges: Tensor
+    # indices of the continuous Bernoulli columns
     unit: Tensor = torch.zeros(0, dtype=torch.long)
+    # (n_unit, 2): the numbers that stand for 0 and 1
     ends: Tensor = torch.zeros(0, 2, dtype=torch.float64)
-    levels: tuple[Levels, ...] = ()
+    levels: tuple[Levels, ...] = ()  # the families of columns of categories
 
     def on(self, device: torch.device) -> Self:
         """Return the tables on a device.
 
-        Raises
-        ------
-        NotImplementedError
-            For columns of categories, unless they are there.
+        Raises NotImplementedError for columns of categories, unless they are there.
         """
         if self.student.device == device:
             return self
@@ -98,9 +80,7 @@ class Families(NamedTuple):
     def dequantised(self, x: Tensor, uniform: Tensor) -> Tensor:
         """Map cells of rounded columns to levels between the edges of their values.
 
-        Parameters
-        ----------
-        x, uniform : Tensor of shape (*batch, features)
+        `x`, `uniform` (*batch, features).
         """
         if not len(self.rounded):
             return x
@@ -154,17 +134,9 @@ class Families(NamedTuple):
 class Cells(Distribution):
     """Independent cells of batch shape (*batch, features).
 
-    Parameters
-    ----------
-    loc, scale : Tensor of shape (*batch, n_outputs)
-        One output for each column, then the further ones of nominal columns.
-    families : Families
-
-    Attributes
-    ----------
-    loc, scale : Tensor of shape (*batch, features)
-        The first outputs of the columns.
-    outputs : pair of Tensor of shape (*batch, n_outputs)
+    `outputs` (*batch, n_outputs).  `loc`, `scale` (*batch, n_outputs): one output for
+    each column, then the further ones of nominal columns.  `loc`, `scale` (*batch,
+    features): the first outputs of the columns.
     """
 
     arg_constraints: dict = {}
@@ -179,9 +151,7 @@ class Cells(Distribution):
     def log_prob(self, value: Tensor) -> Tensor:
         """Compute log-densities, or log-probabilities of discrete columns.
 
-        Parameters
-        ----------
-        value : Tensor that broadcasts to (*batch, features)
+        `value` (that broadcasts to (*batch, features)).
         """
         families, loc, scale = self.families, self.loc, self.scale
         if len(families.rounded) == loc.shape[-1]:  # in their order
@@ -227,11 +197,8 @@ class Cells(Distribution):
     def sum_observed(self, x: Tensor, observed: Tensor) -> Tensor:
         """Sum log-densities over observed cells; (*batch,).
 
-        Parameters
-        ----------
-        x : Tensor that broadcasts to (*batch, features)
-            Values under the mask may be anything, NaN included.
-        observed : Tensor of bool, that broadcasts likewise
+        `x` (that broadcasts to (*batch, features)): values under the mask may be
+        anything, NaN included.
         """
         cells = self._known
         # `observed_sum` has no gradient in x, and subclasses have other densities
@@ -300,10 +267,7 @@ class ScoredCells(Cells):
     reparametrised draws.  Integrated over them, the density is that of `Cells` at the
     observed cells.
 
-    Parameters
-    ----------
-    cells : Cells
-    observed : Tensor of bool that broadcasts to (*batch, features)
+    `observed` (bool that broadcasts to (*batch, features)).
     """
 
     def __init__(self, cells: Cells, observed: Tensor) -> None:

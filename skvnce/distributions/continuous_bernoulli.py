@@ -5,8 +5,6 @@
 An autoencoder with Bernoulli likelihoods of numbers between 0 and 1, such as grey
 levels, omits A and is therefore no density.
 
-References
-----------
 Loaiza-Ganem and Cunningham (2019), The continuous Bernoulli: fixing a pervasive error
 in variational autoencoders.
 """

@@ -12,9 +12,7 @@ from skvnce.distributions.quantiles import inside
 class DiagonalNormal(Independent):
     """``Independent(Normal(loc, scale), 1)``, which it equals.
 
-    Parameters
-    ----------
-    loc, scale : Tensor of shape (*batch, latents)
+    `loc`, `scale` (*batch, latents).
     """
 
     def __init__(self, loc: Tensor, scale: Tensor) -> None:

@@ -20,10 +20,7 @@ from skvnce.distributions.normal import FactoredNormal, Normal, cholesky
 class FreeNormal(nn.Module):
     """A normal distribution in the parameters of eq. (1).
 
-    Parameters
-    ----------
-    initial : Normal
-        The normal at which the parameters are zero.
+    `initial`: the normal at which the parameters are zero.
     """
 
     def __init__(self, initial: Normal) -> None:

@@ -12,11 +12,8 @@ from torch.distributions import Distribution
 def with_gradient(drawn: Tensor, q: Distribution) -> Tensor:
     """Add the gradient of the quantile to draws without a gradient, first order only.
 
-    Parameters
-    ----------
-    drawn : Tensor of shape (*sample, *batch)
-    q : Distribution of batch shape (*batch,)
-        Univariate, with `cdf` and `log_prob`.
+    `drawn` (*sample, *batch).  `q` (batch shape (*batch,)): univariate, with `cdf` and
+    `log_prob`.
     """
     if not torch.is_grad_enabled():
         return drawn

@@ -8,8 +8,6 @@ an output for each level.  The first output of column j is output j; the others 
 nominal columns follow those of all columns.  A family has the methods of `Levels`, and
 `Cells` needs no more.
 
-References
-----------
 McCullagh (1980), Regression models for ordinal data, with a normal distribution.
 """
 
@@ -28,33 +26,17 @@ _FAR = 1e3  # threshold that stands for an infinite one, whose gradient is no nu
 
 
 class Levels(Protocol):
-    """A family of columns of levels.
+    """A family of columns of levels."""
 
-    Attributes
-    ----------
-    columns : Tensor of int, of shape (n,)
-        Indices of the columns.
-    n_levels : Tensor of int, of shape (n,)
-    n_more : int
-        Number of outputs besides the first ones of the columns.
-    """
-
-    columns: Tensor
-    n_levels: Tensor
-    n_more: int
+    columns: Tensor  # int (n,): indices of the columns
+    n_levels: Tensor  # int (n,)
+    n_more: int  # number of outputs besides the first ones of the columns
 
     def log_prob(self, code: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
         """Compute log-probabilities of levels.
 
-        Parameters
-        ----------
-        code : Tensor that broadcasts to (*batch, n)
-        loc, scale : Tensor of shape (*batch, n_outputs)
-            All outputs of the model.
-
-        Returns
-        -------
-        Tensor of shape (*batch, n)
+        `code` (that broadcasts to (*batch, n)).  `loc`, `scale` (*batch, n_outputs):
+        all outputs of the model.  Returns (*batch, n).
         """
         ...
 
@@ -72,29 +54,19 @@ class Levels(Protocol):
         The largest of the latent variables of a nominal column names its level, and an
         interval that of an ordinal column.
 
-        Parameters
-        ----------
-        linear : tuple of Tensor of shape (n_outputs,) or (n_outputs, latents)
-            Means and loadings.
-        deviation : Tensor of shape (n_outputs,)
-            Standard deviations given the latents.
+        `linear` (n_outputs,) or (n_outputs, latents): means and loadings.  `deviation`
+        (n_outputs,): standard deviations given the latents.
         """
         ...
 
 
 class Ordinal(NamedTuple):
-    """Levels in their order: intervals of a normal variable.
+    """Levels in their order: intervals of a normal variable."""
 
-    Attributes
-    ----------
-    columns, n_levels : Tensor of int, of shape (n,)
-    edges : Tensor of shape (n, K + 1)
-        Increasing thresholds; the last is repeated if a column has fewer levels.
-    n_more : int
-    """
-
-    columns: Tensor
-    n_levels: Tensor
+    columns: Tensor  # int (n,)
+    n_levels: Tensor  # int (n,)
+    # (n, K + 1): increasing thresholds; the last is repeated if a column has fewer
+    # levels
     edges: Tensor
     n_more: int = 0
 
@@ -136,18 +108,12 @@ class Ordinal(NamedTuple):
 
 
 class Nominal(NamedTuple):
-    """Levels without an order: the outputs are their logits.
+    """Levels without an order: the outputs are their logits."""
 
-    Attributes
-    ----------
-    columns, n_levels : Tensor of int, of shape (n,)
-    outputs : Tensor of int, of shape (n, K)
-        The outputs of each column; the last is repeated if it has fewer levels.
-    n_more : int
-    """
-
-    columns: Tensor
-    n_levels: Tensor
+    columns: Tensor  # int (n,)
+    n_levels: Tensor  # int (n,)
+    # int (n, K): the outputs of each column; the last is repeated if it has fewer
+    # levels
     outputs: Tensor
     n_more: int
 

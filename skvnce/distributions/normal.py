@@ -37,23 +37,13 @@ class Normal(NamedTuple):
 
 
 class FactoredNormal(NamedTuple):
-    """A normal distribution with quantities that all rows share; see `prepare`.
+    """A normal distribution with quantities that all rows share; see `prepare`."""
 
-    Attributes
-    ----------
-    mean : Tensor of shape (features,)
-    covariance, precision : Tensor of shape (features, features)
-    root : Tensor of shape (features, features)
-        Lower Cholesky factor of the covariance.
-    log_det : Tensor of shape ()
-        Of the covariance.
-    """
-
-    mean: Tensor
-    covariance: Tensor
-    precision: Tensor
-    root: Tensor
-    log_det: Tensor
+    mean: Tensor  # (features,)
+    covariance: Tensor  # (features, features)
+    precision: Tensor  # (features, features)
+    root: Tensor  # (features, features): lower Cholesky factor of the covariance
+    log_det: Tensor  # (): of the covariance
 
 
 def prepare(normal: Normal) -> FactoredNormal:
@@ -64,27 +54,15 @@ def prepare(normal: Normal) -> FactoredNormal:
 
 
 class Batch(NamedTuple):
-    """Rows with blocks of similar size.
+    """Rows with blocks of similar size."""
 
-    Attributes
-    ----------
-    rows : Tensor of int64, of shape (n,)
-        Their indices in the table.
-    x : Tensor of shape (*batch, n, features)
-        Zero where missing.
-    seen : Tensor of shape (n, features)
-        1 where observed, else 0.
-    block : Tensor of int64, of shape (n, width)
-        The columns of each row's block, then columns of the identity: features, ....
-    kind : ByMissing or ByObserved
-        What the block consists of.
-    """
-
-    rows: Tensor
-    x: Tensor
-    seen: Tensor
+    rows: Tensor  # int64 (n,): their indices in the table
+    x: Tensor  # (*batch, n, features): zero where missing
+    seen: Tensor  # (n, features): 1 where observed, else 0
+    # int64 (n, width): the columns of each row's block, then columns of the identity:
+    # features, ...
     block: Tensor
-    kind: type
+    kind: type  # what the block consists of
 
     def condition(self, normal: FactoredNormal) -> "ByMissing | ByObserved":
         """Compute the distributions of the missing cells, and of the observed ones."""
@@ -118,26 +96,14 @@ class Batch(NamedTuple):
 
 
 class ByMissing(NamedTuple):
-    """Rows of a batch by eqs. (2) and (4).
-
-    Attributes
-    ----------
-    batch : Batch
-    residual : Tensor of shape (*batch, n, features)
-        Observed cells minus their mean, 0 where missing.
-    log_prob : Tensor of shape (*batch, n)
-        Eq. (4).
-    whitened : Tensor of shape (*batch, n, width)
-        ``L^-1 P_mo r``.
-    factor : Tensor of shape (n, width, width)
-        L, the lower Cholesky factor of P_mm.
-    """
+    """Rows of a batch by eqs. (2) and (4)."""
 
     batch: Batch
+    # (*batch, n, features): observed cells minus their mean, 0 where missing
     residual: Tensor
-    log_prob: Tensor
-    whitened: Tensor
-    factor: Tensor
+    log_prob: Tensor  # (*batch, n): eq. (4)
+    whitened: Tensor  # (*batch, n, width): ``L^-1 P_mo r``
+    factor: Tensor  # (n, width, width): L, the lower Cholesky factor of P_mm
 
     @classmethod
     def of(
@@ -184,28 +150,14 @@ class ByMissing(NamedTuple):
 
 
 class ByObserved(NamedTuple):
-    """Rows of a batch by eqs. (1) and (3).
-
-    Attributes
-    ----------
-    batch : Batch
-    normal : FactoredNormal
-    residual : Tensor of shape (n, features)
-        Observed cells minus their mean, 0 where missing.
-    log_prob : Tensor of shape (n,)
-        Eq. (3).
-    whitened : Tensor of shape (n, width)
-        ``L^-1 r``.
-    factor : Tensor of shape (n, width, width)
-        L, the lower Cholesky factor of S_oo.
-    """
+    """Rows of a batch by eqs. (1) and (3)."""
 
     batch: Batch
     normal: FactoredNormal
-    residual: Tensor
-    log_prob: Tensor
-    whitened: Tensor
-    factor: Tensor
+    residual: Tensor  # (n, features): observed cells minus their mean, 0 where missing
+    log_prob: Tensor  # (n,): eq. (3)
+    whitened: Tensor  # (n, width): ``L^-1 r``
+    factor: Tensor  # (n, width, width): L, the lower Cholesky factor of S_oo
 
     @classmethod
     def of(cls, normal: FactoredNormal, batch: Batch) -> Self:
@@ -243,22 +195,14 @@ class ByObserved(NamedTuple):
 
 
 class Covariances(NamedTuple):
-    """Sums over rows for the sum of the covariances of their missing cells.
+    """Sums over rows for the sum of the covariances of their missing cells."""
 
-    Attributes
-    ----------
-    by_missing : Tensor of shape (features + 1, features + 1)
-        Of P_mm^-1 at its columns, over the rows of `ByMissing`.  The last row and
-        column receive those of the identity.
-    by_observed : Tensor of shape (features + 1, features + 1)
-        Of S_oo^-1 over those of `ByObserved`.
-    weight : Tensor of shape ()
-        Of the latter.
-    """
-
+    # (features + 1, features + 1): of P_mm^-1 at its columns, over the rows of
+    # `ByMissing`.  The last row and column receive those of the identity
     by_missing: Tensor
+    # (features + 1, features + 1): of S_oo^-1 over those of `ByObserved`
     by_observed: Tensor
-    weight: Tensor
+    weight: Tensor  # (): of the latter
 
     @classmethod
     def of(cls, x: Tensor) -> Self:
@@ -346,16 +290,9 @@ def cholesky(matrix: Tensor) -> Tensor:
 def jittered_cholesky(matrix: Tensor) -> tuple[Tensor, float]:
     """Factorise as `cholesky` does, without a warning.
 
-    Returns
-    -------
-    factor : Tensor of shape (*batch, n, n)
-    jitter : float
-        Share of the mean of the diagonal that was added to it; mostly 0.
-
-    Raises
-    ------
-    torch.linalg.LinAlgError
-        If the largest jitter did not suffice.
+    Returns `factor` (*batch, n, n); `jitter`, share of the mean of the diagonal that
+    was added to it; mostly 0.  Raises torch.linalg.LinAlgError if the largest jitter
+    did not suffice.
     """
     # no exception if it fails, because jitter may help
     factor, info = torch.linalg.cholesky_ex(matrix)
@@ -373,13 +310,9 @@ def jittered_cholesky(matrix: Tensor) -> tuple[Tensor, float]:
 def arrange(x: Tensor, observed: Tensor, *, kinds: int = 2) -> list[Batch]:
     """Split rows into batches of blocks of similar size, bounded in memory.
 
-    Parameters
-    ----------
-    x : Tensor of shape (*batch, n, features)
-        Values under the mask are not used.
-    observed : Tensor of bool, of shape (n, features)
-    kinds : int
-        1 for `ByMissing` alone, 2 for the one with the smaller block.
+    `observed` (bool (n, features)).  `x` (*batch, n, features): values under the mask
+    are not used.  `kinds`: 1 for `ByMissing` alone, 2 for the one with the smaller
+    block.
     """
     # factorisations take the cube of the width
     by_missing = (~observed).sum(1) * 2 <= observed.shape[1]
@@ -394,27 +327,12 @@ def arrange(x: Tensor, observed: Tensor, *, kinds: int = 2) -> list[Batch]:
 
 
 def log_prob_observed(
-    normal: FactoredNormal,
-    x: Tensor,
-    observed: Tensor,
-    factorise: Callable[[Tensor], Tensor] | None = None,
-) -> Tensor:
-    """Compute log p(x_o) of rows by eq. (4), all patterns in batches.
-
-    Parameters
-    ----------
-    normal : FactoredNormal
-        Covariance and root are not used.
-    x : Tensor of shape (*batch, n, features)
-        Values under the mask are not used.
-    observed : Tensor of bool, of shape (n, features)
-    factorise : callable or None, default=None
-        None is `cholesky`.
-
-    Returns
-    -------
-    Tensor of shape (*batch, n)
-    """
+    normal: FactoredNormal,  # covariance and root are not used
+    x: Tensor,  # (*batch, n, features): values under the mask are not used
+    observed: Tensor,  # bool (n, features)
+    factorise: Callable[[Tensor], Tensor] | None = None,  # None is `cholesky`
+) -> Tensor:  # (*batch, n)
+    """Compute log p(x_o) of rows by eq. (4), all patterns in batches."""
     batches = arrange(x, observed, kinds=1)
     parts = [ByMissing.of(normal, batch, factorise).log_prob for batch in batches]
     order = torch.cat([batch.rows for batch in batches]).argsort()

@@ -12,8 +12,6 @@ and since T(z) is constant when the parameters change, ``dz = -(dT/dz)^-1 dT``. 
 Jacobian is lower triangular, with q(z_d | z_<d) on its diagonal.  It is solved by
 forward substitution: the gradient of z_d passes through the w_kd to those of z_<d.
 
-References
-----------
 Figurnov, Mohamed and Mnih (2018), Implicit reparameterization gradients, section 4;
 Graves (2016), Stochastic backpropagation through mixture density distributions.
 """
@@ -29,16 +27,7 @@ from skvnce.distributions.quantiles import at_quantiles
 
 
 class NormalMixture(Distribution):
-    """A mixture of normals with independent coordinates, of event shape (latents,).
-
-    Parameters
-    ----------
-    logits : Tensor of shape (*batch, components)
-        Of the weights; any constant may be added.
-    loc, scale : Tensor of shape (*batch, components, latents)
-    validate_args : bool, optional
-        As in torch.
-    """
+    """A mixture of normals with independent coordinates, of event shape (latents,)."""
 
     arg_constraints = {
         "logits": constraints.real_vector,
@@ -50,10 +39,11 @@ class NormalMixture(Distribution):
 
     def __init__(
         self,
+        # (*batch, components): of the weights; any constant may be added
         logits: Tensor,
-        loc: Tensor,
-        scale: Tensor,
-        validate_args: bool | None = None,
+        loc: Tensor,  # (*batch, components, latents)
+        scale: Tensor,  # (*batch, components, latents)
+        validate_args: bool | None = None,  # as in torch
     ) -> None:
         self.logits, self.loc, self.scale = logits, loc, scale
         super().__init__(logits.shape[:-1], loc.shape[-1:], validate_args)
@@ -105,19 +95,13 @@ class NormalMixture(Distribution):
         wide = *shape[:-1], shape[-1] + 1
         return self.at_uniform(uniform_numbers(wide, self.loc))
 
-    def at_uniform(self, uniform: Tensor) -> Tensor:
+    def at_uniform(self, uniform: Tensor) -> Tensor:  # (*sample, *batch, latents)
         """Map uniform numbers to draws with the implicit gradient, first order only.
 
         Second derivatives are not available.
 
-        Parameters
-        ----------
-        uniform : Tensor of shape (*sample, *batch, latents + 1)
-            Quantiles in the component that the last number selects.
-
-        Returns
-        -------
-        Tensor of shape (*sample, *batch, latents)
+        `uniform` (*sample, *batch, latents + 1): quantiles in the component that the
+        last number selects.
         """
         with torch.no_grad():
             z = self._chosen(uniform)

@@ -13,8 +13,6 @@ where r is the probability of the others.  In eq. (2) the weight of the draw is
 ``r q_l / s(q_l)``, with s the identity without a gradient: its value is r, and its
 gradient makes that of eq. (2) in q unbiased.
 
-References
-----------
 Liu, Regier, Tripuraneni, Jordan and McAuliffe (2019), Rao-Blackwellized stochastic
 gradients for discrete distributions.
 """
@@ -27,19 +25,11 @@ from torch.distributions import Distribution
 
 
 class Candidates(NamedTuple):
-    """Weighted values of cells, which represent means over a distribution.
+    """Weighted values of cells, which represent means over a distribution."""
 
-    Attributes
-    ----------
-    values, weights : Tensor of shape (*batch, n_candidates)
-        Values of weight 0 are arbitrary.
-    entropy : Tensor of shape (*batch,)
-        Of the distribution, or an unbiased estimate.
-    """
-
-    values: Tensor
-    weights: Tensor
-    entropy: Tensor
+    values: Tensor  # (*batch, n_candidates): values of weight 0 are arbitrary
+    weights: Tensor  # (*batch, n_candidates)
+    entropy: Tensor  # (*batch,): of the distribution, or an unbiased estimate
 
 
 def entropy(q: Distribution, drawn: Tensor) -> Tensor:
@@ -60,13 +50,9 @@ def drawn_once(q: Distribution) -> Candidates:
 class NumberOrLevel(Distribution):
     """Cells of which each has a distribution of numbers, or probabilities of levels.
 
-    Parameters
-    ----------
-    number : Distribution of batch shape (*batch,)
-        Used where `n_levels` is 0.
-    logits : Tensor of shape (*batch, most_levels)
-        Of levels 0, 1, ...; those beyond `n_levels` are not used.
-    n_levels : Tensor of int, of shape (*batch,)
+    `n_levels` (int (*batch,)).  `number` (batch shape (*batch,)): used where `n_levels`
+    is 0.  `logits` (*batch, most_levels): of levels 0, 1, ...; those beyond `n_levels`
+    are not used.
     """
 
     arg_constraints: dict = {}
@@ -104,10 +90,7 @@ class NumberOrLevel(Distribution):
     def candidates(self, most: int) -> Candidates:
         """Represent means by one draw of a number, and by up to `most` levels, eq. (2).
 
-        Parameters
-        ----------
-        most : int
-            At least 2.
+        `most`: at least 2.
         """
         number = drawn_once(self.number)
         probabilities = self.log_probabilities.exp()
@@ -127,14 +110,8 @@ class NumberOrLevel(Distribution):
 def _levels(probabilities: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """Choose levels, and their weights in eq. (1) or (2).
 
-    Parameters
-    ----------
-    probabilities : Tensor of shape (*batch, n_levels)
-    most : int
-
-    Returns
-    -------
-    codes, weights : Tensor of shape (*batch, n_levels) or (*batch, most)
+    `probabilities` (*batch, n_levels).  Returns `codes`, `weights` (*batch, n_levels)
+    or (*batch, most).
     """
     n_levels = probabilities.shape[-1]
     if n_levels <= most:

@@ -30,21 +30,15 @@ _NEGLIGIBLE = 0.8  # share of the range of `UNDERFLOW` beyond which a tail is 0
 
 
 class Centred(NamedTuple):
-    """Cells of rows, some of which are observed.
+    """Cells of rows, some of which are observed."""
 
-    Attributes
-    ----------
-    middle : Tensor of shape (*rows, features)
-        Of the interval, or the value of a normal cell; 0 where missing.
-    half : Tensor of shape (*rows, features) or None
-        Half of the width of the interval, "infinite" for normal and missing cells; None
-        if no column is rounded.
-    normal : Tensor of shape (*rows, features) or None
-        1 for observed normal cells, else 0; None if no column is normal.
-    """
-
+    # (*rows, features): of the interval, or the value of a normal cell; 0 where missing
     middle: Tensor
+    # (*rows, features): half of the width of the interval, "infinite" for normal and
+    # missing cells; None if no column is rounded
     half: Tensor | None
+    # (*rows, features): 1 for observed normal cells, else 0; None if no column is
+    # normal
     normal: Tensor | None
 
     def take(self, rows: Tensor | slice) -> Self:
@@ -57,20 +51,13 @@ class Centred(NamedTuple):
 
 
 class Intervals(NamedTuple):
-    """What is known of the cells of rows.
+    """What is known of the cells of rows."""
 
-    Attributes
-    ----------
-    low, high : Tensor of shape (*rows, features)
-        Ends of the intervals of rounded cells; both are the value of a normal cell.
-    rounded : Tensor of bool, of shape (features,)
-        Which columns are rounded.
-    n_rounded : int
-    """
-
+    # (*rows, features): ends of the intervals of rounded cells; both are the value of a
+    # normal cell
     low: Tensor
-    high: Tensor
-    rounded: Tensor
+    high: Tensor  # (*rows, features)
+    rounded: Tensor  # bool (features,): which columns are rounded
     n_rounded: int
 
     def take(self, rows: Tensor | slice) -> Self:
@@ -90,20 +77,11 @@ class Intervals(NamedTuple):
 
 def observed_sum(
     loc: Tensor, scale: Tensor, cells: Intervals, observed: Tensor
-) -> Tensor:
+) -> Tensor:  # (*batch,): its gradients in loc and scale cannot be differentiated again
     """Sum log-densities of observed cells.
 
-    Parameters
-    ----------
-    loc, scale : Tensor of shape (*batch, features)
-    cells : Intervals
-        Broadcast to the batch.
-    observed : Tensor of bool that broadcasts to (*batch, features)
-
-    Returns
-    -------
-    Tensor of shape (*batch,)
-        Its gradients in loc and scale cannot be differentiated again.
+    `loc`, `scale` (*batch, features), `observed` (bool that broadcasts to (*batch,
+    features)).  `cells`: broadcast to the batch.
     """
     known = cells.centred(observed)
     if torch.is_grad_enabled() and (loc.requires_grad or scale.requires_grad):
@@ -137,17 +115,9 @@ def sum_and_slopes(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Sum log-densities of observed cells, and differentiate each.
 
-    Parameters
-    ----------
-    loc, log_scale : Tensor of shape (*batch, features)
-    cells : Centred
-        Broadcast to the batch.
-
-    Returns
-    -------
-    log_prob : Tensor of shape (*batch,)
-    by_loc, by_log_scale : Tensor of shape (*batch, features)
-        Derivatives, eqs. (2) and (3).
+    `loc`, `log_scale` (*batch, features).  `cells`: broadcast to the batch.  Returns
+    `log_prob` (*batch,); `by_loc`, `by_log_scale` (*batch, features), derivatives, eqs.
+    (2) and (3).
     """
     c, h, inverse = _standardised(loc, log_scale, cells)
     parts = []
@@ -167,9 +137,7 @@ def log_probs(loc: Tensor, log_scale: Tensor, cells: Centred) -> Tensor:
 
     Parameters are those of `sum_and_slopes`.
 
-    Returns
-    -------
-    Tensor of shape (*batch, features)
+    Returns (*batch, features).
     """
     c, h, _ = _standardised(loc, log_scale, cells)
     parts = []

@@ -34,33 +34,17 @@ _BITS = 24  # columns of a mask that a number of single precision describes
 
 
 class Group(NamedTuple):
-    """Rows of patterns with blocks of similar size.
+    """Rows of patterns with blocks of similar size."""
 
-    Attributes
-    ----------
-    rows : Tensor of int64, of shape (n,)
-        Their indices in the table.
-    x : Tensor of shape (n, features)
-        Zero where missing.
-    seen : Tensor of shape (n, features)
-        1 where observed, else 0.
-    pattern : Tensor of int64, of shape (n,)
-        The pattern of each row, in increasing order.
-    block : Tensor of int64, of shape (n_patterns, width)
-        The columns of the block of each pattern.  Narrower blocks are filled up with
-        `features`.
-    n_observed : Tensor of shape (n_patterns,)
-    by_observed : bool
-        Whether blocks are S_oo; else they are P_mm.
-    """
-
-    rows: Tensor
-    x: Tensor
-    seen: Tensor
-    pattern: Tensor
+    rows: Tensor  # int64 (n,): their indices in the table
+    x: Tensor  # (n, features): zero where missing
+    seen: Tensor  # (n, features): 1 where observed, else 0
+    pattern: Tensor  # int64 (n,): the pattern of each row, in increasing order
+    # int64 (n_patterns, width): the columns of the block of each pattern.  Narrower
+    # blocks are filled up with `features`
     block: Tensor
-    n_observed: Tensor
-    by_observed: bool
+    n_observed: Tensor  # (n_patterns,)
+    by_observed: bool  # whether blocks are S_oo; else they are P_mm
 
     def condition(self, normal: FactoredNormal) -> "Conditioned":
         """Compute the distributions of the missing cells."""
@@ -116,29 +100,20 @@ class Group(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Inverses of blocks of a matrix.
+    """Inverses of blocks of a matrix."""
 
-    Attributes
-    ----------
-    inverse : Tensor of shape (width, width, n)
-    pairs : Tensor of int64, of shape (width, width, n)
-        Their positions in a matrix with one more row and column, for padding.
-    log_det : Tensor of shape (n,)
-    """
-
-    inverse: Tensor
+    inverse: Tensor  # (width, width, n)
+    # int64 (width, width, n): their positions in a matrix with one more row and column,
+    # for padding
     pairs: Tensor
-    log_det: Tensor
+    log_det: Tensor  # (n,)
 
     @classmethod
     def of(cls, matrix: Tensor, block: Tensor) -> Self:
         """Invert blocks of a positive definite matrix.
 
-        Parameters
-        ----------
-        matrix : Tensor of shape (features, features)
-        block : Tensor of int64, of shape (n, width)
-            Columns of the blocks; `features` is a column of the identity.
+        `matrix` (features, features).  `block` (int64 (n, width)): columns of the
+        blocks; `features` is a column of the identity.
         """
         if block.shape[1] <= _WIDEST_SWEPT:
             columns = block.T.contiguous()
@@ -172,22 +147,14 @@ class Blocks(NamedTuple):
 
 
 class Conditioned(NamedTuple):
-    """The rows of a group given their observed cells.
-
-    Attributes
-    ----------
-    group : Group
-    completed : Tensor of shape (n, features)
-        Rows minus the mean, in which conditional means replace missing cells.
-    blocks : Blocks
-    log_det : Tensor of shape (n_patterns,)
-        Of S_oo.
-    """
+    """The rows of a group given their observed cells."""
 
     group: Group
+    # (n, features): rows minus the mean, in which conditional means replace missing
+    # cells
     completed: Tensor
     blocks: Blocks
-    log_det: Tensor
+    log_det: Tensor  # (n_patterns,): of S_oo
 
     def log_prob(self, normal: FactoredNormal) -> Tensor:
         """Compute log p(x_o) of each row by eq. (1); (n,)."""
@@ -254,16 +221,10 @@ def grouped(
 ) -> list[Group]:
     """Group rows by pattern, and patterns by the size of their block.
 
-    Parameters
-    ----------
-    x : Tensor of shape (n, features)
-        Values under the mask are not used.
-    observed : Tensor of bool, of shape (n, features)
-    kinds : int
-        1 for blocks of missing columns alone, 2 for the smaller block.
-    width : int or None
-        Width of the matrices of a row, which bound the size of a group; None is that of
-        its block.
+    `observed` (bool (n, features)).  `x` (n, features): values under the mask are not
+    used.  `kinds`: 1 for blocks of missing columns alone, 2 for the smaller block.
+    `width`: width of the matrices of a row, which bound the size of a group; None is
+    that of its block.
     """
     masks, pattern = patterns(observed)
     d = observed.shape[1]

@@ -72,10 +72,8 @@ def inside(uniform: Tensor) -> Tensor:
 def at_quantiles(q: Distribution, uniform: Tensor) -> Tensor:
     """Map uniform numbers to draws of q.
 
-    Raises
-    ------
-    TypeError
-        For a distribution that is neither Bernoulli nor has quantiles in closed form.
+    Raises TypeError for a distribution that is neither Bernoulli nor has quantiles in
+    closed form.
     """
     if isinstance(q, Bernoulli):
         return (uniform < q.probs).to(uniform)
@@ -89,19 +87,12 @@ def at_quantiles(q: Distribution, uniform: Tensor) -> Tensor:
         ) from error
 
 
-def draw(q: Distribution, uniform: Tensor) -> Tensor:
+def draw(q: Distribution, uniform: Tensor) -> Tensor:  # (*sample, *batch, latents)
     """Map uniform numbers to draws of latents.
 
-    Parameters
-    ----------
-    q : Distribution of event shape (latents,)
-        Independent given the row, or with a method ``at_uniform(uniform)``.
-    uniform : Tensor of shape (*sample, *batch, latents + 1)
-        The last number selects a component if q is a mixture.
-
-    Returns
-    -------
-    Tensor of shape (*sample, *batch, latents)
+    `q` (event shape (latents,)): independent given the row, or with a method
+    ``at_uniform(uniform)``.  `uniform` (*sample, *batch, latents + 1): the last number
+    selects a component if q is a mixture.
     """
     if isinstance(q, Independent) and not hasattr(q, "at_uniform"):
         return at_quantiles(q.base_dist, uniform[..., :-1])

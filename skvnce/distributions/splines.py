@@ -30,26 +30,15 @@ class MonotonicRQSTransform(_Spline):
 
     The softmax over the bins is computed along the first axis of a copy: torch is about
     ten times slower along a last axis of fewer than 16 numbers.
-
-    Parameters
-    ----------
-    widths, heights : Tensor of shape (*batch, n_bins)
-        Unconstrained.
-    derivatives : Tensor of shape (*batch, n_bins - 1)
-        Unconstrained.
-    bound : float
-        The spline is the identity outside of [-bound, bound].
-    slope : float
-        The smallest slope.
     """
 
     def __init__(
         self,
-        widths: Tensor,
-        heights: Tensor,
-        derivatives: Tensor,
-        bound: float = 5.0,
-        slope: float = 1e-3,
+        widths: Tensor,  # (*batch, n_bins): unconstrained
+        heights: Tensor,  # (*batch, n_bins)
+        derivatives: Tensor,  # (*batch, n_bins - 1): unconstrained
+        bound: float = 5.0,  # the spline is the identity outside of [-bound, bound]
+        slope: float = 1e-3,  # the smallest slope
     ) -> None:
         super(_Spline, self).__init__()
         floor = abs(log(slope))

@@ -7,8 +7,6 @@ and the variance that of the mean.  If most of the mass is truncated (t far belo
 textbook formulas subtract nearly equal numbers; here the tail uses a continued
 fraction, and draws solve for the excess over the bound instead of the quantile.
 
-References
-----------
 Rhodes (2018), eqs. (5.21)-(5.23), with ``erfcx(x) = exp(x**2) erfc(x)`` (the printed
 definition with erf is a misprint).
 """
@@ -114,11 +112,8 @@ def _tail_quantile(upper: Tensor, a: Tensor) -> Tensor:
 class TruncatedNormal(Distribution):
     """Normal distribution conditioned on being non-negative.
 
-    Parameters
-    ----------
-    loc, scale : Tensor
-        Mean and standard deviation before the truncation, of broadcastable shapes;
-        `scale` is positive.
+    `loc`, `scale`: mean and standard deviation before the truncation, of broadcastable
+    shapes; `scale` is positive.
     """
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
@@ -182,17 +177,10 @@ class TruncatedNormal(Distribution):
 def fit_moments(mean: Tensor, variance: Tensor) -> TruncatedNormal:
     """Find the truncated normals with the given means and variances.
 
-    Parameters
-    ----------
-    mean, variance : Tensor of shape (features,)
-        Positive.  No truncated normal has a standard deviation as large as its mean
-        (the exponential is the limit); a squared coefficient of variation above 0.98
-        is therefore lowered to 0.98, which keeps the mean and lowers the variance.
-
-    Returns
-    -------
-    TruncatedNormal
-        With batch shape (features,).
+    `mean`, `variance` (features,): positive.  No truncated normal has a standard
+    deviation as large as its mean (the exponential is the limit); a squared coefficient
+    of variation above 0.98 is therefore lowered to 0.98, which keeps the mean and
+    lowers the variance.  Returns with batch shape (features,).
     """
     target = (variance / mean.square()).clamp(max=_MAX_SQUARED_CV)
     # without truncation a is -1 / sqrt(target), and with it larger

@@ -19,9 +19,7 @@ _REACH = 12.0  # standard deviations beyond the outermost components
 class UnivariateMixture(Distribution):
     """A mixture of normals of one variable.
 
-    Parameters
-    ----------
-    logits, loc, scale : Tensor of shape (*batch, components)
+    `logits`, `loc`, `scale` (*batch, components).
     """
 
     arg_constraints = {

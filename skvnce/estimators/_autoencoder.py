@@ -1,13 +1,12 @@
 """The training of variational autoencoders, and their use on rows of a table."""
 
-from contextlib import contextmanager
 from copy import copy, deepcopy
 
 import numpy as np
 import torch
 
 from skvnce._incomplete import Incomplete
-from skvnce._modules import filled_once, load_state, state_of
+from skvnce._modules import state_of
 from skvnce._random import seeded
 from skvnce._threads import one_thread
 from skvnce.algorithms.vae import autoencoder
@@ -28,7 +27,6 @@ from skvnce.estimators._column_scores import (
 )
 from skvnce.estimators._options import fields_of
 from skvnce.estimators._validation import check_rank
-from skvnce.fits.training_rounds import failures_named, train_in_rounds
 from skvnce.fitted.category_scores import check_models_levels, count_outputs
 from skvnce.fitted.held_out_cells import hold_out
 from skvnce.fitted.without_cells import WithoutCells, moved, turned_like
@@ -49,6 +47,9 @@ _MIXED = 5  # number of posterior components for objectives with mixtures
 class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer):
     """Base class of `VariationalAutoencoder`, which documents parameters."""
 
+    _states = "model_state_", "posterior_state_"
+    _consequence = "no latents can be learned."
+
     def _scored(self, X):
         """Estimate the log-densities of rows and their standard errors."""
         nodes = X[:, self.feature_indices_].astype(np.float64)
@@ -56,52 +57,23 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
             model = self._encoder_model()
             return model.log_density(nodes, int(self.n_importance_samples))
 
-    def _n_scored(self):
-        """Return the number of draws from which log-densities are estimated."""
-        return int(self.n_importance_samples)
-
-    def _fit_member(self, schema, X, weights=None, on_chosen=None):
-        """Fit to the validated table of an imputer with this schema."""
+    def _fit_member(self, schema, X, seed, weights, on_chosen, first):
+        self.random_state = seed
         self._check_parameters()
-        self._set_schema(schema.as_read)
-        return self._fit_table(X, weights, on_chosen)
+        return super()._fit_member(schema, X, seed, weights, on_chosen, first)
 
-    @reports_fit
-    def _fit_table(self, X, weights=None, on_chosen=None):
-        """Fit to a validated table; `weights` (n_samples,) weight EM and training.
-
-        Training draws rows at random, so that a weight of two is equivalent to two
-        equal rows only on average.  `on_chosen` gets a `WithoutCells` of the
-        estimator when held-out cells have chosen the number of rounds.
-        """
-        consequence = "no latents can be learned."
-        nodes, weights = self._read_nodes(X, weights, consequence)
-        check_rank(self.n_components, count_outputs(self._schema))
-        on_round, finish = report_rounds(self, self.max_iter, X=X)
-        with self._trains():
-            self._fit_nodes(nodes, weights, on_round, on_chosen)
-        self._fitted_algorithm = self.algorithm
-        finish()
-        return self
-
-    @contextmanager
-    def _trains(self, seed=None):
-        """Set threads and random numbers of a training, and name remedies."""
+    def _remedy(self):
         fields = self._solver()
-        remedy = (
+        return (
             f"Lower learning_rate_init={fields['learning_rate_init']!r} of the "
             f"solver, or raise its weight_decay={fields['weight_decay']!r}: pass "
             "solver=Adam(...)."
         )
-        seed = self.random_state if seed is None else seed
-        with one_thread(), seeded(seed), failures_named(remedy):
-            yield
 
     @reports_fit
     def _fit_encoder(self, X):
         """Train the encoder on validated rows, with the model held fixed."""
-        nodes = X[:, self.feature_indices_].astype(np.float64)
-        nodes = nodes[~np.isnan(nodes).all(1)]
+        nodes = self._observed_nodes(X)
         if not len(nodes):
             raise ValueError(
                 "X has no row with an observed value in the columns of the model. Pass "
@@ -111,8 +83,8 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         n_cooling = min(COOLING, self.max_iter)
         on_round, finish = report_rounds(self, self.max_iter + n_cooling, X=X)
         fitted = self._autoencoder()
-        data, _ = self._cell_scores().scores(Incomplete.from_array(nodes))
-        with self._trains():
+        data = self._scores_of(nodes)
+        with self._trains(self.random_state):
             device = self._device()
             auto = autoencoder.Autoencoder(*(deepcopy(part).float() for part in fitted))
             auto = auto.on(device)
@@ -131,7 +103,7 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
                 ),
             )
         self.posterior_state_ = state_of(auto.posterior)
-        self._cache = []
+        self._cache = {}
         finish()
         return self
 
@@ -144,8 +116,9 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
                 "back, or call fit."
             )
 
-    def _fit_nodes(self, nodes, weights, on_round, on_chosen):
+    def _fit_nodes(self, nodes, weights, on_round, on_chosen, first):
         """Fit the initial model, choose the number of rounds, and train."""
+        check_rank(self.n_components, count_outputs(self._schema))
         check_models_levels(self.algorithm, self._schema)
         asked = asked_families(self.likelihood, self.n_features_in_)
         asked = asked[self.feature_indices_]
@@ -171,12 +144,8 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
                 on_chosen(WithoutCells(found, nodes, hidden.numpy()))
 
         self._train(auto, data, nodes, weights, on_round, show)
+        self._fitted_algorithm = self.algorithm
         self._set_modules(auto)
-
-    def _set_modules(self, auto):
-        """Store the parameters of trained modules."""
-        self.model_state_, self.posterior_state_ = map(state_of, auto)
-        self._cache = []
 
     def _without(self, hidden, auto, data, weights, normal, linear):
         """Copy the estimator, with modules that have not used some cells."""
@@ -186,33 +155,20 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         for one in (linear, turned_like(linear_start(other, rank), linear)):
             with seeded(0):  # the same initial networks
                 starts.append(self._built(one))
-        unseen = copy(self)
-        unseen._cache = [autoencoder.Autoencoder(*map(moved, auto, *starts))]
-        return unseen
+        return self._with_modules(autoencoder.Autoencoder(*map(moved, auto, *starts)))
 
     def _train(self, auto, data, nodes, weights, on_round, on_chosen):
         """Train in rounds."""
-        fields = self._solver()
-        share, patience = fields["validation_fraction"], fields["n_iter_no_change"]
-        device = self._device()
-        auto = auto.on(device)
-        single = Incomplete(data.x.float(), data.observed).on(device)
-        algorithm, training = ALGORITHMS[self.algorithm], self._training()
-        sizes = self._architecture()
-        rounds = Rounds(auto, single, weights, algorithm, training, sizes)
+        rounds = self._rounds(auto, data, weights)
 
         def while_better(report):
+            share = self._solver()["validation_fraction"]
             _, hidden = hold_out(nodes, weights, share)
-            limits = {"max_rounds": self.max_iter, "patience": patience}
-            there = hidden.to(device)
-            n_rounds = rounds.while_better(there, **limits, on_round=report)
+            n_rounds = self._while_better(rounds, hidden, report)
             on_chosen(hidden)
             return n_rounds
 
-        found = train_in_rounds(
-            self.max_iter, share, while_better, rounds.on_all, on_round
-        )
-        self.loss_curve_, self.validation_scores_, self.best_iter_ = found
+        self._train_in_rounds(self.max_iter, while_better, rounds.on_all, on_round)
         self.n_iter_ = len(self.loss_curve_)
 
     def _solver(self):
@@ -242,14 +198,13 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         auto = autoencoder.build(linear, self._families(), sizes)
         return autoencoder.Autoencoder(*(part.float() for part in auto))
 
-    @filled_once
     def _autoencoder(self):
-        """Return model and encoder in double precision, rebuilt on first use."""
-        if not self._cache:
-            self._cache.append(self._rebuilt().evaluated())
-        return self._cache[0].on(self._device_in_use())
+        return self._modules()
 
     def _rebuilt(self):
+        return self._restored().evaluated()
+
+    def _restored(self):
         """Make model and encoder in double precision, with their parameters."""
         d, k = len(self.scale_), self.n_components_
         d += sum(family.n_more for family in self._families().levels)
@@ -259,37 +214,25 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
         with seeded(0):
             sizes = autoencoder.Architecture(*self._sizes)
             auto = autoencoder.build(blank, self._families(), sizes)
-        states = self.model_state_, self.posterior_state_
-        for part, state in zip(auto, states, strict=True):
-            load_state(part.double(), state)
-        return auto
+        return self._loaded(autoencoder.Autoencoder(*(part.double() for part in auto)))
 
     def _in_training(self):
         """Make model and encoder in single precision, as the training left them."""
-        return autoencoder.Autoencoder(*(part.float() for part in self._rebuilt()))
+        return autoencoder.Autoencoder(*(part.float() for part in self._restored()))
 
-    def _continued(self, sample, seed, n_rounds):
+    def _continued(self, sample, seed, n_rounds):  # TrainedAutoencoder
         """Copy the fitted autoencoder, and train the copy on more rows.
 
-        Parameters
-        ----------
-        sample : Sample
-        seed : int
-        n_rounds : int or None
-            Number of rounds on all cells.  None chooses it by the held-out cells, and
-            keeps the best averages of the parameters: rounds on all cells would add the
-            noise of a few steps, and these cells are among the kept rows later.
-
-        Returns
-        -------
-        TrainedAutoencoder
+        `sample` (Sample).  `n_rounds`: number of rounds on all cells.  None chooses it
+        by the held-out cells, and keeps the best averages of the parameters: rounds on
+        all cells would add the noise of a few steps, and these cells are among the kept
+        rows later.
         """
         self._check_algorithm()
-        found = copy(self)
         nodes = sample.rows[:, self.feature_indices_].astype(np.float64)
         seen = ~np.isnan(nodes).all(1)
         if not seen.any():
-            return found
+            return copy(self)
         losses, gains = [], []
 
         def report(n_round, loss, gain):
@@ -298,29 +241,31 @@ class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer
             return False
 
         with self._trains(seed):
-            rounds = self._rounds(nodes[seen], sample.weights[seen])
+            data, weights = self._scores_of(nodes[seen]), sample.weights[seen]
+            rounds = self._rounds(self._in_training(), data, torch.from_numpy(weights))
             if n_rounds is None:
-                hidden = sample.hidden[torch.from_numpy(seen)].to(rounds.data.x.device)
-                patience = self._solver()["n_iter_no_change"]
-                limits = {"max_rounds": self.max_iter, "patience": patience}
-                n_rounds = rounds.while_better(hidden, **limits, on_round=report)
+                hidden = sample.hidden[torch.from_numpy(seen)]
+                n_rounds = self._while_better(rounds, hidden, report)
             else:
                 n_cooling = min(COOLING, n_rounds)
                 losses = rounds.on_all(n_rounds, n_cooling, lambda n, loss: False)
+        found = self._trained_further(rounds.auto, losses)
         found.best_iter_, found.validation_scores_ = n_rounds, gains
-        found._set_modules(rounds.auto)
-        found.loss_curve_ = [*self.loss_curve_, *losses]
-        found.n_iter_ = len(found.loss_curve_)
         return found
 
-    def _rounds(self, nodes, weights):
-        """Make the training of the fitted modules on rows, on its device."""
+    def _while_better(self, rounds, hidden, report):
+        """Train without held-out cells; return the number of rounds that is best."""
+        patience, hidden = self._solver()["n_iter_no_change"], hidden.to(self._device())
+        limits = {"max_rounds": self.max_iter, "patience": patience}
+        return rounds.while_better(hidden, **limits, on_round=report)
+
+    def _rounds(self, auto, data, weights):
+        """Make the training of modules on rows of scores, on its device."""
         device = self._device()
-        data, _ = self._cell_scores().scores(Incomplete.from_array(nodes))
         return Rounds(
-            self._in_training().on(device),
+            auto.on(device),
             Incomplete(data.x.float(), data.observed).on(device),
-            torch.from_numpy(weights),
+            weights,
             ALGORITHMS[self.algorithm],
             self._training(),
             self._architecture(),

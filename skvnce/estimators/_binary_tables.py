@@ -24,18 +24,12 @@ _RAREST = 1e-3  # lower bound of the column weights
 _NOISE = 0.2  # scale of the noise added to components, relative to column rates
 
 
-def binary_table(estimator, X, *, reset):
+def binary_table(estimator, X, *, reset):  # (n, features), float64 or float32
     """Validate a table of zeros, ones and NaN, after applying `binarize`.
 
-    Returns
-    -------
-    csr_array of shape (n, features), float64 or float32
-
-    Raises
-    ------
-    ValueError
-        For infinite values and text; for values other than 0 and 1 if `binarize` is
-        None (the message names row and column); for a wrong number of columns.
+    Raises ValueError for infinite values and text; for values other than 0 and 1 if
+    `binarize` is None (the message names row and column); for a wrong number of
+    columns.
     """
     needs_memory(type(estimator), X, reset=reset)
     cells = readable(X, sparse=True)
@@ -129,14 +123,9 @@ def without_columns(table, columns):
 def parts_by_length(table, cost_of_cell, cost_of_row, budget):
     """Yield indices of rows of similar length, as many as the budget allows.
 
-    Parameters
-    ----------
-    table : csr_array of shape (n, features)
-    cost_of_cell, cost_of_row : int
-        Memory, in numbers, per listed cell (all rows are padded to the longest) and
-        per row.
-    budget : int
-        Maximum number of numbers in memory; a single row may need more.
+    `table` (n, features).  `cost_of_cell`, `cost_of_row`: memory, in numbers, per
+    listed cell (all rows are padded to the longest) and per row.  `budget`: maximum
+    number of numbers in memory; a single row may need more.
     """
     length = np.maximum(np.diff(table.indptr), 1)
     order = np.argsort(length, kind="stable")
@@ -179,22 +168,13 @@ def torch_rows(table):
     )
 
 
-def factorised(table, n_components, rng):
+def factorised(table, n_components, rng):  # (n_components, features): probabilities
     """Estimate initial components by non-negative matrix factorisation.
 
     Columns are weighted down the more ones they have.  Otherwise columns that are
     nearly always 1 would form a component of their own.
 
-    Parameters
-    ----------
-    table : csr_array of shape (n, features)
-    n_components : int
-    rng : RandomState instance
-
-    Returns
-    -------
-    ndarray of shape (n_components, features)
-        Probabilities.
+    `table` (n, features), `rng` (RandomState instance).
     """
     on, rarity = _on(table), np.maximum(1 - _rates(table), _RAREST)
     found = np.zeros((n_components, table.shape[1]))

@@ -1,11 +1,17 @@
 """Preprocessing of models of scores: choice of columns, and maps of cells to scores."""
 
+from contextlib import contextmanager
+from copy import copy
+
 import numpy as np
 import torch
 
 from skvnce._device import device_in_use, resolve_device
 from skvnce._incomplete import Incomplete
+from skvnce._modules import filled_once, load_state, state_of
 from skvnce._progress import rounds_of_tuning
+from skvnce._random import seeded
+from skvnce._threads import one_thread
 from skvnce._units import Units
 from skvnce.algorithms.factor_analysis import fit_covariance
 from skvnce.algorithms.gaussian import copula, em
@@ -14,9 +20,11 @@ from skvnce.algorithms.gaussian.normal_scores import CellScores, repeated_values
 from skvnce.algorithms.gaussian.rows import Rows
 from skvnce.algorithms.vae import levels
 from skvnce.distributions.cells import Families
+from skvnce.estimators._callbacks import report_rounds, reports_fit
 from skvnce.estimators._validation import attributes_of, check_choice, read_cells
 from skvnce.fits.gaussian_mixed import some_rows
 from skvnce.fits.gaussian_numbers import SHARES
+from skvnce.fits.training_rounds import failures_named, train_in_rounds
 from skvnce.fitted.autoencoder import EncoderModel
 from skvnce.fitted.category_scores import (
     SHARE,
@@ -72,18 +80,20 @@ def asked_families(likelihood, width):
 
 
 class NodeScores:
-    """Mixin of estimators whose model uses scores of the columns in `feature_indices_`.
+    """Mixin of estimators with networks of scores of columns in `feature_indices_`.
 
     Scores are standardised columns, after a nonlinear map if that improves the
-    prediction of held-out cells.  Columns with repeated values are rounded.  Models
-    have a `_solver`, whose field ``device`` is where they are trained and used.
+    prediction of held-out cells.  Columns with repeated values are rounded.  Estimators
+    have a `_solver`, whose field ``device`` is where networks are trained and used, and
+    the methods `_fit_nodes`, `_rebuilt` and `_remedy`.
     """
 
     _slot = "solver"  # name of the parameter, in messages
+    _states = ()  # names of the attributes with the parameters of the networks
 
     def __getstate__(self):
         """Leave the modules out of pickles; they are rebuilt on first use."""
-        return {**with_plain_fit(super().__getstate__()), "_cache": []}
+        return {**with_plain_fit(super().__getstate__()), "_cache": {}}
 
     def __setstate__(self, state):
         """Restore the values of the state."""
@@ -93,6 +103,72 @@ class NodeScores:
         """List the public attributes that describe the columns of a table."""
         chosen = {"feature_indices_": schema.model_columns}
         return attributes_of(schema) | chosen | {"constants_": schema.constants}
+
+    def _fit_member(self, schema, X, seed, weights, on_chosen, first):
+        """Fit to the validated table of an imputer; see `DrawnByMembers._train`."""
+        self._set_schema(schema.as_read)
+        return self._fit_table(X, seed, weights, on_chosen, first)
+
+    @reports_fit
+    def _fit_table(self, X, seed, weights=None, on_chosen=None, first=None):
+        """Fit to a validated table; `weights` (n_samples,) weight EM and training.
+
+        Training draws rows at random, so that a weight of two is equivalent to two
+        equal rows only on average.  `on_chosen` gets a `WithoutCells` of the estimator
+        when held-out cells have chosen the number of rounds.
+        """
+        nodes, weights = self._read_nodes(X, weights, self._consequence)
+        most = None if isinstance(self.max_iter, str) else self.max_iter
+        on_round, finish = report_rounds(self, most, X=X)
+        with self._trains(seed):
+            self._fit_nodes(nodes, weights, on_round, on_chosen, first)
+        finish()
+        return self
+
+    @contextmanager
+    def _trains(self, seed):
+        """Set threads and random numbers of a training, and name remedies."""
+        with one_thread(), seeded(seed), failures_named(self._remedy()):
+            yield
+
+    def _train_in_rounds(self, most, while_better, on_all, on_round, **options):
+        """Train by `train_in_rounds`, and set the attributes that it reports."""
+        share = self._solver()["validation_fraction"]
+        found = train_in_rounds(most, share, while_better, on_all, on_round, **options)
+        self.loss_curve_, self.validation_scores_, self.best_iter_ = found
+
+    def _set_modules(self, modules):
+        """Store the parameters of trained networks."""
+        for name, part in zip(self._states, modules, strict=True):
+            setattr(self, name, state_of(part))
+        self._cache = {}
+
+    def _loaded(self, modules):
+        """Load the parameters of the trained networks, in place."""
+        for name, part in zip(self._states, modules, strict=True):
+            load_state(part, getattr(self, name))
+        return modules
+
+    @filled_once
+    def _modules(self):
+        """Return the networks in double precision, rebuilt on first use."""
+        if "modules" not in self._cache:
+            self._cache["modules"] = self._rebuilt()
+        return self._cache["modules"].on(self._device_in_use())
+
+    def _with_modules(self, modules):
+        """Copy the estimator, with networks that have not used some cells."""
+        unseen = copy(self)
+        unseen._cache = {**self._cache, "modules": modules}
+        return unseen
+
+    def _trained_further(self, modules, losses):
+        """Copy the estimator, with networks that have been trained on more rows."""
+        found = copy(self)
+        found._set_modules(modules)
+        found.loss_curve_ = [*self.loss_curve_, *losses]
+        found.n_iter_ = len(found.loss_curve_)
+        return found
 
     def _read_nodes(self, X, weights, consequence):
         """Choose the columns of the model; return their cells in the rows used."""
@@ -112,20 +188,9 @@ class NodeScores:
         With categories it is that of the latent variables, see
         `skvnce.algorithms.vae.levels`.
 
-        Parameters
-        ----------
-        nodes : ndarray of shape (n, n_nodes)
-        weights : Tensor of shape (n,)
-        nonlinear : bool
-            Whether marginals may be nonlinear.
-        asked : ndarray of str, of shape (n_nodes,)
-            Requested families of the columns, or ``"auto"``.
-
-        Returns
-        -------
-        data : Incomplete
-            Scores.
-        normal : Normal
+        `nodes` (n, n_nodes), `weights` (n,).  `nonlinear`: whether marginals may be
+        nonlinear.  `asked` (str (n_nodes,)): requested families of the columns, or
+        ``"auto"``.  Returns `data` (Incomplete), scores; `normal` (Normal).
         """
         raw, numbers = Incomplete.from_array(nodes), ~self._schema.is_categorical
         if not numbers.all():
@@ -206,7 +271,11 @@ class NodeScores:
         if own:
             self._tables = frequency_scores(raw, weights, families, self._values)
         self.families_ = families.tolist()
-        self._cache = []
+        self._cache = {}
+
+    def _n_scored(self):
+        """Return the number of draws from which log-densities are estimated."""
+        return int(self.n_importance_samples)
 
     def _device(self):
         """Return the device of training."""
@@ -233,8 +302,14 @@ class NodeScores:
             dtype=torch.long,
         )
 
+    @filled_once
     def _cell_scores(self):
-        """Make the maps from cells to scores and back."""
+        """Return the maps from cells to scores and back, made on first use."""
+        if "scores" not in self._cache:
+            self._cache["scores"] = self._made_scores()
+        return self._cache["scores"]
+
+    def _made_scores(self):
         places = torch.tensor(sorted(self._values), dtype=torch.long)
         widest = max((len(v) for v in self._values.values()), default=2)
         padded = [
@@ -262,8 +337,23 @@ class NodeScores:
         free &= np.array(self.families_) != UNIT  # not observed values, nor in [0, 1]
         return EncoderModel(self._autoencoder(), self._cell_scores(), free)
 
+    def _observed_nodes(self, X):
+        """Select the cells of the model in rows that have any."""
+        nodes = X[:, self.feature_indices_].astype(np.float64)
+        return nodes[~np.isnan(nodes).all(1)]
+
+    def _scores_of(self, nodes):
+        """Map cells of the model to scores."""
+        return self._cell_scores().scores(Incomplete.from_array(nodes))[0]
+
+    @filled_once
     def _families(self):
-        """Make the description of columns that are not normal."""
+        """Return the description of columns that are not normal, made on first use."""
+        if "families" not in self._cache:
+            self._cache["families"] = self._made_families()
+        return self._cache["families"]
+
+    def _made_families(self):
         scores = self._cell_scores()
         values, edges = scores.values_and_edges()
         rounded, pairs = self._places("rounded"), self._places("bernoulli")

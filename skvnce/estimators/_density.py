@@ -3,15 +3,13 @@
 `VGIImputer` trains it.
 """
 
-from copy import copy, deepcopy
+from copy import deepcopy
 
 import numpy as np
 import torch
 from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import StrOptions
 
-from skvnce._incomplete import Incomplete
-from skvnce._modules import filled_once, load_state, state_of
 from skvnce._progress import step
 from skvnce._random import seeded
 from skvnce._threads import one_thread
@@ -21,8 +19,6 @@ from skvnce.distributions.normal import Normal
 from skvnce.estimators._base import IncompleteTransformer
 from skvnce.estimators._callbacks import (
     CallbackSupportMixin,
-    report_rounds,
-    reports_fit,
 )
 from skvnce.estimators._column_scores import NodeScores
 from skvnce.estimators._density_options import (
@@ -52,7 +48,7 @@ from skvnce.fits.density_training import (
     warm_up_conditionals,
     warm_up_model,
 )
-from skvnce.fits.training_rounds import failures_named, train_in_rounds
+from skvnce.fits.training_rounds import failures_named
 from skvnce.fits.vgi_rounds import Limits, VGIRounds
 from skvnce.fitted.density import ChainModel
 from skvnce.fitted.held_out_cells import hold_out
@@ -178,6 +174,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         self.max_iter = max_iter
         self.n_importance_samples = n_importance_samples
 
+    _states = "model_state_", "conditionals_state_"
+    _consequence = "there is nothing to impute."
     _mixture = None  # weights, means and covariances of the one at which it starts
     _slot = "model.solver"
     _set_schema = IncompleteTransformer._set_schema
@@ -235,31 +233,16 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         """Return the maximum number of rounds."""
         return number_of(self.max_iter, self._defaults().n_rounds)
 
-    @reports_fit
-    def _fit_member(
-        self, schema, X, seed, weights=None, on_chosen=None, n_warm_up=None
-    ):
-        """Fit to the validated table of an imputer with this schema.
+    def _remedy(self):
+        rate = self._solver()["learning_rate_init"]
+        return (
+            f"Lower learning_rate_init={rate!r} of the solver: pass "
+            "IncompleteDensity(..., solver=Adam(...))."
+        )
 
-        Weights (n_samples,) are those of the rows in EM and in training.  Without
-        `n_warm_up`, held-out cells choose the number of rounds of the warm-up.
-        """
-        self._set_schema(schema.as_read)
-        nodes, weights = self._read_nodes(X, weights, "there is nothing to impute.")
-        most = None if isinstance(self.max_iter, str) else self.max_iter
-        on_round, finish = report_rounds(self, most, X=X)
-        with one_thread(), seeded(seed):
-            rate = self._solver()["learning_rate_init"]
-            remedy = (
-                f"Lower learning_rate_init={rate!r} of the solver: pass "
-                "IncompleteDensity(..., solver=Adam(...))."
-            )
-            with failures_named(remedy):
-                self._fit_nodes(nodes, weights, on_round, on_chosen, n_warm_up)
-        finish()
-        return self
-
-    def _fit_nodes(self, nodes, weights, on_round, on_chosen, n_warm_up):
+    def _fit_nodes(self, nodes, weights, on_round, on_chosen, first):
+        # without it, held-out cells choose the number of rounds of the warm-up
+        n_warm_up = None if first is None else first.n_warm_up_iter_
         asked = np.full(nodes.shape[1], "auto", dtype=object)
         nonlinear = isinstance(self.model, str)  # a user's density gets linear scores
         data, normal = self._fit_normal(
@@ -306,10 +289,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         return found and found[:3]  # a plain tuple, which skops can store
 
     def _set_modules(self, pair):
-        """Store the parameters of trained modules."""
-        self.model_state_, self.conditionals_state_ = map(state_of, pair)
+        super()._set_modules(pair)
         self._trained = at_some_rows(pair.model, len(self.scale_))
-        self._cache = []
 
     def _pair(self, normal, like=None):
         """Make model and conditionals in single precision, as at the start of training.
@@ -345,13 +326,11 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         here = deepcopy(pair).on(start.data.x.device)
         found = training.Pair(*map(moved, here, before, after))
         cube = Hypercube(*(end.double() for end in hypercube)).on(start.data.x.device)
-        unseen = copy(self)
-        unseen._cache = [density.Fitted(found, normal, self._families(), cube)]
-        return unseen
+        return self._with_modules(density.Fitted(found, normal, self._families(), cube))
 
     def _train(self, pair, start, hidden, on_round, on_chosen, n_warm_up):
         """Train in rounds, on the device of the modules; return the final chains."""
-        settings, fields, device = self._settings(), self._solver(), self._device()
+        settings, device = self._settings(), self._device()
         if not isinstance(self.model, str):
             with step("fitting the density to completed rows"):
                 ways = initial.ChainSettings(self._n_chains())
@@ -365,7 +344,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             hidden,
             ways,
             settings,
-            Limits(most, fields["n_iter_no_change"], n_warm_up),
+            Limits(most, self._solver()["n_iter_no_change"], n_warm_up),
             mixture and Mixture(*mixture),
             device,
         )
@@ -376,30 +355,20 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             on_chosen(rounds.chains)
             return n_rounds
 
-        found = train_in_rounds(
-            most,
-            fields["validation_fraction"],
-            while_better,
-            rounds.on_all,
-            on_round,
-            warns=mixture is None,  # from there, few rounds are meant to be few
-        )
-        self.loss_curve_, self.validation_scores_, self.best_iter_ = found
+        # from a mixture, few rounds are meant to be few
+        given = most, while_better, rounds.on_all, on_round
+        self._train_in_rounds(*given, warns=mixture is None)
         self.n_warm_up_iter_ = rounds.n_warm_up
         return rounds.chains
 
-    @filled_once
-    def _modules(self):
-        """Return model and conditionals in double precision, rebuilt on first use."""
-        if not self._cache:
-            normal = Normal(*map(torch.tensor, self._normal))
-            pair = self._trained_pair(normal)
-            for part in pair:
-                part.double().eval().requires_grad_(False)
-            cube = Hypercube(*(torch.tensor(end).double() for end in self._hypercube))
-            check_rebuilt(at_some_rows(pair.model, len(self.scale_)), self._trained)
-            self._cache.append(density.Fitted(pair, normal, self._families(), cube))
-        return self._cache[0].on(self._device_in_use())
+    def _rebuilt(self):
+        normal = Normal(*map(torch.tensor, self._normal))
+        pair = self._trained_pair(normal)
+        for part in pair:
+            part.double().eval().requires_grad_(False)
+        cube = Hypercube(*(torch.tensor(end).double() for end in self._hypercube))
+        check_rebuilt(at_some_rows(pair.model, len(self.scale_)), self._trained)
+        return density.Fitted(pair, normal, self._families(), cube)
 
     def _has_encoder(self):
         return self.model == "vae"
@@ -409,31 +378,19 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         fitted = self._modules()
         return fitted.pair.model.autoencoder(fitted.families)
 
-    def _n_scored(self):
-        """Return the number of draws from which log-densities are estimated."""
-        return int(self.n_importance_samples)
-
     def _chain_model(self):
         """Return the fitted density and its scores as a value."""
         return ChainModel(self._modules(), self._cell_scores())
 
-    def _continued(self, X, seed):
+    def _continued(self, X, seed):  # IncompleteDensity
         """Copy the fitted density, and train the copy on other rows.
 
         Training makes as many rounds as held-out cells chose in the fit, at least one,
         with the scores of columns of the fit.
 
-        Parameters
-        ----------
-        X : ndarray of shape (n_samples, n_features)
-            Validated rows.
-        seed : int
-
-        Returns
-        -------
-        IncompleteDensity
+        `X` (n_samples, n_features): validated rows.
         """
-        found, start = copy(self), self._start(X)
+        start = self._start(X)
         if not isinstance(self._method(), VGI):
             raise ValueError(
                 f"partial_fit requires algorithm='vgi', got {self.algorithm!r}."
@@ -447,26 +404,21 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             pair = self._trained_pair(start.normal).on(device)
             settings = self._settings(), n_rounds, device
             (low, high), losses = trained_further(pair, start, ways, *settings)
-        found.loss_curve_ = [*self.loss_curve_, *losses]
-        found.n_iter_ = len(found.loss_curve_)
-        before = self._hypercube
+        found, before = self._trained_further(pair, losses), self._hypercube
         found._hypercube = np.fmin(low, before[0]), np.fmax(high, before[1])
-        found._set_modules(pair)
         return found
 
     def _start(self, X):
         """Map rows with observed cells to the scores of the fit."""
-        nodes = X[:, self.feature_indices_].astype(np.float64)
-        nodes = nodes[~np.isnan(nodes).all(1)]
-        normal = Normal(*map(torch.tensor, self._normal))
-        data, _ = self._cell_scores().scores(Incomplete.from_array(nodes))
+        nodes, normal = (
+            self._observed_nodes(X),
+            Normal(*map(torch.tensor, self._normal)),
+        )
         weights = torch.ones(len(nodes), dtype=torch.float64)
-        return initial.Start(data, normal, self._families(), weights)
+        return initial.Start(self._scores_of(nodes), normal, self._families(), weights)
 
     def _trained_pair(self, normal):
         """Make model and conditionals in single precision, as training left them."""
         # the states replace what is drawn here; the seed keeps the caller's stream
         with seeded(0):
-            pair = self._pair(normal)
-        states = self.model_state_, self.conditionals_state_
-        return training.Pair(*map(load_state, pair, states))
+            return self._loaded(self._pair(normal))

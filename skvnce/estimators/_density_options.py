@@ -265,10 +265,7 @@ def made_by_user(make, n_features):
 def placed(pair, device, n_features):
     """Move model and conditionals to a device, in place.
 
-    Raises
-    ------
-    ValueError
-        If the model has tensors that torch cannot move.
+    Raises ValueError if the model has tensors that torch cannot move.
     """
     found = pair.on(device)
     if device.type == "cpu":

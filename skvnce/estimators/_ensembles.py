@@ -1,14 +1,25 @@
 """Base class of imputers that draw cells from one or several fitted members."""
 
+import warnings
 from math import ceil
 
 import numpy as np
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
+from skvnce._memory import check_fit
+from skvnce._progress import steps
 from skvnce._random import seed_from, seeded
 from skvnce._threads import one_thread
-from skvnce._weights import random_weights
+from skvnce._weights import random_weights, weighted_rows
 from skvnce.algorithms.mixed.columns import NUMERIC
+from skvnce.estimators._callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    reports_fit,
+)
 from skvnce.estimators._imputer import Imputer
+from skvnce.estimators._options import Adam
 from skvnce.estimators._unused_parameters import warn_of_unused_by_levels
 from skvnce.estimators._validation import (
     BOUND,
@@ -17,6 +28,7 @@ from skvnce.estimators._validation import (
     RANDOM_STATE,
     STRATEGY,
     integer_from,
+    read_table,
 )
 from skvnce.fitted.ensembles import Ensemble
 from skvnce.fitted.fitted import Fitted
@@ -46,7 +58,7 @@ _SEVERAL, _ENOUGH = 4, 40  # maximum number of members; rows per column where 1 
 _REMEDY = "GaussianImputer may fill them better; logarithms of skewed columns may help."
 
 
-class DrawnByMembers(Imputer):
+class DrawnByMembers(CallbackSupportMixin, Imputer):
     """Base class of imputers whose members are in `estimators_`.
 
     The imputers have the parameters `n_draws`, `strategy`, `min_value`, `max_value` and
@@ -55,6 +67,116 @@ class DrawnByMembers(Imputer):
 
     _has_density = True
     _is_for_filling = True  # as the parameters of members count as known
+    _network = "decoder"  # of a member, in messages
+
+    @reports_fit
+    def fit(self, X, y=None, sample_weight=None):
+        """Train the models, unless they are trained already.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Frequencies: a row of weight k counts as k equal rows, up to the random
+            numbers of the training, which draws rows in proportion to their weights.
+            Divide the sampling weights of a survey by their mean.
+
+        Returns
+        -------
+        self : object
+            The fitted imputer.
+
+        Raises
+        ------
+        ValueError
+            If X contains infinite values or text, if no cell is observed, if observed
+            cells are outside the bounds, if X has categories and the model is one of
+            numbers, if a frozen model was fitted on another number of columns, if
+            `log_prob` of a density returns a wrong shape, or if a parameter is out of
+            range.
+        DivergenceError
+            If training diverges.
+        TypeError
+            If a parameter has a wrong type, or if a density has no `log_prob`.
+        """
+        self._check_parameters()
+        X, schema = self._read_for_fit(X, sample_weight)
+        check_fit(type(self), X.shape)
+        X, weights = weighted_rows(X, sample_weight)
+        _, finish = report_rounds(self, None, X=X)
+        schema, members, unseen = self._members(schema, X, weights)
+        fitted = self._checked_members(schema, members, X, unseen, weights)
+        finish()
+        return self._publish(fitted)
+
+    def to_torch(self):
+        """Return the fitted model of the first member.
+
+        Returns
+        -------
+        torch.nn.Module
+            A copy on the CPU, in double precision and without gradients, of scores of
+            the columns in `feature_indices_`.  A decoder, as
+            `VariationalAutoencoder.to_torch` returns it, has ``prior()`` and
+            ``likelihood(z)``; that of a `TorchVAE` is its `model`.  A density has
+            ``log_prob(x)``, that of an autoencoder a bound by 16 draws.  Its input are
+            ``(X - location_) / scale_`` of ``estimators_[0]``, mapped nonlinearly where
+            its `nonlinear_columns_` is True, and codes of levels; it is your own module
+            if you passed one.
+        """
+        check_is_fitted(self)
+        if not self.estimators_:
+            raise ValueError(
+                f"All columns were constant at fit: there is no {self._network}."
+            )
+        return self.estimators_[0].to_torch()
+
+    def _read_for_fit(self, X, sample_weight):
+        """Validate the table of a fit, and return its schema."""
+        return read_table(self, X)
+
+    def _members(self, schema, X, weights):
+        """Train the members, and list a `WithoutCells` of the first if it is checked.
+
+        Returns the schema with valid values, the members and that list.
+        """
+        schema = self._with_bounded_values(schema, X)
+        self._report_columns(schema, X)
+        unseen = []
+        on_chosen = None if self.on_misfit == "ignore" else unseen.append
+        given = schema, X, weights, on_chosen
+        return schema, [] if is_constant(X) else self._train(*given), unseen
+
+    def _train(self, schema, X, weights, on_chosen):
+        """Train a first member, then the others for as many rounds; return a list.
+
+        Weights (n_samples,) are those of the rows in EM and in training.
+        """
+        base, found = self._base(), []
+        count = count_members(self.n_estimators, X, weights)
+        members = seeds_and_weights(count, len(X), self.random_state, weights)
+        with warnings.catch_warnings():  # the imputer has given this warning already
+            warnings.filterwarnings("ignore", "Entirely missing|Constant where")
+            for seed, own in steps("member", members, count, has_parts=True):
+                first = found[0] if found else None
+                given = schema, X, seed, own, on_chosen, first
+                member = clone(base)._fit_member(*given)
+                self._warn_of_divergence(schema, member)
+                found.append(member)
+                # the first member has chosen the number of rounds for all
+                solver = Adam(**member._solver() | {"validation_fraction": 0})
+                base.set_params(max_iter=member.best_iter_, solver=solver)
+        return found
+
+    def _base(self):
+        """Make the unfitted member that is cloned."""
+        raise NotImplementedError
+
+    def _warn_of_divergence(self, schema, member):
+        """Warn of columns whose chains have left the observed range."""
 
     def _cell_model(self):
         known = self._schema
@@ -125,7 +247,8 @@ class DrawnByMembers(Imputer):
         options = {"weights": weights, "hidden": hidden}
         checked, found = self._held_out(schema, nodes, predict, **options)
         self._report_misfit(checked, found, _REMEDY)
-        report = {"estimators_": members, **found.report()}
+        # rows of a call of `fit` itself are not kept
+        report = {"estimators_": members, "_stream": None, **found.report()}
         return Fitted(checked, None, report | self._report_of_missing(X))
 
     def _with_bounded_values(self, schema, X, frozen=None):

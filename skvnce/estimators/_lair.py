@@ -1,7 +1,6 @@
 """An imputer that draws missing cells from variational autoencoders."""
 
 import inspect
-import warnings
 from functools import partial
 
 import numpy as np
@@ -12,28 +11,19 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skvnce._memory import check_fit
-from skvnce._progress import steps
 from skvnce._warnings import warn_user
-from skvnce._weights import weighted_rows
 from skvnce.algorithms.vae import sampling
 from skvnce.estimators._callbacks import (
-    CallbackSupportMixin,
-    report_rounds,
-    reports_fit,
     shows_progress,
 )
 from skvnce.estimators._ensembles import (
     OF_MEMBERS,
     DrawnByMembers,
     bounds_of_nodes,
-    count_members,
-    is_constant,
     reject_categories,
-    seeds_and_weights,
 )
 from skvnce.estimators._missing_table import names_table
-from skvnce.estimators._options import Adam, Option
+from skvnce.estimators._options import Option
 from skvnce.estimators._sampler_options import ACMWG, LAIR, MWG
 from skvnce.estimators._torch_vae import TorchMember, TorchVAE
 from skvnce.estimators._vae import VariationalAutoencoder
@@ -53,7 +43,7 @@ from skvnce.fitted.without_cells import WithoutCells
 from skvnce.samplers.base import Sampler
 
 
-class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
+class LAIRImputer(DrawnByMembers):
     """Impute by draws from variational autoencoders given the observed cells.
 
     Autoencoders are trained on rows with missing values, and missing cells (NaN) are
@@ -248,72 +238,30 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         self.random_state = random_state
         self.verbose = verbose
 
-    @reports_fit
-    def fit(self, X, y=None, sample_weight=None):
-        """Train the autoencoders, unless `model` is frozen.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.
-        y : None
-            Ignored.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Frequencies: a row of weight k counts as k equal rows, up to the random
-            numbers of the training, which draws rows in proportion to their weights.
-            Divide the sampling weights of a survey by their mean.
-
-        Returns
-        -------
-        self : LAIRImputer
-
-        Raises
-        ------
-        ValueError
-            If X contains infinite values or text, if no cell is observed, if observed
-            cells are outside the bounds, if a frozen model was fitted on another
-            number of columns, or if a parameter is out of range.
-        DivergenceError
-            If training diverges.
-        TypeError
-            If a parameter has a wrong type.
-        """
-        self._check_parameters()
+    def _read_for_fit(self, X, sample_weight):
         if sample_weight is not None and not self._trains_model():
             warn_user(
                 f"sample_weight has no effect: model={self.model!r} is not trained. "
                 "Leave it out, or pass a VariationalAutoencoder that is not frozen."
             )
         frozen = isinstance(self.model, FrozenEstimator)
-        known = self.model.estimator if frozen else None
-        X, schema = read_table(self, X, like=known)
-        check_fit(type(self), X.shape)
-        X, weights = weighted_rows(X, sample_weight)
-        _, finish = report_rounds(self, None, X=X)
-        unseen = []
-        if frozen:
-            members = [self._thawed(schema)]
-            schema = self._with_bounded_values(schema, X, frozen=members[0])
-            unseen.extend(self._in_view_of(members[0], X))
-        elif isinstance(self.model, TorchVAE):
+        return read_table(self, X, like=self.model.estimator if frozen else None)
+
+    def _members(self, schema, X, weights):
+        if self._trains_model():
+            return super()._members(schema, X, weights)
+        if isinstance(self.model, FrozenEstimator):
+            member = self._thawed(schema)
+            schema = self._with_bounded_values(schema, X, frozen=member)
+        else:
             reject_categories(
                 schema,
                 "TorchVAE models numbers. Encode the column, or pass a "
                 "VariationalAutoencoder.",
             )
             schema = self._with_bounded_values(schema, X)
-            members = [TorchMember(self.model, schema.n_columns)]
-            unseen.extend(self._in_view_of(members[0], X))
-        else:
-            schema = self._with_bounded_values(schema, X)
-            self._report_columns(schema, X)
-            given = schema, X, weights, unseen.append
-            members = [] if is_constant(X) else self._train(*given)
-        fitted = self._checked_members(schema, members, X, unseen, weights)
-        # rows of a call of `fit` itself are not kept
-        fitted.report["_stream"] = None
-        finish()
-        return self._publish(fitted)
+            member = TorchMember(self.model, schema.n_columns)
+        return schema, [member], self._in_view_of(member, X)
 
     @names_table
     def partial_fit(self, X, y=None):
@@ -362,21 +310,6 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         keep = partial(setattr, self, "estimators_")
         return self._train_further(self.estimators_, keep, X)
 
-    def to_torch(self):
-        """Return the fitted decoder of the first member, a `torch.nn.Module`.
-
-        Returns
-        -------
-        torch.nn.Module
-            A copy on the CPU and in double precision, with ``prior()`` and
-            ``likelihood(z)``, of scores of the columns in `feature_indices_`, as
-            `VariationalAutoencoder.to_torch` returns it; of a `TorchVAE`, its `model`.
-        """
-        check_is_fitted(self)
-        if not self.estimators_:
-            raise ValueError("All columns were constant at fit: there is no decoder.")
-        return self.estimators_[0].to_torch()
-
     def _trains_model(self):
         return not isinstance(self.model, FrozenEstimator | TorchVAE)
 
@@ -421,22 +354,8 @@ class LAIRImputer(CallbackSupportMixin, DrawnByMembers):
         _, hidden = hold_out(nodes, torch.ones(len(nodes)).double(), HELD_OUT)
         return [WithoutCells(member, nodes, hidden.numpy())]
 
-    def _train(self, schema, X, weights, on_chosen):
-        """Train a first member, then the others for as many rounds; return a list."""
-        on_chosen = None if self.on_misfit == "ignore" else on_chosen
-        given = self.model
-        base = VariationalAutoencoder() if given is None else clone(given)
-        count, found = count_members(self.n_estimators, X, weights), []
-        members = seeds_and_weights(count, len(X), self.random_state, weights)
-        with warnings.catch_warnings():  # the imputer has given this warning already
-            warnings.filterwarnings("ignore", "Entirely missing|Constant where")
-            for seed, own in steps("member", members, count, has_parts=True):
-                member = clone(base).set_params(random_state=seed)
-                found.append(member._fit_member(schema, X, own, on_chosen))
-                # the first member has chosen the number of rounds for all
-                solver = Adam(**base._solver() | {"validation_fraction": 0})
-                base.set_params(max_iter=found[0].best_iter_, solver=solver)
-        return found
+    def _base(self):
+        return VariationalAutoencoder() if self.model is None else clone(self.model)
 
     def _member_model(self, member, schema):
         how = self._rule(), int(self.n_steps), bounds_of_nodes(schema)

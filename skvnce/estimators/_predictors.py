@@ -268,22 +268,9 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
 
     Notes
     -----
-    The imputer learns from X alone, and training rows and new rows are completed in the
-    same way.  Coefficients are therefore too small, and for inference the imputer must
-    see the outcome, too: use :func:`skvnce.pooling.fit_each`.  Trees predict better
-    from draws than from one filled table; linear models do not (see the user guide).
-    Lines on progress and the check of a misfit are those of `imputer`, by its `verbose`
-    and `on_misfit`.
-
-    The models get what the imputer returns: arrays, or data frames with the data types
-    of X if X is a data frame.  The default `estimator` gets numbers: codes of
-    categories and strings, and microseconds of dates, without the columns that the
-    imputer passes through (identifiers, free text).  Another one gets those, with their
-    missing cells, and has to leave them out or to encode them.  The default computes
-    in one thread, and `n_jobs` fits several models at once.
-
-    Predictions of the same table are equal when they are repeated; those of a row
-    depend on the other rows of the table through the random numbers of the draws.
+    The notes of `MultipleImputationClassifier` on what the imputer and the models get,
+    and on random numbers, hold here, too.  Coefficients are too small for inference:
+    use :func:`skvnce.pooling.fit_each`.
 
     References
     ----------

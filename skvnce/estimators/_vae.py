@@ -292,7 +292,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         self._check_parameters()
         X = self._read_table(X)
         check_fit(type(self), X.shape)
-        self._fit_table(X)
+        self._fit_table(X, self.random_state)
         # rows of a call of `fit` itself are not kept
         self._stream = None
         if self._schema.is_categorical.all() and self.feature_indices_.size:

@@ -1,23 +1,14 @@
 """An imputer that draws missing cells from any density of rows."""
 
-import warnings
-
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import check_is_fitted
 
-from skvnce._memory import check_fit
-from skvnce._progress import steps
 from skvnce._random import seed_from
 from skvnce._warnings import warn_user
-from skvnce._weights import weighted_rows
 from skvnce.algorithms.vae import sampling
 from skvnce.estimators._callbacks import (
-    CallbackSupportMixin,
-    report_rounds,
-    reports_fit,
     shows_progress,
 )
 from skvnce.estimators._density import (
@@ -29,24 +20,19 @@ from skvnce.estimators._ensembles import (
     OF_MEMBERS,
     DrawnByMembers,
     bounds_of_nodes,
-    count_members,
-    is_constant,
     reject_categories,
-    seeds_and_weights,
 )
 from skvnce.estimators._missing_table import names_table
-from skvnce.estimators._options import Adam
 from skvnce.estimators._validation import (
     AUTO,
     OF_CATEGORIES,
     integer_from,
-    read_table,
 )
 from skvnce.fits.density_training import check_unchanged
 from skvnce.fitted.ensembles import ChainMember, EncoderMember
 
 
-class VGIImputer(CallbackSupportMixin, DrawnByMembers):
+class VGIImputer(DrawnByMembers):
     """Impute by draws from any density, fitted by variational Gibbs inference.
 
     Variational Gibbs inference (VGI) fits a model with a tractable ``log p(x)``, or a
@@ -169,28 +155,14 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     validity for their coverage.
 
     All models except your own start at a normal distribution that EM fits, or at the
-    latent normal model of `GaussianImputer` if there are categories, and training
-    continues as long as held-out cells are predicted better.  An autoencoder of numbers
-    goes on from a mixture of normals (see `skvnce.options.VGI`): its draws are the
-    initial completions and chains, its means are the offset of the conditionals q, and
-    in a warm-up of at most 6 rounds of 50 steps the autoencoder learns the completed
-    rows, by the importance-weighted bound.  Steps of VGI follow, and a last round or
-    two with a decreasing learning rate.
-
-    The objective averages log p over the value of one missing cell x_j that q draws,
-    ``E_q(x_j) log p(x_j, x_-j) + H(q)``, eq. (11) of Simkus et al.  For a column of
-    levels, which the paper does not treat, the average is the sum
-    ``sum_k q(x_j = k) log p(x_j = k, x_-j)`` over all levels, or an unbiased estimate
-    of it if there are more than eight: the seven most probable ones, and one draw for
-    the others (Liu et al.).  Probabilities of levels are averaged over the latents that
-    LAIR draws, and over the members.
-
-    Columns with repeated
-    values are treated as rounded: a cell of such a column can be anywhere between the
-    neighbouring values.  Their draws are observed values, and draws of integer columns
-    are integers.  Chains of the training are restricted to the range of the observed
-    values of each column; a `ConvergenceWarning` names columns in which many proposals
-    were outside this range.
+    latent normal model of `GaussianImputer` if there are categories; an autoencoder of
+    numbers goes on from a mixture of normals (see `skvnce.options.VGI`).  The objective
+    averages log p over the value of one missing cell x_j that q draws,
+    ``E_q(x_j) log p(x_j, x_-j) + H(q)``, eq. (11) of Simkus et al.; of levels it is the
+    sum over all, or an unbiased estimate of it (Liu et al.).  Draws of columns with
+    repeated values are observed values, and draws of integer columns are integers.
+    Chains of the training stay in the range of the observed values; a
+    `ConvergenceWarning` names columns in which many proposals were outside.
 
     There is no `n_jobs`: members are trained one after the other.
 
@@ -228,6 +200,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         **OF_MEMBERS,
         **OF_CATEGORIES,
     }
+
+    _network = "density"
 
     def __init__(
         self,
@@ -267,57 +241,8 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
     def __sklearn_tags__(self):
         """Declare whether the density takes categories."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.categorical = self._density()._has_encoder()
+        tags.input_tags.categorical = self._base()._has_encoder()
         return tags
-
-    @reports_fit
-    def fit(self, X, y=None, sample_weight=None):
-        """Fit the models.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.
-        y : None
-            Ignored.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Frequencies: a row of weight k counts as k equal rows, up to the random
-            numbers of the training, which draws rows in proportion to their weights.
-            Divide the sampling weights of a survey by their mean.
-
-        Returns
-        -------
-        self : VGIImputer
-
-        Raises
-        ------
-        ValueError
-            If X contains infinite values or text, if no cell is observed, if observed
-            cells are outside the bounds, if X has categories and `model` is not an
-            autoencoder, if a parameter is out of range, or if `log_prob` of a density
-            returns a wrong shape.
-        DivergenceError
-            If training diverges.
-        TypeError
-            If a parameter has a wrong type, or if the model has no `log_prob`.
-        """
-        self._check_parameters()
-        X, schema = read_table(self, X)
-        check_fit(type(self), X.shape)
-        X, weights = weighted_rows(X, sample_weight)
-        self._reject_levels(schema)
-        schema = self._with_bounded_values(schema, X)
-        self._report_columns(schema, X)
-        _, finish = report_rounds(self, None, X=X)
-        with warnings.catch_warnings():  # the imputer has given this warning already
-            warnings.filterwarnings("ignore", "Entirely missing|Constant where")
-            unseen = []
-            on_chosen = None if self.on_misfit == "ignore" else unseen.append
-            given = schema, X, weights, on_chosen
-            members = [] if is_constant(X) else self._train(*given)
-        fitted = self._checked_members(schema, members, X, unseen, weights)
-        finish()
-        return self._publish(fitted)
 
     @names_table
     def partial_fit(self, X, y=None):
@@ -359,7 +284,7 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
                 "fit with these rows."
             )
         fitted = self.estimators_[0].get_params()
-        check_unchanged(self._density().get_params(), fitted)
+        check_unchanged(self._base().get_params(), fitted)
         rng = np.random.default_rng(seed_from(self.random_state))
         found = [
             member._continued(X, int(rng.integers(2**31)))
@@ -370,39 +295,15 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
         self.estimators_ = found
         return self
 
-    def to_torch(self):
-        """Return the fitted density, a `torch.nn.Module` with ``log_prob(x)``.
-
-        It is that of the first member.  Its input are scores of the columns in
-        `feature_indices_`: ``(X - location_) / scale_`` of ``estimators_[0]``, mapped
-        nonlinearly where its `nonlinear_columns_` is True, and codes of levels.
-
-        Returns
-        -------
-        torch.nn.Module
-            A copy in double precision and without gradients: your own module if you
-            passed one.  ``log_prob`` of an autoencoder is a bound by 16 draws.
-        """
-        check_is_fitted(self)
-        if not self.estimators_:
-            raise ValueError("All columns were constant at fit: there is no density.")
-        return self.estimators_[0].to_torch()
-
-    def _train(self, schema, X, weights, on_chosen):
-        """Train a first member, then the others for as many rounds; return a list."""
-        base = self._density()
-        count, found = count_members(self.n_estimators, X, weights), []
-        members = seeds_and_weights(count, len(X), self.random_state, weights)
-        for seed, own in steps("member", members, count, has_parts=True):
-            given = schema, X, seed, own, on_chosen
-            chosen = found[0].n_warm_up_iter_ if found else None
-            member = clone(base)._fit_member(*given, n_warm_up=chosen)
-            self._warn_of_divergence(schema, member)
-            found.append(member)
-            # the first member has chosen the number of rounds for all
-            solver = Adam(**member._solver() | {"validation_fraction": 0})
-            base.set_params(max_iter=member.best_iter_, solver=solver)
-        return found
+    def _members(self, schema, X, weights):
+        density = self._base()
+        if not density._has_encoder():
+            reject_categories(
+                schema,
+                f"model={density.model!r} is a density of numbers. Use model='vae' or "
+                "GaussianImputer, or encode them as numbers.",
+            )
+        return super()._members(schema, X, weights)
 
     def _check_parameters(self):
         super()._check_parameters()
@@ -410,7 +311,6 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
             self.model._check_conditions()
 
     def _warn_of_divergence(self, schema, member):
-        """Warn about columns whose chains often leave the observed range."""
         if member.diverging_:
             names = schema.labels(member.diverging_)
             rate = member._solver()["learning_rate_init"]
@@ -422,21 +322,10 @@ class VGIImputer(CallbackSupportMixin, DrawnByMembers):
                 ConvergenceWarning,
             )
 
-    def _density(self):
-        """Make the density to fit."""
+    def _base(self):
         if isinstance(self.model, IncompleteDensity):
             return clone(self.model)
         return IncompleteDensity(self.model)
-
-    def _reject_levels(self, schema):
-        """Raise an error if there are categories, and `model` is of numbers."""
-        density = self._density()
-        if not density._has_encoder():
-            reject_categories(
-                schema,
-                f"model={density.model!r} is a density of numbers. Use model='vae' or "
-                "GaussianImputer, or encode them as numbers.",
-            )
 
     def _member_model(self, member, schema):
         n_steps, n_scored = int(self.n_steps), member._n_scored()

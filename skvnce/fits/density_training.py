@@ -42,10 +42,7 @@ def warm_up_conditionals(conditionals, chains, settings, method):
 def maximised(pair, start, n_chains, settings, method, n_rounds, device, on_round):
     """Train by Monte Carlo EM; the conditionals stay those of the normal.
 
-    Returns
-    -------
-    chains : initial.Chains
-    losses : list of float
+    Returns `chains` (initial.Chains); `losses` (list of float).
     """
     chains = initial.make_chains(start, initial.ChainSettings(n_chains)).on(device)
     n_steps = int(method.n_steps)
@@ -67,11 +64,8 @@ def maximised(pair, start, n_chains, settings, method, n_rounds, device, on_roun
 def trained_further(pair, start, ways, settings, n_rounds, device):
     """Train fitted modules on all cells of other rows, in place.
 
-    Returns
-    -------
-    hypercube : list of ndarray of shape (n_model_columns,)
-        The smallest and the largest score.
-    losses : list of float
+    Returns `hypercube` (n_model_columns,), the smallest and the largest score; `losses`
+    (list of float).
     """
     chains = initial.make_chains(start, ways).on(device)
     losses = density.train_on_all(
@@ -90,10 +84,7 @@ def check_unchanged(parameters, fitted):
 
     Both are dicts, as `get_params` returns them.
 
-    Raises
-    ------
-    ValueError
-        Names the parameter that has changed.
+    Raises ValueError: names the parameter that has changed.
     """
     for name, value in parameters.items():
         old = fitted.get(name)

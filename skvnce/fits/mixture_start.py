@@ -26,16 +26,8 @@ _SHARE = 0.7  # of completed rows in a batch
 def fit_mixture(start: Start, hidden: Tensor) -> Mixture | None:
     """Fit a mixture to scores of numbers, without held-out cells.
 
-    Parameters
-    ----------
-    start : Start
-    hidden : Tensor of bool, of shape (n, features)
-
-    Returns
-    -------
-    Mixture or None
-        None if there are categories, if the table has too few rows, or too many
-        columns, for several components, or if EM fails.
+    `hidden` (bool (n, features)).  Returns None if there are categories, if the table
+    has too few rows, or too many columns, for several components, or if EM fails.
     """
     n, d = start.data.x.shape
     size = count_components("auto", n, d)
@@ -66,12 +58,8 @@ def with_completed(
 ) -> tuple[Incomplete, Tensor, Tensor]:
     """Add completed rows to rows; cells of rounded columns are values of these.
 
-    Returns
-    -------
-    data : Incomplete
-    hidden : Tensor of bool, of shape (n_rows, features)
-        The held-out cells; completed rows have none.
-    weights : Tensor of shape (n_rows,)
+    Returns `data`; `hidden` (bool (n_rows, features)), the held-out cells; completed
+    rows have none; `weights` (n_rows,).
     """
     seen, at = start.without(hidden).data, start.families.rounded
     tables = completed(mixture, seen, _TABLES)

@@ -36,26 +36,16 @@ _NOT_KEPT = "vbgi-vae"  # its network of missing cells is not kept after trainin
 
 
 class Stream(NamedTuple):
-    """What is kept of a stream, an attribute `_stream` of the estimator.
+    """What is kept of a stream, an attribute `_stream` of the estimator."""
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n_kept, n_features)
-        As `incomplete_array` has returned them; each has an observed cell.
-    weights : ndarray of shape (n_kept,)
-        Positive.
-    n_rows : int
-        Number of rows so far, those without a cell included.
-    n_fitted : int or None
-        That number at the last fit; None if the fit is not to be repeated.
-    n_new : int
-        Number of the last of the kept rows from which nothing has been learned yet.
-    """
-
+    # (n_kept, n_features): as `incomplete_array` has returned them; each has an
+    # observed cell
     rows: np.ndarray
-    weights: np.ndarray
-    n_rows: int
+    weights: np.ndarray  # (n_kept,): positive
+    n_rows: int  # number of rows so far, those without a cell included
+    # that number at the last fit; None if the fit is not to be repeated
     n_fitted: int | None
+    # number of the last of the kept rows from which nothing has been learned yet
     n_new: int = 0
 
     @classmethod
@@ -125,16 +115,8 @@ class Stream(NamedTuple):
 def extended_values(schema, X):
     """Extend the ranges of the columns, and their repeated values, to new cells.
 
-    Returns
-    -------
-    found : ValidValues
-    ends : ndarray of shape (2, n_features)
-        Smallest and largest observed cells.
-
-    Raises
-    ------
-    ValueError
-        If new cells are outside the user's bounds.
+    Returns `found` (ValidValues); `ends` (2, n_features), smallest and largest observed
+    cells.  Raises ValueError if new cells are outside the user's bounds.
     """
     known, old = schema.values, schema.ends
     new = ends_of(X)
@@ -157,24 +139,10 @@ def stored(state):
 def learned(model, state, nodes, weights, strength):
     """Learn from rows.
 
-    Parameters
-    ----------
-    model : CopulaModel
-    state : online.Online
-    nodes : ndarray of shape (n, n_model_columns)
-        Rows with an observed cell.
-    weights : ndarray of shape (n,)
-        Positive.
-    strength : float
-        Of the prior, in rows.
-
-    Returns
-    -------
-    model : CopulaModel
-    state : online.Online
-    loss : float
-        Negative log-likelihood of a row, before it was learned.
-    rows : Rows
+    `model` (CopulaModel), `state` (online.Online).  `nodes` (n, n_model_columns): rows
+    with an observed cell.  `weights` (n,): positive.  `strength`: of the prior, in
+    rows.  Returns `model` (CopulaModel); `state` (online.Online); `loss`, negative
+    log-likelihood of a row, before it was learned; `rows` (Rows).
     """
     rows = Rows(model.units.scaled(nodes), torch.from_numpy(weights))
     state, log_likelihood = online.updated(state, rows, strength)
@@ -207,24 +175,13 @@ def check_can_continue(is_mixed, has_state):
 
 
 class Sample(NamedTuple):
-    """Rows on which training goes on.
+    """Rows on which training goes on."""
 
-    Attributes
-    ----------
-    rows : ndarray of shape (n, n_features)
-        Validated, the new ones last.
-    weights : ndarray of shape (n,)
-        Batches are drawn in proportion to these.
-    hidden : Tensor of bool, of shape (n, n_nodes)
-        Held-out cells of the new rows; none if all cells are used.
-    share : float
-        Share of the new rows in the total weight.
-    """
-
-    rows: np.ndarray
-    weights: np.ndarray
+    rows: np.ndarray  # (n, n_features): validated, the new ones last
+    weights: np.ndarray  # (n,): batches are drawn in proportion to these
+    # bool (n, n_nodes): held-out cells of the new rows; none if all cells are used
     hidden: torch.Tensor
-    share: float
+    share: float  # share of the new rows in the total weight
 
     @classmethod
     def of(cls, stream, member):
@@ -260,16 +217,8 @@ def first_rows(X, seed):
 def trained(members, stream, seed):
     """Train copies of members, unless there are too few new rows yet.
 
-    Parameters
-    ----------
-    members : list of TrainedAutoencoder
-    stream : Stream
-    seed : int
-
-    Returns
-    -------
-    members : list of TrainedAutoencoder
-    stream : Stream
+    `members` (list of TrainedAutoencoder), `stream` (Stream).  Returns `members` (list
+    of TrainedAutoencoder); `stream` (Stream).
     """
     # as in `first_rows`
     rng = np.random.default_rng([seed, stream.n_rows])

@@ -30,49 +30,25 @@ def failures_named(remedy):
 
 
 class Training(NamedTuple):
-    """What a training reports.
+    """What a training reports."""
 
-    Attributes
-    ----------
-    losses : list of float
-        Of all rounds.
-    gains : list of float
-        Of the rounds without the held-out cells: scores of these cells.
-    best_iter : int
-        The number of rounds that they choose.
-    """
-
-    losses: list
-    gains: list
-    best_iter: int
+    losses: list  # of all rounds
+    gains: list  # of the rounds without the held-out cells: scores of these cells
+    best_iter: int  # the number of rounds that they choose
 
 
 def train_in_rounds(most, share, while_better, on_all, on_round, *, warns=True):
     """Train while held-out cells are predicted better, then briefly on all cells.
 
-    Parameters
-    ----------
-    most : int
-        Maximum number of rounds.
-    share : float
-        Share of the observed cells that are held out; with 0, `most` rounds on all
-        cells come first.
-    while_better : callable
-        Trains without the held-out cells.  It takes a function to call after each round
-        with its number, loss and gain, and returns the number of rounds that the gains
-        choose.
-    on_all : callable
-        Trains on all cells.  It takes the numbers of rounds and of cooling rounds and a
-        function to call after each round with its number and loss, and returns the
-        losses.
-    on_round : callable
-        Called after each round except cooling rounds.
-    warns : bool
-        Whether to warn if held-out cells choose the maximum number of rounds.
-
-    Returns
-    -------
-    Training
+    `most`: maximum number of rounds.  `share`: share of the observed cells that are
+    held out; with 0, `most` rounds on all cells come first.  `while_better`: trains
+    without the held-out cells.  It takes a function to call after each round with its
+    number, loss and gain, and returns the number of rounds that the gains choose.
+    `on_all`: trains on all cells.  It takes the numbers of rounds and of cooling rounds
+    and a function to call after each round with its number and loss, and returns the
+    losses.  `on_round`: called after each round except cooling rounds.  `warns`:
+    whether to warn if held-out cells choose the maximum number of rounds.  Returns
+    Training.
     """
 
     def record(n_round, loss, gain):

@@ -5,8 +5,6 @@ them and the rows themselves (a warm-up as in algorithm 4), and its conditional 
 are the offset of the variational conditionals.  They are then better than what many
 rounds from a normal distribution reach, so that few are left to do.
 
-References
-----------
 Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
 estimation from incomplete data, algorithms 1 and 4.
 """
@@ -38,20 +36,12 @@ _COOLING = 2  # rounds with decreasing learning rates after the warm-up
 
 
 class Limits(NamedTuple):
-    """When a training stops.
+    """When a training stops."""
 
-    Attributes
-    ----------
-    n_rounds : int
-        Maximum number of rounds, without those of the warm-up.
-    patience : int
-        Number of successive rounds without a better prediction of held-out cells.
-    n_warm_up : int or None
-        Number of rounds of the warm-up, if held-out cells do not choose it.
-    """
-
-    n_rounds: int
+    n_rounds: int  # maximum number of rounds, without those of the warm-up
+    # number of successive rounds without a better prediction of held-out cells
     patience: int
+    # number of rounds of the warm-up, if held-out cells do not choose it
     n_warm_up: int | None
 
 
@@ -63,36 +53,18 @@ def by_mixture(mixture: Mixture, start: Start, n_chains: int) -> Tensor:
 class VGIRounds:
     """The training of a model and conditionals on the observed cells of a table.
 
-    Parameters
-    ----------
-    pair : Pair
-        On the device of the training.
-    start : Start
-    hidden : Tensor of bool, of shape (n, features)
-        Held-out cells.
-    ways : ChainSettings
-    settings : TrainingSettings
-    limits : Limits
-    mixture : Mixture or None
-        Fitted without the held-out cells, if the model is an autoencoder.
-    device : torch.device
-
-    Attributes
-    ----------
-    chains : Chains
-        The current ones.
-    n_warm_up : int
-        Number of rounds of the warm-up.
+    `chains` (Chains): the current ones.  `n_warm_up`: number of rounds of the warm-up.
     """
 
     def __init__(
         self,
-        pair: Pair,
+        pair: Pair,  # on the device of the training
         start: Start,
-        hidden: Tensor,
+        hidden: Tensor,  # bool (n, features): held-out cells
         ways: ChainSettings,
         settings: TrainingSettings,
         limits: Limits,
+        # fitted without the held-out cells, if the model is an autoencoder
         mixture: Mixture | None,
         device: torch.device,
     ) -> None:

@@ -22,50 +22,29 @@ _LEVELS = 32  # number of quantiles that represent a cell
 
 
 class EncoderModel(NamedTuple):
-    """An autoencoder of the scores of columns.
-
-    Attributes
-    ----------
-    auto : Autoencoder
-    scores : CellScores
-    is_bounded : ndarray of bool, of shape (n_model_columns,)
-        The columns whose cells can be drawn within bounds.
-    """
+    """An autoencoder of the scores of columns."""
 
     auto: Autoencoder
     scores: CellScores
+    # bool (n_model_columns,): the columns whose cells can be drawn within bounds
     is_bounded: np.ndarray
 
     def draws(
         self,
         rule: sampling.Rule,
-        n_steps: int,
-        nodes: np.ndarray,
+        n_steps: int,  # number of iterations, or of moves of each chain
+        nodes: np.ndarray,  # (n, n_model_columns)
         n_draws: int,
-        numbers: Callable,
+        numbers: Callable,  # maps rows and a purpose to uniform numbers
+        # (2, n_model_columns): in the units of X.  Cells are drawn conditionally on
+        # these bounds; infinite entries mean no bound
         bounds: np.ndarray,
     ) -> tuple[np.ndarray, dict]:
         """Draw cells of nodes, and compute probabilities of categories.
 
-        Parameters
-        ----------
-        rule : sampling.Rule
-        n_steps : int
-            Number of iterations, or of moves of each chain.
-        nodes : ndarray of shape (n, n_model_columns)
-        n_draws : int
-        numbers : callable
-            Maps rows and a purpose to uniform numbers.
-        bounds : ndarray of shape (2, n_model_columns)
-            In the units of X.  Cells are drawn conditionally on these bounds; infinite
-            entries mean no bound.
-
-        Returns
-        -------
-        drawn : ndarray of shape (n_draws, n, n_model_columns)
-            In the units of X.
-        probabilities : dict of int to ndarray of shape (n, n_categories)
-            For each column of categories; averages over latents.
+        Returns `drawn` (n_draws, n, n_model_columns), in the units of X;
+        `probabilities` (n, n_categories), for each column of categories; averages
+        over latents.
         """
         target, drawn, probabilities = self._within(bounds), [], []
         with torch.no_grad():
@@ -80,12 +59,8 @@ class EncoderModel(NamedTuple):
     def mean(self, nodes: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, dict]:
         """Estimate means of cells of nodes, approximately but quickly.
 
-        Returns
-        -------
-        mean : ndarray of shape (n, n_model_columns)
-            Functions of each row alone.
-        probabilities : dict of int to ndarray of shape (n, n_categories)
-            For each column of categories.
+        Returns `mean` (n, n_model_columns), functions of each row alone;
+        `probabilities` (n, n_categories), for each column of categories.
         """
         target, scores, device = self._within(bounds), self.scores, self.auto.device
         order = torch.from_numpy(np.random.default_rng(0).permutation(_APPROXIMATE))
@@ -120,14 +95,8 @@ class EncoderModel(NamedTuple):
     def mean_given(self, Z: np.ndarray) -> np.ndarray:
         """Compute means of cells, and most probable categories, given latents.
 
-        Parameters
-        ----------
-        Z : ndarray of shape (n, n_components)
-
-        Returns
-        -------
-        ndarray of shape (n, n_model_columns)
-            In the units of X; codes of categories.
+        `Z` (n, n_components).  Returns (n, n_model_columns): in the units of X; codes
+        of categories.
         """
         cells = self.auto.model.likelihood(
             torch.tensor(Z).double().to(self.auto.device)
@@ -144,19 +113,10 @@ class EncoderModel(NamedTuple):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Apply a function of the autoencoder and of scores of rows, chunk by chunk.
 
-        Parameters
-        ----------
-        nodes : ndarray of shape (n, n_model_columns)
-        n_draws : int
-            Number of draws of the latents of a row.
-        function : callable
-            Maps autoencoder, scores, random numbers and `n_draws` to a tensor (n, k).
-
-        Returns
-        -------
-        found : ndarray of shape (n, k)
-        log_slopes : ndarray of shape (n,)
-            Sums of the log-slopes of the scores over each row.
+        `nodes` (n, n_model_columns).  `n_draws`: number of draws of the latents of a
+        row.  `function`: maps autoencoder, scores, random numbers and `n_draws` to a
+        tensor (n, k).  Returns `found` (n, k); `log_slopes` (n,), sums of the
+        log-slopes of the scores over each row.
         """
         found, slopes, auto = [], [], self.auto
         with torch.no_grad():

@@ -37,20 +37,12 @@ def check_models_levels(algorithm, schema):
         )
 
 
-def level_families(schema, asked):
+def level_families(schema, asked):  # dict of int to str
     """Name the families of columns of categories, by column of the model.
 
     Columns of two levels are ordinal, which makes no difference and is cheaper.
 
-    Parameters
-    ----------
-    schema : Schema
-    asked : ndarray of str, of shape (n_nodes,)
-        Requested families of the columns.
-
-    Returns
-    -------
-    dict of int to str
+    `schema` (Schema).  `asked` (str (n_nodes,)): requested families of the columns.
     """
     found, columns = {}, schema.columns
     for node in np.flatnonzero(schema.is_categorical):
@@ -88,19 +80,10 @@ def frequency_scores(raw, weights, families, values):
     A value of cumulative share between a and b is the interval from the normal quantile
     of a to that of b.
 
-    Parameters
-    ----------
-    raw : Incomplete
-    weights : Tensor of shape (n,)
-    families : ndarray of str, of shape (n_nodes,)
-    values : dict of int to ndarray
-        Increasing values of columns.
-
-    Returns
-    -------
-    dict of int to tuple of ndarray
-        For each column in the family ``"rounded"``, the scores of the values and the
-        edges around them.
+    `raw` (Incomplete), `weights` (n,), `families` (str (n_nodes,)).  `values` (dict of
+    int to ndarray): increasing values of columns.  Returns dict of int to tuple of
+    ndarray: for each column in the family ``"rounded"``, the scores of the values and
+    the edges around them.
     """
     found = {}
     for node in np.flatnonzero(families == "rounded").tolist():
@@ -156,10 +139,7 @@ def families_of_levels(thresholds, families, schema):
 def marginals_of_all(pieces, numbers):
     """Insert linear marginals of columns of categories among those of numbers.
 
-    Parameters
-    ----------
-    pieces : PiecewiseLinear or None
-    numbers : ndarray of bool, of shape (n_nodes,)
+    `pieces` (PiecewiseLinear or None), `numbers` (bool (n_nodes,)).
     """
     if pieces is None:
         return None

@@ -16,13 +16,7 @@ _SWEEPS = 5  # of the chains from which log-densities are estimated
 
 
 class ChainModel(NamedTuple):
-    """A density of the scores of columns, with conditionals by which chains propose.
-
-    Attributes
-    ----------
-    fitted : density.Fitted
-    scores : CellScores
-    """
+    """A density of the scores of columns, with conditionals by which chains propose."""
 
     fitted: density.Fitted
     scores: CellScores

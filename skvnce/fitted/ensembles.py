@@ -28,17 +28,9 @@ class Member(Protocol):
     ) -> tuple[np.ndarray, dict]:
         """Draw cells that will be summarised, and may be dependent.
 
-        Parameters
-        ----------
-        nodes : ndarray of shape (n, n_model_columns)
-        n_draws : int
-        numbers : callable
-            Maps rows and a purpose to uniform numbers.
-
-        Returns
-        -------
-        drawn : ndarray of shape (n_draws, n, n_model_columns)
-        probabilities : dict of int to ndarray of shape (n, n_categories)
+        `nodes` (n, n_model_columns).  `numbers`: maps rows and a purpose to uniform
+        numbers.  Returns `drawn` (n_draws, n, n_model_columns), and `probabilities`
+        (n, n_categories) by column of categories.
         """
         ...
 
@@ -60,24 +52,15 @@ class Member(Protocol):
 
 
 class EncoderMember(NamedTuple):
-    """An autoencoder whose cells are drawn by a rule.
-
-    Attributes
-    ----------
-    model : EncoderModel
-    rule : Rule
-    n_steps : int
-        Number of iterations, or of moves of each chain.
-    bounds : ndarray of shape (2, n_model_columns)
-        Of cells, by which they are drawn conditionally; infinite without a bound.
-    n_scored : int
-        Number of draws of the latents from which log-densities are estimated.
-    """
+    """An autoencoder whose cells are drawn by a rule."""
 
     model: EncoderModel
     rule: Rule
-    n_steps: int
+    n_steps: int  # number of iterations, or of moves of each chain
+    # (2, n_model_columns): of cells, by which they are drawn conditionally; infinite
+    # without a bound
     bounds: np.ndarray
+    # number of draws of the latents from which log-densities are estimated
     n_scored: int
 
     def draws(
@@ -110,19 +93,11 @@ class EncoderMember(NamedTuple):
 
 
 class ChainMember(NamedTuple):
-    """A density whose cells are drawn by chains.
-
-    Attributes
-    ----------
-    model : ChainModel
-    n_sweeps : int
-    n_scored : int
-        Number of draws from which log-densities are estimated.
-    """
+    """A density whose cells are drawn by chains."""
 
     model: ChainModel
     n_sweeps: int
-    n_scored: int
+    n_scored: int  # number of draws from which log-densities are estimated
 
     def draws(
         self, nodes: np.ndarray, n_draws: int, numbers: Callable
@@ -153,22 +128,12 @@ class ChainMember(NamedTuple):
 
 
 class Ensemble(NamedTuple):
-    """Models that predict cells by all their draws.
-
-    Attributes
-    ----------
-    members : sequence of Member
-    n_draws : int
-        Number of draws of a prediction, by all members together.
-    values : ValidValues
-        To which draws are rounded before their means are computed.
-    columns : ndarray of int, of shape (n_model_columns,)
-    """
+    """Models that predict cells by all their draws."""
 
     members: Sequence[Member]
-    n_draws: int
-    values: ValidValues
-    columns: np.ndarray
+    n_draws: int  # number of draws of a prediction, by all members together
+    values: ValidValues  # to which draws are rounded before their means are computed
+    columns: np.ndarray  # int (n_model_columns,)
 
     def n_chains(self, n_draws: int | None) -> int:
         """Return how many copies of the rows are in memory at a time."""

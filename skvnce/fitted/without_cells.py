@@ -20,40 +20,21 @@ _ROUNDS = 8  # EM iterations after which the held-out cells have no influence
 
 
 class WithoutCells(NamedTuple):
-    """A member whose fit has not used some cells.
+    """A member whose fit has not used some cells."""
 
-    Attributes
-    ----------
-    member : object
-        Draws cells as a fitted member does.
-    nodes : ndarray of shape (n, n_nodes)
-        Cells of the training rows; NaN marks missing cells.
-    hidden : ndarray of bool, of shape (n, n_nodes)
-        The observed cells that the member has not used.
-    """
-
-    member: Any
+    member: Any  # draws cells as a fitted member does
+    # (n, n_nodes): cells of the training rows; NaN marks missing cells
     nodes: np.ndarray
+    # bool (n, n_nodes): the observed cells that the member has not used
     hidden: np.ndarray
 
 
-def normal_without(data, hidden, weights, strength, normal):
+def normal_without(data, hidden, weights, strength, normal):  # Normal
     """Refit a normal distribution without some cells.
 
-    Parameters
-    ----------
-    data : Incomplete
-        Scores of all observed cells.
-    hidden : Tensor of bool, of shape (n, n_nodes)
-    weights : Tensor of shape (n,)
-    strength : float
-        Strength of the prior.
-    normal : Normal
-        The fit to all cells, from which EM starts.
-
-    Returns
-    -------
-    Normal
+    `hidden` (bool (n, n_nodes)), `weights` (n,).  `data` (Incomplete): scores of all
+    observed cells.  `strength`: strength of the prior.  `normal` (Normal): the fit to
+    all cells, from which EM starts.
     """
     kept = data.observed & ~hidden
     seen = kept.any(1)
@@ -65,14 +46,8 @@ def normal_without(data, hidden, weights, strength, normal):
 def turned_like(linear, other):
     """Rotate the latents of a linear model to match its loadings to another model's.
 
-    Parameters
-    ----------
-    linear, other : FactorModel
-
-    Returns
-    -------
-    FactorModel
-        The same distribution of rows as `linear`.
+    `linear`, `other` (FactorModel).  Returns FactorModel: the same distribution of rows
+    as `linear`.
     """
     # the orthogonal Procrustes problem: factors are known up to a rotation
     left, _, right = torch.linalg.svd(linear.loadings.T @ other.loadings)
@@ -82,15 +57,8 @@ def turned_like(linear, other):
 def moved(module, before, after):
     """Add the difference of the parameters of two modules to those of a third one.
 
-    Parameters
-    ----------
-    module, before, after : torch.nn.Module
-        Of the same architecture.
-
-    Returns
-    -------
-    torch.nn.Module
-        A copy in double precision, without gradients.
+    `module`, `before`, `after` (torch.nn.Module): of the same architecture.  Returns
+    torch.nn.Module: a copy in double precision, without gradients.
     """
     # differences of float32 would be mostly rounding
     found = deepcopy(module).double()

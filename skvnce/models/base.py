@@ -26,14 +26,6 @@ class Flow(Density, Protocol):
         ...
 
 
-class UnnormalisedModel(Protocol):
-    """A density up to a constant, its scale parameter included."""
-
-    def log_density(self, x: Tensor) -> Tensor:  # (*batch, features) -> (*batch,)
-        """Compute log phi(x)."""
-        ...
-
-
 class LatentModel(Protocol):
     """A density of a row and its latent variables, up to a constant."""
 
@@ -82,18 +74,11 @@ def observed_log_prob(dist: Distribution, x: Tensor, observed: Tensor) -> Tensor
 
     Missing features contribute nothing, unless they are known to lie within bounds.
 
-    Parameters
-    ----------
-    dist : Distribution of batch shape (features,) or (*batch, features)
-        May have ``log_inside``, log-probabilities of the bounds of missing features, or
-        the method ``sum_observed(x, observed)``, which computes the sum itself.
-    x : Tensor of shape (*batch, features)
-        Values under the mask may be anything, NaN included.
-    observed : Tensor of bool, of shape (*batch, features)
-
-    Returns
-    -------
-    Tensor of shape (*batch,)
+    `observed` (bool (*batch, features)).  `dist` (batch shape (features,) or (*batch,
+    features)): may have ``log_inside``, log-probabilities of the bounds of missing
+    features, or the method ``sum_observed(x, observed)``, which computes the sum
+    itself.  `x` (*batch, features): values under the mask may be anything, NaN
+    included.  Returns (*batch,).
     """
     if hasattr(dist, "sum_observed"):
         return dist.sum_observed(x, observed)

@@ -13,21 +13,16 @@ class BoundedModel:
     The prior is unchanged.  That the missing cells of a row lie within bounds is
     treated as an observation, which contributes to `observed_log_prob`.  So each
     sampler of latents draws from ``p(z | x_obs, x_mis within bounds)``.
-
-    Parameters
-    ----------
-    model : VariationalAutoencoderModel
-    places : Tensor of int, of shape (n_bounded,)
-        Indices of columns with bounds, none of them binary or rounded.
-    low, high : Tensor of shape (n_bounded,)
     """
 
     def __init__(
         self,
         model: VariationalAutoencoderModel,
+        # int (n_bounded,): indices of columns with bounds, none of them binary or
+        # rounded
         places: Tensor,
-        low: Tensor,
-        high: Tensor,
+        low: Tensor,  # (n_bounded,)
+        high: Tensor,  # (n_bounded,)
     ) -> None:
         self.model, self.places, self.low, self.high = model, places, low, high
         self.families = model.families

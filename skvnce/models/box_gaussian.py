@@ -2,28 +2,18 @@
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from skvnce.distributions.bounded_normal import BoundedNormal
 
 
 class BoxGaussian(NamedTuple):
-    """Density proportional to exp(-x'Kx / 2 + b'x) for low <= x <= high.
+    """Density proportional to exp(-x'Kx / 2 + b'x) for low <= x <= high."""
 
-    Attributes
-    ----------
-    precision : Tensor of shape (features, features)
-        K, symmetric with a positive diagonal.
-    linear : Tensor of shape (features,)
-        b: K times the mean before the truncation.
-    low, high : Tensor
-        Of a shape that broadcasts to the completed tables (*chains, n, features).  May
-        be infinite; ``low < high``.
-    """
-
-    precision: Tensor
-    linear: Tensor
+    precision: Tensor  # (features, features): K, symmetric with a positive diagonal
+    linear: Tensor  # (features,): b: K times the mean before the truncation
+    # of a shape that broadcasts to the completed tables (*chains, n, features).  May be
+    # infinite; ``low < high``
     low: Tensor
     high: Tensor
 
@@ -55,9 +45,3 @@ class BoxGaussian(NamedTuple):
     ) -> BoundedNormal:
         """Return a normal distribution conditioned on a segment of a line."""
         return BoundedNormal(loc, scale, low, high, validate_args=False)
-
-
-def unbounded_like(model: BoxGaussian) -> BoxGaussian:
-    """Return the same normal distribution without the truncation."""
-    infinite = torch.full((), torch.inf).to(model.linear)
-    return model._replace(low=-infinite, high=infinite)

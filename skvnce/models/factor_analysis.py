@@ -25,20 +25,11 @@ _CELLS_AT_ONCE = 2**20  # maximum size of a table of a batch of rows, 8 MiB
 
 
 class FactorModel(NamedTuple):
-    """Parameters of factor analysis with k latents.
+    """Parameters of factor analysis with k latents."""
 
-    Attributes
-    ----------
-    mean : Tensor of shape (features,)
-    loadings : Tensor of shape (features, k)
-        W.
-    noise_variance : Tensor of shape (features,)
-        psi.
-    """
-
-    mean: Tensor
-    loadings: Tensor
-    noise_variance: Tensor
+    mean: Tensor  # (features,)
+    loadings: Tensor  # (features, k): W
+    noise_variance: Tensor  # (features,): psi
 
     def covariance(self) -> Tensor:
         """Compute W W' + diag(psi); (features, features)."""
@@ -55,17 +46,10 @@ class FactorModel(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """The normal distribution of the latents of each row.
+    """The normal distribution of the latents of each row."""
 
-    Attributes
-    ----------
-    mean : Tensor of shape (n, k)
-    factor : Tensor of shape (n, k, k)
-        Lower Cholesky factor of A, the precision.
-    """
-
-    mean: Tensor
-    factor: Tensor
+    mean: Tensor  # (n, k)
+    factor: Tensor  # (n, k, k): lower Cholesky factor of A, the precision
 
     def covariance(self) -> Tensor:
         """Compute A^-1; (n, k, k)."""
@@ -84,25 +68,12 @@ def precisions(model: FactorModel, seen: Tensor) -> Tensor:
 
 def infer(
     model: FactorModel,
-    x: Tensor,
-    observed: Tensor,
+    x: Tensor,  # (n, features): values under the mask are not used
+    observed: Tensor,  # bool (n, features)
+    # (n, k, k) and (n, k): what is added to A and to b
     more: tuple[Tensor, Tensor] | None = None,
 ) -> Posterior:
-    """Compute the posterior of the latents by eq. (1).
-
-    Parameters
-    ----------
-    model : FactorModel
-    x : Tensor of shape (n, features)
-        Values under the mask are not used.
-    observed : Tensor of bool, of shape (n, features)
-    more : pair of Tensor of shape (n, k, k) and (n, k), optional
-        What is added to A and to b.
-
-    Returns
-    -------
-    Posterior
-    """
+    """Compute the posterior of the latents by eq. (1)."""
     precision = precisions(model, observed.to(x.dtype))
     scaled = model.loadings / model.noise_variance[:, None]
     field = (x - model.mean).where(observed, 0.0) @ scaled
@@ -116,15 +87,7 @@ def infer(
 def infer_complete(model: FactorModel, x: Tensor) -> Posterior:
     """Compute what `infer` does of rows without missing cells, which share one A.
 
-    Parameters
-    ----------
-    model : FactorModel
-    x : Tensor of shape (n, features)
-
-    Returns
-    -------
-    Posterior
-        Its factor is one for all rows, expanded.
+    `x` (n, features).  Returns its factor is one for all rows, expanded.
     """
     every = x.new_ones(1, x.shape[1])
     factor = torch.linalg.cholesky(precisions(model, every))
@@ -138,11 +101,7 @@ def log_prob_observed(
 ) -> tuple[Tensor, Posterior]:
     """Compute log p(x_o) of each row by eq. (2), and the posterior that it uses.
 
-    Returns
-    -------
-    log_prob : Tensor of shape (n,)
-        0 for a row without observed cells.
-    posterior : Posterior
+    Returns `log_prob` (n,), 0 for a row without observed cells; `posterior`.
     """
     found = infer(model, x, observed)
     residual = (x - model.mean - found.mean @ model.loadings.T).where(observed, 0.0)

@@ -19,13 +19,8 @@ from skvnce.models.factor_analysis import FactorModel
 class FactorDensity(nn.Module):
     """Factor analysis of k latents, to be trained by gradients.
 
-    Parameters
-    ----------
-    mean : Tensor of shape (features,)
-    loadings : Tensor of shape (features, k)
-        W.
-    log_variance : Tensor of shape (features,)
-        log psi, of the noise.
+    `mean` (features,).  `loadings` (features, k): W.  `log_variance` (features,): log
+    psi, of the noise.
     """
 
     def __init__(self, mean: Tensor, loadings: Tensor, log_variance: Tensor) -> None:

@@ -25,10 +25,7 @@ from skvnce.distributions.normal import (
 class FreeGaussian(nn.Module):
     """The energy of eq. (1); rows may have leading dimensions.
 
-    Parameters
-    ----------
-    initial : Normal
-        The initial mean and precision.
+    `initial`: the initial mean and precision.
     """
 
     takes_batches = True  # of `log_marginal`: one mask for all leading dimensions
@@ -45,18 +42,11 @@ class FreeGaussian(nn.Module):
         """Compute the logarithm of the integral of phi."""
         return (len(self.free.shift) * log(2 * pi) + self.free.log_det()) / 2
 
-    def log_marginal(self, x: Tensor, observed: Tensor) -> Tensor:
+    def log_marginal(self, x: Tensor, observed: Tensor) -> Tensor:  # (*batch, n)
         """Compute eq. (2).
 
-        Parameters
-        ----------
-        x : Tensor of shape (*batch, n, features)
-            Values under the mask are not used.
-        observed : Tensor of bool, of shape (n, features)
-
-        Returns
-        -------
-        Tensor of shape (*batch, n)
+        `observed` (bool (n, features)).  `x` (*batch, n, features): values under the
+        mask are not used.
         """
         if observed.all():
             return self.log_density(x)

@@ -16,18 +16,10 @@ class ResidualPerceptron(nn.Module):
 
     Its outputs are initially zero.
 
-    Parameters
-    ----------
-    n_inputs : int
-    hidden : sequence of int
-        Sizes of the successive blocks.
-    n_outputs : int
-    dropout : float
-        Dropout rate inside a block.  Draws of a row share what is dropped: all leading
-        dimensions but the last, the rows, have the same.
+    `hidden`: sizes of the successive blocks.  `dropout`: dropout rate inside a block.
+    Draws of a row share what is dropped: all leading dimensions but the last, the rows,
+    have the same.
 
-    References
-    ----------
     He, Zhang, Ren and Sun (2016), Identity mappings in deep residual networks.
     """
 
@@ -88,20 +80,10 @@ class ResidualPerceptron(nn.Module):
 
     def differentiate(
         self, saved: tuple, slope: Tensor, needs_input: bool = False
-    ) -> Tensor | None:
+    ) -> Tensor | None:  # (n, n_inputs): the gradient in the inputs, if it is needed
         """Set the gradients of the parameters, given that of the outputs.
 
-        Parameters
-        ----------
-        saved : tuple
-            Of `evaluate`.
-        slope : Tensor of shape (n, n_outputs)
-        needs_input : bool
-
-        Returns
-        -------
-        Tensor of shape (n, n_inputs) or None
-            The gradient in the inputs, if it is needed.
+        `slope` (n, n_outputs).  `saved`: of `evaluate`.
         """
         into = [leaf.grad for leaf in self.leaves]
         return differentiate(self.leaves, *saved, slope, into, needs_input)
@@ -157,17 +139,7 @@ def evaluate(
 ) -> tuple[Tensor, list[Tensor]]:
     """Evaluate a network of some `leaves`.
 
-    Parameters
-    ----------
-    weights : sequence of Tensor
-    kept : list of Tensor or None
-    x : Tensor of shape (n, n_inputs)
-
-    Returns
-    -------
-    Tensor of shape (n, n_outputs)
-    saved : list of Tensor
-        For `differentiate`.
+    `x` (n, n_inputs).  Returns (n, n_outputs); `saved`, for `differentiate`.
     """
     saved = []
     for number, factor in enumerate(kept):
@@ -186,29 +158,14 @@ def evaluate(
 
 
 def differentiate(
-    weights: Sequence[Tensor],
+    weights: Sequence[Tensor],  # those of `evaluate`
     kept: list[Tensor | None],
     saved: Sequence[Tensor],
-    slope: Tensor,
-    into: Sequence[Tensor],
+    slope: Tensor,  # (n, n_outputs)
+    into: Sequence[Tensor],  # receives the slopes of the weights
     needs_input: bool,
-) -> Tensor | None:
-    """Multiply slopes by the derivatives of the outputs of `evaluate`.
-
-    Parameters
-    ----------
-    weights, kept, saved
-        Those of `evaluate`.
-    slope : Tensor of shape (n, n_outputs)
-    into : sequence of Tensor
-        Receives the slopes of the weights.
-    needs_input : bool
-
-    Returns
-    -------
-    Tensor of shape (n, n_inputs) or None
-        Slopes of the inputs, if they are needed.
-    """
+) -> Tensor | None:  # (n, n_inputs): slopes of the inputs, if they are needed
+    """Multiply slopes by the derivatives of the outputs of `evaluate`."""
     *saved, x, last = saved
     _differentiate_layer(slope, last, into[-2:])
     slope = _through(slope @ weights[-2], x)

@@ -1,7 +1,5 @@
 """Noise distributions: easy to sample, with a density of any observed part of a row.
 
-References
-----------
 Gutmann and Hyvarinen (2012), section 2.4; Rhodes and Gutmann (2019), section 5; Ceylan
 and Gutmann (2018) for `neighbours`.
 """
@@ -56,19 +54,13 @@ class Noise(Protocol):
 
 
 class Marginals(NamedTuple):
-    """A product of fitted marginals: normal, truncated normal or Bernoulli.
+    """A product of fitted marginals: normal, truncated normal or Bernoulli."""
 
-    Attributes
-    ----------
-    kind : Tensor of int64, of shape (features,)
-        `REAL`, `POSITIVE` or `BINARY`.
-    location, spread : Tensor of shape (features,)
-        Of the normal, before its truncation; the probability of 1, and arbitrary.
-    """
-
-    kind: Tensor
+    kind: Tensor  # int64 (features,): `REAL`, `POSITIVE` or `BINARY`
+    # (features,): of the normal, before its truncation; the probability of 1, and
+    # arbitrary
     location: Tensor
-    spread: Tensor
+    spread: Tensor  # (features,)
 
     @classmethod
     def fit(cls, kind: Tensor, mean: Tensor, variance: Tensor, n: Tensor) -> Self:
@@ -127,19 +119,13 @@ class GaussianNoise(NamedTuple):
 
 
 class GivenNoise(NamedTuple):
-    """A distribution of rows that the user passed.
+    """A distribution of rows that the user passed."""
 
-    Attributes
-    ----------
-    joint : object with ``sample(shape)`` and ``log_prob(x)``
-    columns : Distribution or None
-        If the columns are independent: that of each, batch shape (features,).
-    inside : Tensor of shape (features,)
-        A draw, which is in the support; some distributions have no density at 1.
-    """
-
-    joint: Distribution
+    joint: Distribution  # with ``sample(shape)`` and ``log_prob(x)``
+    # if the columns are independent: that of each, batch shape (features,)
     columns: Distribution | None
+    # (features,): a draw, which is in the support; some distributions have no density
+    # at 1
     inside: Tensor
 
     def sample(self, n: int) -> Tensor:
@@ -149,10 +135,8 @@ class GivenNoise(NamedTuple):
     def log_prob(self, x: Tensor, observed: Tensor) -> Tensor:
         """Compute the density of the observed cells.
 
-        Raises
-        ------
-        NoPartialDensity
-            If cells are missing and the columns are not independent.
+        Raises NoPartialDensity if cells are missing and the columns are not
+        independent.
         """
         if self.columns is not None:
             filled = x.where(observed, self.inside.to(x))
@@ -188,10 +172,7 @@ class Rescaled(NamedTuple):
 def given(noise: Distribution, n_features: int) -> Noise:
     """Wrap a distribution that the user passed.
 
-    Raises
-    ------
-    UnsuitableNoise
-        For a distribution of rows of another width.
+    Raises UnsuitableNoise for a distribution of rows of another width.
     """
     if isinstance(noise, MultivariateNormal):
         normal = Normal(noise.loc.double(), noise.covariance_matrix.double())

@@ -8,8 +8,6 @@ Missing cells are left out of the likelihood: given z the columns are independen
 Tables are sparse: the cells that are on or missing are listed, and the terms of the
 others are a sum over all columns minus the listed ones.
 
-References
-----------
 Yan, Ailem and Sha (2019), Amortized inference of variational bounds for
 learning noisy-OR, eqs. (4)-(5).
 """
@@ -26,32 +24,21 @@ FLOOR = 1e-6  # minimum leak, and so of a_i: no cell is off with probability 1
 
 
 class Causes(NamedTuple):
-    """Parameters of the model.
+    """Parameters of the model."""
 
-    Attributes
-    ----------
-    weight : Tensor of shape (features, causes)
-        Not negative; ``1 - exp(-weight)`` is the probability that a cause alone
-        turns a column on.
-    leak : Tensor of shape (features,)
-        Not negative; the effect of causes that are not in the model.
-    prior_logit : Tensor of shape (causes,)
-    """
-
+    # (features, causes): not negative; ``1 - exp(-weight)`` is the probability that a
+    # cause alone turns a column on
     weight: Tensor
+    # (features,): not negative; the effect of causes that are not in the model
     leak: Tensor
-    prior_logit: Tensor
+    prior_logit: Tensor  # (causes,)
 
 
 class NoisyOrModel(nn.Module):
     """Unconstrained parameters of `Causes`.
 
-    Parameters
-    ----------
-    weight : Tensor of shape (features, causes)
-    leak : Tensor of shape (features,)
-    prior : Tensor of shape (causes,)
-        Initial values: positive, leak above 1e-6, and prior below 1.
+    `weight` (features, causes), `leak` (features,).  `prior` (causes,): initial values:
+    positive, leak above 1e-6, and prior below 1.
     """
 
     def __init__(self, weight: Tensor, leak: Tensor, prior: Tensor) -> None:
@@ -84,43 +71,25 @@ def log1mexp(s: Tensor) -> Tensor:
 
 
 class Cells(NamedTuple):
-    """The cells of n rows that are on or missing; all others are off.
+    """The cells of n rows that are on or missing; all others are off."""
 
-    Attributes
-    ----------
-    columns : Tensor of int, of shape (n, n_listed)
-        Indices of the cells; rows with fewer of them are padded arbitrarily.
-    on : Tensor of shape (n, n_listed)
-        1 if the cell is on, 0 if it is missing or padding.
-    missing : Tensor of shape (n, n_listed)
-        1 if the cell is missing, else 0.
-    """
-
+    # int (n, n_listed): indices of the cells; rows with fewer of them are padded
+    # arbitrarily
     columns: Tensor
-    on: Tensor
-    missing: Tensor
+    on: Tensor  # (n, n_listed): 1 if the cell is on, 0 if it is missing or padding
+    missing: Tensor  # (n, n_listed): 1 if the cell is missing, else 0
 
 
 class Evidence(NamedTuple):
-    """The terms of the likelihood of n rows: parameters at the cells of each.
+    """The terms of the likelihood of n rows: parameters at the cells of each."""
 
-    Attributes
-    ----------
-    weight : Tensor of shape (n, n_listed, causes)
-    leak, on : Tensor of shape (n, n_listed)
-        Of the listed cells; those that are not on do not contribute.
-    off_weight : Tensor of shape (n, causes)
-    off_leak : Tensor of shape (n,)
-        Sums over the cells that are off.
-    prior_logit : Tensor of shape (causes,)
-    """
-
-    weight: Tensor
+    weight: Tensor  # (n, n_listed, causes)
+    # (n, n_listed): of the listed cells; those that are not on do not contribute
     leak: Tensor
-    on: Tensor
-    off_weight: Tensor
-    off_leak: Tensor
-    prior_logit: Tensor
+    on: Tensor  # (n, n_listed)
+    off_weight: Tensor  # (n, causes)
+    off_leak: Tensor  # (n,): sums over the cells that are off
+    prior_logit: Tensor  # (causes,)
 
 
 def gather(causes: Causes, cells: Cells) -> Evidence:

@@ -7,8 +7,6 @@ above f, and a chord below it, make the likelihood conjugate to Bernoulli causes
     f(a_i) >= f(leak_i) + sum_k z_k r_ik [f(xi_ik) - f(leak_i)],
     xi_ik = leak_i + weight_ik / r_ik,   sum_k r_ik = 1                            (2)
 
-References
-----------
 Yan, Ailem and Sha (2019), eqs. (6)-(12) and (16); its supplement's eq. (4)
 lacks an exponential, which enumeration confirms.  Jaakkola and Jordan (1999).
 """
@@ -95,20 +93,11 @@ def lower_bound(evidence: Evidence, r: Tensor) -> Tensor:
     return at_leak(evidence) + _summed_causes(evidence, chord_shift(evidence, r))
 
 
-def lower_elbo(evidence: Evidence, logit: Tensor, r: Tensor) -> Tensor:
+def lower_elbo(evidence: Evidence, logit: Tensor, r: Tensor) -> Tensor:  # (n,)
     """Bound the ELBO of any q from below by eq. (2); tight for the best q.
 
-    Parameters
-    ----------
-    evidence : Evidence
-        Of n rows.
-    logit : Tensor of shape (n, causes)
-        Of q(z_k = 1).
-    r : Tensor of shape (n, n_listed, causes)
-
-    Returns
-    -------
-    Tensor of shape (n,)
+    `r` (n, n_listed, causes).  `evidence`: of n rows.  `logit` (n, causes): of q(z_k =
+    1).
     """
     expected = (logit.sigmoid() * chord_shift(evidence, r)).sum(-1)
     return at_leak(evidence) + expected - divergence(evidence.prior_logit, logit)
@@ -138,23 +127,13 @@ def divergence(prior_logit: Tensor, logit: Tensor) -> Tensor:
     return (q * on + (1 - q) * off).sum(-1)
 
 
-def elbo(evidence: Evidence, logit: Tensor, z: Tensor) -> Tensor:
+def elbo(evidence: Evidence, logit: Tensor, z: Tensor) -> Tensor:  # (n,)
     """Average eq. (16) of the paper over draws of the causes.
 
     Only the terms of the cells that are on need the draws.
 
-    Parameters
-    ----------
-    evidence : Evidence
-        Of n rows.
-    logit : Tensor of shape (n, causes)
-        Of q(z_k = 1 | x).
-    z : Tensor of shape (n_draws, n, causes)
-        Draws of q, or relaxations of them.
-
-    Returns
-    -------
-    Tensor of shape (n,)
+    `evidence`: of n rows.  `logit` (n, causes): of q(z_k = 1 | x).  `z` (n_draws, n,
+    causes): draws of q, or relaxations of them.
     """
     switched = _log_on(evidence, z).mean(0)
     silent = evidence.off_leak + (logit.sigmoid() * evidence.off_weight).sum(-1)

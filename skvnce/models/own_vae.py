@@ -12,12 +12,9 @@ from skvnce.distributions.quantiles import at_quantiles, draw
 class OwnDecoder(nn.Module):
     """A user's p(z) and p(x | z).
 
-    Parameters
-    ----------
-    module : nn.Module
-        Its ``prior()`` returns p(z), of event shape (latents,), and its
-        ``likelihood(z)`` maps latents (*batch, latents) to p(x_j | z) of all columns,
-        of batch shape (*batch, features).
+    `module`: its ``prior()`` returns p(z), of event shape (latents,), and its
+    ``likelihood(z)`` maps latents (*batch, latents) to p(x_j | z) of all columns, of
+    batch shape (*batch, features).
     """
 
     def __init__(self, module: nn.Module, n_features: int) -> None:
@@ -45,12 +42,9 @@ def own_autoencoder(
 ) -> tuple[OwnDecoder, nn.Module]:
     """Check a user's model and encoder; return copies in double precision on the CPU.
 
-    Raises
-    ------
-    TypeError
-        If they are no modules, or if the model has no `prior` or no `likelihood`.
-    ValueError
-        If a distribution has another shape, or if a log-density is not finite.
+    Raises TypeError if they are no modules, or if the model has no `prior` or no
+    `likelihood`.  Raises ValueError if a distribution has another shape, or if a
+    log-density is not finite.
     """
     for name, module in (("model", model), ("posterior", posterior)):
         if not isinstance(module, nn.Module):
@@ -70,10 +64,7 @@ def moved_to(
 ) -> tuple[OwnDecoder, nn.Module]:
     """Copy checked modules to a device, and check them there.
 
-    Raises
-    ------
-    ValueError
-        If they have tensors that torch cannot move.
+    Raises ValueError if they have tensors that torch cannot move.
     """
     found = tuple(deepcopy(part).to(device) for part in (decoder, encoder))
     try:

@@ -15,8 +15,6 @@ If some visible units are missing, they are summed out in closed form at each of
 
 The same sum with nothing observed is log Z.
 
-References
-----------
 Smolensky (1986), Information processing in dynamical systems: foundations of harmony
 theory.  Hinton (2002), Training products of experts by minimizing contrastive
 divergence.
@@ -32,19 +30,9 @@ _MOST_UNITS = 12  # maximum number of units that are enumerated: 4096 states
 class RestrictedBoltzmann(nn.Module):
     """A restricted Boltzmann machine, up to its constant.
 
-    Parameters
-    ----------
-    n_features, n_components : int
-        Number of visible and of hidden units.
-
-    Attributes
-    ----------
-    weight : Parameter of shape (features, latents)
-        W, drawn from N(0, 0.01^2) by torch's stream.
-    visible_bias : Parameter of shape (features,)
-        b, initially zero.
-    hidden_bias : Parameter of shape (latents,)
-        c, initially zero.
+    `n_features`, `n_components`: number of visible and of hidden units.  `weight`
+    (features, latents): W, drawn from N(0, 0.01^2) by torch's stream.  `visible_bias`
+    (features,): b, initially zero.  `hidden_bias` (latents,): c, initially zero.
     """
 
     def __init__(self, n_features: int, n_components: int = 8) -> None:
@@ -57,45 +45,24 @@ class RestrictedBoltzmann(nn.Module):
     def states(self) -> Tensor:
         """All z, of shape (2**latents, latents), in the dtype of the parameters.
 
-        Raises
-        ------
-        ValueError
-            If there are more than 12 latents.
+        Raises ValueError if there are more than 12 latents.
         """
         return _binary_states(self.hidden_bias, "n_components")
 
-    def log_density(self, x: Tensor, z: Tensor) -> Tensor:
+    def log_density(self, x: Tensor, z: Tensor) -> Tensor:  # (*batch,)
         """Compute log phi(x, z) by eq. (1).
 
-        Parameters
-        ----------
-        x : Tensor of shape (*batch, features)
-        z : Tensor of shape (*batch, latents)
-
-        Returns
-        -------
-        Tensor of shape (*batch,)
+        `x` (*batch, features), `z` (*batch, latents).
         """
         linear = x @ self.visible_bias + z @ self.hidden_bias
         return (x @ self.weight * z).sum(-1) + linear
 
-    def log_marginal(self, x: Tensor, observed: Tensor) -> Tensor:
+    def log_marginal(self, x: Tensor, observed: Tensor) -> Tensor:  # (*batch, n)
         """Compute log phi of the observed cells, by eq. (2) if all are, else eq. (4).
 
-        Parameters
-        ----------
-        x : Tensor of shape (*batch, n, features)
-            Values under the mask may be anything, NaN included.
-        observed : Tensor of bool, of shape (n, features)
-
-        Returns
-        -------
-        Tensor of shape (*batch, n)
-
-        Raises
-        ------
-        ValueError
-            If cells are missing and there are more than 12 latents.
+        `observed` (bool (n, features)).  `x` (*batch, n, features): values under the
+        mask may be anything, NaN included.  Raises ValueError if cells are missing and
+        there are more than 12 latents.
         """
         if observed.all():
             return x @ self.visible_bias + softplus(self._hidden_field(x)).sum(-1)
@@ -109,10 +76,7 @@ class RestrictedBoltzmann(nn.Module):
     def log_normaliser(self) -> Tensor:
         """Compute log Z exactly, by enumeration of the side with fewer units.
 
-        Raises
-        ------
-        ValueError
-            If both sides have more than 12 units.
+        Raises ValueError if both sides have more than 12 units.
         """
         n_features, n_components = self.weight.shape
         if n_features < n_components:

@@ -10,10 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 class Rowwise(nn.Module):
     """A density of rows with any leading dimensions, from one of tables (n, features).
 
-    Parameters
-    ----------
-    module : nn.Module
-        Its ``log_prob(x)`` maps a table (n, features) to (n,).
+    `module`: its ``log_prob(x)`` maps a table (n, features) to (n,).
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -23,10 +20,7 @@ class Rowwise(nn.Module):
     def log_prob(self, x: Tensor) -> Tensor:
         """Compute log p(x); (*batch, features) -> (*batch,).
 
-        Raises
-        ------
-        ValueError
-            If `log_prob` of the module returns another shape.
+        Raises ValueError if `log_prob` of the module returns another shape.
         """
         rows = x.reshape(-1, x.shape[-1]).clone()  # the module may modify its input
         found = self.module.log_prob(rows)
@@ -43,13 +37,9 @@ class Rowwise(nn.Module):
 def own_density(module: nn.Module, n_features: int) -> Rowwise:
     """Check a user's density; return a copy.
 
-    Raises
-    ------
-    TypeError
-        If it has no `log_prob`.
-    ValueError
-        If it has no parameter, or if `log_prob` returns another shape, is not finite,
-        has no gradient, does not support double precision, or mixes rows.
+    Raises TypeError if it has no `log_prob`.  Raises ValueError if it has no parameter,
+    or if `log_prob` returns another shape, is not finite, has no gradient, does not
+    support double precision, or mixes rows.
     """
     name = type(module).__name__
     if not callable(getattr(module, "log_prob", None)):

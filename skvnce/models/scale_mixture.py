@@ -3,8 +3,6 @@
 They are the simplest models with a latent variable: all quantities can be enumerated or
 integrated.
 
-References
-----------
 Rhodes (2018), eqs. (4.48)-(4.54), with the sign of eq. (4.54) corrected: the exponent
 contains the *difference* of the inverse variances.
 """
@@ -40,12 +38,8 @@ class _ScaleMixture(nn.Module, ABC):
 class NormalScaleMixture(_ScaleMixture):
     """Two normals in equal parts, normalised (eq. 4.48).
 
-    Parameters
-    ----------
-    width : Tensor of shape ()
-        Standard deviation theta of the component z = 0.
-    known_width : float
-        sigma_1, that of the component z = 1.
+    `width` (): standard deviation theta of the component z = 0.  `known_width`:
+    sigma_1, that of the component z = 1.
     """
 
     def log_factor(self, log_width: Tensor) -> Tensor:
@@ -57,20 +51,13 @@ class UnnormalisedScaleMixture(_ScaleMixture):
     """Two Gaussian functions of equal height, unnormalised (eq. 4.51).
 
     Their sum integrates to one if c = log(2 pi) / 2 + log(theta + sigma_1).
-
-    Parameters
-    ----------
-    width, known_width
-        As in `NormalScaleMixture`.
-    log_scale : Tensor of shape (), optional
-        The scale parameter c.
     """
 
     def __init__(
         self,
-        width: Tensor,
+        width: Tensor,  # as in `NormalScaleMixture`
         known_width: float = 1.0,
-        log_scale: Tensor | None = None,
+        log_scale: Tensor | None = None,  # (): the scale parameter c
     ) -> None:
         super().__init__(width, known_width)
         c = width.new_zeros(()) if log_scale is None else log_scale

@@ -11,13 +11,9 @@ from torch import Tensor, nn
 class Scaled(nn.Module):
     """Subtract a free scale parameter from the log-density of a module.
 
-    Parameters
-    ----------
-    model : nn.Module
-        Its `log_density` and `log_marginal` get rows of shape (n, features) without
-        further leading dimensions, unless it has `takes_batches`.
-    free : bool
-        If False, the scale parameter is a constant: zero, until `rescale`.
+    `model`: its `log_density` and `log_marginal` get rows of shape (n, features)
+    without further leading dimensions, unless it has `takes_batches`.  `free`: if
+    False, the scale parameter is a constant: zero, until `rescale`.
     """
 
     def __init__(self, model: nn.Module, *, free: bool = True) -> None:

@@ -6,8 +6,6 @@ Each T is an invertible linear map followed by a monotone spline of every coordi
 whose knots a masked network computes from other coordinates.  All T are initially the
 identity, so that p starts at N(mean, L L').
 
-References
-----------
 Durkan, Bekasov, Murray and Papamakarios (2019), Neural spline flows; Simkus, Rhodes and
 Gutmann (2023), section 6.
 """
@@ -28,35 +26,22 @@ from skvnce.distributions.splines import (
 
 
 class SplineFlow(nn.Module):
-    """p(x) of eq. (1).
-
-    Parameters
-    ----------
-    mean : Tensor of shape (features,)
-    factor : Tensor of shape (features, features)
-        L, lower triangular with a positive diagonal.
-    n_steps : int
-    n_bins : int
-    hidden : tuple of int
-        Sizes of the masked networks' layers.
-    n_passes : int or None
-        2 makes coupling steps: one half of the coordinates, in an order drawn from
-        torch's stream, transforms the other.  None makes autoregressive steps, whose
-        inverse needs as many passes as there are columns.
-    bound : float
-        Splines are the identity beyond this bound.
-    """
+    """p(x) of eq. (1)."""
 
     def __init__(
         self,
-        mean: Tensor,
+        mean: Tensor,  # (features,)
+        # (features, features): L, lower triangular with a positive diagonal
         factor: Tensor,
         *,
         n_steps: int = 3,
         n_bins: int = 8,
-        hidden: tuple[int, ...] = (64, 64),
+        hidden: tuple[int, ...] = (64, 64),  # sizes of the masked networks' layers
+        # 2 makes coupling steps: one half of the coordinates, in an order drawn from
+        # torch's stream, transforms the other.  None makes autoregressive steps, whose
+        # inverse needs as many passes as there are columns
         n_passes: int | None = 2,
-        bound: float = 5.0,
+        bound: float = 5.0,  # splines are the identity beyond this bound
     ) -> None:
         super().__init__()
         d = len(mean)

@@ -19,13 +19,9 @@ from skvnce.distributions.truncated_normal import (
 class TruncatedGaussian(nn.Module):
     """Unnormalised Gaussian truncated to non-negative values.
 
-    Parameters
-    ----------
-    precision : Tensor of shape (features, features)
-        Symmetric, with a positive diagonal.
-    linear : Tensor of shape (features,)
-    log_scale : Tensor of shape (), optional
-        The scale parameter c, an estimate of log Z if a method fits it.
+    `linear` (features,).  `precision` (features, features): symmetric, with a positive
+    diagonal.  `log_scale` (): the scale parameter c, an estimate of log Z if a method
+    fits it.
     """
 
     def __init__(
@@ -95,23 +91,15 @@ def conditionals(
 
 def log_marginal(
     x: Tensor, latent: Tensor, precision: Tensor, linear: Tensor
-) -> Tensor:
+) -> Tensor:  # (n,)
     """Compute log phi (with c = 0) with one feature a row integrated out.
 
     With the exact q(x_j | x_-j) the ratio phi(x) / q equals this number for any value
     of x_j, so that VNCE needs no samples of it (Rhodes 2018, section 5.3).
 
-    Parameters
-    ----------
-    x : Tensor of shape (n, features)
-        The value of the latent feature is ignored.
-    latent : Tensor of int64, of shape (n,)
-        The feature that is integrated out, -1 for none.
-    precision, linear : Tensor of shapes (features, features) and (features,)
-
-    Returns
-    -------
-    Tensor of shape (n,)
+    `precision`, `linear` (features, features) and (features,).  `x` (n, features): the
+    value of the latent feature is ignored.  `latent` (int64 (n,)): the feature that is
+    integrated out, -1 for none.
     """
     is_latent = latent[:, None] == torch.arange(x.shape[-1], device=x.device)
     x = x.masked_fill(is_latent, 0.0)
@@ -123,13 +111,6 @@ def log_marginal(
     field = linear[j] - product[rows, j]
     integral = log_normaliser(field * scale) + scale.log()
     return complete.index_add(0, rows, integral)
-
-
-def diagonal_model(dist: TruncatedNormal) -> TruncatedGaussian:
-    """Write a product of truncated normals as a (normalised) truncated Gaussian."""
-    precision = dist.scale.square().reciprocal()
-    log_z = (log_normaliser(dist.ratio) + dist.scale.log()).sum()
-    return TruncatedGaussian(precision.diag(), dist.loc * precision, log_z)
 
 
 def safe_on_orthant(precision: Tensor, margin: float = 1e-5) -> Tensor:
@@ -144,17 +125,9 @@ def safe_on_orthant(precision: Tensor, margin: float = 1e-5) -> Tensor:
     because imputations shrink when the diagonal grows, and the diagonal grows when
     imputations shrink.
 
-    Parameters
-    ----------
-    precision : Tensor of shape (features, features)
-        Symmetric, with a positive diagonal.
-    margin : float
-        Smallest eigenvalue of the positive definite part with unit diagonal.
-
-    Returns
-    -------
-    Tensor of shape (features, features)
-        The argument itself where nothing has to be done.
+    `precision` (features, features): symmetric, with a positive diagonal.  `margin`:
+    smallest eigenvalue of the positive definite part with unit diagonal.  Returns
+    (features, features): the argument itself where nothing has to be done.
     """
     scale = precision.diagonal().rsqrt()
     unit = precision * torch.outer(scale, scale)

@@ -7,8 +7,6 @@ With f = g = 0, the initial state, and normal columns it is factor analysis; thi
 obtained by a network (f, g) whose last layer is zero.  Near its lower bound the scale
 is less sensitive to g.
 
-References
-----------
 Kingma and Welling (2014), Auto-encoding variational Bayes; Rezende, Mohamed and
 Wierstra (2014); Simkus et al. (2023), appendix J, for the linear model.
 """
@@ -28,29 +26,16 @@ _STEEPEST = 3.0  # bound of |g|
 
 
 class VariationalAutoencoderModel(nn.Module):
-    """p(z) and p(x | z), eqs. (1) and (2).
-
-    Parameters
-    ----------
-    mean : Tensor of shape (features,)
-    loadings : Tensor of shape (features, latents)
-        The w_j.
-    scale : Tensor of shape (features,)
-        Standard deviations given the latents.
-    network : nn.Module
-        z (*batch, latents) to f and g, (*batch, 2 * features).
-    families : Families
-    floor : float
-        Minimum standard deviation: without it the likelihood has no maximum.
-    """
+    """p(z) and p(x | z), eqs. (1) and (2)."""
 
     def __init__(
         self,
-        mean: Tensor,
-        loadings: Tensor,
-        scale: Tensor,
-        network: nn.Module,
+        mean: Tensor,  # (features,)
+        loadings: Tensor,  # (features, latents): the w_j
+        scale: Tensor,  # (features,): standard deviations given the latents
+        network: nn.Module,  # z (*batch, latents) to f and g, (*batch, 2 * features)
         families: Families,
+        # minimum standard deviation: without it the likelihood has no maximum
         floor: float,
     ) -> None:
         super().__init__()
@@ -91,15 +76,8 @@ class VariationalAutoencoderModel(nn.Module):
     def decode(self, z: Tensor) -> tuple[Tensor, Tensor, tuple]:
         """Compute the parameters of eq. (2) without a graph.
 
-        Parameters
-        ----------
-        z : Tensor of shape (*batch, latents)
-
-        Returns
-        -------
-        loc, log_scale : Tensor of shape (*batch, features)
-        saved : tuple
-            For `differentiate`.
+        `z` (*batch, latents).  Returns `loc`, `log_scale` (*batch, features); `saved`,
+        for `differentiate`.
         """
         outputs, saved = self.network.evaluate(z)
         shape, z = (*z.shape[:-1], -1), z.reshape(-1, z.shape[-1])
@@ -112,14 +90,8 @@ class VariationalAutoencoderModel(nn.Module):
 
     def differentiate(
         self, saved: tuple, by_loc: Tensor, by_log_scale: Tensor
-    ) -> Tensor:
-        """Set the gradients of all parameters, given those of the results of `decode`.
-
-        Returns
-        -------
-        Tensor of shape (*batch, latents)
-            The gradient in z.
-        """
+    ) -> Tensor:  # (*batch, latents): the gradient in z
+        """Set the gradients of all parameters from those of the results of `decode`."""
         of_network, z, bend, above = saved
         shape = *by_loc.shape[:-1], -1
         by_loc, by_log_scale = by_loc.flatten(0, -2), by_log_scale.flatten(0, -2)

@@ -5,8 +5,6 @@ log p(x_obs) of each row, with gradients for the model and the posterior.  `BOUN
 lists those of rows with missing values; objectives of completed rows are in `demiss`
 and `vbgi`.
 
-References
-----------
 Simkus and Gutmann (2024), Improving variational autoencoder estimation from incomplete
 data with mixture variational families, table 1; Mattei and Frellsen (2019), MIWAE.
 """
@@ -35,31 +33,13 @@ Bound = Callable[
 
 def miss_vae(
     model: LatentVariableModel,
-    posterior: LatentPosterior,
-    x: Tensor,
-    observed: Tensor,
-    uniforms: Uniforms,
-    n_draws: int = 1,
-) -> Tensor:
-    """Estimate the ELBO by draws of q, eq. (4) of the paper.
-
-    Parameters
-    ----------
-    model : LatentVariableModel
-    posterior : LatentPosterior
-        One normal gives MVAE, a mixture MissVAE.
-    x : Tensor of shape (*rows, features)
-        Values under the mask are arbitrary.
-    observed : Tensor of bool, of shape (*rows, features)
-    uniforms : Uniforms
-        Called once.
-    n_draws : int
-        Number of draws of each row.
-
-    Returns
-    -------
-    Tensor of shape (*rows,)
-    """
+    posterior: LatentPosterior,  # one normal gives MVAE, a mixture MissVAE
+    x: Tensor,  # (*rows, features): values under the mask are arbitrary
+    observed: Tensor,  # bool (*rows, features)
+    uniforms: Uniforms,  # called once
+    n_draws: int = 1,  # number of draws of each row
+) -> Tensor:  # (*rows,)
+    """Estimate the ELBO by draws of q, eq. (4) of the paper."""
     return drawn_elbo(model, posterior(x, observed), x, observed, uniforms, n_draws)
 
 
@@ -79,8 +59,6 @@ def miss_iwae(
     the standard one.  Parameters and returned values are those of `miss_vae`; one
     normal gives MIWAE, a mixture MissIWAE.
 
-    References
-    ----------
     Tucker, Lawson, Gu and Maddison (2019), Doubly reparameterized gradient estimators
     for Monte Carlo objectives.
     """

@@ -10,8 +10,6 @@ z of a row, phi(x) is replaced by phi(x, z) / q(z | x) at draws of q, and phi(y)
 estimate from draws at y, as in VNCE.  As log(1 / (1 + a / phi)) is concave in phi, the
 first replacement gives a lower bound.
 
-References
-----------
 Ceylan and Gutmann (2018), eqs. (8)-(10).
 """
 
@@ -23,20 +21,12 @@ from skvnce.objectives.vnce import counted, mean_over_draws
 
 def by_neighbours(
     data: Tensor, marginal: Tensor, log_weight: Tensor, log_score: Tensor | None = None
-) -> Tensor:
+) -> Tensor:  # (n,)
     """Compute eq. (1) of each row of data.
 
-    Parameters
-    ----------
-    data, log_weight : Tensor of shape (n_draws, n)
-    log_score : Tensor, optional
-        log phi(x, z) - log q(z | x), as in `skvnce.objectives.vnce.data_term`.
-    marginal : Tensor of shape (nu, n)
-        log phi at the nu neighbours of each row.
-
-    Returns
-    -------
-    Tensor of shape (n,)
+    `data`, `log_weight` (n_draws, n).  `log_score`: log phi(x, z) - log q(z | x), as in
+    `skvnce.objectives.vnce.data_term`.  `marginal` (nu, n): log phi at the nu
+    neighbours of each row.
     """
     values = logsigmoid(counted(data, log_weight)[:, None] - marginal)
     if log_score is not None:

@@ -15,8 +15,6 @@ the posterior averaged over the imputations, a bound of log p(x_obs),
 
 and MVB-VAE maximises eq. (2), the ELBO of completed rows.
 
-References
-----------
 Simkus and Gutmann (2024), Improving variational autoencoder estimation from incomplete
 data with mixture variational families, eqs. (10) and (12), here (1), (3) and (2);
 algorithm 1, appendix C and figure 6 for the controls; Roeder, Wu and Duvenaud (2017)
@@ -38,33 +36,16 @@ from skvnce.variational.base import LatentPosterior, Uniforms
 
 def demiss_vae(
     model: LatentVariableModel,
-    posterior: LatentPosterior,
-    x: Tensor,
-    observed: Tensor,
-    uniforms: Uniforms,
-    n_draws: int = 1,
-) -> Tensor:
+    posterior: LatentPosterior,  # q(z | x) of complete rows
+    x: Tensor,  # (n_imputations, *rows, features): completed rows
+    observed: Tensor,  # bool (*rows, features)
+    uniforms: Uniforms,  # called once
+    n_draws: int = 1,  # number of draws of each completed row
+) -> Tensor:  # (*rows,)
     """Estimate a bound whose gradient is that of eq. (1) in the model, (2) in q.
 
     The value is eq. (1) with the entropy of q averaged over the imputations: a lower
     bound of log p(x_obs) on average.  The decoder is evaluated once.
-
-    Parameters
-    ----------
-    model : LatentVariableModel
-    posterior : LatentPosterior
-        q(z | x) of complete rows.
-    x : Tensor of shape (n_imputations, *rows, features)
-        Completed rows.
-    observed : Tensor of bool, of shape (*rows, features)
-    uniforms : Uniforms
-        Called once.
-    n_draws : int
-        Number of draws of each completed row.
-
-    Returns
-    -------
-    Tensor of shape (*rows,)
     """
     everything = torch.ones_like(x, dtype=torch.bool)
     q = posterior(x, everything)
@@ -162,14 +143,8 @@ def _steered(
 def averaged_log_prob(q: Distribution, z: Tensor) -> Tensor:
     """Compute log q(z | x_obs) of q averaged over imputations, eq. (9) of the paper.
 
-    Parameters
-    ----------
-    q : Distribution of batch shape (n_imputations, *rows)
-    z : Tensor of shape (n_draws, n_imputations, *rows, latents)
-
-    Returns
-    -------
-    Tensor of shape (n_draws, n_imputations, *rows)
+    `q` (batch shape (n_imputations, *rows)), `z` (n_draws, n_imputations, *rows,
+    latents).  Returns (n_draws, n_imputations, *rows).
     """
     every = q.log_prob(z.unsqueeze(2))  # (n_draws, n_imputations, of q, *rows)
     return torch.logsumexp(every, 2) - log(every.shape[2])

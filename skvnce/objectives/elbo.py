@@ -10,8 +10,6 @@
 In the stratified bounds each component q_k of q = sum_k pi_k q_k has its own draws; q
 in eq. (1) is always the whole mixture.
 
-References
-----------
 Simkus and Gutmann (2024), Improving variational autoencoder estimation from incomplete
 data with mixture variational families, eqs. (4)-(8), here (2), (3), (1), (4), (5);
 Burda, Grosse and Salakhutdinov (2016); Mattei and Frellsen (2019).
@@ -52,18 +50,11 @@ def standard_error(log_weight: Tensor) -> Tensor:
     return relative.std(0) / n_draws**0.5
 
 
-def stratified_elbo(log_pi: Tensor, log_weight: Tensor) -> Tensor:
+def stratified_elbo(log_pi: Tensor, log_weight: Tensor) -> Tensor:  # (*rows,)
     """Average over draws of each component, eq. (3).
 
-    Parameters
-    ----------
-    log_pi : Tensor of shape (components, *rows)
-        Normalised.
-    log_weight : Tensor of shape (components, n_draws, *rows)
-
-    Returns
-    -------
-    Tensor of shape (*rows,)
+    `log_weight` (components, n_draws, *rows).  `log_pi` (components, *rows):
+    normalised.
     """
     return (log_pi.exp() * log_weight.mean(1)).sum(0)
 
@@ -88,10 +79,7 @@ def log_joint(
 def drawn(q: Distribution, uniforms: Uniforms, n_draws: int, like: Tensor) -> Tensor:
     """Draw latents by `draw_latents`, and check that the draws have a gradient.
 
-    Raises
-    ------
-    TypeError
-        If they have none: the posterior would not be trained.
+    Raises TypeError if they have none: the posterior would not be trained.
     """
     if not q.has_rsample:
         raise TypeError(
@@ -122,8 +110,6 @@ def frozen(q: Distribution) -> Distribution:
     the optimum; in eqs. (4) and (5) its mean is not zero.  The function finds
     parameters in attributes of the distribution and of its parts.
 
-    References
-    ----------
     Roeder, Wu and Duvenaud (2017), Sticking the landing, section 3.
     """
     twin = copy(q)

@@ -6,8 +6,6 @@ row, and G the log-ratio of the model and the noise,
     J_NCE = E_x log h(x) + nu E_y log(1 - h(y))                                    (1)
     h(u) = phi(u) / (phi(u) + nu p_y(u)) = 1 / (1 + nu exp(-G(u)))                 (2)
 
-References
-----------
 Gutmann and Hyvarinen (2012); Rhodes and Gutmann (2019), eqs. (4)-(5).
 """
 
@@ -41,15 +39,10 @@ def accuracy(data: Tensor, noise: Tensor, noise_ratio: float) -> Tensor:
 def nce(data: Tensor, noise: Tensor, noise_ratio: float) -> Objective:
     """Compute minus the NCE objective, eq. (1).
 
-    Parameters
-    ----------
-    data : Tensor of shape (n,)
-        log phi(x) - log p_y(x) at the data; of the observed part if values are missing.
-    noise : Tensor of shape (n_noise,)
-        The same at the noise.
-    noise_ratio : float
-        nu, the number of noise rows for each data row in the objective; the second term
-        is nu times a mean, for any n_noise.
+    `data` (n,): log phi(x) - log p_y(x) at the data; of the observed part if values are
+    missing.  `noise` (n_noise,): the same at the noise.  `noise_ratio`: nu, the number
+    of noise rows for each data row in the objective; the second term is nu times a
+    mean, for any n_noise.
     """
     data_term = log_is_data(data, noise_ratio).mean()
     noise_term = noise_ratio * log_is_noise(noise, noise_ratio).mean()

@@ -17,8 +17,6 @@ likelihood,
 
 which is a bound of log p(x_obs), for any x~.
 
-References
-----------
 Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
 estimation from incomplete data, sections 3.4 and 5.3: eq. (13) and the two after (14).
 """
@@ -33,33 +31,14 @@ from skvnce.variational.base import LatentCells, LatentPosterior, Uniforms, entr
 
 def vbgi(
     model: LatentVariableModel,
-    posterior: LatentPosterior,
-    cells: LatentCells,
-    x: Tensor,
-    z: Tensor,
-    observed: Tensor,
-    uniforms: Uniforms,
-) -> Tensor:
-    """Estimate J by one draw of each block, eq. (3).
-
-    Parameters
-    ----------
-    model : LatentVariableModel
-    posterior : LatentPosterior
-        q(z | x) of complete rows.
-    cells : LatentCells
-        With reparametrised draws.
-    x : Tensor of shape (*batch, features)
-        Completed rows.
-    z : Tensor of shape (*batch, latents)
-    observed : Tensor of bool that broadcasts to (*batch, features)
-    uniforms : Uniforms
-        Called once.
-
-    Returns
-    -------
-    Tensor of shape (*batch,)
-    """
+    posterior: LatentPosterior,  # q(z | x) of complete rows
+    cells: LatentCells,  # with reparametrised draws
+    x: Tensor,  # (*batch, features): completed rows
+    z: Tensor,  # (*batch, latents)
+    observed: Tensor,  # bool that broadcasts to (*batch, features)
+    uniforms: Uniforms,  # called once
+) -> Tensor:  # (*batch,)
+    """Estimate J by one draw of each block, eq. (3)."""
     latents = of_latents(model, posterior, x, observed, uniforms)
     return (latents + of_cells(model, cells, x, z, observed)) / 2
 
@@ -102,30 +81,14 @@ def of_latents(
 
 def vbgi_marginal(
     model: LatentVariableModel,
-    posterior: LatentPosterior,
+    posterior: LatentPosterior,  # q(z | x) of complete rows
+    # (*batch, features): completed rows: the posterior uses all cells, the likelihood
+    # the observed ones
     x: Tensor,
-    observed: Tensor,
-    uniforms: Uniforms,
-    n_draws: int = 1,
-) -> Tensor:
-    """Estimate J_M by draws of the latents, eq. (4).
-
-    Parameters
-    ----------
-    model : LatentVariableModel
-    posterior : LatentPosterior
-        q(z | x) of complete rows.
-    x : Tensor of shape (*batch, features)
-        Completed rows: the posterior uses all cells, the likelihood the observed ones.
-    observed : Tensor of bool that broadcasts to (*batch, features)
-    uniforms : Uniforms
-        Called once.
-    n_draws : int
-        Number of draws of each row.
-
-    Returns
-    -------
-    Tensor of shape (*batch,)
-    """
+    observed: Tensor,  # bool that broadcasts to (*batch, features)
+    uniforms: Uniforms,  # called once
+    n_draws: int = 1,  # number of draws of each row
+) -> Tensor:  # (*batch,)
+    """Estimate J_M by draws of the latents, eq. (4)."""
     q = posterior(x, torch.ones_like(x, dtype=torch.bool))
     return drawn_elbo(model, q, x, observed, uniforms, n_draws)

@@ -15,8 +15,6 @@ of log p at the row with each of them,
 with all terms, or an unbiased estimate of the less probable ones; see
 `skvnce.distributions.number_or_level`.
 
-References
-----------
 Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
 estimation from incomplete data, eqs. (9)-(12) and (18), algorithm 3.
 """
@@ -33,22 +31,13 @@ MOST_LEVELS = 8  # number of levels in eq. (1)
 
 
 class Redrawn(NamedTuple):
-    """Rows of which one cell has been replaced, by one value or by several.
+    """Rows of which one cell has been replaced, by one value or by several."""
 
-    Attributes
-    ----------
-    tables : Tensor of shape (n_tables, features)
-    used : Tensor of bool, of shape (*cells, n_candidates)
-        Which candidates the tables contain, in order.
-    weights : Tensor of shape (*cells, n_candidates)
-    entropy : Tensor of shape (*cells,)
-        Of the distributions of the cells.
-    """
-
-    tables: Tensor
+    tables: Tensor  # (n_tables, features)
+    # bool (*cells, n_candidates): which candidates the tables contain, in order
     used: Tensor
-    weights: Tensor
-    entropy: Tensor
+    weights: Tensor  # (*cells, n_candidates)
+    entropy: Tensor  # (*cells,): of the distributions of the cells
 
     def bound(self, log_prob: Tensor) -> Tensor:
         """Compute the terms of J from log p of the tables; (n_tables,) -> (*cells,).
@@ -70,21 +59,12 @@ class Redrawn(NamedTuple):
 
 def vgi(
     model: Density, conditionals: GibbsConditionals, x: Tensor, columns: Tensor
-) -> Tensor:
+) -> Tensor:  # (*batch,)
     """Estimate J of rows by replacing one of their cells at a time, eq. (11).
 
-    Parameters
-    ----------
-    model : Density
-    conditionals : GibbsConditionals
-    x : Tensor of shape (*batch, features)
-        Completed rows; extended conditionals depend on the value of the replaced cell.
-    columns : Tensor of int, of shape (n_selected, *batch)
-        Missing columns of each row, each replaced separately.
-
-    Returns
-    -------
-    Tensor of shape (*batch,)
+    `x` (*batch, features): completed rows; extended conditionals depend on the value of
+    the replaced cell.  `columns` (int (n_selected, *batch)): missing columns of each
+    row, each replaced separately.
     """
     found = redrawn(conditionals, x, columns)
     return found.bound(model.log_prob(found.tables)).mean(0)
@@ -93,10 +73,7 @@ def vgi(
 def redrawn(conditionals: GibbsConditionals, x: Tensor, columns: Tensor) -> Redrawn:
     """Replace one cell of rows at a time, as `vgi` does.
 
-    Returns
-    -------
-    Redrawn
-        With a cell for each of `columns`.
+    Returns with a cell for each of `columns`.
     """
     values, weights, entropy = candidates(conditionals.at(x, columns), MOST_LEVELS)
     shape = *values.shape, x.shape[-1]
@@ -113,19 +90,10 @@ def regression(
 ) -> Tensor:
     """Score observed cells given the other cells of their rows, eq. (12).
 
-    Parameters
-    ----------
-    conditionals : GibbsConditionals
-        Their j-th input is hidden from q_j.
-    x : Tensor of shape (*batch, features)
-    columns : Tensor of int, of shape (*batch,)
-        An observed column of each row.
-    weights : Tensor that broadcasts to (*batch,)
-
-    Returns
-    -------
-    Tensor of shape (*batch,)
-        ``weight * log q_j(x_j | x_-j)``; 0 where the weight is, even outside of bounds.
+    `x` (*batch, features), `weights` (that broadcasts to (*batch,)).  `conditionals`:
+    their j-th input is hidden from q_j.  `columns` (int (*batch,)): an observed column
+    of each row.  Returns (*batch,): ``weight * log q_j(x_j | x_-j)``; 0 where the
+    weight is, even outside of bounds.
     """
     value = x.gather(-1, columns.unsqueeze(-1)).squeeze(-1)
     inside = conditionals.blind(x, columns).log_prob(value)

@@ -27,8 +27,6 @@ average of exp(G(x, z_k)) over K draws, as h(y) in eq. (3).  As log h is concave
 and the gap vanishes with K also if q differs from the posterior, for example in its
 number of modes (`averaged`).
 
-References
-----------
 Rhodes and Gutmann (2019), eqs. (13), (15)-(17); Rhodes (2018), eqs. (4.11) and
 (4.20)-(4.22); Burda, Grosse and Salakhutdinov (2016), Importance weighted
 autoencoders, for eq. (7).
@@ -48,20 +46,11 @@ from skvnce.variational.base import Draws, Posterior, Uniforms
 
 
 class Rows(NamedTuple):
-    """Rows of data or of noise.
+    """Rows of data or of noise."""
 
-    Attributes
-    ----------
-    x : Tensor of shape (*batch, n, features)
-        Values under the mask are arbitrary.
-    observed : Tensor of bool, of shape (n, features)
-    log_noise : Tensor of shape (*batch, n)
-        log p_y of the observed cells.
-    """
-
-    x: Tensor
-    observed: Tensor
-    log_noise: Tensor
+    x: Tensor  # (*batch, n, features): values under the mask are arbitrary
+    observed: Tensor  # bool (n, features)
+    log_noise: Tensor  # (*batch, n): log p_y of the observed cells
 
     def take(self, rows: Tensor | slice) -> Self:
         """Return the given rows."""
@@ -71,18 +60,10 @@ class Rows(NamedTuple):
 
 
 class Contrast(NamedTuple):
-    """Rows of data, and nu rows of noise for each, with the mask of that row.
+    """Rows of data, and nu rows of noise for each, with the mask of that row."""
 
-    Attributes
-    ----------
-    data : Rows
-        x (n, features).
-    noise : Rows
-        x (nu, n, features).
-    """
-
-    data: Rows
-    noise: Rows
+    data: Rows  # x (n, features)
+    noise: Rows  # x (nu, n, features)
 
     def on(self, device: torch.device) -> Self:
         """Return the rows on a device."""
@@ -104,19 +85,11 @@ class Contrast(NamedTuple):
         ]
 
 
-def log_marginal(log_ratio: Tensor, log_weight: Tensor | None = None) -> Tensor:
+def log_marginal(log_ratio: Tensor, log_weight: Tensor | None = None) -> Tensor:  # (n,)
     """Compute log E_q exp(G), which estimates log phi(u) - log p_y(u), of each row.
 
-    Parameters
-    ----------
-    log_ratio : Tensor of shape (n_draws, n)
-        G(u, z) at draws z of q(. | u).
-    log_weight : Tensor of shape (n_draws, n), optional
-        By default all draws of a row have the same weight.
-
-    Returns
-    -------
-    Tensor of shape (n,)
+    `log_ratio` (n_draws, n): G(u, z) at draws z of q(. | u).  `log_weight` (n_draws,
+    n): by default all draws of a row have the same weight.
     """
     log_weight = _weights(log_ratio, log_weight)
     inside = counted(log_ratio, log_weight) + log_weight
@@ -126,12 +99,9 @@ def log_marginal(log_ratio: Tensor, log_weight: Tensor | None = None) -> Tensor:
 def marginal_error(log_ratio: Tensor, log_weight: Tensor, n_draws: int) -> Tensor:
     """Estimate the standard error of `log_marginal` from independent draws; (n,).
 
-    Parameters
-    ----------
-    log_ratio, log_weight : Tensor of shape (n_states * n_draws, n)
-        The states that are enumerated are those of one draw.
-    n_draws : int
-        Number of random draws; with one, nothing is random and the error is 0.
+    `log_ratio`, `log_weight` (n_states * n_draws, n): the states that are enumerated
+    are those of one draw.  `n_draws`: number of random draws; with one, nothing is
+    random and the error is 0.
     """
     if n_draws == 1:
         return torch.zeros_like(log_ratio[0])
@@ -140,49 +110,24 @@ def marginal_error(log_ratio: Tensor, log_weight: Tensor, n_draws: int) -> Tenso
 
 
 def data_term(
-    log_ratio: Tensor,
-    noise_ratio: float,
-    log_weight: Tensor | None = None,
-    log_score: Tensor | None = None,
-) -> Tensor:
-    """Compute E_q log h(x, z), the first term of eq. (1), of each row.
-
-    Parameters
-    ----------
-    log_ratio, log_weight : Tensor of shape (n_draws, n)
-        As in `log_marginal`.
-    noise_ratio : float
-        nu.
-    log_score : Tensor, optional
-        As in `mean_over_draws`.
-
-    Returns
-    -------
-    Tensor of shape (n,)
-    """
+    log_ratio: Tensor,  # (n_draws, n): as in `log_marginal`
+    noise_ratio: float,  # nu
+    log_weight: Tensor | None = None,  # (n_draws, n)
+    log_score: Tensor | None = None,  # as in `mean_over_draws`
+) -> Tensor:  # (n,)
+    """Compute E_q log h(x, z), the first term of eq. (1), of each row."""
     log_weight = _weights(log_ratio, log_weight)
     values = log_is_data(counted(log_ratio, log_weight), noise_ratio)
     return mean_over_draws(values, log_weight, log_score)
 
 
 def data_loss(
-    log_density: Callable[..., Tensor],
-    draws: Draws,
-    log_noise: Tensor,
-    noise_ratio: float,
+    log_density: Callable[..., Tensor],  # log phi(x, z), of the values of the draws
+    draws: Draws,  # of q(. | x), for rows of data
+    log_noise: Tensor,  # (n,)
+    noise_ratio: float,  # nu
 ) -> Tensor:
-    """Compute minus the mean of the first term of eq. (1), which trains q.
-
-    Parameters
-    ----------
-    log_density : callable
-        log phi(x, z), of the values of the draws.
-    draws : Draws
-        Of q(. | x), for rows of data.
-    log_noise : Tensor of shape (n,)
-    noise_ratio : float
-        nu.
-    """
+    """Compute minus the mean of the first term of eq. (1), which trains q."""
     ratio = log_ratio(log_density, draws, log_noise)
     return -data_term(ratio, noise_ratio, draws.log_weight).mean()
 
@@ -197,11 +142,8 @@ def mean_over_draws(
     variate, which leaves the gradient unbiased (Mnih and Rezende 2016).  Enumerated
     states of one draw do not count as other draws.
 
-    Parameters
-    ----------
-    values, log_weight : Tensor of shape (n_states * n_draws, *rows)
-    log_score : Tensor of shape (n_draws, *rows), optional
-        log q of the discrete parts of the draws, before states were enumerated.
+    `values`, `log_weight` (n_states * n_draws, *rows).  `log_score` (n_draws, *rows):
+    log q of the discrete parts of the draws, before states were enumerated.
     """
     weight = log_weight.exp()
     mean = (weight * values).sum(0)
@@ -216,29 +158,14 @@ def mean_over_draws(
 
 
 def divergence(
-    log_q_over_p: Tensor,
-    log_ratio: Tensor,
-    noise_ratio: float,
-    log_weight: Tensor | None = None,
-) -> Tensor:
+    log_q_over_p: Tensor,  # (n_draws, n): log q(z | x) - log p(z | x) at draws z of q
+    log_ratio: Tensor,  # (n,): log phi(x) - log p_y(x)
+    noise_ratio: float,  # nu
+    log_weight: Tensor | None = None,  # (n_draws, n): as in `log_marginal`
+) -> Tensor:  # (n,)
     """Compute the f-divergence of Lemma 1, eq. (5), of each row.
 
     It is zero if q is the posterior of the model, and increases with nu to KL(q || p).
-
-    Parameters
-    ----------
-    log_q_over_p : Tensor of shape (n_draws, n)
-        log q(z | x) - log p(z | x) at draws z of q.
-    log_ratio : Tensor of shape (n,)
-        log phi(x) - log p_y(x).
-    noise_ratio : float
-        nu.
-    log_weight : Tensor of shape (n_draws, n), optional
-        As in `log_marginal`.
-
-    Returns
-    -------
-    Tensor of shape (n,)
     """
     log_weight = _weights(log_q_over_p, log_weight)
     log_kappa = log_is_data(log_ratio, noise_ratio)
@@ -260,28 +187,20 @@ def counted(values: Tensor, log_weight: Tensor) -> Tensor:
 
 
 def vnce(
+    # (n_draws, n): G(x, z) at draws z from q(. | x).  If nothing is unobserved (or q is
+    # exact) the draws are equal and the objective is that of NCE
     data: Tensor,
+    # (n_draws, n_noise): the same at the noise.  The posterior q is trained by the
+    # first term only: pass draws and log q without gradient here, or use
+    # `variational_values`
     noise: Tensor,
-    noise_ratio: float,
+    noise_ratio: float,  # nu, as in `nce`
     *,
+    # logarithms of weights that sum to 1 over the draws; by default all are equal
     data_weight: Tensor | None = None,
     noise_weight: Tensor | None = None,
 ) -> Objective:
-    """Compute minus the VNCE objective, eq. (1), from log-ratios.
-
-    Parameters
-    ----------
-    data : Tensor of shape (n_draws, n)
-        G(x, z) at draws z from q(. | x).  If nothing is unobserved (or q is exact) the
-        draws are equal and the objective is that of NCE.
-    noise : Tensor of shape (n_draws, n_noise)
-        The same at the noise.  The posterior q is trained by the first term only: pass
-        draws and log q without gradient here, or use `variational_values`.
-    noise_ratio : float
-        nu, as in `nce`.
-    data_weight, noise_weight : Tensor of the shape of `data` and `noise`, optional
-        Logarithms of weights that sum to 1 over the draws; by default all are equal.
-    """
+    """Compute minus the VNCE objective, eq. (1), from log-ratios."""
     first = data_term(data, noise_ratio, data_weight).mean()
     marginal = log_marginal(noise, noise_weight)
     second = noise_ratio * log_is_noise(marginal, noise_ratio).mean()
@@ -295,21 +214,11 @@ Criterion = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 def by_noise(
     data: Tensor, marginal: Tensor, log_weight: Tensor, log_score: Tensor | None
-) -> Tensor:
+) -> Tensor:  # (n,): its mean is eq. (1)
     """Compute the VNCE objective of each row of data, with its nu rows of noise.
 
-    Parameters
-    ----------
-    data, log_weight : Tensor of shape (n_draws, n)
-    log_score : Tensor, optional
-        As in `data_term`.
-    marginal : Tensor of shape (nu, n)
-        log E_q exp(G) at the noise.
-
-    Returns
-    -------
-    Tensor of shape (n,)
-        Its mean is eq. (1).
+    `data`, `log_weight` (n_draws, n).  `log_score`: as in `data_term`.  `marginal` (nu,
+    n): log E_q exp(G) at the noise.
     """
     nu = len(marginal)
     first = data_term(data, nu, log_weight, log_score)
@@ -322,10 +231,7 @@ def averaged(criterion: Criterion) -> Criterion:
     The result has no score-function gradient, so that a posterior of discrete draws
     cannot be trained by it.
 
-    Parameters
-    ----------
-    criterion : Criterion
-        `by_noise`, or another one that is concave in exp(G) of the data.
+    `criterion`: `by_noise`, or another one that is concave in exp(G) of the data.
     """
 
     def values(
@@ -342,13 +248,8 @@ def log_ratio(
 ) -> Tensor:
     """Compute G(u, z) of each draw; (n_draws, *rows).
 
-    Parameters
-    ----------
-    log_density : callable
-        log phi(u, z), of the values of the draws.
-    draws : Draws
-    log_noise : Tensor of shape (*rows,)
-        log p_y of the observed cells.
+    `log_density`: log phi(u, z), of the values of the draws.  `log_noise` (*rows,): log
+    p_y of the observed cells.
     """
     return log_density(*draws.values) - draws.log_prob - log_noise
 
@@ -379,25 +280,16 @@ def drawn_values(
 
 
 def variational_values(
+    # log phi(u, z), of the values of the posterior's draws
     log_density: Callable[..., Tensor],
     posterior: Posterior,
     contrast: Contrast,
-    uniforms: tuple[Uniforms, Uniforms],
+    uniforms: tuple[Uniforms, Uniforms],  # two Uniforms: for the data and for the noise
     criterion: Criterion = by_noise,
 ) -> Tensor:
     """Compute the objective of each row for a model and a posterior; (n,).
 
     The posterior has no gradient from the noise.
-
-    Parameters
-    ----------
-    log_density : callable
-        log phi(u, z), of the values of the posterior's draws.
-    posterior : Posterior
-    contrast : Contrast
-    uniforms : tuple of two Uniforms
-        For the data and for the noise.
-    criterion : Criterion
     """
     data, noise = contrast
     drawn = posterior(data.x, data.observed, uniforms[0])

@@ -43,25 +43,13 @@ def splits(cv, y, rng, *, by_class=False, groups=None):
 def fold_predictions(folds, tables, y, given, fit, predict):
     """Predict each fold of the training rows by models that are fitted without it.
 
-    Parameters
-    ----------
-    folds : iterable of tuple of ndarray of int
-        Rows to fit to, and rows to predict.
-    tables : list of n_tables tables of shape (n_samples, n_features_out)
-        Draws of the training rows; a model is fitted to each, and predicts it.
-    y : ndarray of shape (n_samples,)
-    given : dict
-        Parameters of `fit` of the model: weights of the rows.
-    fit : callable
-        Maps tables, y and `given` to a list of models.
-    predict : callable
-        Maps a model and a table to numbers of shape (n, ...).
-
-    Returns
-    -------
-    predictions : ndarray of shape (n_tables, n_predicted, ...)
-    rows : ndarray of int, of shape (n_predicted,)
-        In increasing order.
+    `y` (n_samples,).  `folds` (iterable of tuple of ndarray of int): rows to fit to,
+    and rows to predict.  `tables` (n_samples, n_features_out): draws of the training
+    rows; a model is fitted to each, and predicts it.  `given`: parameters of `fit` of
+    the model: weights of the rows.  `fit`: maps tables, y and `given` to a list of
+    models.  `predict`: maps a model and a table to numbers of shape (n, ...).  Returns
+    `predictions` (n_tables, n_predicted, ...); `rows` (int (n_predicted,)), in
+    increasing order.
     """
     found = {}
     for train, test in folds:

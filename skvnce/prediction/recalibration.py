@@ -14,8 +14,6 @@ without them (Platt scaling of several classes), times a normal prior around no 
 Rows have the weights that the models give them, those of classes (`class_weight`)
 included: probabilities are those of the table with these weights.
 
-References
-----------
 Platt (1999), Probabilistic outputs for support vector machines; Guo, Pleiss, Sun and
 Weinberger (2017), On calibration of modern neural networks; Carroll, Ruppert, Stefanski
 and Crainiceanu (2006), Measurement error in nonlinear models, chapter 3.
@@ -43,16 +41,10 @@ _INSIDE = "best_estimator_", "final_estimator_", "estimator_", "estimator"
 
 
 class Recalibration(NamedTuple):
-    """The parameters of eq. (1).
-
-    Attributes
-    ----------
-    slope : float
-    intercepts : ndarray of shape (n_classes,)
-    """
+    """The parameters of eq. (1)."""
 
     slope: float
-    intercepts: np.ndarray
+    intercepts: np.ndarray  # (n_classes,)
 
     @classmethod
     def none(cls, n_classes):
@@ -63,13 +55,8 @@ class Recalibration(NamedTuple):
     def of(cls, probabilities, codes, weights):
         """Maximise the posterior.
 
-        Parameters
-        ----------
-        probabilities : ndarray of shape (n, n_classes)
-            Of rows that the models have not seen.
-        codes : ndarray of int, of shape (n,)
-            The classes of the rows.
-        weights : ndarray of shape (n,)
+        `weights` (n,).  `probabilities` (n, n_classes): of rows that the models have
+        not seen.  `codes` (int (n,)): the classes of the rows.
         """
         logs, count = _logs(probabilities), probabilities.shape[1]
         right = np.eye(count)[codes]
@@ -95,25 +82,13 @@ class Recalibration(NamedTuple):
         return softmax(self.slope * _logs(probabilities) + self.intercepts, axis=1)
 
 
-def recalibrated(classifier, tables, y, given, rng, groups=None):
+def recalibrated(classifier, tables, y, given, rng, groups=None):  # Recalibration
     """Learn from each fold of the training rows, by models fitted without it.
 
-    Parameters
-    ----------
-    classifier : MultipleImputationClassifier
-        Its `classes_` are set.
-    tables : list of n_estimators tables of shape (n_samples, n_features_out)
-        Draws of the training rows.
-    y : ndarray of shape (n_samples,)
-    given : dict
-        Parameters of `fit` of the model: weights of the rows.
-    rng : numpy.random.Generator
-    groups : ndarray of shape (n_samples,), default=None
-        See `splits`.
-
-    Returns
-    -------
-    Recalibration
+    `y` (n_samples,), `rng` (numpy.random.Generator).  `classifier`
+    (MultipleImputationClassifier): its `classes_` are set.  `tables` (n_samples,
+    n_features_out): draws of the training rows.  `given`: parameters of `fit` of the
+    model: weights of the rows.  `groups` (n_samples,): see `splits`.
     """
     classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     cv, least = classifier.calibration_cv, counts.min()
@@ -136,19 +111,11 @@ def recalibrated(classifier, tables, y, given, rng, groups=None):
     return Recalibration.of(found.mean(0), codes[rows], weights[rows])
 
 
-def class_weights(model, y):
+def class_weights(model, y):  # (n_samples,): of mean 1
     """Compute the weights that a classifier gives to rows because of their classes.
 
-    Parameters
-    ----------
-    model : classifier
-        Fitted; also a pipeline, a search, or another classifier around one.
-    y : ndarray of shape (n_samples,)
-
-    Returns
-    -------
-    ndarray of shape (n_samples,)
-        Of mean 1.
+    `y` (n_samples,).  `model` (classifier): fitted; also a pipeline, a search, or
+    another classifier around one.
     """
     given = getattr(_weighing(model), "class_weight", None)
     # of random forests; compute_sample_weight does not know it

@@ -14,8 +14,6 @@ are
 with the k-th smallest of the residuals :math:`r = (y - \bar p) / s` of m rows, each
 predicted by models that were fitted without them.
 
-References
-----------
 Lei, G'Sell, Rinaldo, Tibshirani and Wasserman (2018), Distribution-free predictive
 inference for regression; Barber, Candes, Ramdas and Tibshirani (2021), Predictive
 inference with the jackknife+.
@@ -33,31 +31,17 @@ _ROUNDING = 1e-9  # of sums of weights
 
 
 class Residuals(NamedTuple):
-    """Standardised residuals of training rows.
+    """Standardised residuals of training rows."""
 
-    Attributes
-    ----------
-    noise_variance : float
-        Of eq. (1).
-    residuals : ndarray of shape (m,)
-        Increasing.
-    weights : ndarray of shape (m,)
-        Positive, with mean one.
-    """
-
-    noise_variance: float
-    residuals: np.ndarray
-    weights: np.ndarray
+    noise_variance: float  # of eq. (1)
+    residuals: np.ndarray  # (m,): increasing
+    weights: np.ndarray  # (m,): positive, with mean one
 
     @classmethod
     def of(cls, predictions, y, weights):
         """Standardise the residuals of rows.
 
-        Parameters
-        ----------
-        predictions : ndarray of shape (n_draws, n)
-        y : ndarray of shape (n,)
-        weights : ndarray of shape (n,)
+        `predictions` (n_draws, n), `y` (n,), `weights` (n,).
         """
         some = weights > 0
         predictions, y, weights = predictions[:, some], y[some], weights[some]
@@ -76,10 +60,7 @@ class Residuals(NamedTuple):
     def interval(self, predictions, level):
         """Compute the intervals (2) of rows; two arrays of shape (n,).
 
-        Parameters
-        ----------
-        predictions : ndarray of shape (n_draws, n)
-        level : float
+        `predictions` (n_draws, n).
         """
         outside = (1 - level) / 2
         room = outside * (self.weights.sum() + 1) + _ROUNDING
@@ -95,24 +76,13 @@ class Residuals(NamedTuple):
         return tuple(predictions.mean(0) + scale * end for end in ends)
 
 
-def fold_residuals(regressor, tables, y, given, rng, groups=None):
+def fold_residuals(regressor, tables, y, given, rng, groups=None):  # Residuals
     """Predict each fold of the training rows by models that are fitted without it.
 
-    Parameters
-    ----------
-    regressor : MultipleImputationRegressor
-    tables : list of n_estimators tables of shape (n_samples, n_features_out)
-        Draws of the training rows.
-    y : ndarray of shape (n_samples,)
-    given : dict
-        Parameters of `fit` of the model: weights of the rows.
-    rng : numpy.random.Generator
-    groups : ndarray of shape (n_samples,), default=None
-        See `splits`.
-
-    Returns
-    -------
-    Residuals
+    `regressor` (MultipleImputationRegressor), `y` (n_samples,), `rng`
+    (numpy.random.Generator).  `tables` (n_samples, n_features_out): draws of the
+    training rows.  `given`: parameters of `fit` of the model: weights of the rows.
+    `groups` (n_samples,): see `splits`.
     """
     found, rows = fold_predictions(
         splits(regressor.cv, y, rng, groups=groups),

@@ -25,18 +25,10 @@ _N_MORE = 4  # uniforms: history, mixture component, acceptance, slot of the his
 
 
 class AdaptiveState(NamedTuple):
-    """State of the chains.
+    """State of the chains."""
 
-    Attributes
-    ----------
-    x : Tensor of shape (*chains, n, features)
-    z : Tensor of shape (*chains, n, latents)
-    history : History
-    step : int
-    """
-
-    x: Tensor
-    z: Tensor
+    x: Tensor  # (*chains, n, features)
+    z: Tensor  # (*chains, n, latents)
     history: History
     step: int = 0
 
@@ -53,36 +45,22 @@ def ac_mwg(
     model: LatentVariableModel,
     posterior: LatentPosterior,
     *,
+    # in [0, 1]: share of proposals from the prior.  The authors use 0.01 to 0.3; with 0
+    # the chains never find modes that the encoder does not propose
     eps: float = 0.05,
+    # number of chains that start from unconditional draws.  `init` also accepts tables,
+    # for example of a warm-up by `lair`; they enter the history, and z is drawn from
+    # the prior, because the two must be independent
     n_chains: int = 1,
+    # number of past imputations of each row in memory; memory and copying in each step
+    # are proportional to 2 * history_size * n * features.  With more slots than steps
+    # it is exactly algorithm 1; with fewer it is also exact, see
+    # `skvnce.samplers.history`
     history_size: int = 100,
+    # called once a step.  Numbers keyed by the row must have a seed of their own
     uniforms: Uniforms = global_stream,
 ) -> Sampler[AdaptiveState, Info]:
-    """Build a sampler that proposes z from eq. (3) and accepts it by eq. (4).
-
-    Parameters
-    ----------
-    model : LatentVariableModel
-    posterior : LatentPosterior
-    eps : float in [0, 1]
-        Share of proposals from the prior.  The authors use 0.01 to 0.3; with 0 the
-        chains never find modes that the encoder does not propose.
-    n_chains : int
-        Number of chains that start from unconditional draws.  `init` also accepts
-        tables, for example of a warm-up by `lair`; they enter the history, and z is
-        drawn from the prior, because the two must be independent.
-    history_size : int
-        Number of past imputations of each row in memory; memory and copying in each
-        step are proportional to 2 * history_size * n * features.  With more slots than
-        steps it is exactly algorithm 1; with fewer it is also exact, see
-        `skvnce.samplers.history`.
-    uniforms : callable
-        Called once a step.  Numbers keyed by the row must have a seed of their own.
-
-    Returns
-    -------
-    Sampler
-    """
+    """Build a sampler that proposes z from eq. (3) and accepts it by eq. (4)."""
 
     def of_chains(number: int, data: Incomplete, chains: tuple) -> tuple[Tensor, ...]:
         return columns(uniforms, number, model, data, chains, _N_MORE)

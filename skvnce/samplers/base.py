@@ -1,4 +1,4 @@
-"""The interface of samplers, the function that runs a chain, and averages over chains.
+"""The interface of samplers, and the function that runs a chain.
 
 A sampler is two pure functions, ``init(data, x) -> state`` and ``step(state, data) ->
 (state, info)``.  States hold completed tables x of shape (*chains, n, features), so
@@ -8,7 +8,6 @@ that one sampler can continue where another stopped: ``mwg.init(data, state.x)``
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
@@ -23,15 +22,10 @@ class State(NamedTuple):
 
 
 class Info(NamedTuple):
-    """Diagnostics of a step.
+    """Diagnostics of a step."""
 
-    Attributes
-    ----------
-    acceptance : Tensor of shape (*chains, n) or None
-        Probability with which the row's proposal was accepted; None if a sampler
-        accepts all proposals.
-    """
-
+    # (*chains, n): probability with which the row's proposal was accepted; None if a
+    # sampler accepts all proposals
     acceptance: Tensor | None = None
 
 
@@ -40,18 +34,12 @@ InfoT = TypeVar("InfoT", bound=tuple)
 
 
 class Sampler(NamedTuple, Generic[StateT, InfoT]):
-    """An update of the missing cells; the observed cells never change.
+    """An update of the missing cells; the observed cells never change."""
 
-    Attributes
-    ----------
-    init : callable
-        Maps a table and completed tables x (*chains, n, features), of which only the
-        missing cells are used, to a state.  For most samplers x is optional.
-    step : callable
-        Maps a state and the table to the next state and the diagnostics of the step.
-    """
-
+    # maps a table and completed tables x (*chains, n, features), of which only the
+    # missing cells are used, to a state.  For most samplers x is optional
     init: Callable[..., StateT]
+    # maps a state and the table to the next state and the diagnostics of the step
     step: Callable[[StateT, Incomplete], tuple[StateT, InfoT]]
 
 
@@ -72,39 +60,3 @@ def run_chain(
         state, info = sampler.step(state, data)
         visit(state, info)
     return state
-
-
-def chain_average(
-    sampler: Sampler[StateT, InfoT],
-    state: StateT,
-    data: Incomplete,
-    value: Callable[[Tensor], Tensor],
-    *,
-    burn_in: int,
-    n_steps: int,
-) -> Tensor:
-    """Average a function of the completed table over one chain, after `burn_in` moves.
-
-    Parameters
-    ----------
-    sampler : Sampler
-    state : State
-        Of one chain: tables (1, n, features).
-    data : Incomplete
-    value : callable
-        Maps the table (n, features) to numbers of its shape, for example a cell's
-        conditional mean given all others of its row (Rao-Blackwell).
-    burn_in, n_steps : int
-
-    Returns
-    -------
-    Tensor of shape (n, features)
-    """
-    total = torch.zeros_like(state.x[0])
-
-    def add(state: StateT, info: InfoT) -> None:
-        total.add_(value(state.x[0]))
-
-    state = run_chain(sampler, state, data, burn_in)
-    run_chain(sampler, state, data, n_steps, add)
-    return total / n_steps

@@ -16,8 +16,6 @@ over the smallest eigenvalue left out.  So the rate of convergence is bounded fo
 pattern, however strong the correlations are.  If no eigenvalue is small, there are no
 such directions.
 
-References
-----------
 Goodman and Sokal (1989), Multigrid Monte Carlo method; Li and Ghosh (2015), Efficient
 sampling methods for truncated multivariate normal and Student-t distributions.
 """
@@ -73,67 +71,40 @@ class LineModel(Protocol):
 
 
 class Patterns(NamedTuple):
-    """Rows that miss at least two cells, and which cells.
+    """Rows that miss at least two cells, and which cells."""
 
-    Attributes
-    ----------
-    rows : Tensor of int64, of shape (n_rows,)
-        Indices among all rows of all chains.
-    which : Tensor of int64, of shape (n_rows,)
-        The pattern of each.
-    missing : Tensor of bool, of shape (n_patterns, features)
-    """
-
-    rows: Tensor
-    which: Tensor
-    missing: Tensor
+    rows: Tensor  # int64 (n_rows,): indices among all rows of all chains
+    which: Tensor  # int64 (n_rows,): the pattern of each
+    missing: Tensor  # bool (n_patterns, features)
 
 
 class Missing(NamedTuple):
-    """The missing cells by column and by row: listed once, not in each sweep.
+    """The missing cells by column and by row: listed once, not in each sweep."""
 
-    Attributes
-    ----------
-    rows : Tensor of int64, of shape (n_rows,)
-        Indices, among all rows of all chains, of those with missing cells.
-    cells : list of (int, Tensor of int64)
-        Columns, and the places in `rows` of the rows that miss them.
-    patterns : Patterns
-    """
-
+    # int64 (n_rows,): indices, among all rows of all chains, of those with missing
+    # cells
     rows: Tensor
+    # (int, Tensor of int64): columns, and the places in `rows` of the rows that miss
+    # them
     cells: list[tuple[int, Tensor]]
     patterns: Patterns
 
 
 class Lines(NamedTuple):
-    """Directions for the rows that need them.
+    """Directions for the rows that need them."""
 
-    Attributes
-    ----------
-    rows : Tensor of int64, of shape (n_rows,)
-        Indices among all rows of all chains.
-    which : Tensor of int64, of shape (n_rows,)
-        The pattern of each.
-    missing : Tensor of shape (features, n_rows)
-        1 if a cell is missing, else 0.
-    basis : Tensor of shape (features, width)
-        Directions are combinations of these columns, before observed cells are removed.
-    weights : Tensor of shape (n_patterns, width, width)
-        Row k: direction k in terms of the basis.
-    changes : Tensor of shape (n_patterns, width, width)
-        Row k: how a step along direction k lowers the forces along the basis.
-    curvature : Tensor of shape (n_patterns, width)
-        ``v'Kv``; 0 if the direction is left out.
-    """
-
-    rows: Tensor
-    which: Tensor
-    missing: Tensor
+    rows: Tensor  # int64 (n_rows,): indices among all rows of all chains
+    which: Tensor  # int64 (n_rows,): the pattern of each
+    missing: Tensor  # (features, n_rows): 1 if a cell is missing, else 0
+    # (features, width): directions are combinations of these columns, before observed
+    # cells are removed
     basis: Tensor
+    # (n_patterns, width, width): row k: direction k in terms of the basis
     weights: Tensor
+    # (n_patterns, width, width): row k: how a step along direction k lowers the forces
+    # along the basis
     changes: Tensor
-    curvature: Tensor
+    curvature: Tensor  # (n_patterns, width): ``v'Kv``; 0 if the direction is left out
 
 
 def missing_of(observed: Tensor) -> Missing:
@@ -227,40 +198,23 @@ def _conjugate(
 
 
 class Line(NamedTuple):
-    """One direction in all rows, and the conditional distribution of the step along it.
+    """One direction in all rows, and the conditional distribution of steps along it."""
 
-    Attributes
-    ----------
-    direction : Tensor of shape (features, rows)
-    loc, scale : Tensor of shape (rows,)
-        Of the step before the truncation.
-    start, end : Tensor of shape (rows,)
-        Steps to the bounds.
-    usable : Tensor of bool, of shape (rows,)
-    """
-
-    direction: Tensor
-    loc: Tensor
-    scale: Tensor
-    start: Tensor
-    end: Tensor
-    usable: Tensor
+    direction: Tensor  # (features, rows)
+    loc: Tensor  # (rows,): of the step before the truncation
+    scale: Tensor  # (rows,)
+    start: Tensor  # (rows,): steps to the bounds
+    end: Tensor  # (rows,)
+    usable: Tensor  # bool (rows,)
 
 
 class Place(NamedTuple):
-    """Positions of the rows of `Lines`, and the forces along the basis there.
+    """Positions of the rows of `Lines`, and the forces along the basis there."""
 
-    Attributes
-    ----------
-    x : Tensor of shape (features, rows)
-    force : Tensor of shape (rows, width)
-    low, high : Tensor that broadcast to (features, rows)
-    """
-
-    x: Tensor
-    force: Tensor
-    low: Tensor
-    high: Tensor
+    x: Tensor  # (features, rows)
+    force: Tensor  # (rows, width)
+    low: Tensor  # that broadcast to (features, rows)
+    high: Tensor  # that broadcast to (features, rows)
 
 
 def _place(lines: Lines, model: LineModel, x: Tensor) -> Place:
@@ -284,11 +238,8 @@ def _line(lines: Lines, at: Place, k: int) -> Line:
 def move_along(lines: Lines, model: LineModel, x: Tensor, uniform: Tensor) -> Tensor:
     """Draw along each direction in turn, in all rows at once.
 
-    Parameters
-    ----------
-    x : Tensor of shape (*chains, n, features)
-        Within the bounds where cells are missing.
-    uniform : Tensor of shape (*chains, n, width)
+    `uniform` (*chains, n, width).  `x` (*chains, n, features): within the bounds where
+    cells are missing.
     """
     at = first = _place(lines, model, x)
     uniform = uniform.flatten(0, -2)[lines.rows]
@@ -378,10 +329,7 @@ def sweep(model: LineModel, missing: Missing, x: Tensor, uniform: Tensor) -> Non
     The forces ``K x`` on some columns are one matrix product.  Within these columns
     they follow each draw, so that the sweep is that of single cells.
 
-    Parameters
-    ----------
-    x : Tensor of shape (*chains, n, features)
-    uniform : Tensor of shape (*chains, n, features or more)
+    `x` (*chains, n, features), `uniform` (*chains, n, features or more).
     """
     flat = x.view(-1, x.shape[-1])
     at = flat[missing.rows].T.contiguous()  # columns are faster to access
@@ -421,24 +369,14 @@ def _by_column(edge: Tensor, d: int) -> Callable[[int, Tensor], Tensor]:
 
 def block_gibbs(
     model: LineModel,
-    missing: Missing,
+    missing: Missing,  # from `missing_of`, of all chains
+    # maps (step, template) to numbers in [0, 1) of the shape of the template, here
+    # (*chains, n, features + directions)
     uniforms: Uniforms = global_stream,
     *,
-    lines: Lines | None = None,
+    lines: Lines | None = None,  # from `lines_of`, if they exist already
 ) -> Sampler[State, Info]:
-    """Build a sampler of sweeps over the missing cells, then along slow directions.
-
-    Parameters
-    ----------
-    model : LineModel
-    missing : Missing
-        From `missing_of`, of all chains.
-    uniforms : callable
-        Maps (step, template) to numbers in [0, 1) of the shape of the template, here
-        (*chains, n, features + directions).
-    lines : Lines, optional
-        From `lines_of`, if they exist already.
-    """
+    """Build a sampler of sweeps over the missing cells, then along slow directions."""
     lines = lines_of(model.precision, missing.patterns) if lines is None else lines
     # the same in tables without lines: random numbers are functions of the row alone
     width = n_directions(model.precision) if lines is None else lines.basis.shape[1]

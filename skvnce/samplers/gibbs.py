@@ -18,9 +18,7 @@ Cells = list[tuple[int, tuple[Tensor, ...]]]
 def missing_cells(observed: Tensor) -> Cells:
     """List (column, indices of rows that miss it), without complete columns.
 
-    Parameters
-    ----------
-    observed : Tensor of bool, of shape (*chains, n, features)
+    `observed` (bool (*chains, n, features)).
     """
     rows = [(~column).nonzero(as_tuple=True) for column in observed.unbind(-1)]
     return [(j, index) for j, index in enumerate(rows) if index[0].numel()]
@@ -38,21 +36,14 @@ def antithetic(step: int, x: Tensor) -> Tensor:
 
 
 def gibbs(
+    # its conditionals have an `icdf`, through which each cell is drawn
     model: UnivariateConditionals,
+    # from `missing_cells`, of all chains: listed once, not in each of many sweeps
     missing: Cells,
+    # maps (step, x) to numbers in [0, 1) of the shape of x
     uniforms: Uniforms = global_stream,
 ) -> Sampler[State, Info]:
-    """Build a systematic-scan Gibbs sampler over the missing cells.
-
-    Parameters
-    ----------
-    model : UnivariateConditionals
-        Its conditionals have an `icdf`, through which each cell is drawn.
-    missing : list
-        From `missing_cells`, of all chains: listed once, not in each of many sweeps.
-    uniforms : callable
-        Maps (step, x) to numbers in [0, 1) of the shape of x.
-    """
+    """Build a systematic-scan Gibbs sampler over the missing cells."""
 
     def init(data: Incomplete, x: Tensor) -> State:
         return State(data.with_values(x))

@@ -17,22 +17,15 @@ from torch import Tensor
 
 
 class History(NamedTuple):
-    """Imputations of each row.
+    """Imputations of each row."""
 
-    Attributes
-    ----------
-    stored, available : Tensor of shape (size, *chains, n, features)
-        A sample of all imputations so far, and of those that can be proposed.
-    n_available : Tensor of int, of shape (*chains, n)
-        Number of imputations made before the last proposal was accepted.
-    n_stored : int
-        Number of imputations made.
-    """
-
+    # (size, *chains, n, features): a sample of all imputations so far, and of those
+    # that can be proposed
     stored: Tensor
-    available: Tensor
+    available: Tensor  # (size, *chains, n, features)
+    # int (*chains, n): number of imputations made before the last proposal was accepted
     n_available: Tensor
-    n_stored: int
+    n_stored: int  # number of imputations made
 
 
 def begin(x: Tensor, size: int) -> History:
@@ -55,13 +48,8 @@ def pick(history: History, uniform: Tensor) -> Tensor:
 def record(history: History, accepted: Tensor, x: Tensor, uniform: Tensor) -> History:
     """Add an imputation; rows with an accepted proposal first update the available.
 
-    Parameters
-    ----------
-    history : History
-    accepted : Tensor of bool, of shape (*chains, n)
-    x : Tensor of shape (*chains, n, features)
-    uniform : Tensor of shape (*chains, n)
-        Chooses the slot to replace.
+    `accepted` (bool (*chains, n)), `x` (*chains, n, features).  `uniform` (*chains, n):
+    chooses the slot to replace.
     """
     stored, n = history.stored, history.n_stored
     # without the new imputation, which depends on the accepted latents

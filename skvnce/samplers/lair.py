@@ -29,24 +29,14 @@ from skvnce.variational.base import (
 
 
 class Proposals(NamedTuple):
-    """Diagnostics of an iteration.
+    """Diagnostics of an iteration."""
 
-    Attributes
-    ----------
-    effective_size : Tensor of shape (*chains, n)
-        Effective size of the K + R proposals.
-    z : Tensor of shape (K + R, *chains, n, latents)
-        Proposals.
-    log_weight : Tensor of shape (K + R, *chains, n)
-        Eq. (6): their mean (not that of logarithms) is an unbiased estimate of
-        p(x_obs).
-    cells : Distribution of batch shape (K + R, *chains, n, features)
-        p(x_j | z) at the proposals.
-    """
-
-    effective_size: Tensor
-    z: Tensor
+    effective_size: Tensor  # (*chains, n): effective size of the K + R proposals
+    z: Tensor  # (K + R, *chains, n, latents): proposals
+    # (K + R, *chains, n): eq. (6): their mean (not that of logarithms) is an unbiased
+    # estimate of p(x_obs)
     log_weight: Tensor
+    # batch shape (K + R, *chains, n, features): p(x_j | z) at the proposals
     cells: Distribution
 
 
@@ -54,35 +44,20 @@ def lair(
     model: LatentVariableModel,
     posterior: LatentPosterior,
     *,
+    # K, the first dimension of the tables.  They start from unconditional draws; `init`
+    # also accepts K tables.  Every proposal is scored by all components of eq. (5):
+    # memory is proportional to (K + R) K n latents.  With 0 it is importance sampling
+    # without adaptation, whose draws are those of the pool
     n_particles: int = 20,
-    n_replenish: int = 1,
+    n_replenish: int = 1,  # R, the number of additional proposals in each iteration
+    # maps the table to their distribution, of batch shape (n,); by default the prior,
+    # as in eq. (5).  An encoder that was trained on rows with missing values gives
+    # better proposals if there are many latents
     replenish: Callable[[Incomplete], Distribution] | None = None,
+    # called once a step.  Numbers keyed by the row must have a seed of their own
     uniforms: Uniforms = global_stream,
 ) -> Sampler[State, Proposals]:
-    """Build a sampler that moves K particles of each row by importance resampling.
-
-    Parameters
-    ----------
-    model : LatentVariableModel
-    posterior : LatentPosterior
-    n_particles : int
-        K, the first dimension of the tables.  They start from unconditional draws;
-        `init` also accepts K tables.  Every proposal is scored by all components of eq.
-        (5): memory is proportional to (K + R) K n latents.  With 0 it is importance
-        sampling without adaptation, whose draws are those of the pool.
-    n_replenish : int
-        R, the number of additional proposals in each iteration.
-    replenish : callable, optional
-        Maps the table to their distribution, of batch shape (n,); by default the prior,
-        as in eq. (5).  An encoder that was trained on rows with missing values gives
-        better proposals if there are many latents.
-    uniforms : callable
-        Called once a step.  Numbers keyed by the row must have a seed of their own.
-
-    Returns
-    -------
-    Sampler
-    """
+    """Build a sampler that moves K particles of each row by importance resampling."""
     # `math.log` raises an error at 0
     log_r = log(n_replenish) if n_replenish else -inf
 

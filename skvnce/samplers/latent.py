@@ -18,17 +18,10 @@ FIRST = 2  # number of the first step's uniforms: 0 and 1 are used by `init`
 
 
 class LatentState(NamedTuple):
-    """State of the chains.
+    """State of the chains."""
 
-    Attributes
-    ----------
-    x : Tensor of shape (*chains, n, features)
-    z : Tensor of shape (*chains, n, latents)
-    step : int
-    """
-
-    x: Tensor
-    z: Tensor
+    x: Tensor  # (*chains, n, features)
+    z: Tensor  # (*chains, n, latents)
     step: int = 0
 
 
@@ -42,14 +35,8 @@ def columns(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Draw the uniform numbers of one step.
 
-    Returns
-    -------
-    Tensor of shape (*chains, n, latents + 1)
-        For `draw` of latents.
-    Tensor of shape (*chains, n, features)
-        For the cells.
-    Tensor of shape (n_more, *chains, n)
-        For other purposes.
+    Returns (*chains, n, latents + 1): for `draw` of latents; (*chains, n, features):
+    for the cells; (n_more, *chains, n): for other purposes.
     """
     widths = model.prior().event_shape[0] + 1, data.x.shape[-1], n_more
     # only shape and type of the template are used, so that it needs no memory
@@ -68,12 +55,7 @@ def decode(
 ) -> Tensor:
     """Draw x_mis from p(x_mis | x_obs, z); (*chains, n, latents) -> completed tables.
 
-    Parameters
-    ----------
-    model : LatentVariableModel
-    data : Incomplete
-    z : Tensor of shape (*chains, n, latents)
-    uniform : Tensor of shape (*chains, n, features)
+    `z` (*chains, n, latents), `uniform` (*chains, n, features).
     """
     return data.with_values(at_quantiles(model.likelihood(z), uniform))
 
@@ -83,18 +65,8 @@ def unconditional(
 ) -> tuple[Tensor, Tensor]:
     """Draw z from the prior and x_mis given z: the default start of chains.
 
-    Parameters
-    ----------
-    model : LatentVariableModel
-    data : Incomplete
-    latents : Tensor of shape (*chains, n, latents + 1)
-    cells : Tensor of shape (*chains, n, features)
-        Uniform numbers.
-
-    Returns
-    -------
-    z : Tensor of shape (*chains, n, latents)
-    x : Tensor of shape (*chains, n, features)
+    `latents` (*chains, n, latents + 1).  `cells` (*chains, n, features): uniform
+    numbers.  Returns `z` (*chains, n, latents); `x` (*chains, n, features).
     """
     z = draw(model.prior(), latents)
     return z, decode(model, data, z, cells)

@@ -20,25 +20,13 @@ def mwg(
     model: LatentVariableModel,
     posterior: LatentPosterior,
     *,
+    # number of chains that start from unconditional draws.  `init` also accepts tables,
+    # preferably those of a warm-up by `pseudo_gibbs` or `lair`
     n_chains: int = 1,
+    # called once a step.  Numbers keyed by the row must have a seed of their own
     uniforms: Uniforms = global_stream,
 ) -> Sampler[LatentState, Info]:
-    """Build a sampler that proposes z ~ q(z | x) and accepts it by p(z | x), eq. (2).
-
-    Parameters
-    ----------
-    model : LatentVariableModel
-    posterior : LatentPosterior
-    n_chains : int
-        Number of chains that start from unconditional draws.  `init` also accepts
-        tables, preferably those of a warm-up by `pseudo_gibbs` or `lair`.
-    uniforms : callable
-        Called once a step.  Numbers keyed by the row must have a seed of their own.
-
-    Returns
-    -------
-    Sampler
-    """
+    """Build a sampler that proposes z ~ q(z | x), accepted by p(z | x), eq. (2)."""
 
     @torch.no_grad()
     def init(data: Incomplete, x: Tensor | None = None) -> LatentState:

@@ -25,22 +25,13 @@ from skvnce.variational.base import Uniforms, global_stream
 
 
 class Pool(NamedTuple):
-    """Summary of the proposals of several iterations.
+    """Summary of the proposals of several iterations."""
 
-    Attributes
-    ----------
-    z : Tensor of shape (n_draws, *chains, n, latents)
-        Draws with replacement, in proportion to the weights.
-    mean : Tensor of shape (*chains, n, columns)
-        Weighted mean of a function of z.
-    log_total : Tensor of shape (*chains, n)
-        Logarithm of the total weight.
-    n_proposals, n_iterations : int
-    """
-
+    # (n_draws, *chains, n, latents): draws with replacement, in proportion to the
+    # weights
     z: Tensor
-    mean: Tensor
-    log_total: Tensor
+    mean: Tensor  # (*chains, n, columns): weighted mean of a function of z
+    log_total: Tensor  # (*chains, n): logarithm of the total weight
     n_proposals: int
     n_iterations: int
 
@@ -54,13 +45,8 @@ def empty(z: Tensor, mean: Tensor) -> Pool:
 def add(pool: Pool, info: Proposals, value: Tensor, uniform: Tensor) -> Pool:
     """Add the proposals of one iteration.
 
-    Parameters
-    ----------
-    pool : Pool
-    info : Proposals
-    value : Tensor of shape (K + R, *chains, n, columns)
-        At the proposals.
-    uniform : Tensor of shape (n_draws, *chains, n, 2)
+    `uniform` (n_draws, *chains, n, 2).  `value` (K + R, *chains, n, columns): at the
+    proposals.
     """
     log_weight = info.log_weight
     log_new = counted(log_weight).logsumexp(0)
@@ -84,36 +70,20 @@ def log_evidence(pool: Pool) -> Tensor:
 
 
 def run_pooled(
-    sampler: Sampler[State, Proposals],
+    sampler: Sampler[State, Proposals],  # from `lair`
     state: State,
     data: Incomplete,
+    # maps z (..., latents) to numbers (..., columns) whose conditional mean is
+    # estimated: ``lambda z: model.likelihood(z).mean`` for E[x | x_obs] (Rao-Blackwell)
     value: Callable[[Tensor], Tensor],
     *,
     n_steps: int,
     n_draws: int,
+    # called once a step, as (n_draws, *chains, n, 2).  Numbers keyed by the row must
+    # have another seed than the sampler's
     uniforms: Uniforms = global_stream,
 ) -> tuple[State, Pool]:
-    """Run LAIR and pool its proposals; the initial particles are not included.
-
-    Parameters
-    ----------
-    sampler : Sampler
-        From `lair`.
-    state : State
-    data : Incomplete
-    value : callable
-        Maps z (..., latents) to numbers (..., columns) whose conditional mean is
-        estimated: ``lambda z: model.likelihood(z).mean`` for E[x | x_obs]
-        (Rao-Blackwell).
-    n_steps, n_draws : int
-    uniforms : callable
-        Called once a step, as (n_draws, *chains, n, 2).  Numbers keyed by the row must
-        have another seed than the sampler's.
-
-    Returns
-    -------
-    State, Pool
-    """
+    """Run LAIR and pool its proposals; the initial particles are not included."""
     pool = None
 
     @torch.no_grad()

@@ -12,8 +12,6 @@ p(y_mis | x_obs) for any sigma.  Proposals mix draws of all of u and small steps
 
 and the Metropolis-Hastings ratio contains the density of the mixture.
 
-References
-----------
 Cannella, Soltani and Tarokh (2021), Projected latent Markov chain Monte Carlo:
 conditional sampling of normalizing flows, with the additional factor of the
 determinant; Simkus, Rhodes and Gutmann (2023), section 6.4.
@@ -35,22 +33,12 @@ from skvnce.variational.base import Uniforms, global_stream, inside
 
 
 class Proposal(NamedTuple):
-    """Proposals of eq. (2), and sigma of eq. (1); defaults are those of the authors.
+    """Proposals of eq. (2), and sigma of eq. (1); defaults are those of the authors."""
 
-    Attributes
-    ----------
-    share : float
-        s, the share of draws of all of u.
-    wide, small : float
-        w and r, standard deviations of the draws and of the steps.
-    sigma : float
-        Standard deviation of the observed cells of y around x.
-    """
-
-    share: float = 0.5
-    wide: float = 1.0
+    share: float = 0.5  # s, the share of draws of all of u
+    wide: float = 1.0  # w and r, standard deviations of the draws and of the steps
     small: float = 0.01
-    sigma: float = 1e-3
+    sigma: float = 1e-3  # standard deviation of the observed cells of y around x
 
     def draw(self, u: Tensor, uniform: Tensor) -> Tensor:
         """Draw u' by uniform numbers (*batch, features + 1)."""
@@ -66,49 +54,27 @@ class Proposal(NamedTuple):
 
 
 class Projected(NamedTuple):
-    """State of the chains.
+    """State of the chains."""
 
-    Attributes
-    ----------
-    x : Tensor of shape (*chains, n, features)
-        Completed tables.
-    u : Tensor of shape (*chains, n, features)
-        In the base; observed cells of T(u) can differ from those of x.
-    log_target : Tensor of shape (*chains, n)
-        Of eq. (1).
-    step : int
-    """
-
-    x: Tensor
+    x: Tensor  # (*chains, n, features): completed tables
+    # (*chains, n, features): in the base; observed cells of T(u) can differ from those
+    # of x
     u: Tensor
-    log_target: Tensor
+    log_target: Tensor  # (*chains, n): of eq. (1)
     step: int = 0
 
 
 def projected_latent(
     model: Flow,
     *,
+    # number of chains that start from rows of the model.  `init` also accepts tables
     n_chains: int = 1,
     proposal: Proposal = Proposal(),  # noqa: B008 (a constant)
+    # the target is zero outside, and chains start inside; unbounded by default
     hypercube: Hypercube | None = None,
     uniforms: Uniforms = global_stream,
 ) -> Sampler[Projected, Info]:
-    """Build a sampler of p(x_mis | x_obs) of a flow.
-
-    Parameters
-    ----------
-    model : Flow
-    n_chains : int
-        Number of chains that start from rows of the model.  `init` also accepts tables.
-    proposal : Proposal
-    hypercube : Hypercube, optional
-        The target is zero outside, and chains start inside; unbounded by default.
-    uniforms : callable
-
-    Returns
-    -------
-    Sampler
-    """
+    """Build a sampler of p(x_mis | x_obs) of a flow."""
 
     def state_at(data: Incomplete, u: Tensor, y: Tensor) -> Projected:
         x = data.with_values(y)
@@ -156,22 +122,11 @@ def projected_latent(
 
 def log_projected(
     model: Flow, data: Incomplete, x: Tensor, y: Tensor, sigma: float
-) -> Tensor:
+) -> Tensor:  # (*chains, n)
     """Compute the log-density of u, eq. (1), up to a constant of the row.
 
-    Parameters
-    ----------
-    model : Flow
-    data : Incomplete
-    x : Tensor of shape (*chains, n, features)
-        ``data.with_values(y)``.
-    y : Tensor of shape (*chains, n, features)
-        T(u).
-    sigma : float
-
-    Returns
-    -------
-    Tensor of shape (*chains, n)
+    `x` (*chains, n, features): ``data.with_values(y)``.  `y` (*chains, n, features):
+    T(u).
     """
     apart = ((y - x) / sigma).square().sum(-1) / 2
     _, log_det = model.to_base(y)  # log|det du/dy|

@@ -19,31 +19,17 @@ def pseudo_gibbs(
     model: LatentVariableModel,
     posterior: LatentPosterior,
     *,
+    # number of chains that start from unconditional draws.  `init` also accepts tables
     n_chains: int = 1,
+    # (features,), or of two numbers: smallest and largest values of the columns, to
+    # which draws are clamped, because otherwise chains may diverge.  The authors use
+    # twice the smallest and the largest values of standardised data.  If a draw is not
+    # finite, the cell keeps its value
     bounds: tuple[Tensor, Tensor] | tuple[float, float] = (-torch.inf, torch.inf),
+    # called once a step.  Numbers keyed by the row must have a seed of their own
     uniforms: Uniforms = global_stream,
 ) -> Sampler[State, Info]:
-    """Build a sampler that draws z ~ q(z | x), then x_mis ~ p(x_mis | x_obs, z).
-
-    Parameters
-    ----------
-    model : LatentVariableModel
-    posterior : LatentPosterior
-    n_chains : int
-        Number of chains that start from unconditional draws.  `init` also accepts
-        tables.
-    bounds : tuple of two tensors of shape (features,), or of two numbers
-        Smallest and largest values of the columns, to which draws are clamped, because
-        otherwise chains may diverge.  The authors use twice the smallest and the
-        largest values of standardised data.  If a draw is not finite, the cell keeps
-        its value.
-    uniforms : callable
-        Called once a step.  Numbers keyed by the row must have a seed of their own.
-
-    Returns
-    -------
-    Sampler
-    """
+    """Build a sampler that draws z ~ q(z | x), then x_mis ~ p(x_mis | x_obs, z)."""
 
     @torch.no_grad()
     def init(data: Incomplete, x: Tensor | None = None) -> State:

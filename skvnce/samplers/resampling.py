@@ -19,17 +19,10 @@ def effective_size(log_weight: Tensor) -> Tensor:
     return normalised(log_weight).square().sum(0).reciprocal()
 
 
-def resample(log_weight: Tensor, uniform: Tensor) -> Tensor:
+def resample(log_weight: Tensor, uniform: Tensor) -> Tensor:  # int (k, *batch)
     """Draw indices with replacement, in proportion to the weights (multinomial).
 
-    Parameters
-    ----------
-    log_weight : Tensor of shape (m, *batch)
-    uniform : Tensor of shape (k, *batch)
-
-    Returns
-    -------
-    Tensor of int, of shape (k, *batch)
+    `log_weight` (m, *batch), `uniform` (k, *batch).
     """
     cumulated = normalised(log_weight).movedim(0, -1).cumsum(-1)
     # rounding makes the sum of the weights differ slightly from 1

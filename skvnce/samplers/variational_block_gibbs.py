@@ -4,8 +4,6 @@
 draws them from q(x_mis | z, x_obs), which also depends on the observed cells.  It is
 exact if both conditionals are.
 
-References
-----------
 Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
 estimation from incomplete data, sections 3.4 and 5.3.
 """
@@ -28,31 +26,17 @@ from skvnce.variational.base import (
 
 
 def variational_block_gibbs(
-    model: LatentVariableModel,
+    model: LatentVariableModel,  # used only to start the chains
     posterior: LatentPosterior,
     cells: LatentCells,
     *,
+    # number of chains that start from unconditional draws.  `init` also accepts tables,
+    # and latents (*chains, n, latents), which otherwise come from the prior
     n_chains: int = 1,
+    # called once a step.  Numbers keyed by the row must have a seed of their own
     uniforms: Uniforms = global_stream,
 ) -> Sampler[LatentState, Info]:
-    """Build a sampler that draws z ~ q(z | x), then x_mis ~ q(x_mis | z, x_obs).
-
-    Parameters
-    ----------
-    model : LatentVariableModel
-        Used only to start the chains.
-    posterior : LatentPosterior
-    cells : LatentCells
-    n_chains : int
-        Number of chains that start from unconditional draws.  `init` also accepts
-        tables, and latents (*chains, n, latents), which otherwise come from the prior.
-    uniforms : callable
-        Called once a step.  Numbers keyed by the row must have a seed of their own.
-
-    Returns
-    -------
-    Sampler
-    """
+    """Build a sampler that draws z ~ q(z | x), then x_mis ~ q(x_mis | z, x_obs)."""
 
     @torch.no_grad()
     def init(

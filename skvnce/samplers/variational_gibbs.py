@@ -3,8 +3,6 @@
 Each step draws one missing cell of every row from q(x_j | x).  Columns are visited in
 random order, and each missing one once before the next pass.
 
-References
-----------
 Simkus, Rhodes and Gutmann (2023), algorithm 5, and algorithm 6 for the hypercube; their
 appendix H suggests Metropolis-Hastings instead.
 """
@@ -27,54 +25,33 @@ from skvnce.variational.base import (
 
 
 class Scan(NamedTuple):
-    """State of the chains, and the order in which they visit columns.
+    """State of the chains, and the order in which they visit columns."""
 
-    Attributes
-    ----------
-    x : Tensor of shape (*chains, n, features)
-    order : Tensor of int, of shape (*chains, n, features)
-        Columns of each row, first the missing ones, in random order.
-    n_missing : Tensor of int, of shape (n,)
-    step : int
-    log_prob : Tensor of shape (*chains, n) or None
-        log p(x), if the sampler has a model.
-    """
-
-    x: Tensor
+    x: Tensor  # (*chains, n, features)
+    # int (*chains, n, features): columns of each row, first the missing ones, in random
+    # order
     order: Tensor
-    n_missing: Tensor
+    n_missing: Tensor  # int (n,)
     step: int = 0
-    log_prob: Tensor | None = None
+    log_prob: Tensor | None = None  # (*chains, n): log p(x), if the sampler has a model
 
 
 class Visit(NamedTuple):
-    """Diagnostics of a step.
+    """Diagnostics of a step."""
 
-    Attributes
-    ----------
-    columns : Tensor of int, of shape (*chains, n)
-        The (last) column drawn; undefined for complete rows.
-    outside : Tensor of bool, of shape (*chains, n)
-        Whether a draw was outside the hypercube and was rejected.
-    acceptance : Tensor of shape (*chains, n) or None
-        Acceptance probability of the draws, if there is a model.
-    """
-
+    # int (*chains, n): the (last) column drawn; undefined for complete rows
     columns: Tensor
+    # bool (*chains, n): whether a draw was outside the hypercube and was rejected
     outside: Tensor
+    # (*chains, n): acceptance probability of the draws, if there is a model
     acceptance: Tensor | None = None
 
 
 class Hypercube(NamedTuple):
-    """Smallest and largest values of columns in chains.
+    """Smallest and largest values of columns in chains."""
 
-    Attributes
-    ----------
-    low, high : Tensor of shape (features,)
-    """
-
-    low: Tensor
-    high: Tensor
+    low: Tensor  # (features,)
+    high: Tensor  # (features,)
 
     def on(self, device: torch.device) -> Self:
         """Return it on a device."""
@@ -101,11 +78,7 @@ def observed_hypercube(data: Incomplete) -> Hypercube:
 def scan_order(observed: Tensor, keys: Tensor) -> Tensor:
     """Sort columns at random, the missing ones of each row first.
 
-    Parameters
-    ----------
-    observed : Tensor of bool, of shape (n, features)
-    keys : Tensor of shape (*chains, n, features)
-        Uniform numbers.
+    `observed` (bool (n, features)).  `keys` (*chains, n, features): uniform numbers.
     """
     # 2 is above all uniform numbers
     return keys.where(~observed, 2.0).argsort(-1)
@@ -134,23 +107,12 @@ def _numbers(uniforms: Uniforms, state: Scan, count: int) -> tuple[Tensor, ...]:
 
 def variational_gibbs(
     conditionals: GibbsConditionals,
+    # a cell whose draw is outside keeps its value (algorithm 6); see `unbounded`
     hypercube: Hypercube,
     *,
     uniforms: Uniforms = global_stream,
 ) -> Sampler[Scan, Visit]:
-    """Build the sampler of algorithm 5, which accepts all draws inside a hypercube.
-
-    Parameters
-    ----------
-    conditionals : GibbsConditionals
-    hypercube : Hypercube
-        A cell whose draw is outside keeps its value (algorithm 6); see `unbounded`.
-    uniforms : callable
-
-    Returns
-    -------
-    Sampler
-    """
+    """Build the sampler of algorithm 5, which accepts all draws inside a hypercube."""
 
     def init(data: Incomplete, x: Tensor) -> Scan:
         return _start(data, x, uniforms)
@@ -169,10 +131,13 @@ def variational_gibbs(
 
 
 def metropolised_gibbs(
+    # if its log p is the logarithm of an unbiased estimate of p, drawn at each call,
+    # the sampler is pseudo-marginal and remains exact (Andrieu and Roberts 2009)
     model: Density,
     conditionals: GibbsConditionals,
     hypercube: Hypercube,
     *,
+    # n, the number of cells in a step.  The model is evaluated once a step
     n_together: int = 1,
     uniforms: Uniforms = global_stream,
 ) -> Sampler[Scan, Visit]:
@@ -186,21 +151,6 @@ def metropolised_gibbs(
 
     which is 1 if q is the model's own conditional.  The target is zero outside the
     hypercube.
-
-    Parameters
-    ----------
-    model : Density
-        If its log p is the logarithm of an unbiased estimate of p, drawn at each call,
-        the sampler is pseudo-marginal and remains exact (Andrieu and Roberts 2009).
-    conditionals : GibbsConditionals
-    hypercube : Hypercube
-    n_together : int
-        n, the number of cells in a step.  The model is evaluated once a step.
-    uniforms : callable
-
-    Returns
-    -------
-    Sampler
     """
 
     @torch.no_grad()

@@ -47,43 +47,23 @@ class Optimiser(Protocol):
 
 
 def train(
+    # mean loss of the rows with the given indices, a tensor
     loss: Callable[[Tensor], Tensor],
-    parameters: Iterable[tuple[str, Tensor]],
+    parameters: Iterable[tuple[str, Tensor]],  # (name, Tensor)
     n: int,
     *,
     batch_size: int,
-    learning_rate: float,
-    max_iter: int,
+    learning_rate: float,  # initial learning rate
+    max_iter: int,  # number of epochs
+    # called with the epoch and its mean loss; stops by returning True
     on_epoch: Callable[[int, float], bool],
-) -> list[float]:
+) -> list[float]:  # mean losses of the epochs
     """Minimise a mean over n rows in mini-batches, in place.
 
     The learning rate decreases to zero along half a cosine: the last epochs average out
     the noise of the batches.
 
-    Parameters
-    ----------
-    loss : callable
-        Mean loss of the rows with the given indices, a tensor.
-    parameters : iterable of (name, Tensor)
-    n : int
-    batch_size : int
-    learning_rate : float
-        Initial learning rate.
-    max_iter : int
-        Number of epochs.
-    on_epoch : callable
-        Called with the epoch and its mean loss; stops by returning True.
-
-    Returns
-    -------
-    list of float
-        Mean losses of the epochs.
-
-    Raises
-    ------
-    NotFinite
-        The message names the parameters whose gradient is not finite.
+    Raises NotFinite: the message names the parameters whose gradient is not finite.
     """
     named = list(parameters)
     optimiser = FlatAdam([leaf for _, leaf in named], lr=learning_rate)
@@ -100,48 +80,23 @@ def train(
 
 
 def descend(
-    loss: Loss,
-    named: list[tuple[str, Tensor]],
+    loss: Loss,  # mean loss of the rows with the given indices, a tensor
+    named: list[tuple[str, Tensor]],  # (name, Tensor): parameters of the optimiser
+    # returns the batches of indices of an epoch
     batches: Callable[[], Iterable[Tensor]],
     *,
     optimiser: Optimiser,
-    max_iter: int,
+    max_iter: int,  # number of epochs
+    # a `Schedule` or a scheduler of torch, whose step is called after each epoch
     schedule: Schedule | None = None,
+    # called with the epoch and its mean loss; stops by returning True
     on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
-    on_step: Callable[[], None] = lambda: None,
-    max_norm: float = inf,
-) -> list[float]:
+    on_step: Callable[[], None] = lambda: None,  # called after each step
+    max_norm: float = inf,  # gradients are clipped to this norm
+) -> list[float]:  # mean losses of the epochs
     """Make the steps of an optimiser, in place; `train` is a simple special case.
 
-    Parameters
-    ----------
-    loss : callable
-        Mean loss of the rows with the given indices, a tensor.
-    named : list of (name, Tensor)
-        Parameters of the optimiser.
-    batches : callable
-        Returns the batches of indices of an epoch.
-    optimiser : Optimiser
-    max_iter : int
-        Number of epochs.
-    schedule : optional
-        A `Schedule` or a scheduler of torch, whose step is called after each epoch.
-    on_epoch : callable
-        Called with the epoch and its mean loss; stops by returning True.
-    on_step : callable
-        Called after each step.
-    max_norm : float
-        Gradients are clipped to this norm.
-
-    Returns
-    -------
-    list of float
-        Mean losses of the epochs.
-
-    Raises
-    ------
-    NotFinite
-        The message names the parameters whose gradient is not finite.
+    Raises NotFinite: the message names the parameters whose gradient is not finite.
     """
     losses = []
     for epoch in range(1, max_iter + 1):

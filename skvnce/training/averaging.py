@@ -3,8 +3,6 @@
 Averaging reduces the noise of stochastic gradients, so that scores of the averages on
 held-out cells are better and vary little from round to round.
 
-References
-----------
 Polyak and Juditsky (1992), Acceleration of stochastic approximation by averaging.
 """
 
@@ -22,17 +20,9 @@ _SPAN = 4 * STEPS  # number of steps over which parameters are averaged
 class Averaged:
     """Copies of modules with averaged parameters.
 
-    Parameters
-    ----------
-    modules : iterable of nn.Module
-    share : float, default=None
-        Share of the steps so far that an average spans at most.  With the full span
-        averages of few large steps would still be near the start.
-
-    Attributes
-    ----------
-    modules : list of nn.Module
-        The copies.
+    `share`: share of the steps so far that an average spans at most.  With the full
+    span averages of few large steps would still be near the start.  `modules`: the
+    copies.
     """
 
     def __init__(

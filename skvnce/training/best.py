@@ -8,16 +8,7 @@ from torch import nn
 class Best:
     """The best of the evaluated rounds; round 0, the start, has a gain of 0.
 
-    Parameters
-    ----------
-    modules : iterable of nn.Module
-    patience : int
-        Number of successive rounds without an improvement after which to stop.
-
-    Attributes
-    ----------
-    n_round : int
-    gain : float
+    `patience`: number of successive rounds without an improvement after which to stop.
     """
 
     def __init__(self, modules: Iterable[nn.Module], patience: int) -> None:

@@ -15,16 +15,8 @@ _STEPS = 3000
 def minimise_over(quadratic: Quadratic, free: Tensor) -> float:
     """Minimise ``<A, Q A> / 2 - <G, A>`` where A is zero outside the free entries.
 
-    Parameters
-    ----------
-    quadratic : Quadratic
-    free : Tensor of bool, of the shape of A
-        The linear space of A restricted to these must contain their gradients.
-
-    Returns
-    -------
-    float
-        The minimum, to about ``1e-12 |G|^2`` over the smallest eigenvalue of Q.
+    `free`: the linear space of A restricted to these must contain their gradients.
+    Returns the minimum, to about ``1e-12 |G|^2`` over the smallest eigenvalue of Q.
     """
     target = quadratic.target[free]
 

@@ -4,8 +4,6 @@ A step makes a few operations on long vectors instead of several on each paramet
 which are many and small here.  `torch.optim` would import torch's compiler, which takes
 a second or more.
 
-References
-----------
 Kingma and Ba (2015), Adam: a method for stochastic optimization; Loshchilov and Hutter
 (2019), Decoupled weight decay regularization; Reddi, Kale and Kumar (2018), On the
 convergence of Adam and beyond (AMSGrad).
@@ -27,14 +25,7 @@ _STATE = "exp_avg", "exp_avg_sq"
 class Flat:
     """Parameters that are views of one vector, and their gradients likewise.
 
-    Parameters
-    ----------
-    leaves : list of Tensor
-        Of one type and one device.
-
-    Attributes
-    ----------
-    values, gradients : Tensor of shape (n_parameters,)
+    `values`, `gradients` (n_parameters,).  `leaves`: of one type and one device.
     """
 
     def __init__(self, leaves: list[Tensor]) -> None:
@@ -59,10 +50,7 @@ class Flat:
     def gather(self) -> None:
         """Let gradients be views again, where something has replaced them.
 
-        Raises
-        ------
-        RuntimeError
-            If a parameter is no view any more: it would not be trained.
+        Raises RuntimeError if a parameter is no view any more: it would not be trained.
         """
         for leaf, view, slope in zip(
             self._leaves, self._views, self._slopes, strict=True
@@ -82,32 +70,19 @@ class FlatAdam:
 
     A parameter without a gradient in a step has the gradient 0.
 
-    Parameters
-    ----------
-    groups : iterable of Tensor, or of dict
-        Parameters; or groups with ``"params"``, and ``"lr"``, ``"weight_decay"`` or
-        ``"amsgrad"`` where they differ from the arguments below.
-    lr : float
-        Learning rate.
-    weight_decay : float
-        The parameters are multiplied by ``1 - lr * weight_decay`` in each step.
-    amsgrad : bool
-        Whether to divide by the largest second moment so far.
-
-    Attributes
-    ----------
-    param_groups : list of dict
-        Their ``"lr"`` may be changed between steps.
-    gradients : list of Tensor
-        All gradients, as few vectors.
+    `param_groups` (list of dict): their ``"lr"`` may be changed between steps.
+    `gradients` (list of Tensor): all gradients, as few vectors.
     """
 
     def __init__(
         self,
+        # parameters; or groups with ``"params"``, and ``"lr"``, ``"weight_decay"`` or
+        # ``"amsgrad"`` where they differ from the arguments below
         groups: Iterable[Tensor] | Iterable[Mapping[str, Any]],
-        lr: float = 1e-3,
+        lr: float = 1e-3,  # learning rate
+        # the parameters are multiplied by ``1 - lr * weight_decay`` in each step
         weight_decay: float = 0.0,
-        amsgrad: bool = False,
+        amsgrad: bool = False,  # whether to divide by the largest second moment so far
     ) -> None:
         groups = list(groups)
         if groups and isinstance(groups[0], Tensor):
@@ -193,12 +168,8 @@ class FlatAdam:
 class Schedule:
     """Learning rates that are multiples of their first values.
 
-    Parameters
-    ----------
-    optimiser : FlatAdam
-        Or any with ``param_groups``.
-    factor : callable
-        Maps the number of completed epochs to a factor of the learning rates.
+    `optimiser`: or any with ``param_groups``.  `factor`: maps the number of completed
+    epochs to a factor of the learning rates.
     """
 
     def __init__(self, optimiser: FlatAdam, factor: Callable[[int], float]) -> None:
@@ -216,11 +187,7 @@ class Schedule:
 class _Piece:
     """Parameters of one type and device, their groups and moments.
 
-    Parameters
-    ----------
-    groups : list of (dict, int)
-        Successive groups, and the number of their parameters.
-    flat : Flat
+    `groups` (dict, int): successive groups, and the number of their parameters.
     """
 
     def __init__(self, groups: list[tuple[dict, int]], flat: Flat) -> None:

@@ -3,8 +3,6 @@
 Each penalised entry is split into its positive and negative part, which makes the L1
 term linear with bounds; so L-BFGS-B finds exact zeros.
 
-References
-----------
 Byrd, Lu, Nocedal and Zhu (1995), through ``scipy.optimize.minimize``.
 """
 
@@ -33,34 +31,18 @@ class Lowest(NamedTuple):
 
 
 def minimise(
-    value: Callable[[Tensor], Tensor],
+    value: Callable[[Tensor], Tensor],  # smooth, differentiated by autograd
+    # (n_parameters,): an entry with a finite lower bound has no L1 weight
     start: Tensor,
-    weight: Tensor,
-    lower: Tensor,
+    weight: Tensor,  # (n_parameters,)
+    lower: Tensor,  # (n_parameters,)
     *,
-    tol: float = 1e-6,
+    tol: float = 1e-6,  # largest entry of the projected gradient at which to stop
     max_iter: int = 1000,
+    # called with the objective after each iteration
     on_step: Callable[[float], bool] = lambda loss: False,
-) -> Certified:
-    """Minimise ``value(v) + sum weight |v|`` subject to ``v >= lower``.
-
-    Parameters
-    ----------
-    value : callable
-        Smooth, differentiated by autograd.
-    start, weight, lower : Tensor of shape (n_parameters,)
-        An entry with a finite lower bound has no L1 weight.
-    tol : float
-        Largest entry of the projected gradient at which to stop.
-    max_iter : int
-    on_step : callable
-        Called with the objective after each iteration.
-
-    Returns
-    -------
-    Certified
-        Its gap is the largest violation of the optimality conditions.
-    """
+) -> Certified:  # its gap is the largest violation of the optimality conditions
+    """Minimise ``value(v) + sum weight |v|`` subject to ``v >= lower``."""
     split = (weight > 0).nonzero().squeeze(-1).numpy()
     penalty = weight.numpy()[split]
     bounds = [(None if b == -np.inf else b, None) for b in lower.tolist()]
@@ -107,31 +89,20 @@ def minimise(
 
 
 def minimise_parameters(
+    # evaluates summands at the current values, one at a time, so that the memory of one
+    # is freed before the next.  They must be deterministic and have their exact
+    # gradients: the line search fails with detached terms
     parts: Callable[[], Iterable[Tensor]],
-    parameters: Iterable[Tensor],
+    parameters: Iterable[Tensor],  # leaves that require gradients
     *,
-    tol: float = 1e-6,
+    tol: float = 1e-6,  # as in `minimise`
     max_iter: int = 1000,
     on_step: Callable[[float], bool] = lambda loss: False,
 ) -> Certified:
     """Minimise a smooth function of the parameters of modules, in place.
 
-    Parameters
-    ----------
-    parts : callable
-        Evaluates summands at the current values, one at a time, so that the memory of
-        one is freed before the next.  They must be deterministic and have their exact
-        gradients: the line search fails with detached terms.
-    parameters : iterable of Tensor
-        Leaves that require gradients.
-    tol, max_iter, on_step
-        As in `minimise`.
-
-    Raises
-    ------
-    NotFinite
-        If the sum is NaN or infinite, or a matrix in it singular, at the start or
-        repeatedly after restarts from the best previous point.
+    Raises NotFinite if the sum is NaN or infinite, or a matrix in it singular, at the
+    start or repeatedly after restarts from the best previous point.
     """
     leaves = list(parameters)
     best = Lowest(inf, flat([leaf.detach() for leaf in leaves]))

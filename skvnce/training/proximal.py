@@ -6,8 +6,6 @@ upper_kl`` over a linear space of matrices that contains every gradient, with
 which needs no reference solution.  Steps are in units of the curvature of each entry, a
 diagonal metric in which the L1 term has its closed form.
 
-References
-----------
 Beck and Teboulle (2009), FISTA; O'Donoghue and Candes (2015), adaptive restart.
 """
 
@@ -25,24 +23,12 @@ _FLAT = 1e-6  # minimum divisor, relative to the largest diagonal entry
 
 
 class Quadratic(NamedTuple):
-    """The smooth part f, a bound of its inverse, and its diagonal.
+    """The smooth part f, a bound of its inverse, and its diagonal."""
 
-    Attributes
-    ----------
-    product : callable
-        A -> Q A.
-    target : Tensor
-        G.
-    inverse_form : callable
-        R -> an upper bound of <R, Q^-1 R>.
-    diagonal : Tensor
-        Curvature of f along each entry, positive: the unit of steps.
-    """
-
-    product: Callable[[Tensor], Tensor]
-    target: Tensor
-    inverse_form: Callable[[Tensor], Tensor]
-    diagonal: Tensor
+    product: Callable[[Tensor], Tensor]  # a -> Q A
+    target: Tensor  # G
+    inverse_form: Callable[[Tensor], Tensor]  # R -> an upper bound of <R, Q^-1 R>
+    diagonal: Tensor  # curvature of f along each entry, positive: the unit of steps
 
 
 class Certified(NamedTuple):
@@ -60,36 +46,24 @@ class Certified(NamedTuple):
 
 def minimise(
     quadratic: Quadratic,
+    # starting point, L1 weights (>= 0, infinite: the entry is zero), lower bounds (-inf
+    # for none; a bounded entry has no L1 weight)
     start: Tensor,
     weight: Tensor,
     lower: Tensor,
+    # upper bounds above the lower ones, inf for none; None is no bound at all
     upper: Tensor | None = None,
     *,
+    # stop when the certified gap is below ``tol * max(1, |objective|)``
     tol: float = 1e-8,
+    # number of iterations after which the best point is returned, with its gap
     max_iter: int = 5000,
+    # that of a similar problem; None estimates it.  If it is too small for a step, it
+    # is doubled
     curvature: float | None = None,
-    interval: int = 10,
+    interval: int = 10,  # number of iterations between computations of the gap
 ) -> Certified:
-    """Minimise the quadratic plus the weighted L1 term.
-
-    Parameters
-    ----------
-    quadratic : Quadratic
-    start, weight, lower : Tensor of one shape
-        Starting point, L1 weights (>= 0, infinite: the entry is zero), lower bounds
-        (-inf for none; a bounded entry has no L1 weight).
-    upper : Tensor of the same shape, default=None
-        Upper bounds above the lower ones, inf for none; None is no bound at all.
-    tol : float
-        Stop when the certified gap is below ``tol * max(1, |objective|)``.
-    max_iter : int
-        Number of iterations after which the best point is returned, with its gap.
-    curvature : float or None
-        That of a similar problem; None estimates it.  If it is too small for a step, it
-        is doubled.
-    interval : int
-        Number of iterations between computations of the gap.
-    """
+    """Minimise the quadratic plus the weighted L1 term."""
     metric = quadratic.diagonal.clamp(min=_FLAT * float(quadratic.diagonal.max()))
     if curvature is None:
         curvature = _largest_eigenvalue(quadratic.product, metric)

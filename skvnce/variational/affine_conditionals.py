@@ -16,11 +16,8 @@ from skvnce.distributions.truncated_normal import TruncatedNormal
 class AffineConditionals(nn.Module):
     """The conditionals of eq. (1); the columns are initially independent.
 
-    Parameters
-    ----------
-    start : TruncatedNormal of batch shape (features,)
-    origin : Tensor of shape (features,)
-        Subtracted from the columns, which improves the condition of the problem.
+    `start` (batch shape (features,)).  `origin` (features,): subtracted from the
+    columns, which improves the condition of the problem.
     """
 
     def __init__(self, start: TruncatedNormal, origin: Tensor) -> None:

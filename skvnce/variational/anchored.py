@@ -7,8 +7,6 @@ cells, for any pattern, and shift and log-scale are outputs of a network, initia
 zero.  So before training q already has the additional variance due to missing cells.  A
 mixture of several such v can represent several modes.
 
-References
-----------
 Simkus and Gutmann (2024), Improving variational autoencoder estimation from incomplete
 data with mixture variational families, eq. (3); Kingma and Welling (2014).
 """
@@ -29,38 +27,23 @@ _APART = 0.5  # distance of the initial components of a mixture
 
 
 class Anchor(NamedTuple):
-    """The posterior of the linear model for some rows.
+    """The posterior of the linear model for some rows."""
 
-    Attributes
-    ----------
-    mean : Tensor of shape (*batch, latents)
-    root : Tensor of shape (*batch, latents, latents)
-        Upper triangular R.
-    filled : Tensor of shape (*batch, features)
-        Rows with missing cells at their conditional means.
-    """
-
-    mean: Tensor
-    root: Tensor
+    mean: Tensor  # (*batch, latents)
+    root: Tensor  # (*batch, latents, latents): upper triangular R
+    # (*batch, features): rows with missing cells at their conditional means
     filled: Tensor
 
 
 class AnchoredEncoder(nn.Module):
-    """q(z | x_obs) by eq. (1).
-
-    Parameters
-    ----------
-    infer : callable
-        (x, observed) to an `Anchor`; may be an nn.Module.
-    network : nn.Module
-        (filled row, mask, anchor's mean) in one to shift and log-scale, of each
-        component in turn, after the logits of all components but one.
-    n_components, n_latents : int
-    """
+    """q(z | x_obs) by eq. (1)."""
 
     def __init__(
         self,
+        # (x, observed) to an `Anchor`; may be an nn.Module
         infer: Callable[[Tensor, Tensor], Anchor],
+        # (filled row, mask, anchor's mean) in one to shift and log-scale, of each
+        # component in turn, after the logits of all components but one
         network: nn.Module,
         n_components: int,
         n_latents: int,
@@ -105,15 +88,8 @@ class AnchoredEncoder(nn.Module):
     def encode(self, seen: Tensor) -> tuple[Tensor, Tensor, tuple]:
         """Compute the parameters of v in eq. (1), for one component, without a graph.
 
-        Parameters
-        ----------
-        seen : Tensor of shape (n, n_inputs)
-
-        Returns
-        -------
-        shift, log_scale : Tensor of shape (n, latents)
-        saved : tuple
-            For `differentiate`.
+        `seen` (n, n_inputs).  Returns `shift`, `log_scale` (n, latents); `saved`, for
+        `differentiate`.
         """
         outputs, saved = self.network.evaluate(seen)
         shift, free = (part.contiguous() for part in outputs.chunk(2, -1))

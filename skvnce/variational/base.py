@@ -34,25 +34,17 @@ Uniforms = Callable[[int, Tensor], Tensor]
 
 
 class Draws(NamedTuple):
-    """Draws of the unobserved variables of rows.
+    """Draws of the unobserved variables of rows."""
 
-    Attributes
-    ----------
-    values : tuple of Tensor of shape (n_draws, *rows, features) or (..., latents)
-        ``(x,)`` or ``(x, z)``: the arguments of the model's `log_density`.
-    log_prob : Tensor of shape (n_draws, *rows)
-        log q of the draws, eq. (1).
-    log_weight : Tensor of shape (n_draws, *rows)
-        Weights for means over q; they sum to 1 over the draws of a row.
-    log_score : Tensor of shape (n_draws, *rows) or None
-        log q of the discrete parts, through which no draw is differentiable, for the
-        score-function gradient.  None if there are none.  If states are enumerated, of
-        the previous draws: the last factor of ``n_draws``.
-    """
-
+    # (n_draws, *rows, features) or (..., latents): ``(x,)`` or ``(x, z)``: the
+    # arguments of the model's `log_density`
     values: tuple[Tensor, ...]
-    log_prob: Tensor
+    log_prob: Tensor  # (n_draws, *rows): log q of the draws, eq. (1)
+    # (n_draws, *rows): weights for means over q; they sum to 1 over the draws of a row
     log_weight: Tensor
+    # (n_draws, *rows): log q of the discrete parts, through which no draw is
+    # differentiable, for the score-function gradient.  None if there are none.  If
+    # states are enumerated, of the previous draws: the last factor of ``n_draws``
     log_score: Tensor | None = None
 
 
@@ -73,12 +65,8 @@ class LatentPosterior(Protocol):
     def __call__(self, x: Tensor, observed: Tensor) -> Distribution:
         """Return q(z | x), of event shape (latents,) and batch shape (*batch,).
 
-        Parameters
-        ----------
-        x : Tensor of shape (*batch, features)
-            Values under the mask are arbitrary.
-        observed : Tensor of bool that broadcasts to (*batch, features)
-            All true for completed rows.
+        `x` (*batch, features): values under the mask are arbitrary.  `observed` (bool
+        that broadcasts to (*batch, features)): all true for completed rows.
         """
         ...
 
@@ -89,12 +77,8 @@ class LatentCells(Protocol):
     def __call__(self, x: Tensor, observed: Tensor, z: Tensor) -> Distribution:
         """Return q(x_j | z, x_obs) of all columns j; batch shape (*batch, features).
 
-        Parameters
-        ----------
-        x : Tensor of shape (*batch, features)
-            Values under the mask are arbitrary.
-        observed : Tensor of bool that broadcasts to (*batch, features)
-        z : Tensor of shape (*batch, latents)
+        `observed` (bool that broadcasts to (*batch, features)), `z` (*batch, latents).
+        `x` (*batch, features): values under the mask are arbitrary.
         """
         ...
 
@@ -109,14 +93,8 @@ class GibbsConditionals(Protocol):
     def at(self, x: Tensor, columns: Tensor) -> Distribution:
         """Return q_j of one column a row.
 
-        Parameters
-        ----------
-        x : Tensor of shape (*batch, features)
-        columns : Tensor of int, of shape (*several, *batch)
-
-        Returns
-        -------
-        Distribution of batch shape (*several, *batch)
+        `x` (*batch, features), `columns` (int (*several, *batch)).  Returns batch shape
+        (*several, *batch).
         """
         ...
 
@@ -169,20 +147,10 @@ def shifted_lattice(shift: Uniforms) -> Uniforms:
 
 def draw_latents(
     q: Distribution, uniforms: Uniforms, n_draws: int, like: Tensor
-) -> Tensor:
+) -> Tensor:  # (n_draws, *batch, latents)
     """Draw latents by the numbers of step 0, of the type of a tensor.
 
-    Parameters
-    ----------
-    q : Distribution of event shape (latents,)
-        As in `draw`.
-    uniforms : Uniforms
-    n_draws : int
-    like : Tensor
-
-    Returns
-    -------
-    Tensor of shape (n_draws, *batch, latents)
+    `q` (event shape (latents,)): as in `draw`.
     """
     shape = n_draws, *q.batch_shape, q.event_shape[0] + 1
     return draw(q, uniforms(0, like.new_empty(()).expand(shape)))
@@ -200,14 +168,9 @@ def with_missing(
 ) -> Draws:
     """Draw missing cells, independent given the observed cells.
 
-    Parameters
-    ----------
-    draws : Draws
-        Values under the mask are not used.
-    observed : Tensor of bool, of shape (n, features)
-    q : Distribution whose batch shape broadcasts to (n_draws, *rows, features)
-        q(x_j | x_obs) of each cell; that of observed cells is ignored.
-    uniform : Tensor of shape (n_draws, *rows, features)
+    `observed` (bool (n, features)), `uniform` (n_draws, *rows, features).  `draws`:
+    values under the mask are not used.  `q`: q(x_j | x_obs) of each cell; that of
+    observed cells is ignored.
     """
     (x,) = draws.values
     cells = at_quantiles(q, uniform)
@@ -218,13 +181,9 @@ def with_missing(
 def with_latents(draws: Draws, q: Distribution, uniform: Tensor) -> Draws:
     """Draw latent variables, independent given the completed rows.
 
-    Parameters
-    ----------
-    draws : Draws
-    q : Distribution of the rows, with any batch shape (..., latents)
-        q(z_k | x) at the completed rows, (n_draws, *rows), or at the rows themselves if
-        no cell is missing, so that an encoder evaluates each row once.
-    uniform : Tensor of shape (n_draws, *rows, latents)
+    `uniform` (n_draws, *rows, latents).  `q`: q(z_k | x) at the completed rows,
+    (n_draws, *rows), or at the rows themselves if no cell is missing, so that an
+    encoder evaluates each row once.
     """
     z = at_quantiles(q, uniform.reshape(-1, *q.batch_shape))
     log_prob = q.log_prob(z).sum(-1).view(uniform.shape[:-1])
@@ -246,12 +205,8 @@ def with_states(draws: Draws, states: Tensor, log_q: Tensor) -> Draws:
 
     Means over the draws are then exact means over q, and smooth in its parameters.
 
-    Parameters
-    ----------
-    draws : Draws
-    states : Tensor of shape (n_states, latents)
-    log_q : Tensor of shape (n_states, n_draws, *rows)
-        log q(z | x) of every state, normalised over the states.
+    `states` (n_states, latents).  `log_q` (n_states, n_draws, *rows): log q(z | x) of
+    every state, normalised over the states.
     """
     (x,) = draws.values
     shape = len(states), *x.shape[:-1]

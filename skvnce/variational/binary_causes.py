@@ -4,8 +4,6 @@ Both take the cells of a row that are on or missing, `columns`, `on` and `missin
 shape (n, n_listed), as `skvnce.models.noisy_or.Cells` lists them, and their cost is
 proportional to the number of these.
 
-References
-----------
 Yan, Ailem and Sha (2019), Amortized inference of variational bounds for
 learning noisy-OR, eqs. (14)-(15).
 """
@@ -20,13 +18,8 @@ from torch.nn.functional import embedding, softplus
 class RowNetwork(nn.Module):
     """Hidden units of rows: a sum over cells, followed by layers.
 
-    Parameters
-    ----------
-    n_features : int
-    hidden : sequence of int
-        Sizes of the layers.
-    n_listed : float
-        Typical number of listed cells of a row; scales the initial weights.
+    `hidden`: sizes of the layers.  `n_listed`: typical number of listed cells of a row;
+    scales the initial weights.
     """
 
     def __init__(
@@ -67,12 +60,7 @@ def _summed(weight: Tensor, columns: Tensor, listed: Tensor) -> Tensor:
 class CauseNetwork(nn.Module):
     """Logits of the causes, independent of the model: amortised inference, AVI.
 
-    Parameters
-    ----------
-    rows : RowNetwork
-    n_hidden : int
-        Units of its last layer.
-    n_causes : int
+    `n_hidden`: units of its last layer.
     """
 
     def __init__(self, rows: RowNetwork, n_hidden: int, n_causes: int) -> None:
@@ -90,12 +78,7 @@ class LineNetwork(nn.Module):
 
     They are only needed for cells that are on.
 
-    Parameters
-    ----------
-    rows : RowNetwork
-    n_hidden : int
-        Units of its last layer.
-    n_features : int
+    `n_hidden`: units of its last layer.
     """
 
     def __init__(self, rows: RowNetwork, n_hidden: int, n_features: int) -> None:

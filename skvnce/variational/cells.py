@@ -32,26 +32,18 @@ _TINY = 1e-12  # replaces zeros in logarithms
 
 
 class NormalCells(nn.Module):
-    """Draw the missing cells from the conditionals of a joint normal, eq. (1).
-
-    Parameters
-    ----------
-    initial : Normal
-        Of the columns, or their logarithms; the initial parameters.
-    positive : Tensor of bool, of shape (features,)
-        Columns of which the logarithms are normal.
-    drawn : Tensor of bool, of shape (features,), optional
-        Columns that an earlier step draws: q is conditional on their cells.
-    floor : Tensor of shape (features,), optional
-        Of the positive columns: smaller observed values are replaced by this in
-        logarithms, as there may be zeros.
-    """
+    """Draw the missing cells from the conditionals of a joint normal, eq. (1)."""
 
     def __init__(
         self,
-        initial: Normal,
+        initial: Normal,  # of the columns, or their logarithms; the initial parameters
+        # bool (features,): columns of which the logarithms are normal
         positive: Tensor,
+        # bool (features,): columns that an earlier step draws: q is conditional on
+        # their cells
         drawn: Tensor | None = None,
+        # (features,): of the positive columns: smaller observed values are replaced by
+        # this in logarithms, as there may be zeros
         floor: Tensor | None = None,
     ) -> None:
         super().__init__()
@@ -125,10 +117,7 @@ class DefensiveCells(nn.Module):
     concentrate on one of several modes; the initial one covers all of them, so that
     importance weights stay bounded (Hesterberg 1995, defensive importance sampling).
 
-    Parameters
-    ----------
-    learnt : NormalCells
-        Before training, still equal to its initial normal.
+    `learnt`: before training, still equal to its initial normal.
     """
 
     def __init__(self, learnt: NormalCells) -> None:
@@ -177,12 +166,8 @@ def _part(
 class BinaryCells(nn.Module):
     """Draw the missing cells of columns of zeros and ones, by a network.
 
-    Parameters
-    ----------
-    network : Perceptron
-        (rows, mask) to logits (*rows, features).
-    binary : Tensor of bool, of shape (features,)
-        The columns that it draws; others stay missing.
+    `network`: (rows, mask) to logits (*rows, features).  `binary` (bool (features,)):
+    the columns that it draws; others stay missing.
     """
 
     def __init__(self, network: Perceptron, binary: Tensor) -> None:

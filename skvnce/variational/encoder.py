@@ -1,7 +1,5 @@
 """Amortised posteriors: a network maps a row and its mask to q(z | x).
 
-References
-----------
 Kingma and Welling (2014), section 2.3; Rhodes and Gutmann (2019), section 4.
 """
 
@@ -18,13 +16,7 @@ from skvnce.variational.base import Draws, Uniforms, with_latents
 class Perceptron(nn.Module):
     """A network of (standardised row, mask), in which missing cells are zero.
 
-    Parameters
-    ----------
-    mean, scale : Tensor of shape (features,)
-        Of the columns.
-    hidden : sequence of int
-        Sizes of the hidden layers.
-    n_outputs : int
+    `mean`, `scale` (features,): of the columns.  `hidden`: sizes of the hidden layers.
     """
 
     def __init__(
@@ -53,10 +45,7 @@ class Perceptron(nn.Module):
 class NormalEncoder(nn.Module):
     """Normal latents, independent given the row.
 
-    Parameters
-    ----------
-    network : Perceptron
-        With twice as many outputs as latents: means, logarithms of deviations.
+    `network`: with twice as many outputs as latents: means, logarithms of deviations.
     """
 
     def __init__(self, network: Perceptron) -> None:
@@ -72,10 +61,7 @@ class NormalEncoder(nn.Module):
 class BernoulliEncoder(nn.Module):
     """Latents of zeros and ones, independent given the row.
 
-    Parameters
-    ----------
-    network : Perceptron
-        With as many outputs as latents: their logits.
+    `network`: with as many outputs as latents: their logits.
     """
 
     def __init__(self, network: Perceptron) -> None:
@@ -90,11 +76,8 @@ class BernoulliEncoder(nn.Module):
 class Latents(nn.Module):
     """Draw the latents by an encoder, as a step.
 
-    Parameters
-    ----------
-    encoder : nn.Module
-        (x, observed), both (n, features), to a distribution of batch (n, latents).
-    n_latents : int
+    `encoder`: (x, observed), both (n, features), to a distribution of batch (n,
+    latents).
     """
 
     def __init__(self, encoder: nn.Module, n_latents: int) -> None:

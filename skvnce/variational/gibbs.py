@@ -10,8 +10,6 @@ The location of q_j is a linear function of the other cells plus the output of t
 network, which is initially zero.  For normal rows the linear part alone is exact,
 `anchor`.  To both a fixed function of the other cells may be added, an offset.
 
-References
-----------
 Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
 estimation from incomplete data, sections 3.1 and 3.3, appendix E.
 """
@@ -29,11 +27,7 @@ _SLOPE = 0.01  # of leaky rectifiers, below zero
 class ColumnNetworks(nn.Module):
     """One perceptron of leaky rectifiers a column; its outputs are initially zero.
 
-    Parameters
-    ----------
-    n_columns : int
-    sizes : list of int
-        Inputs, hidden layers, outputs.
+    `sizes`: inputs, hidden layers, outputs.
     """
 
     def __init__(self, n_columns: int, sizes: list[int]) -> None:
@@ -72,33 +66,19 @@ class ColumnNetworks(nn.Module):
 class _Conditionals(nn.Module):
     """Base class: conditionals made of a body, networks of columns, and a linear part.
 
-    Parameters
-    ----------
-    n_features : int
-    head : Head
-        The family.
-    body : nn.Module
-        Shared by all columns, (*batch, features) to (*batch, n_shared); with
-        `nn.Identity()` every column has its own network.
-    n_shared : int
-        Outputs of the body.
-    hidden : tuple of int
-        Sizes of the hidden layers of each column's network.
-
-    Attributes
-    ----------
-    offset : nn.Module or None
-        Maps rows (n, features) and columns (n,) to what is added to the locations and
-        the logarithms of the scales.
+    `offset` (nn.Module or None): maps rows (n, features) and columns (n,) to what is
+    added to the locations and the logarithms of the scales.
     """
 
     def __init__(
         self,
         n_features: int,
-        head: Head,
+        head: Head,  # the family
+        # shared by all columns, (*batch, features) to (*batch, n_shared); with
+        # `nn.Identity()` every column has its own network
         body: nn.Module,
-        n_shared: int,
-        hidden: tuple[int, ...],
+        n_shared: int,  # outputs of the body
+        hidden: tuple[int, ...],  # sizes of the hidden layers of each column's network
     ) -> None:
         super().__init__()
         self.head, self.body, self.offset = head, body, None

@@ -25,27 +25,17 @@ _STEEPEST = 12.0  # bound of log-scales
 
 
 class Head(Protocol):
-    """A family.
+    """A family."""
 
-    Attributes
-    ----------
-    n_parameters : int
-        Including location and log-scale.
-    """
-
-    n_parameters: int
+    n_parameters: int  # including location and log-scale
 
     def __call__(
         self, loc: Tensor, log_scale: Tensor, rest: Tensor, columns: Tensor
     ) -> Distribution:
         """Return the distributions, which have quantiles and `rsample`.
 
-        Parameters
-        ----------
-        loc, log_scale : Tensor of shape (*batch,)
-        rest : Tensor of shape (*batch, n_parameters - 2)
-        columns : Tensor of int, of shape (*batch,)
-            The column of each distribution.
+        `loc`, `log_scale` (*batch,), `rest` (*batch, n_parameters - 2).  `columns` (int
+        (*batch,)): the column of each distribution.
         """
         ...
 
@@ -67,12 +57,7 @@ class NormalHead:
 
 
 class MixtureHead:
-    """Mixtures of normals, whose components initially have different locations.
-
-    Parameters
-    ----------
-    n_components : int
-    """
+    """Mixtures of normals, whose components initially have different locations."""
 
     def __init__(self, n_components: int = 3) -> None:
         self.n_components = n_components
@@ -95,10 +80,7 @@ class MixtureHead:
 class BoundedHead:
     """Normals truncated to the bounds of their column.
 
-    Parameters
-    ----------
-    low, high : Tensor of shape (features,)
-        May be infinite.
+    `low`, `high` (features,): may be infinite.
     """
 
     n_parameters = 2
@@ -119,11 +101,6 @@ class SplineHead:
 
     Each of `n_steps` is an affine map after a spline on [-bound, bound]
     (Simkus et al., section 6.3); the last affine map is location and scale.
-
-    Parameters
-    ----------
-    n_bins, n_steps : int
-    bound : float
     """
 
     # the defaults are those of the authors

@@ -6,8 +6,6 @@ In a decoder x_mis depends only on z.  This is right for z of the exact posterio
 z of an approximate posterior, x_obs adds the information that z lacks.  The class
 `AnchoredLatentCells` starts at the first case, p(x_j | z) of a linear model.
 
-References
-----------
 Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
 estimation from incomplete data, section 5.3.
 """
@@ -25,11 +23,8 @@ _STEEPEST = 12.0  # bound of log-scales
 class NormalLatentCells(nn.Module):
     """q(x_j | z, x_obs) of all columns, normal.
 
-    Parameters
-    ----------
-    network : nn.Module
-        (observed cells, zero where missing; latents) in one, (*batch, features +
-        latents), to means and log-scales, (*batch, 2 * features).
+    `network`: (observed cells, zero where missing; latents) in one, (*batch, features +
+    latents), to means and log-scales, (*batch, 2 * features).
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -39,12 +34,8 @@ class NormalLatentCells(nn.Module):
     def forward(self, x: Tensor, observed: Tensor, z: Tensor) -> Normal:
         """Return q of all columns, of batch shape (*batch, features).
 
-        Parameters
-        ----------
-        x : Tensor of shape (*batch, features)
-            Values under the mask are arbitrary.
-        observed : Tensor of bool that broadcasts to (*batch, features)
-        z : Tensor of shape (*batch, latents)
+        `observed` (bool that broadcasts to (*batch, features)), `z` (*batch, latents).
+        `x` (*batch, features): values under the mask are arbitrary.
         """
         seen = torch.cat([x.where(observed, x.new_zeros(())), z], -1)
         return _normal(*self.network(seen).chunk(2, -1))
@@ -55,14 +46,10 @@ class AnchoredLatentCells(nn.Module):
 
         x_j ~ N(mean_j + w_j'z + f_j(x_obs, z), (scale_j exp(g_j(x_obs, z)))^2)
 
-    Parameters
-    ----------
-    mean, scale : Tensor of shape (features,)
-    loadings : Tensor of shape (features, latents)
-        The w_j.  Mean, loadings and scale are initial values; they are trained, too.
-    network : nn.Module
-        (observed cells, zero where missing; mask; latents) in one, (*batch, 2 *
-        features + latents), to f and g, (*batch, 2 * features), initially zero.
+    `mean`, `scale` (features,).  `loadings` (features, latents): the w_j.  Mean,
+    loadings and scale are initial values; they are trained, too.  `network`: (observed
+    cells, zero where missing; mask; latents) in one, (*batch, 2 * features + latents),
+    to f and g, (*batch, 2 * features), initially zero.
     """
 
     def __init__(

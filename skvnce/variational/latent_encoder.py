@@ -4,8 +4,6 @@ They are the posteriors of variational autoencoders: normal latents, independent
 the row, and mixtures of them.  With missing cells the posterior of a row often has
 several modes, one for each way to complete it, which a single normal cannot represent.
 
-References
-----------
 Simkus and Gutmann (2024), Improving variational autoencoder estimation from incomplete
 data with mixture variational families, eq. (3); Kingma and Welling (2014).
 """
@@ -24,10 +22,8 @@ _LEAST_SCALE = 1e-5  # a component without width has no density
 class IndependentNormalEncoder(nn.Module):
     """Normal latents, independent given the row.
 
-    Parameters
-    ----------
-    network : nn.Module
-        (x, observed) to 2 outputs a latent: means, then unconstrained deviations.
+    `network`: (x, observed) to 2 outputs a latent: means, then unconstrained
+    deviations.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -46,12 +42,8 @@ class MixtureEncoder(nn.Module):
     The initial components differ slightly.  Equal components would remain equal,
     because they share the gradient of a draw by their densities.
 
-    Parameters
-    ----------
-    network : nn.Module
-        (x, observed) to ``n_components * (2 * n_latents + 1)`` outputs: means and
-        unconstrained deviations of each component in turn, then the logits of all.
-    n_components, n_latents : int
+    `network`: (x, observed) to ``n_components * (2 * n_latents + 1)`` outputs: means
+    and unconstrained deviations of each component in turn, then the logits of all.
     """
 
     def __init__(self, network: nn.Module, n_components: int, n_latents: int) -> None:

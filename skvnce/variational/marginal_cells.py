@@ -10,9 +10,7 @@ from skvnce.variational.cells import DefensiveCells, NormalCells
 class MarginalCells(nn.Module):
     """Draw the missing cells from truncated normals, independent of observed cells.
 
-    Parameters
-    ----------
-    dist : TruncatedNormal of batch shape (features,)
+    `dist` (batch shape (features,)).
     """
 
     def __init__(self, dist: TruncatedNormal) -> None:
@@ -37,10 +35,7 @@ class MarginalCells(nn.Module):
 class DefendedCells(DefensiveCells):
     """Draw the missing cells from a mixture of a learned normal and of any fixed part.
 
-    Parameters
-    ----------
-    learnt : NormalCells
-    fixed : module with `forward` and `log_prob` of `MarginalCells`
+    `fixed` (with `forward` and `log_prob` of `MarginalCells`).
     """
 
     def __init__(self, learnt: NormalCells, fixed: nn.Module) -> None:

@@ -7,8 +7,6 @@ head of `skvnce.variational.gibbs`:
 
     q(x_j = k | x) = exp(l_jk) / sum_m exp(l_jm),   l_jk = a_jk + b_jk'e(x)_-j + f_jk(x)
 
-References
-----------
 Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
 estimation from incomplete data, sections 3.1 and 3.3, for numbers.
 """
@@ -24,17 +22,9 @@ from skvnce.variational.heads import Head
 class Indicators(nn.Module):
     """Rows as inputs of networks: numbers, and an indicator of each level.
 
-    Parameters
-    ----------
-    n_levels : Tensor of int, of shape (features,)
-        Of columns of categories; 0 for numbers.
-
-    Attributes
-    ----------
-    owners : Tensor of int, of shape (n_inputs,)
-        The column of each input.
-    others : Tensor of shape (features, n_inputs)
-        1, or 0 for the inputs that belong to the column itself.
+    `n_levels` (int (features,)): of columns of categories; 0 for numbers.  `owners`
+    (int (n_inputs,)): the column of each input.  `others` (features, n_inputs): 1, or 0
+    for the inputs that belong to the column itself.
     """
 
     def __init__(self, n_levels: Tensor) -> None:
@@ -59,39 +49,23 @@ class Indicators(nn.Module):
 class MixedConditionals(nn.Module):
     """Conditionals of numbers and levels, made of a body, networks and a linear part.
 
-    Parameters
-    ----------
-    inputs : Indicators
-    n_levels : Tensor of int, of shape (features,)
-        0 for numbers.
-    head : Head
-        The family of numbers.
-    body : nn.Module
-        Shared by all columns, (*batch, n_inputs) to (*batch, n_shared).
-    n_shared : int
-    hidden : tuple of int
-        Sizes of the hidden layers of each column's network.
-    visible : Tensor of shape (features, n_inputs)
-        What the networks of a column see, as factors of the inputs: ``inputs.others``,
-        or ones for extended conditionals, which depend on the previous x_j.
-
-    Attributes
-    ----------
-    places : Tensor of int, of shape (features, most_levels)
-        Where the linear part has the logits of each column, or the location of numbers,
-        which is first; the last is repeated.
-    owners : Tensor of int, of shape (n_linear,)
-        The column of each output of the linear part.
+    `places` (int (features, most_levels)): where the linear part has the logits of each
+    column, or the location of numbers, which is first; the last is repeated.  `owners`
+    (int (n_linear,)): the column of each output of the linear part.
     """
 
     def __init__(
         self,
         inputs: Indicators,
-        n_levels: Tensor,
-        head: Head,
+        n_levels: Tensor,  # int (features,): 0 for numbers
+        head: Head,  # the family of numbers
+        # shared by all columns, (*batch, n_inputs) to (*batch, n_shared)
         body: nn.Module,
         n_shared: int,
-        hidden: tuple[int, ...],
+        hidden: tuple[int, ...],  # sizes of the hidden layers of each column's network
+        # (features, n_inputs): what the networks of a column see, as factors of the
+        # inputs: ``inputs.others``, or ones for extended conditionals, which depend on
+        # the previous x_j
         visible: Tensor,
     ) -> None:
         super().__init__()

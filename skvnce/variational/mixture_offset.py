@@ -19,11 +19,8 @@ from torch import Tensor, nn
 class MixtureOffset(nn.Module):
     """Means and standard deviations of the conditionals of a mixture of normals.
 
-    Parameters
-    ----------
-    weights : Tensor of shape (n_components,)
-    means : Tensor of shape (n_components, features)
-    covariances : Tensor of shape (n_components, features, features)
+    `weights` (n_components,), `means` (n_components, features), `covariances`
+    (n_components, features, features).
     """
 
     def __init__(self, weights: Tensor, means: Tensor, covariances: Tensor) -> None:
@@ -40,15 +37,8 @@ class MixtureOffset(nn.Module):
     def forward(self, x: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
         """Return means and logarithms of standard deviations.
 
-        Parameters
-        ----------
-        x : Tensor of shape (n, features)
-            The cell of its column has no effect.
-        columns : Tensor of int, of shape (n,)
-
-        Returns
-        -------
-        mean, log_scale : Tensor of shape (n,)
+        `columns` (int (n,)).  `x` (n, features): the cell of its column has no effect.
+        Returns `mean`, `log_scale` (n,).
         """
         slopes = torch.addmm(-self.shift, x, self.joint).view(-1, *self.means.shape)
         square = ((x[:, None] - self.means) * slopes).sum(-1)

@@ -18,13 +18,7 @@ Step = Callable[[Draws, Tensor, Uniforms], Draws]
 
 
 class SequentialPosterior(nn.Module):
-    """A posterior that draws the unobserved variables of a row step by step.
-
-    Parameters
-    ----------
-    steps : iterable of Step
-    n_draws : int
-    """
+    """A posterior that draws the unobserved variables of a row step by step."""
 
     def __init__(self, steps: Iterable[Step], n_draws: int) -> None:
         super().__init__()
@@ -69,12 +63,7 @@ def joined(
 ) -> SequentialPosterior:
     """Make a posterior of steps, with a single draw if nothing is random.
 
-    Parameters
-    ----------
-    steps : iterable of nn.Module
-    n_draws : int
-    observed : Tensor of bool, of shape (n, features)
-        The mask of the rows to draw.
+    `observed` (bool (n, features)): the mask of the rows to draw.
     """
     return SequentialPosterior(steps, _n_draws(steps, n_draws, observed))
 

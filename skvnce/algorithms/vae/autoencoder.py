@@ -6,8 +6,6 @@ the exact log-likelihood of factor analysis.  `train_while_better` trains on a p
 the observed cells as long as the others are predicted better, `train` on all of them.
 The losses are in `skvnce.algorithms.vae.losses`.
 
-References
-----------
 Simkus and Gutmann (2024), Improving variational autoencoder estimation from incomplete
 data with mixture variational families; Mattei and Frellsen (2019), MIWAE.
 """
@@ -47,28 +45,15 @@ NO_PARTS: Mapping[str, nn.Module] = {}  # what most algorithms train besides
 
 
 class Architecture(NamedTuple):
-    """Sizes of the networks.
-
-    Attributes
-    ----------
-    hidden : tuple of int
-    dropout : float
-    n_components : int
-        Of the posterior.
-    """
+    """Sizes of the networks."""
 
     hidden: tuple[int, ...]
     dropout: float
-    n_components: int
+    n_components: int  # of the posterior
 
 
 class LinearPosterior(nn.Module):
-    """The anchor of an encoder: exact posteriors of factor analysis.
-
-    Parameters
-    ----------
-    linear : FactorModel
-    """
+    """The anchor of an encoder: exact posteriors of factor analysis."""
 
     def __init__(self, linear: FactorModel) -> None:
         super().__init__()
@@ -138,24 +123,13 @@ def as_family(linear: FactorModel, families: Families) -> tuple[Tensor, Tensor, 
 
 
 class Training(NamedTuple):
-    """Settings of the training.
+    """Settings of the training."""
 
-    Attributes
-    ----------
-    n_draws : int
-        Draws of each row or each component, or imputations of each row.
-    batch_size : int
-    learning_rate : float
-    weight_decay : float
-        Of the networks.
-    averaged : float or None
-        Share of the steps so far that averages span, see `Averaged`.
-    """
-
-    n_draws: int
+    n_draws: int  # draws of each row or each component, or imputations of each row
     batch_size: int
     learning_rate: float
-    weight_decay: float
+    weight_decay: float  # of the networks
+    # share of the steps so far that averages span, see `Averaged`
     averaged: float | None = None
 
 
@@ -203,15 +177,18 @@ def train(
 
 def train_while_better(
     auto: Autoencoder,
-    loss: Callable[[Tensor], Tensor],
-    data: Incomplete,
-    held_out: Tensor,
-    weights: Tensor,
+    loss: Callable[[Tensor], Tensor],  # of the cells that are not held out
+    data: Incomplete,  # all observed cells
+    held_out: Tensor,  # bool (n, features)
+    weights: Tensor,  # (n,)
     training: Training,
     *,
     max_rounds: int,
+    # number of successive rounds without an improvement after which it stops
     patience: int,
+    # called with the round, its loss and the gain per row; stops by returning True
     on_round: Callable[[int, float, float], bool],
+    # further modules that the loss trains, which are averaged and restored, too
     parts: Mapping[str, nn.Module] = NO_PARTS,
 ) -> int:
     """Train while held-out cells are predicted better, and restore the best round.
@@ -219,21 +196,6 @@ def train_while_better(
     Averages of the parameters over the last steps are evaluated and kept.  The best
     round is 0, the start, if training does not increase the log predictive density of
     held-out cells, or if there are none.
-
-    Parameters
-    ----------
-    loss : callable
-        Of the cells that are not held out.
-    data : Incomplete
-        All observed cells.
-    held_out : Tensor of bool, of shape (n, features)
-    weights : Tensor of shape (n,)
-    patience : int
-        Number of successive rounds without an improvement after which it stops.
-    on_round : callable
-        Called with the round, its loss and the gain per row; stops by returning True.
-    parts : mapping of str to nn.Module
-        Further modules that the loss trains, which are averaged and restored, too.
     """
     rows = held_out.any(1).nonzero().squeeze(1)
     if not len(rows):
@@ -265,10 +227,7 @@ def weigh(
 ) -> tuple[Tensor, Tensor]:
     """Draw latents of rows and compute their log-weights.
 
-    Returns
-    -------
-    z : Tensor of shape (n_draws, n, latents)
-    log_weight : Tensor of shape (n_draws, n)
+    Returns `z` (n_draws, n, latents); `log_weight` (n_draws, n).
     """
     q = auto.posterior(*data)
     z = draw_latents(q, uniforms, n_draws, data.x)

@@ -20,13 +20,7 @@ _AT_ONCE = 2**21  # maximum size of the draws of a chunk of rows
 
 
 class Autoencoder(NamedTuple):
-    """A model and its encoder.
-
-    Attributes
-    ----------
-    model : VariationalAutoencoderModel
-    posterior : AnchoredEncoder
-    """
+    """A model and its encoder."""
 
     model: VariationalAutoencoderModel
     posterior: AnchoredEncoder
@@ -49,17 +43,10 @@ class Autoencoder(NamedTuple):
 
 
 class KnownRows(NamedTuple):
-    """A model of rows whose cells are known, for the protocol of models.
-
-    Attributes
-    ----------
-    model : VariationalAutoencoderModel
-    cells : Intervals
-        Of these rows.
-    """
+    """A model of rows whose cells are known, for the protocol of models."""
 
     model: VariationalAutoencoderModel
-    cells: Intervals
+    cells: Intervals  # of these rows
 
     def prior(self) -> Distribution:
         """Return p(z), of event shape (latents,)."""
@@ -87,15 +74,7 @@ class Batches:
     factorisation for each row, nor the intervals of rounded cells.  Tables of many rows
     and latents are not kept.
 
-    Parameters
-    ----------
-    auto : Autoencoder
-    data : Incomplete
-
-    Attributes
-    ----------
-    anchor : Anchor or None
-    cells : Intervals or None
+    `anchor` (Anchor or None), `cells` (Intervals or None).
     """
 
     def __init__(self, auto: Autoencoder, data: Incomplete) -> None:

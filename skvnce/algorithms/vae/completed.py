@@ -10,16 +10,10 @@ from skvnce.models.vae import VariationalAutoencoderModel
 
 
 class Completed(NamedTuple):
-    """The model of completed rows, whose missing cells are not rounded.
-
-    Attributes
-    ----------
-    model : VariationalAutoencoderModel
-    observed : Tensor of bool that broadcasts to (*batch, features)
-    """
+    """The model of completed rows, whose missing cells are not rounded."""
 
     model: VariationalAutoencoderModel
-    observed: Tensor
+    observed: Tensor  # bool that broadcasts to (*batch, features)
 
     def prior(self) -> Independent:
         """Return p(z), of event shape (latents,)."""

@@ -17,8 +17,6 @@ These are value and gradients of `skvnce.objectives.bounds.miss_iwae`, by a thir
 operations: the tables of a batch are small, so that most of the time of autograd is
 spent between operations.
 
-References
-----------
 Mattei and Frellsen (2019), MIWAE; Tucker, Lawson, Gu and Maddison (2019), Doubly
 reparameterized gradient estimators for Monte Carlo objectives, eq. (8), here (5).
 """
@@ -58,14 +56,8 @@ def is_written_out(batches: Batches) -> bool:
 class WeightedBound:
     """The mean of eq. (3) over rows, with the opposite sign, as a loss.
 
-    Parameters
-    ----------
-    graph : callable
-        The same loss of rows, by autograd.
-    batches : Batches
-        See `is_written_out`.
-    n_draws : int
-        I.
+    `graph`: the same loss of rows, by autograd.  `batches`: see `is_written_out`.
+    `n_draws`: I.
     """
 
     def __init__(

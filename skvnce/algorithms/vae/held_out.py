@@ -15,14 +15,8 @@ _IN_CACHE = 64  # number of rows whose draws fit a cache
 class HeldOut:
     """Predictions of held-out cells, with the same random numbers in every call.
 
-    Parameters
-    ----------
-    auto : Autoencoder
-        Is put in the mode of evaluation.
-    data : Incomplete
-        All observed cells.
-    hidden : Tensor of bool, of shape (n, features)
-        Which are held out.
+    `auto`: is put in the mode of evaluation.  `data`: all observed cells.  `hidden`
+    (bool (n, features)): which are held out.
     """
 
     def __init__(self, auto: Autoencoder, data: Incomplete, hidden: Tensor) -> None:

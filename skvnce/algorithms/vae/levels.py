@@ -27,25 +27,14 @@ _LONGEST = 1.0  # length of a step
 
 
 def fit_latents(
-    data: Incomplete,
-    weights: Tensor,
+    data: Incomplete,  # scores, and levels 0, 1, ..
+    weights: Tensor,  # (n,)
     families: Families,
+    # weight of the prior of independent variables, in rows for each of them
     share: float,
-    max_iter: int,
+    max_iter: int,  # number of sweeps
 ) -> Normal:
-    """Estimate the normal distribution of the latent variables of all outputs.
-
-    Parameters
-    ----------
-    data : Incomplete
-        Scores, and levels 0, 1, ...
-    weights : Tensor of shape (n,)
-    families : Families
-    share : float
-        Weight of the prior of independent variables, in rows for each of them.
-    max_iter : int
-        Number of sweeps.
-    """
+    """Estimate the normal distribution of the latent variables of all outputs."""
     latents = latents_of(data, families)
     n_draws = max(1, max_iter // 5)
     strength = share * latents.size
@@ -103,19 +92,10 @@ def sites(
 ) -> tuple[Tensor, ...]:
     """Approximate log p(x_j = level | z) by quadratic functions of z.
 
-    Parameters
-    ----------
-    mean, loadings, scale : Tensor of shape (n_outputs,) or (n_outputs, latents)
-        Of the outputs of a linear model.
-    families : Families
-
-    Returns
-    -------
-    columns, codes : Tensor of int, of shape (n_levels,)
-        All levels of all columns of categories.
-    precision : Tensor of shape (n_levels, latents, latents)
-    field : Tensor of shape (n_levels, latents)
-        The approximations are ``field @ z - z @ precision @ z / 2``.
+    `mean`, `loadings`, `scale` (n_outputs,) or (n_outputs, latents): of the outputs of
+    a linear model.  Returns `columns`, `codes` (int (n_levels,)), all levels of all
+    columns of categories; `precision` (n_levels, latents, latents); `field` (n_levels,
+    latents), the approximations are ``field @ z - z @ precision @ z / 2``.
     """
     columns, codes = (
         torch.cat(parts)
@@ -172,19 +152,9 @@ def _derivatives(
 class LevelPosterior(nn.Module):
     """The anchor of an encoder of rows with levels; see the module.
 
-    Parameters
-    ----------
-    linear : FactorModel
-        Of the latent variables of all outputs.
-    families : Families
-    found : tuple of Tensor
-        From `sites`.
-
-    Attributes
-    ----------
-    n_filled : int
-        Width of the filled rows: numbers, then 0 or 1 for each level of each column
-        of categories, all 0 if it is missing.
+    `linear`: of the latent variables of all outputs.  `found`: from `sites`.
+    `n_filled`: width of the filled rows: numbers, then 0 or 1 for each level of each
+    column of categories, all 0 if it is missing.
     """
 
     def __init__(

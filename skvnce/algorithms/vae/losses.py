@@ -11,8 +11,6 @@ row to the next and are updated before each gradient step:
 They start at draws of the encoder given the rows with missing values, on which the
 encoder is also trained: its ELBO has no gradient in the model.
 
-References
-----------
 Simkus and Gutmann (2024), Improving variational autoencoder estimation from incomplete
 data with mixture variational families, table 1 and algorithm 1 (DeMissVAE); Simkus,
 Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model estimation
@@ -48,22 +46,16 @@ Parts = Mapping[str, nn.Module]
 class Algorithm(NamedTuple):
     """How an autoencoder is trained.
 
-    Attributes
-    ----------
-    loss : callable
-        (auto, parts, data, training) to the loss of rows.
-    parts : callable
-        Makes what is trained besides model and encoder, given the autoencoder at its
-        start and a function that makes networks (n_inputs, n_outputs=).
-    mixture : bool
-        Whether the posterior may be a mixture.
+    `parts`: makes what is trained besides model and encoder, given the autoencoder at
+    its start and a function that makes networks (n_inputs, n_outputs=).
     """
 
+    # (auto, parts, data, training) to the loss of rows
     loss: Callable[[Autoencoder, Parts, Incomplete, Training], Loss]
     parts: Callable[[Autoencoder, Callable[..., nn.Module]], Parts] = lambda *_: (
         NO_PARTS
     )
-    mixture: bool = False
+    mixture: bool = False  # whether the posterior may be a mixture
 
 
 def bound_loss(
@@ -136,26 +128,16 @@ def missing_cells(auto: Autoencoder, network: Callable[..., nn.Module]) -> Parts
 
 
 def completed_loss(
+    # its sampler makes one step of the rows of a batch, without dropout
     scheme: block.Scheme,
     auto: Autoencoder,
     data: Incomplete,
-    training: Training,
+    training: Training,  # with as many completions of each row as draws
+    # maps the distribution of the cells given latents to that of the initial
+    # completions
     view: Callable[[Distribution], Distribution] = lambda cells: cells,
 ) -> Loss:
-    """Make the loss of a scheme on completed rows, and of the encoder on incomplete.
-
-    Parameters
-    ----------
-    scheme : Scheme
-        Its sampler makes one step of the rows of a batch, without dropout.
-    auto : Autoencoder
-    data : Incomplete
-    training : Training
-        With as many completions of each row as draws.
-    view : callable
-        Maps the distribution of the cells given latents to that of the initial
-        completions.
-    """
+    """Make the loss of a scheme on completed rows, and of the encoder on incomplete."""
     start = initial(auto, data, training.n_draws, view)[: scheme.n_persistent]
     modules = [*auto, *scheme.parts.values()]
     steady = scheme._replace(sampler=without_dropout(scheme.sampler, modules))

@@ -15,33 +15,18 @@ from skvnce.models.networks import ResidualPerceptron
 class Rounds:
     """The training of an autoencoder on the observed cells of a table.
 
-    Parameters
-    ----------
-    auto : Autoencoder
-        At the linear model.
-    data : Incomplete
-        All observed cells, in the precision of the autoencoder.
-    weights : Tensor of shape (n,)
-        Weights of the rows.
-    algorithm : Algorithm
-    training : Training
-    architecture : Architecture
-        Of further networks.
-
-    Attributes
-    ----------
-    parts : mapping of str to nn.Module
-        What the algorithm trains besides model and encoder.
+    `parts` (mapping of str to nn.Module): what the algorithm trains besides model and
+    encoder.
     """
 
     def __init__(
         self,
-        auto: Autoencoder,
-        data: Incomplete,
-        weights: Tensor,
+        auto: Autoencoder,  # at the linear model
+        data: Incomplete,  # all observed cells, in the precision of the autoencoder
+        weights: Tensor,  # (n,): weights of the rows
         algorithm: Algorithm,
         training: Training,
-        architecture: Architecture,
+        architecture: Architecture,  # of further networks
     ) -> None:
         self.auto, self.data, self.weights = auto, data, weights
         self.algorithm, self.training = algorithm, training

@@ -39,39 +39,28 @@ Streams = Callable[[int], Uniforms]
 
 
 class Drawn(NamedTuple):
-    """Draws of the missing cells of rows.
+    """Draws of the missing cells of rows."""
 
-    Attributes
-    ----------
-    tables : Tensor of shape (n_draws, n, features)
-    probabilities : Tensor of shape (n, n_probabilities)
-        Of the levels of categories, see `Cells.level_probabilities`: averages over
-        latents, not frequencies of the tables.
-    """
-
-    tables: Tensor
+    tables: Tensor  # (n_draws, n, features)
+    # (n, n_probabilities): of the levels of categories, see
+    # `Cells.level_probabilities`: averages over latents, not frequencies of the tables
     probabilities: Tensor
 
 
 class Rule(NamedTuple):
     """A way to draw missing cells.
 
-    Attributes
-    ----------
-    draws : callable
-        (auto, data, n_draws, n_steps, streams) to `Drawn`.
-    stratified : callable or None
-        The same, with stratified draws, which depend on each other.
-    n_particles, n_proposals : int
-        Numbers of tables that are encoded, and of latents that are proposed, in each
-        row and step.  Chains have one of both for each draw, which do not count here.
-    n_start : int
-        Number of latents for each draw at the start or at the end.
+    `stratified` (callable or None): the same, with stratified draws, which depend on
+    each other.
     """
 
+    # (auto, data, n_draws, n_steps, streams) to `Drawn`
     draws: Callable[[Autoencoder, Incomplete, int, int, Streams], Drawn]
+    # numbers of tables that are encoded, and of latents that are proposed, in each row
+    # and step.  Chains have one of both for each draw, which do not count here
     n_particles: int = 1
     n_proposals: int = 1
+    # number of latents for each draw at the start or at the end
     n_start: int = _PROPOSED
     stratified: Callable[[Autoencoder, Incomplete, int, int, Streams], Drawn] | None = (
         None
@@ -83,12 +72,8 @@ def by_lair(
 ) -> Rule:
     """Draw from the proposals of all iterations of LAIR.
 
-    Parameters
-    ----------
-    n_particles, n_replenish : int
-        K and R.
-    replenish : {"encoder", "prior"}
-        Whether the R proposals come from q(z | x_obs), or from p(z) as in the paper.
+    `n_particles`, `n_replenish`: K and R.  `replenish` ({"encoder", "prior"}): whether
+    the R proposals come from q(z | x_obs), or from p(z) as in the paper.
     """
 
     def draws(
@@ -198,13 +183,9 @@ REPLENISH: dict[str, Callable[[Autoencoder], Callable | None]] = {
 def by_chains(make: Callable[..., Sampler], n_warm_up: int = 0) -> Rule:
     """Draw by the last states of independent chains.
 
-    Parameters
-    ----------
-    make : callable
-        (model, posterior, uniforms=) to a sampler.
-    n_warm_up : int
-        Number of iterations of LAIR before the chains start, as in the experiments of
-        the paper: each chain starts at one of four particles of its own.
+    `make`: (model, posterior, uniforms=) to a sampler.  `n_warm_up`: number of
+    iterations of LAIR before the chains start, as in the experiments of the paper: each
+    chain starts at one of four particles of its own.
     """
 
     def draws(
@@ -292,29 +273,17 @@ def start(
 def approximate_mean(
     auto: Autoencoder,
     data: Incomplete,
+    # maps drawn scores (*batch, features) to cells
     to_cells: Callable[[Tensor], Tensor],
-    streams: Streams,
+    streams: Streams,  # preferably numbers that are stratified over the draws
     n_draws: int,
 ) -> tuple[Tensor, Tensor]:
     """Estimate the means of cells given the observed cells, by importance sampling.
 
     Each draw of the latents from q(z | x_obs) draws each cell once.
 
-    Parameters
-    ----------
-    auto : Autoencoder
-    data : Incomplete
-    to_cells : callable
-        Maps drawn scores (*batch, features) to cells.
-    streams : Streams
-        Preferably numbers that are stratified over the draws.
-    n_draws : int
-
-    Returns
-    -------
-    mean : Tensor of shape (n, features)
-    probabilities : Tensor of shape (n, n_probabilities)
-        Of levels, see `Drawn`.
+    Returns `mean` (n, features); `probabilities` (n, n_probabilities), of levels, see
+    `Drawn`.
     """
     z, log_weight = weigh(auto, data, streams(0), n_draws)
     cells = auto.model.likelihood(z)

@@ -7,8 +7,6 @@ current encoder, whose posteriors of completed rows are narrow: with 8 draws tra
 needs a third of the steps.  A second objective trains the encoder for rows with missing
 values, which does not affect the model.  Samplers need it after the training.
 
-References
-----------
 Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
 estimation from incomplete data, section 5.1; Burda, Grosse and Salakhutdinov (2016),
 Importance weighted autoencoders.
@@ -81,12 +79,8 @@ class AutoencoderDensity(LatentDensity):
     before rounding: observed cells and initial completions are values, and draws of
     chains are not.
 
-    Parameters
-    ----------
-    linear : FactorModel
-    families : Families
-        Used if there are levels.  Otherwise all columns are normal, and cells of
-        rounded columns are drawn from their intervals before.
+    `families`: used if there are levels.  Otherwise all columns are normal, and cells
+    of rounded columns are drawn from their intervals before.
     """
 
     def __init__(self, linear: FactorModel, families: Families) -> None:

@@ -5,8 +5,6 @@ next.  A visit updates them by a sweep of draws of latents and missing cells, an
 gradient step then increases the objective at their new state.  During a warm-up the
 chains do not move.
 
-References
-----------
 Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
 estimation from incomplete data, sections 3.4 and 5.3, algorithm 1.
 """
@@ -28,23 +26,13 @@ from skvnce.variational.base import global_stream
 
 
 class Scheme(NamedTuple):
-    """The parts to train, the sampler of the chains, and the objective.
-
-    Attributes
-    ----------
-    parts : nn.ModuleDict
-    sampler : Sampler
-        Its states begin with the persistent tensors.
-    bound : callable
-        Maps (observed, *persistent tensors) to bounds (n_chains, n).
-    n_persistent : int
-        1 if tables persist, 2 if their latents do, too.
-    """
+    """The parts to train, the sampler of the chains, and the objective."""
 
     parts: nn.ModuleDict
-    sampler: Sampler
+    sampler: Sampler  # its states begin with the persistent tensors
+    # maps (observed, *persistent tensors) to bounds (n_chains, n)
     bound: Callable[..., Tensor]
-    n_persistent: int
+    n_persistent: int  # 1 if tables persist, 2 if their latents do, too
 
 
 def block_scheme(
@@ -57,12 +45,8 @@ def block_scheme(
 ) -> Scheme:
     """Make VBGI-VAE of a model, q(z | x) and q(x_mis | z, x_obs).
 
-    Parameters
-    ----------
-    model, posterior, cells : nn.Module
-    completed : callable
-        Maps the model and a mask of observed cells to the model of completed rows, if
-        their missing cells have another density than the observed cells.
+    `completed`: maps the model and a mask of observed cells to the model of completed
+    rows, if their missing cells have another density than the observed cells.
     """
 
     def bound(observed: Tensor, x: Tensor, z: Tensor) -> Tensor:
@@ -86,19 +70,10 @@ def marginal_scheme(model: nn.Module, posterior: nn.Module) -> Scheme:
 class BlockChains:
     """Completed tables of all rows, and their latents, which a visit updates.
 
-    Parameters
-    ----------
-    scheme : Scheme
-    data : Incomplete
-    *start : Tensor
-        The initial persistent tensors.  Of completed tables (n_chains, n, features),
-        only the missing cells are used; latents (n_chains, n, latents) are drawn from
-        the prior if they are not given.
-
-    Attributes
-    ----------
-    now : list of Tensor
-        The current persistent tensors.
+    `start`: the initial persistent tensors.  Of completed tables (n_chains, n,
+    features), only the missing cells are used; latents (n_chains, n, latents) are drawn
+    from the prior if they are not given.  `now` (list of Tensor): the current
+    persistent tensors.
     """
 
     def __init__(self, scheme: Scheme, data: Incomplete, *start: Tensor) -> None:
@@ -137,35 +112,17 @@ def visit_loss(
 def train(
     scheme: Scheme,
     chains: BlockChains,
+    # returns the batches of an epoch; see `skvnce.algorithms.vgi.training.epochs`
     batches: Callable[[], Iterable[Tensor]],
     *,
-    n_epochs: int,
+    n_epochs: int,  # number of all epochs, and of those in which the chains do not move
     n_warm_up: int = 20,
-    n_sweeps: int = 1,
+    n_sweeps: int = 1,  # number of sweeps of the chains of a row at each visit
     learning_rate: float = 1e-3,
+    # called with the epoch and its mean loss; stops by returning True
     on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
-) -> list[float]:
-    """Train all parts by Adam, in place; the chains move after the warm-up.
-
-    Parameters
-    ----------
-    scheme : Scheme
-    chains : BlockChains
-    batches : callable
-        Returns the batches of an epoch; see `skvnce.algorithms.vgi.training.epochs`.
-    n_epochs, n_warm_up : int
-        Number of all epochs, and of those in which the chains do not move.
-    n_sweeps : int
-        Number of sweeps of the chains of a row at each visit.
-    learning_rate : float
-    on_epoch : callable
-        Called with the epoch and its mean loss; stops by returning True.
-
-    Returns
-    -------
-    list of float
-        Mean losses of the epochs.
-    """
+) -> list[float]:  # mean losses of the epochs
+    """Train all parts by Adam, in place; the chains move after the warm-up."""
     named, epoch = list(scheme.parts.named_parameters()), 0
     losses = [visit_loss(scheme, chains, n) for n in (0, n_sweeps)]
 

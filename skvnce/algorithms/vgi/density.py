@@ -5,8 +5,6 @@ variational conditionals, so that only a model that starts elsewhere needs a war
 Cells of columns with repeated values are known up to an interval.  They are drawn from
 it in each round (dequantisation).
 
-References
-----------
 Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
 estimation from incomplete data, algorithm 1, section 7.2 of the thesis; Theis, van den
 Oord and Bethge (2016) for dequantisation.
@@ -72,37 +70,20 @@ def batches_of(
 def train_while_better(
     pair: Pair,
     start: Start,
-    chains: Chains,
-    held_out: Tensor,
+    chains: Chains,  # chains in which the held-out cells are missing
+    held_out: Tensor,  # bool (n, features): observed cells that training does not use
     settings: TrainingSettings,
     *,
+    # maximum number of rounds, and number of rounds without an improvement
     max_rounds: int,
     patience: int,
+    # called with the round, its loss and the gain per held-out cell, in nats; stops by
+    # returning True
     on_round: Callable[[int, float, float], bool],
-) -> int:
+) -> int:  # 0 if training does not improve the score, or if no cell is held out
     """Train while held-out cells are predicted better, and restore the best round.
 
     Averages of the parameters over the last steps are evaluated and kept.
-
-    Parameters
-    ----------
-    pair : Pair
-    start : Start
-    chains : Chains
-        Chains in which the held-out cells are missing.
-    held_out : Tensor of bool, of shape (n, features)
-        Observed cells that training does not use.
-    settings : TrainingSettings
-    max_rounds, patience : int
-        Maximum number of rounds, and number of rounds without an improvement.
-    on_round : callable
-        Called with the round, its loss and the gain per held-out cell, in nats; stops
-        by returning True.
-
-    Returns
-    -------
-    int
-        0 if training does not improve the score, or if no cell is held out.
     """
     if not held_out.any():
         return 0
@@ -190,13 +171,7 @@ def held_out_log_prob(
     ``p(x_j | x~_-j)`` is p of the row over its integral in x_j, which is estimated from
     draws of q_j and the true value.
 
-    Parameters
-    ----------
-    pair : Pair
-    chains : Chains
-    cells : tuple of Tensor
-        Rows and columns, (n_cells,).
-    truth : Tensor of shape (n_cells,)
+    `truth` (n_cells,).  `cells`: rows and columns, (n_cells,).
     """
     found = []
     for rows, columns, true in zip(
@@ -215,15 +190,7 @@ def held_out_log_prob(
 
 
 class Fitted(NamedTuple):
-    """A fitted density, with the start and the range of its chains.
-
-    Attributes
-    ----------
-    pair : Pair
-    normal : Normal
-    families : Families
-    hypercube : Hypercube
-    """
+    """A fitted density, with the start and the range of its chains."""
 
     pair: Pair
     normal: Normal
@@ -243,16 +210,12 @@ class Fitted(NamedTuple):
 
 def normal_start(
     fitted: Fitted, data: Incomplete, uniforms: Uniforms, n_chains: int
-) -> Tensor:
+) -> Tensor:  # (n_chains, n, features)
     """Complete rows by draws of the normal given the observed cells.
 
     An unconditional draw x' is shifted by E[x_mis | x_obs] - E[x_mis | x'_obs] (Hoffman
     and Ribak 1991), so that the draw is a function of numbers keyed by the row.  It is
     computed on the CPU.
-
-    Returns
-    -------
-    Tensor of shape (n_chains, n, features)
     """
     there = data.x.device
     wide = Incomplete(data.x.expand(n_chains, *data.x.shape), data.observed)
@@ -279,31 +242,16 @@ def normal_draw(normal: Normal, data: Incomplete, uniforms: Uniforms) -> Tensor:
 def draw(
     fitted: Fitted,
     data: Incomplete,
-    streams: Callable[[int], Uniforms],
+    streams: Callable[[int], Uniforms],  # maps a purpose to uniform numbers
     *,
     n_chains: int,
+    # before the first tables that are kept; each sweep visits a missing cell once
     n_sweeps: int,
-    n_kept: int = 1,
-) -> Tensor:
+    n_kept: int = 1,  # number of tables of each chain, one sweep apart
+) -> Tensor:  # (n_kept * n_chains, n, features)
     """Draw missing cells by Metropolis-Hastings chains with q as proposal.
 
     All rows miss the same number of cells: each makes as many steps as it needs.
-
-    Parameters
-    ----------
-    fitted : Fitted
-    data : Incomplete
-    streams : callable
-        Maps a purpose to uniform numbers.
-    n_chains : int
-    n_sweeps : int
-        Before the first tables that are kept; each sweep visits a missing cell once.
-    n_kept : int
-        Number of tables of each chain, one sweep apart.
-
-    Returns
-    -------
-    Tensor of shape (n_kept * n_chains, n, features)
     """
     n_missing = count_missing(data)
     x = normal_start(fitted, data, streams(0), n_chains)
@@ -328,14 +276,8 @@ def count_missing(data: Incomplete) -> int:
 
 def dequantised_rows(
     fitted: Fitted, data: Incomplete, uniforms: Uniforms, n_draws: int
-) -> Incomplete:
-    """Draw cells of rounded columns from their intervals.
-
-    Returns
-    -------
-    Incomplete
-        x of shape (n_draws, n, features).
-    """
+) -> Incomplete:  # x of shape (n_draws, n, features)
+    """Draw cells of rounded columns from their intervals."""
     like = data.x.expand(n_draws, *data.x.shape)
     x = fitted.families.dequantised(like, uniforms(0, like))
     return Incomplete(x.where(data.observed, 0.0), data.observed)

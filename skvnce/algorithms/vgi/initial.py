@@ -3,8 +3,6 @@
 A normal distribution fitted by EM completes the rows and anchors the conditionals, or
 rows are completed by observed cells of their columns.
 
-References
-----------
 Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
 estimation from incomplete data, algorithm 1, sections 3.1 and 3.3.
 """
@@ -41,24 +39,12 @@ _BODY = 64  # width of the shared layers of the conditionals
 
 
 class Start(NamedTuple):
-    """The inputs of a training.
+    """The inputs of a training."""
 
-    Attributes
-    ----------
-    data : Incomplete
-        Scores of cells.
-    normal : Normal
-        Fitted to them.
-    families : Families
-        Only the rounded columns are used.
-    weights : Tensor of shape (n,)
-        Rows are drawn in proportion to these.
-    """
-
-    data: Incomplete
-    normal: Normal
-    families: Families
-    weights: Tensor
+    data: Incomplete  # scores of cells
+    normal: Normal  # fitted to them
+    families: Families  # only the rounded columns are used
+    weights: Tensor  # (n,): rows are drawn in proportion to these
 
     def on(self, device: torch.device) -> Self:
         """Return scores and families on a device; the others stay where they are."""
@@ -179,21 +165,13 @@ def by_marginals(start: Start, n_chains: int) -> Tensor:
 
 
 class ChainSettings(NamedTuple):
-    """Settings of the chains of a training.
+    """Settings of the chains of a training."""
 
-    Attributes
-    ----------
-    n_chains : int
-        K.
-    complete : callable
-        Maps (start, n_chains) to the initial tables: `by_normal` or `by_marginals`.
-    limits : callable
-        Maps a table to the range of draws: `observed_hypercube`, or that of algorithm
-        1, which has none, `unlimited`.
-    """
-
-    n_chains: int
+    n_chains: int  # K
+    # maps (start, n_chains) to the initial tables: `by_normal` or `by_marginals`
     complete: Callable[[Start, int], Tensor] = by_normal
+    # maps a table to the range of draws: `observed_hypercube`, or that of algorithm 1,
+    # which has none, `unlimited`
     limits: Callable[[Incomplete], Hypercube] = observed_hypercube
 
 

@@ -6,8 +6,6 @@ Variational Gibbs inference needs from a model only log p(x) of completed rows. 
 model with latents it is replaced by one draw of the bound; with more draws it is the
 importance-weighted bound, which is the tighter the more draws are used.
 
-References
-----------
 Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
 estimation from incomplete data, section 5.1; Burda, Grosse and Salakhutdinov (2016).
 """
@@ -20,27 +18,18 @@ from skvnce.variational.base import Uniforms, global_stream
 
 
 class LatentDensity(nn.Module):
-    """Estimate of log p(x) of complete rows; contains the parameters of both parts.
-
-    Parameters
-    ----------
-    model : nn.Module
-        As `skvnce.models.base.LatentVariableModel`.
-    posterior : nn.Module
-        As `skvnce.variational.base.LatentPosterior`: q(z | x), used for complete rows
-        only.
-    n_draws : int
-        Number of draws of the latents of each row.  One gives the bound (14).
-    uniforms : callable
-        Called once by each `log_prob`; returns new numbers unless it is deterministic.
-    """
+    """Estimate of log p(x) of complete rows; contains the parameters of both parts."""
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module,  # as `skvnce.models.base.LatentVariableModel`
+        # as `skvnce.variational.base.LatentPosterior`: q(z | x), used for complete rows
+        # only
         posterior: nn.Module,
         *,
+        # number of draws of the latents of each row.  One gives the bound (14)
         n_draws: int = 1,
+        # called once by each `log_prob`; returns new numbers unless it is deterministic
         uniforms: Uniforms = global_stream,
     ) -> None:
         super().__init__()

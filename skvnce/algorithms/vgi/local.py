@@ -5,8 +5,6 @@ may be where the density is.  Random walks of several starts and of steps of all
 climb there; a mixture of normals around their ends is then one of the proposals.  The
 ends do not depend on the draws that are weighted, which leaves their mean unbiased.
 
-References
-----------
 Cappe, Guillin, Marin and Robert (2004), Population Monte Carlo; Veach and Guibas (1995)
 for the mixture of proposals.
 """
@@ -30,20 +28,11 @@ _NARROWEST = 1e-3  # standard deviation of ends that are equal
 
 
 class Local(NamedTuple):
-    """A mixture of normals around centres, of several widths.
+    """A mixture of normals around centres, of several widths."""
 
-    Attributes
-    ----------
-    centres : Tensor of shape (n_centres, n, features)
-    scale : Tensor of shape (n, features)
-        Standard deviation of the centres of a row.
-    observed : Tensor of bool, of shape (n, features)
-        Cells that are not drawn.
-    """
-
-    centres: Tensor
-    scale: Tensor
-    observed: Tensor
+    centres: Tensor  # (n_centres, n, features)
+    scale: Tensor  # (n, features): standard deviation of the centres of a row
+    observed: Tensor  # bool (n, features): cells that are not drawn
 
     def sample(self, n_draws: int, uniforms: Uniforms) -> Tensor:
         """Draw cells around random centres; (n_draws, n, features)."""
@@ -73,21 +62,11 @@ class Local(NamedTuple):
 
 def local_proposal(
     log_prob: Callable[[Tensor], Tensor],
-    start: Incomplete,
+    start: Incomplete,  # x of shape (n_chains, n, features)
     uniforms: Uniforms,
-    n_steps: int,
+    n_steps: int,  # each moves all missing cells of a row together
 ) -> Local:
-    """Walk at random from several starts, by Metropolis updates, and keep the ends.
-
-    Parameters
-    ----------
-    log_prob : callable
-    start : Incomplete
-        x of shape (n_chains, n, features).
-    uniforms : Uniforms
-    n_steps : int
-        Each moves all missing cells of a row together.
-    """
+    """Walk at random from several starts, by Metropolis updates, and keep the ends."""
     x, observed = start
     density, (least, most) = log_prob(x), _STEPS
     for number in range(n_steps):

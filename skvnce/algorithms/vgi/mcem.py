@@ -4,8 +4,6 @@ The model is fitted to completed rows.  At intervals the missing cells are drawn
 the current model, by chains that start at rows of the model.  Before the first draw
 they have their initial values.
 
-References
-----------
 Wei and Tanner (1990); Cannella, Soltani and Tarokh (2021); Simkus, Rhodes and Gutmann
 (2023), section 6.4.
 """
@@ -30,17 +28,9 @@ _ROWS = 2048  # number of rows, over all chains, that are updated at a time
 def at_intervals(lengths: dict[int, int], every: int) -> Callable[[int], int]:
     """Make a schedule of increasing lengths of chains.
 
-    Parameters
-    ----------
-    lengths : dict
-        First epoch: length of the chains from it on; ``{40: 500, 350: 2000}``.
-    every : int
-        Number of epochs between draws, from the first of these epochs on.
-
-    Returns
-    -------
-    callable
-        Maps the number of an epoch, from 1 on, to the steps of chains before it.
+    `lengths`: first epoch: length of the chains from it on; ``{40: 500, 350: 2000}``.
+    `every`: number of epochs between draws, from the first of these epochs on.  Returns
+    maps the number of an epoch, from 1 on, to the steps of chains before it.
     """
     first = min(lengths)
 
@@ -58,24 +48,13 @@ def from_normal(data: Incomplete, n_chains: int) -> Tensor:
 
 
 def reimpute(
-    sampler: Sampler,
+    sampler: Sampler,  # with as many chains as there are tables
     data: Incomplete,
-    x: Tensor,
+    x: Tensor,  # (n_chains, n, features)
     n_steps: int,
-    hypercube: Hypercube | None = None,
+    hypercube: Hypercube | None = None,  # range to which the draws are clamped
 ) -> None:
-    """Draw the missing cells by chains that start independently, in place.
-
-    Parameters
-    ----------
-    sampler : Sampler
-        With as many chains as there are tables.
-    data : Incomplete
-    x : Tensor of shape (n_chains, n, features)
-    n_steps : int
-    hypercube : Hypercube, optional
-        Range to which the draws are clamped.
-    """
+    """Draw the missing cells by chains that start independently, in place."""
     incomplete = (~data.observed).any(1).nonzero().squeeze(1)
     for rows in incomplete.split(max(1, _ROWS // len(x))):
         part = data.take(rows)
@@ -103,53 +82,30 @@ def completed_loss(
 
 
 def train(
-    model: nn.Module,
+    model: nn.Module,  # as `skvnce.models.base.Flow`, unless a sampler is given
     data: Incomplete,
+    # (n_chains, n, features): completed tables, whose missing cells are updated in
+    # place
     x: Tensor,
-    settings: TrainingSettings,
+    settings: TrainingSettings,  # only the settings of the model are used
     *,
     n_epochs: int,
+    # maps the number of an epoch, from 1 on, to the length of chains that draw the
+    # missing cells before it, or to 0; see `at_intervals`
     n_steps: Callable[[int], int],
+    # with as many chains as there are tables; by default `projected_latent`
     sampler: Sampler | None = None,
+    # range to which draws are clamped after their chains
     hypercube: Hypercube | None = None,
+    # returns the batches of an epoch; by default all rows once
     batches: Callable[[], Iterable[Tensor]] | None = None,
+    # maps the number of completed epochs to a factor of the learning rate
     schedule: Callable[[int], float] = lambda epoch: 1.0,
+    # called with the epoch and its mean loss; stops by returning True
     on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
-    max_norm: float = torch.inf,
-) -> list[float]:
-    """Fit a flow to rows with missing values, in place.
-
-    Parameters
-    ----------
-    model : nn.Module
-        As `skvnce.models.base.Flow`, unless a sampler is given.
-    data : Incomplete
-    x : Tensor of shape (n_chains, n, features)
-        Completed tables, whose missing cells are updated in place.
-    settings : TrainingSettings
-        Only the settings of the model are used.
-    n_epochs : int
-    n_steps : callable
-        Maps the number of an epoch, from 1 on, to the length of chains that draw the
-        missing cells before it, or to 0; see `at_intervals`.
-    sampler : Sampler, optional
-        With as many chains as there are tables; by default `projected_latent`.
-    hypercube : Hypercube, optional
-        Range to which draws are clamped after their chains.
-    batches : callable, optional
-        Returns the batches of an epoch; by default all rows once.
-    schedule : callable
-        Maps the number of completed epochs to a factor of the learning rate.
-    on_epoch : callable
-        Called with the epoch and its mean loss; stops by returning True.
-    max_norm : float
-        Gradients are clipped to this norm.
-
-    Returns
-    -------
-    list of float
-        Mean losses of the epochs.
-    """
+    max_norm: float = torch.inf,  # gradients are clipped to this norm
+) -> list[float]:  # mean losses of the epochs
+    """Fit a flow to rows with missing values, in place."""
     sampler = sampler or projected_latent(model, n_chains=len(x))
     batches = batches or epochs(len(data.x), settings.batch_size, data.x.device)
     # `descend` asks for batches once an epoch

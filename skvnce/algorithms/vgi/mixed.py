@@ -10,8 +10,6 @@ up to a constant: e are the inputs that belong to other columns less their means
 the means of e in the rows of level k, pi_k the share of the level, and S the covariance
 within levels.
 
-References
-----------
 Hastie, Tibshirani and Friedman (2009), The elements of statistical learning, section
 4.3, for linear discriminant analysis.
 """
@@ -42,17 +40,10 @@ _BURN_IN = 10  # sweeps before chains complete rows
 
 
 class LatentNormal(NamedTuple):
-    """The latent normal model of a table.
-
-    Attributes
-    ----------
-    latents : Latents
-    normal : Normal
-        In the order of the latents.
-    """
+    """The latent normal model of a table."""
 
     latents: Latents
-    normal: Normal
+    normal: Normal  # in the order of the latents
 
     @classmethod
     def of(cls, normal: Normal, families: Families) -> Self:
@@ -100,17 +91,10 @@ def range_of_levels(families: Families, cube: Hypercube) -> Hypercube:
 def start_conditionals(
     model: LatentNormal,
     families: Families,
+    # maps the inputs and the numbers of levels of the columns to conditionals
     make: Callable[[Indicators, Tensor], MixedConditionals],
 ) -> MixedConditionals:
-    """Make conditionals that start at those of a latent normal model.
-
-    Parameters
-    ----------
-    model : LatentNormal
-    families : Families
-    make : callable
-        Maps the inputs and the numbers of levels of the columns to conditionals.
-    """
+    """Make conditionals that start at those of a latent normal model."""
     n_levels = count_levels(families, len(model.latents.marginals))
     found = make(Indicators(n_levels), n_levels)
     z = fill.drawn(model.normal, _ROWS)
@@ -122,12 +106,8 @@ def start_conditionals(
 def anchor_at(conditionals: MixedConditionals, cells: Tensor, scores: Tensor) -> None:
     """Set the linear part to regressions and discriminants of rows, in place.
 
-    Parameters
-    ----------
-    conditionals : MixedConditionals
-    cells : Tensor of shape (n, features)
-    scores : Tensor of shape (n, features)
-        What the conditionals of numbers predict; other columns are not used.
+    `cells` (n, features).  `scores` (n, features): what the conditionals of numbers
+    predict; other columns are not used.
     """
     inputs = conditionals.inputs(cells).double()
     mean = inputs.mean(0)

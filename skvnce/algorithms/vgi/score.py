@@ -3,8 +3,6 @@
 They are estimated by importance sampling.  Cells of columns with repeated values are
 known up to an interval, whose probability is scored.
 
-References
-----------
 Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
 estimation from incomplete data; Veach and Guibas (1995) for the mixture of proposals;
 Hesterberg (1995), Weighted average importance sampling and defensive mixture
@@ -38,17 +36,11 @@ _WALK = 32  # number of steps of the random walks
 
 
 class Score(NamedTuple):
-    """Estimates of log p(x_obs).
+    """Estimates of log p(x_obs)."""
 
-    Attributes
-    ----------
-    log_prob : Tensor of shape (n,)
-    error : Tensor of shape (n,)
-        Standard errors, from the variance of the weights of draws, or the change
-        without the draw of the largest weight, if it is larger.
-    """
-
-    log_prob: Tensor
+    log_prob: Tensor  # (n,)
+    # (n,): standard errors, from the variance of the weights of draws, or the change
+    # without the draw of the largest weight, if it is larger
     error: Tensor
 
 
@@ -130,31 +122,18 @@ def _starts(
 
 def sweep_from(
     conditionals: nn.Module,
-    data: Incomplete,
-    chains: Tensor,
+    data: Incomplete,  # x of shape (n_draws, n, features)
+    chains: Tensor,  # (n_chains, n, features)
+    # (n_draws, n, features): other proposals, which take the place of the last sweeps
     safe: Tensor,
     uniforms: Uniforms,
+    # number of sweeps in n_chains + n_safe that they take the place of
     n_safe: int = 1,
 ) -> tuple[Tensor, Tensor]:
     """Sweep over the missing cells from chains in turn; return the terms of eq. (1).
 
-    Parameters
-    ----------
-    conditionals : nn.Module
-    data : Incomplete
-        x of shape (n_draws, n, features).
-    chains : Tensor of shape (n_chains, n, features)
-    safe : Tensor of shape (n_draws, n, features)
-        Other proposals, which take the place of the last sweeps.
-    uniforms : Uniforms
-    n_safe : int
-        Number of sweeps in n_chains + n_safe that they take the place of.
-
-    Returns
-    -------
-    x : Tensor of shape (n_draws, n, features)
-    log_q : Tensor of shape (n_draws, n_chains, n)
-        Of the sweep to x from each chain.
+    Returns `x` (n_draws, n, features); `log_q` (n_draws, n_chains, n), of the sweep to
+    x from each chain.
     """
     n_draws, n_chains = len(data.x), len(chains)
     number = torch.arange(n_draws, device=chains.device)

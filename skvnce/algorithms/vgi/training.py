@@ -6,14 +6,11 @@ univariate conditionals q, and then one gradient step increases the objective in
 and q.  Before that, q can be warmed up as regressions of observed cells (algorithm 2),
 and the model on the initial completions of rows (algorithm 4).
 
-References
-----------
 Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
 estimation from incomplete data, algorithms 1 to 6.
 """
 
 from collections.abc import Callable, Iterable
-from copy import deepcopy
 from typing import NamedTuple, Self
 
 import torch
@@ -36,18 +33,10 @@ from skvnce.variational.base import global_stream
 
 
 class Pair(NamedTuple):
-    """A model and its variational conditionals.
+    """A model and its variational conditionals."""
 
-    Attributes
-    ----------
-    model : nn.Module
-        With ``log_prob(x)``.
-    conditionals : nn.Module
-        As `skvnce.variational.base.GibbsConditionals`.
-    """
-
-    model: nn.Module
-    conditionals: nn.Module
+    model: nn.Module  # with ``log_prob(x)``
+    conditionals: nn.Module  # as `skvnce.variational.base.GibbsConditionals`
 
     def on(self, device: torch.device) -> Self:
         """Move to a device, in place."""
@@ -59,53 +48,28 @@ class Pair(NamedTuple):
 
 
 class TrainingSettings(NamedTuple):
-    """Settings of the training.
+    """Settings of the training."""
 
-    Attributes
-    ----------
-    n_updates : int
-        G, the number of cells that a visit draws in each chain.
-    n_selected : int
-        M, the number of cells in the objective.
-    batch_size : int
-    learning_rate, q_learning_rate : float
-        Of Adam for the model, and of AMSGrad for q.
-    weight_decay : float
-        Of the model, unless it has `parameter_groups`.
-    trains_encoder : bool
-        Whether the encoder of an autoencoder also learns rows with missing values,
-        which has no effect on J.
-    averaged : float or None
-        Share of the steps so far that averages span, see `Averaged`.
-    """
-
-    n_updates: int = 5
-    n_selected: int = 1
+    n_updates: int = 5  # G, the number of cells that a visit draws in each chain
+    n_selected: int = 1  # M, the number of cells in the objective
     batch_size: int = 128
-    learning_rate: float = 1e-3
+    learning_rate: float = 1e-3  # of Adam for the model, and of AMSGrad for q
     q_learning_rate: float = 1e-3
-    weight_decay: float = 0.0
+    weight_decay: float = 0.0  # of the model, unless it has `parameter_groups`
+    # whether the encoder of an autoencoder also learns rows with missing values, which
+    # has no effect on J
     trains_encoder: bool = True
+    # share of the steps so far that averages span, see `Averaged`
     averaged: float | None = None
 
 
 class Chains:
     """Completed tables of all rows, which a visit of some rows updates.
 
-    Parameters
-    ----------
-    data : Incomplete
-    x : Tensor of shape (n_chains, n, features)
-        Completed tables, of which only the missing cells are used.
-    hypercube : Hypercube, optional
-        Range of draws; unbounded by default.
-
-    Attributes
-    ----------
-    x : Tensor of shape (n_chains, n, features)
-        The current tables.
-    n_drawn, n_outside : Tensor of shape (features,)
-        Number of cells drawn, and of those that were outside and kept their value.
+    `x` (n_chains, n, features): completed tables, of which only the missing cells are
+    used.  `hypercube`: range of draws; unbounded by default.  `x` (n_chains, n,
+    features): the current tables.  `n_drawn`, `n_outside` (features,): number of cells
+    drawn, and of those that were outside and kept their value.
     """
 
     def __init__(
@@ -154,9 +118,7 @@ class Chains:
 def from_marginals(data: Incomplete, n_chains: int) -> Tensor:
     """Complete rows by observed cells of the same columns, drawn independently (f0).
 
-    Returns
-    -------
-    Tensor of shape (n_chains, n, features)
+    Returns (n_chains, n, features).
     """
     some = [
         column[seen][torch.randint(int(seen.sum()), (n_chains, len(data.x)))]
@@ -261,9 +223,7 @@ def visit_loss(
 def select(observed: Tensor, x: Tensor, n_selected: int) -> Tensor:
     """Choose missing cells of each row, without repetition if there are enough.
 
-    Returns
-    -------
-    Tensor of int, of shape (n_selected, *chains, n)
+    Returns int (n_selected, *chains, n).
     """
     order = scan_order(observed, global_stream(0, x))
     n_missing = (~observed).sum(1)
@@ -281,39 +241,19 @@ def train(
     settings: TrainingSettings,
     *,
     n_epochs: int,
+    # returns the batches of an epoch; by default all rows once
     batches: Callable[[], Iterable[Tensor]] | None = None,
+    # maps the number of completed epochs to a factor of the learning rates
     schedule: Callable[[int], float] = lambda epoch: 1.0,
+    # called with the epoch and its mean loss; stops by returning True
     on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
+    # called after each step of the optimiser
     on_step: Callable[[], None] = lambda: None,
+    # a loss of rows, without effect on J, that is added
     aside: Callable[[Tensor], Tensor] | None = None,
-    max_norm: float = torch.inf,
-) -> list[float]:
-    """Run the main stage of algorithm 1, in place.
-
-    Parameters
-    ----------
-    pair : Pair
-    chains : Chains
-    settings : TrainingSettings
-    n_epochs : int
-    batches : callable, optional
-        Returns the batches of an epoch; by default all rows once.
-    schedule : callable
-        Maps the number of completed epochs to a factor of the learning rates.
-    on_epoch : callable
-        Called with the epoch and its mean loss; stops by returning True.
-    on_step : callable
-        Called after each step of the optimiser.
-    aside : callable, optional
-        A loss of rows, without effect on J, that is added.
-    max_norm : float
-        Gradients are clipped to this norm.
-
-    Returns
-    -------
-    list of float
-        Mean losses, minus J, of the epochs.
-    """
+    max_norm: float = torch.inf,  # gradients are clipped to this norm
+) -> list[float]:  # mean losses, minus J, of the epochs
+    """Run the main stage of algorithm 1, in place."""
     optimiser = FlatAdam(
         [
             *_model_groups(pair.model, settings),
@@ -346,34 +286,3 @@ def _model_groups(model: nn.Module, settings: TrainingSettings) -> list[dict]:
         return model.parameter_groups(rate)
     leaves = list(model.parameters())
     return [{"params": leaves, "lr": rate, "weight_decay": weight_decay}]
-
-
-def fine_tune(
-    pair: Pair,
-    chains: Chains,
-    settings: TrainingSettings,
-    *,
-    n_warm_up: int = 1100,
-    n_epochs: int = 500,
-) -> tuple[nn.Module, list[float]]:
-    """Adapt a copy of q to held-out rows, and evaluate J there, algorithm 6.
-
-    The chains first make `n_warm_up` updates within their hypercube, and then
-    unrestricted ones.  The model is not changed.
-
-    Returns
-    -------
-    conditionals : nn.Module
-        The copy.
-    losses : list of float
-        Minus J of the epochs.
-    """
-    # a copy, so that the caller's model keeps its gradients
-    frozen = deepcopy(pair.model).requires_grad_(False)
-    tuned = Pair(frozen, deepcopy(pair.conditionals))
-    rows = (~chains.data.observed).any(1).nonzero().squeeze(1)
-    for part in rows.split(settings.batch_size):
-        chains.move(tuned.conditionals, part, n_warm_up)
-    chains.hypercube = unbounded(chains.x.shape[-1]).on(chains.x.device)
-    losses = train(tuned, chains, settings, n_epochs=n_epochs)
-    return tuned.conditionals, losses
