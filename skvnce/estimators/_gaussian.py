@@ -25,6 +25,7 @@ from skvnce.estimators._missing_table import names_table
 from skvnce.fits import gaussian_groups as grouped
 from skvnce.fits import gaussian_mixed as mixed
 from skvnce.fits import gaussian_numbers as numbers
+from skvnce.fits import gaussian_stream as online_em
 from skvnce.fits import group_checks, stream
 from skvnce.fits.large_tables import is_large
 from skvnce.fitted.fitted import Fitted
@@ -398,12 +399,14 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         group_checks.reject_stream(self.groups)
         if not hasattr(self, "mean_"):
             self.fit(self._first_batch(X), sample_weight=sample_weight)
-            stream.check_can_continue(self._schema.is_categorical.any(), has_state=True)
+            online_em.check_can_continue(
+                self._schema.is_categorical.any(), has_state=True
+            )
             if in_parts(X) is None and self._fitted.model.online is not None:
                 self._keep_rows(stream.Stream.of(self._checked(X), sample_weight))
             return self
         is_mixed, online = self._schema.is_categorical.any(), self._fitted.model.online
-        stream.check_can_continue(is_mixed, online is not None)
+        online_em.check_can_continue(is_mixed, online is not None)
         table = self._checked(X)
         with one_thread():
             self._update(stream.Stream.of(table, sample_weight))
@@ -446,7 +449,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         column_of_groups(self.groups)  # raises an error for a wrong form
 
     def _large_table(self, *given):
-        group_checks.reject_parts(self.groups)
+        reject_groups(self.groups)
         return super()._large_table(*given)
 
     def _read_rows(self, X, sample_weight, lower, upper):
@@ -496,7 +499,10 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         numbers.warn_unless_converged(fit.em, self.max_iter, self.tol)
         known = {"weights": cells.weights, "scale": cells.scale, "hidden": fit.hidden}
         schema, found = self._held_out(schema, cells.nodes, fit.predict, **known)
-        training, online = self._training_of(*fit.training), stream.stored(fit.online)
+        training, online = (
+            self._training_of(*fit.training),
+            online_em.stored(fit.online),
+        )
         model = GaussianModel(fit.model, training=training, online=online)
         report = fit.report() | found.report()
         return Fitted(schema, model, table.report | report), found
@@ -569,16 +575,16 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
             return
         schema, (_, fit, report) = self._extended(X), self._fitted
         strength = report["shrinkage_"] * nodes.shape[1]
-        known = fit.model, stream.state_of(fit.model, fit.online)
+        known = fit.model, online_em.state_of(fit.model, fit.online)
         given = nodes[seen], weights[seen], strength
-        model, state, loss, rows = stream.learned(*known, *given)
+        model, state, loss, rows = online_em.learned(*known, *given)
         most = rows_in_memory(schema.n_columns)
-        training = self._training_of(*stream.for_draws(state, rows, strength, most))
+        training = self._training_of(*online_em.for_draws(state, rows, strength, most))
         report = report | numbers.of_model(model)
         report["loss_curve_"] = [*report["loss_curve_"], loss]
         report["n_iter_"] += 1
         fit = fit._replace(model=model, draws=None, training=training)
-        fit = fit._replace(online=stream.stored(state))
+        fit = fit._replace(online=online_em.stored(state))
         self._publish(Fitted(schema, fit, report))
 
     @filled_once

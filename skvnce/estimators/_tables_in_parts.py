@@ -9,7 +9,6 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._random import seed_from
 from skvnce.estimators._missing_table import names_table
 from skvnce.estimators._validation import check_sample
-from skvnce.fits.group_checks import reject_parts
 from skvnce.sources.chunks import in_parts
 from skvnce.tables.completed import decoded
 from skvnce.tables.containers import is_in_parts
@@ -68,7 +67,7 @@ def by_parts(method):
 def _check_groups(fitted):
     schema = getattr(fitted, "_schema", None)
     if schema is not None:
-        reject_parts(schema.group)
+        reject_groups(schema.group)
 
 
 def samples_by_parts(method):
@@ -136,3 +135,14 @@ def typical_row(schema, frame):
         known = value in getattr(dtype, "categories", [value])
         cells[name] = type(frame[name])([value if known else None], dtype=dtype)
     return type(frame)(cells)
+
+
+def reject_groups(groups):
+    """Raise an error for a table in parts, whose groups may be in several."""
+    if groups is not None:
+        raise ValueError(
+            "groups is not available for a table in parts, as the rows of a group may "
+            "be in several. Fit to a table in memory, of whole groups if there are too "
+            "many; then call the methods for one table of whole groups after the "
+            "other, such as the computed partitions of ddf.shuffle(on=groups) of dask."
+        )

@@ -29,7 +29,8 @@ from skvnce.estimators._validation import (
     integer_from,
 )
 from skvnce.fits.density_training import check_unchanged
-from skvnce.fitted.ensembles import ChainMember, EncoderMember
+from skvnce.fitted.density import ChainMember
+from skvnce.fitted.ensembles import EncoderMember
 
 
 class VGIImputer(DrawnByMembers):

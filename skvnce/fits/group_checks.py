@@ -12,17 +12,6 @@ from skvnce.tables.groups import by_group
 from skvnce.tables.schema import Schema
 
 
-def reject_parts(groups):
-    """Raise an error for a table in parts, whose groups may be in several."""
-    if groups is not None:
-        raise ValueError(
-            "groups is not available for a table in parts, as the rows of a group may "
-            "be in several. Fit to a table in memory, of whole groups if there are too "
-            "many; then call the methods for one table of whole groups after the "
-            "other, such as the computed partitions of ddf.shuffle(on=groups) of dask."
-        )
-
-
 def reject_stream(groups):
     """Raise an error for `partial_fit`, whose rows come one after the other."""
     if groups is not None:

@@ -1,6 +1,7 @@
 """Fitted densities whose cells are drawn by chains: draws and scores of rows."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,8 +12,14 @@ from skvnce._keyed import row_keyed
 from skvnce.algorithms.gaussian.normal_scores import CellScores
 from skvnce.algorithms.vgi import density
 from skvnce.algorithms.vgi.score import CHAINS, score
+from skvnce.fitted.ensembles import of_rows, of_stream
+from skvnce.tables.cell_limits import CellLimits
 
 _SWEEPS = 5  # of the chains from which log-densities are estimated
+
+_SUMMED = 20  # chains of a row over which tables are summarised
+# independent chains, because draws of one chain depend on each other
+_APPROXIMATE = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}
 
 
 class ChainModel(NamedTuple):
@@ -69,3 +76,38 @@ class ChainModel(NamedTuple):
             ).cpu()
         seen = data.observed.any(1)
         return (found[0] + log_slopes.where(seen, 0.0)).numpy(), found[1].numpy()
+
+
+class ChainMember(NamedTuple):
+    """A density whose cells are drawn by chains."""
+
+    model: ChainModel
+    n_sweeps: int
+    n_scored: int  # number of draws from which log-densities are estimated
+
+    def draws(
+        self, nodes: np.ndarray, n_draws: int, numbers: Callable
+    ) -> tuple[np.ndarray, dict]:
+        """Draw cells that will be summarised; see `Member`."""
+        n_chains = min(n_draws, _SUMMED)
+        sizes = {"n_chains": n_chains, "n_kept": -(-n_draws // n_chains)}
+        drawn = self.model.draws(nodes, numbers, n_sweeps=self.n_sweeps, **sizes)
+        return drawn[:n_draws], {}
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        sizes = {"n_chains": n_draws, "n_sweeps": self.n_sweeps, "n_kept": 1}
+        return self.model.draws(nodes, of_stream, **sizes)
+
+    def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+        """Approximate means; see `Member`."""
+        drawn = self.model.draws(nodes, partial(of_rows, 0), **_APPROXIMATE)
+        return drawn.mean(0), {}
+
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Estimate log-densities and their standard errors; see `CellModel`."""
+        return self.model.log_density(nodes, self.n_scored)

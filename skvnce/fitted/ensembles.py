@@ -10,14 +10,9 @@ from skvnce._keyed import row_keyed
 from skvnce.algorithms.vae.sampling import Rule
 from skvnce.fitted.autoencoder import EncoderModel, stratified
 from skvnce.fitted.base import average_density
-from skvnce.fitted.density import ChainModel
 from skvnce.tables.cell_limits import CellLimits
 from skvnce.tables.valid_values import ValidValues
 from skvnce.variational.base import global_stream
-
-_SUMMED = 20  # chains of a row over which tables are summarised
-# independent chains, because draws of one chain depend on each other
-_APPROXIMATE = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}
 
 
 class Member(Protocol):
@@ -73,7 +68,7 @@ class EncoderMember(NamedTuple):
         self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
-        return self._by(self.rule, nodes, n_draws, _of_stream)[0]
+        return self._by(self.rule, nodes, n_draws, of_stream)[0]
 
     def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
         """Approximate means; see `Member`."""
@@ -90,41 +85,6 @@ class EncoderMember(NamedTuple):
     ) -> tuple[np.ndarray, dict]:
         sizes = self.n_steps, nodes, n_draws
         return self.model.draws(rule, *sizes, numbers, self.bounds)
-
-
-class ChainMember(NamedTuple):
-    """A density whose cells are drawn by chains."""
-
-    model: ChainModel
-    n_sweeps: int
-    n_scored: int  # number of draws from which log-densities are estimated
-
-    def draws(
-        self, nodes: np.ndarray, n_draws: int, numbers: Callable
-    ) -> tuple[np.ndarray, dict]:
-        """Draw cells that will be summarised; see `Member`."""
-        n_chains = min(n_draws, _SUMMED)
-        sizes = {"n_chains": n_chains, "n_kept": -(-n_draws // n_chains)}
-        drawn = self.model.draws(nodes, numbers, n_sweeps=self.n_sweeps, **sizes)
-        return drawn[:n_draws], {}
-
-    def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
-    ) -> np.ndarray:
-        """Draw missing cells; see `CellModel`."""
-        sizes = {"n_chains": n_draws, "n_sweeps": self.n_sweeps, "n_kept": 1}
-        return self.model.draws(nodes, _of_stream, **sizes)
-
-    def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
-        """Approximate means; see `Member`."""
-        drawn = self.model.draws(nodes, partial(_of_rows, 0), **_APPROXIMATE)
-        return drawn.mean(0), {}
-
-    def log_density(
-        self, nodes: np.ndarray, *, with_errors: bool = True
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Estimate log-densities and their standard errors; see `CellModel`."""
-        return self.model.log_density(nodes, self.n_scored)
 
 
 class Ensemble(NamedTuple):
@@ -170,7 +130,7 @@ class Ensemble(NamedTuple):
         ):
             if not len(share):
                 continue
-            numbers = partial(_of_rows, number)
+            numbers = partial(of_rows, number)
             tables, found = member.draws(nodes, len(share), numbers)
             drawn.append(tables)
             for node, levels in found.items():
@@ -179,12 +139,12 @@ class Ensemble(NamedTuple):
         return np.concatenate(drawn), total
 
 
-def _of_rows(number: int, rows: np.ndarray) -> Callable:
+def of_rows(number: int, rows: np.ndarray) -> Callable:
     """Make uniform numbers as functions of the row, for one member."""
     # apart by more than the number of purposes, so that members share no numbers
     return lambda purpose: row_keyed(rows, 16 * number + purpose)
 
 
-def _of_stream(rows: np.ndarray) -> Callable:
+def of_stream(rows: np.ndarray) -> Callable:
     """Take uniform numbers from torch's global stream."""
     return lambda purpose: global_stream
