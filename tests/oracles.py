@@ -47,6 +47,23 @@ def first_and_second(sample):
     return np.concatenate([sample, sample[..., i] * sample[..., j]], -1)
 
 
+def score_matching_loss(model, x, weight):
+    """Compute the generalised score-matching loss of rows x >= 0 by autograd.
+
+    Its definition, eq. (6) of Yu, Drton and Shojaie (2019), with the first two
+    derivatives of log phi along each column, and the weight h and its slope.
+    """
+    x = x.detach().requires_grad_()
+    (score,) = torch.autograd.grad(model.log_density(x).sum(), x, create_graph=True)
+    curvature = [
+        torch.autograd.grad(score[:, j].sum(), x, create_graph=True)[0][:, j]
+        for j in range(x.shape[1])
+    ]
+    h, slope = weight(x.detach())
+    square = torch.stack(curvature, -1) + score.square() / 2
+    return (slope * score + h * square).sum(-1).mean()
+
+
 def orthant_rule(d, length, n_points=60):
     """Make points (n, d) and weights (n,) of Gauss-Legendre on [0, length]^d."""
     nodes, weights = roots_legendre(n_points)

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from skvnce.distributions.bounded_normal import BoundedNormal
@@ -55,9 +54,3 @@ class BoxGaussian(NamedTuple):
     ) -> BoundedNormal:
         """Return a normal distribution conditioned on a segment of a line."""
         return BoundedNormal(loc, scale, low, high, validate_args=False)
-
-
-def unbounded_like(model: BoxGaussian) -> BoxGaussian:
-    """Return the same normal distribution without the truncation."""
-    infinite = torch.full((), torch.inf).to(model.linear)
-    return model._replace(low=-infinite, high=infinite)

@@ -125,13 +125,6 @@ def log_marginal(
     return complete.index_add(0, rows, integral)
 
 
-def diagonal_model(dist: TruncatedNormal) -> TruncatedGaussian:
-    """Write a product of truncated normals as a (normalised) truncated Gaussian."""
-    precision = dist.scale.square().reciprocal()
-    log_z = (log_normaliser(dist.ratio) + dist.scale.log()).sum()
-    return TruncatedGaussian(precision.diag(), dist.loc * precision, log_z)
-
-
 def safe_on_orthant(precision: Tensor, margin: float = 1e-5) -> Tensor:
     """Shrink negative off-diagonals until exp(-x'Kx/2) is integrable on x >= 0.
 

@@ -1,4 +1,4 @@
-"""Generalised score matching for densities on x >= 0.
+"""The weight of generalised score matching for densities on x >= 0.
 
 References
 ----------
@@ -7,11 +7,7 @@ Hyvarinen (2007); Yu, Drton and Shojaie (2019), eq. (6).
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
-
-from skvnce.models.base import UnnormalisedModel
-from skvnce.objectives.base import Objective
 
 Weight = Callable[[Tensor], tuple[Tensor, Tensor]]  # x -> h(x) and its slope
 
@@ -26,35 +22,3 @@ def saturating_weight(x: Tensor) -> tuple[Tensor, Tensor]:
     """
     decay = (-x).exp()
     return 1 - decay, decay
-
-
-def generalised_score_matching(
-    model: UnnormalisedModel,
-    x: Tensor,
-    weight: Weight = saturating_weight,
-) -> Objective:
-    """Compute the generalised score-matching loss of any model by autograd.
-
-    The mean over rows of the sum over j of ``h'(x_j) d_j + h(x_j) (d_jj + d_j**2 / 2)``
-    with ``d_j`` and ``d_jj`` the first two derivatives of log phi along x_j.
-
-    Parameters
-    ----------
-    model : UnnormalisedModel
-    x : Tensor of shape (n, features)
-        Complete rows, non-negative.
-    weight : callable
-        Maps x to h(x) and h'(x), elementwise.
-    """
-    x = x.detach().requires_grad_()
-    (score,) = torch.autograd.grad(model.log_density(x).sum(), x, create_graph=True)
-    curvature = torch.stack(
-        [
-            torch.autograd.grad(score[:, j].sum(), x, create_graph=True)[0][:, j]
-            for j in range(x.shape[1])
-        ],
-        -1,
-    )
-    h, slope = weight(x.detach())
-    loss = (slope * score + h * (curvature + score.square() / 2)).sum(-1).mean()
-    return Objective(loss, {})

@@ -8,7 +8,6 @@ that one sampler can continue where another stopped: ``mwg.init(data, state.x)``
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-import torch
 from torch import Tensor
 
 from skvnce._incomplete import Incomplete
@@ -72,39 +71,3 @@ def run_chain(
         state, info = sampler.step(state, data)
         visit(state, info)
     return state
-
-
-def chain_average(
-    sampler: Sampler[StateT, InfoT],
-    state: StateT,
-    data: Incomplete,
-    value: Callable[[Tensor], Tensor],
-    *,
-    burn_in: int,
-    n_steps: int,
-) -> Tensor:
-    """Average a function of the completed table over one chain, after `burn_in` moves.
-
-    Parameters
-    ----------
-    sampler : Sampler
-    state : State
-        Of one chain: tables (1, n, features).
-    data : Incomplete
-    value : callable
-        Maps the table (n, features) to numbers of its shape, for example a cell's
-        conditional mean given all others of its row (Rao-Blackwell).
-    burn_in, n_steps : int
-
-    Returns
-    -------
-    Tensor of shape (n, features)
-    """
-    total = torch.zeros_like(state.x[0])
-
-    def add(state: StateT, info: InfoT) -> None:
-        total.add_(value(state.x[0]))
-
-    state = run_chain(sampler, state, data, burn_in)
-    run_chain(sampler, state, data, n_steps, add)
-    return total / n_steps

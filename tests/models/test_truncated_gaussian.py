@@ -9,7 +9,6 @@ from skvnce.distributions.truncated_normal import TruncatedNormal
 from skvnce.models.base import observed_log_prob
 from skvnce.models.truncated_gaussian import (
     TruncatedGaussian,
-    diagonal_model,
     log_marginal,
     safe_on_orthant,
 )
@@ -139,12 +138,6 @@ def test_gradients_of_the_marginal(model, x):
     assert torch.autograd.gradcheck(lambda K, b: log_marginal(x, latent, K, b), natural)
 
 
-def test_state_survives_saving(model, x):
-    empty = TruncatedGaussian(torch.eye(D).double(), torch.zeros(D).double())
-    empty.load_state_dict(model.state_dict())
-    assert torch.equal(empty.log_density(x), model.log_density(x))
-
-
 def test_float32(model, x):
     single = model.float()
     latent = torch.tensor([-1, 0, 1, 2, 3, -1])
@@ -154,16 +147,6 @@ def test_float32(model, x):
         single.conditionals(x.float()).mean,
     ]
     assert all(r.dtype == torch.float32 and r.isfinite().all() for r in results)
-
-
-def test_diagonal_model_is_a_product_of_truncated_normals(seed):
-    loc = torch.tensor([0.5, -1.0]).double()
-    dist = TruncatedNormal(loc, torch.tensor([0.7, 1.5]).double())
-    model = diagonal_model(dist)
-    points, weights = orthant_rule(2, 15.0, 100)
-    log_density = model.log_density(points).detach()
-    torch.testing.assert_close(log_density, dist.log_prob(points).sum(-1))
-    assert abs(float(log_integral(log_density, weights))) < 1e-10
 
 
 # The masked sum

@@ -8,7 +8,7 @@ from samplers.toy import LINEAR, ROWS, latents, linear_posterior
 from skvnce._incomplete import Incomplete
 from skvnce._keyed import row_keyed
 from skvnce.samplers.ac_mwg import ac_mwg
-from skvnce.samplers.base import chain_average, run_chain
+from skvnce.samplers.base import run_chain
 from skvnce.samplers.lair import lair
 from skvnce.samplers.metropolis_within_gibbs import mwg
 from skvnce.samplers.pooled import draws, run_pooled
@@ -159,15 +159,6 @@ def test_the_pool_is_a_function_of_the_row(seed):
     (x, pool), (y, other) = of(TABLE), of(TABLE[::-1])
     torch.testing.assert_close(y, x.flip(1))
     torch.testing.assert_close(other.log_total, pool.log_total.flip(0))
-
-
-def test_averages_over_a_chain(seed):
-    data = Incomplete.from_array(TABLE)
-    sampler, visited = mwg(LINEAR, OFF, uniforms=stream(seed)), []
-    state = sampler.init(data)
-    mean = chain_average(sampler, state, data, torch.square, burn_in=2, n_steps=3)
-    run_chain(sampler, state, data, 5, lambda s, _: visited.append(s.x[0].square()))
-    torch.testing.assert_close(mean, torch.stack(visited[2:]).mean(0))
 
 
 # Bounds of pseudo-Gibbs

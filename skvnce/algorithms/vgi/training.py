@@ -13,7 +13,6 @@ estimation from incomplete data, algorithms 1 to 6.
 """
 
 from collections.abc import Callable, Iterable
-from copy import deepcopy
 from typing import NamedTuple, Self
 
 import torch
@@ -346,34 +345,3 @@ def _model_groups(model: nn.Module, settings: TrainingSettings) -> list[dict]:
         return model.parameter_groups(rate)
     leaves = list(model.parameters())
     return [{"params": leaves, "lr": rate, "weight_decay": weight_decay}]
-
-
-def fine_tune(
-    pair: Pair,
-    chains: Chains,
-    settings: TrainingSettings,
-    *,
-    n_warm_up: int = 1100,
-    n_epochs: int = 500,
-) -> tuple[nn.Module, list[float]]:
-    """Adapt a copy of q to held-out rows, and evaluate J there, algorithm 6.
-
-    The chains first make `n_warm_up` updates within their hypercube, and then
-    unrestricted ones.  The model is not changed.
-
-    Returns
-    -------
-    conditionals : nn.Module
-        The copy.
-    losses : list of float
-        Minus J of the epochs.
-    """
-    # a copy, so that the caller's model keeps its gradients
-    frozen = deepcopy(pair.model).requires_grad_(False)
-    tuned = Pair(frozen, deepcopy(pair.conditionals))
-    rows = (~chains.data.observed).any(1).nonzero().squeeze(1)
-    for part in rows.split(settings.batch_size):
-        chains.move(tuned.conditionals, part, n_warm_up)
-    chains.hypercube = unbounded(chains.x.shape[-1]).on(chains.x.device)
-    losses = train(tuned, chains, settings, n_epochs=n_epochs)
-    return tuned.conditionals, losses

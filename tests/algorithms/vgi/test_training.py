@@ -15,7 +15,6 @@ from skvnce.algorithms.vgi.training import (
     Pair,
     TrainingSettings,
     epochs,
-    fine_tune,
     from_marginals,
     select,
     train,
@@ -25,7 +24,7 @@ from skvnce.algorithms.vgi.training import (
 )
 from skvnce.models.factor_analysis import FactorModel
 from skvnce.models.factor_density import FactorDensity
-from skvnce.samplers.variational_gibbs import Hypercube, observed_hypercube
+from skvnce.samplers.variational_gibbs import Hypercube
 from skvnce.variational.gibbs import ExtendedConditionals, StandardConditionals, anchor
 from skvnce.variational.heads import NormalHead
 
@@ -248,7 +247,7 @@ def test_regressions_weigh_all_columns_alike(kind):
     assert abs(z_mean(np.array(losses), exact * 1.1)) > GATE  # control
 
 
-def test_warm_regressions_of_complete_rows_are_those_of_least_squares():
+def test_warm_regressions_are_those_of_least_squares():
     x, _ = simulate(400)
     data = Incomplete(x, torch.ones_like(x).bool())
     q = conditionals()
@@ -274,7 +273,7 @@ def test_warm_regressions_of_complete_rows_are_those_of_least_squares():
         assert abs(float(q.log_scales[j].detach() - std)) < 0.05
 
 
-def test_warming_the_model_up_maximises_the_likelihood_of_completed_rows():
+def test_the_warm_up_maximises_the_likelihood_of_rows():
     x, data = simulate(300)
     chains = Chains(data, from_marginals(data, 2))
     start = density(TRUTH._replace(mean=TRUTH.mean + 2))
@@ -404,51 +403,3 @@ def test_the_schedule_scales_both_learning_rates():
 
 
 # Held-out rows
-
-
-def test_fine_tuning_leaves_the_model_and_the_first_conditionals_alone():
-    _, data = simulate(200)
-    pair = Pair(density(), conditionals())
-    before = {name: leaf.clone() for name, leaf in pair.named_parameters()}
-    chains = Chains(data, from_marginals(data, 3), observed_hypercube(data))
-    settings = TrainingSettings(3, 1, 64, 0.1, 0.02)
-    tuned, losses = fine_tune(pair, chains, settings, n_warm_up=20, n_epochs=30)
-    for name, leaf in pair.named_parameters():
-        assert torch.equal(leaf, before[name])
-        assert leaf.requires_grad
-        assert leaf.grad is None
-    assert tuned is not pair.conditionals
-    assert not torch.equal(tuned.slopes, pair.conditionals.slopes)
-    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.05
-    assert chains.n_outside.sum() > 0  # of the first updates
-
-
-def test_fine_tuning_bounds_the_likelihood_of_held_out_rows():
-    """With exact conditionals and one missing cell it is the likelihood."""
-    x, _ = simulate(200)
-    observed = torch.ones(200, D).bool()
-    observed[40:, 2] = False
-    data = Incomplete(x.where(observed, 0.0), observed)
-    pair = Pair(density(), conditionals(exact=TRUTH))
-    chains = Chains(data, from_marginals(data, 3))
-    settings = TrainingSettings(1, 1, 200, 0.0, 0.0)
-    _, losses = fine_tune(pair, chains, settings, n_warm_up=3, n_epochs=200)
-    keep = [0, 1, 3]
-    S = TRUTH.covariance()[keep][:, keep]
-    marginal = MultivariateNormal(TRUTH.mean[keep], S).log_prob(x[40:, keep])
-    exact = -torch.cat([pair.model.log_prob(x[:40]).detach(), marginal]).mean()
-    assert abs(z_mean(np.array(losses), exact.item())) < GATE
-    assert abs(z_mean(np.array(losses), exact.item() + 0.05)) > GATE  # control
-
-
-def test_fine_tuning_meets_batches_of_complete_rows_alone():
-    x, _ = simulate(30)
-    data = Incomplete(x, torch.ones_like(x).bool())
-    pair = Pair(density(), conditionals())
-    chains = Chains(data, x[None].clone())
-    tuned, losses = fine_tune(
-        pair, chains, TrainingSettings(1, 1, 8), n_warm_up=2, n_epochs=2
-    )
-    exact = -float(pair.model.log_prob(x).mean().detach())
-    assert losses == pytest.approx([exact, exact])
-    assert torch.equal(tuned.slopes, pair.conditionals.slopes)
