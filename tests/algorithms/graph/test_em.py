@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from oracles import GATE, log_integral, orthant_rule, ring, z_mean
+from oracles import GATE, log_integral, orthant_rule, ring
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
@@ -122,28 +122,6 @@ def test_ridge_by_definition(seed):
     assert ridge_of_links(data) == pytest.approx(expected, rel=1e-9)
 
 
-def test_ridge_shrinks_weak_graphs_more(seed):
-    rng = np.random.default_rng(seed)
-    noise, common = rng.gamma(2.0, size=(200, 4)), rng.gamma(2.0, size=(200, 1))
-    ridges = []
-    for strength in (3.0, 1.0, 0.3):
-        x = noise + strength * common
-        ridges.append(ridge_of_links(scaled(x)[0]))
-    assert ridges == sorted(ridges)
-    sparse = np.hstack([noise + common, rng.gamma(2.0, size=(200, 6))])
-    assert ridge_of_links(scaled(sparse)[0]) > 2 * ridges[1]
-    assert ridge_of_links(scaled(noise)[0]) <= 10  # tau**2 >= 0.1 / n
-
-
-@pytest.mark.parametrize("fit_linear", [True, False])
-def test_ridge_is_free_of_units_and_of_what_is_hidden(fit_linear, seed):
-    rng = np.random.default_rng(seed)
-    x = hide(rng.gamma(2.0, size=(100, 3)) + rng.gamma(2.0, size=(100, 1)), rng)
-    ridge = ridge_of_links(scaled(x, fit_linear)[0])
-    again = ridge_of_links(scaled(x * [1e3, 1, 1e-4], fit_linear)[0])
-    assert again == pytest.approx(ridge, rel=1e-8)
-
-
 def test_ridge_of_one_column():
     assert ridge_of_links(scaled(np.array([[1.0], [2.0]]))[0]) == 0
 
@@ -245,26 +223,6 @@ def test_cells_under_the_mask_are_never_read(reader, value, seed):
     assert torch.equal(READERS[reader](filled), READERS[reader](data))
 
 
-@pytest.mark.slow
-def test_em_recovers_the_graph_of_the_thesis(seed):
-    """Tables of 2000 rows with 30 % of the cells hidden, new K each."""
-    errors, filled_errors = [], []
-    for i in range(15):
-        rng = np.random.default_rng([seed, i])
-        truth, x = simulate(2000, rng)
-        x = hide(x, rng)
-        with seeded(rng):
-            errors.append(learn(x)[0] - truth)
-        filled = np.where(np.isnan(x), np.nanmean(x, 0), x)
-        filled_errors.append(learn(filled)[0] - truth)
-    errors, filled_errors = np.array(errors), np.array(filled_errors)
-    entries = np.triu_indices(D)
-    assert np.abs(z_mean(errors[:, *entries], 0)).max() < GATE
-    # negative control: cells filled by means have too little spread
-    assert np.abs(z_mean(filled_errors[:, *entries], 0)).max() > GATE
-    assert (errors**2).mean() < 0.2 * (filled_errors**2).mean()
-
-
 # What tells that chains hardly move
 
 
@@ -287,9 +245,7 @@ def learned_in_rounds(x, max_iter=40):
     )
 
 
-def test_chains_along_slow_directions_move_and_single_cells_are_seen_not_to(
-    seed, monkeypatch
-):
+def test_chains_move_along_slow_directions(seed, monkeypatch):
     x = blocks_missing_together(np.random.default_rng(seed))
     with seeded(seed):
         moving = learned_in_rounds(x)
@@ -318,7 +274,7 @@ def test_autocorrelation_of_known_chains(r, seed):
     assert rounds.rounds_needed(0.6) == pytest.approx(8)
 
 
-def test_rounds_to_settle_grow_with_the_pairs_that_are_not_observed(seed):
+def test_rounds_to_settle_grow_with_missing_pairs(seed):
     """The rate of EM of a correlation, of pairs that are missing at random."""
     rng = np.random.default_rng(seed)
     for share, left, expected in ((0.3, 0.2, 3), (0.3, 0.1, 4), (0.5, 0.2, 6)):

@@ -17,7 +17,7 @@ from skvnce.algorithms.graph.vnce_lognormal import (
     vnce_lognormal,
 )
 from skvnce.objectives.nce import log_is_data, nce
-from skvnce.objectives.vnce import Contrast, data_term, log_marginal, log_ratio
+from skvnce.objectives.vnce import Contrast, data_term, log_ratio
 from skvnce.variational.base import stream
 from skvnce.variational.sequential import SequentialPosterior
 
@@ -69,9 +69,7 @@ def test_without_holes_it_is_nce(family, seed):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("value", [np.nan, 1e6])
-def test_observed_cells_stay_and_those_under_the_mask_are_never_read(
-    family, value, seed
-):
+def test_observed_cells_stay_and_hidden_ones_are_not_read(family, value, seed):
     data, found = simulate(100, 0.5, seed), []
     hidden = data.x.where(data.observed, torch.tensor(value).double())
     for x in (data.x, hidden):
@@ -156,34 +154,3 @@ def test_q_learns_from_the_data_alone(seed, monkeypatch):
         assert not any(part.requires_grad for part in (*both.data, *both.noise))
     assert all(map(torch.equal, *found))
     assert float(found[0][0].abs().max()) > 0
-
-
-def errors_of_the_noise_term(family, n_draws, seed):
-    """Compute the errors of log phi(y) at rows of noise, q learnt; (20, n)."""
-    data, noise, contrast, model = problem(seed, 200)
-    q = SequentialPosterior([family(data, noise)], n_draws)
-    for _ in range(3):
-        improve(q, model, contrast.data, stream(1), NU, 5)
-    rows = contrast.noise._replace(
-        x=contrast.noise.x[0], log_noise=contrast.noise.log_noise[0]
-    )
-    exact, found = exact_log_ratio(model, rows), []
-    for i in range(20):
-        with torch.no_grad():
-            draws = q(rows.x, rows.observed, stream(100 + i))
-        ratio = log_ratio(model.log_density, draws, rows.log_noise)
-        found.append(log_marginal(ratio, draws.log_weight) - exact)
-    return torch.stack(found)
-
-
-@pytest.mark.slow
-def test_the_mixture_estimates_the_noise_term_well(seed):
-    """The lognormal alone does not: it has no mass at zero, where the model has most.
-
-    Few of its weights are far too large, and all others too small.
-    """
-    errors = [errors_of_the_noise_term(family, 6, seed) for family in FAMILIES]
-    alone, mixed = (float(part.square().mean().sqrt()) for part in errors)
-    assert mixed < 0.75 * alone
-    many = errors_of_the_noise_term(defended, 400, seed)
-    assert float(many.square().mean().sqrt()) < 0.25 * mixed
