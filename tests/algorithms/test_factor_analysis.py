@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from oracles import GATE, z_mean
+from oracles import GATE
 from scipy.optimize import minimize
 
 from skvnce._incomplete import Incomplete
@@ -13,9 +13,6 @@ from skvnce.models.factor_analysis import FactorModel
 FLOOR = 1e-4
 
 # Appendix K of the paper, with the sign and digits of its stored data
-F = np.array([[-5, -2], [4, 0], [3, -1], [-3, -3], [1, 5], [-1, 2]])
-MEAN = np.array([3, -1, 0, 2, -1, 0])
-PSI = np.array([50.4794, 30.0988, 6.7666, 17.3357, 40.9839, 25.1122])
 
 
 def incomplete(x, rate, rng):
@@ -98,11 +95,6 @@ def test_its_limit_is_the_maximum(seed):
     assert np.abs(loss(there + 0.01)[1]).max() > 1e-1
 
 
-def test_more_latents_fit_better(data):
-    values = [fit(data, rank, tol=1e-3).objectives[-1] for rank in (1, 2, 3)]
-    assert values[0] < values[1] < values[2] + 1e-2
-
-
 @pytest.mark.slow
 @pytest.mark.sampled
 def test_weights_count_rows(data):
@@ -138,7 +130,7 @@ def test_a_column_without_cells_is_standard_normal(data):
     assert model.mean[1] == 0
 
 
-def test_rotation_keeps_the_covariance_and_is_the_same_from_any_start(data, seed):
+def test_rotation_keeps_the_covariance_from_any_start(data, seed):
     model = fit(data).model
     turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(2, 2))).Q
     other = model._replace(loadings=model.loadings @ torch.tensor(turn))
@@ -148,28 +140,6 @@ def test_rotation_keeps_the_covariance_and_is_the_same_from_any_start(data, seed
     inner = a.loadings.T @ (a.loadings / a.noise_variance[:, None])
     torch.testing.assert_close(inner, inner.diagonal().diag())
     assert inner[0, 0] > inner[1, 1]
-
-
-@pytest.mark.slow
-def test_the_toy_data_of_the_paper_are_recovered(seed):
-    """Over independent tables, and not with the sign that the paper prints."""
-    rng = np.random.default_rng(seed)
-    truth = F @ F.T + np.diag(PSI)
-    scale, found = np.sqrt(np.diag(truth)), []
-    for _ in range(20):
-        x = MEAN + rng.normal(size=(1500, 2)) @ F.T
-        x += rng.normal(size=x.shape) * np.sqrt(PSI)
-        data = incomplete((x - MEAN) / scale, 0.4, rng)
-        model = fit(data, tol=1e-4).model
-        covariance = model.covariance().numpy() * np.outer(scale, scale)
-        mean = MEAN + model.mean.numpy() * scale
-        found.append(np.concatenate([mean, covariance.ravel()]))
-    z = z_mean(found, np.concatenate([MEAN, truth.ravel()]))
-    assert np.abs(z).max() < GATE
-    printed = F.copy()
-    printed[2, 0] = -3
-    wrong = (printed @ printed.T + np.diag(PSI)).ravel()
-    assert np.abs(z_mean(found, np.concatenate([MEAN, wrong]))).max() > 1.5 * GATE
 
 
 @pytest.mark.quick(1)

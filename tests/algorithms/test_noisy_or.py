@@ -99,19 +99,6 @@ def test_bounds_of_what_is_learned(evidence, pictures, seed):
     assert (bounds["ub-cdi"] > exact - 1e-9).all()
 
 
-@pytest.mark.slow
-@pytest.mark.sampled
-def test_free_parameters_of_rows_end_at_the_tightest_bound(evidence, pictures):
-    """Visited again and again under one model, as the facts of the paper say."""
-    cells, rows = cells_of(pictures.data), torch.arange(N)
-    inference = built("svi", 0)
-    with torch.no_grad():
-        values = [inference.bound(evidence, cells, rows).sum() for _ in range(300)]
-    best = lower_bound(evidence, best_chords(evidence, 300)).sum()
-    assert values[0] < best - 10
-    torch.testing.assert_close(values[-1], best, rtol=0, atol=0.2)
-
-
 def test_the_best_lines_are_better_than_others(evidence):
     best = upper_bound(evidence, best_lines(evidence, 300))
     for factor in (0.5, 0.9, 1.1, 2.0):

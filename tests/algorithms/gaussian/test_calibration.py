@@ -68,20 +68,6 @@ def moved(found, x, z):
     return (found.moved(scores, mean, std) - mean)[..., 1] / SPREAD
 
 
-def test_residuals_get_the_mean_of_those_nearby(seed):
-    """At several predictions, over independent tables; the identity is found wrong."""
-    x = np.array([-1.2, 0.0, 1.2])
-    z = torch.special.ndtri((torch.arange(200).double() + 0.5) / 200)
-    means = []
-    for i in range(12):
-        found = fitted(complete([seed, i], 2000, bent))
-        means.append(moved(found, x, z[:, None].expand(-1, 3)).mean(0).numpy())
-    exact = 0.6 * (x**2 - 1) / np.sqrt(2)
-    error = np.std(means, 0, ddof=1) / np.sqrt(12) + 0.05  # kernel and shrinkage
-    assert within_standard_errors(np.mean(means, 0), exact, error)
-    assert not within_standard_errors(np.zeros(3), exact, error)
-
-
 def test_draws_have_the_quantiles_of_the_residuals(seed):
     """Between the outermost levels, where an effective 141 cells are too few."""
     level, x, tables = (np.arange(2, 15) + 0.5) / 17, np.array([-1.2, 0.0, 1.2]), 12
@@ -116,22 +102,6 @@ def test_columns_are_chosen_where_it_is_clearly_better(seed):
     ]
     assert sum(chosen[0]) <= 3
     assert min(chosen[1]) >= 1
-
-
-def test_calibration_improves_the_crps_of_new_rows(seed):
-    """In each of several tables, and by nothing where the residuals are normal."""
-    levels = (torch.arange(50).double() + 0.5) / 50
-    z = torch.special.ndtri(levels)
-    for i in range(5):
-        found = fitted(complete([seed, i], 1000, bent))
-        new = torch.from_numpy(complete([seed, i, 1], 2000, bent))
-        truth = (new[:, 1] - 0.6 * new[:, 0]) / SPREAD
-        after = moved(found, new[:, 0].numpy(), z[:, None].expand(-1, 2000))
-        losses = [
-            torch.maximum(levels[:, None] * e, (levels[:, None] - 1) * e).mean()
-            for e in (truth - z[:, None], truth - after)
-        ]
-        assert losses[1] < 0.9 * losses[0]  # 0.8 is all that a mean can give
 
 
 def test_a_weight_of_two_is_a_row_given_twice(seed):

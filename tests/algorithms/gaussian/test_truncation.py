@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from oracles import GATE, first_and_second, z_mean, z_two_sample
-from scipy.stats import norm, truncnorm
+from scipy.stats import truncnorm
 from statistical import FAILURE, seed_limits, standard_errors, within_standard_errors
 
 from skvnce._incomplete import Incomplete
@@ -98,30 +98,6 @@ def test_means_of_cells_that_are_nearly_equal(low, seed):
     std = exact.std(0)
     standard_error = std / np.sqrt(len(exact))
     assert (abs(found - exact.mean(0)) < 0.05 * std + GATE * standard_error).all()
-
-
-@pytest.mark.slow
-@pytest.mark.sampled
-def test_means_of_many_cells_near_their_bounds(seed):
-    """Within 5 % of the conditional standard deviation, against exact draws."""
-    d, rng = 12, np.random.default_rng(seed)
-    loading = rng.uniform(0.3, 0.9, size=d)
-    covariance = np.outer(loading, loading) + np.diag(1 - loading**2)
-    normal = Normal(torch.full((d,), 0.8).double(), torch.tensor(covariance))
-    low, high = torch.zeros(d).double(), torch.full((d,), torch.inf).double()
-    found = filled(np.full((1, d), np.nan), seed, normal, low, high)[0]
-    # given the factor, cells are independent and truncated
-    factor, noise = rng.normal(size=200_000), np.sqrt(1 - loading**2)
-    loc = 0.8 + factor[:, None] * loading
-    weight = norm.cdf(loc / noise).prod(1)
-    cells = truncnorm.mean(-loc[:2000] / noise, np.inf, loc[:2000], noise)
-    mean = loc + noise * norm.pdf(loc / noise) / norm.cdf(loc / noise)
-    np.testing.assert_allclose(mean[:2000], cells, rtol=1e-6)
-    exact = weight @ mean / weight.sum()
-    square = loc**2 + noise**2 + loc * (mean - loc)
-    std = np.sqrt(weight @ square / weight.sum() - exact**2)
-    assert (abs(found - exact) < 0.05 * std).all()
-    assert (abs(0.8 - exact) > 0.2 * std).all()  # negative control
 
 
 def test_means_of_curved_cells(seed):

@@ -69,9 +69,7 @@ def test_starts_have_the_conditional_normal(fitted, data, seed):
 
 
 @pytest.mark.slow
-def test_chains_of_the_exact_conditionals_always_accept_and_keep_the_law(
-    fitted, data, seed
-):
+def test_chains_of_exact_conditionals_keep_the_law(fitted, data, seed):
     x = density.draw(
         fitted, data, streams(data, seed), n_chains=2000, n_sweeps=2, n_kept=2
     )
@@ -149,7 +147,7 @@ def test_scores_find_a_density_where_no_proposal_of_the_fit_is(
     assert (without - exact).min() < -3
 
 
-def test_local_proposals_are_normalised_and_drawn_by_their_density(seed):
+def test_local_proposals_are_drawn_by_their_density(seed):
     """One missing cell, by quadrature; E p / q = 1 for another normalised density."""
     observed = torch.tensor([[True, False]])
     centres = torch.tensor([[[0.0, -3.0]], [[0.0, 2.0]], [[0.0, 2.5]]]).double()
