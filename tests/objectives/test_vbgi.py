@@ -96,39 +96,6 @@ def test_it_is_the_mean_of_two_blocks(encoder, cells, rows):
     torch.testing.assert_close(found, (first + second) / 2)
 
 
-def slopes(wider, seed):
-    """Differentiate J in each parameter of q, many times; exact conditionals at 1."""
-    torch.manual_seed(seed)
-    linear = Curved(LOADINGS, SCALE, bend=0.0)
-    parts = Linear(wider), Decoded(wider)
-    leaves = [leaf for part in parts for leaf in part.parameters()]
-    # each column is missing beside each other one that is observed
-    observed = torch.tensor([[0, 1, 1], [1, 0, 1], [1, 1, 0]]).bool()
-    observed = torch.cat([observed, ~observed])
-    found = []
-    for _ in range(400):
-        x, z = torch.randn(20, N, 3).double(), torch.randn(20, N, 1).double()
-        value = vbgi(linear, *parts, x, z, observed, global_stream).mean()
-        gradients = torch.autograd.grad(value, leaves)
-        found.append(torch.cat([g.flatten() for g in gradients]))
-    return torch.stack(found)
-
-
-@pytest.mark.slow
-@pytest.mark.sampled
-def test_exact_conditionals_have_no_slope(seed):
-    """On average; that of the latents is zero at each draw, as its log q is frozen."""
-    found, n_latent = slopes(1.0, seed), 4
-    assert abs(found[:, :n_latent]).max() < 1e-10
-    of_cells = found[:, n_latent:]
-    of_cells = of_cells[:, (of_cells != 0).any(0)]  # q_j never reads x_j
-    assert of_cells.shape[1] == 3 + 6 + 3  # slopes, of other columns, deviations
-    assert abs(z_mean(of_cells, 0.0)).max() < GATE
-    wrong = slopes(1.1, seed)  # control
-    assert abs(z_mean(wrong[:, n_latent - 1], 0.0)) > GATE
-    assert abs(z_mean(wrong[:, -3:], 0.0)).max() > GATE
-
-
 def test_complete_rows_have_the_elbo(encoder, rows):
     x, everything = rows[0], torch.ones(N, 3).bool()
     found = vbgi_marginal(curved(), encoder, x, everything, stream(0), 5)

@@ -17,11 +17,9 @@ from samplers.toy import (
     divergence,
     repeat,
 )
-from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
-from skvnce.samplers import ac_mwg as ac_mwg_file
 from skvnce.samplers.ac_mwg import ac_mwg
-from skvnce.samplers.base import Sampler, run_chain
+from skvnce.samplers.base import run_chain
 from skvnce.samplers.lair import lair
 from skvnce.samplers.metropolis_within_gibbs import mwg
 from skvnce.samplers.pooled import draws, run_pooled
@@ -110,26 +108,6 @@ def test_ac_mwg_without_the_prior(seed):
     sampler = ac_mwg(*PARTS, eps=0.0, history_size=20)
     assert distance(sampler, "far modes", seed) > FAILS
     assert distance(sampler, "near modes", seed) < WORKS  # by its target
-
-
-@pytest.mark.slow
-@pytest.mark.sampled
-def test_ac_mwg_with_the_target_of_mwg(seed, monkeypatch):
-    sampler, current = ac_mwg(*PARTS, eps=0.01, history_size=20), []
-
-    def step(state, data):
-        current[:] = [Incomplete(state.x, torch.ones_like(state.x, dtype=torch.bool))]
-        return sampler.step(state, data)
-
-    right = ac_mwg_file.move
-
-    def wrong(model, data, given, *rest):
-        return right(model, data, current[0], *rest)
-
-    monkeypatch.setattr(ac_mwg_file, "move", wrong)
-    broken = Sampler(sampler.init, step)
-    for problem in PROBLEMS:
-        assert distance(broken, problem, seed) > FAILS
 
 
 @pytest.mark.slow
