@@ -382,7 +382,7 @@ def test_two_sample_auc_keeps_pairs_together(rng):
     assert split.mean() < 0.4
 
 
-def test_two_sample_auc_leaves_out_cells_that_are_missing_in_the_true_table(rng):
+def test_two_sample_auc_leaves_out_missing_true_cells(rng):
     frame = pd.DataFrame({"number": rng.normal(size=60)})
     frame["level"] = pd.Categorical(rng.choice(["a", "b"], 60))
     true = frame.mask(rng.random(frame.shape) < 0.4)

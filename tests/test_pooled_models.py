@@ -13,14 +13,13 @@ import pytest
 import statsmodels.api as sm
 import statsmodels.formula.api as smf
 from scipy.optimize import minimize
-from scipy.stats import binomtest, chi2, gamma
+from scipy.stats import chi2, gamma
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from statsmodels.tools.sm_exceptions import ModelWarning
 
-from skvnce import GaussianImputer
 from skvnce.pooling import (
     chi2_test,
     fit_each,
@@ -190,17 +189,6 @@ def generalised(formula, family, tables=TABLES):
     )
 
 
-def test_d3_of_normal_models_is_that_of_linear_models():
-    normal = sm.families.Gaussian()
-    tables = [table.assign(y=np.exp(table["y"] / 2)) for table in TABLES]
-    formulas = "y ~ x1 + x2 + group", "y ~ x1"
-    found = likelihood_ratio_test(*(generalised(one, normal) for one in formulas))
-    wanted = likelihood_ratio_test(
-        *(fit_each(FITS["ols"], tables, formula=one) for one in formulas)
-    )
-    np.testing.assert_allclose(found, wanted, rtol=1e-8)
-
-
 def test_d3_of_gamma_models_maximises_over_the_scale():
     """The statistic of one table is that of maximum likelihood, by scipy."""
     log_gamma = sm.families.Gamma(sm.families.links.Log())
@@ -218,11 +206,6 @@ def test_d3_of_gamma_models_maximises_over_the_scale():
     found = likelihood_ratio_test(*results)
     assert found.statistic == pytest.approx((maxima[0] - maxima[1]), rel=1e-6)  # 2 / k
     assert found.relative_increase == pytest.approx(0, abs=1e-9)
-
-
-def test_all_kinds_of_cases_are_recorded():
-    assert sum(expansion_exists(case) for case in CASES) >= 5
-    assert {case["D3"]["riv"] > 0 for case in CASES} == {True, False}
 
 
 def test_constraints_are_invariant():
@@ -494,17 +477,6 @@ def test_clusters_of_equations_and_of_survival_times():
             assert pool_models(results).dof_complete == expected
 
 
-def test_few_clusters_widen_intervals():
-    results = fit_each(lambda t: ROBUST["ols"][1](t, **by_cluster(GROUPS)), TABLES[:3])
-    pooled, expected = (
-        pool_models(results),
-        pool([r.params for r in results], [r.cov_params() for r in results], 5),
-    )
-    np.testing.assert_allclose(pooled.interval(), expected.interval())
-    rows = pool_models(results, dof_complete=len(GROUPS) - 2)
-    assert (np.diff(pooled.interval(), axis=0) > np.diff(rows.interval(), axis=0)).all()
-
-
 def test_models_that_have_not_converged_are_named():
     def logit(table, **options):
         return smf.logit("sick ~ x1", table).fit(disp=False, **options)
@@ -692,29 +664,6 @@ def test_functions_of_each_table():
         fit_each(np.shape, frames[0])
 
 
-def test_from_a_table_with_categories_to_a_summary():
-    rng = np.random.default_rng(0)
-    smoker = rng.choice(["no", "yes"], size=150)
-    age = rng.normal(50, 10, size=150)
-    pressure = 80 + 0.8 * age + 10 * (smoker == "yes") + rng.normal(0, 8, size=150)
-    frame = pd.DataFrame({"age": age, "smoker": smoker, "pressure": pressure})
-    frame.loc[::5, "smoker"] = None
-    frame.loc[1::5, "age"] = np.nan
-    before = frame.copy()
-    imputer = GaussianImputer(random_state=0).set_output(transform="pandas")
-    draws = imputer.fit(frame).sample(frame, n_draws=10, random_state=0)
-    results = fit_each(
-        lambda table: smf.ols("pressure ~ age + smoker", table).fit(), draws
-    )
-    summary = pool_models(results).summary()
-    assert list(summary.index) == ["Intercept", "smoker[T.yes]", "age"]
-    lost = summary["missing_information"]
-    assert (lost[1:] > 0.05).all() and (lost < 0.6).all()
-    truth = pd.Series({"smoker[T.yes]": 10, "age": 0.8})
-    assert (np.abs(summary["coef"] - truth) / summary["se"]).max() < 4
-    pd.testing.assert_frame_equal(frame, before)
-
-
 def completed(rng, n, n_draws):
     """Draw completed tables of a normal regression, of which two slopes are zero.
 
@@ -730,32 +679,6 @@ def completed(rng, n, n_draws):
         sigma = np.sqrt(residual @ residual / rng.chisquare(seen.sum() - 4))
         drawn = A @ (beta + sigma * root.T @ rng.normal(size=4))
         yield A, np.where(seen, y, drawn + sigma * rng.normal(size=n))
-
-
-def p_values(rng):
-    """Test the two slopes by D1, D3, D2, and by the mean of the Wald statistics."""
-    tables = list(completed(rng, 60, 6))
-    full = [sm.OLS(y, A).fit() for A, y in tables]
-    reduced = [sm.OLS(y, A[:, :2]).fit() for A, y in tables]
-    pooled = pool_models(full)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # much is missing in some tables
-        wald = wald_test(pooled, [2, 3]).p_value
-    ratios = [2 * (a.llf - b.llf) for a, b in zip(full, reduced, strict=True)]
-    others = likelihood_ratio_test(full, reduced).p_value, chi2_test(ratios, 2).p_value
-    return wald, *others, chi2.sf(np.mean(ratios), 2)
-
-
-@pytest.mark.slow
-@pytest.mark.sampled
-def test_tests_have_their_size(seed):
-    """Under the hypothesis; a test that takes the draws for data rejects it often."""
-    rng = np.random.default_rng([seed, 5])
-    rejected = np.sum([np.array(p_values(rng)) < 0.05 for _ in range(300)], axis=0)
-    for count in rejected[:2]:
-        assert binomtest(int(count), 300, 0.05).pvalue > 1e-4
-    assert binomtest(int(rejected[2]), 300, 0.07).pvalue > 1e-4
-    assert binomtest(int(rejected[3]), 300, 0.1, alternative="greater").pvalue < 1e-4
 
 
 LOGITS = [[0.5, -1.0], [0.7, -1.4], [0.6, -1.2]]
@@ -778,18 +701,6 @@ def test_ratios_are_exponentials_of_coefficients_and_ends():
         pooled.summary(exponentiate="yes")
 
 
-def test_hazard_ratios_are_those_of_coefficients():
-    rng = np.random.default_rng(0)
-    results = []
-    for _ in range(2):
-        x = rng.normal(size=(80, 1))
-        time = rng.exponential(np.exp(-x[:, 0]))
-        results.append(sm.PHReg(time, x, status=np.ones(80)).fit())
-    mean = np.mean([one.params[0] for one in results])
-    found = pool_models(results).summary(exponentiate=True)
-    assert found["exp(coef)"].iloc[0] == pytest.approx(np.exp(mean), rel=1e-12)
-
-
 def test_a_printed_result_is_a_table_of_coefficients():
     pooled = pool(LOGITS, [np.diag([0.04, 0.09])] * 3, names=["dose", "age"])
     head, columns, dose, age = str(pooled).splitlines()
@@ -802,11 +713,3 @@ def test_a_printed_result_is_a_table_of_coefficients():
     assert float(age.split()[1]) == -1.2
     alone = str(pool([1.0, 1.2], [0.04, 0.05])).splitlines()
     assert alone[0] == "Pooled: 1 estimate of 2 draws" and alone[2].startswith("0 ")
-
-
-def test_a_printed_result_of_many_coefficients_is_cut():
-    many = np.random.default_rng(0).normal(size=(3, 100))
-    found = str(pool(many, np.ones((3, 100)))).splitlines()
-    assert len(found) == 63 and found[-1] == "... and 40 more: see summary()"
-    certain = str(pool([[9.0], [9.0]], [[0.01], [0.01]])).splitlines()[2]
-    assert "<.001" in certain and " inf " in certain
