@@ -40,28 +40,6 @@ class Constant(TransformerMixin, BaseEstimator):
         return [np.where(np.isnan(X), value, X) for value in values]
 
 
-class Marginal(TransformerMixin, BaseEstimator):
-    """Draws observed cells of the column, whatever the others are."""
-
-    def fit(self, X, y=None):
-        self.X_ = np.array(X)
-        return self
-
-    def transform(self, X):
-        return np.where(np.isnan(X), np.nanmean(self.X_, axis=0), X)
-
-    def sample(self, X, n_draws=1, random_state=None):
-        rng = np.random.default_rng(random_state)
-        draws = []
-        for _ in range(n_draws):
-            table = np.array(X)
-            for column, known in zip(table.T, self.X_.T, strict=True):
-                gaps = np.isnan(column)
-                column[gaps] = rng.choice(known[~np.isnan(known)], gaps.sum())
-            draws.append(table)
-        return draws
-
-
 def normal(rng, n=200, d=3, rho=0.8):
     covariance = np.full((d, d), rho) + (1 - rho) * np.eye(d)
     return rng.multivariate_normal(np.zeros(d), covariance, size=n)
@@ -280,23 +258,6 @@ class _Alternating(Constant):
 
     def sample(self, X, n_draws=1, random_state=None):
         return [X.fillna({"level": "ab"[k % 2]}) for k in range(n_draws)]
-
-
-@pytest.mark.slow
-@pytest.mark.sampled
-def test_the_right_distribution_has_the_best_energy_i_score(seed):
-    """Under MAR; means and draws from marginals are worse, on average over tables."""
-    found = []
-    for table in range(6):
-        rng = np.random.default_rng([seed, table])
-        X = normal(rng, 300)
-        X[rng.uniform(size=300) < 1 / (1 + np.exp(-2 * X[:, 0])), 1] = np.nan
-        X[rng.uniform(size=300) < 0.3, 2] = np.nan
-        imputers = GaussianImputer(random_state=0), Marginal(), SimpleImputer()
-        found.append([energy_i_score(one, X, random_state=0).score for one in imputers])
-    ours, marginal, means = np.mean(found, axis=0)
-    error = np.std(np.array(found)[:, 1:] - np.array(found)[:, :1], axis=0).max()
-    assert ours < min(marginal, means) - 4 * error / np.sqrt(6)
 
 
 def test_errors_of_energy_i_scores():

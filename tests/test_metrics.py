@@ -6,7 +6,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from scipy import stats
 
 from skvnce.metrics import (
     _samples,
@@ -28,11 +27,6 @@ SEVERAL = [crps, lambda *args: coverage(*args, level=0.5)]
 def rng(seed):
     """Return the generator of a test."""
     return np.random.default_rng([seed, 2])
-
-
-def z_mean(sample, expected):
-    """Return the distance of the mean from its expectation in standard errors."""
-    return (sample.mean() - expected) / (sample.std(ddof=1) / np.sqrt(sample.size))
 
 
 # One imputed table
@@ -96,32 +90,6 @@ def test_crps_is_its_definition(values):
     )
     score = crps(true, draws, np.ones(true.shape, bool))
     assert score == pytest.approx(expected, abs=1e-9)
-
-
-def normal_crps(true):
-    """Return the CRPS of the standard normal at each truth (Gneiting, 2005)."""
-    density, below = stats.norm.pdf(true), stats.norm.cdf(true)
-    return true * (2 * below - 1) + 2 * density - 1 / np.sqrt(np.pi)
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("n_draws", [2, 3, 20])
-def test_crps_of_normal_draws_has_the_closed_form_as_mean(n_draws, rng):
-    true, n_repeats = 0.7, 4_000
-    draws = rng.standard_normal((n_repeats, n_draws, 1, 1))
-    scores = np.array([crps([[true]], d, [[True]]) for d in draws])
-    assert abs(z_mean(scores, normal_crps(true))) < 4
-    std = np.abs(draws[:, :, None] - draws[:, None]).mean(axis=(1, 2, 3, 4))
-    unfair = np.abs(draws - true).mean(axis=(1, 2, 3)) - std / 2
-    assert z_mean(unfair, normal_crps(true)) > 4
-
-
-@given(hnp.arrays(float, (6, 2, 3), elements=VALUES), st.floats(0.1, 10), VALUES)
-def test_crps_scales_and_shifts(values, factor, shift):
-    true, draws = values[0], values[1:]
-    hidden = np.ones(true.shape, bool)
-    moved = crps(true * factor + shift, draws * factor + shift, hidden, scale=factor)
-    assert moved == pytest.approx(crps(true, draws, hidden), abs=1e-8)
 
 
 def test_crps_of_many_draws_needs_no_memory_in_their_square():
