@@ -16,8 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-import skvnce
-import skvnce.exceptions
 from skvnce import (
     ConstrainedImputer,
     GaussianImputer,
