@@ -1,7 +1,8 @@
-"""Tables of zeros, ones and NaN as sparse models see them; misfits of tables."""
+"""Tables of several tests; misfits of tables."""
 
 import warnings
 
+import numpy as np
 import torch
 from scipy.sparse import csr_array
 
@@ -19,3 +20,10 @@ def misfits(estimator, X, **parameters):
     with warnings.catch_warnings(record=True, action="always") as found:
         estimator.fit(X, **parameters)
     return [str(w.message) for w in found if w.category is MisfitWarning]
+
+
+def covariance_of(d, seed, n=60):
+    """Give the correlations of a table whose columns depend on each other."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, d)) + 0.7 * rng.normal(size=(n, 1))
+    return torch.tensor(np.corrcoef(x.T))

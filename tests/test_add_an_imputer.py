@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import structure
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skvnce.options import Chunks
@@ -57,11 +56,6 @@ def test_nan_contract(name):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "X (has|does not have valid) feature names")
         NAN_CHECKS[name]()
-
-
-def test_the_imputer_has_sixty_lines():
-    """Without comments, docstrings and empty lines."""
-    assert structure.code_lines((FOLDER / "hot_deck.py").read_text()) <= 60
 
 
 def test_the_page_runs():

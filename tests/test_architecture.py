@@ -296,7 +296,7 @@ BELOW += [ROOT / f"{name}.py" for name in sorted({*SHARED, *EVERYWHERE})]
 
 @pytest.mark.quick(19)
 @pytest.mark.parametrize("path", BELOW, ids=lambda value: str(value)[-40:])
-def test_errors_of_lower_layers_name_no_parameter_of_an_estimator(path):
+def test_errors_of_lower_layers_name_no_parameter(path):
     assert list(parameters_named(path.read_text(), words_of_estimators())) == []
 
 

@@ -52,7 +52,7 @@ def test_rivals_leave_observed_cells_as_they_are(survey):
         pd.testing.assert_frame_equal(filled.where(survey.notna()), survey)
 
 
-def test_errors_are_in_standard_deviations_and_shares_of_wrong_levels():
+def test_errors_are_in_deviations_and_shares():
     truth, filled = small(), small()
     filled["size"] = [2.0, 9.0, 5.0, 4.0]
     filled["colour"] = pd.Categorical(["blue", "red", "blue", "blue"], ["blue", "red"])

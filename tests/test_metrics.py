@@ -6,7 +6,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from scipy import stats
 
 from skvnce.metrics import (
     _samples,
@@ -28,11 +27,6 @@ SEVERAL = [crps, lambda *args: coverage(*args, level=0.5)]
 def rng(seed):
     """Return the generator of a test."""
     return np.random.default_rng([seed, 2])
-
-
-def z_mean(sample, expected):
-    """Return the distance of the mean from its expectation in standard errors."""
-    return (sample.mean() - expected) / (sample.std(ddof=1) / np.sqrt(sample.size))
 
 
 # One imputed table
@@ -98,43 +92,6 @@ def test_crps_is_its_definition(values):
     assert score == pytest.approx(expected, abs=1e-9)
 
 
-def normal_crps(true):
-    """Return the CRPS of the standard normal at each truth (Gneiting, 2005)."""
-    density, below = stats.norm.pdf(true), stats.norm.cdf(true)
-    return true * (2 * below - 1) + 2 * density - 1 / np.sqrt(np.pi)
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("n_draws", [2, 3, 20])
-def test_crps_of_normal_draws_has_the_closed_form_as_mean(n_draws, rng):
-    true, n_repeats = 0.7, 4_000
-    draws = rng.standard_normal((n_repeats, n_draws, 1, 1))
-    scores = np.array([crps([[true]], d, [[True]]) for d in draws])
-    assert abs(z_mean(scores, normal_crps(true))) < 4
-    std = np.abs(draws[:, :, None] - draws[:, None]).mean(axis=(1, 2, 3, 4))
-    unfair = np.abs(draws - true).mean(axis=(1, 2, 3)) - std / 2
-    assert z_mean(unfair, normal_crps(true)) > 4
-
-
-def test_crps_prefers_the_true_spread(rng):
-    true, draws = rng.standard_normal((300, 20)), rng.standard_normal((30, 300, 20))
-    hidden = np.ones(true.shape, bool)
-    best = crps(true, draws, hidden)
-    cells = normal_crps(true)
-    assert abs(best - 1 / np.sqrt(np.pi)) < 4 * cells.std() * np.sqrt(2 / true.size)
-    assert best < crps(true, 0.5 * draws, hidden)
-    assert best < crps(true, 2 * draws, hidden)
-    assert best < crps(true, draws + 0.5, hidden)
-
-
-@given(hnp.arrays(float, (6, 2, 3), elements=VALUES), st.floats(0.1, 10), VALUES)
-def test_crps_scales_and_shifts(values, factor, shift):
-    true, draws = values[0], values[1:]
-    hidden = np.ones(true.shape, bool)
-    moved = crps(true * factor + shift, draws * factor + shift, hidden, scale=factor)
-    assert moved == pytest.approx(crps(true, draws, hidden), abs=1e-8)
-
-
 def test_crps_of_many_draws_needs_no_memory_in_their_square():
     draws = np.arange(100_000.0).reshape(-1, 1, 1)
     m = len(draws)
@@ -171,16 +128,6 @@ def test_coverage_of_draws_equal_to_the_truth_is_full(n_draws, level):
     assert coverage(true, draws, [[True, True]], level=level) == 1
 
 
-@pytest.mark.parametrize("n_draws", [19, 39, 999])
-def test_coverage_of_exchangeable_draws_is_the_level(n_draws, rng):
-    true = rng.standard_exponential((200, 10))
-    draws = rng.standard_exponential((n_draws, 200, 10))
-    hidden = np.ones(true.shape, bool)
-    error = np.sqrt(0.9 * 0.1 / true.size)
-    assert abs(coverage(true, draws, hidden) - 0.9) < 4 * error
-    assert coverage(true, 1 + 0.5 * (draws - 1), hidden) < 0.9 - 4 * error
-
-
 # Energy distance
 
 
@@ -205,29 +152,11 @@ def test_energy_distance_is_its_definition(x, y):
     assert energy_distance(x, x[::-1]) < 1e-9
 
 
-def test_energy_distance_is_the_square_of_the_one_of_scipy(rng):
-    x, y = rng.standard_normal(30), rng.standard_exponential(40)
-    expected = stats.energy_distance(x, y) ** 2
-    assert energy_distance(x[:, None], y[:, None]) == pytest.approx(expected, rel=1e-9)
-
-
 @pytest.mark.parametrize("block", [1, 50, 10_000])
 def test_energy_distance_does_not_depend_on_blocks(block, monkeypatch, rng):
     x, y = rng.standard_normal((2, 31, 4))
     monkeypatch.setattr(_samples, "_BLOCK", block)
     assert energy_distance(x, y) == pytest.approx(energy_by_definition(x, y), rel=1e-9)
-
-
-def test_energy_distance_of_one_distribution_has_its_known_mean(rng):
-    # Within a sample 1 / n of the pairs are 0, so that the mean is 2 E|x - x'| / n.
-    # Many columns, since in one the distance is too skewed for the gate.
-    n, d, n_repeats = 20, 20, 300
-    samples = rng.standard_normal((n_repeats, 2, n, d))
-    expected = 2 * np.sqrt(2) * stats.chi(d).mean() / n
-    same = np.array([energy_distance(x, y) for x, y in samples])
-    moved = np.array([energy_distance(x, y + 0.5) for x, y in samples])
-    assert abs(z_mean(same, expected)) < 4
-    assert z_mean(moved, expected) > 4
 
 
 # Graphs
@@ -390,7 +319,7 @@ def test_r_hat_of_a_chain_by_hand():
 
 
 @pytest.mark.parametrize("n_steps", [20, 200, 5000])
-def test_chains_are_long_enough_where_r_hat_is_expected_to_fall_to_the_limit(n_steps):
+def test_chains_are_as_long_as_r_hat_needs(n_steps):
     """With autocorrelation time tau, B / n is tau W / n: R-hat is known for each n."""
     tau = 40.0
     r_hat = np.sqrt((n_steps - 1 + tau) / n_steps)

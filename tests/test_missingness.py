@@ -25,11 +25,6 @@ def X(seed):
     return np.column_stack([driver, driver + noise[0], driver + noise[1]])
 
 
-def z_mean(sample):
-    """Return the mean in units of its standard error."""
-    return sample.mean() / (sample.std() / np.sqrt(len(sample)))
-
-
 def z_fraction(hidden, fraction):
     """Return the excess of hidden cells over its largest standard error."""
     return (hidden.mean() - fraction) / np.sqrt(fraction * (1 - fraction) / hidden.size)
@@ -124,31 +119,6 @@ def test_one_fraction_per_column(mechanism, X, seed):
     assert not hidden[:, 0].any()
     assert abs(z_fraction(hidden[:, 1], 0.2)) < LIMIT
     assert abs(z_fraction(hidden[:, 2], 0.7)) < LIMIT
-
-
-def test_mcar_keeps_the_mean_of_observed_cells(X, seed):
-    hidden = mcar(X, 0.5, random_state=seed)
-    for column, gone in zip(X.T, hidden.T, strict=True):
-        assert abs(z_mean(column[~gone])) < LIMIT
-
-
-def test_mar_moves_the_mean_but_not_given_the_drivers(X, seed):
-    hidden = mar(X, 0.5, random_state=seed)
-    for column, gone in zip(X.T[1:], hidden.T[1:], strict=True):
-        assert z_mean(column[~gone]) < -4
-        assert abs(z_mean((column - X[:, 0])[~gone])) < LIMIT
-
-
-def test_mnar_moves_the_mean_even_given_the_other_columns(X, seed):
-    hidden = mnar(X, 0.5, random_state=seed)
-    for column, gone in zip(X.T[1:], hidden.T[1:], strict=True):
-        assert z_mean(column[~gone]) < -4
-        assert z_mean((column - X[:, 0])[~gone]) < -4
-
-
-def test_negative_strength_hides_small_values(X, seed):
-    hidden = mnar(X[:, :1], 0.5, strength=-1, random_state=seed)
-    assert z_mean(X[:, :1][~hidden]) > LIMIT
 
 
 @pytest.mark.parametrize("strength", [0.5, 2.0])

@@ -190,12 +190,6 @@ def test_quick_work_is_one_line_a_step_and_a_round(capsys):
     assert lines(capsys) == []
 
 
-def test_long_work_is_shown_again(slow, capsys):
-    Worker(verbose=1).transform(None)
-    found = lines(capsys)
-    assert found == ["[Worker] filling 1 of 2", f"{found[0]}: sweep 3 of 4"]
-
-
 def test_a_second_level_shows_every_step(capsys):
     Worker(verbose=2).fit([[0.0]])
     assert "[Worker] choosing 2 of 2: round 1" in lines(capsys)
@@ -283,24 +277,6 @@ def steps_of(found):
     names = [re.sub(r"\[\w+\] |:? (loss|change) .*", "", line) for line in names]
     names = [re.sub(r" \d+( of \d+)?", "", name) for name in names]
     return list(dict.fromkeys(names))
-
-
-def test_gaussian_imputer_names_its_steps(X, capsys, slow):
-    imputer = GaussianImputer(
-        verbose=1, min_value=0.0, n_parameter_draws=3, random_state=0
-    ).fit(X)
-    found = steps_of(lines(capsys))
-    for name in ("choosing the shrinkage", "choosing the marginals", "round"):
-        assert name in found
-    assert f"{found[0]}: round" in found
-    imputer.sample(X)
-    found = lines(capsys)
-    assert "[GaussianImputer] drawing parameters 2 of 3" in found
-    assert "filling rows" in steps_of(found)
-    imputer.set_params(min_value=9.0).fit(np.maximum(X, 9.0))
-    lines(capsys)
-    imputer.transform(X)
-    assert "filling rows" in steps_of(lines(capsys))
 
 
 def test_gaussian_imputer_counts_its_rounds(X):

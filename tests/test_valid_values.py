@@ -65,7 +65,7 @@ def grid(n_values, step, n=400):
 
 
 @pytest.mark.parametrize("step", [1.0, 0.1, 0.2, 0.25, 0.5, 5.0])
-def test_repeated_values_are_on_their_grid_beyond_the_observed_ones(step):
+def test_repeated_values_stay_on_their_grid_beyond_all(step):
     found = learnt(np.round(grid(30, step), 6))
     cells = step * np.array([[-40.3], [2.6], [31.4], [99.0]])
     moved = found.rounded(cells, [0])[:, 0]
@@ -112,7 +112,7 @@ def test_bounds_of_codes_are_obeyed_but_for_two_values():
     np.testing.assert_array_equal(above, [-3.0, 5.0, 400.0])
 
 
-def test_values_without_a_grid_are_left_alone_beyond_the_observed_ones(seed):
+def test_values_without_a_grid_are_left_alone_beyond_all(seed):
     x = np.random.default_rng(seed).exponential(size=(400, 1))
     x[::2] = 0.7  # in the middle, and repeated
     found = learnt(x)
@@ -124,9 +124,7 @@ def test_values_without_a_grid_are_left_alone_beyond_the_observed_ones(seed):
 
 
 @pytest.mark.parametrize(("n_shared", "repeated"), [(48, False), (50, True)])
-def test_half_of_the_cells_of_a_column_of_repeated_values_share_theirs(
-    n_shared, repeated
-):
+def test_half_of_the_cells_share_their_value(n_shared, repeated):
     x = np.arange(100) / 7
     x[:n_shared] = np.repeat(x[: n_shared // 2], 2)
     found = learnt(x[:, None])
@@ -240,13 +238,6 @@ def test_observed_cells_are_possible(X):
     assert same.all()
 
 
-def test_rows_given_twice_count_once(frame):
-    once, twice = learnt(frame), learnt(pd.concat([frame, frame[::2]]))
-    np.testing.assert_array_equal(once.ranges, twice.ranges)
-    assert list(once.values) == list(twice.values)
-    assert list(learnt(frame[["grade"]]).values) == [0]
-
-
 def test_bounds_of_a_series_go_by_its_labels():
     X = pd.DataFrame({"a": [0.0, 1.0, np.nan], "b": [5.0, np.nan, 7.0]})
     lower = pd.Series({"b": -100.0, "a": -6.0})
@@ -281,7 +272,7 @@ def test_columns_without_digits_to_learn_from_are_named(offset):
     assert filled in X[1:, 0] and 0.3 <= below <= 0.5
 
 
-def test_rows_that_are_given_twice_count_once_whatever_their_bits():
+def test_rows_twice_count_once_whatever_their_bits():
     X = np.random.default_rng(0).normal(size=(20, 2))
     X[0, 0], X[5, 1] = 0.0, np.nan
     again = X.copy()

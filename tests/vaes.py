@@ -1,5 +1,6 @@
 """Small variational autoencoders with log p(x_obs) known, for tests."""
 
+import numpy as np
 import torch
 from oracles import line_rule, log_integral
 from torch import nn
@@ -104,3 +105,9 @@ def moved_autoencoder(d, k, rounded, sizes, far=1.0):
         leaf.data += 0.3 * torch.randn_like(leaf)
         leaf.grad = torch.full_like(leaf, torch.nan)  # all are to be set
     return auto
+
+
+def circle(rng, n):
+    angle = rng.uniform(0, 2 * np.pi, n)
+    a, b = np.cos(angle), np.sin(angle)
+    return np.stack([a, b, a + b], 1) + 0.1 * rng.normal(size=(n, 3))

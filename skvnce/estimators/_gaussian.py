@@ -22,6 +22,7 @@ from skvnce.estimators._callbacks import (
 )
 from skvnce.estimators._gaussian_groups import GroupsMixin
 from skvnce.estimators._missing_table import names_table
+from skvnce.estimators._tables_in_parts import reject_groups
 from skvnce.fits import gaussian_groups as grouped
 from skvnce.fits import gaussian_mixed as mixed
 from skvnce.fits import gaussian_numbers as numbers

@@ -1,4 +1,4 @@
-"""Generalised score matching for densities on x >= 0.
+"""The weight of generalised score matching for densities on x >= 0.
 
 Hyvarinen (2007); Yu, Drton and Shojaie (2019), eq. (6).
 """

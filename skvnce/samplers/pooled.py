@@ -9,7 +9,6 @@ proportional to its weight, independently of the other draws.
 """
 
 from collections.abc import Callable
-from math import log
 from typing import NamedTuple
 
 import torch
@@ -62,11 +61,6 @@ def add(pool: Pool, info: Proposals, value: Tensor, uniform: Tensor) -> Pool:
         pool.n_proposals + len(log_weight),
         pool.n_iterations + 1,
     )
-
-
-def log_evidence(pool: Pool) -> Tensor:
-    """Estimate log p(x_obs), by the mean of all weights; (*chains, n)."""
-    return pool.log_total - log(pool.n_proposals)
 
 
 def run_pooled(

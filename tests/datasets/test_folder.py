@@ -79,12 +79,6 @@ def test_arrays_and_frames_have_the_same_cells(home, name):
     assert list(framed.frame.columns)[: bunch.data.shape[1]] == bunch.feature_names
 
 
-@pytest.mark.parametrize("name", LOADERS)
-def test_descriptions_have_a_title(home, name):
-    title, line, *_ = LOADERS[name](data_home=home).DESCR.splitlines()
-    assert line == "=" * len(title)
-
-
 def test_sachs_has_intensities_conditions_and_the_network(home):
     bunch = load_sachs(data_home=home, as_frame=True)
     assert bunch.feature_names == MOLECULES

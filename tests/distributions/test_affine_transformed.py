@@ -72,14 +72,6 @@ def test_values_broadcast_against_the_batch(seed):
     )
 
 
-def test_expand_repeats(seed):
-    parts = some(seed, 3)
-    q, z = oblique(*parts), torch.randn(5, 3, K).double()
-    wide = q.expand((5, 3))
-    assert wide.batch_shape == (5, 3)
-    torch.testing.assert_close(wide.log_prob(z), q.log_prob(z))
-
-
 # A mixture in place of the normal
 
 

@@ -94,6 +94,8 @@ def test_density_cdf_and_entropy_against_scipy(case):
     narrow = high - low < 1e-3
     rtol = 1e-7 if narrow else 1e-9
     np.testing.assert_allclose(found.log_prob(at), exact.logpdf(x), rtol=rtol)
+    outside = torch.tensor([low - 1, high + 1]).double()
+    assert (found.log_prob(outside) == -np.inf).all()
     np.testing.assert_allclose(found.cdf(at), exact.cdf(x), rtol=1e-6, atol=1e-10)
     if narrow:  # scipy loses digits; it is uniform nearly
         assert float(found.entropy()) == pytest.approx(np.log(high - low), abs=1e-6)
@@ -115,27 +117,6 @@ def _entropy(found, x):
 
 
 @pytest.mark.parametrize("case", SPANS)
-def test_the_density_integrates_to_one(case):
-    found = bounded(case)
-    u = torch.tensor([1e-12, 1 - 1e-12], dtype=torch.float64)
-    total = quad(
-        lambda v: float(found.log_prob(torch.tensor(v, dtype=u.dtype)).exp()),
-        *found.icdf(u).tolist(),
-        epsabs=1e-10,
-    )[0]
-    assert total == pytest.approx(1, abs=1e-9)
-    outside = torch.tensor([case[2] - 1, case[3] + 1]).double()
-    assert (found.log_prob(outside) == -np.inf).all()
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_cdf_inverts_quantiles(case):
-    found = bounded(case)
-    u = torch.linspace(0.001, 0.999, 41).double()
-    torch.testing.assert_close(found.cdf(found.icdf(u)), u, rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize("case", SPANS)
 def test_gradients_in_location_and_scale(case):
     """Of density, cdf, entropy and draws, by finite differences."""
     loc, scale, low, high = (torch.tensor(part).double() for part in case)
@@ -148,24 +129,3 @@ def test_gradients_in_location_and_scale(case):
         return q.log_prob(at), q.cdf(at), q.entropy(), q.icdf(u)
 
     assert torch.autograd.gradcheck(parts, leaves, eps=1e-6, atol=1e-5)
-
-
-@pytest.mark.parametrize("case", SPANS)
-def test_the_gradient_of_draws_is_that_of_the_mean(case):
-    loc, scale, low, high = (torch.tensor(part).double() for part in case)
-    leaves = loc.requires_grad_(), scale.requires_grad_()
-    nodes, weights = (torch.tensor(v) for v in np.polynomial.legendre.leggauss(400))
-    s = (nodes + 1) / 2
-    u, weights = s.square() * (3 - 2 * s), weights / 2 * 6 * s * (1 - s)
-    draws = BoundedNormal(*leaves, low, high).icdf(u)
-    found = torch.autograd.grad(draws @ weights, leaves)
-
-    def mean(loc, scale):
-        return float(bounded((loc, scale, *case[2:])).mean)
-
-    loc, scale, step = *case[:2], 1e-5
-    exact = [
-        (mean(loc + step, scale) - mean(loc - step, scale)) / (2 * step),
-        (mean(loc, scale + step) - mean(loc, scale - step)) / (2 * step),
-    ]
-    np.testing.assert_allclose([float(g) for g in found], exact, rtol=1e-3, atol=1e-4)

@@ -92,19 +92,6 @@ def test_without_other_families_all_are_normal(parameters):
     assert not torch.equal(Cells(*parameters, ALL).log_prob(x), known)
 
 
-def test_probabilities_of_values_sum_to_what_is_inside(parameters):
-    loc, scale = parameters
-    for column, values, edges in zip((3, 4), VALUES, EDGES, strict=True):
-        x = torch.zeros(len(set(values)), 4, 5).double()
-        x[..., column] = exact(sorted(set(values)))[:, None]
-        total = Cells(loc, scale, ALL).log_prob(x)[..., column].exp().sum(0)
-        low, high = (
-            stats.norm.cdf(end, loc[:, column], scale[:, column])
-            for end in (edges[0], edges[-1])
-        )
-        np.testing.assert_allclose(total, high - low, rtol=1e-9)
-
-
 def one_rounded(loc, scale, values, edges):
     column = families(rounded=[0], values=[values], edges=[edges])
     return Cells(loc, scale, column)

@@ -6,7 +6,6 @@ from torch.distributions import Independent, Normal
 
 from skvnce.distributions.cells import Cells, Families, ScoredCells
 from skvnce.distributions.diagonal_normal import DiagonalNormal
-from skvnce.distributions.observed_sum import Intervals, observed_sum
 from skvnce.distributions.quantiles import draw
 
 NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
@@ -47,17 +46,6 @@ def test_sums_and_slopes_are_those_of_the_cells(rounded, far, seed):
     expected = torch.autograd.grad(each.where(observed, 0.0).sum(), (loc, scale))
     for one, other in zip(slopes, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
-
-
-def test_numerical_slopes(seed):
-    x, observed, loc, scale = table(seed, (2, 0), 4)
-    known = families(2, 0).intervals(x)
-    assert torch.autograd.gradcheck(
-        lambda loc, scale: observed_sum(loc, scale, known, observed), (loc, scale)
-    )
-    wrong = Intervals(known.low, known.high + 1, known.rounded, known.n_rounded)
-    right = observed_sum(loc, scale, known, observed)
-    assert not torch.allclose(right, observed_sum(loc, scale, wrong, observed))
 
 
 @pytest.mark.parametrize("rounded", [(), (2, 0), (0, 1)])

@@ -78,25 +78,6 @@ def test_the_gradient_of_quantiles(case):
     assert torch.autograd.gradcheck(quantiles, parts, eps=1e-5, atol=1e-5)
 
 
-def test_the_gradient_of_draws_is_that_of_the_mean(case):
-    """By quadrature over the uniform number u = F(x): of E[x] and of E[x^2]."""
-    parts = [torch.tensor(part).double().requires_grad_() for part in case]
-    q = mixture(case)
-    u, weights = q.cdf(POINTS), q.log_prob(POINTS).exp() * WEIGHTS
-    inner = (u > 1e-10) & (u < 1 - 1e-10)
-    u, weights = u[inner], weights[inner]
-    x = UnivariateMixture(*parts).icdf(u)
-    share = parts[0].softmax(0)
-    first = share @ parts[1]
-    second = share @ (parts[1].square() + parts[2].square())
-    for sample, exact in ((x, first), (x.square(), second)):
-        found = torch.autograd.grad(sample @ weights, parts, retain_graph=True)
-        true = torch.autograd.grad(exact, parts, retain_graph=True, allow_unused=True)
-        for mine, known in zip(found, true, strict=True):
-            known = torch.zeros_like(mine) if known is None else known
-            torch.testing.assert_close(mine, known, rtol=1e-6, atol=1e-6)
-
-
 def test_draws(seed):
     torch.manual_seed(seed)
     q = mixture(CASES[0])

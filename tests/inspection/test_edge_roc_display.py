@@ -1,6 +1,5 @@
 from types import SimpleNamespace
 
-import matplotlib.pyplot as plt
 import networkx as nx
 import numpy as np
 import pandas as pd
@@ -151,41 +150,6 @@ def test_what_has_no_curve_is_refused(error, message, truth, strengths):
 def test_the_diagonal_is_not_read():
     strengths = changed(STRENGTHS, np.nan, np.diag_indices(3))
     assert EdgeRocDisplay.from_predictions(TRUTH, strengths).roc_auc == 0.5
-
-
-def legend(display):
-    return [text.get_text() for text in display.ax_.get_legend().get_texts()]
-
-
-def test_the_legend_has_name_and_area():
-    assert legend(EdgeRocDisplay.from_predictions(TRUTH, STRENGTHS, name="$a_1$")) == [
-        "$a_1$ (AUC = 0.50)",
-        "chance",
-    ]
-    display = EdgeRocDisplay.from_estimator(learner(), TRUTH)
-    assert legend(display)[0] == "SimpleNamespace (AUC = 0.50)"
-    assert legend(EdgeRocDisplay([0, 1], [0, 1], name="n").plot())[0] == "n"
-    assert legend(EdgeRocDisplay([0, 1], [0, 1], 0.5).plot())[0] == "AUC = 0.50"
-    assert legend(EdgeRocDisplay([0, 1], [0, 1]).plot()) == ["chance"]
-
-
-def test_curves_share_one_axes_and_its_diagonal():
-    _, ax = plt.subplots()
-    one = EdgeRocDisplay.from_predictions(TRUTH, STRENGTHS, name="one", ax=ax)
-    two = EdgeRocDisplay.from_estimator(learner(), TRUTH, name="two", ax=ax)
-    assert one.ax_ is two.ax_ is ax
-    assert one.line_.get_color() != two.line_.get_color()
-    assert one.chance_level_ is two.chance_level_
-    assert one.chance_level_.get_linestyle() == "--"
-    assert set(legend(two)) == {"one (AUC = 0.50)", "two (AUC = 0.50)", "chance"}
-
-
-def test_plot_returns_itself_and_draws_anew():
-    display = EdgeRocDisplay.from_predictions(TRUTH, STRENGTHS)
-    first = display.figure_
-    assert display.plot(name="again") is display
-    assert display.figure_ is not first
-    assert legend(display)[0] == "again (AUC = 0.50)"
 
 
 def test_rates_are_checked():

@@ -2,12 +2,10 @@
 
 import datetime
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from matplotlib.colors import to_rgb
 
 from skvnce import GaussianImputer
 from skvnce.inspection import (
@@ -80,17 +78,6 @@ class TestMissingness:
         assert "1 more" in ax.get_ylabel()
         assert [text.get_text() for text in ax.get_xticklabels()] == ["x0", "x1", "x2"]
 
-    def test_a_legend_says_what_the_colours_mean(self):
-        ax = MissingnessDisplay.from_frame(np.where(MISSING, np.nan, 1.0)).ax_
-        legend, cells = ax.get_legend(), ax.collections[0]
-        assert [text.get_text() for text in legend.get_texts()] == [
-            "observed",
-            "missing",
-        ]
-        for value, patch in enumerate(legend.get_patches()):
-            wanted = cells.get_cmap()(cells.norm(value))
-            np.testing.assert_allclose(patch.get_facecolor(), wanted)
-
     def test_the_picture_of_pairs_leaves_out_complete_columns(self):
         X = np.where(MISSING, np.nan, 1.0)
         ax = MissingnessDisplay.from_frame(X, kind="pairs").ax_
@@ -108,10 +95,6 @@ class TestMissingness:
         names = list(table) if container != "array" else ["size", "whole"]
         wanted = table[names].isna().to_numpy()
         np.testing.assert_array_equal(display.missing, wanted)
-
-    def test_it_draws_into_given_axes(self):
-        figure, ax = plt.subplots()
-        assert MissingnessDisplay.from_frame(frame(), ax=ax).figure_ is figure
 
     def test_errors(self):
         with pytest.raises(ValueError, match="kind must be one of"):
@@ -171,31 +154,6 @@ class TestImputation:
         for line in ax.lines:
             area = np.trapezoid(line.get_ydata(), line.get_xdata())
             assert 0.85 < area < 1.001  # the grid ends a tenth of the range beyond
-
-    def test_fewer_than_20_cells_are_marks(self):
-        X = np.arange(100.0)[:, None].repeat(3, 1)
-        X[:19, 0], X[:20, 1], X[15:, 2] = np.nan, np.nan, np.nan
-        rng = np.random.default_rng(0)
-        draws = [np.where(np.isnan(X), rng.normal(50, 9, X.shape), X) for _ in "ab"]
-        few, enough, seen = ImputationDisplay.from_draws(X, draws).axes_
-        marked = [[line.get_marker() == "|" for line in ax.lines] for ax in (few, seen)]
-        assert marked == [[False, True, True], [True, False, False]]
-        assert not any(line.get_marker() == "|" for line in enough.lines)
-        np.testing.assert_array_equal(few.lines[1].get_xdata(), draws[0][:19, 0])
-        low, high = few.lines[1].get_ydata()[0], seen.lines[0].get_ydata()[0]
-        assert 0 < low < high < 0.5  # of the height of the panel, observed cells above
-
-    @pytest.mark.parametrize("kind", ["density", "strip", "box"])
-    def test_a_legend_and_the_axes_say_what_is_drawn(self, kind):
-        table = frame()
-        draws = [filled(table, seed) for seed in range(3)]
-        display = ImputationDisplay.from_draws(table, draws, kind=kind)
-        [legend] = display.figure_.legends
-        texts = [text.get_text() for text in legend.get_texts()]
-        assert texts == ["observed", "imputed, 3 draws"]
-        labels = [(ax.get_xlabel(), ax.get_ylabel()) for ax in display.axes_]
-        of_numbers = ("value", "density") if kind == "density" else ("draw", "value")
-        assert labels == [of_numbers, ("level", "share of cells"), of_numbers]
 
     def test_a_scatter_tells_rows_with_drawn_cells(self):
         table = frame()
@@ -333,45 +291,3 @@ def drawn(kind, **given):
 
 class TestPictures:
     """Widths and backgrounds of all displays of several panels."""
-
-    @pytest.mark.parametrize("kind", ["imputation", "report", "convergence"])
-    def test_a_narrow_figure_has_fewer_panels_in_a_row(self, kind):
-        wide, narrow = drawn(kind), drawn(kind, width=3.5)
-        assert narrow.figure_.get_figwidth() == 3.5 < wide.figure_.get_figwidth()
-        assert narrow.axes_.shape == wide.axes_.shape
-        heights = []
-        for display in (wide, narrow):
-            display.figure_.canvas.draw()
-            places = [ax.get_position() for ax in display.axes_.ravel()]
-            heights.append(len({round(place.y0, 2) for place in places}))
-        assert heights[1] > heights[0]
-        with pytest.raises(ValueError, match="width must be a number of inches"):
-            drawn(kind, width=0)
-
-    def test_every_block_of_scores_names_the_mechanisms(self):
-        display = drawn("report", width=3.0)
-        labels = [[ax.get_ylabel() for ax in row] for row in display.axes_]
-        assert labels == [["mcar"] * 3, ["mar"] * 3]
-        assert display.axes_[1, 2].get_xlabel() == "seconds"
-
-    @pytest.mark.parametrize("kind", ["imputation", "report", "convergence"])
-    def test_colours_are_lighter_on_a_dark_background(self, kind):
-        found = []
-        for style in ("default", "dark_background"):
-            with plt.style.context(style):
-                line = drawn(kind).axes_.ravel()[0].lines[0]
-                found.append(sum(to_rgb(line.get_color())))
-        assert found[1] > found[0] + 0.5
-
-    def test_texts_of_patterns_fit_into_their_rows(self):
-        names = [f"column {k}" for k in range(30)]
-        X = pd.DataFrame(np.where(np.eye(30, dtype=bool), np.nan, 1.0), columns=names)
-        _, ax = plt.subplots(figsize=(4, 4), layout="constrained")
-        MissingnessDisplay.from_frame(X, max_patterns=30, ax=ax)
-        ax.figure.canvas.draw()
-        for labels, side in ((ax.get_xticklabels(), "x"), (ax.get_yticklabels(), "y")):
-            boxes = [label.get_window_extent() for label in labels]
-            starts = sorted(getattr(box, f"{side}0") for box in boxes)
-            size = max(box.width if side == "x" else box.height for box in boxes)
-            # letters fill a part of the box of a text
-            assert np.diff(starts).min() > 0.6 * size

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from oracles import line_rule, log_integral
 from torch.distributions import MultivariateNormal
 
 from skvnce.distributions.normal import Normal
@@ -52,16 +51,6 @@ def test_the_marginal_of_every_pattern_by_dense_algebra(model, x, observed):
             normal = MultivariateNormal(mean[o], covariance[o][:, o])
             expected = expected + normal.log_prob(x[i, o])
         torch.testing.assert_close(found[i], expected)
-
-
-@pytest.mark.parametrize("column", range(D))
-def test_the_marginal_without_a_column_by_quadrature(model, x, column):
-    points, weights = line_rule(40.0, 800)
-    rows = x[:3].unsqueeze(0).repeat(len(points), 1, 1)
-    rows[..., column] = points
-    expected = log_integral(model.log_density(rows), weights[:, None])
-    observed = (torch.arange(D) != column).expand(3, -1)
-    torch.testing.assert_close(model.log_marginal(x[:3], observed), expected)
 
 
 def test_complete_rows_take_the_short_way(model, x, observed):

@@ -9,7 +9,6 @@ from oracles import GATE, z_mean
 from tables import cells_of
 from torch.nn.functional import logsigmoid
 
-from skvnce.datasets import make_binary_patterns
 from skvnce.models.noisy_or import (
     Causes,
     all_states,
@@ -196,31 +195,6 @@ def test_the_elbo_by_enumeration_and_below_the_evidence(seed):
     assert (exact < log_evidence(evidence)).all()
     wrong = z_mean(np.array(each), log_evidence(evidence).numpy())
     assert np.abs(wrong).max() > GATE
-
-
-def test_the_upper_bound_tightens_while_its_elbo_falls():
-    """The phenomenon of figure 3b, on the pictures of the benchmark."""
-    pictures = make_binary_patterns(60, random_state=0)
-    causes = Causes(
-        torch.tensor(-np.log1p(-pictures.components)).T.clamp(min=1e-6),
-        torch.tensor(-np.log1p(-pictures.leak)).clamp(min=1e-6),
-        torch.full((8,), 1 / 8).double().logit(),
-    )
-    evidence = gather(causes, cells_of(pictures.data))
-    psi = torch.ones_like(evidence.leak)
-    bounds, elbos = [], []
-    for _ in range(11):
-        bounds.append(float(upper_bound(evidence, psi).mean()))
-        logit = evidence.prior_logit + conjugate_shift(evidence, psi)
-        z = all_states(8)[:, None].expand(-1, 60, -1)
-        log_q = (z * logsigmoid(logit) + (1 - z) * logsigmoid(-logit)).sum(-1)
-        terms = log_q.exp() * (enumerate_joint(evidence) - log_q)
-        elbos.append(float(terms.sum(0).mean()))
-        psi = tighter_line(evidence, psi)
-    assert (np.diff(bounds) <= 1e-9).all()
-    assert bounds[-1] < bounds[0] - 1
-    assert bounds[-1] > float(log_evidence(evidence).mean())
-    assert elbos[-1] < elbos[0] - 5
 
 
 def test_gradients_reach_all_parameters(seed):

@@ -123,15 +123,6 @@ def test_the_normaliser(seed, d, k):
     )
 
 
-def test_the_marginal_is_a_distribution(model):
-    x = torch.tensor(binary(D))
-    observed = torch.ones_like(x).bool()
-    observed[:, 2] = False  # each state of the others then stands there twice
-    for mask, times in ((torch.ones_like(observed), 1), (observed, 2)):
-        log_prob = model.log_marginal(x, mask) - model.log_normaliser()
-        assert float(log_prob.exp().sum().detach()) == pytest.approx(times, rel=1e-12)
-
-
 def test_the_posterior_of_the_latents(model, rows):
     x, _ = rows
     weights = log_joint(model, x).softmax(0)  # (n_states, n)
@@ -208,10 +199,3 @@ def test_it_starts_small_by_the_stream_of_torch(seed):
     assert starts[0].weight.dtype == torch.float32
     assert float(starts[0].weight.std().detach()) == pytest.approx(0.01, rel=0.1)
     assert not starts[0].visible_bias.any() and not starts[0].hidden_bias.any()
-
-
-def test_save_and_load(seed, rows):
-    first, second = machine(seed), machine(seed + 1)
-    assert not torch.equal(first.log_marginal(*rows), second.log_marginal(*rows))
-    second.load_state_dict(first.state_dict())
-    assert torch.equal(first.log_marginal(*rows), second.log_marginal(*rows))

@@ -89,7 +89,7 @@ def test_the_divergence_from_the_prior_has_a_closed_form(seed):
 
 
 @pytest.mark.parametrize("p", [0.05, 0.3, 0.9])
-def test_binary_probabilities_are_no_density_on_the_unit_interval(p):
+def test_binary_probabilities_are_no_density(p):
     """Those of a Bernoulli cell integrate to less than 1, of a continuous one to 1."""
     x = (torch.arange(4000).double() + 0.5) / 4000
     probability = torch.tensor(p).double()

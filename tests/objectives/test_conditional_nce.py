@@ -3,16 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from oracles import line_rule
 from torch import nn
-from torch.distributions import Normal
 
 from skvnce.models.base import log_joint
 from skvnce.models.scale_mixture import NormalScaleMixture, UnnormalisedScaleMixture
 from skvnce.models.scaled import Scaled
 from skvnce.objectives.conditional_nce import by_neighbours
 from skvnce.objectives.vnce import Contrast, Rows, by_noise, variational_values
-from skvnce.training.lbfgs import minimise_parameters
 from skvnce.variational.base import repeated, stream, with_states
 from skvnce.variational.sequential import exact_posterior
 
@@ -123,34 +120,6 @@ def test_neither_model_nor_value_depends_on_the_scale(contrast):
         variational_values(scaled.log_density, posterior, contrast, UNIFORMS, by_noise)
     )
     assert (ratios[0] - ratios[1]).abs().min() > 1e-3
-
-
-POINTS, WEIGHTS = line_rule(40.0, 161)
-
-
-def test_the_parameters_of_the_data_maximise_it():
-    """By quadrature over x and a symmetric kernel: the maximum is at the truth."""
-    truth, kernel = mixture(), Normal(0.0, 1.5)
-    with torch.no_grad():
-        log_p = log_joint(truth, POINTS).logsumexp(0)
-    pair = (log_p + WEIGHTS.log())[None] + WEIGHTS.log()[:, None]
-    pair = (pair + kernel.log_prob(POINTS - POINTS.T)).exp()  # (y, x)
-    model = UnnormalisedScaleMixture(torch.tensor(1.5).double())
-
-    def loss():
-        log_phi = log_joint(model, POINTS).logsumexp(0)
-        each = nn.functional.logsigmoid(log_phi[None] - log_phi[:, None])
-        direct = -2 * (pair * each).sum() / pair.sum()
-        nothing = torch.zeros(1, len(POINTS)).double()
-        rows = log_phi[:, None].expand(-1, len(POINTS))
-        by_row = torch.stack(
-            [by_neighbours(log_phi[None], row[None], nothing) for row in rows]
-        )
-        torch.testing.assert_close(-(pair * by_row).sum() / pair.sum(), direct)
-        yield direct
-
-    minimise_parameters(loss, [model.log_width], tol=1e-9, max_iter=30)
-    assert float(model.log_width.detach().exp()) == pytest.approx(3.0, abs=1e-4)
 
 
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])

@@ -1,7 +1,5 @@
 """DeMissVAE: two gradients of one loss, and where they lead."""
 
-from math import log
-
 import pytest
 import torch
 from oracles import GATE, z_mean
@@ -152,59 +150,6 @@ def test_complete_rows_have_the_gradients_of_the_elbo(model, encoder, completed)
     torch.testing.assert_close(loss, elbo)
     assert_equal(gradients(loss, model), gradients(elbo, model))
     assert_equal(gradients(loss, encoder), gradients(elbo, encoder))
-
-
-def test_the_model_sees_imputations_through_latents_alone(model, completed):
-    x, observed = completed
-    fixed = Given([0.0], [[0.5, -0.3]], [[0.7, 0.8]], N)
-
-    def posterior(x, observed):  # the same draws, whatever was imputed
-        return Independent(
-            Normal(*[v[:, 0] for v in list(fixed.values)[1:]]), 1
-        ).expand(x.shape[:-1])
-
-    other = x.where(observed, x + 2)
-    losses = [
-        demiss_vae(model, posterior, v, observed, stream(0), L) for v in (x, other)
-    ]
-    assert_equal(*[gradients(loss, model) for loss in losses])
-    moved = [gradients(loss, fixed)[1] for loss in losses]
-    assert (moved[0] != moved[1]).any()  # the posterior does
-    shifted = x.where(~observed, x + 2)  # control
-    loss = demiss_vae(model, posterior, shifted, observed, stream(0), L)
-    assert (gradients(loss, model)[0] != gradients(losses[0], model)[0]).any()
-
-
-@pytest.mark.parametrize("std", [0.1, 1.0, 5.0])
-def test_the_best_posterior_does_not_depend_on_imputations(std, seed):
-    """Of a linear model with one latent it is exact, and no draw has a gradient."""
-    torch.manual_seed(seed)
-    linear = Curved([[1.0], [-0.5], [0.4]], SCALE, bend=0.0)
-    w = linear.loadings[:, 0].detach()
-    scaled = w / torch.tensor(SCALE).double().square()
-    precision = 1 + (w * scaled).sum()
-    exact = nn.Linear(3, 1).double()
-    exact.weight.data, exact.bias.data = (scaled / precision)[None], torch.zeros(1)
-    exact.bias.data = exact.bias.data.double()
-    deviation = nn.Parameter(precision**-0.5)
-
-    def posterior(x, observed):
-        return Independent(Normal(exact(x), deviation), 1)
-
-    leaves = nn.ParameterList([*exact.parameters(), deviation])
-    observed = torch.rand(N, 3) < 0.5
-    x = torch.randn(N, 3).double().where(observed, std * torch.randn(K, N, 3))
-    loss = demiss_vae(linear, posterior, x.double(), observed, stream(seed), L)
-    assert max(abs(g).max() for g in gradients(loss, leaves)) < 1e-10
-    deviation.data *= 1.1  # control
-    loss = demiss_vae(linear, posterior, x.double(), observed, stream(seed), L)
-    assert max(abs(g).max() for g in gradients(loss, leaves)) > 1e-3
-
-
-def test_averages_of_equal_normals():
-    q = Independent(Normal(torch.zeros(K, N, 2), 1.0), 1)
-    found = averaged_log_prob(q, torch.zeros(L, K, N, 2))
-    torch.testing.assert_close(found, torch.full((L, K, N), -log(2 * torch.pi)))
 
 
 def test_an_encoder_of_incomplete_rows_is_taught_beside(model, encoder, completed):

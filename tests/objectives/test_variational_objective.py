@@ -180,19 +180,6 @@ def differences(loss, parameter, step=1e-5):
     return found
 
 
-def test_gradients_of_the_model_by_finite_differences(parts):
-    model, q, contrast = parts
-
-    def loss():
-        return loss_of(model, q, contrast)
-
-    for exact, parameter in zip(
-        gradients(loss(), model), model.parameters(), strict=True
-    ):
-        approximate = differences(loss, parameter)
-        torch.testing.assert_close(exact, approximate, rtol=1e-6, atol=1e-8)
-
-
 def test_q_learns_from_the_first_term_only(parts):
     model, q, contrast = parts
 

@@ -104,7 +104,7 @@ def test_values_and_gradients_are_those_of_the_sum():
         torch.testing.assert_close(one, other)
 
 
-def test_of_one_missing_level_it_is_the_likelihood_at_the_exact_conditional():
+def test_of_one_missing_level_it_is_the_likelihood():
     model = Table(SIZES)
     x, columns = rows_of(SIZES, 30)
     found = vgi(model, Exact(model), x, columns)

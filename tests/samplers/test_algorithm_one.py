@@ -57,18 +57,6 @@ def test_against_algorithm_one(eps, row, seed):
     torch.testing.assert_close(torch.stack(tables), expected)
 
 
-def test_with_the_prior_alone_it_is_an_independence_sampler(seed):
-    """Whatever the encoder, and whatever the history."""
-    data, visited = repeat(ROWS, 2), []
-    for posterior, size in ((OFF, 50), (linear_posterior(shift=5.0), 1)):
-        sampler = ac_mwg(
-            LINEAR, posterior, eps=1.0, history_size=size, uniforms=stream(seed)
-        )
-        visited.append(run_chain(sampler, sampler.init(data), data, 30))
-    assert torch.equal(visited[0].x, visited[1].x)
-    assert torch.equal(visited[0].z, visited[1].z)
-
-
 def test_the_first_imputation_is_independent_of_the_latents(seed):
     data, sampler = repeat(ROWS[[2]], 4000), ac_mwg(LINEAR, OFF)
     with seeded(seed):

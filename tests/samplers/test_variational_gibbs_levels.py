@@ -1,7 +1,6 @@
 """Gibbs sampling of levels and numbers by conditionals, against enumeration."""
 
 import numpy as np
-import pytest
 import torch
 from oracles import GATE, z_mean
 from statistical import FAILURE, p_counts
@@ -92,14 +91,3 @@ def test_levels_outside_of_the_hypercube_are_rejected(seed):
     torch.manual_seed(seed)
     state = sampler.init(data, torch.zeros(200, 4).double())
     assert run_chain(sampler, state, data, STEPS).x[:, 2].max() == 2
-
-
-@pytest.mark.parametrize("column", range(3))
-def test_stub_conditionals_are_those_of_the_table(column, seed):
-    joint = table(seed)
-    x = torch.tensor([[1.0, 2.0, 3.0, 0.0]]).double()
-    found = Conditionals(joint).at(x, torch.tensor([column])).log_probabilities.exp()
-    weights = joint * Normal(SHIFT, 1.0).log_prob(x[:, 3:]).exp()
-    index = tuple(slice(None) if k == column else int(x[0, k]) for k in range(3))
-    expected = weights[index] / weights[index].sum()
-    torch.testing.assert_close(found[0, : int(SIZES[column])], expected)

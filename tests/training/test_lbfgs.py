@@ -99,15 +99,6 @@ def test_the_gap_measures_a_stop_that_came_too_early(quadratic):
     assert early.gap > 1e-3
 
 
-def test_without_penalty_or_bounds_it_solves_the_linear_system(quadratic):
-    Q, G, _, _ = quadratic
-    none = torch.zeros(D).double()
-    found = minimise(
-        lambda v: v @ Q @ v / 2 - G @ v, none, none, none - torch.inf, tol=1e-10
-    )
-    torch.testing.assert_close(found.point, torch.linalg.solve(Q, G))
-
-
 def test_parameters_of_modules_move_in_place():
     first = torch.zeros(2, 2, dtype=torch.float64, requires_grad=True)
     second = torch.ones((), dtype=torch.float32, requires_grad=True)

@@ -119,35 +119,6 @@ def test_upper_bounds_mirror_lower_ones(i, seed):
         assert objective - problem.objective(exact) <= gap + 1e-12
 
 
-@pytest.mark.parametrize("i", PROBLEMS)
-def test_optimality_conditions(i, seed):
-    problem = Problem([seed, i])
-    point = problem.solve(tol=1e-14).point.numpy().ravel()
-    gradient = problem.Q @ point - problem.G
-    zero, bounded = point == 0, point == problem.lower
-    inside = ~zero & ~bounded
-    assert (np.abs(gradient[zero]) <= problem.weight[zero] + 1e-6).all()
-    expected = -problem.weight[inside] * np.sign(point[inside])
-    np.testing.assert_allclose(gradient[inside], expected, atol=1e-5)
-    assert (gradient[bounded] >= -1e-6).all()
-    assert (point >= problem.lower).all()
-
-
-def test_without_penalty_it_solves_the_linear_system(seed):
-    problem = Problem(seed, weight=0.0)
-    problem.lower[:] = -np.inf
-    found = problem.solve(tol=1e-14)
-    exact = np.linalg.solve(problem.Q, problem.G)
-    np.testing.assert_allclose(found.point.numpy().ravel(), exact, atol=1e-6)
-
-
-def test_a_large_penalty_gives_exact_zeros(seed):
-    problem = Problem(seed, weight=1e3)
-    point = problem.solve(tol=1e-15).point.numpy().ravel()
-    assert (point[1:] == 0).all()
-    assert point[0] == pytest.approx(max(0.1, problem.G[0] / problem.Q[0, 0]))
-
-
 def test_entries_of_infinite_weight_are_left_out(seed):
     problem, left_out = Problem(seed, weight=0.0), [2, 4]
     problem.lower[:] = -np.inf

@@ -204,7 +204,7 @@ def test_a_distribution_without_quantiles_is_refused():
         at_quantiles(Gamma(1.0, 1.0), torch.rand(3))
 
 
-def test_a_stream_gives_the_same_numbers_and_leaves_that_of_torch_alone():
+def test_a_stream_repeats_and_leaves_that_of_torch_alone():
     template = torch.empty(3, 4).double()
     state = torch.get_rng_state()
     first, second = stream(3)(0, template), stream(3)(0, template)

@@ -132,21 +132,6 @@ def test_rows_of_noise_share_a_mask(make, observed, positive):
 
 
 @KINDS
-def test_gradients_through_draws_by_finite_differences(make, observed, positive):
-    cells, x = make(positive), table(observed, positive)
-    names, leaves = zip(*cells.named_parameters(), strict=True)
-
-    def both(*values):
-        given = dict(zip(names, values, strict=True))
-        draws = torch.func.functional_call(
-            cells, given, (repeated(x, 2), observed, stream(0))
-        )
-        return draws.values[0], draws.log_prob
-
-    assert torch.autograd.gradcheck(both, leaves)
-
-
-@KINDS
 def test_complete_rows_are_left_alone(make, positive):
     x = table(torch.ones(3, D).bool(), positive)
     draws = repeated(x, 2)
@@ -315,26 +300,6 @@ def test_values_of_discrete_draws_are_unbiased(kind, seed):
     torch.testing.assert_close(found[0][~random], exact[~random])
     assert random[1]  # a row of missing cells
     assert abs(z_mean(found[:, random], exact[random])).max() < GATE
-
-
-def without_baseline(values, log_weight, log_score):
-    """Write the score function down, without a control variate."""
-    weighted = log_weight.exp() * values
-    return (weighted + weighted.detach() * (log_score - log_score.detach())).sum(0)
-
-
-def test_the_other_draws_of_a_row_lower_the_variance(seed):
-    torch.manual_seed(seed)
-    problem, std = Discrete("drawn"), {}
-    for function in (mean_over_draws, without_baseline):
-
-        def shifted(data, marginal, log_weight, log_score, function=function):
-            values = torch.nn.functional.logsigmoid(data) - 3
-            return function(values, log_weight, log_score)
-
-        found = problem.gradients(shifted, 150)
-        std[function] = float(found.var(0).sum())
-    assert std[mean_over_draws] < std[without_baseline] / 3
 
 
 def test_the_surrogate_of_the_gradient_leaves_the_value_alone(seed):

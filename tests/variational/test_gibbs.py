@@ -234,15 +234,3 @@ def test_the_diagonal_of_the_slopes_is_never_used(kind, x):
     after = numbers(q.all(x)), numbers(q.at(x, column(1, x)))
     for mine, known in zip(after, before, strict=True):
         assert torch.equal(mine, known)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_they_load_and_keep_their_type(kind, x):
-    q = conditionals(kind)
-    other = KINDS[kind](
-        D, NormalHead(), nn.Sequential(nn.Linear(D, 5), nn.LeakyReLU()), 5, (3, 2)
-    ).double()
-    other.load_state_dict(q.state_dict())
-    assert torch.equal(numbers(other.all(x)), numbers(q.all(x)))
-    single = other.float().all(x.float())
-    assert single.loc.dtype == torch.float32

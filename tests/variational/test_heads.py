@@ -91,25 +91,6 @@ def test_gradients_of_draws(head, parts):
     )
 
 
-def test_gradients_of_draws_are_those_of_the_mean(head, parts):
-    """Of E[x], by quadrature of x q(x), or of -F(x), which has no kinks."""
-    for q, points, weights in of_each(head, parts):
-        log_q, u = q.log_prob(points)[:, 0], q.cdf(points)[:, 0]
-        kinked = isinstance(head, SplineHead)
-        mean = (-u if kinked else points[:, 0] * log_q.exp()) @ weights
-        inner = (u > 1e-10) & (u < 1 - 1e-10)
-        draws = q.icdf(u[inner, None].detach())[:, 0]
-        average = draws @ (log_q.detach().exp() * weights)[inner]
-        exact, found = (
-            torch.autograd.grad(value, parts, retain_graph=True, allow_unused=True)
-            for value in (mean, average)
-        )
-        for mine, known in zip(found, exact, strict=True):
-            assert (mine is None) == (known is None)
-            if mine is not None:
-                torch.testing.assert_close(mine, known, rtol=0, atol=1e-4)
-
-
 def test_entropies(head, parts, seed):
     """Closed, or without a closed form on average over draws."""
     for q, points, weights in of_each(head, parts):

@@ -107,15 +107,3 @@ def test_only_the_learnt_part_learns(mixture):
     names = {name for name, leaf in mixture.named_parameters() if leaf.requires_grad}
     assert all(name.startswith("learnt.") for name in names)
     assert mixture.learnt.free.shift.grad.abs().min() > 0
-
-
-def test_weights_are_bounded_at_zero_where_those_of_a_lognormal_are_not(parts):
-    """A truncated Gaussian has most of its mass where a lognormal has none."""
-    observed = torch.tensor([MASKS[0]])
-    x = at(10.0 ** -torch.arange(1.0, 9.0).double()[:, None], MASKS[0])
-    bounded = -log_density(parts, x, observed)[:, 0]
-    unbounded = -parts[0].log_prob(x, observed).detach()[:, 0]
-    limit = math.log(2) - float(FIXED.log_prob(torch.zeros(D).double())[1])
-    assert float(bounded.max()) <= limit
-    assert (unbounded[2:].diff() > 1).all()
-    assert float(unbounded[-1]) > 50 > limit

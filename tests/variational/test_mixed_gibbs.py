@@ -85,7 +85,7 @@ def test_chains_and_selected_cells_are_batches():
         torch.testing.assert_close(one, whole[2, 1])
 
 
-def test_probabilities_are_those_of_the_linear_part_without_networks():
+def test_without_networks_probabilities_are_linear():
     q, x = made(), rows()
     with torch.no_grad():
         for leaf in q.networks.parameters():

@@ -3,12 +3,11 @@
 import torch
 
 from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
-from skvnce.variational.base import global_stream, stream
+from skvnce.variational.base import global_stream
 from skvnce.variational.encoder import BernoulliEncoder, Latents, Perceptron
 from skvnce.variational.sequential import (
     ExactStates,
     SequentialPosterior,
-    exact_posterior,
     integrated,
     joined,
 )
@@ -50,26 +49,6 @@ def test_there_is_one_draw_if_nothing_is_random():
     assert joined([states], 7, complete).n_draws == 1
     assert joined([states], 7, incomplete).n_draws == 7
     assert joined([encoder()], 7, complete).n_draws == 7
-
-
-def test_the_exact_posterior_has_the_probabilities_of_the_model():
-    model, (x, complete) = machine(), rows()
-    draws = exact_posterior(model)(x, complete, global_stream)
-    weight = draws.log_weight.exp()
-    torch.testing.assert_close(weight.sum(0), torch.ones(N).double())
-    mean = (weight[..., None] * draws.values[1]).sum(0)
-    torch.testing.assert_close(mean, model.latent_probability(x).detach())
-
-
-def test_the_posterior_follows_the_model():
-    """The step holds the model, whose parameters are not those of the posterior."""
-    model, (x, complete) = machine(), rows()
-    posterior = exact_posterior(model)
-    before = posterior(x, complete, stream(0)).log_weight
-    assert list(posterior.parameters()) == []
-    with torch.no_grad():
-        model.weight.mul_(3)
-    assert (posterior(x, complete, stream(0)).log_weight != before).any()
 
 
 def test_nothing_is_drawn_if_all_is_integrated():

@@ -3,8 +3,7 @@
 import re
 import sys
 
-import pytest
-from site_pages import ROOT, built_site
+from site_pages import ROOT
 
 sys.path.insert(0, str(ROOT / "doc" / "_ext"))
 import api_groups  # noqa: E402
@@ -32,15 +31,3 @@ def test_pages_have_the_names_below_them():
     overview = api_groups.overview(TEXT)
     assert ":toctree:" not in overview and "   api/estimators\n" in overview
     assert NAME.findall(overview) == NAME.findall(TEXT)
-
-
-@pytest.mark.site
-def test_sidebar_of_a_class_shows_its_section_and_folds_the_others():
-    page = (built_site() / "generated" / "skvnce.GaussianImputer.html").read_text()
-    sidebar = page.split('class="bd-sidebar-primary')[1].split("<main")[0]
-
-    def opened(name):
-        before = sidebar[: sidebar.index(name)]
-        return before[before.rindex("<details") :].startswith("<details open")
-
-    assert opened("skvnce.LAIRImputer.html") and not opened("skvnce.metrics.crps.html")

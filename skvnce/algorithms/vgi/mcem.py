@@ -42,11 +42,6 @@ def at_intervals(lengths: dict[int, int], every: int) -> Callable[[int], int]:
     return n_steps
 
 
-def from_normal(data: Incomplete, n_chains: int) -> Tensor:
-    """Complete rows by standard normal numbers; (n_chains, n, features)."""
-    return data.with_values(torch.randn(n_chains, *data.x.shape).to(data.x))
-
-
 def reimpute(
     sampler: Sampler,  # with as many chains as there are tables
     data: Incomplete,

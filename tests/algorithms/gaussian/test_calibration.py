@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import norm
-from statistical import FAILURE, p_mean, standard_errors, within_standard_errors
+from statistical import FAILURE, p_mean, within_standard_errors
 
 from skvnce._incomplete import Incomplete
 from skvnce.algorithms.gaussian import calibration
@@ -30,11 +30,6 @@ def complete(seed, n, residual):
 def bent(x, noise):
     """Make residuals with mean zero and unit mean square, no linear function of x."""
     return 0.6 * (x**2 - 1) / np.sqrt(2) + 0.8 * noise
-
-
-def skewed(x, noise):
-    """Make residuals of an exponential distribution, the same at every x."""
-    return -np.log(norm.sf(noise)) - 1
 
 
 def normal(x, noise):
@@ -68,36 +63,6 @@ def moved(found, x, z):
     return (found.moved(scores, mean, std) - mean)[..., 1] / SPREAD
 
 
-def test_residuals_get_the_mean_of_those_nearby(seed):
-    """At several predictions, over independent tables; the identity is found wrong."""
-    x = np.array([-1.2, 0.0, 1.2])
-    z = torch.special.ndtri((torch.arange(200).double() + 0.5) / 200)
-    means = []
-    for i in range(12):
-        found = fitted(complete([seed, i], 2000, bent))
-        means.append(moved(found, x, z[:, None].expand(-1, 3)).mean(0).numpy())
-    exact = 0.6 * (x**2 - 1) / np.sqrt(2)
-    error = np.std(means, 0, ddof=1) / np.sqrt(12) + 0.05  # kernel and shrinkage
-    assert within_standard_errors(np.mean(means, 0), exact, error)
-    assert not within_standard_errors(np.zeros(3), exact, error)
-
-
-def test_draws_have_the_quantiles_of_the_residuals(seed):
-    """Between the outermost levels, where an effective 141 cells are too few."""
-    level, x, tables = (np.arange(2, 15) + 0.5) / 17, np.array([-1.2, 0.0, 1.2]), 12
-    z = norm.ppf(level)[:, None].repeat(3, 1)
-    drawn = [
-        moved(fitted(complete([seed, i], 2000, skewed)), x, z).numpy()
-        for i in range(tables)
-    ]
-    exact = -np.log1p(-level)[:, None] - 1
-    error = np.std(drawn, 0, ddof=1) / np.sqrt(tables)
-    margin = standard_errors(z.size, freedom=tables - 1) * error
-    margin += 10 / 151 * abs(exact - z) + 0.03  # shrinkage; the bias of quantiles
-    assert (abs(np.mean(drawn, 0) - exact) < margin).all()
-    assert (abs(z - exact) > margin)[0].all()  # control: nothing is calibrated
-
-
 def test_ranks_are_kept_and_cells_without_spread_stay(seed):
     found = fitted(complete(seed, 500, bent))
     z = torch.linspace(-9, 9, 400).double()[:, None].expand(-1, 5)
@@ -116,22 +81,6 @@ def test_columns_are_chosen_where_it_is_clearly_better(seed):
     ]
     assert sum(chosen[0]) <= 3
     assert min(chosen[1]) >= 1
-
-
-def test_calibration_improves_the_crps_of_new_rows(seed):
-    """In each of several tables, and by nothing where the residuals are normal."""
-    levels = (torch.arange(50).double() + 0.5) / 50
-    z = torch.special.ndtri(levels)
-    for i in range(5):
-        found = fitted(complete([seed, i], 1000, bent))
-        new = torch.from_numpy(complete([seed, i, 1], 2000, bent))
-        truth = (new[:, 1] - 0.6 * new[:, 0]) / SPREAD
-        after = moved(found, new[:, 0].numpy(), z[:, None].expand(-1, 2000))
-        losses = [
-            torch.maximum(levels[:, None] * e, (levels[:, None] - 1) * e).mean()
-            for e in (truth - z[:, None], truth - after)
-        ]
-        assert losses[1] < 0.9 * losses[0]  # 0.8 is all that a mean can give
 
 
 def test_a_weight_of_two_is_a_row_given_twice(seed):

@@ -111,7 +111,7 @@ def test_draws_from_a_sample_are_those_of_the_table(seed):
     assert p_mean((elsewhere - centre)[::3], 0.0) < FAILURE
 
 
-def test_draws_are_positive_definite_if_a_row_of_the_sample_is_far_out(seed):
+def test_draws_of_a_sample_with_a_far_row_are_positive_definite(seed):
     data = table(60, seed)
     x, observed = data.x.clone(), data.observed.clone()
     x[0], observed[0] = (

@@ -98,7 +98,7 @@ def test_steps_solve_the_equation_of_frequencies(seed):
     assert (abs(predicted - observed) < rarer / 5).all()
 
 
-def test_edges_are_the_least_scores_with_the_shares_of_the_values(seed):
+def test_edges_are_the_least_scores_of_their_shares(seed):
     """Of equal predictions twelve levels are all scores: 14 cuts, two of them ties."""
     rng = np.random.default_rng(seed)
     mean, deviation = torch.zeros(3).double(), torch.ones(3).double()

@@ -83,26 +83,6 @@ def test_sweeps_keep_observed_cells_and_products():
     torch.testing.assert_close(rows.products, rows.x @ rows.x.T)
 
 
-def test_draws_have_the_spread_of_data_augmentation(seed):
-    """Both samplers have the same posterior; logarithms have light tails."""
-    torch.manual_seed(seed)
-    data, strength, count = Incomplete.from_array(table(5, 20)), 20.0, 80
-    weights = torch.ones(5).double()
-    one = wide.posterior_draws(start(20), data, weights, strength, n_draws=count)
-    other = em.posterior_draws(start(20), data, weights, strength, n_draws=count)
-
-    def numbers(draws):
-        kept = [torch.cat([n.mean, n.covariance.diagonal().log()]) for n in draws]
-        return torch.stack(kept).numpy()
-
-    one, other = numbers(one), numbers(other)
-    error = np.sqrt((one.var(0) + other.var(0)) / count)
-    # four standard errors of independent draws, which the draws of both nearly are
-    assert (abs(one.mean(0) - other.mean(0)) < 4 * 1.5 * error).all()
-    ratio = np.log(one.std(0) / other.std(0))
-    assert abs(ratio.mean()) < 0.25
-
-
 def test_tables_that_are_wide():
     data, ones = Incomplete.from_array(table()), torch.ones(6).double()
     assert wide.is_wide(data, ones, 1.0)

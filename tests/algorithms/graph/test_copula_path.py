@@ -20,7 +20,7 @@ def mixed(seed, n=300):
     return x, ["numeric", "numeric", "nominal", "nominal"], [1, 1, 2, 4]
 
 
-def test_weights_depend_on_the_levels_and_on_the_average_information(seed):
+def test_weights_depend_on_levels_and_average_information(seed):
     x, kinds, n_levels = mixed(seed)
     with seeded(seed):
         problem = copula.make_problem(Incomplete.from_array(x), kinds, n_levels)

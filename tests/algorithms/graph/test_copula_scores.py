@@ -51,7 +51,7 @@ def test_scores_without_an_edge_are_standard_normal(seed):
     assert 0.65 < np.std(nominal) < 1.3
 
 
-def test_scores_of_columns_that_are_mostly_missing_include_the_noise_of_draws(seed):
+def test_scores_of_sparse_columns_include_the_noise_of_draws(seed):
     """Of 225 pairs, error .05.  Without that noise it is 1.23, else .85."""
     found, pairs = [], np.triu_indices(10, 1)
     for number in range(5):

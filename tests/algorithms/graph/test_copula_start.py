@@ -63,7 +63,7 @@ def test_associations_of_half_missing_columns_are_not_attenuated(kinds, seed):
         assert np.mean(before) < -2 * error * factor
 
 
-def test_strong_edges_have_small_weights_and_others_the_whole_penalty(seed):
+def test_strong_edges_have_small_weights(seed):
     """Eq. (1), for two strong correlations and two of noise."""
     rng = np.random.default_rng(seed)
     z = rng.normal(size=(400, 4))

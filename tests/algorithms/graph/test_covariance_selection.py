@@ -3,19 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from tables import covariance_of
 
 from skvnce.algorithms.graph.covariance_selection import fit_to_edges
 from skvnce.algorithms.graph.graphical_lasso import Blocks
 
 SIZES = [1, 3, 1, 2, 4]
 CYCLE = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)]
-
-
-def covariance_of(d, seed, n=60):
-    """Give the correlations of a table whose columns depend on each other."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(n, d)) + 0.7 * rng.normal(size=(n, 1))
-    return torch.tensor(np.corrcoef(x.T))
 
 
 def of_edges(pairs, d):

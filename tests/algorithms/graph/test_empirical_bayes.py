@@ -120,15 +120,6 @@ def test_b_is_left_free_where_it_is_not_small(size, free, seed):
     assert (ridge_of_linear(data, theta, covariance, 0.1) == 0) == free
 
 
-def test_b_is_shrunk_where_it_is_nothing_and_left_where_it_is_large(seed):
-    weak, strong = (
-        [run_pilot(*scaled(table(b, 500, [seed, i])), i).ridge_linear for i in range(5)]
-        for b in (0.0, 4.0)
-    )
-    assert min(weak) > 10 * max(strong)
-    assert max(strong) < 1e-3  # a prior with a standard deviation above 1 for 500 rows
-
-
 def test_the_pilot_is_a_better_start_than_independence(seed):
     data, centre = scaled(table(4.0, 500, seed))
     theta = run_pilot(data, centre).theta
@@ -148,15 +139,6 @@ def test_cells_under_the_mask_are_never_read(value, seed):
     assert torch.equal(results[0].theta.precision, results[1].theta.precision)
     of_dirty = Incomplete(dirty, data.observed)
     assert ridge_of_links(of_dirty) == ridge_of_links(data)
-
-
-def test_columns_have_no_units(seed):
-    x = table(1.0, 200, seed)
-    ridges = [
-        run_pilot(*scaled(x * scale)).ridge_linear
-        for scale in (np.ones(D), np.array([1e3, 1.0, 1e-3]))
-    ]
-    assert ridges[0] == pytest.approx(ridges[1], rel=1e-6)
 
 
 def test_pairs_that_are_never_observed_together_say_nothing(seed):

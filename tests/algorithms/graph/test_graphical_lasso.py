@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 from sklearn.covariance import graphical_lasso
+from tables import covariance_of
 
-from skvnce.algorithms.graph import graphical_lasso as module
 from skvnce.algorithms.graph.graphical_lasso import (
     Blocks,
     accelerated,
@@ -16,13 +16,6 @@ from skvnce.algorithms.graph.graphical_lasso import (
 )
 
 SIZES = [1, 3, 1, 2, 4]
-
-
-def covariance_of(d, seed, n=60):
-    """Give the correlations of a table whose columns depend on each other."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(n, d)) + 0.7 * rng.normal(size=(n, 1))
-    return torch.tensor(np.corrcoef(x.T))
 
 
 def weights_of(d, strength):
@@ -158,21 +151,6 @@ def test_a_newton_step_solves_for_the_blocks_that_are_not_zero(seed):
     value, smaller = certify(here, S, weight, blocks)
     assert value <= before
     assert smaller < 1e-3 * gap
-
-
-def test_newton_steps_are_needed_for_strong_factors(seed, monkeypatch):
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(500, 3)) @ rng.normal(size=(3, 40))
-    S = torch.tensor(np.corrcoef((x + rng.normal(size=x.shape)).T))
-    problem = S, torch.eye(40).double(), weights_of(40, 0.002)
-    problem = *problem, Blocks.of(torch.ones(40, dtype=torch.long))
-    found = solve(*problem, tol=1e-6)
-    assert found.gap <= 1e-6
-    monkeypatch.setattr(module, "accelerated", lambda here, *_: here)  # the control
-    slow = solve(*problem, tol=1e-6)
-    assert found.n_iter < slow.n_iter == 1000
-    assert slow.gap > 1e-4
-    assert 0 <= slow.objective - found.objective + 1e-6 <= slow.gap + 1e-6
 
 
 def test_a_newton_step_does_not_change_signs():

@@ -122,7 +122,7 @@ def averages_of_draws(model, rows, seed, n_steps=30):
     return drawn.mean(0).numpy()
 
 
-def test_means_of_correlated_cells_are_exact_far_from_the_truncation(seed):
+def test_means_far_from_the_truncation_are_exact(seed):
     rng = np.random.default_rng(seed)
     model, rows, precision, linear = block_table(8.0, 20, rng)
     expected = [gaussian_conditional(precision, linear, row)[0] for row in rows]
@@ -236,21 +236,6 @@ def test_nothing_observed_scores_nothing(model):
     assert score(model, Incomplete.from_array(ROWS))[0] == 0
 
 
-def test_the_score_is_proper(model, seed):
-    x = exact(np.full(D, N), np.random.default_rng(seed), 3000)
-    hidden = np.where(np.random.default_rng(seed).uniform(size=x.shape) < 0.3, N, x)
-
-    def scores(target):
-        data = Incomplete.from_array(hidden)
-        with seeded(seed):
-            return log_predictive(
-                target, data, START, lambda block: global_stream, burn_in=5, n_steps=20
-            )
-
-    advantage = scores(model) - scores(WRONG)
-    assert z_mean(advantage.detach().numpy(), 0) > GATE
-
-
 # The mask
 
 
@@ -291,7 +276,7 @@ def test_answers_belong_to_rows(model):
 
 
 @pytest.mark.parametrize("d", [1, 4, 5, 6, 25, 26, 130])
-def test_each_way_divides_the_columns_and_all_pairs_of_25_are_apart_in_one(d):
+def test_each_way_divides_the_columns_and_pairs_are_apart(d):
     blocks, n_ways = blocks_of(d)
     assert blocks.shape == (n_ways * min(d, N_BLOCKS), d)
     assert (blocks.reshape(n_ways, -1, d).sum(1) == 1).all()

@@ -55,7 +55,7 @@ def test_means_and_zeros(data, seed):
     assert all((filled == 0).all() for filled in cells(data, "zeros", seed))
 
 
-def test_draws_of_the_marginals_have_the_moments_of_the_observed_cells(data, seed):
+def test_draws_of_marginals_have_the_moments_of_the_cells(data, seed):
     x = data.to_array()
     for j, filled in enumerate(cells(data, "noise", seed)):
         mean, variance = np.nanmean(x[:, j]), np.nanvar(x[:, j])

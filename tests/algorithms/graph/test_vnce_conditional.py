@@ -149,7 +149,7 @@ def test_on_complete_data_it_is_nce(data, noise, seed):
     assert found.gap < 1e-5
 
 
-def test_with_one_hidden_cell_a_row_it_is_nce_of_the_observed_cells(data, noise, seed):
+def test_with_one_hidden_cell_a_row_it_is_nce(data, noise, seed):
     observed = one_hidden(len(data), np.random.default_rng([seed, 1]))
     rows = tables(data, noise, observed, seed)
     centre = data.mean(0)

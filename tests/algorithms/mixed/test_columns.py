@@ -40,7 +40,7 @@ def test_a_level_without_a_cell_is_an_interval_too():
     np.testing.assert_array_equal(found.low[1:], found.high[:-1])
 
 
-def test_scores_between_values_are_left_out_where_half_of_the_cells_are_repeated():
+def test_scores_between_values_of_repeated_cells_are_left_out():
     often, seldom = marginal([0, 0, 0, 1, 2]), marginal([0, 0, 1, 2, 3])
     assert (often.low[1:] == often.high[:-1]).all()
     assert (seldom.low[1:] > seldom.high[:-1]).all()
@@ -49,7 +49,7 @@ def test_scores_between_values_are_left_out_where_half_of_the_cells_are_repeated
     assert len(set(seldom.cells(scores).tolist())) > 10
 
 
-def test_distinct_values_are_points_between_which_cells_are_interpolated():
+def test_cells_between_distinct_values_are_interpolated():
     x = torch.tensor(stats.norm.ppf((np.arange(200) + 0.5) / 200))
     found = marginal(x)
     low, high = found.scores(x)

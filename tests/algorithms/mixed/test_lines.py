@@ -50,7 +50,7 @@ def swept(together, seed):
     return z[:, 2:]
 
 
-def test_columns_that_are_all_missing_have_their_distribution_after_a_few_sweeps(seed):
+def test_few_sweeps_draw_columns_that_are_all_missing(seed):
     """Given the fourth column the variance of the first is .64; without lines ~0.
 
     The chain of the mean along the line is independent from sweep to sweep; variances

@@ -31,7 +31,7 @@ def halves(*shares):
 
 
 @pytest.mark.parametrize("r", [-0.8, -0.3, 0.1, 0.6, 0.9])
-def test_the_series_of_two_equal_halves_is_the_law_of_the_arc_sine(r):
+def test_the_series_of_equal_halves_is_the_arc_sine(r):
     """E[m_i m_j] = (2 / pi)**2 asin(r); the degrees above 40 have a share of r**41."""
     shape = pairs.coefficients(halves(0.5, 0.5))[None]
     value, slope = pairs.series(torch.tensor([[r]], dtype=torch.float64), shape)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from oracles import GATE, z_mean
-from vaes import log_evidence
+from vaes import circle, log_evidence
 
 from skvnce._incomplete import Incomplete
 from skvnce._random import seeded
@@ -31,12 +31,6 @@ ROUNDED = Families(
 COMPLETING = ["vbgi-vae", "demiss-vae", "cvi-vae", "mvb-vae", "vbgi-vae-m"]
 TRAINING = Training(3, 128, 8e-3, 0.05)
 SIZES = Architecture((16,), 0.0, 1)
-
-
-def circle(rng, n):
-    angle = rng.uniform(0, 2 * np.pi, n)
-    a, b = np.cos(angle), np.sin(angle)
-    return np.stack([a, b, a + b], 1) + 0.1 * rng.normal(size=(n, 3))
 
 
 def table(seed, n=500, missing=0.3, rounded=False):
@@ -244,7 +238,7 @@ def test_chains_start_at_the_conditional_of_the_linear_model(seed):
 # Completed rows
 
 
-def test_missing_cells_of_rounded_columns_are_drawn_before_rounding(seed):
+def test_rounded_cells_are_drawn_before_rounding(seed):
     data = table(seed, 60, rounded=True)
     seen = {}
 

@@ -203,19 +203,6 @@ def rows(seed):
     return found
 
 
-@pytest.mark.parametrize("rule", list(SAMPLERS))
-def test_complete_rows_stay_as_they_are(rule, rows, seed):
-    data = Incomplete.from_array(rows)
-    with seeded(seed):
-        x = made(rule).draws(autoencoder(0.3), data, 3, 2, of_stream).tables
-    assert (x[:, 0] == data.x[0]).all()
-    assert x.isfinite().all()
-    missing = ~data.observed
-    assert (x[:, missing] != 0).all()
-    for a, b in ((0, 1), (1, 2)):
-        assert (x[a, missing] != x[b, missing]).any()
-
-
 @pytest.mark.parametrize("rule", [*SAMPLERS, "evenly"])
 def test_numbers_of_the_row_give_its_draws_anywhere(rule, rows, seed):
     """In any order, and however the table is cut."""

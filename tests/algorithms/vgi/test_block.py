@@ -106,19 +106,3 @@ def test_a_visit_moves_its_rows_alone(kind, seed):
         assert torch.equal(value[:, others], old[:, others])
         assert not torch.equal(value[:, rows], old[:, rows])
         assert not value.requires_grad
-
-
-@pytest.mark.quick(1)
-@kinds
-def test_the_model_is_learnt(kind, seed):
-    """Its objective rises far above that of the warm-up's start."""
-    data = table(seed, 300)
-    torch.manual_seed(seed)
-    parts = scheme(kind)
-    with torch.no_grad():
-        parts.parts["model"].loadings.mul_(0.1)
-    chains = BlockChains(parts, data, from_marginals(data, 3))
-    losses = train(
-        parts, chains, epochs(300, 50), n_epochs=60, n_warm_up=5, learning_rate=0.02
-    )
-    assert losses[-1] < losses[0] - 1.0

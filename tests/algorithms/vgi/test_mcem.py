@@ -26,6 +26,10 @@ def table(seed, missing):
     return Incomplete(x.where(observed, 0.0), observed)
 
 
+def from_normal(data, n_chains):
+    return data.with_values(torch.randn(n_chains, *data.x.shape).to(data.x))
+
+
 def flow(mean=None, factor=None, n_steps=1, seed=0):
     with seeded(seed):
         return SplineFlow(
@@ -40,7 +44,7 @@ def flow(mean=None, factor=None, n_steps=1, seed=0):
 def test_of_complete_rows_it_is_plain_maximum_likelihood(seed):
     data, settings = table(seed, 0.0), {"batch_size": 20, "learning_rate": 1e-2}
     model, plain = flow(), flow()
-    x = mcem.from_normal(data, 3)
+    x = from_normal(data, 3)
     assert (x == data.x).all()
     with seeded(seed):
         losses = mcem.train(
@@ -92,7 +96,7 @@ def test_imputations_give_the_score_of_the_observed_cells(seed):
         model, n_chains=120, proposal=Proposal(small=0.4, sigma=0.5)
     )
     with seeded(seed):
-        x = mcem.from_normal(data, 120)
+        x = from_normal(data, 120)
         before = scores(model, data, x)
         mcem.reimpute(sampler, data, x, 60)
     assert (x[:, data.observed] == data.x[data.observed]).all()
@@ -102,7 +106,7 @@ def test_imputations_give_the_score_of_the_observed_cells(seed):
 
 def test_imputations_are_drawn_when_the_schedule_says(seed):
     data, model = table(seed, 0.4), flow()
-    x, tables = mcem.from_normal(data, 2), []
+    x, tables = from_normal(data, 2), []
     before = x.clone()
 
     def keep(epoch, loss):

@@ -64,7 +64,7 @@ def test_levels_are_counted():
     assert count_levels(families(), D).tolist() == [0, 3, 2, 0]
 
 
-def test_conditionals_start_near_those_of_the_latent_normal_model(q, seed):
+def test_conditionals_start_near_the_latent_normal(q, seed):
     """By their mean log-probabilities, beside shares and the exact ones by counts."""
     x, _ = rows(20_000, seed)
     found = q.all(x)
