@@ -11,7 +11,8 @@ from statistical import FAILURE, p_mean
 from estimators.test_gaussian_mixed import frame, loss
 from estimators.test_members_mixed import NAMES, imputer
 from skvnce import LAIRImputer, VGIImputer
-from skvnce.fitted.ensembles import ChainMember, Ensemble
+from skvnce.fitted.density import ChainMember
+from skvnce.fitted.ensembles import Ensemble
 from skvnce.tables.valid_values import ValidValues
 
 pytestmark = pytest.mark.filterwarnings("ignore:Chains ran away")
