@@ -13,17 +13,20 @@ from unittest import mock
 
 import torch
 
-from skvnce._incomplete import Incomplete
-from skvnce.models.base import observed_log_prob
-from skvnce.samplers import ac_mwg as ac_mwg_module
-from skvnce.samplers.ac_mwg import ac_mwg
-from skvnce.samplers.base import Sampler, State, run_chain
-from skvnce.samplers.lair import lair
-from skvnce.samplers.latent import columns, unconditional
-from skvnce.samplers.metropolis_within_gibbs import mwg
-from skvnce.samplers.pooled import add, draws, empty
-from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
-from skvnce.variational.base import global_stream
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import observed_log_prob
+from skvnce._core.posteriors import global_stream
+from skvnce._core.samplers import Sampler, State, columns, run_chain, unconditional
+from skvnce.autoencoder import samplers as ac_mwg_module
+from skvnce.autoencoder.samplers import (
+    ac_mwg,
+    add,
+    draws,
+    empty,
+    lair,
+    mwg,
+    pseudo_gibbs,
+)
 
 N_CHAINS = 5  # and imputations, and proposals K + R
 FRACTIONS = 1 / 32, 1 / 8, 1 / 4, 1 / 2, 1  # of the budget

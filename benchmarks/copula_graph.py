@@ -37,9 +37,9 @@ from skvnce import (
     CopulaGraphLearnerCV,
     TruncatedGaussianGraphLearnerCV,
 )
-from skvnce.algorithms.graph import graphical_lasso
-from skvnce.algorithms.graph.graphical_lasso import Blocks
-from skvnce.algorithms.graph.penalty_path import ROWS_A_NEIGHBOUR
+from skvnce.graphs import graphical_lasso
+from skvnce.graphs.graphical_lasso import Blocks
+from skvnce.graphs.penalty_path import ROWS_A_NEIGHBOUR
 from skvnce.metrics import edge_auc
 
 TEXTS = Texts("copula_graph", globals())

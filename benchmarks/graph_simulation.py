@@ -14,13 +14,13 @@ import torch
 from sklearn.utils._param_validation import StrOptions
 
 from skvnce import TruncatedGaussianGraphLearner
-from skvnce._incomplete import Incomplete
-from skvnce._random import seeded
-from skvnce.algorithms.graph.problem import CONTROLS
-from skvnce.algorithms.graph.single_imputation import FILLERS
-from skvnce.models.truncated_gaussian import TruncatedGaussian
-from skvnce.samplers.base import run_chain
-from skvnce.samplers.gibbs import gibbs, missing_cells
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.random import seeded
+from skvnce._core.samplers import run_chain
+from skvnce.graphs.problem import CONTROLS
+from skvnce.graphs.pseudo_likelihood import FILLERS
+from skvnce.graphs.samplers import gibbs, missing_cells
+from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 
 
 class GraphControl(TruncatedGaussianGraphLearner):
@@ -30,7 +30,7 @@ class GraphControl(TruncatedGaussianGraphLearner):
     ----------
     imputation : {"mean", "noise", "uniform", "zeros"}, default="mean"
         What the two controls ``"imputed-..."`` fill in; see
-        `skvnce.algorithms.graph.single_imputation`.
+        `skvnce.graphs.pseudo_likelihood`.
     """
 
     _parameter_constraints = {

@@ -20,12 +20,18 @@ from sklearn.decomposition import NMF
 from sklearn.metrics import f1_score
 
 from skvnce import NoisyOr
-from skvnce.algorithms import noisy_or
+from skvnce._core.training.adam import train
 from skvnce.datasets import make_binary_patterns
-from skvnce.estimators._binary_tables import torch_rows
-from skvnce.models.noisy_or import NoisyOrModel, enumerate_joint, gather
-from skvnce.models.noisy_or_bounds import conjugate_shift, tighter_line, upper_bound
-from skvnce.training.adam import train
+from skvnce.noisy_or import em
+from skvnce.noisy_or.model import (
+    NoisyOrModel,
+    conjugate_shift,
+    enumerate_joint,
+    gather,
+    tighter_line,
+    upper_bound,
+)
+from skvnce.noisy_or.tables import torch_rows
 
 TEXTS = Texts("noisy_or_synthetic", globals())
 
@@ -90,7 +96,7 @@ def evaluated(model, inference, x, z, seed):
     uniform = torch.rand(
         100, *logit.shape, generator=torch.Generator().manual_seed(seed)
     )
-    loss = -noisy_or.hard_elbo(evidence, logit, uniform).mean()
+    loss = -em.hard_elbo(evidence, logit, uniform).mean()
     drawn = (uniform[0] < logit.sigmoid()).numpy()
     f1 = f1_score(z, drawn, average="macro", zero_division=0)
     return float(loss), 100 * f1, 100 * (drawn == z).all(1).mean()
@@ -103,16 +109,16 @@ def inferred(way, n_train, seed, n_rounds, n_steps=150):
     x = make_binary_patterns(max(n_train, 1), seed).data
     valid, test = (make_binary_patterns(HELD_OUT, 1000 * k + seed) for k in (1, 2))
     model = truth_of(valid)
-    sizes = noisy_or.Sizes(64, 8, (64,), 7.0)
-    inference = noisy_or.INFERENCES[way](sizes, noisy_or.Relaxation(10))
-    learner = noisy_or.Learner(model, inference)
+    sizes = em.Sizes(64, 8, (64,), 7.0)
+    inference = em.INFERENCES[way](sizes, em.Relaxation(10))
+    learner = em.Learner(model, inference)
     network = learner.network_parameters()
     best = (evaluated(model, inference, valid.data, valid.causes, 0)[0], None)
     for _ in range(n_rounds if network else 0):
         batch = min(128, len(x))
         passes = max(1, n_steps * batch // len(x))
         train(
-            noisy_or.loss(learner, sparse_rows(x)),
+            em.loss(learner, sparse_rows(x)),
             network,
             len(x),
             batch_size=batch,
@@ -174,7 +180,7 @@ def tightening():
             if step in (0, 1, 2, 3, 5, 10, 20, 30):
                 logit = evidence.prior_logit + conjugate_shift(evidence, psi)
                 bound = float(upper_bound(evidence, psi).mean())
-                elbo = float(noisy_or.hard_elbo(evidence, logit, uniform).mean())
+                elbo = float(em.hard_elbo(evidence, logit, uniform).mean())
                 rows.append((step, f"{bound:.3f}", f"{elbo:.1f}"))
             psi = tighter_line(evidence, psi)
     return [

@@ -33,12 +33,11 @@ from _vae_networks import (
 )
 from torch import nn
 
-from skvnce.objectives.bounds import BOUNDS
-from skvnce.objectives.demiss import COMPLETED_BOUNDS
-from skvnce.objectives.elbo import negative_mean
-from skvnce.training.adam import descend
-from skvnce.variational.base import global_stream
-from skvnce.variational.latent_encoder import IndependentNormalEncoder, MixtureEncoder
+from skvnce._core.elbo import negative_mean
+from skvnce._core.posteriors import global_stream
+from skvnce._core.training.adam import descend
+from skvnce.autoencoder.bounds import BOUNDS, COMPLETED_BOUNDS
+from skvnce.autoencoder.posteriors import IndependentNormalEncoder, MixtureEncoder
 
 TEXTS = Texts("vae_bounds", globals(), vars(_vae_networks))
 

@@ -22,8 +22,7 @@ import vae_bounds as study
 from _command import options_of
 from _report import Results, Texts, commit, made_by, publish, table
 
-from skvnce.objectives.bounds import BOUNDS
-from skvnce.objectives.demiss import COMPLETED_BOUNDS
+from skvnce.autoencoder.bounds import BOUNDS, COMPLETED_BOUNDS
 
 TEXTS = Texts("vae_bounds_long", globals(), vars(_vae_networks))
 

@@ -29,12 +29,11 @@ from torch.distributions import Independent, Normal
 from vae_bounds import COMPLETING, encoder_of, loss_of
 from vae_tables import rows_of
 
+from skvnce._core.elbo import iwelbo, log_joint
+from skvnce._core.posteriors import draw_latents, global_stream
+from skvnce.autoencoder.bounds import averaged_log_prob, miss_iwae, miss_vae
+from skvnce.autoencoder.posteriors import IndependentNormalEncoder
 from skvnce.missingness import mcar
-from skvnce.objectives.bounds import miss_iwae, miss_vae
-from skvnce.objectives.demiss import averaged_log_prob
-from skvnce.objectives.elbo import iwelbo, log_joint
-from skvnce.variational.base import draw_latents, global_stream
-from skvnce.variational.latent_encoder import IndependentNormalEncoder
 
 TEXTS = Texts("vae_likelihood", globals(), vars(_vae_networks))
 

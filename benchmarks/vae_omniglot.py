@@ -34,8 +34,8 @@ from _conditional_scores import (
 from _data import load_array
 from _report import Results, Texts, made_by, publish, specs, table
 
-from skvnce._incomplete import Incomplete
-from skvnce._random import seeded
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.random import seeded
 
 TEXTS = Texts("vae_omniglot", globals())
 

@@ -1,6 +1,6 @@
 """How far the samplers of missing cells stay from the exact conditional distribution.
 
-The two-dimensional case of thirteen clusters (`tests/samplers/toy.py`), where the
+The two-dimensional case of thirteen clusters (`tests/toy.py`), where the
 conditional density is a closed form: three problems on which Gibbs-like samplers fail
 (Simkus and Gutmann 2023, figure 1), and the ablations of their remedies (figure 9).
 Then the error of means by pooled LAIR against the number of proposals.
@@ -24,12 +24,14 @@ from samplers import test_lair, test_pitfalls  # noqa: E402
 from samplers.test_pitfalls import PARTS, PROBLEMS, distance, start  # noqa: E402
 from samplers.toy import divergence  # noqa: E402
 
-from skvnce._random import seeded  # noqa: E402
-from skvnce.samplers.ac_mwg import ac_mwg  # noqa: E402
-from skvnce.samplers.base import run_chain  # noqa: E402
-from skvnce.samplers.lair import lair  # noqa: E402
-from skvnce.samplers.metropolis_within_gibbs import mwg  # noqa: E402
-from skvnce.samplers.pseudo_gibbs import pseudo_gibbs  # noqa: E402
+from skvnce._core.random import seeded  # noqa: E402
+from skvnce._core.samplers import run_chain  # noqa: E402
+from skvnce.autoencoder.samplers import (
+    ac_mwg,  # noqa: E402
+    lair,  # noqa: E402
+    mwg,  # noqa: E402
+    pseudo_gibbs,  # noqa: E402
+)
 
 TEXTS = Texts("vae_samplers", globals())
 

@@ -24,9 +24,20 @@ from torch import nn
 from torch.distributions import MultivariateNormal, kl_divergence
 from torch.optim.swa_utils import AveragedModel
 
-from skvnce._incomplete import Incomplete
-from skvnce.algorithms.factor_analysis import fit_covariance, fit_factors
-from skvnce.algorithms.vgi.training import (
+from skvnce._core.incomplete import Incomplete
+from skvnce.autoencoder.factor_analysis import (
+    FactorModel,
+    fit_covariance,
+    fit_factors,
+    infer,
+)
+from skvnce.vgi.conditionals import (
+    ExtendedConditionals,
+    NormalHead,
+    StandardConditionals,
+)
+from skvnce.vgi.densities import FactorDensity
+from skvnce.vgi.training import (
     Chains,
     Pair,
     TrainingSettings,
@@ -34,10 +45,6 @@ from skvnce.algorithms.vgi.training import (
     train,
     warm_up_conditionals,
 )
-from skvnce.models.factor_analysis import FactorModel, infer
-from skvnce.models.factor_density import FactorDensity
-from skvnce.variational.gibbs import ExtendedConditionals, StandardConditionals
-from skvnce.variational.heads import NormalHead
 
 TEXTS = Texts("vgi_factor_analysis", globals())
 

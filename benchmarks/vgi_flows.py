@@ -27,18 +27,17 @@ from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 from torch import Tensor, nn
 
-from skvnce._incomplete import Incomplete
-from skvnce._random import seeded
-from skvnce.algorithms.gaussian import em
-from skvnce.algorithms.vgi import mcem, training
-from skvnce.algorithms.vgi.training import epochs, from_marginals
-from skvnce.models.spline_flow import SplineFlow
-from skvnce.samplers.base import Sampler
-from skvnce.samplers.projected_latent import projected_latent
-from skvnce.samplers.variational_gibbs import observed_hypercube
-from skvnce.training.averaging import Averaged
-from skvnce.variational.gibbs import ExtendedConditionals
-from skvnce.variational.heads import SplineHead
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.random import seeded
+from skvnce._core.samplers import Sampler
+from skvnce._core.training.rounds import Averaged
+from skvnce.gaussian import em
+from skvnce.vgi import mcem, training
+from skvnce.vgi.chains import observed_hypercube
+from skvnce.vgi.conditionals import ExtendedConditionals, SplineHead
+from skvnce.vgi.densities import SplineFlow
+from skvnce.vgi.mcem import projected_latent
+from skvnce.vgi.training import epochs, from_marginals
 
 TEXTS = Texts("vgi_flows", globals())
 

@@ -37,16 +37,10 @@ from vgi_factor_analysis import (
     standardised,
 )
 
-from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vgi.training import (
-    Chains,
-    Pair,
-    TrainingSettings,
-    from_marginals,
-    train,
-)
-from skvnce.models.factor_analysis import FactorModel
-from skvnce.models.factor_density import FactorDensity
+from skvnce._core.incomplete import Incomplete
+from skvnce.autoencoder.factor_analysis import FactorModel
+from skvnce.vgi.densities import FactorDensity
+from skvnce.vgi.training import Chains, Pair, TrainingSettings, from_marginals, train
 
 TEXTS = Texts("vgi_frey", globals())
 

@@ -29,20 +29,18 @@ from torch import nn
 from torch.distributions import Independent, MultivariateNormal, Normal
 from torch.func import jvp, vmap
 
-from skvnce._incomplete import Incomplete
-from skvnce.algorithms.factor_analysis import fit_factors
-from skvnce.algorithms.vgi import block, training
-from skvnce.algorithms.vgi.latent_density import LatentDensity
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.posteriors import global_stream
+from skvnce._core.training.adam import descend
+from skvnce.autoencoder import block
+from skvnce.autoencoder.bounds import miss_iwae, miss_vae
+from skvnce.autoencoder.factor_analysis import fit_factors, infer, log_prob_observed
+from skvnce.autoencoder.posteriors import IndependentNormalEncoder, NormalLatentCells
 from skvnce.datasets import load_frey_faces
-from skvnce.models.factor_analysis import infer, log_prob_observed
-from skvnce.objectives.bounds import miss_iwae, miss_vae
-from skvnce.samplers.variational_gibbs import observed_hypercube
-from skvnce.training.adam import descend
-from skvnce.variational.base import global_stream
-from skvnce.variational.gibbs import ExtendedConditionals, anchor
-from skvnce.variational.heads import NormalHead
-from skvnce.variational.latent_cells import NormalLatentCells
-from skvnce.variational.latent_encoder import IndependentNormalEncoder
+from skvnce.vgi import training
+from skvnce.vgi.autoencoder import LatentDensity
+from skvnce.vgi.chains import observed_hypercube
+from skvnce.vgi.conditionals import ExtendedConditionals, NormalHead, anchor
 
 TEXTS = Texts("vgi_vae", globals())
 

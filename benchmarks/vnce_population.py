@@ -25,17 +25,13 @@ from torch import nn
 from torch.distributions import Normal
 from torch.nn.functional import softplus
 
-from skvnce.algorithms.vnce.em import Problem, fit_model, variational_em
-from skvnce.models.base import log_joint
-from skvnce.models.scale_mixture import UnnormalisedScaleMixture
-from skvnce.objectives.vnce import Contrast, Rows
-from skvnce.training.lbfgs import minimise_parameters
-from skvnce.variational.base import with_states
-from skvnce.variational.sequential import (
-    SequentialPosterior,
-    exact_posterior,
-    integrated,
-)
+from skvnce._core.models import log_joint
+from skvnce._core.posteriors import with_states
+from skvnce._core.training.lbfgs import minimise_parameters
+from skvnce.contrast.em import Problem, fit_model, variational_em
+from skvnce.contrast.models import UnnormalisedScaleMixture
+from skvnce.contrast.objective import Contrast, Rows
+from skvnce.contrast.posteriors import SequentialPosterior, exact_posterior, integrated
 
 TEXTS = Texts("vnce_population", globals())
 

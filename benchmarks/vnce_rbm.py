@@ -26,8 +26,8 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import LinearLR
 
 from skvnce import VNCEEstimator
-from skvnce.models.restricted_boltzmann import RestrictedBoltzmann
-from skvnce.training.lbfgs import minimise_parameters
+from skvnce._core.training.lbfgs import minimise_parameters
+from skvnce.contrast.models import RestrictedBoltzmann
 
 TEXTS = Texts("vnce_rbm", globals())
 

@@ -40,15 +40,10 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
-from skvnce.tables.cells import is_frame
-from skvnce.tables.column_kinds import encode, names_of, place_of
-from skvnce.tables.containers import (
-    cell_errors_named,
-    check_exact,
-    readable,
-    reject_parts,
-)
-from skvnce.tables.mixed import columns_by_dtype, hide_in_frame
+from skvnce._tables.cells import is_frame, names_of
+from skvnce._tables.column_kinds import encode, place_of
+from skvnce._tables.frames import cell_errors_named, check_exact, readable, reject_parts
+from skvnce._tables.mixed import columns_by_dtype, hide_in_frame
 
 _STRONGEST = 1e6  # practically a hard threshold
 

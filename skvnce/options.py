@@ -8,16 +8,16 @@ These classes are no estimators: an object is passed to one, such as
 from importlib import import_module
 
 _HOMES = {
-    "ACMWG": "skvnce.estimators._sampler_options",
-    "Adam": "skvnce.estimators._options",
-    "Chunks": "skvnce.sources.chunks",
-    "IncompleteDensity": "skvnce.estimators._density",
-    "LAIR": "skvnce.estimators._sampler_options",
-    "LBFGS": "skvnce.estimators._options",
-    "MCEM": "skvnce.estimators._density_options",
-    "MWG": "skvnce.estimators._sampler_options",
-    "TorchVAE": "skvnce.estimators._torch_vae",
-    "VGI": "skvnce.estimators._density_options",
+    "ACMWG": "skvnce.autoencoder.options",
+    "Adam": "skvnce._imputer.options",
+    "Chunks": "skvnce._imputer.parts.chunks",
+    "IncompleteDensity": "skvnce.vgi.density",
+    "LAIR": "skvnce.autoencoder.options",
+    "LBFGS": "skvnce._imputer.options",
+    "MCEM": "skvnce.vgi.density",
+    "MWG": "skvnce.autoencoder.options",
+    "TorchVAE": "skvnce.autoencoder.lair",
+    "VGI": "skvnce.vgi.density",
 }
 
 __all__ = list(_HOMES)

@@ -23,13 +23,13 @@ def seed():
 @pytest.fixture(scope="module")
 def short_training():
     """Start less exactly and train for few steps: a module that tests no quality."""
-    from skvnce.algorithms.factor_analysis import fit_covariance
+    from skvnce.autoencoder.factor_analysis import fit_covariance
 
     few = partial(fit_covariance, n_rounds=5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("skvnce.training.rounds.STEPS", 2)
-        patch.setattr("skvnce.fits.density_training._WARM_UP", 2)
-        patch.setattr("skvnce.estimators._column_scores.fit_covariance", few)
+        patch.setattr("skvnce._core.training.rounds.STEPS", 2)
+        patch.setattr("skvnce.vgi.fit._WARM_UP_STEPS", 2)
+        patch.setattr("skvnce.autoencoder.column_scores.fit_covariance", few)
         yield
 
 

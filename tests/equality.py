@@ -24,8 +24,8 @@ from sklearn.base import clone, is_classifier
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import skvnce
+from skvnce._core.training import rounds
 from skvnce.options import Adam, Chunks, IncompleteDensity
-from skvnce.training import rounds
 
 rounds.STEPS = 2  # steps of a round of training
 N = 60

@@ -7,7 +7,7 @@ import torch
 from scipy import stats
 from scipy.special import roots_legendre
 
-from skvnce.objectives.score_matching import saturating_weight
+from skvnce.graphs.score_matching import saturating_weight
 
 # standard errors; chance exceeds it in one of 100 000 tests of 150 comparisons each
 GATE = 5.4

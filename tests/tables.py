@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from skvnce.estimators._binary_tables import torch_rows
 from skvnce.exceptions import MisfitWarning
+from skvnce.noisy_or.tables import torch_rows
 
 
 def cells_of(table):

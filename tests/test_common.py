@@ -14,11 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import skvnce
-from skvnce.algorithms.factor_analysis import fit_covariance
-from skvnce.estimators import _column_scores as _scores
-from skvnce.fits import density_training
+from skvnce._core.training import rounds
+from skvnce.autoencoder import column_scores as _scores
+from skvnce.autoencoder.factor_analysis import fit_covariance
 from skvnce.testing import nan_checks
-from skvnce.training import rounds
+from skvnce.vgi import fit
 
 pytestmark = pytest.mark.filterwarnings(
     # small or shapeless tables of the checks, on which a short fit does not settle
@@ -60,7 +60,7 @@ def short_training(request, monkeypatch):
     """Shorten what no parameter shortens, but where other processes train, too."""
     if "parallel" not in request.node.name:
         monkeypatch.setattr(rounds, "STEPS", 10)
-        monkeypatch.setattr(density_training, "_WARM_UP", 20)
+        monkeypatch.setattr(fit, "_WARM_UP_STEPS", 20)
         few = partial(fit_covariance, n_rounds=30)
         monkeypatch.setattr(_scores, "fit_covariance", few)
 

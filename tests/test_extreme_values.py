@@ -6,8 +6,8 @@ from cases import ESTIMATORS
 from sklearn.base import clone
 
 from skvnce import metrics
+from skvnce._tables.values import into_dtype
 from skvnce.exceptions import DivergenceError
-from skvnce.tables.statistics import into_dtype
 from skvnce.testing._requirements import draws_cells, imputes
 
 pytestmark = [

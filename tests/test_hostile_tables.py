@@ -17,11 +17,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import skvnce
-from skvnce import (
-    GaussianImputer,
-    IncompleteFactorAnalysis,
-    VariationalAutoencoder,
-)
+from skvnce import GaussianImputer, IncompleteFactorAnalysis, VariationalAutoencoder
 from skvnce.testing._requirements import draws_cells, imputes, is_positive
 
 pytestmark = [

@@ -17,8 +17,8 @@ from sklearn.preprocessing import StandardScaler
 
 import skvnce
 from skvnce import GaussianImputer
-from skvnce._progress import listener
-from skvnce._threads import PROCESS
+from skvnce._core.progress import listener
+from skvnce._core.runtime import PROCESS
 from skvnce.testing._requirements import incomplete_table
 
 ROOT = Path(skvnce.__file__).parent

@@ -34,11 +34,11 @@ from skvnce import (
     VGIImputer,
     VNCEEstimator,
 )
-from skvnce.algorithms.factor_analysis import fit_covariance
-from skvnce.estimators import _column_scores as _scores
-from skvnce.fits import density_training
+from skvnce._core.training import rounds
+from skvnce.autoencoder import column_scores as _scores
+from skvnce.autoencoder.factor_analysis import fit_covariance
 from skvnce.options import Adam, IncompleteDensity
-from skvnce.training import rounds
+from skvnce.vgi import fit
 
 ROWS = 90
 
@@ -50,7 +50,7 @@ def short_training(monkeypatch, request):
     spec = getattr(request.node, "callspec", None)
     if spec and spec.params.get("case") == "vgi":
         monkeypatch.setattr(rounds, "STEPS", 2)
-        monkeypatch.setattr(density_training, "_WARM_UP", 2)
+        monkeypatch.setattr(fit, "_WARM_UP_STEPS", 2)
 
 
 def complete():

@@ -28,8 +28,8 @@ from skvnce import (
     VGIImputer,
     VNCEEstimator,
 )
-from skvnce._warnings import warn_user
-from skvnce.distributions.normal import cholesky
+from skvnce._core.distributions.normal import cholesky
+from skvnce._core.warnings import warn_user
 from skvnce.options import IncompleteDensity
 
 pytestmark = pytest.mark.usefixtures("short_training")
@@ -133,7 +133,7 @@ def called_from(module, function):
 
 @pytest.mark.parametrize(
     "module",
-    ["skvnce", "skvnce.algorithms.gaussian.em", "sklearn.pipeline", "functools"],
+    ["skvnce", "skvnce.gaussian.em", "sklearn.pipeline", "functools"],
 )
 def test_frames_of_packages_are_passed(module):
     call = called_from("skvnce._one", functools.partial(warn_user, "found"))

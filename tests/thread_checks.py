@@ -1,6 +1,6 @@
 """What is run in a process of its own, where threads are not limited from outside.
 
-`tests/test_threads.py` runs these functions by their names.
+`tests/_core/test_threads.py` runs these functions by their names.
 """
 
 import sys
@@ -13,8 +13,9 @@ import torch
 from threadpoolctl import threadpool_info
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from skvnce import IncompleteFactorAnalysis, _threads
-from skvnce._threads import one_thread
+from skvnce import IncompleteFactorAnalysis
+from skvnce._core import runtime
+from skvnce._core.runtime import one_thread
 
 N_THREADS = 2
 
@@ -93,7 +94,7 @@ def estimators():
     torch.set_num_threads(N_THREADS)
     table = table_of(100, 70)
     for smallest_wide, several in [(501, False), (70, True)]:
-        _threads._SMALL = smallest_wide - 1
+        runtime._SMALL = smallest_wide - 1
         with SeveralThreads() as several_threads:
             answers(IncompleteFactorAnalysis(n_components=1, max_iter=2), table)
         assert bool(several_threads.found) == several, several_threads.found

@@ -6,14 +6,14 @@ from oracles import line_rule, log_integral
 from torch import nn
 from torch.distributions import Independent, Normal
 
-from skvnce._incomplete import Incomplete
-from skvnce.algorithms.vae import autoencoder
-from skvnce.algorithms.vae.batches import Autoencoder
-from skvnce.distributions.cells import Families
-from skvnce.distributions.normal_mixture import NormalMixture
-from skvnce.models.factor_analysis import FactorModel
-from skvnce.objectives.elbo import log_joint
-from skvnce.training.adam import named_leaves
+from skvnce._core.distributions.cells import Families
+from skvnce._core.distributions.families import NormalMixture
+from skvnce._core.elbo import log_joint
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.training.adam import named_leaves
+from skvnce.autoencoder import vae
+from skvnce.autoencoder.factor_analysis import FactorModel
+from skvnce.autoencoder.vae import Autoencoder
 
 NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
 N = 40  # number of rows of `rounded_table`
@@ -99,7 +99,7 @@ def moved_autoencoder(d, k, rounded, sizes, far=1.0):
         torch.randn(d, k).double(),
         torch.rand(d).double() + 0.1,
     )
-    auto = autoencoder.build(linear, rounded_families(*rounded), sizes)
+    auto = vae.build(linear, rounded_families(*rounded), sizes)
     auto = Autoencoder(*(part.double() for part in auto))
     for _, leaf in named_leaves(auto._asdict()):
         leaf.data += 0.3 * torch.randn_like(leaf)

@@ -51,7 +51,7 @@ RULES = [
     "negative control (tests/statistical.py).",
     "Each public name has a docstring in numpydoc's form, with an example that runs.",
     "Errors name the parameter, what was got, and the remedy. Warnings are for users, "
-    "by skvnce._warnings.warn_user.",
+    "by skvnce._core.warnings.warn_user.",
     "Nothing is silently wrong: what a model cannot do is an error or a warning.",
     "Plain words, short sentences, British spelling; no path of a machine and no host "
     "of packages in a committed file.",

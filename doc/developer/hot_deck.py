@@ -5,13 +5,13 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._validation import OF_CATEGORIES, integer_from
-from skvnce.fitted.fitted import Fitted
+from skvnce._imputer.fitted import Fitted
+from skvnce._imputer.imputer import Imputer
+from skvnce._imputer.validation import OF_CATEGORIES, integer_from
 
 
 class HotDeck(NamedTuple):
-    """A fitted model of cells, see `skvnce.fitted.base.CellModel`."""
+    """A fitted model of cells, see `skvnce._imputer.fitted.CellModel`."""
 
     donors: np.ndarray  # (n_donors, n_model_columns), NaN where missing
     scale: np.ndarray  # (n_model_columns,)

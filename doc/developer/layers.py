@@ -1,4 +1,4 @@
-"""Draw the layers of the package and the imports between them: layers.svg."""
+"""Draw the rooms of the package and the imports between them: layers.svg."""
 
 import ast
 from collections import Counter
@@ -7,20 +7,19 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 PACKAGE = FOLDER.parents[1] / "skvnce"
 ROWS = [  # from the top
-    ["table_imputer"],
-    ["estimators"],
-    ["fits", "prediction"],
-    ["fitted", "sources"],
-    ["algorithms", "tables"],
-    ["samplers", "objectives", "training"],
-    ["variational", "models"],
-    ["distributions"],
+    ["vgi", "predictors", "table_imputer"],
+    ["graphs", "autoencoder", "mixture"],
+    ["contrast", "columns", "noisy_or"],
+    ["gaussian"],
+    ["_imputer"],
+    ["_tables"],
+    ["_core"],
 ]
 WIDTH, HEIGHT, BOX = 720, 90, (130, 36)
 
 
 def imports():
-    """Count the modules of each layer that import from another one."""
+    """Count the modules of each room that import from another one."""
     layers, found = {name for row in ROWS for name in row}, Counter()
     for layer in layers:
         for path in (PACKAGE / layer).rglob("*.py"):

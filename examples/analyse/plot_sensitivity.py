@@ -24,11 +24,7 @@ import statsmodels.formula.api as smf
 
 from skvnce import GaussianImputer
 from skvnce.datasets import load_nhanes
-from skvnce.inspection import (
-    ImputationDisplay,
-    MissingnessDisplay,
-    SensitivityDisplay,
-)
+from skvnce.inspection import ImputationDisplay, MissingnessDisplay, SensitivityDisplay
 from skvnce.pooling import fit_each, pool_models, sensitivity_curve
 
 columns = ["Age", "Gender", "Education", "Poverty", "Height", "BMI", "Pulse"]

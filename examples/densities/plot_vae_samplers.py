@@ -21,12 +21,10 @@ import numpy as np
 import torch
 from torch.distributions import Independent, Normal
 
-from skvnce.models.base import observed_log_prob
-from skvnce.samplers.ac_mwg import ac_mwg
-from skvnce.samplers.base import Incomplete, run_chain
-from skvnce.samplers.lair import lair
-from skvnce.samplers.metropolis_within_gibbs import mwg
-from skvnce.samplers.pseudo_gibbs import pseudo_gibbs
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import observed_log_prob
+from skvnce._core.samplers import run_chain
+from skvnce.autoencoder.samplers import ac_mwg, lair, mwg, pseudo_gibbs
 
 PATH = [(0, -2, 0.13)]
 PATH += [(x, -1, 0.11) for x in (1, 0, -1)]

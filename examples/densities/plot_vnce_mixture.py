@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from torch.distributions import Normal
 
-from skvnce.algorithms.vnce.em import Problem, evaluate, variational_em
-from skvnce.models.scale_mixture import NormalScaleMixture
-from skvnce.objectives.vnce import Contrast, Rows
-from skvnce.variational.sequential import exact_posterior
+from skvnce.contrast.em import Problem, evaluate, variational_em
+from skvnce.contrast.models import NormalScaleMixture
+from skvnce.contrast.objective import Contrast, Rows
+from skvnce.contrast.posteriors import exact_posterior
 
 TRUE_WIDTH, FIRST_WIDTH, N = 4.0, 9.0, 5000
 rng = np.random.default_rng(0)

@@ -24,8 +24,8 @@ import torch
 from matplotlib.patches import Ellipse
 from torch.distributions import Independent, MultivariateNormal, Normal
 
-from skvnce.objectives.vnce import divergence
-from skvnce.training.lbfgs import minimise
+from skvnce._core.training.lbfgs import minimise
+from skvnce.contrast.objective import divergence
 
 VARIANCE = 0.3
 LANDMARKS = (0.0, -1.0, 4.0)  # both coordinates of x

@@ -95,3 +95,414 @@ def _columns(path):
                 f"{len(names)}; write the file again, as CSV with commas and a header."
             )
     return dict(zip(names, zip(*rows, strict=True), strict=True))
+
+
+# ----------------------------------------
+# Measurements of growing boys.
+
+
+_BOYS_NAMES = ["age", "hgt", "wgt", "bmi", "hc", "tv"]
+_BOYS_DESCRIPTION = """\
+Growth of Dutch boys
+====================
+
+748 Dutch boys of the Fourth Dutch Growth Study: age in years, height (hgt) in cm,
+weight (wgt) in kg, body mass index (bmi) in kg/m2, head circumference (hc) in cm and
+testicular volume (tv) in ml.  14 % of the cells are missing, of tv 70 %.  Stages of
+puberty and the region, which the source also has, are left out.
+
+Fredriks, van Buuren and others (2000), Continuing positive secular growth change in the
+Netherlands 1955-1997, Pediatric Research 47:316-323.  From the R package mice, whose
+licence is GPL-2 or later.
+"""
+_BOYS_HOW = (
+    "the data set boys of the R package mice; in R: "
+    'write.csv(mice::boys, "boys/boys.csv", row.names = FALSE, na = "").'
+)
+
+
+def load_boys(*, data_home=None, as_frame=False):
+    """Load six measurements of 748 Dutch boys, with missing values.
+
+    The table is read from a folder, see ``data_home``.
+
+    Parameters
+    ----------
+    data_home : path or None, default=None
+        Folder that holds ``boys/boys.csv`` or ``boys/boys.csv.gz``.  None uses the
+        folder that the environment variable ``SKVNCE_DATA`` names.
+    as_frame : bool, default=False
+        Whether ``data`` is a pandas DataFrame.
+
+    Returns
+    -------
+    sklearn.utils.Bunch
+        ``data`` of shape (748, 6), NaN where missing; ``feature_names``; ``frame``, the
+        same as ``data`` or None; ``DESCR`` with sources, terms and units.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the table is not in the folder; the message says how to get it.
+
+    References
+    ----------
+    Fredriks, van Buuren and others (2000), Continuing positive secular growth change in
+    the Netherlands 1955-1997, Pediatric Research 47:316-323.
+    """
+    columns = from_folder("boys", _BOYS_NAMES, _BOYS_HOW, data_home)
+    return bunch(
+        numbers(columns, _BOYS_NAMES), _BOYS_NAMES, _BOYS_DESCRIPTION, as_frame=as_frame
+    )
+
+
+# ----------------------------------------
+# Frames of a video of one face.
+
+
+_SHAPE = (28, 20)
+_FREY_FACES_DESCRIPTION = """\
+Frey faces
+==========
+
+1,965 successive frames of a video of one face, 28 x 20 grey values from 0 to 255; no
+cell is missing.  Neighbouring frames are nearly the same, so a random split leaks
+information: split them in blocks.
+
+Collected by B. Frey and S. Roweis; public research data without a licence.
+"""
+_FREY_FACES_HOW = (
+    "the Frey Face data set of S. Roweis (the GitHub repository "
+    "vsimkus/variational-gibbs-inference carries it); save the frames, in their order, "
+    "as an array x of shape (1965, 560) by numpy.savez."
+)
+
+
+def load_frey_faces(*, data_home=None, as_frame=False):
+    """Load 1,965 frames of a video of one face.
+
+    The table is read from a folder, see ``data_home``.
+
+    Parameters
+    ----------
+    data_home : path or None, default=None
+        Folder that holds ``frey_faces/frey_faces.npz``.  None takes the folder that the
+        environment variable ``SKVNCE_DATA`` names.
+    as_frame : bool, default=False
+        Whether ``data`` is a pandas DataFrame.
+
+    Returns
+    -------
+    sklearn.utils.Bunch
+        ``data`` of shape (1965, 560), grey values from 0 to 255; ``images``, the same
+        of shape (1965, 28, 20); ``feature_names``, ``pixel_<row>_<column>``; ``frame``,
+        the same as ``data`` or None; ``DESCR`` with sources and terms.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the table is not in the folder; the message says how to get it.
+    """
+    with np.load(find("frey_faces", (".npz",), _FREY_FACES_HOW, data_home)) as arrays:
+        data = arrays["x"].astype(float)
+    names = [f"pixel_{row}_{column}" for row, column in np.ndindex(_SHAPE)]
+    images = data.reshape(-1, *_SHAPE)
+    return bunch(data, names, _FREY_FACES_DESCRIPTION, as_frame=as_frame, images=images)
+
+
+# ----------------------------------------
+# Measurements of US adults, with the missing values of the survey.
+
+
+_NHANES_DESCRIPTION = """\
+NHANES adults
+=============
+
+19 non-negative measurements of 4,835 adults in the US National Health and
+Nutrition Examination Survey, cycles 2009-2010 and 2011-2012; 11 % of the cells are
+genuinely missing, 0-57 % of a column (testosterone was measured in one cycle only).
+US public domain (National Center for Health Statistics).  Rows are those of a teaching
+sample that was resampled to undo the survey weights, repeated persons removed.
+
+Units: Age years; Poverty ratio of family income to the poverty line (capped at 5);
+HomeRooms count; Weight kg; Height cm; BMI kg/m2; Pulse 1/min; BPSysAve, BPDiaAve mmHg;
+Testosterone ng/dL; DirectChol, TotChol mmol/L; UrineVol1 mL; UrineFlow1 mL/min;
+DaysPhysHlthBad, DaysMentHlthBad bad days in the last 30; SleepHrsNight hours;
+PhysActiveDays days a week; AlcoholDay drinks on a drinking day.
+
+Categories (``categories=True``): SurveyYr, Gender, Race1, Diabetes and SmokeNow (of
+those who ever smoked), nominal; Education, ordered.
+"""
+_EDUCATION = [
+    "8th Grade",
+    "9 - 11th Grade",
+    "High School",
+    "Some College",
+    "College Grad",
+]
+_NOMINAL = ["SurveyYr", "Gender", "Race1", "Diabetes", "SmokeNow"]
+
+
+def load_nhanes(*, as_frame=False, categories=False):
+    """Load 19 measurements of 4,835 US adults, with missing values.
+
+    Parameters
+    ----------
+    as_frame : bool, default=False
+        Whether `data` is a pandas DataFrame.
+    categories : bool, default=False
+        Whether six columns of categories follow, of the dtype ``category``; only with
+        `as_frame`.
+
+    Returns
+    -------
+    sklearn.utils.Bunch
+        ``data`` of shape (4835, 19), or (4835, 25) with categories, NaN where missing;
+        ``feature_names``; ``frame``, the same as ``data`` or None; ``DESCR`` with
+        sources, terms and units.
+
+    Raises
+    ------
+    ValueError
+        If `categories` is True and `as_frame` is not.
+
+    Examples
+    --------
+    >>> from skvnce.datasets import load_nhanes
+    >>> load_nhanes().data.shape
+    (4835, 19)
+    """
+    columns = bundled("nhanes_adults.csv.gz")
+    names = [name for name in columns if name not in (*_NOMINAL, "Education")]
+    found = bunch(
+        numbers(columns, names), names, _NHANES_DESCRIPTION, as_frame=as_frame
+    )
+    if categories:
+        if not as_frame:
+            raise ValueError("categories=True needs as_frame=True.")
+        found.data = found.frame = _with_categories(found.data, columns)
+        found.feature_names = list(found.data)
+    return found
+
+
+def _with_categories(frame, columns):
+    """Append the columns of categories to a data frame."""
+    import pandas as pd
+
+    def category(name, levels=None):
+        cells = [cell or None for cell in columns[name]]
+        return pd.Categorical(cells, levels, ordered=levels is not None)
+
+    nominal = {name: category(name) for name in _NOMINAL}
+    return frame.assign(**nominal, Education=category("Education", _EDUCATION))
+
+
+# ----------------------------------------
+# Amounts of signalling molecules in single cells, and their published network.
+
+
+_SACHS_NAMES = "raf mek plc pip2 pip3 erk akt pka pkc p38 jnk".split()
+_LABELS = ("condition", "perturbation")
+_SACHS_DESCRIPTION = """\
+Signalling molecules in single cells
+====================================
+
+Amounts of eleven phosphorylated proteins and phospholipids in 7,466 human T cells, by
+flow cytometry: positive, very skewed, 1 is the lower limit of the instrument.  The
+cells were treated in nine ways: ``target`` is the condition, ``perturbation`` is the
+molecule that was perturbed.  The 853 cells of the condition "cd3cd28" are the set that
+is mostly used alone.
+
+``edges`` contains three published versions of the network, as pairs of names (source,
+target): "literature20", the arcs from the literature (figures 2 and 3 of the paper);
+"validated17", the arcs that the paper reports; "cdt18", the arcs that the Causal
+Discovery Toolbox contains.  The network is a consensus of the literature, not the
+truth.
+
+Sachs, Perez, Pe'er, Lauffenburger and Nolan (2005), Causal protein-signaling networks
+derived from multiparameter single-cell data, Science 308:523-529.  The table is a
+supplement of the paper, without a licence; the arcs are facts, and bundled.
+"""
+_SACHS_HOW = (
+    "the supplement of Sachs et al. (2005), Science 308:523, has nine tables; stack "
+    "those of the main analysis (the GitHub repository "
+    "FenTechSolutions/CausalDiscoveryToolbox carries their values), with columns "
+    f"{', '.join([*_SACHS_NAMES, *_LABELS])}; the conditions have 853 (cd3cd28), 902, 911, "
+    "723, 810, 799, 848, 913 and 707 rows."
+)
+
+
+def load_sachs(*, data_home=None, return_X_y=False, as_frame=False):
+    """Load eleven signalling molecules of 7,466 cells, and their published network.
+
+    The table is read from a folder, see ``data_home``; the network is bundled.
+
+    Parameters
+    ----------
+    data_home : path or None, default=None
+        Folder that holds ``sachs/sachs.csv`` or ``sachs/sachs.csv.gz``.  None takes the
+        folder that the environment variable ``SKVNCE_DATA`` names.
+    return_X_y : bool, default=False
+        Whether to return ``(data, target)`` instead of a Bunch.
+    as_frame : bool, default=False
+        Whether ``data`` is a pandas DataFrame and ``target`` a Series.
+
+    Returns
+    -------
+    sklearn.utils.Bunch or tuple
+        ``data`` of shape (7466, 11), positive intensities; ``target``, the condition of
+        each cell; ``perturbation``, its perturbed molecule; ``edges``, a dict
+        of lists of pairs of names; ``feature_names``; ``frame``, data and target or
+        None; ``DESCR`` with sources and terms.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the table is not in the folder; the message says how to get it.
+
+    References
+    ----------
+    Sachs, Perez, Pe'er, Lauffenburger and Nolan (2005), Causal protein-signaling
+    networks derived from multiparameter single-cell data, Science 308:523-529.
+    """
+    columns = from_folder("sachs", (*_SACHS_NAMES, *_LABELS), _SACHS_HOW, data_home)
+    found = bunch(
+        numbers(columns, _SACHS_NAMES),
+        _SACHS_NAMES,
+        _SACHS_DESCRIPTION,
+        ("condition", np.array(columns["condition"], dtype=object)),
+        as_frame=as_frame,
+        perturbation=np.array(columns["perturbation"], dtype=object),
+        edges=_edges(),
+    )
+    return (found.data, found.target) if return_X_y else found
+
+
+def _edges():
+    columns = bundled("sachs_edges.csv")
+    versions = [name for name in columns if not name.startswith("node_")]
+    return {
+        version: [tuple(arc.split("->")) for arc in columns[version] if arc]
+        for version in versions
+    }
+
+
+# ----------------------------------------
+# Gene activity in breast tumours.
+
+
+_TCGA_DESCRIPTION = """\
+Gene activity in breast tumours
+===============================
+
+Read counts of 353 genes with somatic mutations in COSMIC, in 445 breast invasive
+carcinomas of The Cancer Genome Atlas (level 3, UNC IlluminaHiSeq RNASeqV2), without
+normalisation of library sizes; no cell is missing.  ``sample_names`` holds the barcodes
+of the patients.  Counts differ by orders of magnitude: take log(1 + count).
+
+The Cancer Genome Atlas Network, open-access tier.  The selection is the data set
+brcadat of the R package XMRF (Wan and others 2016), whose licence is GPL-2.
+"""
+_TCGA_HOW = (
+    "the data set brcadat of the R package XMRF, as a table of tumours with a column "
+    "sample (the barcode) and one column per gene."
+)
+
+
+def load_tcga_brca(*, data_home=None, as_frame=False):
+    """Load the activity of 353 genes in 445 breast tumours.
+
+    The table is read from a folder, see ``data_home``.
+
+    Parameters
+    ----------
+    data_home : path or None, default=None
+        Folder that holds ``tcga_brca_rnaseq/tcga_brca_rnaseq.csv`` or ``.csv.gz``.
+        None takes the folder that the environment variable ``SKVNCE_DATA`` names.
+    as_frame : bool, default=False
+        Whether ``data`` is a pandas DataFrame.
+
+    Returns
+    -------
+    sklearn.utils.Bunch
+        ``data`` of shape (445, 353), counts; ``sample_names``, the barcodes of the
+        tumours; ``feature_names``, the genes; ``frame``, the same as ``data`` or None;
+        ``DESCR`` with sources and terms.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the table is not in the folder; the message says how to get it.
+
+    References
+    ----------
+    Wan, Allen, Baker, Yang, Ravikumar, Anderson and Liu (2016), XMRF: an R package to
+    fit Markov networks to high-throughput genetics data, BMC Systems Biology 10:69.
+    """
+    columns = from_folder("tcga_brca_rnaseq", ("sample",), _TCGA_HOW, data_home)
+    samples = np.array(columns.pop("sample"), dtype=object)
+    names = list(columns)
+    return bunch(
+        numbers(columns, names),
+        names,
+        _TCGA_DESCRIPTION,
+        as_frame=as_frame,
+        sample_names=samples,
+    )
+
+
+# ----------------------------------------
+# Titles of a conference.
+
+
+_TITLES_DESCRIPTION = """\
+Titles of NeurIPS
+=================
+
+9,675 titles of the proceedings of NeurIPS, 1987 to 2019; ``target`` is the year.
+Bibliographic facts, from the site of the proceedings.
+"""
+_TITLES_HOW = (
+    "the titles of the proceedings at papers.nips.cc (the GitHub repository "
+    "akshaypithadiya/neurips-papers carries them), as columns year and title."
+)
+
+
+def load_neurips_titles(*, data_home=None, return_X_y=False, as_frame=False):
+    """Load the titles of NeurIPS, 1987 to 2019.
+
+    The titles are read from a folder, see ``data_home``.
+
+    Parameters
+    ----------
+    data_home : path or None, default=None
+        Folder that holds ``neurips_titles/neurips_titles.csv`` or ``.csv.gz``.  None
+        takes the folder that the environment variable ``SKVNCE_DATA`` names.
+    return_X_y : bool, default=False
+        Whether to return ``(data, target)`` instead of a Bunch.
+    as_frame : bool, default=False
+        Whether ``data`` and ``target`` are pandas Series.
+
+    Returns
+    -------
+    sklearn.utils.Bunch or tuple
+        ``data`` of shape (9675,), text; ``target``, the years; ``frame``, both or None;
+        ``DESCR`` with sources and terms.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the titles are not in the folder; the message says how to get them.
+    """
+    columns = from_folder("neurips_titles", ("year", "title"), _TITLES_HOW, data_home)
+    data = np.array(columns["title"], dtype=object)
+    target = np.array(columns["year"], dtype=int)
+    frame = None
+    if as_frame:
+        import pandas as pd
+
+        frame = pd.DataFrame({"title": data, "year": target})
+        data, target = frame["title"], frame["year"]
+    if return_X_y:
+        return data, target
+    return Bunch(data=data, target=target, frame=frame, DESCR=_TITLES_DESCRIPTION)

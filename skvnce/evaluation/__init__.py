@@ -16,9 +16,8 @@ arXiv:2106.03742.
 """
 
 from skvnce.evaluation._energy import EnergyIScore, energy_i_score
-from skvnce.evaluation._hiding import own_patterns
 from skvnce.evaluation._missing_report import MissingReport, missing_report
-from skvnce.evaluation._report import imputation_report
+from skvnce.evaluation._report import imputation_report, own_patterns
 
 __all__ = [
     "EnergyIScore",

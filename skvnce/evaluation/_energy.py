@@ -23,6 +23,9 @@ import narwhals as nw
 import numpy as np
 
 from skvnce import metrics
+from skvnce._tables.cells import is_frame
+from skvnce._tables.frames import column_label
+from skvnce._tables.mixed import columns_by_dtype, select_columns
 from skvnce.evaluation._imputers import (
     check_imputer,
     drawn,
@@ -32,9 +35,6 @@ from skvnce.evaluation._imputers import (
 )
 from skvnce.exceptions import TableWarning
 from skvnce.missingness import _generator, _numbers, hide
-from skvnce.tables.cells import is_frame
-from skvnce.tables.containers import column_label
-from skvnce.tables.mixed import columns_by_dtype, select_columns
 
 
 class EnergyIScore(NamedTuple):

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce import metrics
-from skvnce.tables.cells import DAY, TIMES
-from skvnce.tables.column_kinds import PASSED
-from skvnce.tables.table import listed
+from skvnce._tables.cells import DAY, TIMES
+from skvnce._tables.column_kinds import PASSED
+from skvnce._tables.schema import listed
 
 HIDDEN = 0.1  # share of the observed cells
 LEVEL = 0.9  # of the intervals

@@ -3,18 +3,17 @@
 import numpy as np
 from sklearn.base import clone
 
-from skvnce._warnings import without_pooling
-from skvnce.tables.cells import is_frame
-from skvnce.tables.column_kinds import (
+from skvnce._core.warnings import without_pooling
+from skvnce._tables.cells import is_frame, names_of
+from skvnce._tables.column_kinds import (
     FROM_DTYPE,
     PASSED,
     asked_kinds,
     column_of_groups,
-    names_of,
     place_of,
 )
-from skvnce.tables.containers import reject_parts
-from skvnce.tables.identifiers import modelled_columns
+from skvnce._tables.findings.columns import modelled_columns
+from skvnce._tables.frames import reject_parts
 
 
 def fitted(imputer, table):

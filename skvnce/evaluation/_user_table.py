@@ -5,20 +5,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvnce.inspection._common import shown_name
-from skvnce.tables.cells import (
+from skvnce._tables.cells import (
     TIMES,
     Cells,
     cells_of_columns,
     is_frame,
     is_missing,
     item,
+    names_of,
 )
-from skvnce.tables.column_kinds import FROM_DTYPE, PASSED, Column, encode, names_of
-from skvnce.tables.containers import readable, reject_no_table, reject_parts
-from skvnce.tables.identifiers import codes_of_passed, modelled_columns
-from skvnce.tables.mixed import select_columns
-from skvnce.tables.table import Table
+from skvnce._tables.column_kinds import FROM_DTYPE, PASSED, Column, encode
+from skvnce._tables.findings.columns import codes_of_passed, modelled_columns
+from skvnce._tables.frames import readable, reject_no_table, reject_parts
+from skvnce._tables.mixed import select_columns
+from skvnce._tables.schema import Table
+from skvnce.inspection._common import shown_name
 
 _MIDNIGHT = " 00:00:00"
 _LONGEST = 60  # characters of a cell that are shown

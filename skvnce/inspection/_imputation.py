@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from skvnce.inspection._common import colours, panels, room
-from skvnce.inspection._tables import read, set_date_axis
-from skvnce.tables.containers import reject_parts
+from skvnce._tables.frames import reject_parts
+from skvnce.inspection._common import colours, panels, read, room, set_date_axis
 
 KINDS = ("density", "strip", "box", "scatter")
 _MOST = 12  # maximum number of panels that are chosen without being asked for

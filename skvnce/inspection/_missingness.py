@@ -6,10 +6,10 @@ from skvnce.inspection._common import (
     axes_or_new,
     check_count,
     colours,
+    read,
     room,
     text_size,
 )
-from skvnce.inspection._tables import read
 
 KINDS = ("pattern", "pairs")
 

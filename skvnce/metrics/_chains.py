@@ -5,9 +5,9 @@ from math import ceil
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from skvnce._warnings import warn_user
+from skvnce._core.warnings import warn_user
+from skvnce._tables.frames import reject_parts
 from skvnce.metrics._checks import finite
-from skvnce.tables.containers import reject_parts
 
 _FEWEST = 4  # steps: two in each half
 _CONVERGED = 1.05  # largest R-hat of a chain that is long enough

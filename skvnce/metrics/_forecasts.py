@@ -6,18 +6,19 @@ from typing import NamedTuple
 import narwhals as nw
 import numpy as np
 
-from skvnce.missingness import _check_hidden
-from skvnce.tables.cells import (
+from skvnce._tables.cells import (
     Cells,
     cells_of_columns,
     is_frame,
     is_missing,
     is_text,
     item,
+    names_of,
 )
-from skvnce.tables.column_kinds import names_of, place_of, read_columns
-from skvnce.tables.containers import column_label, readable, reject_parts
-from skvnce.tables.mixed import columns_by_dtype
+from skvnce._tables.column_kinds import place_of, read_columns
+from skvnce._tables.frames import column_label, readable, reject_parts
+from skvnce._tables.mixed import columns_by_dtype
+from skvnce.missingness import _check_hidden
 
 _ROUNDING = 1e-4  # of the sum of probabilities, which may be of single precision
 

@@ -4,11 +4,11 @@ from numbers import Real
 
 import numpy as np
 
+from skvnce._tables.frames import readable, reject_parts
+from skvnce._tables.mixed import columns_by_dtype, select_columns
+from skvnce._tables.values import fair_scores
 from skvnce.metrics._checks import finite
 from skvnce.missingness import _check_hidden, _table
-from skvnce.tables.containers import readable, reject_parts
-from skvnce.tables.mixed import columns_by_dtype, select_columns
-from skvnce.tables.statistics import fair_scores
 
 
 def imputation_rmse(X_true, X_imputed, hidden, *, scale=None):

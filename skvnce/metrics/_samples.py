@@ -7,12 +7,12 @@ from scipy.spatial.distance import cdist
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
+from skvnce._tables.cells import TIMES, is_frame
+from skvnce._tables.frames import reject_parts
+from skvnce._tables.mixed import columns_by_dtype
 from skvnce.metrics._checks import finite
 from skvnce.metrics._forecasts import cells_of, check_shape
 from skvnce.missingness import _check_hidden, _generator, _table
-from skvnce.tables.cells import TIMES, is_frame
-from skvnce.tables.containers import reject_parts
-from skvnce.tables.mixed import columns_by_dtype
 
 _BLOCK = 2**22  # distances held at once, 32 MiB
 _MOST_LEVELS = 255  # of a nominal column that scikit-learn's trees accept

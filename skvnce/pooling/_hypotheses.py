@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import chi2, f
 
-from skvnce._warnings import warn_user
+from skvnce._core.warnings import warn_user
 from skvnce.pooling._likelihoods import check_nested, likelihoods
 from skvnce.pooling._models import listed, warn_of_unconverged
 from skvnce.pooling._rules import degrees_of_freedom

@@ -8,9 +8,9 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
-from skvnce._warnings import warn_user
+from skvnce._core.warnings import warn_user
+from skvnce._tables.cells import is_missing
 from skvnce.pooling._rules import pool
-from skvnce.tables.cells import is_missing
 
 _REMEDY = (
     "Fit a model of statsmodels by fit_each(function, draws), or compute variances and "

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import t as student
 
-from skvnce.tables.containers import readable
+from skvnce._tables.frames import readable
 
 _LARGEST = 1e150  # of estimates, whose squares are summed
 _MOST = 60  # maximum number of rows of a printed table

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvnce._arguments import check_count
-from skvnce._random import seed_from
+from skvnce._core.numbers import check_count
+from skvnce._core.random import seed_from
 from skvnce.pooling._each import fit_each
 from skvnce.pooling._models import pool_models
 from skvnce.pooling._rules import pool

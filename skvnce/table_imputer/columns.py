@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvnce._grids import grid_of, masses_at_ends
+from skvnce._core.numbers import grid_of, masses_at_ends
 from skvnce.table_imputer.expansion import EMBEDDED, GRADE, LEVELS
 from skvnce.table_imputer.kernels import grow_forest, predict_forest
 

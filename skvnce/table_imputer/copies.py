@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvnce._grids import MOST_CODES
+from skvnce._core.numbers import MOST_CODES
 
 _FEWEST = 20  # rows that show a relation
 _EXACT = 1e-3  # of the distance of quartiles: a relation of rounded numbers

@@ -2,23 +2,19 @@
 
 import numpy as np
 
-from skvnce._random import seed_from
-from skvnce._warnings import warn_user
-from skvnce.estimators._callbacks import (
-    CallbackSupportMixin,
-    report_rounds,
-    reports_fit,
-)
-from skvnce.estimators._imputer import Imputer
-from skvnce.estimators._unused_parameters import warn_of_unused_by_levels
-from skvnce.estimators._validation import (
+from skvnce._core.random import seed_from
+from skvnce._core.warnings import warn_user
+from skvnce._imputer.callbacks import CallbackSupportMixin, report_rounds, reports_fit
+from skvnce._imputer.fitted import Fitted
+from skvnce._imputer.imputer import Imputer
+from skvnce._imputer.validation import (
     AUTO,
     BOUND,
     OF_IMPUTERS,
     RANDOM_STATE,
     integer_from,
+    warn_of_unused_by_levels,
 )
-from skvnce.fitted.fitted import Fitted
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
 

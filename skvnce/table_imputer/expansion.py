@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from scipy.special import ndtri
 
-from skvnce._grids import MOST_CODES
-from skvnce._keyed import row_keyed
+from skvnce._core.numbers import MOST_CODES
+from skvnce._core.random import row_keyed
 
 _MOST_INDICATORS = 20  # levels, up to which each has an indicator
 _MOST_LEVELS = 300  # levels, from which on a column is in no model

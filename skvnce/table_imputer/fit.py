@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvnce._progress import steps
+from skvnce._core.progress import steps
 from skvnce.table_imputer.copies import copies_among, with_sources
 from skvnce.table_imputer.draws import some_rows
 from skvnce.table_imputer.expansion import content_order, expand

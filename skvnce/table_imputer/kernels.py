@@ -6,7 +6,7 @@ a few random bounds of some random features.
 
 import numpy as np
 
-from skvnce._compiled import compiled
+from skvnce._core.compiled import compiled
 
 Array = np.ndarray
 _LEAST_PIVOT = 1e-10  # a precision matrix of standardised columns may be singular

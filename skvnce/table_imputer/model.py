@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from skvnce.fitted.base import in_turn
+from skvnce._imputer.fitted import in_turn
 from skvnce.table_imputer import draws
 from skvnce.table_imputer.columns import Rows, fit_column, levels_at
 from skvnce.table_imputer.copies import put_copies, with_sources
@@ -58,7 +58,7 @@ class TableModel(NamedTuple):
         return 3 * max(1, n_draws or 1)  # with features, and proposals
 
     def fill(self, nodes, limits=None):
-        """Fill missing cells; see `skvnce.fitted.base.CellModel`."""
+        """Fill missing cells; see `skvnce._imputer.fitted.CellModel`."""
         filled, probabilities = with_sources(nodes, self.copies), {}
         cells = filled[:, self.order]
         for q, rows, predicted in self._predictions(cells):
@@ -75,7 +75,7 @@ class TableModel(NamedTuple):
         return filled, probabilities
 
     def points(self, nodes, levels, limits=None):
-        """Compute quantiles of missing cells; see `skvnce.fitted.strategies`."""
+        """Compute quantiles of missing cells; see `skvnce._imputer.fill`."""
         start, probabilities, n = with_sources(nodes, self.copies), {}, len(levels)
         if self.copies:
             levels = np.append(levels, 1 - levels)
@@ -190,7 +190,7 @@ class TableModel(NamedTuple):
         ]
 
     def draw(self, nodes, n_draws, limits=None):
-        """Draw missing cells; see `skvnce.fitted.base.CellModel`."""
+        """Draw missing cells; see `skvnce._imputer.fitted.CellModel`."""
         rng = np.random.default_rng(torch.randint(2**62, (1,)).item())
         start = with_sources(nodes, self.copies)
         cells, drawn = start[:, self.order], np.repeat(start[None], n_draws, 0)

@@ -7,7 +7,7 @@ from unittest import SkipTest
 from sklearn.base import clone
 from sklearn.exceptions import SkipTestWarning
 
-from skvnce._warnings import warn_user
+from skvnce._core.warnings import warn_user
 from skvnce.testing import _checks
 from skvnce.testing._requirements import draws_cells, imputes, is_positive, require
 

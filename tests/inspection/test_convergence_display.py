@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skvnce import GaussianImputer
 from skvnce.datasets import load_nhanes
-from skvnce.fits.gaussian_mixed import Settings
+from skvnce.gaussian.mixed_fit import Settings
 from skvnce.inspection import ConvergenceDisplay
 from skvnce.metrics import split_r_hat
 from skvnce.metrics._chains import slow_chain

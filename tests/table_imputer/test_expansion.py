@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from skvnce._grids import grid_of
+from skvnce._core.numbers import grid_of
 from skvnce.table_imputer.columns import shape_of
 from skvnce.table_imputer.expansion import (
     ALONE,

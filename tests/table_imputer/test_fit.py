@@ -5,14 +5,14 @@ import pytest
 from oracles import normal_means
 from statistical import FAILURE, p_mean
 
-from skvnce.fitted.fitted import Fitted, of_plain, plain
+from skvnce._imputer.fitted import Fitted, of_plain, plain
+from skvnce._tables.schema import Schema
 from skvnce.table_imputer import expansion as expansion_module
 from skvnce.table_imputer import fit as fit_module
 from skvnce.table_imputer import model as model_module
 from skvnce.table_imputer.columns import levels_at
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings, unscaled
-from skvnce.tables.schema import Schema
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""What all rooms share: distributions, training, random numbers, runtime."""

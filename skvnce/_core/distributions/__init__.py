@@ -1,0 +1,1 @@
+"""Distributions, and normals by pattern of missing cells."""

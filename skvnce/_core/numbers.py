@@ -1,0 +1,133 @@
+"""The grid of repeated values, and values that many cells have at an end."""
+
+import math
+import numbers
+
+import numpy as np
+
+MOST_CODES = 10  # different values, up to which repeated values are codes
+LEAST_CELLS = 2  # observed cells for each of these values, on average
+# of different values in the cells of a column on a grid, at most
+_MOST_VALUES = 0.7
+_GAPS, _PARTS = 10, 10  # of the smallest gaps between values, whole parts are steps
+_SAME_STEP = 1e-6  # relative
+_NEARLY = 0.01  # of a step
+_CELLS_ON_GRID, _VALUES_ON_GRID = 0.98, 0.5  # shares; a mass is no grid
+_VALUES_OF_GRID = 2000  # that are compared with a grid
+# of places between steps, which have rounding errors; powers of ten are finite
+_DIGITS, _MOST_DIGITS = 10, 300
+_MASS, _FEWEST, _TIMES = 0.05, 5, 3  # share and number of cells, and times the next
+
+
+def are_codes(n_values: int, n_cells: int) -> bool:
+    """Say whether so many values in so many cells are few enough to be codes."""
+    return n_values <= min(MOST_CODES, n_cells // LEAST_CELLS)
+
+
+def grid_of(cells: np.ndarray) -> tuple[float, float]:
+    """Find the grid that almost all of some cells lie on, if many of them repeat.
+
+    Its step is the largest of some gaps between the values, and of simple parts of
+    them, that suits.
+
+    `cells` (n,). Returns step and origin; the step is 0 if there is no grid.
+    """
+    values, count = np.unique(cells, return_counts=True)
+    size = abs(values).max()  # half of it, as the spacing of the largest float is inf
+    spacing = 8 * np.spacing(size / 2)
+    gaps = np.diff(values[count > 1])
+    gaps = np.unique(gaps[gaps > spacing])
+    if len(values) >= _MOST_VALUES * len(cells) or not len(gaps):
+        return 0.0, 0.0
+    apart = np.append(True, np.diff(gaps) > _SAME_STEP * gaps[1:])
+    steps = gaps[apart][:_GAPS] / np.arange(1, _PARTS + 1)[:, None]
+    mode = values[count.argmax()]
+    some = slice(None, None, max(1, len(values) // _VALUES_OF_GRID))
+    values, count = values[some], count[some]
+    for step in -np.sort(-steps.ravel()):
+        for origin in (0.0, mode):
+            exact, fits = _fitted_step(values - origin, step, spacing)
+            if fits.mean() >= _VALUES_ON_GRID:
+                if count @ fits >= _CELLS_ON_GRID * count.sum():
+                    return exact, float(origin)
+    return 0.0, 0.0
+
+
+def _fitted_step(
+    values: np.ndarray, step: float, spacing: float
+) -> tuple[float, np.ndarray]:
+    """Fit a step to values on a grid of about this step, and say which are on it."""
+    k = np.round(values / step)
+    near = (abs(values - step * k) < _NEARLY * step) & (k != 0)
+    if not near.any():
+        return 0.0, near
+    # a gap has the rounding errors of two cells, which k multiplies
+    step = np.median(values[near] / k[near])
+    fits = abs(values - step * k) <= max(_SAME_STEP * step, spacing)
+    # a step far above the gaps between the values has one place for all of them
+    is_step = step > 2 * spacing and len(np.unique(k[fits])) > fits.sum() / 2
+    return float(step), fits & is_step
+
+
+def on_grid(
+    cells: np.ndarray,
+    grid: tuple[float, float],
+    low: float = -np.inf,
+    high: float = np.inf,
+) -> np.ndarray:
+    """Round cells to the places of a grid that are in a range; shape of the cells.
+
+    The grid is a step and an origin.  Multiples of a fraction such as 0.1 are rounded
+    like its decimals.
+    """
+    step, origin = grid
+    first, last = ((end - origin) / step for end in (low, high))
+    places = np.round((cells - origin) / step)
+    places = np.clip(places, np.ceil(first - 1e-6), np.floor(last + 1e-6))
+    parts = np.round(1 / step)
+    if not origin and abs(parts * step - 1) < _SAME_STEP:
+        return places / parts
+    digits = _DIGITS - int(np.ceil(np.log10(step)))
+    return np.round(origin + places * step, min(digits, _MOST_DIGITS))
+
+
+def masses_at_ends(values: np.ndarray, counts: np.ndarray) -> tuple[bool, bool]:
+    """Say whether many cells have the smallest, and the largest, of different values.
+
+    A mass is much more frequent than the value beside it: the values of a rounded
+    column are frequent, too.
+    """
+    least = max(_MASS * counts.sum(), _FEWEST)
+    if len(values) < 2:
+        return False, False
+    return tuple(
+        bool(counts[at] >= max(least, _TIMES * counts[beside]))
+        for at, beside in ((0, 1), (-1, -2))
+    )
+
+
+# ----------------------------------------
+# Checks of arguments that are numbers.
+
+
+def is_finite(value: object) -> bool:
+    """Return whether a number is finite, also as a float64."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer
+        return False
+
+
+def check_count(value: object, name: str) -> None:
+    """Check that a value is an integer of at least 1."""
+    # bool is a subclass of int, so that True would be a count of 1
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be an integer, got {value!r}.")
+    if not is_finite(value) or value < 1:
+        raise ValueError(f"{name} must be finite and at least 1, got {value!r}.")
+
+
+def check_bool(value: object, name: str) -> None:
+    """Check that a value is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be a bool, got {value!r}.")

@@ -1,0 +1,178 @@
+"""Reports of progress: the current step of a computation, and its position in loops.
+
+Algorithms report events, and estimators listen (`_imputer/callbacks.py`).  A
+listener belongs to the call of a method and to its thread; without a listener nothing
+happens.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import nan
+from typing import NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
+_WORTH_TELLING = 2.0  # seconds left
+
+
+class Step(NamedTuple):
+    """A step of the computation."""
+
+    name: str
+    number: int | None = None  # its number, and the number of such steps
+    total: int | None = None
+    has_parts: bool = False  # whether callbacks also see the steps and rounds inside it
+    is_brief: bool = False  # whether it usually takes too little time to be reported
+
+    def __str__(self) -> str:
+        """Format the step as "drawing parameters 3 of 20"."""
+        if self.number is None or self.total == 1:
+            return self.name
+        count = f"{self.name} {self.number}"
+        return count if self.total is None else f"{count} of {self.total}"
+
+
+class Pace:
+    """How long the rest of the steps will take that know how many they are.
+
+    The steps so far are taken to be as long as those to come.
+    """
+
+    def __init__(self) -> None:
+        self._loops: list[_Loop | None] = []  # from the outermost one inwards
+
+    def begin(self, depth: int, step: Step, now: float) -> None:
+        """Note that a step begins at a time, inside `depth` other steps."""
+        known = self._loops[depth] if depth < len(self._loops) else None
+        del self._loops[depth:]
+        self._loops += [None] * (depth - len(self._loops))
+        if step.number is None or step.total is None or step.name.startswith("round"):
+            self._loops.append(None)  # rounds often end before their largest number
+        elif known is not None and known.goes_on_with(step):
+            self._loops.append(known._replace(last=step.number, now=now))
+        else:
+            numbers = step.number, step.number
+            self._loops.append(_Loop(step.name, step.total, *numbers, now, now))
+
+    def written(self, path: Sequence[Step], now: float) -> list[str]:
+        """Format steps; the outermost one whose pace is known says the time left.
+
+        Such as "drawing parameters 3 of 20 (about 40 s left)".
+        """
+        texts, is_said = [], False
+        for depth, step in enumerate(path):
+            loop = self._loops[depth] if depth < len(self._loops) else None
+            left = None if loop is None or is_said else loop.left(now)
+            is_said |= left is not None
+            shown = left is not None and left >= _WORTH_TELLING
+            texts.append(
+                f"{step} (about {in_short(left)} left)" if shown else f"{step}"
+            )
+        return texts
+
+
+class _Loop(NamedTuple):
+    """Steps of one name: the first and the last number, and when these began."""
+
+    name: str
+    total: int
+    first: int
+    last: int
+    begun: float
+    now: float
+
+    def goes_on_with(self, step: Step) -> bool:
+        """Tell whether a step is a later one of these."""
+        same = (step.name, step.total) == (self.name, self.total)
+        return same and step.number is not None and step.number > self.last
+
+    def left(self, now: float) -> float | None:
+        """Estimate the seconds left; None during the first step."""
+        done = self.last - self.first
+        if not done:
+            return None
+        each = (self.now - self.begun) / done
+        return max(each * (self.total - self.last + 1) - (now - self.now), 0.0)
+
+
+def in_short(seconds: float) -> str:
+    """Format a time as "40 s", "3 min" or "2.5 h"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+class Listener(Protocol):
+    """The interface of listeners."""
+
+    def begin(self, step: Step) -> object:
+        """Receive the start of a step; return the argument of `end`."""
+
+    def end(self, begun: object) -> None:
+        """Receive the end of a step."""
+
+    def tell(self, step: Step) -> None:
+        """Receive the position of the innermost loop."""
+
+
+_LISTENER: ContextVar[Listener | None] = ContextVar("skvnce_listener", default=None)
+
+
+def listener() -> Listener | None:
+    """Return the current listener."""
+    return _LISTENER.get()
+
+
+@contextmanager
+def heard_by(one: Listener | None) -> Iterator[None]:
+    """Send all events inside the context to a listener; None ignores them."""
+    token = _LISTENER.set(one)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)
+
+
+@contextmanager
+def step(name: str, *numbers: int, **kinds: bool) -> Iterator[None]:
+    """Report the context as a step; arguments are those of `Step`."""
+    hears = _LISTENER.get()
+    if hears is None:
+        yield
+        return
+    begun = hears.begin(Step(name, *numbers, **kinds))
+    try:
+        yield
+    finally:
+        # also if the step raises an error, so that lines about outer steps stay right
+        hears.end(begun)
+
+
+def steps(
+    name: str, items: Iterable[T], total: int | None = None, **kinds: bool
+) -> Iterator[T]:
+    """Iterate over items, and report each as a step."""
+    for number, item in enumerate(items, 1):
+        with step(name, number, total, **kinds):
+            yield item
+
+
+def tell(name: str, number: int | None = None, total: int | None = None) -> None:
+    """Report the position of a loop, so that long loops show progress."""
+    hears = _LISTENER.get()
+    if hears is not None:
+        hears.tell(Step(name, number, total))
+
+
+def tell_round(n_round: int, loss: float = nan, change: float = nan) -> bool:
+    """Report a round of a loop that nobody stops; the default of `on_round`."""
+    tell("round", n_round)
+    return False
+
+
+OnRound = Callable[[int, float, float], bool]
+
+
+def rounds_of_tuning() -> int:
+    """Count the rounds so far that were not reported through `on_round`."""
+    return listener().n_unreported

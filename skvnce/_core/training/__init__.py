@@ -1,0 +1,1 @@
+"""Minimisation: Adam, L-BFGS and proximal gradients."""

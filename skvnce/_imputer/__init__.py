@@ -1,0 +1,1 @@
+"""The base class of imputers, what a fit returns, and wrappers of models."""

@@ -1,0 +1,569 @@
+"""The base class of the transformers of tables with missing values."""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.impute import MissingIndicator
+from sklearn.utils._set_output import _get_container_adapter
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skvnce._core.progress import step
+from skvnce._core.random import seed_from
+from skvnce._imputer.determined import determined_columns, still_determined
+from skvnce._imputer.fitted import (
+    Fitted,
+    set_by_fit,
+    with_fit,
+    with_plain_fit,
+    without_fit,
+)
+from skvnce._imputer.options import check_parameters
+from skvnce._imputer.parts.chunks import in_parts, mean_of_rows
+from skvnce._imputer.parts.stream import Stream, extended_values, first_rows, trained
+from skvnce._imputer.parts.summary import (
+    AsRead,
+    LargeTable,
+    check_rows,
+    gather,
+    in_chunks,
+    reject_limits,
+    summary_of,
+    with_all_rows,
+)
+from skvnce._imputer.parts.tables import (
+    KEEP_PARTS,
+    TEXT_IN_PARTS,
+    called,
+    columns_of_parts,
+    kept_in_parts,
+    part_named,
+    typical_row,
+)
+from skvnce._imputer.shift import spreads
+from skvnce._imputer.validation import (
+    attributes_of,
+    incomplete_array,
+    names_table,
+    read_cells,
+    read_table,
+    with_model_columns,
+)
+from skvnce._tables.cells import is_frame, is_missing, names_of, without_marker
+from skvnce._tables.column_kinds import reject_categories
+from skvnce._tables.findings.checks import check_non_negative, warn_of_table
+from skvnce._tables.frames import readable
+from skvnce._tables.limits import CellLimits, limited_columns, limits_of
+from skvnce._tables.model_columns import FILLED_BY_CONSTANT, Handling, ModelCells
+from skvnce._tables.schema import Schema, Table
+from skvnce._tables.values import valid_values
+from skvnce._tables.weights import check_scale, checked_weights
+
+# ----------------------------------------
+# Readers of tables in parts: each part is validated as a table in memory is.
+
+
+class TableReader(BaseEstimator):
+    """Reads the parts of a table; errors name the part.
+
+    Parameters
+    ----------
+    head : array-like of shape (n_samples, n_features)
+        Some rows, to learn the columns from.
+    columns : list of n_features Column, default=None
+        None if each cell is a number.
+    handle_unknown : {"error", "missing"}, default="error"
+    text_remedy : str, default=None
+        What errors say of text in a table of numbers; None for the usual advice.
+    missing_values : int, float, str, NaN, None or NA, default=NaN
+        What marks missing cells.
+    """
+
+    def __init__(
+        self,
+        head,
+        columns=None,
+        handle_unknown="error",
+        text_remedy=None,
+        missing_values=np.nan,
+    ):
+        shape = head.shape if hasattr(head, "shape") else np.shape(head)
+        if len(shape) != 2:
+            raise ValueError(
+                "Parts of X must be tables with rows and columns, got "
+                f"{type(head).__name__} of shape {shape}."
+            )
+        if columns is None:
+            reject_categories(head)
+            head = readable(head)
+        else:  # `incomplete_array` reads categories
+            self.categorical_features, self.handle_unknown = None, handle_unknown
+        self.text_remedy, self.missing_values = text_remedy, missing_values
+        # for names and the number of columns alone
+        validate_data(self, head, skip_check_array=True)
+        names = getattr(self, "feature_names_in_", None)
+        ends = np.full((2, self.n_features_in_), np.nan)
+        others = names_of(head) or None if names is None else None
+        schema = Schema(self.n_features_in_, names, columns, ends, other_names=others)
+        self._schema = schema._replace(marker=missing_values)
+
+    def read(self, number, X, weights=None):
+        """Validate a part; return its cells (n, n_features) and weights (n,)."""
+        with part_named(number):
+            # scikit-learn rejects tables without rows
+            if not len(X):
+                return np.zeros((0, self.n_features_in_)), np.zeros(0)
+            table = incomplete_array(self, X)
+            weights = _weights_of_part(table, weights)
+        return table, weights
+
+
+def _weights_of_part(table, weights):
+    """Validate the weights of a part, which may all be zero."""
+    if weights is None:
+        return np.ones(len(table))
+    given = np.asarray(readable(weights, "sample_weight"))
+    if given.shape == (len(table),) and (given == 0).all():
+        return np.zeros(len(table))
+    return checked_weights(given, table)
+
+
+def reader_of(settings, source):
+    """Make the reader of a table in parts, by the parameters of an estimator."""
+    head, marker = source._head(), getattr(settings, "missing_values", np.nan)
+    if not hasattr(settings, "categorical_features"):
+        return TableReader(without_marker(head, marker), missing_values=marker)
+    with step("reading levels"):
+        asked = settings.categorical_features
+        columns = columns_of_parts(source, head, asked, marker)
+    head = without_marker(head, marker)
+    return TableReader(head, columns, settings.handle_unknown, TEXT_IN_PARTS, marker)
+
+
+_BOUNDS = "min_value", "max_value"  # parameters: bounds of columns
+
+
+class TrainingTable(NamedTuple):
+    """A table of a fit, of which the columns of the model are chosen."""
+
+    schema: Schema
+    cells: ModelCells  # of a sample of the rows, if the table is in parts and large
+    rows: np.ndarray  # (n_samples, n_features), as read; in parts those of the sample
+    report: dict  # the attribute of the indicator of missing cells, if there is one
+    limits: CellLimits | None = None  # of the missing cells of `rows`
+    large: LargeTable | None = None  # if the table is not, or not all, in memory
+
+
+class IncompleteTransformer(TransformerMixin, BaseEstimator):
+    """Base class of transformers whose model uses the columns in `feature_indices_`.
+
+    The model contains neither constant columns nor columns that were entirely missing
+    at `fit`.  The parameter `keep_empty_features` of the subclass controls whether
+    `transform` keeps the latter.  Results of tables in parts are in parts, too: they
+    are not converted to the container of `set_output`, which holds for each part of
+    `Chunks`.
+    """
+
+    _is_positive = False  # whether the model is for non-negative columns
+
+    def __init_subclass__(cls, **kwargs):
+        """Decorate the methods that scikit-learn has decorated."""
+        super().__init_subclass__(**kwargs)
+        for name in ("transform", "fit_transform"):
+            method = getattr(cls, name, None)
+            # an inherited method has been decorated already
+            if method is not None and method not in KEEP_PARTS:
+                setattr(cls, name, kept_in_parts(method))
+
+    @property
+    def _schema(self):
+        """What the last fit has learned about the columns; see `Schema`."""
+        fitted = vars(self).get("_fitted")
+        schema = Schema(0) if fitted is None else fitted.schema
+        # parameters that may have changed since
+        return schema._replace(keeps_empty=self._keeps_empty(), marker=self._marker())
+
+    def __getstate__(self):
+        """Return the state with plain values, which skops can store."""
+        return with_plain_fit(super().__getstate__())
+
+    def __setstate__(self, state):
+        """Restore the values of the state."""
+        super().__setstate__(with_fit(state))
+
+    def _new(self):
+        """Copy what no fit has set: parameters, and what subclasses of users set."""
+        new = object.__new__(type(self))
+        vars(new).update(without_fit(vars(self)))
+        return new
+
+    def _copy(self):
+        """Copy the estimator; attributes are shared, and are replaced, not changed."""
+        new = object.__new__(type(self))
+        vars(new).update(vars(self))
+        return new
+
+    def _set(self, copy):
+        """Publish what a fit has set on a copy of the estimator."""
+        fitted = vars(copy).get("_fitted", Fitted(copy._schema, None, {}))
+        return self._publish(fitted._replace(report=set_by_fit(self, copy)))
+
+    def _publish(self, fitted):
+        """Store the value of a fit, and set the attributes of its report, all at once.
+
+        So a fit that fails or is interrupted changes nothing.
+        """
+        report = {**fitted.report, **self._attributes_of(fitted.schema)}
+        fitted, kept = fitted._replace(report=report), without_fit(vars(self))
+        self.__dict__ = {**kept, **report, "_fitted": fitted}
+        return self
+
+    def _in_turns(self, n_draws, seed):
+        """Choose copies of the estimator that have one draw of the parameters each."""
+        copies = self._with_one_draw()
+        order = np.random.default_rng(seed).permutation(len(copies))
+        for number in range(n_draws):
+            yield copies[order[number % len(copies)]]
+
+    def _without_training(self, **replaced):
+        """Copy the estimator without the rows from which parameters are drawn.
+
+        `replaced` are attributes of the copy.
+        """
+        found = self._copy()
+        fitted = self._fitted
+        if hasattr(fitted.model, "without_training"):
+            found._fitted = fitted._replace(model=fitted.model.without_training())
+        vars(found).update(replaced)
+        return found
+
+    def _copies_with(self, name, values):
+        """Copy the estimator for each value of an attribute."""
+        return [self._without_training(**{name: value}) for value in values]
+
+    def _reading_nan(self):
+        """Copy the estimator for rows that were made here, whose marker is NaN."""
+        found = self._copy()
+        if hasattr(found, "missing_values"):
+            found.missing_values = np.nan
+        for name in ("model", "model_"):
+            inner = getattr(found, name, None)
+            if hasattr(inner, "_reading_nan"):
+                setattr(found, name, inner._reading_nan())
+        return found
+
+    def _mapped(self, source, names, fill, *given):
+        """Apply a method of number and part, which fills it, to all parts.
+
+        `given` are its first arguments.
+        """
+        is_frame = getattr(source, "is_frame", False)
+        if is_frame and self._schema.columns and hasattr(self, "sample"):
+            one = self._with_frames()
+            row = typical_row(one._schema, source.collection._meta)
+            made = one._without_equations()._reading_nan()
+            meta = source._as_meta(fill(made, *given, 0, row))
+            call = partial(called, partial(fill, one, *given))
+            return source._frame(partial(call, meta), meta)
+        fills = [partial(fill, one, *given) for one in (self, self._reading_nan())]
+        return source._tables(partial(called, *fills), names)
+
+    def _with_frames(self):
+        """Let a copy of the estimator return data frames of pandas."""
+        if hasattr(self, "_sklearn_output_config"):
+            config = dict(self._sklearn_output_config)
+            self._sklearn_output_config = config  # not that of the original
+        return self.set_output(transform="pandas")
+
+    def _transform_part(self, number, chunk):
+        return self.transform(chunk)
+
+    def _score_part(self, number, chunk):
+        return self.score_samples(chunk)
+
+    def _sample_part(self, seeds, number, chunk):
+        # each part has a stream of its own, whichever worker draws it
+        [state] = np.random.SeedSequence([*seeds, number]).generate_state(1)
+        # 31 bits, as numpy's legacy seeds
+        [table] = self.sample(chunk, random_state=int(state >> 1))
+        return table
+
+    def _keeps_empty(self):
+        """Return whether `transform` keeps columns that were missing at `fit`."""
+        return getattr(self._settings(), "keep_empty_features", False)
+
+    def _settings(self):
+        """Return the estimator whose parameters say how columns are read."""
+        return self
+
+    def _marker(self):
+        """Return what marks missing cells of tables."""
+        return getattr(self._settings(), "missing_values", np.nan)
+
+    def _read(self, X, sample_weight=None, lower=None, upper=None):
+        """Check the parameters, read a table, and choose the columns of the model.
+
+        `X` (n_samples, n_features); `sample_weight` (n_samples,); `lower`, `upper`:
+        limits of single missing cells, see `transform`.
+        """
+        self._check_parameters()
+        source = in_parts(X)
+        if source is not None:
+            reject_limits(lower, upper)
+            schema, large = self._large_table(source, sample_weight)
+            return self._training_of_parts(schema, large)
+        return self._read_rows(X, sample_weight, lower, upper)
+
+    def _read_rows(self, X, sample_weight, lower, upper):
+        """Read a table in memory; see `_read`."""
+        table, schema = read_table(self, X)
+        limits = limits_of(schema, lower, upper, X, table)
+        return self._chosen(schema, table, limits, sample_weight, is_whole=is_frame(X))
+
+    def _chosen(self, schema, table, limits=None, sample_weight=None, *, is_whole):
+        """Choose the columns of the model by a table in memory; see `_read`.
+
+        `limits` are those of missing cells, which must leave whole numbers to columns
+        of these if `is_whole`.
+        """
+        given = schema, self._handling(schema), table, sample_weight
+        cells, schema = read_cells(*given, limits=limits)
+        check_scale(cells.weights, len(table))
+        schema = self._with_values(schema, cells.table)
+        places = limited_columns(schema, limits, is_whole=is_whole)
+        schema = schema._replace(limited=places)
+        if limits is not None:
+            values = schema.values.reaching(cells.limits, schema.model_columns)
+            schema = schema._replace(values=values)
+        report = self._report_of_missing(self._rows_of_indicator(table, cells))
+        return TrainingTable(schema, cells, table, report, limits)
+
+    def _training_of_parts(self, schema, large):
+        """Choose the valid values of a table in parts, and make what is fitted to."""
+        schema = self._with_values(schema, large.cells.table, large.summary)
+        # one row that has the missing columns stands for all
+        report = self._report_of_missing(
+            np.where(large.summary.missing, np.nan, 0.0)[None]
+        )
+        return TrainingTable(
+            schema, large.cells, large.cells.table, report, None, large
+        )
+
+    def _rows_of_indicator(self, table, cells):
+        """Select the rows whose missing cells decide which columns are indicated."""
+        return cells.table
+
+    def _report_of_missing(self, X):
+        """Return the attribute of the indicator of missing cells, if there is one."""
+        if not hasattr(self, "add_indicator"):
+            return {}
+        indicator = None
+        if self.add_indicator:
+            indicator = MissingIndicator(error_on_new=False)
+            indicator.set_output(transform="default").fit(X)
+        return {"indicator_": indicator}
+
+    def _with_values(self, schema, X, whole=None):
+        """Determine the valid values of the columns, within the user's bounds.
+
+        X may be a sample of a table of which `whole` is the `Summary`.
+        """
+        bounds = (getattr(self, one, None) for one in _BOUNDS)
+        schema = schema._replace(spreads=spreads(schema, X))
+        schema = schema._replace(values=valid_values(schema, X, *bounds, whole))
+        return schema._replace(determined=determined_columns(schema, X))
+
+    def _large_table(self, source, sample_weight=None, impossible=None):
+        """Read a table in parts, and choose the columns of the model.
+
+        `impossible` is that of `without_constants`.  Returns `Schema` and `LargeTable`.
+        """
+        weights, reader = source._weights(sample_weight), reader_of(self, source)
+        given = source, reader, weights, impossible
+        schema, large = self._gathered(reader._schema, *given)
+        check_scale(large.cells.weights, len(large.cells.counted))
+        table = Table.of_schema(large.cells.table, schema)
+        warn_of_table(table, large.summary.n_observed)
+        return schema, large
+
+    def _large_array(self, schema, X, sample_weight=None):
+        """Choose the columns of the model by a large array, and gather rows."""
+        weights = checked_weights(sample_weight, X)
+        check_scale(weights, len(X))
+        parts, chunks = in_chunks(X, weights)
+        schema, large = self._gathered(schema, parts, AsRead(), chunks)
+        return schema, with_all_rows(large, X, weights, schema.model_columns)
+
+    def _gathered(self, schema, source, reader, weights, impossible=None):
+        """Choose columns by a table in parts, and gather rows in memory."""
+        summary = summary_of(source, reader, weights)
+        check_rows(summary)
+        schema = schema._replace(ends=summary.ends)
+        given = schema, self._handling(schema), summary.ends, impossible
+        schema = with_model_columns(*given)
+        return schema, gather(source, reader, weights, summary, schema)
+
+    def _read_table(self, X, **options):
+        """Validate the table of a fit, and set its schema; see `read_table`."""
+        table, schema = read_table(self, X, **options)
+        self._set_schema(schema)
+        return table
+
+    def _set_schema(self, schema):
+        """Set what describes the columns of a table."""
+        fitted = vars(self).get("_fitted", Fitted(schema, None, {}))
+        vars(self).update(
+            self._attributes_of(schema), _fitted=fitted._replace(schema=schema)
+        )
+
+    def _attributes_of(self, schema):
+        """List the public attributes that describe the columns of a table."""
+        found = attributes_of(schema)
+        found["feature_indices_"] = schema.model_columns
+        found["constants_"] = schema.constants
+        if schema.values is not None:
+            found["feature_ranges_"] = schema.values.ranges
+        return found
+
+    def get_feature_names_out(self, input_features=None):
+        """Get the names of the columns that `transform` returns.
+
+        Parameters
+        ----------
+        input_features : array-like of str or None, default=None
+            Must equal `feature_names_in_` if the estimator was fitted on named columns.
+
+        Returns
+        -------
+        ndarray of str
+        """
+        check_is_fitted(self)
+        names = self._schema.all_names
+        if input_features is not None and list(input_features) != list(names):
+            if hasattr(self, "feature_names_in_"):
+                raise ValueError("input_features is not equal to feature_names_in_.")
+            names = np.asarray(input_features, dtype=object)
+            if len(names) != self.n_features_in_:
+                raise ValueError(
+                    "input_features should have length equal to number of features "
+                    f"({self.n_features_in_}), got {len(names)}."
+                )
+        return self._names_out(names)
+
+    @available_if(lambda self: hasattr(self, "score_samples"))
+    @names_table
+    def score(self, X, y=None):
+        """Compute the mean of `score_samples` over the rows; larger is better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+        """
+        return mean_of_rows(self.score_samples(X))
+
+    def __sklearn_tags__(self):
+        """Declare whether NaN is allowed, and that the dtype is preserved."""
+        tags = super().__sklearn_tags__()
+        # with another marker, NaN is an error
+        tags.input_tags.allow_nan = is_missing(self._marker())
+        tags.input_tags.positive_only = self._is_positive
+        tags.input_tags.categorical = hasattr(self._settings(), "categorical_features")
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _check_parameters(self):
+        """Check each parameter; subclasses add conditions on several parameters."""
+        check_parameters(self)
+
+    def _checked(self, X):
+        """Validate new rows, and parameters that may have changed since the fit."""
+        check_is_fitted(self)
+        self._check_parameters()
+        table = incomplete_array(self, X)
+        if self._is_positive:
+            check_non_negative(self._schema, table, type(self).__name__)
+        return table
+
+    def _extended(self, X):
+        """Extend ranges and repeated values to the cells of more rows."""
+        values, ends = extended_values(self._schema, X)
+        schema = self._schema._replace(values=values, ends=ends)
+        return schema._replace(determined=still_determined(schema, X))
+
+    def _start_stream(self, X):
+        """Fit to the first table of `partial_fit`, and store its rows."""
+        self.fit(X)
+        first = first_rows(self._checked(X), seed_from(self.random_state))
+        self._stream = first.stored()
+        return self
+
+    def _train_further(self, members, keep, X):
+        """Repeat the fit with all rows of a stream, or train copies of members.
+
+        `keep` is then called with the copies.
+        """
+        new = Stream.of(self._checked(X))
+        extended_values(self._schema, new.rows)  # raises an error for its rows
+        stream = Stream.after(self._stream, new)
+        if stream.is_due:
+            self._stream = stream.refitted(self).stored()
+            return self
+        seed = seed_from(self.random_state)
+        self._set_schema(self._extended(new.rows))
+        found, stream = trained(members, stream, seed)
+        keep(found)  # before the stream: a copy has that of its original
+        self._stream = stream.stored()
+        return self
+
+    def _container(self):
+        """Return what makes the container of `set_output`; None for arrays."""
+        return _get_container_adapter("transform", self)
+
+    def _handling(self, schema):
+        return Handling(self._handling_of_empty(schema), FILLED_BY_CONSTANT)
+
+    def _handling_of_empty(self, schema):
+        found = "dropped by transform"
+        if self._keeps_empty():
+            found = "filled by 0"
+            bounds = [one for one in _BOUNDS if getattr(self, one, None) is not None]
+            if bounds:
+                within = " and ".join(bounds)
+                found += f", or by the value within {within} that is nearest to 0"
+            if any(column.levels == () for column in schema.columns or ()):
+                found += "; categories stay missing"
+        return f"{found} (keep_empty_features)"
+
+    def _rounded(self, tables, checked, X):
+        """Round what fills columns of whole numbers, if X is a data frame.
+
+        `tables` (..., n_samples, n_features_out); `checked` (n_samples,
+        n_features_in_): rows of X; their missing cells are rounded; `X` array-like.
+        Returns (..., n_samples, n_features_out).
+        """
+        if not is_frame(X):
+            return tables
+        kept = self._schema.returned
+        possible = self._schema.values
+        return possible.whole(tables, kept, np.isnan(checked)[:, kept])
+
+    def _whole(self, tables, checked, X):
+        """Round whole numbers of complete rows; parameters are those of `_rounded`."""
+        return self._rounded(tables, checked, X)
+
+    def _without_equations(self):
+        """Return the estimator, or a copy that fills rows that contradict equations."""
+        return self
+
+    def _names_out(self, names):
+        """Select the names of the columns of `transform` from all names."""
+        return names[self._schema.returned]

@@ -1,0 +1,203 @@
+"""Categories that determine categories: each town lies in one county.
+
+A latent normal variable, or a few latent classes, know of such a relation only that it
+is close, so that their draws contradict it.  Where the rows show it often enough, and
+no row contradicts it, it holds for missing cells, too.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from skvnce._imputer.fitted import CellModel, n_chains
+from skvnce._tables.limits import CellLimits, select_limits
+from skvnce._tables.schema import Schema
+
+_REPEATS = 100  # rows of a level that another row has shown: under 3 % are exceptions
+_NATS = 20.0  # of evidence against independent columns, as a rare level needs more rows
+_LEAST = 1e-12  # probability of a level, for sums that are positive
+_SOME = 300  # rows that refute most pairs of columns
+
+
+class Determined(NamedTuple):
+    """A column of categories whose level another column determines."""
+
+    by: int  # the column that determines
+    column: int
+    # int (n_levels_of_by,), the level of `column` for each of `by`; -1 where no row
+    # shows it
+    levels: np.ndarray
+
+    def of(self, codes: np.ndarray) -> np.ndarray:
+        """Return the levels of `column` for cells of `by`; -1 where unknown."""
+        codes = np.nan_to_num(codes, nan=len(self.levels)).astype(int)
+        return np.append(self.levels, -1)[codes.clip(max=len(self.levels))]
+
+    def holds(self, nodes: np.ndarray) -> bool:
+        """Return whether no row contradicts the relation."""
+        level, cells = self.of(nodes[:, self.by]), nodes[:, self.column]
+        return not ((level >= 0) & ~np.isnan(cells) & (level != cells)).any()
+
+
+def determined_columns(schema: Schema, X: np.ndarray) -> tuple[tuple, ...]:
+    """Find the columns of categories that others determine without an exception.
+
+    `X` (n, n_features).  Returns the fields of `Determined`, whose columns are those of
+    the model.  None with groups, whose effects have levels of their own.
+    """
+    if schema.group is not None:
+        return ()
+    nodes = _nodes(schema, X)
+    columns = np.flatnonzero(schema.is_categorical).tolist()
+    pairs = [(i, j) for i in columns for j in columns if i != j]
+    some = _of_pairs(nodes[:_SOME], columns, pairs)
+    every = _of_pairs(nodes, columns, [(one.by, one.column) for one in some])
+    shown = [one for one in every if _is_shown(nodes, one)]
+    # coarse ones first, so that in chains of them the last word is of the finest
+    return tuple(map(tuple, sorted(shown, key=lambda one: len(one.levels))))
+
+
+def still_determined(schema: Schema, X: np.ndarray) -> tuple[tuple, ...]:
+    """List those of the relations of a schema that new rows do not contradict."""
+    nodes = _nodes(schema, X)
+    return tuple(one for one in schema.determined if Determined(*one).holds(nodes))
+
+
+def with_determined(schema: Schema, models: Sequence[CellModel]) -> list[CellModel]:
+    """Let the relations of a schema hold in the cells of models."""
+    if not schema.determined:
+        return models
+    known = [Determined(*one) for one in schema.determined], schema.n_categories
+    return [WithDetermined(one, *known) for one in models]
+
+
+def _nodes(schema, X):
+    return X[:, schema.model_columns].astype(np.float64)
+
+
+def _of_pairs(nodes, columns, pairs):
+    """List the relations of pairs of columns that no row contradicts."""
+    n_levels = {j: int(np.nanmax(nodes[:, j], initial=-1)) + 1 for j in columns}
+    relations = []
+    for by, column in pairs:
+        both = nodes[~np.isnan(nodes[:, [by, column]]).any(1)][:, [by, column]]
+        levels = np.full(n_levels[by], -1)
+        levels[both[:, 0].astype(int)] = both[:, 1]
+        one = Determined(by, column, levels)
+        if one.holds(nodes):
+            relations.append(one)
+    return relations
+
+
+def _is_shown(nodes, relation):
+    """Return whether rows repeat a relation so often that it is not by chance."""
+    by, column, levels = relation
+    cells = nodes[~np.isnan(nodes[:, [by, column]]).any(1), column].astype(int)
+    counts = np.bincount(cells)
+    repeats = counts - np.bincount(levels[levels >= 0], minlength=len(counts))
+    shares = np.maximum(counts, 1) / max(len(cells), 1)
+    return repeats.sum() >= _REPEATS and -repeats @ np.log(shares) >= _NATS
+
+
+class WithDetermined(NamedTuple):
+    """A model whose cells follow from others where columns determine columns."""
+
+    model: CellModel
+    relations: Sequence[Determined]
+    n_categories: np.ndarray  # int (n_model_columns,)
+
+    def n_chains(self, n_draws: int | None) -> int:
+        """Return how many copies of the rows are in memory at a time."""
+        return n_chains(self.model, n_draws)
+
+    @property
+    def n_points(self) -> int:
+        """The number of tables in memory when quantiles are computed."""
+        return getattr(self.model, "n_points", 1)
+
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Fill missing cells; see `CellModel`."""
+        filled = self._known(nodes)
+        cells, probabilities = self.model.fill(filled, limits)
+        probabilities = self._given_others(filled, probabilities)
+        for j in {one.by for one in self.relations}:
+            missing = np.isnan(filled[:, j])
+            cells[missing, j] = probabilities[j][missing].argmax(1)
+        return cells, probabilities
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Represent the distributions of cells; see `skvnce._imputer.fill`."""
+        filled = self._known(nodes)
+        points, probabilities = self.model.points(filled, levels, limits)
+        return points, self._given_others(filled, probabilities)
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        filled = self._known(nodes)
+        drawn = self.model.draw(filled, n_draws, limits)
+        for by, column, _ in self.relations:
+            missing = np.isnan(filled[:, by])
+            rows = np.flatnonzero(missing & ~np.isnan(filled[:, column]))
+            if len(rows):
+                self._draw_again(drawn, filled, rows, by, limits)
+        for one in self.relations:
+            missing = np.isnan(filled[:, [one.by, one.column]]).all(1)
+            level = one.of(drawn[:, missing, one.by])
+            cells = drawn[:, missing, one.column]
+            drawn[:, missing, one.column] = np.where(level >= 0, level, cells)
+        return drawn
+
+    def _known(self, nodes):
+        """Fill the missing cells that observed ones determine."""
+        filled = nodes.copy()
+        for one in self.relations:
+            level = one.of(nodes[:, one.by])
+            missing = np.isnan(filled[:, one.column]) & (level >= 0)
+            filled[missing, one.column] = level[missing]
+        return filled
+
+    def _given_others(self, filled, probabilities):
+        """Leave to missing cells the levels that agree with what they determine."""
+        probabilities = dict(probabilities)
+        for j in {j for one in self.relations for j in (one.by, one.column)}:
+            size, seen = self.n_categories[j], ~np.isnan(filled[:, j])
+            shares = np.zeros((len(filled), size))
+            if not seen.all():  # else a model may have no probabilities
+                shares[~seen] = probabilities[j][~seen]
+            shares[seen] = np.eye(size)[filled[seen, j].astype(int)]
+            probabilities[j] = shares
+        for by, column, levels in self.relations:
+            shares, cells = probabilities[by], filled[:, column]
+            rows = np.flatnonzero(np.isnan(filled[:, by]) & ~np.isnan(cells))
+            width = shares.shape[1]
+            known = np.append(levels, np.full(width - len(levels), -1))
+            agree = (known < 0) | (known == cells[rows, None])
+            agree[~agree.any(1)] = True  # nothing agrees with a level without a row
+            own = shares[rows] * agree + _LEAST * agree
+            shares[rows] = own / own.sum(1, keepdims=True)
+        return probabilities
+
+    def _draw_again(self, drawn, filled, rows, by, limits):
+        """Draw cells that contradict what they determine, of those that do not."""
+        wrong = np.zeros(drawn[:, rows, by].shape, dtype=bool)
+        for one in self.relations:
+            if one.by == by:
+                level, cells = one.of(drawn[:, rows, by]), filled[rows, one.column]
+                wrong |= (level >= 0) & (level != cells) & ~np.isnan(cells)
+        rows, wrong = rows[wrong.any(0)], wrong[:, wrong.any(0)]
+        if not len(rows):
+            return
+        own = select_limits(limits, rows)
+        found = self.model.fill(filled[rows], own)[1]
+        below = self._given_others(filled[rows], found)[by].cumsum(1)[:, :-1]
+        uniform = torch.rand(wrong.shape, dtype=torch.float64).numpy()
+        new = (uniform[..., None] >= below).sum(-1)
+        drawn[:, rows, by] = np.where(wrong, new, drawn[:, rows, by])

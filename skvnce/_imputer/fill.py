@@ -1,0 +1,441 @@
+"""Tables whose missing cells a fitted model fills or draws: the same for all models."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+
+from skvnce._core.progress import step
+from skvnce._core.warnings import warn_user
+from skvnce._imputer.fitted import CellModel, in_turn, n_chains
+from skvnce._tables.limits import CellLimits, clip_to_limits, select_limits
+from skvnce._tables.schema import Schema
+from skvnce._tables.values import ValidValues, half_sample_mode
+
+# 32 MiB of float64
+_CHUNK = 2**22  # maximum number of cells, over all chains, in a chunk of rows
+_MANY = 0.05  # share of draws that are cut, from which on there is a warning
+_FEW = 5  # draws that are cut, up to which there is none
+
+
+class Predicted(NamedTuple):
+    """Predictions of the missing cells of a table."""
+
+    # (n_samples, n_features_in_), the table, with codes of categories, and its missing
+    # cells filled
+    filled: np.ndarray
+    # (n_samples, n_categories), those of the categories of each column that has some; 1
+    # and 0 in observed cells
+    probabilities: dict
+
+
+def fill(
+    schema: Schema, model: CellModel, X: np.ndarray, limits: CellLimits | None = None
+) -> Predicted:
+    """Fill the missing cells of a table by predictions.
+
+    `X` (n_samples, n_features_in_); `limits`: of the missing cells of X.
+    """
+    filled, found = with_constants(schema, X), certain(schema, X)
+    for (rows, columns), nodes in incomplete_chunks(schema, X, n_chains(model)):
+        ends = select_limits(limits, rows[:, 0], columns[0])
+        missing = np.isnan(nodes)  # before, as a model may fill in place
+        cells, probabilities = model.fill(nodes, ends)
+        _check_complete(schema, columns[0], cells)
+        filled[rows, columns] = _converted(schema, model, nodes, cells, X.dtype)
+        for node, own in probabilities.items():
+            some = missing[:, node]
+            found[columns[0, node]][rows[some, 0]] = own[some]
+    return Predicted(clip_to_limits(limits, filled), found)
+
+
+def draw(
+    schema: Schema,
+    models: Sequence[CellModel],  # each is used equally often, in random order
+    X: np.ndarray,  # (n_samples, n_features_in_)
+    n_draws: int,
+    limits: CellLimits | None = None,  # of the missing cells of X
+) -> np.ndarray:
+    """Draw the missing cells of a table, with torch's global stream.
+
+    Returns (n_draws, n_samples, n_features_out).
+    """
+    filled = np.repeat(with_constants(schema, X)[None], n_draws, 0)
+    turns = in_turn(len(models), n_draws)
+    chains = n_chains(models[0], n_draws)
+    for (rows, columns), nodes in incomplete_chunks(schema, X, chains):
+        ends = select_limits(limits, rows[:, 0], columns[0])
+        for turn in np.unique(turns):
+            places = np.flatnonzero(turns == turn)
+            cells = models[turn].draw(nodes, len(places), ends)
+            _check_complete(schema, columns[0], cells)
+            where = np.ix_(places, rows[:, 0], columns[0])
+            filled[where] = _converted(schema, models[turn], nodes, cells, X.dtype)
+    return returned(schema, clip_to_limits(limits, filled), X)
+
+
+def score(
+    schema: Schema,
+    model: CellModel | None,
+    X: np.ndarray,
+    *,
+    with_errors: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compute log-densities of rows, and standard errors; each (n_samples,).
+
+    Without a model, as all columns are constant, both are 0.
+    """
+    scores, errors = np.zeros((2, len(X)))
+    if model is not None:
+        for (rows, _), nodes in chunks(schema, X, n_chains(model)):
+            found = model.log_density(nodes, with_errors=with_errors)
+            scores[rows[:, 0]], errors[rows[:, 0]] = found
+    return scores, errors
+
+
+def _converted(
+    schema: Schema, model: CellModel, nodes: np.ndarray, cells: np.ndarray, dtype: type
+) -> np.ndarray:
+    """Convert cells (..., n, n_node_columns) of rows to valid ones of a data type."""
+    cells = schema.values.converted(cells, schema.node_columns, dtype)
+    if schema.group is None:
+        return cells
+    # what other rows of a group say, even if it is beyond all rows of the fit
+    known = model.determined(nodes)
+    return np.where(np.isnan(known), cells, known)
+
+
+def warn_of_zeros(schema: Schema, X: np.ndarray, drawn: np.ndarray) -> None:
+    """Warn of positive columns of which many draws are negative, and so set to 0.
+
+    `X` (n_samples, n_features): NaN marks missing cells; `drawn` (n_draws, n_samples,
+    n_returned).
+    """
+    places = {int(j): place for place, j in enumerate(schema.returned)}
+    valid, least = schema.values, np.abs(schema.ends).min(0)
+    # on a grid zeros are the next value, and not only what is beyond
+    free = ~valid.codes & ~valid.integers & (valid.grid == 0) & (least > 0)
+    for j in schema.model_columns[free[schema.model_columns]]:
+        side = int(valid.high[j] == 0)
+        gone = np.isnan(X[:, j])
+        if valid.given[side, j] or valid.ranges[side, j] != 0 or not gone.any():
+            continue
+        zeros = drawn[:, gone, places[int(j)]] == 0
+        share = zeros.mean()
+        if share > _MANY and zeros.sum() > _FEW:
+            sign, other = ("negative", "positive")[:: 1 - 2 * side]
+            name = ("min_value", "max_value")[side]
+            warn_user(
+                f"{share:.0%} of the draws of {schema.label(j)} would be {sign} and "
+                f"are set to 0, as all observed cells are {other}. Take logarithms of "
+                f"the column, or pass {name} if it can be {sign}."
+            )
+
+
+def _check_complete(schema: Schema, columns: np.ndarray, cells: np.ndarray) -> None:
+    """Reject cells (..., n_model_columns) that a model leaves missing."""
+    lacking = np.isnan(cells).any(tuple(range(cells.ndim - 1)))
+    if lacking.any():
+        names = schema.labels(columns[lacking], 5)
+        raise ValueError(
+            f"The fitted model returns NaN for {names}. If it is your own, let its "
+            "fill and draw return a number for each cell."
+        )
+
+
+def with_constants(schema: Schema, X: np.ndarray) -> np.ndarray:
+    """Fill missing cells of constant columns, and those of others by a valid value."""
+    values = np.clip(np.zeros(X.shape[1]), *schema.values.ranges)
+    values[list(schema.constants)] = schema.constant_cells
+    return np.where(np.isnan(X), values.astype(X.dtype), X)
+
+
+def certain(schema: Schema, X: np.ndarray) -> dict:
+    """Return the probabilities of `Predicted` where cells are observed or constant.
+
+    Columns that were entirely missing at `fit` have none.
+    """
+    if not schema.columns:
+        return {}
+    never, cells = np.isnan(schema.ends).all(0), with_constants(schema, X)
+    return {
+        place: np.eye(len(column.levels))[np.nan_to_num(cells[:, place]).astype(int)]
+        for place, column in enumerate(schema.columns)
+        if column.levels and not never[place]
+    }
+
+
+def returned(schema: Schema, filled: np.ndarray, X: np.ndarray) -> np.ndarray:
+    """Restore observed cells (..., n_samples, n_features), and select what is returned.
+
+    Empty columns are kept or dropped; `filled` has values for them.
+    """
+    filled = np.where(np.isnan(X), filled, X)
+    kept = schema.returned
+    if len(kept) > len(schema.model_columns):  # all of which are kept
+        empty = np.setdiff1d(kept, schema.model_columns)
+        filled[..., empty] = np.nan_to_num(filled[..., empty])
+    return filled[..., kept]
+
+
+def chunks(schema: Schema, X: np.ndarray, n_chains: int = 1) -> Iterator:
+    """Yield the indices and float64 values of the model's cells, in chunks of rows."""
+    yield from _chunks(schema, X, np.arange(len(X)), n_chains, "scoring rows")
+
+
+def incomplete_chunks(schema: Schema, X: np.ndarray, n_chains: int = 1) -> Iterator:
+    """Yield chunks of the rows that have a missing cell of the model."""
+    rows = np.flatnonzero(np.isnan(X[:, schema.model_columns]).any(1))
+    yield from _chunks(schema, X, rows, n_chains, "filling rows")
+
+
+def _chunks(
+    schema: Schema, X: np.ndarray, rows: np.ndarray, n_chains: int, work: str
+) -> Iterator:
+    columns = schema.node_columns
+    if not len(schema.model_columns):
+        return
+    parts = split(schema, X, max(1, _CHUNK // (len(columns) * n_chains)), rows)
+    end, total = 0, sum(map(len, parts))
+    for some in parts:
+        end += len(some)
+        with step(work, end, total, is_brief=True):
+            cells = np.ix_(some, columns)
+            yield cells, X[cells].astype(np.float64)
+
+
+def split(
+    schema: Schema, X: np.ndarray, size: int, rows: np.ndarray
+) -> list[np.ndarray]:
+    """Split rows into parts of a size; with the other rows of groups, which are whole.
+
+    `X` (n_samples, n_features_in_); `rows`, int.
+    """
+    has_groups = schema.group is not None
+    rows = rows_of_groups(schema, X, rows) if has_groups else rows
+    ends = np.arange(size, len(rows) + size, size).clip(max=len(rows))
+    if has_groups:
+        numbers = X[rows, schema.group]
+        ends = np.unique(np.searchsorted(numbers, numbers[ends - 1], side="right"))
+    return [rows[first:end] for first, end in pairwise([0, *ends])]
+
+
+def rows_of_groups(schema: Schema, X: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Find all rows of the groups of some rows, sorted by group."""
+    numbers = X[:, schema.group]
+    found = np.flatnonzero(np.isin(numbers, numbers[rows]))
+    return found[numbers[found].argsort(kind="stable")]
+
+
+def with_groups(
+    schema: Schema,
+    X: np.ndarray,
+    rows: np.ndarray | slice,
+    limits: CellLimits | None,
+) -> tuple[np.ndarray, CellLimits | None, np.ndarray | slice]:
+    """Select rows, the others of their groups, and their limits.
+
+    The last result are the places of the rows.
+    """
+    places = slice(None)
+    if schema.group is not None and not isinstance(rows, slice):
+        found = np.sort(rows_of_groups(schema, X, rows))
+        rows, places = found, np.searchsorted(found, rows)
+    return X[rows], select_limits(limits, rows), places
+
+
+def nodes_of(schema: Schema, X: np.ndarray) -> np.ndarray:
+    """Return the model's cells of rows, float64."""
+    return X[:, schema.node_columns].astype(np.float64)
+
+
+# ----------------------------------------
+# How the distribution of a missing number becomes the one value that fills it.
+#
+# Means are those of `CellModel.fill`.  For the other strategies a model has a method
+# ``points(nodes, levels, limits)``, which returns values (n_points, n,
+# n_model_columns) of equal weight that represent the distribution of each missing
+# cell, and the probabilities of categories as `CellModel.fill` returns them:
+# quantiles at the levels where a model has them, or else draws, of any number.  The
+# points are functions of each row alone, and cells of categories are not used.  An
+# attribute ``n_points`` is the number of tables in memory meanwhile, if it is larger
+# than that of the levels.
+
+
+_N_LEVELS = 31  # quantiles, whose distances show the mode
+
+
+class Strategy(NamedTuple):
+    """A summary of points."""
+
+    levels: np.ndarray  # (n_levels,), of the quantiles that it needs
+    summary: Callable  # maps points (n_points, ...) to a value of each cell (...)
+
+    def of(
+        self, points: np.ndarray, values: ValidValues, columns: np.ndarray
+    ) -> np.ndarray:
+        """Summarise points (n_points, n, n_columns) of some columns by valid values."""
+        # rounded first: the mode of repeated values is the most frequent one
+        cells = self.summary(values.rounded(points, columns))
+        # and afterwards, because the middle of two values need not be one
+        return values.rounded(cells, columns)
+
+    def fill(
+        self,
+        model: CellModel,
+        nodes: np.ndarray,
+        limits: CellLimits | None,
+        values: ValidValues,
+        columns: np.ndarray,
+    ) -> tuple[np.ndarray, dict]:
+        """Fill missing cells by a model that has points; see `CellModel.fill`."""
+        points, probabilities = model.points(nodes, self.levels, limits)
+        cells = self.of(points, values, columns)
+        for node, shares in probabilities.items():
+            cells[:, node] = shares.argmax(1)
+        return cells, probabilities
+
+    def n_chains(self, model: CellModel) -> int:
+        """Return how many copies of the rows are in memory at a time."""
+        return max(n_chains(model), len(self.levels), getattr(model, "n_points", 1))
+
+
+STRATEGIES = {
+    "mean": None,  # models compute means without points
+    "median": Strategy(np.array([0.5]), partial(np.median, axis=0)),
+    "mode": Strategy((np.arange(_N_LEVELS) + 0.5) / _N_LEVELS, half_sample_mode),
+}
+
+
+# ----------------------------------------
+# Cells of models as valid values of their columns, and marginal distributions.
+#
+# A column that a model does not predict has the distribution of its observed cells.
+
+
+Limits = CellLimits | None
+
+
+class Marginal(NamedTuple):
+    """The distribution of the observed cells of a column."""
+
+    best: float  # what predictions are: the mean, or the most frequent category
+    values: np.ndarray  # (n,), the observed cells, increasing
+    below: np.ndarray  # (n - 1,), cumulative weights; those of all cells add up to 1
+
+    @classmethod
+    def of(cls, column: np.ndarray, weights: np.ndarray, *, is_category: bool) -> Self:
+        """Find the distribution of a column (n,) of rows with weights (n,)."""
+        seen = ~np.isnan(column)
+        order = np.argsort(column[seen], kind="stable")
+        values, weight = column[seen][order], weights[seen][order]
+        share = weight / weight.sum()
+        best = share @ values
+        if is_category:
+            best = np.bincount(values.astype(int), share).argmax()
+        # without the last sum, which rounding may put below 1 and a uniform number
+        return cls(float(best), values, share.cumsum()[:-1])
+
+    def probabilities(self, n_categories: int) -> np.ndarray:
+        """Return the weights of the categories of a column; (n_categories,)."""
+        share = np.diff(self.below, prepend=0.0, append=1.0)
+        return np.bincount(self.values.astype(int), share, minlength=n_categories)
+
+    def quantiles(self, levels: np.ndarray) -> np.ndarray:
+        """Find quantiles, linear between the middles of the weights; (n_levels,)."""
+        below, up_to = np.append(0.0, self.below), np.append(self.below, 1.0)
+        return np.interp(levels, (below + up_to) / 2, self.values)
+
+    def draws(self, shape: tuple) -> np.ndarray:
+        """Draw observed cells of a shape, with torch's global stream."""
+        uniform = torch.rand(shape, dtype=torch.float64).numpy()
+        return self.values[np.searchsorted(self.below, uniform, side="right")]
+
+
+class ValidCells(NamedTuple):
+    """A model whose cells are valid values of their columns."""
+
+    model: CellModel
+    values: ValidValues  # of all columns of the table
+    columns: np.ndarray  # int (n_model_columns,), the columns of the model
+    # by model column: what takes the place of the model.  Cells with limits are the
+    # model's, as observed values may be outside of the limits
+    marginals: dict
+    strategy: str = "mean"  # by which numbers are filled, a key of `STRATEGIES`
+
+    def n_chains(self, n_draws: int | None) -> int:
+        """Return how many copies of the rows are in memory at a time."""
+        strategy = STRATEGIES[self.strategy]
+        if strategy and n_draws is None:
+            return strategy.n_chains(self.model)
+        return n_chains(self.model, n_draws)
+
+    def fill(self, nodes: np.ndarray, limits: Limits = None) -> tuple[np.ndarray, dict]:
+        """Fill missing cells; see `CellModel`."""
+        cells, probabilities = self._predicted(nodes, limits)
+        for node, one in self.marginals.items():
+            best = self._best(node, is_number=node not in probabilities)
+            cells[..., node] = _unless_limited(best, cells, node, limits)
+            if node in probabilities:
+                own = probabilities[node]
+                own[:] = one.probabilities(own.shape[1])
+        return cells, probabilities
+
+    def independent(self, nodes: np.ndarray, n_draws: int) -> list[Self]:
+        """List models of draws in which rows are independent; see `GroupedNormal`."""
+        models = self.model.independent(nodes, n_draws)
+        return [self._replace(model=one) for one in models]
+
+    def determined(self, nodes: np.ndarray) -> np.ndarray:
+        """Fill cells that follow from others; see `GroupedNormal`."""
+        return self.model.determined(nodes)
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = None
+    ) -> tuple[np.ndarray, dict]:
+        """Represent the distributions of cells; see `skvnce._imputer.fill`."""
+        points, probabilities = self.model.points(nodes, levels, limits)
+        middles = (np.arange(len(points)) + 0.5) / len(points)
+        for node, one in self.marginals.items():
+            own = one.quantiles(middles)[:, None]
+            points[..., node] = _unless_limited(own, points, node, limits)
+        return self.values.rounded(points, self.columns), probabilities
+
+    def _predicted(self, nodes: np.ndarray, limits: Limits) -> tuple[np.ndarray, dict]:
+        """Fill missing cells by the model."""
+        strategy, valid = STRATEGIES[self.strategy], (self.values, self.columns)
+        if strategy:
+            return strategy.fill(self.model, nodes, limits, *valid)
+        cells, probabilities = self.model.fill(nodes, limits)
+        return self.values.clipped(cells, self.columns), probabilities
+
+    def _best(self, node: int, *, is_number: bool) -> float:
+        """Return what fills a column by its marginal distribution."""
+        one, strategy = self.marginals[node], STRATEGIES[self.strategy]
+        if strategy and is_number:
+            points = one.quantiles(strategy.levels)[:, None]
+            return strategy.of(points, self.values, self.columns[[node]])[0]
+        return one.best
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        cells = self.model.draw(nodes, n_draws, limits)
+        for node, one in self.marginals.items():
+            drawn = one.draws(cells.shape[:-1])
+            cells[..., node] = _unless_limited(drawn, cells, node, limits)
+        # last, because draws from marginals need not be within the user's bounds
+        return self.values.rounded(cells, self.columns)
+
+
+def _unless_limited(
+    new: float | np.ndarray, cells: np.ndarray, node: int, limits: Limits
+) -> float | np.ndarray:
+    """Return new cells of a column, except where cells have limits."""
+    if limits is None:
+        return new
+    return np.where(limits.known[:, node], cells[..., node], new)

@@ -1,0 +1,208 @@
+"""The value that a fit returns, and its plain form for pickles and skops."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from scipy.special import logsumexp
+
+from skvnce._tables.limits import CellLimits
+from skvnce._tables.schema import Schema
+
+# ----------------------------------------
+# What a fitted model of cells can do.
+#
+# A model knows the columns in `feature_indices_` of an estimator, as float64 with NaN
+# for missing cells and codes for categories, and nothing else of a table: constant
+# and empty columns, data types, bounds, `where` and the rest are the same for all
+# models, see `skvnce._imputer.fill` and the base class of imputers.
+
+
+_REPEATED = 8  # estimates of the score of a row of which its error is computed
+
+
+class CellModel(Protocol):
+    """A fitted model that fills and draws the missing cells of rows.
+
+    It may also have ``log_density(nodes, with_errors)``, which returns values (n,) and
+    their standard errors (n,), of any value if they are not requested, ``points``, see
+    `skvnce._imputer.fill`, and ``n_chains(n_draws)``, the number of copies of the
+    rows that are in memory at a time when so many draws are made, or with None when
+    means are computed; without it one copy is.
+    """
+
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Fill missing cells by their means, or by their most probable category.
+
+        `nodes` (n, n_model_columns): each row has a missing cell; `limits`: of the
+        missing cells.  Returns `filled` (n, n_model_columns): functions of each row
+        alone; `probabilities` (n, n_categories): for each column of categories.
+        """
+        ...
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells with torch's global stream of random numbers.
+
+        Returns (n_draws, n, n_model_columns).
+        """
+        ...
+
+
+def n_chains(model: CellModel, n_draws: int | None = None) -> int:
+    """Return how many copies of the rows a model has in memory at a time."""
+    return model.n_chains(n_draws) if hasattr(model, "n_chains") else 1
+
+
+def in_turn(n_models: int, n_draws: int) -> np.ndarray:
+    """Choose a model for each draw, with torch's global stream; int, (n_draws,).
+
+    Each is used equally often.  The order is random, or few draws would always use the
+    first parameters.
+    """
+    return torch.randperm(n_models).repeat(n_draws)[:n_draws].numpy()
+
+
+def made_in_turn(found: Sequence, n_draws: int, make: Callable) -> list:
+    """List what is made of parameters, in turn; see `in_turn`.
+
+    It is made once of each, whatever the number of draws.
+    """
+    turns = in_turn(len(found), n_draws).tolist()
+    made = {turn: make(found[turn]) for turn in set(turns)}
+    return [made[turn] for turn in turns]
+
+
+def average_density(
+    found: Sequence[tuple[np.ndarray, np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Average densities of several models.
+
+    `found` (n,): log-densities and their standard errors.  Returns `log_density`,
+    `error` (n,): of the average.
+    """
+    log_prob, error = np.moveaxis(np.array(found), 1, 0)
+    total = logsumexp(log_prob, axis=0) - np.log(len(found))
+    # differences of logarithms, because densities of long rows underflow
+    shares = np.exp(log_prob - total) / len(found)
+    # delta method, for independent errors of the models
+    return total, np.sqrt(np.square(shares * error).sum(0))
+
+
+def repeated(estimate: Callable, *, with_errors: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Estimate values of rows, and perhaps their errors by other estimates.
+
+    `estimate`: maps the number of an estimate to values (n,).  Returns `values` (n,):
+    the first estimate; `errors` (n,): standard deviations of eight others; 0 if they
+    are not requested.
+    """
+    values = estimate(0)
+    if not with_errors:
+        return values, np.zeros(len(values))
+    found = np.array([estimate(1 + i) for i in range(_REPEATED)])
+    possible, errors = np.isfinite(found).all(0), np.full(len(values), np.inf)
+    # the differences of equal numbers are 0, those from their mean are not
+    errors[possible] = (found - found[0])[:, possible].std(0, ddof=1)
+    return values, errors
+
+
+class Fitted(NamedTuple):
+    """What a fit has learned: an estimator stores this one value."""
+
+    schema: Schema
+    model: CellModel | None  # None if all columns are constant
+    report: dict  # public attributes of the estimator, by name
+
+
+_KIND = "of"  # the key of the name of a class
+_TENSOR = "Tensor"
+_NOT_STORED = ("cache",)
+
+
+def plain(value: object) -> object:
+    """Convert a value of tuples and tensors to dicts, lists and arrays, recursively."""
+    if isinstance(value, torch.Tensor):
+        return {_KIND: _TENSOR, "array": value.numpy()}
+    if isinstance(value, tuple):
+        fields = getattr(value, "_fields", range(len(value)))
+        items = {
+            str(name): {} if name in _NOT_STORED else plain(one)
+            for name, one in zip(fields, value, strict=True)
+        }
+        return {_KIND: _name_of(type(value)), **items}
+    if isinstance(value, dict):
+        return {"keys": list(value), "values": [plain(one) for one in value.values()]}
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    return value
+
+
+def of_plain(value: object) -> object:
+    """Convert what `plain` has made back."""
+    if isinstance(value, list):
+        return [of_plain(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if _KIND not in value:
+        values = map(of_plain, value.get("values", ()))
+        return dict(zip(value.get("keys", ()), values, strict=True))
+    name, items = value[_KIND], [of_plain(v) for k, v in value.items() if k != _KIND]
+    if name == _TENSOR:
+        return torch.from_numpy(*items)
+    return tuple(items) if name == tuple.__name__ else _class_of(name)(*items)
+
+
+def _name_of(cls: type) -> str:
+    return cls.__name__ if cls is tuple else f"{cls.__module__}:{cls.__name__}"
+
+
+def _class_of(name: str) -> type:
+    """Find the named tuple of a value, in a module that its estimator has imported."""
+    home, _, name = name.partition(":")
+    cls = getattr(sys.modules[home], name)
+    if not (isinstance(cls, type) and issubclass(cls, tuple)):
+        raise TypeError(f"{cls!r} is no value of a fitted model.")
+    return cls
+
+
+def without_fit(attributes: dict) -> dict:
+    """Select the attributes of an estimator that no fit of ours has set.
+
+    These are its parameters, and what scikit-learn and subclasses of users have set.
+    """
+    fitted = attributes.get("_fitted")
+    ours = set() if fitted is None else {"_fitted", *fitted.report}
+    return {name: value for name, value in attributes.items() if name not in ours}
+
+
+def set_by_fit(estimator: object, copy: object) -> dict:
+    """Select the attributes that a fit has set on a copy of an estimator."""
+    before, nothing = without_fit(vars(estimator)), object()
+    return {
+        name: value
+        for name, value in vars(copy).items()
+        if name != "_fitted" and before.get(name, nothing) is not value
+    }
+
+
+def with_plain_fit(state: dict) -> dict:
+    """Replace the value of a fit by plain values, and its report by its names."""
+    fitted = state.get("_fitted")
+    if not isinstance(fitted, Fitted):
+        return state
+    return {**state, "_fitted": plain(fitted._replace(report=list(fitted.report)))}
+
+
+def with_fit(state: dict) -> dict:
+    """Restore the value of a fit from what `with_plain_fit` returned."""
+    fitted = state.get("_fitted")
+    if not isinstance(fitted, dict):
+        return state
+    fitted = of_plain(fitted)
+    report = {name: state[name] for name in fitted.report}
+    return {**state, "_fitted": fitted._replace(report=report)}

@@ -1,0 +1,434 @@
+"""Checks that a model predicts held-out cells better than the column means do.
+
+Some observed cells are held out, and the model is fitted to the others and predicts
+them.  ``held_out_gain_`` is one minus the ratio of two mean squared errors: of the
+model, and of the means of the other cells of each column, for columns scaled to unit
+standard deviation.  It is 1 for perfect predictions, 0 if the model is as good as the
+means, and negative if it is worse.  In columns of categories log-losses take the place
+of squared errors, and shares of levels that of means.  Columns that the model predicts
+significantly worse
+than the means do are imputed from their marginal distributions: `transform` fills in
+their means, and `sample` draws from their observed values.
+"""
+
+from math import sqrt
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from scipy.special import ndtri
+
+from skvnce._core.progress import step
+from skvnce._core.random import mixed, numbered
+from skvnce._core.warnings import warn_user
+from skvnce._imputer.fill import Marginal
+from skvnce._tables.findings.columns import heavy_in_sums, heavy_tailed
+from skvnce._tables.values import column_means, column_moments, distinct_rows
+from skvnce.exceptions import MisfitWarning
+
+# ----------------------------------------
+# Splits of tables: cells that are held out, and folds of rows.
+
+
+_FEWEST = 10  # minimum number of observed cells of a column from which to hold out
+_ROWS = 5000  # approximate number of rows that suffice to choose a parameter
+# rows of weight one a value: a row that is drawn with replacement from others of unique
+# values occurs 1.6 times, so that a column with more repeats tells no rows apart
+_REPEATS = 3
+
+
+class Keys(NamedTuple):
+    """Random integers of rows and columns, which are functions of what these contain.
+
+    They depend neither on units nor on the order of rows or columns.
+    """
+
+    # uint64 (n,), equal rows have different ones, unless a value in them is so rare
+    # that they are copies of one row, which must not be on both sides of a split
+    rows: np.ndarray
+    columns: np.ndarray  # uint64 (n_nodes,), all are different
+
+    @classmethod
+    def of(cls, nodes: np.ndarray, weights: np.ndarray | None = None) -> Self:
+        """Make the keys of the rows of a table (n, n_nodes), of weight 1 by default."""
+        weights = np.ones(len(nodes)) if weights is None else weights
+        ranks, columns = _ranks(nodes), np.zeros(nodes.shape[1], np.uint64)
+        content = np.zeros(len(nodes), np.uint64)
+        for _ in range(2):  # columns of equal counts differ by the rows of their values
+            columns = _column_keys(ranks, content, weights)
+            content = _row_keys(ranks, columns)
+        columns = mixed(columns + _occurrences(columns))
+        copies = _occurrences(content, weights)
+        copies[_are_unique(nodes, weights)] = 0
+        return cls(mixed(_row_keys(ranks, columns) + mixed(copies)), columns)
+
+    def uniform(self, step: int) -> np.ndarray:
+        """Make uniform numbers in [0, 1) of rows; (n,)."""
+        return numbered(self.rows + _salt(step))
+
+    def uniform_cells(self, step: int) -> np.ndarray:
+        """Make uniform numbers in [0, 1) of cells; (n, n_nodes)."""
+        return numbered(self.rows[:, None] ^ (self.columns + _salt(step)))
+
+
+def hold_out(nodes, weights, share):
+    """Choose rows, and hold out some of their observed cells.
+
+    The choice is random, and a function of the ranks in each row, see `Keys`.
+
+    `nodes` (n, n_nodes); `weights` (n,); `share`, float: share of the observed cells to
+    hold out.  Returns `some`, bool (n,): the chosen rows; `hidden`, bool (n, n_nodes):
+    the held-out cells.
+    """
+    keys, observed = Keys.of(nodes, weights.numpy()), torch.from_numpy(~np.isnan(nodes))
+    key = torch.from_numpy(keys.uniform(0))
+    some = key <= key.unique()[:_ROWS][-1]
+    enough = (weights * some) @ observed.double() >= _FEWEST
+    return some, torch.from_numpy(keys.uniform_cells(1) < share) & observed & enough
+
+
+def spare_limited(hidden, limits):
+    """Hold out no cell of columns with limits, whose observed cells are not typical."""
+    if limits is not None:
+        known = limits.known.any(0)
+        hidden[:, : len(known)] &= ~known
+    return hidden
+
+
+def row_folds(nodes, n_folds=5):
+    """Split rows into folds by their ranks, as `hold_out` does; (n,)."""
+    return torch.from_numpy((Keys.of(nodes).uniform(2) * n_folds).astype(np.int64))
+
+
+def _salt(step):
+    return mixed(np.array([step], np.uint64))
+
+
+def _ranks(nodes):
+    """Mix dense ranks, 0 where cells are missing; (n, n_nodes)."""
+    ranks = [np.unique(column, return_inverse=True)[1] for column in nodes.T]
+    ranks = np.array(ranks, np.uint64).reshape(nodes.shape[::-1]).T
+    return np.where(np.isnan(nodes), np.uint64(0), mixed(ranks))
+
+
+def _column_keys(ranks, content, weights):
+    """Sum numbers of weights, over the different observed cells of columns; (n_nodes,).
+
+    Cells differ by their ranks and by the `content` (n,) of their rows.
+    """
+    keys = []
+    for column in ranks.T:
+        seen = column > 0
+        some = mixed(column[seen] + content[seen])
+        cells, place = np.unique(some, return_inverse=True)
+        # rounded, as sums of weights depend on their order in the last bits
+        total = np.bincount(place, weights[seen]).astype(np.float32).view(np.uint32)
+        keys.append(mixed(cells + mixed(total)).sum(dtype=np.uint64))
+    return np.array(keys, np.uint64)
+
+
+def _row_keys(ranks, columns):
+    """Sum numbers of the cells of rows, in any order of the columns; (n,)."""
+    content = np.zeros(len(ranks), np.uint64)
+    for key, column in zip(columns, ranks.T, strict=True):
+        content += mixed(key + column)
+    return content
+
+
+def _occurrences(keys, weights=None):
+    """Count the earlier items of the same key, of smaller weights first; (n,)."""
+    order = np.lexsort((keys,) if weights is None else (weights, keys))
+    first = np.flatnonzero(np.diff(keys[order], prepend=~keys[order][:1]))
+    counts = np.diff(first, append=len(keys))
+    count = np.empty(len(keys), np.uint64)
+    count[order] = np.arange(len(keys)) - np.repeat(first, counts)
+    return count
+
+
+def _are_unique(nodes, weights):
+    """Return which rows are empty, or have a cell whose column hardly repeats; (n,)."""
+    are = np.isnan(nodes).all(1)
+    for column in nodes.T:
+        seen = ~np.isnan(column)
+        n = max(weights[seen].sum(), seen.sum())
+        if _REPEATS * len(np.unique(column[seen])) >= n:
+            are |= seen
+    return are
+
+
+HELD_OUT = 0.1  # share of the observed cells that are held out
+
+_TOLERANCE = 1.1  # ratio of squared errors that a model fitted to noise may reach
+_ERRORS = 3.0  # minimum number of standard errors of a significant difference
+_ALARMS = 0.01  # probability of a false alarm in any column of a table
+_FAR = 10.0  # limit, over the root of the number of cells, for very large errors
+_NOISE = 3.0  # the same limit for all columns together
+_ALONE = 4.0  # upper bound of the error ratio of a column in that sum
+_CLIP = 3 * 1.4826  # in median errors of the means: 3 normal standard deviations
+MOST_LISTED = 8  # maximum number of column names in a message
+_LEAST = 1e-6  # probability of a held-out level that has none
+_PREDICTED = 1000  # maximum number of rows in which cells are predicted
+
+
+def held_out_result(nodes, predict, weights, hidden=None, scale=None):
+    """Hold out cells, predict them, and compare with the means of columns.
+
+    `nodes` (n, n_nodes): training rows, in the units of X; NaN marks missing cells;
+    `predict`, callable or None: maps (kept, rows) to predictions: `kept` equals `nodes`
+    with NaN in place of held-out cells, and `rows` are the indices of at most 1000
+    different rows with such cells.  The function fits the model to `kept` and returns a
+    pair: the filled rows (n_rows, n_nodes) in the units of X, and the probabilities
+    (n_rows, n_levels) of the levels of columns of categories, a dict by node.  NaN, or
+    None instead of all rows, means that there is no prediction.  Without a function
+    nothing is predicted.  `weights` (n,): weights of the rows; `hidden`, bool (n,
+    n_nodes): the cells that are held out; None selects a tenth; `scale` (n_nodes,):
+    standard deviations of the observed cells; None computes them.  Returns
+    HeldOutResult.
+    """
+    if predict is None or not nodes.shape[1]:
+        return HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
+    with step("predicting held-out cells"):
+        return _compared(nodes, predict, weights, hidden, scale)
+
+
+def checked_schema(schema, nodes, predict, weights=None, hidden=None, scale=None):
+    """Predict held-out cells, and keep marginals of columns that are not predicted.
+
+    Parameters are those of `held_out_result`; without weights each row has weight 1.
+
+    Returns `schema`, Schema: with these marginals; `found`, HeldOutResult.
+    """
+    weights = np.ones(len(nodes)) if weights is None else weights
+    found = held_out_result(nodes, predict, weights, hidden, scale)
+    levels = schema.is_categorical
+    marginals = {
+        int(j): Marginal.of(nodes[:, j], weights, is_category=levels[j])
+        for j in np.flatnonzero(found.marginal)
+    }
+    return schema._replace(marginals=marginals), found
+
+
+def some_rows(nodes, rows, most=_PREDICTED):
+    """Select about `most` of the rows by their content; copies stay together."""
+    if len(rows) <= most:
+        return rows
+    key = Keys.of(nodes[rows]).uniform(0)
+    return rows[key <= np.unique(key)[:most][-1]]
+
+
+def cells_to_hide(nodes, weights, hidden=None):
+    """Select those of a tenth of the observed cells whose columns vary without them.
+
+    `hidden` takes the place of the tenth.
+    """
+    if hidden is None:
+        hidden = hold_out(nodes, torch.from_numpy(weights), HELD_OUT)[1].numpy()
+    kept = np.where(hidden, np.nan, nodes)
+    hidden = hidden & ~(np.fmax.reduce(kept) <= np.fmin.reduce(kept))
+    return hidden & ~np.isnan(kept).all(0)
+
+
+def _compared(nodes, predict, weights, hidden, scale=None):
+    """Predict held-out cells; compare errors of columns scaled by their maximum.
+
+    In a heavy-tailed column a few cells dominate, and no difference of squared errors
+    is significant.  There normal scores are compared, too.
+    """
+    nothing = HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
+    hidden = cells_to_hide(nodes, weights, hidden)
+    rows = some_rows(nodes, np.flatnonzero(hidden.any(1)))
+    if not len(rows):
+        return nothing
+    kept = np.where(hidden, np.nan, nodes)
+    filled, probabilities = predict(kept, rows)
+    if filled is None:
+        filled = np.full((len(rows), nodes.shape[1]), np.nan)
+    unit = np.nanmax(abs(nodes), 0)
+    mean = column_means(kept / unit, weights)
+    if scale is None:
+        scale = column_moments(nodes, weights)[1]
+    scale = scale / unit
+    first, group = distinct_rows(np.column_stack([nodes[rows], hidden[rows]]))
+    weight = np.bincount(group, weights[rows])
+    parts = nodes[rows][first] / unit, hidden[rows][first], filled[first] / unit
+    losses = {
+        j: _level_losses(nodes[rows, j][first], p[first], kept[:, j], weights)
+        for j, p in probabilities.items()
+    }
+    found = compare_errors(*parts, mean, scale, weight, losses)
+    for j in heavy_tailed(nodes, set(range(len(scale))) - set(probabilities)):
+        some = parts[1][:, j]
+        if not some.any():
+            continue
+        pair = (cells[first, j][some] for cells in (filled, nodes[rows]))
+        pair = (_normal_scores(cells, kept[:, j], weights) for cells in pair)
+        found.marginal[j] |= _is_worse_than_none(*pair, weight[some])
+    return found
+
+
+def _normal_scores(cells, column, weights):
+    """Map cells (n,) to normal scores, by the distribution of an observed column."""
+    seen = ~np.isnan(column)
+    values, place = np.unique(column[seen], return_inverse=True)
+    mass = np.bincount(place, weights[seen])
+    return ndtri(np.interp(cells, values, (mass.cumsum() - mass / 2) / mass.sum()))
+
+
+def _is_worse_than_none(filled, truth, weights):
+    """Say whether errors of scores (n,) vary more than the scores, by a standard error.
+
+    Their mean does not count, as means of skewed columns lie above the middle.
+    """
+    own, none = (
+        (x - np.average(x, weights=weights)) ** 2 for x in (filled - truth, truth)
+    )
+    excess = own - none
+    # no prediction, which is NaN, is worse
+    return not weights @ excess <= np.sqrt(weights**2 @ excess**2)
+
+
+def _level_losses(codes, probabilities, kept, weights):
+    """Compute the log-losses of a model and of shares, for codes (n,).
+
+    `codes` (n,); `probabilities` (n, n_levels); `kept` (n_training,): the codes that
+    the shares are those of; `weights` (n_training,).
+    """
+    seen, width = ~np.isnan(kept), probabilities.shape[1]
+    mass = np.bincount(kept[seen].astype(int), weights[seen], minlength=width) + 0.5
+    codes = np.nan_to_num(codes).astype(int)
+    own = probabilities[np.arange(len(codes)), codes]
+    return -np.log(np.maximum(own, _LEAST)), -np.log(mass / mass.sum())[codes]
+
+
+class HeldOutResult(NamedTuple):
+    """Result of predicting held-out cells by a model."""
+
+    gain: float  # NaN if no cell was held out
+    # bool (n_nodes,), columns to impute from their marginal distributions
+    marginal: np.ndarray
+
+    def report(self):
+        """List what an imputer says of the result."""
+        return {"held_out_gain_": self.gain, "marginal_columns_": self.marginal}
+
+
+def compare_errors(nodes, hidden, filled, mean, scale, weights=None, losses=None):
+    """Compare a model with column means on held-out cells.
+
+    Three criteria mark a column as predicted significantly worse than by its mean.
+    First, its squared errors exceed 1.1 times those of the mean by three standard
+    errors (more if there are many columns).  Second, they exceed them so much that few
+    cells suffice.  Third, its errors are larger than those of the mean, and the errors
+    of all columns together are significantly larger; then a single column has too few
+    cells to decide.  The factor 1.1 (5 % in root mean squares) is the advantage of the
+    means over a regression on noise with ten rows a column.
+
+    A few large errors make standard errors large.  So the first criterion is also
+    applied to squared errors that are clipped where errors of the means are extreme,
+    provided that the unclipped errors are larger than those of the mean.
+
+    `nodes` (n, n_nodes): cells of the columns of the model; NaN marks missing cells;
+    `hidden`, bool (n, n_nodes): the held-out cells; `filled` (n, n_nodes): `nodes` with
+    the predictions of the model in the held-out cells; NaN means that there is no
+    prediction; `mean`, `scale` (n_nodes,): means of the other observed cells, and
+    standard deviations; `weights` (n,): weights of the rows, which are all different.
+    A row of weight k counts as k equal rows in which the same cells are held out.  None
+    means 1 for each.  `losses`, dict of int to pair of ndarray of shape (n,): by
+    column, losses of the model and of the marginal distribution that replace the
+    squared errors.  Returns HeldOutResult.
+    """
+    weights = np.ones(len(nodes)) if weights is None else weights
+    if not hidden.any():
+        return HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        own, means = (
+            np.where(hidden, ((guess - nodes) / scale) ** 2, 0.0)
+            for guess in (filled, mean)
+        )
+        for j, pair in (losses or {}).items():
+            own[:, j], means[:, j] = (np.where(hidden[:, j], one, 0.0) for one in pair)
+        own = np.nan_to_num(own, nan=np.inf)
+        marginal = _worse_beyond_chance(own, means, weights)
+        clipped = _clipped(own, means, hidden, weights)
+        own, means, counts = weights @ own, weights @ means, hidden.sum(0)
+    marginal |= (own > means) & _worse_beyond_chance(*clipped, weights)
+    # by chance a few cells may lie at their mean
+    expected = np.maximum(means, weights @ hidden)
+    marginal |= own > expected * (1 + _FAR / np.sqrt(np.maximum(counts, 1)))
+    together, noise = np.minimum(own, _ALONE * means).sum(), _NOISE / sqrt(counts.sum())
+    if together > means.sum() * max(1 + noise, _TOLERANCE + noise / 3):
+        marginal |= own > means
+    gain = 1 - own.sum() / means.sum() if means.any() else np.nan
+    return HeldOutResult(float(gain), marginal)
+
+
+def _worse_beyond_chance(own, means, weights):
+    """Find columns whose squared errors (n, n_nodes) exceed those of the means."""
+    excess = own - _TOLERANCE * means
+    error = np.sqrt(np.square(weights) @ np.square(excess))
+    level = max(_ERRORS, ndtri(1 - _ALARMS / own.shape[1]))
+    return weights @ excess > level * error
+
+
+def _clipped(own, means, hidden, weights):
+    """Clip squared errors (n, n_nodes) at extreme squared errors of the means."""
+    most = np.zeros(own.shape[1])
+    for j in np.flatnonzero(hidden.any(0)):
+        some = hidden[:, j]
+        order = means[some, j].argsort()
+        total = weights[some][order].cumsum()
+        middle = order[np.searchsorted(total, total[-1] / 2)]
+        most[j] = _CLIP**2 * means[some, j][middle]
+    return np.minimum(own, most), np.minimum(means, most)
+
+
+def warn_or_raise(messages, on_misfit):
+    """Issue messages as warnings, or raise one error with all of them.
+
+    `messages`, list of str; `on_misfit`, {"warn", "raise", "ignore"}.  Raises
+    `ValueError` if there are messages and ``on_misfit="raise"``.
+    """
+    if messages and on_misfit == "raise":
+        raise ValueError(" ".join(messages))
+    for message in messages if on_misfit == "warn" else []:
+        warn_user(message, MisfitWarning)
+
+
+def misfit_messages(schema, found, remedy):
+    """Describe which columns the model does not predict, and how they are imputed."""
+    places = schema.model_columns[found.marginal]
+    if not len(places):
+        return []
+    handling = "these columns are imputed from their marginal distributions"
+    if len(places) == 1:
+        handling = "this column is imputed from its marginal distribution"
+    means = "their means"
+    if schema.is_categorical[found.marginal].any():
+        means += ", or the shares of their levels,"
+    return [
+        f"Held-out cells of {schema.labels(places, MOST_LISTED)} are predicted worse "
+        f"than by {means} (held_out_gain_={found.gain:.2g}, over all columns): "
+        f"{handling}. {remedy}"
+    ]
+
+
+def tail_messages(schema, X, columns, sums=None):
+    """Describe the columns whose squared errors are dominated by a few cells.
+
+    `X` (n_samples, n_features); `columns`, sequence of int: indices of the columns of
+    the model; `sums`, tuple: if X is a sample of the rows, the other arguments of
+    `heavy_in_sums`.
+    """
+    if sums is None:
+        found = heavy_tailed(X, columns)
+    else:
+        found = heavy_in_sums(X, columns, *sums)
+    if not len(found):
+        return []
+    return [
+        f"A few cells of {schema.labels(found, MOST_LISTED)} are so far from the "
+        "others that they dominate the squared errors: the fit depends mainly on "
+        "them, and other cells may be predicted badly. Set cells that are errors to "
+        "NaN; otherwise take logarithms of such columns, or transform them by "
+        "scikit-learn's PowerTransformer or QuantileTransformer."
+    ]

@@ -1,0 +1,1 @@
+"""Tables in parts, and tables that do not fit into memory."""

@@ -1,0 +1,359 @@
+"""Methods of fitted estimators, applied to each part of a table when it is read."""
+
+import functools
+import inspect
+from collections import Counter
+from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
+
+import narwhals as nw
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from skvnce._core.random import seed_from
+from skvnce._imputer.parts.chunks import in_parts
+from skvnce._imputer.validation import check_sample, names_table
+from skvnce._tables.cells import (
+    TIMES,
+    cells_of_columns,
+    is_frame,
+    is_missing,
+    names_of,
+    without_marker,
+)
+from skvnce._tables.column_kinds import Column, asked_kinds, in_order, read_columns
+from skvnce._tables.findings.columns import Counted, count_levels, passed_through
+from skvnce._tables.frames import is_in_parts
+from skvnce._tables.output import decoded
+
+KEEP_PARTS = set()  # the decorated methods
+
+
+def kept_in_parts(method):
+    """Call a method that scikit-learn has decorated, undecorated for parts."""
+
+    @functools.wraps(method)
+    def applied(self, X, *args, **options):
+        # scikit-learn's wrapper would convert parts to the container of set_output
+        called = method.__wrapped__ if is_in_parts(X) else method
+        return called(self, X, *args, **options)
+
+    kept = names_table(applied)
+    # so that subclasses do not decorate it again
+    KEEP_PARTS.add(kept)
+    return kept
+
+
+def by_parts(method):
+    """Decorate a method of rows so that it accepts tables in parts.
+
+    Its result is then in parts, too, which are computed when they are read.
+    """
+    name, signature = method.__name__, inspect.signature(method)
+    defaults = {key: one.default for key, one in signature.parameters.items()}
+
+    @names_table
+    @functools.wraps(method)
+    def applied(self, X, *args, **options):
+        source = in_parts(X)
+        if source is None:
+            return method(self, X, *args, **options)
+        options = signature.bind(self, X, *args, **options).arguments
+        given = [key for key, value in options.items() if value is not defaults[key]]
+        if len(given) > 2:  # more than self and X
+            raise ValueError(
+                f"{given[2]} is not available for a table in parts. Call {name} for "
+                "each part, with its own."
+            )
+        check_is_fitted(self)
+        _check_groups(self)
+        self._check_parameters()
+        one = self._without_training()
+        if name == "transform":
+            names = self.get_feature_names_out()
+            return one._mapped(source, names, type(one)._transform_part)
+        return source._numbers(functools.partial(called, one._score_part, np.zeros(0)))
+
+    return applied
+
+
+def _check_groups(fitted):
+    schema = getattr(fitted, "_schema", None)
+    if schema is not None:
+        reject_groups(schema.group)
+
+
+def samples_by_parts(method):
+    """Decorate `sample` so that it accepts tables in parts.
+
+    All parts of a completed table are drawn with the same parameters.
+    """
+    signature = inspect.signature(method)
+
+    @names_table
+    @functools.wraps(method)
+    def applied(self, X, n_draws=1, random_state=None, *, as_array=False, **options):
+        source = in_parts(X)
+        if source is None:
+            options["as_array"] = as_array
+            return method(self, X, n_draws, random_state, **options)
+        # raises Python's error for unknown arguments
+        signature.bind(self, X, **options)
+        check_sample(n_draws, as_array)
+        given = [key for key, value in options.items() if value is not None]
+        if as_array or given:
+            raise ValueError(
+                f"{'as_array' if as_array else given[0]} is not available for a table "
+                "in parts. Parts that are drawn by calls of their own would not share "
+                "a draw of the parameters."
+            )
+        check_is_fitted(self)
+        _check_groups(self)
+        self._check_parameters()
+        seed = seed_from(random_state)
+        names = self._schema.all_names[self._schema.returned]
+        return [
+            one._mapped(source, names, type(one)._sample_part, (seed, turn))
+            for turn, one in enumerate(self._in_turns(n_draws, seed))
+        ]
+
+    return applied
+
+
+def called(fill, empty, number, chunk):
+    if len(chunk):
+        return fill(number, chunk)
+    if callable(empty):  # what it returns is of the type of other parts
+        return empty(number, _missing_row(chunk))[:0]
+    return empty
+
+
+def _missing_row(chunk):
+    """Make a row without an observed cell, in the container of a part without rows."""
+    if hasattr(chunk, "reindex"):  # of pandas
+        return chunk.reindex([0])
+    if hasattr(chunk, "clear"):  # of polars
+        return chunk.clear(1)
+    return np.full((1, np.shape(chunk)[1]), np.nan)
+
+
+def typical_row(schema, frame):
+    """Make a row of the data types of a data frame, of values that `fit` has seen.
+
+    Levels that the data type of a column does not have are missing.
+    """
+    [values] = decoded(schema.columns, schema.ends[:1]).tolist()
+    cells = {}
+    for value, (name, dtype) in zip(values, frame.dtypes.items(), strict=True):
+        known = value in getattr(dtype, "categories", [value])
+        cells[name] = type(frame[name])([value if known else None], dtype=dtype)
+    return type(frame)(cells)
+
+
+def reject_groups(groups):
+    """Raise an error for a table in parts, whose groups may be in several."""
+    if groups is not None:
+        raise ValueError(
+            "groups is not available for a table in parts, as the rows of a group may "
+            "be in several. Fit to a table in memory, of whole groups if there are too "
+            "many; then call the methods for one table of whole groups after the "
+            "other, such as the computed partitions of ddf.shuffle(on=groups) of dask."
+        )
+
+
+# ----------------------------------------
+# Which columns of a table in parts are categories, and their levels in all parts.
+
+
+_NO_COUNTS = Counter()  # counts of columns that are not nominal
+
+TEXT_IN_PARTS = (  # what to do about text in a column of numbers in the first part
+    'categorical_features={column: "passthrough"} leaves out a column of names of '
+    'rows, and "nominal" models categories; or read all parts with one data type, for '
+    "example pandas.read_csv(..., dtype={column: str})."
+)
+
+
+@contextmanager
+def part_named(number):
+    """Name the part of X in errors."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        where = f"Part {number} of X (the first is 0)"
+        # scikit-learn names the class that has read the first part
+        text = str(error).replace("TableReader is expecting", "the first part has")
+        raise type(error)(f"{where}: {text}") from error
+
+
+class Found(NamedTuple):
+    """A column of some parts."""
+
+    column: Column
+    order: tuple | None = None  # all levels of an ordered data type, in their order
+    # numbers of observed cells of the levels of a nominal column
+    counts: Counter = _NO_COUNTS
+    # number of observed numbers, if the first rows do not tell what the column is
+    n_numbers: int = 0
+
+    def united(self, other):
+        """Unite with the column in the next parts."""
+        one, two = self.column, other.column
+        counts = self.counts + other.counts
+        n_numbers = self.n_numbers + other.n_numbers
+        if one.levels is None or two.levels is None:
+            # the other may have had only missing cells
+            known = one if one.levels is not None or one.dtype in TIMES else two
+            units = [column.unit for column in (one, two) if column.dtype in TIMES]
+            known = known._replace(unit=min(units, default=0))
+            _check_kinds(known, n_numbers)
+            return Found(known, self.order or other.order, counts, n_numbers)
+        had = set(one.levels)
+        new = [level for level in two.levels if level not in had]
+        order = self.order and _one_order(self.order, other.order or self.order)
+        return Found(one._replace(levels=one.levels + tuple(new)), order, counts)
+
+
+def _check_kinds(column, n_numbers):
+    """Raise an error for numbers in some parts and levels in others."""
+    if column.levels and n_numbers:
+        raise ValueError(
+            "A column has numbers in some parts of X, and the levels "
+            f"{list(column.levels[:3])} in others. Read all parts with one data type, "
+            "for example pandas.read_csv(..., dtype={column: str})."
+        )
+
+
+def _one_order(one, other):
+    """Unite the orders of levels of two parts, which may lack some levels."""
+    common = [level for level in other if level in one]
+    if common != [level for level in one if level in other]:
+        raise ValueError(
+            f"The levels of a column have the order {list(one)} in some parts of X, "
+            f"and {list(other)} in others. Give all parts the same data type."
+        )
+    found = list(one)
+    for level in reversed(other):  # the next level is known
+        if level not in found:
+            after = other[other.index(level) + 1 :]
+            found.insert(found.index(after[0]) if after else len(found), level)
+    return tuple(found)
+
+
+def columns_of_parts(source, head, categorical_features, marker=np.nan):
+    """Determine the columns of a table in parts, by one pass over it.
+
+    `source` Chunks or DaskTable; `head` array-like: some rows, of the data types of the
+    table; `categorical_features` "from_dtype", array-like, dict or None: numbers of
+    data frames are numeric if nobody names them: whether they are whole, with few
+    values, is only known from all parts; `marker` int, float, str, NaN, None or NA:
+    what marks missing cells. Returns list of n_features Column, or None: None if each
+    cell is a number.
+    """
+    head = without_marker(head, marker)
+    unseen = _unseen(head)  # of text, too, which is read as floats if it is missing
+    given = without_counts(head, categorical_features, unseen)
+    # all numbers in the first part: no other part is read
+    if not unseen and read_columns(head, _without_levels(given)) is None:
+        return None
+    found = source._reduced(partial(_found_in, given, marker), _united)
+    named = asked_kinds(head, len(found), given)
+    counted = [
+        Counted(_sorted(one, named.get(place)), one.counts.values())
+        for place, one in enumerate(found)
+    ]
+    return passed_through(counted, named)
+
+
+def without_counts(head, given, unseen=()):
+    """Name the numbers of a data frame as numeric, if nobody names them.
+
+    Columns `unseen` are not named.
+    """
+    if not is_frame(head) or not isinstance(given, str | dict):
+        return given
+    schema = {one.series.name: one.series.dtype for one in cells_of_columns(head)}
+    names = [
+        name
+        for name, dtype in schema.items()
+        if dtype.is_numeric() and name not in unseen
+    ]
+    given = {} if isinstance(given, str) else given
+    places = asked_kinds(head, len(schema), given)
+    free = [name for place, name in enumerate(schema) if place not in places]
+    return {name: "numeric" for name in names if name in free} | given
+
+
+def _unseen(head):
+    """List the columns of a data frame that have rows, and only missing cells."""
+    if not is_frame(head) or not len(head):
+        return []
+    names, first = names_of(head), np.array([0])
+    return [
+        name
+        for name, cells in zip(names, cells_of_columns(head), strict=True)
+        if is_missing(cells.at(first)[0]) and cells.missing().all()
+    ]
+
+
+def _without_levels(given):
+    """Replace lists of levels: the head of a table of dask has others."""
+    if not isinstance(given, dict):
+        return given
+    return {
+        key: value if isinstance(value, str) else "ordinal"
+        for key, value in given.items()
+    }
+
+
+def _found_in(given, marker, number, chunk, weights):
+    """List what is found in a part; None if it has no rows."""
+    with part_named(number):
+        if not len(chunk):
+            return None
+        chunk = without_marker(chunk, marker)
+        asked = without_counts(chunk, given)
+        columns = read_columns(chunk, asked)
+    if not is_frame(chunk):
+        none = [None] * len(columns or ())
+        return columns and _each_found(chunk, columns, none, none)
+    schema = nw.from_native(chunk, eager_only=True).schema
+    columns = columns or [Column("numeric")] * len(schema)
+    orders = [
+        tuple(dtype.categories) if isinstance(dtype, nw.Enum) else None
+        for dtype in schema.values()
+    ]
+    is_dict = isinstance(given, dict)
+    new = [is_dict and name in asked and name not in given for name in schema]
+    return _each_found(chunk, columns, orders, new)
+
+
+def _each_found(chunk, columns, orders, new):
+    """List what is found; observed cells of `new` numbers are counted."""
+    cells = cells_of_columns(chunk)
+    return [
+        Found(
+            column,
+            order,
+            count_levels(one) if column.kind == "nominal" else _NO_COUNTS,
+            int((~one.missing()).sum()) if is_new else 0,
+        )
+        for one, column, order, is_new in zip(cells, columns, orders, new, strict=True)
+    ]
+
+
+def _united(one, other):
+    if one is None or other is None:
+        return one or other
+    return [a.united(b) for a, b in zip(one, other, strict=True)]
+
+
+def _sorted(found, named):
+    """Sort the levels of a column as `read_columns` does."""
+    column, order = found.column, found.order
+    if column.levels is None or column.dtype == "boolean":
+        return column
+    if isinstance(named, tuple):
+        order = named
+    return column._replace(levels=in_order(column.levels, order))

@@ -1,0 +1,295 @@
+"""Which missing cells are filled: masks, and rules of the completed rows.
+
+A rule, such as "cigarettes if smoker is yes", is applied to each completed table.
+Cells for which it says no are emptied, and the rule is applied again, until nothing
+changes: a cell may depend on one that has been emptied.  A row whose *observed* cells
+contradict the rule is drawn again: its draws are those given that the rule holds.
+Its prediction gets the most probable level of a column that agrees.
+"""
+
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import NamedTuple
+
+import narwhals as nw
+import numpy as np
+from sklearn.utils import _safe_indexing
+
+from skvnce._core.warnings import warn_user
+from skvnce._tables.cells import is_frame, is_missing, without_marker
+from skvnce._tables.limits import columns_given
+from skvnce._tables.output import in_frames, values_of
+from skvnce._tables.schema import Schema
+
+_TRIES = (16, 256)  # draws of a row until one agrees with its observed cells
+_MOST_CHANGES = 100  # of single levels of a row that are tried
+# 32 MiB of float64
+_AT_ONCE = 2**22  # maximum number of cells that are drawn again together
+
+
+class Rules(NamedTuple):
+    """Rules that say which missing cells are filled."""
+
+    schema: Schema
+    # maps a completed table to masks of all columns, or of some
+    function: Callable | None
+    columns: dict  # of columns to functions that map a completed table to a mask
+    # bool (n_samples, n_features), masks that do not depend on the completed table
+    fixed: np.ndarray
+    X: object  # (n_samples, n_features), as given by the user
+    # columns that are constant within groups, which do not change for single rows
+    of_groups: Sequence = ()
+
+    def asked(self, table, filled, rows):
+        """Evaluate the rules.
+
+        `table` (n_rows, n_features_out): codes and numbers; `filled`, bool (n_rows,
+        n_features): the cells that come from `table`; the others are those of X;
+        `rows`, int (n_rows,).  Returns bool (n_rows, n_features).
+        """
+        X, found = _safe_indexing(self.X, rows), self.fixed[rows]
+        shown = _shown(self.schema, table, filled, X)
+        if self.function is not None:
+            given = _applied(self.function, shown, "where")
+        else:
+            given = {
+                key: _applied(rule, shown, f"where[{key!r}]")
+                for key, rule in self.columns.items()
+            }
+        return _read(self.schema, given, X, found, is_rule=True)
+
+    def settled(self, table, missing, rows):
+        """Empty cells until the rules hold for what is left.
+
+        Parameters are those of `asked`; `missing` are the missing cells of X.
+
+        Returns `filled`, bool (n_rows, n_features): the missing cells that have a
+        value; `wrong`, bool (n_rows, n_features): the observed cells that the rules
+        deny.
+        """
+        kept, filled = self.schema.returned, missing
+        while True:
+            left = np.where((missing & ~filled)[:, kept], np.nan, table)
+            asked = self.asked(left, filled, rows)
+            if not (filled & ~asked).any():
+                return filled, ~asked & ~missing
+            filled = filled & asked
+
+    def of_draws(self, drawn, missing, draw):
+        """Apply the rules to draws, and draw rows again that contradict them.
+
+        `drawn` (n_draws, n_samples, n_features_out); `missing`, bool (n_samples,
+        n_features); `draw`, callable: maps indices of rows (n_rows,) to draws of shape
+        (n_draws, n_rows, n_features_out), of which each has the parameters of the one
+        in `drawn`.  Returns `drawn`, and the missing cells that have a value: bool
+        (n_draws, n_samples, n_features).
+        """
+        every = np.arange(len(missing))
+        found = [self.settled(table, missing, every) for table in drawn]
+        filled, denied = (np.array(part) for part in zip(*found, strict=True))
+        wrong = denied.any(2)
+        # a few draws settle most rows, and many are made for the rest only
+        for tries in _TRIES:
+            rows = np.flatnonzero(wrong.any(0) & missing.any(1))
+            n_parts = ceil(len(rows) * tries * drawn[:, 0].size / _AT_ONCE)
+            for part in np.array_split(rows, n_parts) if n_parts else ():
+                self._redraw((drawn, filled, wrong), missing, draw, part, tries)
+        self._warn_of_denied(denied & wrong[..., None])
+        return drawn, filled
+
+    def _redraw(self, draws, missing, draw, rows, tries):
+        """Replace rows of draws, in place, by the first new ones that agree."""
+        # in random order, for the draws of other rows have used the same numbers
+        long = np.random.default_rng(0).permutation(np.repeat(rows, tries))
+        new = draw(long)
+        for table, drawn, filled, wrong in zip(new, *draws, strict=True):
+            places = np.flatnonzero(wrong[long])
+            if not len(places):
+                continue
+            own = long[places]
+            left, denied = self.settled(table[places], missing[own], own)
+            good = np.flatnonzero(~denied.any(1))
+            chosen = good[np.unique(own[good], return_index=True)[1]]
+            done = own[chosen]
+            drawn[done], filled[done] = table[places[chosen]], left[chosen]
+            wrong[done] = False
+
+    def of_prediction(self, table, missing, probabilities):
+        """Apply the rules to predictions.
+
+        Where observed cells contradict them, one level changes: the change to the most
+        probable level with which the row agrees.
+
+        `table` (n_samples, n_features_out): it is modified; `missing`, bool (n_samples,
+        n_features); `probabilities`: see `Predicted`.  Returns the missing cells that
+        have a value.
+        """
+        filled, denied = self.settled(table, missing, np.arange(len(table)))
+        rows = np.flatnonzero(denied.any(1) & missing.any(1))
+        levels = {
+            j: p[rows] for j, p in probabilities.items() if j not in self.of_groups
+        }
+        if len(rows) and levels:
+            self._change_levels((table, filled, denied), missing, levels, rows)
+        self._warn_of_denied(denied[None])
+        return filled
+
+    def _change_levels(self, found, missing, probabilities, rows):
+        """Change a level of each row, in place, if it agrees with another one."""
+        table, filled, denied = found
+        kept = self.schema.returned
+        codes = {
+            place: table[rows, np.searchsorted(kept, place)].astype(int)
+            for place in probabilities
+        }
+        changes = _changes(missing[rows], probabilities, codes)
+        columns = np.searchsorted(kept, changes.columns)
+        for change, gain in zip(changes.order.T, changes.ratios.T, strict=True):
+            some = np.flatnonzero(denied[rows].any(1) & (gain > 0))
+            if not len(some):
+                break
+            own, new, chosen = rows[some], table[rows[some]], change[some]
+            new[np.arange(len(own)), columns[chosen]] = changes.levels[chosen]
+            left, wrong = self.settled(new, missing[own], own)
+            good = ~wrong.any(1)
+            done = own[good]
+            table[done], filled[done], denied[done] = new[good], left[good], False
+
+    def _warn_of_denied(self, denied):
+        """Warn of observed cells, (n_draws, n_samples, n_features), that are denied."""
+        rows, columns = np.nonzero(denied.any(0))
+        if len(rows):
+            warn_user(
+                f"where denies observed cells of {len(np.unique(rows))} rows, whatever "
+                "their missing cells were filled by: the first is "
+                f"{self.schema.label(columns[0])}, row {rows[0]}. They stay as they "
+                "are. Correct the rule or the cell."
+            )
+
+
+class Changes(NamedTuple):
+    """Changes of single levels of rows."""
+
+    columns: np.ndarray  # int (n_changes,)
+    levels: np.ndarray  # int (n_changes,)
+    # int (n_rows, n_changes), the changes, from the first to try to the last
+    order: np.ndarray
+    # (n_rows, n_changes), their probabilities over that of the present level; 0 if not
+    # possible
+    ratios: np.ndarray
+
+
+def _changes(missing, probabilities, codes):
+    """List changes of the levels `codes`, the most probable first.
+
+    `missing` (n_rows, n_features).
+    """
+    parts, columns, levels = [], [], []
+    for place, found in probabilities.items():
+        own = codes[place][:, None]
+        now = np.take_along_axis(found, own, 1)
+        ratios = found / np.maximum(now, np.finfo(now.dtype).tiny)
+        np.put_along_axis(ratios, own, 0, 1)
+        parts.append(np.where(missing[:, [place]], ratios, 0))
+        columns += [place] * found.shape[1]
+        levels += range(found.shape[1])
+    ratios = np.concatenate(parts, 1)
+    order = np.argsort(-ratios, axis=1, kind="stable")[:, :_MOST_CHANGES]
+    ratios = np.take_along_axis(ratios, order, 1)
+    return Changes(np.array(columns), np.array(levels), order, ratios)
+
+
+def without_rules(where):
+    """Return masks; raises an error for functions of completed rows, see `mask_of`."""
+    if isinstance(where, Rules):
+        raise TypeError(
+            "where must be masks here: its functions see completed rows, of which "
+            "a quantile of each cell is none. Pass functions to sample."
+        )
+    return where
+
+
+def draws_alone(schema, where, limits):
+    """Say whether single rows of groups may be drawn again, given the effects.
+
+    Raises `ValueError` if there are limits of cells, too.
+    """
+    if schema.group is None or not isinstance(where, Rules):
+        return False
+    if limits is not None:
+        raise ValueError(
+            "lower and upper cannot be combined with functions of where if there are "
+            "groups. Pass masks of where."
+        )
+    return True
+
+
+def mask_of(schema, where, X, checked):
+    """Check the parameter `where`, and convert it.
+
+    `where`, array of bool of shape (n_samples, n_features), dict, callable or None; `X`
+    (n_samples, n_features); `checked` (n_samples, n_features): as `incomplete_array`
+    has returned it.  Returns ndarray of bool, of shape (n_samples, n_features), Rules,
+    or None.
+    """
+    if where is None:
+        return None
+    found = np.ones(checked.shape, dtype=bool)
+    # a rule compares cells with values, to which a marker does not belong
+    X, schema = without_marker(X, schema.marker), schema._replace(marker=np.nan)
+    if callable(where):
+        return Rules(schema, where, {}, found, X)
+    rules, masks = {}, where
+    if isinstance(where, dict):
+        rules = {key: value for key, value in where.items() if callable(value)}
+        masks = {key: value for key, value in where.items() if key not in rules}
+    found = _read(schema, masks, X, found)
+    for key in rules:
+        schema.index_of(key, "where")  # raises an error for unknown ones
+    return Rules(schema, None, rules, found, X) if rules else found
+
+
+def _read(schema, given, X, found, *, is_rule=False):
+    """Read masks into `found` (n, n_features), in place."""
+    for place, cells in columns_given(schema, given, X, len(found), "where"):
+        values = cells.tolist()
+        if is_rule:  # comparisons with missing values
+            values = [False if is_missing(one) else one for one in values]
+        if not all(isinstance(one, bool | np.bool_) for one in values):
+            raise TypeError(
+                "where must have True and False only, but has other values in "
+                f"{schema.label(place)}."
+            )
+        found[:, place] = values
+    return found
+
+
+def _applied(rule, table, name):
+    """Call a rule; an error says whose it is."""
+    try:
+        found = rule(table)
+    except Exception as error:
+        error.add_note(f"Raised by the function of {name}, called with some rows.")
+        raise
+    masks = found if isinstance(found, dict) else {None: found}
+    for key, mask in masks.items():
+        if mask is None:
+            own = name if key is None else f"{name} for {key!r}"
+            raise TypeError(
+                f"The function of {own} returned None. Let it return True or False for "
+                "each row."
+            )
+    return found
+
+
+def _shown(schema, table, filled, X):
+    """Show completed rows as a frame of the type of X, or as an array."""
+    if not is_frame(X):
+        return values_of(schema, table[None], filled, X)[0]
+    frame = nw.from_native(X, eager_only=True)
+    if not (frame.implementation.is_pandas() or frame.implementation.is_polars()):
+        X = frame.to_pandas()
+    kept = schema.returned
+    ends, columns = schema.ends[:, kept], schema.columns
+    [found] = in_frames(X, columns, kept, table[None], filled[:, kept], ends)
+    return found

@@ -1,0 +1,290 @@
+r"""Draws of missing cells that differ from what their rows predict.
+
+The missing values of some columns S may be lower, or more often of a level, than those
+of similar rows in which they are observed (values missing not at random, MNAR).  In a
+pattern-mixture model the user says by how much.  Let :math:`y_S` be the missing cells
+of a row in S, :math:`y_T` its other missing cells, and p the fitted distribution given
+the observed cells.  Levels are drawn with changed log-odds, numbers are moved,
+
+.. math:: \tilde y_S \sim p(y_S \mid y_{obs}) \prod_{j} \exp(c_j(y_j)) / Z, \qquad
+    y_j = \tilde y_j + \delta_j \sigma_j, \qquad (1)
+
+and the other cells follow,
+
+.. math:: y_T \sim p(y_T \mid y_{obs}, y_S). \qquad (2)
+
+c is 0 for numbers, and :math:`\delta` is 0 for levels.  Eq. (1) is drawn by rejection.
+
+References
+----------
+Little (1993), Pattern-mixture models for multivariate incomplete data; Carpenter and
+Kenward (2013), Multiple imputation and its application, chapter 10.
+"""
+
+from numbers import Real
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from skvnce._core.numbers import on_grid
+from skvnce._core.warnings import warn_user
+from skvnce._imputer.fitted import CellModel, n_chains
+
+_LEAST_OF_SHIFT = 0.95  # of a stated shift, on average, below which users are warned
+_STRONGEST = 6.0  # difference of log-odds, so that one of exp(6) draws is accepted
+
+
+class Shift(NamedTuple):
+    """How the missing cells of columns of the model differ from their prediction."""
+
+    columns: np.ndarray  # bool (n_nodes,), the set S
+    moves: dict  # of numbers
+    log_odds: dict  # (n_levels,), c of eq. (1), minus its maximum
+    # (2,), sum of the changes of the cells of each column in `moves`, in the units of
+    # X, and the number of cells; draws add to them
+    moved: dict
+
+
+class Move(NamedTuple):
+    """A change of the numbers of one column."""
+
+    amount: float  # in the units of X
+    # the valid values, increasing; None if there are others between them
+    values: np.ndarray | None
+    are_codes: bool  # whether cells are places among `values`
+    low: float  # smallest and largest valid value
+    high: float
+    # step, 0 without any, and a place of the grid of valid values that are not listed
+    grid: tuple[float, float]
+
+    def moved(self, cells, uniform):
+        """Add the amount to cells, within the valid values.
+
+        Between two of the valid values one is chosen at random, so that the mean is
+        kept; `uniform` are numbers of the shape of the cells.
+        """
+        # clipped first, so that there are values on both sides
+        cells = self._ends(cells)[1]
+        if self.values is None:
+            step, origin = self.grid
+            if not step:
+                return cells
+            places = (cells - origin) / step
+            whole = np.floor(places)
+            whole += uniform < places - whole
+            return on_grid(origin + whole * step, self.grid, self.low, self.high)
+        last = len(self.values) - 2
+        left = np.clip(np.searchsorted(self.values, cells, "right") - 1, 0, last)
+        low, high = self.values[left], self.values[left + 1]
+        chosen = left + (uniform * (high - low) < cells - low)
+        return chosen if self.are_codes else self.values[chosen]
+
+    def change(self, cells):
+        """Return the sum of the changes of cells, and their number."""
+        before, after = self._ends(cells)
+        return np.array([(after - before).sum(), before.size])
+
+    def _ends(self, cells):
+        """Return cells in the units of X, and moved within their range."""
+        cells = self.values[cells.astype(int)] if self.are_codes else cells
+        return cells, np.clip(cells + self.amount, self.low, self.high)
+
+
+def spreads(schema, X):
+    """Compute standard deviations of the observed cells of each column.
+
+    `X` (n_samples, n_features).  Returns (n_features,): in the units of X, also for
+    counts that X has as codes; 0 without an observed cell.
+    """
+    found = np.zeros(X.shape[1])
+    columns = schema.columns
+    for place, cells in enumerate(X.T.astype(np.float64)):
+        seen = cells[~np.isnan(cells)]
+        if columns and columns[place].is_count:
+            seen = _counts(columns[place])[seen.astype(int)]
+        found[place] = seen.std() if len(seen) else 0.0
+    return found
+
+
+def check_combination(shift, reference, lower, upper):
+    """Raise an error if draws are changed, and cells have limits."""
+    changed = shift is not None or reference is not None
+    if changed and (lower is not None or upper is not None):
+        raise ValueError(
+            "lower and upper cannot be combined with shift or reference, which change "
+            "the distribution of the missing cells. Leave one out."
+        )
+
+
+def shift_of(schema, shift):
+    """Check the parameter `shift` of `sample`, and convert it.
+
+    `shift`, dict: see `sample`.  Returns Shift.
+    """
+    if not isinstance(shift, dict):
+        raise TypeError(
+            "shift must be a dict of columns to numbers, or to dicts of levels to "
+            f"log-odds, got {shift!r}."
+        )
+    nodes = {place: j for j, place in enumerate(schema.model_columns.tolist())}
+    columns, moves, log_odds = np.zeros(len(schema.node_columns), dtype=bool), {}, {}
+    for key, value in shift.items():
+        place = schema.index_of(key, "shift")
+        if place in schema.passed:
+            raise ValueError(
+                f"shift has the column {key!r}, which is passed through: it is in no "
+                "model, and its missing cells stay missing. Leave it out."
+            )
+        if place not in nodes:
+            raise ValueError(
+                f"shift has the column {key!r}, which is constant or entirely missing "
+                "in the training rows. Leave it out."
+            )
+        node, (column, levels) = nodes[place], _levels_of(schema, place)
+        columns[node] = True
+        if isinstance(value, dict):
+            log_odds[node] = _log_odds(key, value, levels)
+        else:
+            move = _checked_number(value, f"shift[{key!r}]")
+            if levels is not None and not column.is_count:
+                raise TypeError(
+                    f"shift[{key!r}] must be a dict of levels to log-odds, as the "
+                    f"column has categories, got {value!r}."
+                )
+            moves[node] = _move(schema, place, column, move)
+    return Shift(columns, moves, log_odds, {node: np.zeros(2) for node in moves})
+
+
+def warn_of_cuts(schema, shift, limit):
+    """Warn of columns whose cells have moved by much less than stated.
+
+    `limit` maps the index of a column to why it has moved by less.
+    """
+    for node, (total, number) in shift.moved.items():
+        asked, place = shift.moves[node].amount, schema.model_columns[node]
+        found = total / number if number else asked
+        if abs(found) < _LEAST_OF_SHIFT * abs(asked):
+            spread = schema.spreads[place]
+            warn_user(
+                f"shift moves the missing cells of {schema.label(place)} by "
+                f"{found / spread:.2f} standard deviations on average, not by "
+                f"{asked / spread:.2f}, as {limit(place)}"
+            )
+
+
+class Shifted(NamedTuple):
+    """A model of cells whose draws are changed by eqs. (1) and (2)."""
+
+    model: CellModel  # draws valid cells
+    shift: Shift
+
+    def n_chains(self, n_draws):
+        """Return how many copies of the rows are in memory at a time."""
+        return n_chains(self.model, n_draws)
+
+    def determined(self, nodes):
+        """Fill cells that follow from others; see `GroupedNormal`."""
+        return self.model.determined(nodes)
+
+    def draw(self, nodes, n_draws, limits=None):
+        """Draw missing cells; see `CellModel`."""
+        first, then, after = torch.randint(2**62, (3,)).tolist()  # same for all shifts
+        missing, shift = np.isnan(nodes), self.shift
+        torch.manual_seed(first)
+        # of all cells, so that those of a cell are the same for all shifts
+        uniform = torch.rand(n_draws, *nodes.shape, dtype=torch.float64).numpy()
+        drawn = _tilted(self.model, nodes, n_draws, shift.log_odds)
+        for node, move in shift.moves.items():
+            rows = missing[:, node]
+            shift.moved[node] += move.change(drawn[:, rows, node])
+            cells = move.moved(drawn[:, rows, node], uniform[:, rows, node])
+            drawn[:, rows, node] = cells
+        known = ~missing | shift.columns
+        follow = ~known.all(1) & (missing & shift.columns).any(1)
+        if follow.any():
+            torch.manual_seed(then)
+            kept = np.where(known, drawn, np.nan)[:, follow]
+            tables = self.model.draw(kept.reshape(-1, nodes.shape[1]), 1)[0]
+            drawn[:, follow] = np.where(
+                known[follow], drawn[:, follow], tables.reshape(kept.shape)
+            )
+        # what follows must not depend on how many draws were rejected
+        torch.manual_seed(after)
+        return drawn
+
+
+def _tilted(model, nodes, n_draws, log_odds):
+    """Draw missing cells, and draw those again that are rejected; eq. (1)."""
+    drawn = model.draw(nodes, n_draws)
+    missing = np.isnan(nodes)
+    rows = np.flatnonzero(missing[:, list(log_odds)].any(1))
+    tables, rows = (
+        one.ravel() for one in np.indices((n_draws, len(nodes)))[:, :, rows]
+    )
+    while len(rows):
+        cells = drawn[tables, rows]
+        total = np.zeros(len(rows))
+        for node, odds in log_odds.items():
+            some = missing[rows, node]
+            total[some] += odds[cells[some, node].astype(int)]
+        chance = torch.rand(len(rows), dtype=torch.float64).numpy()
+        again = np.log(chance) >= total
+        tables, rows = tables[again], rows[again]
+        if len(rows):
+            drawn[tables, rows] = model.draw(nodes[rows], 1)[0]
+    return drawn
+
+
+def _levels_of(schema, place):
+    columns = schema.columns
+    return (columns[place], columns[place].levels) if columns else (None, None)
+
+
+def _counts(column):
+    return np.array(column.levels, dtype=np.float64)
+
+
+def _checked_number(value, name):
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    if not np.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value!r}.")
+    return float(value)
+
+
+def _log_odds(key, value, levels):
+    """Convert a dict of levels to log-odds, of which the largest is 0."""
+    if levels is None:
+        raise TypeError(
+            f"shift[{key!r}] must be a number of standard deviations, as the column "
+            f"has numbers, got {value!r}."
+        )
+    found = np.zeros(len(levels))
+    for level, odds in value.items():
+        if level not in levels:
+            known = ", ".join(map(repr, levels))
+            raise ValueError(
+                f"shift[{key!r}] has the level {level!r}, which fit has not observed: "
+                f"{known}."
+            )
+        found[levels.index(level)] = _checked_number(odds, f"shift[{key!r}][{level!r}]")
+    if np.ptp(found) > _STRONGEST:
+        raise ValueError(
+            f"shift[{key!r}] has log-odds that differ by {np.ptp(found):g}, more than "
+            f"{_STRONGEST:g}. Fill the cells by the level instead."
+        )
+    # at most 0, so that its exponential is a probability of acceptance
+    return found - found.max()
+
+
+def _move(schema, place, column, share):
+    """Make the move of a column by a share of its standard deviation."""
+    amount = share * schema.spreads[place]
+    if column is not None and column.is_count:
+        values = _counts(column)
+        return Move(amount, values, True, values[0], values[-1], (0.0, 0.0))
+    known = schema.values
+    values = known.values[place] if known.codes[place] else None
+    grid = known.grid_of(place)
+    return Move(amount, values, False, *known.ranges[:, place], grid)

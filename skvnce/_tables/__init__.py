@@ -1,0 +1,1 @@
+"""Tables: reading, kinds of columns, schema, limits and writing back."""

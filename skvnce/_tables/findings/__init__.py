@@ -1,0 +1,1 @@
+"""What reports say of a table, and what a fit may warn of."""

@@ -1,0 +1,99 @@
+"""Mixed tables, as `skvnce.missingness` and `skvnce.metrics` read them."""
+
+from collections.abc import Sequence
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skvnce._tables.cells import cells_of_columns, is_frame
+from skvnce._tables.column_kinds import Column, read_columns
+from skvnce._tables.frames import nullable_type, reject_parts, with_cells
+
+_NUMBERS = "fiu"  # kinds of dtypes
+
+
+def columns_by_dtype(X: ArrayLike, name: str = "X") -> list[Column] | None:
+    """Determine the kinds and the levels of the columns of a mixed table.
+
+    Columns of integers are numeric, unlike those of `read_columns`.
+
+    `X` (n_samples, n_features): a data frame, or an array of objects with columns of
+    text; `name`: the name of X in errors. Returns None if the cells of all columns are
+    numbers, or if X is another container. Raises `ValueError`: for columns of numbers
+    and text, and for names that occur twice. Raises `TypeError`: for tables in parts.
+    """
+    reject_parts(X, name)
+    if is_frame(X):
+        # known from the data types, without a look at the cells
+        if hasattr(X, "iloc") and all(dtype.kind in _NUMBERS for dtype in X.dtypes):
+            return None
+        columns = read_columns(X)
+    else:
+        text = _columns_of_text(X)
+        columns = read_columns(X, dict.fromkeys(text, "nominal")) if text else None
+    if columns is None:
+        return None
+    columns = [_as_number(column) for column in columns]
+    return None if all(column.is_plain for column in columns) else columns
+
+
+def select_columns(X: ArrayLike, places: Sequence[int]) -> ArrayLike:
+    """Select columns of a data frame or an array, with their data types."""
+    if is_frame(X):
+        frame = nw.from_native(X, eager_only=True)
+        return frame[:, [int(place) for place in places]].to_native()
+    return np.asarray(X)[:, list(places)]
+
+
+def hide_in_frame(X: ArrayLike, hidden: np.ndarray) -> ArrayLike:
+    """Copy a data frame with missing values in the hidden cells.
+
+    `X` (n_samples, n_features); `hidden` bool (n_samples, n_features). Returns
+    (n_samples, n_features): of the type of X, with its index, names, data types and
+    levels. In pandas, the data types of numpy that hold no missing values are replaced:
+    integers by float64, booleans by "boolean".
+    """
+    if hasattr(X, "iloc"):
+        found = X.apply(_nullable).mask(hidden)
+        for place, dtype in enumerate(X.dtypes):
+            if str(dtype).startswith("dictionary"):  # `mask` gives levels to nulls
+                found.isetitem(place, _with_na(X.iloc[:, place], hidden[:, place]))
+        return found
+    frame = nw.from_native(X, eager_only=True)
+    cells = map(np.flatnonzero, hidden.T)
+    return frame.with_columns(
+        *(
+            with_cells(series, rows, [None] * len(rows))
+            for series, rows in zip(frame.iter_columns(), cells, strict=True)
+        )
+    ).to_native()
+
+
+def _columns_of_text(X: ArrayLike) -> list[int]:
+    """List the columns of an array of objects that hold text."""
+    if getattr(getattr(X, "dtype", None), "kind", "") != "O" or np.ndim(X) != 2:
+        return []
+    cells = cells_of_columns(X) or []
+    return [j for j, one in enumerate(cells) if one.dtype in ("level", "mixed")]
+
+
+def _as_number(column: Column) -> Column:
+    if not column.is_count:
+        return column
+    return Column("numeric", dtype="integer" if column.dtype == "integer" else "number")
+
+
+def _nullable(series: ArrayLike) -> ArrayLike:
+    """Convert a column of pandas to a data type that holds missing values."""
+    name = nullable_type(series.dtype)
+    if name is None:
+        return series
+    return series.astype("boolean" if name == "boolean" else np.float64)
+
+
+def _with_na(series: ArrayLike, hidden: np.ndarray) -> ArrayLike:
+    """Replace cells of a column of pandas by NA."""
+    series = series.copy()
+    series.iloc[np.flatnonzero(hidden)] = None
+    return series

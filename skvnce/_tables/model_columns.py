@@ -1,0 +1,245 @@
+"""Which columns of a table a model uses: neither empty nor constant ones."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skvnce._core.warnings import warn_user
+from skvnce._tables.cells import is_frame, is_missing, item
+from skvnce._tables.frames import nullable_type, with_cells, with_levels
+from skvnce._tables.schema import Schema
+from skvnce._tables.values import constant_columns, lower_median
+
+# ----------------------------------------
+# Cells of data frames that move to other rows, and keep their data types.
+
+
+def nullable(series: nw.Series) -> nw.Series:
+    """Convert a column to a data type that holds missing cells."""
+    if not series.implementation.is_pandas():
+        return series
+    native = series.to_native()
+    name = nullable_type(native.dtype)
+    native = native if name is None else native.astype(name)
+    return nw.from_native(native, series_only=True)
+
+
+def taken(series: nw.Series, rows: np.ndarray) -> nw.Series:
+    """Take cells of a column by their rows (n,); -1 gives a missing cell."""
+    is_absent = rows < 0
+    series = nullable(series) if is_absent.any() else series
+    if series.implementation.is_pandas():
+        native = series.to_native()
+        cells = native.array.take(rows, allow_fill=bool(is_absent.any()))
+        new = type(native)(cells, name=native.name, dtype=native.dtype)
+        return nw.from_native(new, series_only=True)
+    found = series[np.maximum(rows, 0).tolist()]
+    return _replaced(found, np.flatnonzero(is_absent), [None] * int(is_absent.sum()))
+
+
+def filled_cells(
+    series: nw.Series,  # (n_samples,)
+    columns: Sequence[list],
+    rows: np.ndarray,
+    which: np.ndarray,
+) -> nw.Series:
+    """Fill the missing cells of a column from others.
+
+    `columns`: columns with the cells that fill it, as objects of Python; `rows`,
+    `which` int (n_samples,): for each cell of the series, the row and the column of
+    what may fill it. Raises `TypeError`: if the data type of the series cannot hold a
+    cell.
+    """
+    dtype, places, values = series.dtype, [], []
+    missing = [is_missing(one) for one in series.to_list()]
+    for place in np.flatnonzero(missing).tolist():
+        value = item(columns[which[place]][rows[place]])
+        if not is_missing(value):
+            places.append(place)
+            values.append(_fitting(value, dtype))
+    try:
+        return _replaced(series, places, values) if places else series
+    except Exception as error:  # polars has errors of its own
+        raise TypeError(
+            f"filled has cells that column {series.name!r} of type {dtype} cannot hold "
+            f"({error}); convert them to that type"
+        ) from error
+
+
+def _fitting(value: object, dtype: nw.dtypes.DType) -> object:
+    """Convert a number for a column of integers, booleans or short floats."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return value
+    if dtype.is_integer():
+        return round(value)
+    if dtype == nw.Boolean:
+        return value >= 0.5
+    # pandas would otherwise change the data type
+    return float(np.float32(value)) if dtype == nw.Float32 else value
+
+
+def _replaced(series: nw.Series, rows: Sequence[int], values: list) -> nw.Series:
+    """Replace cells of a column by values that its data type holds."""
+    if not series.implementation.is_pandas():
+        return with_cells(series, rows, values)
+    native = series.to_native().copy()
+    if hasattr(native, "cat"):
+        levels = with_levels(native.cat.categories, values)
+        native = native if levels is None else native.cat.set_categories(levels)
+    native.iloc[rows] = values
+    return nw.from_native(native, series_only=True)
+
+
+def as_before(series: nw.Series, before: nw.Series) -> nw.Series:
+    """Convert a column to its former data type if that holds its cells."""
+    if not series.implementation.is_pandas():
+        return series
+    native, dtype = series.to_native(), before.to_native().dtype
+    if native.dtype == dtype or not isinstance(dtype, np.dtype) or native.isna().any():
+        return series
+    return nw.from_native(native.astype(dtype), series_only=True)
+
+
+def floats(name: str, values: np.ndarray, frame: nw.DataFrame) -> nw.Series:
+    """Make a column of floats, missing where they are NaN."""
+    cells = [None if np.isnan(one) else one for one in values.tolist()]
+    return nw.new_series(name, cells, nw.Float64, backend=frame.implementation)
+
+
+def assigned(frame: nw.DataFrame, columns: Sequence[nw.Series]) -> nw.DataFrame:
+    """Return a frame with columns added or replaced."""
+    if frame.implementation.is_pandas():
+        index = frame.to_native().index
+        natives = [one.to_native().set_axis(index) for one in columns]
+        columns = [nw.from_native(one, series_only=True) for one in natives]
+    return frame.with_columns(*columns)
+
+
+def reset_index(frame: nw.DataFrame) -> nw.DataFrame:
+    """Return a frame of pandas with an index of numbers; others as they are."""
+    if not frame.implementation.is_pandas():
+        return frame
+    return nw.from_native(frame.to_native().reset_index(drop=True), eager_only=True)
+
+
+FILLED_BY_CONSTANT = "their missing cells are filled by the constant"
+
+
+class Handling(NamedTuple):
+    """What an estimator does with columns outside of its model, for messages."""
+
+    empty: str  # with columns that have no observed cell
+    constant: str
+
+
+class ModelCells(NamedTuple):
+    """The cells that a model is fitted to."""
+
+    # (n_kept, n_features), the rows that have an observed cell and a positive weight,
+    # in the dtype of X
+    table: np.ndarray
+    # (n, n_nodes), their columns in `feature_indices_`, without rows that are missing
+    # there
+    nodes: np.ndarray
+    weights: np.ndarray  # (n,)
+    # (n_nodes,), means and standard deviations of the observed cells of `nodes`
+    location: np.ndarray
+    scale: np.ndarray  # (n_nodes,)
+    counted: np.ndarray  # bool (n_samples,), the rows of positive weight
+    limits: tuple | None = None  # CellLimits: of `nodes`
+    # (n,), the numbers of the groups of the rows of `nodes`
+    groups: np.ndarray | None = None
+
+
+def observed_columns(schema: Schema, X: np.ndarray) -> np.ndarray:
+    """Return the indices of columns that are neither empty nor passed through."""
+    seen = ~np.isnan(X).all(0)
+    seen[schema.passed] = False
+    return np.flatnonzero(seen)
+
+
+def without_dropped(schema: Schema, X: ArrayLike) -> ArrayLike:
+    """Empty the columns of new rows that `fit` has dropped, if they are no numbers.
+
+    Without an observed cell, `fit` could not know what they hold.
+
+    `X` (n_samples, n_features): it is not modified. Returns (n_samples, n_features).
+    """
+    dropped = np.setdiff1d(np.arange(schema.n_columns), schema.returned)
+    if not schema.model_columns.size or not dropped.size:
+        return X
+    if is_frame(X):
+        frame = nw.from_native(X, eager_only=True)
+        if len(frame.columns) != schema.n_columns:  # which is an error elsewhere
+            return X
+        nothing = np.full(len(frame), np.nan)
+        names = [frame.columns[place] for place in dropped]
+        others = [name for name in names if not frame[name].dtype.is_numeric()]
+        new = [floats(name, nothing, frame) for name in others]
+        return assigned(frame, new).to_native() if new else X
+    is_text = type(X) is np.ndarray and X.dtype.kind in "OUS"
+    if not is_text or X.shape[1:] != (schema.n_columns,):
+        return X
+    cells = X.astype(object)
+    cells[:, dropped] = np.nan
+    return cells
+
+
+def warn_of_empty(schema: Schema, X: np.ndarray, handling: Handling) -> None:
+    """Warn about columns without an observed cell."""
+    empty = np.isnan(X).all(0)
+    empty[schema.passed] = False
+    if empty.any():
+        names = schema.labels(np.flatnonzero(empty))
+        warn_user(
+            f"Entirely missing: {names}; left out of the model and {handling.empty}."
+        )
+
+
+def without_constants(
+    schema: Schema, X: np.ndarray, handling: Handling, impossible: str | None = None
+) -> Schema:
+    """Move constant columns from `model_columns` to `constants`, and warn.
+
+    `X` (n_samples, n_features): the training rows; `impossible`: what is impossible if
+    no column is left, which is then an error.
+    """
+    nodes = X[:, schema.model_columns].astype(np.float64)
+    constant = constant_columns(nodes)
+    places = schema.model_columns[constant].tolist()
+    values = list(map(lower_median, nodes.T[constant]))
+    if schema.columns:
+        pairs = zip(places, values, strict=True)
+        values = [schema.columns[place].level(one) for place, one in pairs]
+    schema = schema._replace(
+        constants=dict(zip(places, values, strict=True)),
+        model_columns=schema.model_columns[~constant],
+    )
+    if impossible and not schema.model_columns.size:
+        raise ValueError(
+            f"All columns of X are constant where they are observed: {impossible}"
+        )
+    warn_of_constants(schema, X, handling)
+    return schema
+
+
+def warn_of_constants(schema: Schema, X: np.ndarray, handling: Handling) -> None:
+    """Warn about columns outside of the model that are constant in these rows."""
+    places = np.array(list(schema.constants), dtype=int)
+    places = places[constant_columns(X[:, places])]
+    if not places.size:
+        return
+    none = "" if schema.model_columns.size else " No column is left in the model."
+    warn_user(
+        f"Constant where observed: {schema.labels(places)}. Constant columns are left "
+        f"out of the model, and {handling.constant}.{none}"
+        + "".join(
+            f" {schema.label(j)} varies by less than 1e-13 of its size and counts as "
+            "constant. Subtract its mean to learn from it."
+            for j in places
+            if np.nanmin(X[:, j]) < np.nanmax(X[:, j])
+        )
+    )

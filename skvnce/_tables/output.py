@@ -1,0 +1,548 @@
+"""Filled tables in the container and the data types of the input."""
+
+import datetime as dt
+import numbers
+from collections.abc import Sequence
+from datetime import datetime, time, timedelta
+
+import narwhals as nw
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skvnce._tables.cells import (
+    TIMES,
+    Cells,
+    cells_of_columns,
+    is_frame,
+    kind_of_type,
+    objects,
+    with_marker,
+    without_marker,
+)
+from skvnce._tables.column_kinds import PASSED, Column, time_of
+from skvnce._tables.frames import nullable_type, with_cells, with_levels
+
+# ----------------------------------------
+# Tables with their missing cells filled, in the container and data types of X.
+
+
+_TICK = {"s": 1_000_000, "ms": 1000}  # microseconds in a unit of time
+
+
+def decoded(columns: Sequence[Column], table: np.ndarray) -> np.ndarray:
+    """Convert codes and microseconds to levels, dates and durations.
+
+    `table` (..., n_features): codes, and numbers. NaN marks missing cells. Returns
+    (..., n_features): of floats if all values are numbers, and else of objects, None
+    where they are missing.
+    """
+    if all(column.is_number for column in columns):
+        found = np.empty(table.shape)
+        for place, column in enumerate(columns):
+            found[..., place].flat = _values(column, table[..., place].ravel(), np.nan)
+        return found
+    found = np.empty(table.shape, dtype=object)
+    for place, column in enumerate(columns):
+        found[..., place].flat = _as_objects(column, table[..., place].ravel())
+    return found
+
+
+def as_objects(
+    X: ArrayLike,  # (n_samples, n_features)
+    columns: Sequence[Column],
+    kept: np.ndarray,
+    tables: np.ndarray,
+    missing: np.ndarray,
+) -> np.ndarray:
+    """Fill the missing cells of a table, several times, as arrays.
+
+    `kept` int (n_kept,): the columns of X that are returned; `tables` (n_tables,
+    n_samples, n_kept): their codes and numbers; `missing` bool (n_samples, n_kept): the
+    cells that are filled from the tables. Returns (n_tables, n_samples, n_kept): of
+    floats if all values are numbers that they hold, and else of objects.
+    """
+    own, cells = [columns[place] for place in kept], cells_of_columns(X)
+    passed = [j for j, column in enumerate(own) if column.kind == PASSED]
+    numbers = [_numbers_or_none(cells[kept[place]]) for place in passed]
+    if all(column.is_number for column in own) and all(
+        one is not None for one in numbers
+    ):
+        filled = decoded(own, tables)
+        for place, found in zip(passed, numbers, strict=True):
+            filled[:, :, place] = found
+        for place in [j for j, column in enumerate(own) if column.is_count]:
+            seen = ~missing[:, place]  # observed numbers need not be levels
+            filled[:, seen, place] = cells[kept[place]].numbers("number")[seen]
+        return filled
+    filled = np.empty(tables.shape, dtype=object)
+    for place, column in enumerate(own):
+        filled[:, :, place] = objects(cells[kept[place]].values)
+        if column.kind == PASSED:
+            continue
+        rows = np.flatnonzero(missing[:, place])
+        drawn = tables[:, rows, place]
+        values = objects(_as_objects(column, drawn.ravel()))
+        filled[:, rows, place] = values.reshape(drawn.shape)
+    return filled
+
+
+def _numbers_or_none(cells: Cells) -> np.ndarray | None:
+    """Return the cells of a column that is passed through as floats, if they are."""
+    try:
+        return cells.numbers("number")
+    except (TypeError, ValueError):  # objects, or integers that float64 rounds
+        return None
+
+
+def in_frames(
+    X: ArrayLike,
+    columns: Sequence[Column] | None,
+    kept: np.ndarray,
+    tables: np.ndarray,
+    missing: np.ndarray,
+    ends: np.ndarray | None = None,
+) -> list[ArrayLike]:
+    """Fill the missing cells of a data frame of pandas or polars, several times.
+
+    Parameters and errors are those of `as_objects`; None instead of columns means that
+    all are numeric.  `ends` (2, n_kept) are the smallest and the largest number of each
+    column at `fit`.
+
+    Returns (n_samples, n_kept): of the type of X, with its index, names and data types.
+    A column that is entirely missing, in a data type that cannot hold the values of the
+    fit, gets that of the values. Raises `ValueError`: if integers or booleans of a
+    column cannot hold a value that fills it, because those of the fit had a wider
+    range.
+    """
+    frame = nw.from_native(X, eager_only=True)
+    frame = frame[:, [int(place) for place in kept]]
+    own = [columns[place] if columns else Column("numeric") for place in kept]
+    ends = np.full((2, len(own)), np.nan) if ends is None else ends
+    filled, unseen = [], (missing | np.isnan(tables[0])).all(0)
+    for place, series in enumerate(frame.iter_columns()):
+        rows, column = np.flatnonzero(missing[:, place]), own[place]
+        if column.kind == PASSED:
+            continue
+        if column.is_plain and not _holds_numbers(series.dtype):
+            filled.append([_floats(series, cells) for cells in tables[:, :, place]])
+        elif len(rows) and unseen[place] and not _holds(series, column, ends[:, place]):
+            filled.append([_made(series, one, column) for one in tables[:, :, place]])
+        elif len(rows):
+            cells = tables[:, rows, place]
+            _check_range(series, column, ends[:, place], cells)
+            filled.append(_filled(series, rows, cells, column))
+    named = [
+        [nw.from_native(one, series_only=True) for one in found] for found in filled
+    ]
+    return [
+        frame.with_columns(*(found[k] for found in named)).to_native()
+        for k in range(len(tables))
+    ]
+
+
+def _filled(
+    series: nw.Series, rows: np.ndarray, cells: np.ndarray, column: Column
+) -> list[ArrayLike]:
+    """Fill some rows of a column by codes, or numbers, of shape (n_tables, n_rows).
+
+    The cells of all tables are converted together, behind those of the column, and
+    then a table takes its own.
+    """
+    if _is_view(series):  # pyarrow takes no cells of views
+        plain = nw.from_native(_as_text(series.to_native(), "string"), series_only=True)
+        found = _filled(plain, rows, cells, column)
+        return [_as_text(one, "string_view") for one in found]
+    n, is_pandas = len(series), series.implementation.is_pandas()
+    places = np.concatenate([np.arange(n), np.tile(rows, len(cells))])
+    values = _fitting(column, cells.ravel(), series.dtype)
+    fill = _fill_pandas if is_pandas else _fill_polars
+    long = fill(series[places], np.arange(n, len(places)), values, column)
+    found = []
+    for part in np.arange(n, len(places)).reshape(cells.shape):
+        places[rows] = part
+        found.append(_taken(long, places[:n], series))
+    return found
+
+
+def _is_view(series: nw.Series) -> bool:
+    """Return whether a column of pandas has views of text, of pyarrow."""
+    is_pandas = series.implementation.is_pandas()
+    return is_pandas and str(series.to_native().dtype).startswith("string_view")
+
+
+def _as_text(series: ArrayLike, dtype: str) -> ArrayLike:
+    """Convert text of pyarrow in a column of pandas, which cannot do it itself."""
+    cells = type(series.array)(series.array.__arrow_array__().cast(dtype))
+    return type(series)(cells, index=series.index, name=series.name, copy=False)
+
+
+def _taken(long: ArrayLike, places: np.ndarray, series: nw.Series) -> ArrayLike:
+    """Take cells of a column; in pandas with the index of a narwhals series."""
+    if not series.implementation.is_pandas():
+        return long.gather(places)
+    cells = long.array.take(places)
+    given = {"index": series.to_native().index, "name": long.name, "copy": False}
+    return type(long)(cells, dtype=long.dtype, **given)
+
+
+def _holds_numbers(dtype: nw.dtypes.DType) -> bool:
+    return dtype.is_numeric() or dtype == nw.Boolean
+
+
+def _range_of(dtype: nw.dtypes.DType) -> tuple[int, int] | None:
+    """Return the smallest and the largest integer, or boolean, of a data type."""
+    if dtype == nw.Boolean:
+        return 0, 1
+    if not dtype.is_integer():
+        return None
+    # from names such as UInt16
+    bits = int(str(dtype).lstrip("UuInt"))
+    if dtype.is_unsigned_integer():
+        return 0, 2**bits - 1
+    return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+
+def _is_too_narrow(dtype: nw.dtypes.DType, column: Column, ends: np.ndarray) -> bool:
+    """Return whether a data type lacks numbers that a column had at `fit`."""
+    limits = _range_of(dtype)
+    if limits is None or not column.is_number:
+        return False
+    low, high = (min(column.levels), max(column.levels)) if column.levels else ends
+    return bool(low < limits[0] or high > limits[1])
+
+
+def _check_range(
+    series: nw.Series, column: Column, ends: np.ndarray, cells: np.ndarray
+) -> None:
+    """Raise an error for numbers that a data type cannot hold."""
+    if not _is_too_narrow(series.dtype, column, ends):
+        return
+    low, high = _range_of(series.dtype)
+    numbers = np.array(_values(column, cells.ravel(), np.nan), dtype=np.float64)
+    # rounded, as cells are before they are stored
+    unfit = numbers[(np.rint(numbers) < low) | (np.rint(numbers) > high)]
+    if len(unfit):
+        raise ValueError(
+            f"Column {series.name!r} has the data type {series.dtype}, which cannot "
+            f"hold the imputed value {unfit[0]:g}. Convert it to the data type that it "
+            "had at fit."
+        )
+
+
+def _holds(series: nw.Series, column: Column, ends: np.ndarray) -> bool:
+    """Return whether the data type of a series can hold the values of a column."""
+    if _is_too_narrow(series.dtype, column, ends):
+        return False
+    dtype, wanted = series.dtype, "number" if column.is_number else column.dtype
+    is_pandas = series.implementation.is_pandas()
+    if column.levels == () or (is_pandas and series.to_native().dtype == object):
+        return True
+    if column.levels is not None:
+        is_text = all(isinstance(level, str) for level in column.levels)
+        wanted = "level" if is_text else wanted
+        if isinstance(dtype, nw.Categorical | nw.Enum):
+            return is_text or is_pandas
+    if dtype == nw.Boolean:
+        return column.dtype == "boolean" or set(column.levels or (-1,)) <= {0, 1}
+    found = "number" if dtype.is_numeric() else kind_of_type(dtype)
+    if found == wanted == "datetime":
+        return (dtype.time_zone is None) == (column.zone is None)
+    return found == wanted
+
+
+def _made(series: nw.Series, cells: np.ndarray, column: Column) -> ArrayLike:
+    """Make a column of the values of codes (n,), with the name and the index."""
+    values = _values(column, cells)
+    if series.implementation.is_pandas():
+        native = series.to_native()
+        given = {"index": native.index, "name": native.name, "dtype": object}
+        return type(native)(objects(values), **given).infer_objects()
+    return nw.new_series(series.name, values, backend="polars").to_native()
+
+
+def _floats(series: nw.Series, cells: np.ndarray) -> ArrayLike:
+    """Make a column of floats (n,) with the name and the index of a column."""
+    if series.implementation.is_pandas():
+        native = series.to_native()
+        return type(native)(cells, index=native.index, name=native.name)
+    return nw.new_series(series.name, cells, nw.Float64, backend="polars").to_native()
+
+
+def _values(column: Column, cells: np.ndarray, missing: object = None) -> list:
+    """Convert codes (n,), or numbers, to values."""
+    if column.levels is not None:
+        levels = objects([*column.levels, missing])
+        places = np.where(np.isnan(cells), len(column.levels), np.rint(cells))
+        return levels[places.astype(int)].tolist()
+    if column.dtype in TIMES:
+        return [missing if np.isnan(one) else time_of(column, one) for one in cells]
+    return cells.tolist() if column.is_number else [missing] * len(cells)  # passed
+
+
+def _as_objects(column: Column, cells: np.ndarray) -> list:
+    """Convert codes (n,), or numbers, to values for an array of objects."""
+    convert = {"boolean": lambda one: one >= 0.5, "integer": round}.get(column.dtype)
+    if not column.is_plain or convert is None:
+        return _values(column, cells)
+    return [None if np.isnan(one) else convert(one) for one in cells.tolist()]
+
+
+def _fitting(column: Column, cells: np.ndarray, dtype: nw.dtypes.DType) -> list:
+    """Convert codes (n,), or numbers, to values that a data type holds."""
+    if dtype.is_integer() and column.is_number:
+        numbers = np.array(_values(column, cells, np.nan), dtype=np.float64)
+        low, high = _range_of(dtype)
+        return [
+            None if np.isnan(one) else min(max(round(one), low), high)
+            for one in numbers.tolist()
+        ]
+    if dtype == nw.Boolean and column.is_number:
+        numbers = _values(column, cells, None)
+        return [None if one is None else one >= 0.5 for one in numbers]
+    values = _values(column, cells)
+    if dtype.is_float() and column.is_number:
+        return [None if one is None else float(one) for one in values]
+    if dtype == nw.Date:
+        return [one.date() if isinstance(one, datetime) else one for one in values]
+    if column.dtype == "date" and isinstance(dtype, nw.Datetime):
+        values = [one and datetime.combine(one, time()) for one in values]
+    tick = _TICK.get(getattr(dtype, "time_unit", None))
+    return values if tick is None else [_floored(value, tick) for value in values]
+
+
+def _floored(value: datetime | timedelta | None, tick: int) -> object:
+    """Round a time down to a multiple of some microseconds."""
+    if value is None:
+        return None
+    if isinstance(value, timedelta):
+        return value // timedelta(microseconds=tick) * timedelta(microseconds=tick)
+    return value.replace(microsecond=value.microsecond // tick * tick % 1_000_000)
+
+
+def _fill_pandas(
+    series: nw.Series, rows: np.ndarray, values: list, column: Column
+) -> ArrayLike:
+    """Fill cells of a column of pandas, whose data type is kept."""
+    filled = series.to_native().copy()
+    if hasattr(filled, "cat"):
+        # an ordered type keeps the order of the levels at fit
+        levels = with_levels(filled.cat.categories, values, column.levels)
+        filled = filled if levels is None else filled.cat.set_categories(levels)
+    elif series.dtype == nw.Categorical:  # of pyarrow, which takes no new levels
+        cells = objects(filled.tolist())
+        cells[rows] = values
+        return type(filled)(
+            cells, dtype=filled.dtype, index=filled.index, name=filled.name
+        )
+    filled.iloc[rows] = values
+    return filled
+
+
+def _fill_polars(
+    series: nw.Series, rows: np.ndarray, values: list, column: Column
+) -> ArrayLike:
+    """Fill cells of a column of polars, whose data type is kept."""
+    if isinstance(series.dtype, nw.Enum):
+        levels = with_levels(series.dtype.categories, values, column.levels)
+        series = series if levels is None else series.cast(nw.Enum(levels))
+    return with_cells(series, rows, values).to_native()
+
+
+_LEVELS = (str, numbers.Real, dt.date, dt.timedelta)  # types that polars holds
+
+
+def as_given(schema, adapter, table, missing, X, indicators=None, names=None):
+    """Return filled rows in the container that a user has asked for.
+
+    `adapter` container adapter of scikit-learn, or None: by `set_output` of the
+    estimator; `table` (n_samples, n_features_out): codes and numbers, NaN in cells that
+    stay missing; `missing` bool (n_samples, n_features_in_): the cells that were
+    missing; `X` (n_samples, n_features_in_): the input, whose observed cells, data
+    types and index are kept; `indicators` (n_samples, n_indicators): columns that are
+    appended; `names` (n_indicators,): theirs. Returns ndarray or data frame: without
+    `set_output` an array: of floats if all values are numbers, and else of objects. A
+    data frame has the data types of X if it is a data frame.
+    """
+    [found] = tables_as_given(schema, adapter, table[None], missing, X)
+    if indicators is None:
+        return found
+    if adapter is None:
+        return _appended(found, indicators)
+    new = adapter.create_container(indicators, found, names)
+    return adapter.hstack([found, new])
+
+
+def tables_as_given(schema, adapter, tables, missing, X):
+    """Return several filled tables (n_tables, n_samples, n_features_out) of X.
+
+    Parameters and the tables of the list that is returned are those of `as_given`.
+    """
+    kept, columns, given = schema.returned, schema.columns, X
+    X = without_marker(X, schema.marker)
+    library = None if adapter is None else adapter.container_lib
+    frame = _frame(X, library, columns)
+    if frame is not None:
+        ends = schema.ends[:, kept]
+        found = in_frames(frame, columns, kept, tables, missing[:, kept], ends)
+        if _library(frame) != library:  # without missing cells, data types are kept
+            found = [nw.from_native(one).to_pandas() for one in found]
+        elif (library, _library(X)) == ("pandas", "pyarrow"):
+            found = list(map(_without_nulls, found))
+    else:
+        found = list(_values_of(schema, tables, missing, X))
+    if adapter is not None:
+        names = schema.all_names[kept]
+        found = [_created(adapter, table, X, names) for table in found]
+    return [with_marker(table, schema.marker, given) for table in found]
+
+
+def values_of(schema, tables, missing, X):
+    """Return several filled tables as an array; parameters as of `tables_as_given`."""
+    found = _values_of(schema, tables, missing, without_marker(X, schema.marker))
+    return with_marker(found, schema.marker)
+
+
+def _values_of(schema, tables, missing, X):
+    columns = schema.columns
+    if not columns:
+        return tables
+    kept = schema.returned
+    found = as_objects(X, columns, kept, tables, missing[:, kept])
+    is_single = found.dtype != object and getattr(X, "dtype", None) == np.float32
+    return found.astype(np.float32) if is_single else found
+
+
+def emptied(schema, tables, missing, where):
+    """Empty the missing cells of tables that are not to be filled.
+
+    `tables` (..., n_samples, n_features_out): completed; `missing` bool (n_samples,
+    n_features_in_); `where` bool (n_samples, n_features_in_): None fills all missing
+    cells. It may have the dimensions of `tables`. Returns `tables` (..., n_samples,
+    n_features_out); `filled` ndarray of bool, of the shape of `where`: the cells that
+    `tables` fill.
+    """
+    if where is None:
+        return tables, missing
+    empty = (missing & ~where)[..., schema.returned]
+    return np.where(empty, np.nan, tables), missing & where
+
+
+def samples_of(schema, tables, missing, where, X):
+    """Return completed tables (n_tables, n_samples, n_features_out) as an array.
+
+    Other parameters are those of `emptied` and of `tables_as_given`.
+    """
+    tables, filled = emptied(schema, tables, missing, where)
+    if filled.ndim == 2:
+        return values_of(schema, tables, filled, X)
+    pairs = zip(tables[:, None], filled, strict=True)  # one has its own cells each
+    return np.array([values_of(schema, one, own, X)[0] for one, own in pairs])
+
+
+def samples_as_given(schema, adapter, tables, missing, where, X):
+    """Return completed tables (n_tables, n_samples, n_features_out) as a list.
+
+    Other parameters are those of `emptied` and of `tables_as_given`.
+    """
+    tables, filled = emptied(schema, tables, missing, where)
+    if filled.ndim == 2:
+        return tables_as_given(schema, adapter, tables, filled, X)
+    pairs = zip(tables[:, None], filled, strict=True)
+    return [tables_as_given(schema, adapter, one, own, X)[0] for one, own in pairs]
+
+
+def new_rows(schema, rows):
+    """Return rows (n, n_features) of codes and numbers that are those of no table.
+
+    Missing cells get the marker.
+    """
+    found = decoded(schema.columns, rows) if schema.columns else rows
+    return with_marker(found, schema.marker)
+
+
+def probabilities_as_given(schema, found, X):
+    """Name probabilities of levels, in data frames if X is one.
+
+    `found` dict of arrays (n_samples, n_levels) by the index of the column; `X`
+    (n_samples, n_features). Returns dict of str to data frame or ndarray.
+    """
+    columns, names = schema.columns, schema.keys
+    frame = nw.from_native(X, eager_only=True) if is_frame(X) else None
+    result = {}
+    for place, table in found.items():
+        if frame is not None:
+            levels = [str(level) for level in columns[place].levels]
+            cells = dict(zip(levels, table.T, strict=True))
+            table = nw.from_dict(cells, backend=frame.implementation).to_native()
+            if frame.implementation.is_pandas():
+                table = table.set_axis(X.index).set_axis(columns[place].levels, axis=1)
+        result[names[place] if names else place] = table
+    return result
+
+
+def _appended(table, indicators):
+    return np.hstack([table, indicators.astype(table.dtype)])
+
+
+def _frame(X, library, columns):
+    """Return a data frame to fill, or None if X has no data types to keep.
+
+    It is one of the library, or of polars, whose integers and booleans hold nulls.
+    """
+    if library is None or not is_frame(X):
+        return None
+    if _library(X) == library or (columns and _library(X) == "polars"):
+        return X
+    if not columns:
+        return None
+    frame = nw.from_native(X, eager_only=True)
+    if library == "pandas":
+        return _of_arrow(X) if _library(X) == "pyarrow" else frame.to_pandas()
+    for name, column in zip(frame.columns, columns, strict=True):
+        unfit = [one for one in column.levels or () if not isinstance(one, _LEVELS)]
+        if unfit:
+            raise TypeError(
+                f"Column {name!r} has the level {unfit[0]!r}, which polars does not "
+                'hold. Convert the levels to text, or set_output(transform="pandas").'
+            )
+    return frame.to_polars()
+
+
+def _of_arrow(X):
+    """Convert a table of pyarrow to pandas: integers and booleans hold nulls there."""
+    import pandas as pd
+    import pyarrow as pa
+
+    names = [
+        "bool",
+        *(f"{kind}{2**k}" for kind in ("int", "uint") for k in range(3, 7)),
+    ]
+    kinds = {
+        pa.type_for_alias(name): pd.api.types.pandas_dtype(
+            nullable_type(np.dtype(name))
+        )
+        for name in names
+    }
+    return X.to_pandas(types_mapper=kinds.get)
+
+
+def _without_nulls(table):
+    """Give completed columns of pandas the data types of numpy."""
+    kinds = {
+        name: column.dtype.numpy_dtype
+        for name, column in table.items()
+        if hasattr(column.dtype, "numpy_dtype") and not column.isna().any()
+    }
+    return table.astype(kinds)
+
+
+def _library(frame):
+    return str(nw.from_native(frame, eager_only=True).implementation)
+
+
+def _created(adapter, table, X, names):
+    """Create a data frame with names from a table."""
+    if isinstance(table, np.ndarray) and table.dtype == object:
+        cells = {name: table[:, place].tolist() for place, name in enumerate(names)}
+        return nw.from_dict(cells, backend=adapter.container_lib).to_native()
+    return adapter.create_container(table, X, names)

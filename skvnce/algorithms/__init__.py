@@ -1,1 +1,0 @@
-"""Algorithms of papers, built from the lower layers; they do not use scikit-learn."""

@@ -1,1 +1,0 @@
-"""Normal distributions and Gaussian copulas of tables with missing values."""

@@ -1,1 +1,0 @@
-"""Sparse graphs of non-negative tables with missing values: EM and its M-steps."""

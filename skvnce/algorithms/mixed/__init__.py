@@ -1,1 +1,0 @@
-"""Latent normal models of tables with numbers, grades and categories."""

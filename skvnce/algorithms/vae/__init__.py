@@ -1,1 +1,0 @@
-"""Variational autoencoders of tables with missing values: training and sampling."""

@@ -1,1 +1,0 @@
-"""Variational Gibbs inference for tables with missing values, and Monte Carlo EM."""

@@ -1,1 +1,0 @@
-"""Variational noise-contrastive estimation for tables with missing values."""

@@ -1,0 +1,1 @@
+"""VAE, LAIR and factor analysis of incomplete tables."""

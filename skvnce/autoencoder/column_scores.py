@@ -1,0 +1,549 @@
+"""Preprocessing of models of scores: choice of columns, and maps of cells to scores."""
+
+from contextlib import contextmanager
+from copy import copy
+
+import numpy as np
+import torch
+from scipy.special import ndtri
+
+from skvnce._core.distributions.cells import Families, Nominal, Ordinal
+from skvnce._core.distributions.patterns import Rows
+from skvnce._core.incomplete import Incomplete, Units
+from skvnce._core.progress import rounds_of_tuning
+from skvnce._core.random import seeded
+from skvnce._core.runtime import (
+    device_in_use,
+    filled_once,
+    load_state,
+    one_thread,
+    resolve_device,
+    state_of,
+)
+from skvnce._imputer.callbacks import (
+    failures_named,
+    report_rounds,
+    reports_fit,
+    train_in_rounds,
+)
+from skvnce._imputer.fitted import with_fit, with_plain_fit
+from skvnce._imputer.held_out import HELD_OUT, hold_out
+from skvnce._imputer.validation import attributes_of, check_choice, read_cells
+from skvnce._tables.output import decoded
+from skvnce._tables.values import valid_values
+from skvnce.autoencoder import vae
+from skvnce.autoencoder.factor_analysis import fit_covariance
+from skvnce.autoencoder.model import EncoderModel, normal_without
+from skvnce.gaussian import copula, em
+from skvnce.gaussian.fit import SHARES
+from skvnce.gaussian.latent.columns import NOMINAL, ORDINAL, Marginal
+from skvnce.gaussian.marginals import (
+    CellScores,
+    PiecewiseLinear,
+    linear,
+    nonlinear_columns,
+    repeated_values,
+)
+from skvnce.gaussian.mixed_fit import some_rows
+
+# ----------------------------------------
+# Columns of categories of models of scores: their families and their latent start.
+
+
+SWEEPS = 100  # of the Gibbs sampler that estimates the latent normal model
+SWEEPS_OF_CHECK = 30  # the same without held-out cells
+FAR = 1e3  # edge that stands for an infinite one
+SHARE = 0.5  # weight of the prior of independent latent variables, in rows for each
+
+
+def count_outputs(schema):
+    """Count the columns of the model, nominal ones by their levels if there are 3."""
+    columns, count = schema.columns, len(schema.model_columns)
+    for place in schema.model_columns[schema.is_categorical]:
+        n_levels = len(columns[place].levels)
+        if columns[place].kind == NOMINAL and n_levels > 2:
+            # the column itself is one of its outputs
+            count += n_levels - 1
+    return count
+
+
+def check_models_levels(algorithm, schema):
+    """Raise an error if the algorithm of an autoencoder does not model categories."""
+    places = schema.model_columns[schema.is_categorical]
+    if len(places) and algorithm == "vbgi-vae":
+        raise ValueError(
+            "algorithm='vbgi-vae' draws missing cells from normal distributions, and "
+            f"{schema.label(places[0])} has categories. Use "
+            "algorithm='vbgi-vae-m'."
+        )
+
+
+def level_families(schema, asked):  # dict of int to str
+    """Name the families of columns of categories, by column of the model.
+
+    Columns of two levels are ordinal, which makes no difference and is cheaper.
+
+    `schema` (Schema).  `asked` (str (n_nodes,)): requested families of the columns.
+    """
+    found, columns = {}, schema.columns
+    for node in np.flatnonzero(schema.is_categorical):
+        place = schema.model_columns[node]
+        if asked[node] != "auto":
+            raise ValueError(
+                f"likelihood={asked[node]!r} is for numbers, and "
+                f"{schema.label(place)} has categories. Use 'auto' there."
+            )
+        two = len(columns[place].levels) == 2
+        found[int(node)] = ORDINAL if two else columns[place].kind
+    return found
+
+
+def levels_of(schema, families):
+    """List the codes of the levels of the columns of categories."""
+    counts = schema.n_categories
+    return {node: np.arange(float(counts[node])) for node in families}
+
+
+def thresholds_of(schema, raw, weights, families):
+    """Choose thresholds of ordinal levels by their frequencies, by column."""
+    counts, found = schema.n_categories.tolist(), {}
+    for node, family in families.items():
+        seen = raw.observed[:, node]
+        if family == ORDINAL:
+            cells = raw.x[seen, node], weights[seen]
+            found[node] = Marginal.of_levels(*cells, counts[node]).low[1:].numpy()
+    return found
+
+
+def frequency_scores(raw, weights, families, values):
+    """Give normal scores to repeated values of numbers, by their frequencies.
+
+    A value of cumulative share between a and b is the interval from the normal quantile
+    of a to that of b.
+
+    `raw` (Incomplete), `weights` (n,), `families` (str (n_nodes,)).  `values` (dict of
+    int to ndarray): increasing values of columns.  Returns dict of int to tuple of
+    ndarray: for each column in the family ``"rounded"``, the scores of the values and
+    the edges around them.
+    """
+    found = {}
+    for node in np.flatnonzero(families == "rounded").tolist():
+        seen = raw.observed[:, node].numpy()
+        place = np.searchsorted(values[node], raw.x[seen, node].numpy())
+        mass = np.bincount(place, weights[seen].numpy(), len(values[node]))
+        # an interval without probability has no mean, and rows may have weight 0
+        share = np.maximum(mass, 0.5)
+        share = share / share.sum()
+        inner = ndtri(share.cumsum()[:-1])
+        edges = np.concatenate([[-np.inf], inner, [np.inf]])
+        # below, scores are means of a standard normal variable in each interval
+        heights = np.exp(-(edges**2) / 2) / np.sqrt(2 * np.pi)
+        scores = -np.diff(heights) / share
+        found[node] = scores, np.concatenate([[-FAR], inner, [FAR]])
+    return found
+
+
+def score_tables(values, places, tables, units):
+    """Pad scores and edges of the values of columns, as `CellScores.tables`.
+
+    Columns without scores by frequencies have standardised values.
+    """
+    widest, pairs = max(map(len, values.values())), []
+    for j in places:
+        if j in tables:
+            scores, edges = tables[j]
+        else:
+            scores = (values[j] - units.location[j]) / units.scale[j]
+            inner = (scores[1:] + scores[:-1]) / 2
+            edges = np.concatenate([[-FAR], inner, [FAR]])
+        more = widest - len(scores)
+        pairs.append([np.pad(part, (0, more), mode="edge") for part in (scores, edges)])
+    return tuple(torch.tensor(np.array(part)) for part in zip(*pairs, strict=True))
+
+
+def families_of_levels(thresholds, families, schema):
+    """Make the families of the columns of categories, as `Families.levels`.
+
+    `thresholds` are those of ordinal columns, a dict by column of the model.
+    """
+    found = []
+    if thresholds:
+        tables = [torch.tensor(part) for part in thresholds.values()]
+        found.append(Ordinal.of(list(thresholds), tables))
+    nodes = [j for j, name in enumerate(families) if name == NOMINAL]
+    if nodes:
+        sizes = schema.n_categories[nodes].tolist()
+        found.append(Nominal.of(nodes, sizes, len(families)))
+    return tuple(found)
+
+
+def marginals_of_all(pieces, numbers):
+    """Insert linear marginals of columns of categories among those of numbers.
+
+    `pieces` (PiecewiseLinear or None), `numbers` (bool (n_nodes,)).
+    """
+    if pieces is None:
+        return None
+    places = torch.from_numpy(np.flatnonzero(numbers))
+    pairs = zip(linear(len(numbers)), pieces, strict=True)
+    return PiecewiseLinear(*(wide.index_copy(0, places, own) for wide, own in pairs))
+
+
+def numbers_with_rows(nodes, weights, numbers):
+    """Select columns of numbers, and the rows that have any; also their weights."""
+    table = nodes[:, numbers]
+    seen = ~np.isnan(table).all(1)
+    return table[seen], weights[torch.from_numpy(seen)]
+
+
+def without(data, hidden):
+    """Remove held-out cells from rows of scores."""
+    kept = data.observed & ~hidden
+    return Incomplete(data.x.where(kept, 0.0), kept)
+
+
+UNIT = "continuous-bernoulli"
+FAMILIES = ["auto", "normal", "student", "bernoulli", "rounded", UNIT]
+_STRONGEST = 10.0  # maximum strength of the prior of the normal, in rows per column
+_MOST_LATENTS = 20  # maximum number of latents with "auto"
+_LEAST_NOISE = 2e-3  # minimum initial variance of a score given the latents
+_STOPPING = {"max_iter": 200, "tol": 5e-3}  # of EM, which fits the normal
+
+
+def auto_rank(d):
+    """Choose the number of latents of d columns."""
+    return max(1, min(d - 1, _MOST_LATENTS))
+
+
+def linear_start(normal, rank):
+    """Make the factor analysis at which training starts from a normal distribution."""
+    return fit_covariance(*normal, rank, floor=_LEAST_NOISE)
+
+
+def asked_families(likelihood, width):
+    """List the families that a user asks for, one for each of the columns of X."""
+    if not isinstance(likelihood, tuple | list | np.ndarray):
+        likelihood = [likelihood] * width
+    if len(likelihood) != width:
+        raise ValueError(
+            f"likelihood must be a string or {width} strings, one a column of X, got "
+            f"{len(likelihood)}."
+        )
+    for family in likelihood:
+        check_choice(family, "likelihood", FAMILIES)
+    return np.array(likelihood, dtype=object)
+
+
+class NodeScores:
+    """Mixin of estimators with networks of scores of columns in `feature_indices_`.
+
+    Scores are standardised columns, after a nonlinear map if that improves the
+    prediction of held-out cells.  Columns with repeated values are rounded.  Estimators
+    have a `_solver`, whose field ``device`` is where networks are trained and used, and
+    the methods `_fit_nodes`, `_rebuilt` and `_remedy`.
+    """
+
+    _slot = "solver"  # name of the parameter, in messages
+    _states = ()  # names of the attributes with the parameters of the networks
+
+    def __getstate__(self):
+        """Leave the modules out of pickles; they are rebuilt on first use."""
+        return {**with_plain_fit(super().__getstate__()), "_cache": {}}
+
+    def __setstate__(self, state):
+        """Restore the values of the state."""
+        super().__setstate__(with_fit(state))
+
+    def _attributes_of(self, schema):
+        """List the public attributes that describe the columns of a table."""
+        chosen = {"feature_indices_": schema.model_columns}
+        return attributes_of(schema) | chosen | {"constants_": schema.constants}
+
+    def _fit_member(self, schema, X, seed, weights, on_chosen, first):
+        """Fit to the validated table of an imputer; see `DrawnByMembers._train`."""
+        self._set_schema(schema.as_read)
+        return self._fit_table(X, seed, weights, on_chosen, first)
+
+    @reports_fit
+    def _fit_table(self, X, seed, weights=None, on_chosen=None, first=None):
+        """Fit to a validated table; `weights` (n_samples,) weight EM and training.
+
+        Training draws rows at random, so that a weight of two is equivalent to two
+        equal rows only on average.  `on_chosen` gets a `WithoutCells` of the estimator
+        when held-out cells have chosen the number of rounds.
+        """
+        nodes, weights = self._read_nodes(X, weights, self._consequence)
+        most = None if isinstance(self.max_iter, str) else self.max_iter
+        on_round, finish = report_rounds(self, most, X=X)
+        with self._trains(seed):
+            self._fit_nodes(nodes, weights, on_round, on_chosen, first)
+        finish()
+        return self
+
+    @contextmanager
+    def _trains(self, seed):
+        """Set threads and random numbers of a training, and name remedies."""
+        with one_thread(), seeded(seed), failures_named(self._remedy()):
+            yield
+
+    def _train_in_rounds(self, most, while_better, on_all, on_round, **options):
+        """Train by `train_in_rounds`, and set the attributes that it reports."""
+        share = self._solver()["validation_fraction"]
+        found = train_in_rounds(most, share, while_better, on_all, on_round, **options)
+        self.loss_curve_, self.validation_scores_, self.best_iter_ = found
+
+    def _set_modules(self, modules):
+        """Store the parameters of trained networks."""
+        for name, part in zip(self._states, modules, strict=True):
+            setattr(self, name, state_of(part))
+        self._cache = {}
+
+    def _loaded(self, modules):
+        """Load the parameters of the trained networks, in place."""
+        for name, part in zip(self._states, modules, strict=True):
+            load_state(part, getattr(self, name))
+        return modules
+
+    @filled_once
+    def _modules(self):
+        """Return the networks in double precision, rebuilt on first use."""
+        if "modules" not in self._cache:
+            self._cache["modules"] = self._rebuilt()
+        return self._cache["modules"].on(self._device_in_use())
+
+    def _with_modules(self, modules):
+        """Copy the estimator, with networks that have not used some cells."""
+        unseen = copy(self)
+        unseen._cache = {**self._cache, "modules": modules}
+        return unseen
+
+    def _trained_further(self, modules, losses):
+        """Copy the estimator, with networks that have been trained on more rows."""
+        found = copy(self)
+        found._set_modules(modules)
+        found.loss_curve_ = [*self.loss_curve_, *losses]
+        found.n_iter_ = len(found.loss_curve_)
+        return found
+
+    def _read_nodes(self, X, weights, consequence):
+        """Choose the columns of the model; return their cells in the rows used."""
+        schema = self._schema
+        given = schema, self._handling(schema), X, weights, consequence
+        cells, schema = read_cells(*given)
+        self._set_schema(schema._replace(values=valid_values(schema, cells.table)))
+        levels = self._schema.is_categorical
+        # codes of levels stay whole
+        self.location_ = np.where(levels, 0.0, cells.location)
+        self.scale_ = np.where(levels, 1.0, cells.scale)
+        return cells.nodes, torch.from_numpy(cells.weights)
+
+    def _fit_normal(self, nodes, weights, *, nonlinear, asked):
+        """Choose marginals on held-out cells, and fit a normal distribution to scores.
+
+        With categories it is that of the latent variables, see
+        `skvnce.autoencoder.vae`.
+
+        `nodes` (n, n_nodes), `weights` (n,).  `nonlinear`: whether marginals may be
+        nonlinear.  `asked` (str (n_nodes,)): requested families of the columns, or
+        ``"auto"``.  Returns `data` (Incomplete), scores; `normal` (Normal).
+        """
+        raw, numbers = Incomplete.from_array(nodes), ~self._schema.is_categorical
+        if not numbers.all():
+            return self._fit_latents(raw, nodes, weights, numbers, nonlinear, asked)
+        units = Units(self.location_, self.scale_)
+        chosen = _chosen(nodes, weights, units, nonlinear)
+        self.shrinkage_ = chosen.strength / nodes.shape[1]
+        self._set_scores(raw, chosen.marginals, asked, weights)
+        data, _ = self._cell_scores().scores(raw)
+        fit = em.fit_normal(data, weights, chosen.strength, chosen.start, **_STOPPING)
+        self.n_tuning_iter_ = rounds_of_tuning()
+        return data, fit.normal
+
+    def _fit_latents(self, raw, nodes, weights, numbers, nonlinear, asked):
+        """Fit the latent normal distribution of a table with categories."""
+        marginals = None
+        if nonlinear and numbers.any():
+            units = Units(self.location_[numbers], self.scale_[numbers])
+            part = numbers_with_rows(nodes, weights, numbers)
+            marginals = _chosen(*part, units, nonlinear).marginals
+            marginals = marginals_of_all(marginals, numbers)
+        self.shrinkage_ = SHARE
+        self._set_scores(raw, marginals, asked, weights)
+        data, _ = self._cell_scores().scores(raw)
+        normal = self._latent_normal(data, weights, SWEEPS)
+        self.n_tuning_iter_ = rounds_of_tuning() + SWEEPS
+        return data, normal
+
+    def _normal_without(self, data, hidden, weights, normal):
+        """Fit the normal distribution of scores without some cells."""
+        if self._schema.is_categorical.any():
+            return self._latent_normal(without(data, hidden), weights, SWEEPS_OF_CHECK)
+        strength = self.shrinkage_ * len(self.scale_)
+        return normal_without(data, hidden, weights, strength, normal)
+
+    def _latent_normal(self, data, weights, n_sweeps):
+        """Estimate the normal distribution of the latent variables of scores."""
+        # Gibbs sampling of all rows of a long table would take too long
+        rows, weights = some_rows(weights)
+        part = data.take(rows), weights, self._families()
+        return vae.fit_latents(*part, SHARE, n_sweeps)
+
+    def _set_scores(self, raw, marginals, asked, weights):
+        """Set the attributes of the map to scores, and the families of the columns."""
+        self.nonlinear_columns_ = np.zeros(len(self.scale_), dtype=bool)
+        if marginals is not None:
+            self.nonlinear_columns_ = nonlinear_columns(marginals).numpy()
+        self._marginals = marginals and tuple(part.numpy() for part in marginals)
+        repeated, _ = repeated_values(raw)
+        found = np.full(len(self.scale_), "normal", dtype=object)
+        found[repeated.numpy()] = "rounded"
+        families = np.where(asked == "auto", found, asked)
+        own = level_families(self._schema, asked)
+        families[list(own)] = list(own.values())
+        self._thresholds = thresholds_of(self._schema, raw, weights, own)
+        self._values = levels_of(self._schema, own)
+        names = [self._schema.label(place) for place in self.feature_indices_]
+        for j in np.flatnonzero((families == "rounded") | (families == "bernoulli")):
+            unique = raw.x[raw.observed[:, j], j].unique()
+            if families[j] == "bernoulli" and len(unique) != 2:
+                raise ValueError(
+                    f"likelihood='bernoulli' needs columns of two values, and "
+                    f"{names[j]} has {len(unique)}. Use 'rounded' or 'normal' there."
+                )
+            self._values[int(j)] = unique.numpy()
+            if families[j] == "rounded" and not own:  # shares of levels end there
+                place, known = self.feature_indices_[j], self._values[int(j)]
+                self._values[int(j)] = self._schema.values.with_beyond(place, known)
+        for j in np.flatnonzero(families == UNIT):
+            seen = raw.x[raw.observed[:, j], j]
+            if seen.min() < 0 or seen.max() > 1:
+                raise ValueError(
+                    f"likelihood={UNIT!r} needs columns with values between 0 and 1, "
+                    f"and {names[j]} has {seen.min():g} to {seen.max():g}. "
+                    "Rescale it, or use 'normal' there."
+                )
+        self._tables = {}
+        if own:
+            self._tables = frequency_scores(raw, weights, families, self._values)
+        self.families_ = families.tolist()
+        self._cache = {}
+
+    def _n_scored(self):
+        """Return the number of draws from which log-densities are estimated."""
+        return int(self.n_importance_samples)
+
+    def _device(self):
+        """Return the device of training."""
+        name, slot = self._solver()["device"], f"{self._slot}.device"
+        device = resolve_device(name, slot)
+        if device.type != "cpu" and self._schema.is_categorical.any():
+            if name == "auto":
+                return torch.device("cpu")
+            raise ValueError(
+                f"{slot}={name!r}, but columns of categories are trained on the CPU "
+                "only. Pass 'cpu' or 'auto', or encode them."
+            )
+        return device
+
+    def _device_in_use(self):
+        """Return the device of `transform`, `sample` and `score_samples`."""
+        if self._schema.is_categorical.any():
+            return torch.device("cpu")
+        return device_in_use(self._solver()["device"])
+
+    def _places(self, family):
+        return torch.tensor(
+            [j for j, name in enumerate(self.families_) if name == family],
+            dtype=torch.long,
+        )
+
+    @filled_once
+    def _cell_scores(self):
+        """Return the maps from cells to scores and back, made on first use."""
+        if "scores" not in self._cache:
+            self._cache["scores"] = self._made_scores()
+        return self._cache["scores"]
+
+    def _made_scores(self):
+        places = torch.tensor(sorted(self._values), dtype=torch.long)
+        widest = max((len(v) for v in self._values.values()), default=2)
+        padded = [
+            # the last value again, so that padding adds none
+            np.pad(self._values[j], (0, widest - len(self._values[j])), mode="edge")
+            for j in places.tolist()
+        ]
+        values = np.array(padded).reshape(len(places), widest)
+        tables = None
+        if self._tables:
+            units = Units(self.location_, self.scale_)
+            tables = score_tables(self._values, places.tolist(), self._tables, units)
+        return CellScores(
+            torch.tensor(self.location_),
+            torch.tensor(self.scale_),
+            self._marginals and PiecewiseLinear(*map(torch.tensor, self._marginals)),
+            places,
+            torch.tensor(values, dtype=torch.float64),
+            tables,
+        )
+
+    def _encoder_model(self):
+        """Return the fitted autoencoder and its scores as a value."""
+        free = ~np.isin(np.arange(len(self.scale_)), list(self._values))
+        free &= np.array(self.families_) != UNIT  # not observed values, nor in [0, 1]
+        return EncoderModel(self._autoencoder(), self._cell_scores(), free)
+
+    def _observed_nodes(self, X):
+        """Select the cells of the model in rows that have any."""
+        nodes = X[:, self.feature_indices_].astype(np.float64)
+        return nodes[~np.isnan(nodes).all(1)]
+
+    def _scores_of(self, nodes):
+        """Map cells of the model to scores."""
+        return self._cell_scores().scores(Incomplete.from_array(nodes))[0]
+
+    @filled_once
+    def _families(self):
+        """Return the description of columns that are not normal, made on first use."""
+        if "families" not in self._cache:
+            self._cache["families"] = self._made_families()
+        return self._cache["families"]
+
+    def _made_families(self):
+        scores = self._cell_scores()
+        values, edges = scores.values_and_edges()
+        rounded, pairs = self._places("rounded"), self._places("bernoulli")
+        among = [torch.isin(scores.rounded, places) for places in (rounded, pairs)]
+        unit = self._places(UNIT)
+        ends = torch.tensor([0.0, 1.0]).double() - scores.location[unit, None]
+        return Families(
+            self._places("student"),
+            pairs,
+            rounded,
+            values[among[1]][:, :2],
+            values[among[0]],
+            edges[among[0]],
+            unit,
+            ends / scores.scale[unit, None],
+            families_of_levels(self._thresholds, self.families_, self._schema),
+        )
+
+    def _among_all_columns(self, nodes):
+        """Insert the columns of the model among all columns."""
+        table = np.full((len(nodes), self.n_features_in_), np.nan)
+        table[:, list(self.constants_)] = self._schema.constant_cells
+        table[:, self.feature_indices_] = nodes
+        columns = self._schema.columns
+        return decoded(columns, table) if columns else table
+
+
+def _chosen(nodes, weights, units, nonlinear):
+    """Choose the strength of the prior and the marginals of columns of numbers."""
+    scaled = units.scaled(nodes)
+    some, hidden = hold_out(nodes, weights, HELD_OUT)
+    return copula.choose_copula(
+        [Rows(scaled, weights)],
+        (scaled.take(some), hidden[some], weights[some]),
+        [share * nodes.shape[1] for share in (_STRONGEST, *SHARES)],
+        nonlinear=nonlinear,
+        **_STOPPING,
+    )

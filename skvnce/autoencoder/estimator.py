@@ -1,0 +1,776 @@
+"""A variational autoencoder of tables with missing values."""
+
+from copy import copy, deepcopy
+from numbers import Real
+
+import numpy as np
+import torch
+from sklearn.base import ClassNamePrefixFeaturesOutMixin
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.numbers import check_count
+from skvnce._core.random import seeded
+from skvnce._core.runtime import one_thread, state_of, torch_defaults
+from skvnce._core.training.rounds import COOLING
+from skvnce._imputer.base import IncompleteTransformer
+from skvnce._imputer.callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    reports_fit,
+    shows_progress,
+)
+from skvnce._imputer.held_out import hold_out, tail_messages, warn_or_raise
+from skvnce._imputer.options import Adam, fields_of
+from skvnce._imputer.parts.stream import check_can_stream
+from skvnce._imputer.parts.tables import by_parts
+from skvnce._imputer.validation import (
+    AUTO,
+    OF_CATEGORIES,
+    ON_MISFIT,
+    RANDOM_STATE,
+    Number,
+    check_rank,
+    check_sizes,
+    integer_from,
+    latent_array,
+    names_table,
+    warn_of_unused,
+)
+from skvnce._tables.memory import check_fit
+from skvnce._tables.model_columns import Handling
+from skvnce._tables.values import into_dtype
+from skvnce.autoencoder import vae
+from skvnce.autoencoder.column_scores import (
+    FAMILIES,
+    UNIT,
+    NodeScores,
+    asked_families,
+    auto_rank,
+    check_models_levels,
+    count_outputs,
+    linear_start,
+)
+from skvnce.autoencoder.factor_analysis import FactorModel
+from skvnce.autoencoder.losses import ALGORITHMS, Rounds, encoder_loss
+from skvnce.autoencoder.model import WithoutCells, moved, turned_like
+
+# ----------------------------------------
+# The training of variational autoencoders, and their use on rows of a table.
+
+
+SOLVER = {  # the values of the fields that are "auto"
+    "batch_size": 128,
+    "learning_rate_init": 4e-3,
+    "weight_decay": 0.05,
+    "n_iter_no_change": 5,
+    "validation_fraction": 0.1,
+    "device": "cpu",
+}
+_MIXED = 5  # number of posterior components for objectives with mixtures
+
+
+class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer):
+    """Base class of `VariationalAutoencoder`, which documents parameters."""
+
+    _states = "model_state_", "posterior_state_"
+    _consequence = "no latents can be learned."
+
+    def _scored(self, X):
+        """Estimate the log-densities of rows and their standard errors."""
+        nodes = X[:, self.feature_indices_].astype(np.float64)
+        with one_thread():
+            model = self._encoder_model()
+            return model.log_density(nodes, int(self.n_importance_samples))
+
+    def _fit_member(self, schema, X, seed, weights, on_chosen, first):
+        self.random_state = seed
+        self._check_parameters()
+        return super()._fit_member(schema, X, seed, weights, on_chosen, first)
+
+    def _remedy(self):
+        fields = self._solver()
+        return (
+            f"Lower learning_rate_init={fields['learning_rate_init']!r} of the "
+            f"solver, or raise its weight_decay={fields['weight_decay']!r}: pass "
+            "solver=Adam(...)."
+        )
+
+    @reports_fit
+    def _fit_encoder(self, X):
+        """Train the encoder on validated rows, with the model held fixed."""
+        nodes = self._observed_nodes(X)
+        if not len(nodes):
+            raise ValueError(
+                "X has no row with an observed value in the columns of the model. Pass "
+                "rows with observed values."
+            )
+        self._check_algorithm()
+        n_cooling = min(COOLING, self.max_iter)
+        on_round, finish = report_rounds(self, self.max_iter + n_cooling, X=X)
+        fitted = self._autoencoder()
+        data = self._scores_of(nodes)
+        with self._trains(self.random_state):
+            device = self._device()
+            auto = vae.Autoencoder(*(deepcopy(part).float() for part in fitted))
+            auto = auto.on(device)
+            auto.posterior.requires_grad_().train()
+            data = Incomplete(data.x.float(), data.observed).on(device)
+            training = self._training()
+            vae.train(
+                auto,
+                encoder_loss(self.algorithm, auto, data, training),
+                torch.ones(len(nodes)),
+                training,
+                n_rounds=self.max_iter,
+                n_cooling=n_cooling,
+                on_round=lambda n, loss: (
+                    n <= self.max_iter and on_round(n, loss, np.nan)
+                ),
+            )
+        self.posterior_state_ = state_of(auto.posterior)
+        self._cache = {}
+        finish()
+        return self
+
+    def _check_algorithm(self):
+        """Raise an error if `algorithm` has changed since `fit`."""
+        if self.algorithm != self._fitted_algorithm:
+            raise ValueError(
+                f"algorithm={self.algorithm!r} is not that of fit, "
+                f"{self._fitted_algorithm!r}, to which the encoder belongs. Set it "
+                "back, or call fit."
+            )
+
+    def _fit_nodes(self, nodes, weights, on_round, on_chosen, first):
+        """Fit the initial model, choose the number of rounds, and train."""
+        check_rank(self.n_components, count_outputs(self._schema))
+        check_models_levels(self.algorithm, self._schema)
+        asked = asked_families(self.likelihood, self.n_features_in_)
+        asked = asked[self.feature_indices_]
+        if isinstance(self.likelihood, str):  # for numbers
+            asked[self._schema.is_categorical] = "auto"
+        data, normal = self._fit_normal(
+            nodes,
+            weights,
+            nonlinear=self.marginals == "auto" and UNIT not in asked,
+            asked=asked,
+        )
+        rank = self.n_components
+        rank = auto_rank(len(normal.mean)) if isinstance(rank, str) else rank
+        self.n_components_ = rank
+        linear = linear_start(normal, rank)
+        auto = self._built(linear)
+
+        def show(hidden):
+            if on_chosen is not None and hidden.any():
+                # a copy, because training goes on
+                here = deepcopy(auto).on(data.x.device)
+                found = self._without(hidden, here, data, weights, normal, linear)
+                on_chosen(WithoutCells(found, nodes, hidden.numpy()))
+
+        self._train(auto, data, nodes, weights, on_round, show)
+        self._fitted_algorithm = self.algorithm
+        self._set_modules(auto)
+
+    def _without(self, hidden, auto, data, weights, normal, linear):
+        """Copy the estimator, with modules that have not used some cells."""
+        rank = self.n_components_
+        other = self._normal_without(data, hidden, weights, normal)
+        starts = []
+        for one in (linear, turned_like(linear_start(other, rank), linear)):
+            with seeded(0):  # the same initial networks
+                starts.append(self._built(one))
+        return self._with_modules(vae.Autoencoder(*map(moved, auto, *starts)))
+
+    def _train(self, auto, data, nodes, weights, on_round, on_chosen):
+        """Train in rounds."""
+        rounds = self._rounds(auto, data, weights)
+
+        def while_better(report):
+            share = self._solver()["validation_fraction"]
+            _, hidden = hold_out(nodes, weights, share)
+            n_rounds = self._while_better(rounds, hidden, report)
+            on_chosen(hidden)
+            return n_rounds
+
+        self._train_in_rounds(self.max_iter, while_better, rounds.on_all, on_round)
+        self.n_iter_ = len(self.loss_curve_)
+
+    def _solver(self):
+        """Return the fields of the solver."""
+        return fields_of(self.solver, self._slot, SOLVER)
+
+    def _training(self):
+        fields = self._solver()
+        return vae.Training(
+            int(self.n_training_draws),
+            int(fields["batch_size"]),
+            fields["learning_rate_init"],
+            fields["weight_decay"],
+        )
+
+    def _architecture(self):
+        mixed = self.n_posterior_components
+        if isinstance(mixed, str):
+            mixed = _MIXED if ALGORITHMS[self.algorithm].mixture else 1
+        hidden = tuple(map(int, self.hidden_layer_sizes))
+        return vae.Architecture(hidden, self.dropout, int(mixed))
+
+    def _built(self, linear):
+        """Make model and encoder in single precision; weights from torch's stream."""
+        sizes = self._architecture()
+        self._sizes = tuple(sizes)  # a plain tuple, which skops can store
+        auto = vae.build(linear, self._families(), sizes)
+        return vae.Autoencoder(*(part.float() for part in auto))
+
+    def _autoencoder(self):
+        return self._modules()
+
+    def _rebuilt(self):
+        return self._restored().evaluated()
+
+    def _restored(self):
+        """Make model and encoder in double precision, with their parameters."""
+        d, k = len(self.scale_), self.n_components_
+        d += sum(family.n_more for family in self._families().levels)
+        ones = torch.ones(d, dtype=torch.float64)
+        blank = FactorModel(0 * ones, ones[:, None].repeat(1, k), ones)
+        # the state replaces what is drawn here; the seed keeps the caller's stream
+        with seeded(0):
+            sizes = vae.Architecture(*self._sizes)
+            auto = vae.build(blank, self._families(), sizes)
+        return self._loaded(vae.Autoencoder(*(part.double() for part in auto)))
+
+    def _in_training(self):
+        """Make model and encoder in single precision, as the training left them."""
+        return vae.Autoencoder(*(part.float() for part in self._restored()))
+
+    def _continued(self, sample, seed, n_rounds):  # TrainedAutoencoder
+        """Copy the fitted autoencoder, and train the copy on more rows.
+
+        `sample` (Sample).  `n_rounds`: number of rounds on all cells.  None chooses it
+        by the held-out cells, and keeps the best averages of the parameters: rounds on
+        all cells would add the noise of a few steps, and these cells are among the kept
+        rows later.
+        """
+        self._check_algorithm()
+        nodes = sample.rows[:, self.feature_indices_].astype(np.float64)
+        seen = ~np.isnan(nodes).all(1)
+        if not seen.any():
+            return copy(self)
+        losses, gains = [], []
+
+        def report(n_round, loss, gain):
+            losses.append(loss)
+            gains.append(gain)
+            return False
+
+        with self._trains(seed):
+            data, weights = self._scores_of(nodes[seen]), sample.weights[seen]
+            rounds = self._rounds(self._in_training(), data, torch.from_numpy(weights))
+            if n_rounds is None:
+                hidden = sample.hidden[torch.from_numpy(seen)]
+                n_rounds = self._while_better(rounds, hidden, report)
+            else:
+                n_cooling = min(COOLING, n_rounds)
+                losses = rounds.on_all(n_rounds, n_cooling, lambda n, loss: False)
+        found = self._trained_further(rounds.auto, losses)
+        found.best_iter_, found.validation_scores_ = n_rounds, gains
+        return found
+
+    def _while_better(self, rounds, hidden, report):
+        """Train without held-out cells; return the number of rounds that is best."""
+        patience, hidden = self._solver()["n_iter_no_change"], hidden.to(self._device())
+        limits = {"max_rounds": self.max_iter, "patience": patience}
+        return rounds.while_better(hidden, **limits, on_round=report)
+
+    def _rounds(self, auto, data, weights):
+        """Make the training of modules on rows of scores, on its device."""
+        device = self._device()
+        return Rounds(
+            auto.on(device),
+            Incomplete(data.x.float(), data.observed).on(device),
+            weights,
+            ALGORITHMS[self.algorithm],
+            self._training(),
+            self._architecture(),
+        )
+
+
+def check_draws(likelihood):
+    """Raise an error if draws of missing cells would have no gradient."""
+    for family in ("bernoulli", UNIT):
+        if family in np.ravel(likelihood):
+            raise ValueError(
+                "algorithm='vbgi-vae' draws missing cells from normal "
+                f"distributions, which likelihood={family!r} does not accept. Use "
+                "'normal' or 'rounded' for these columns, or "
+                "algorithm='vbgi-vae-m'."
+            )
+
+
+class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder):
+    """A variational autoencoder fitted to tables with missing values.
+
+    The latents are ``z ~ N(0, I)``, and the columns are independent given z.  The mean
+    of a column is a linear function of z plus the output of a network, and a network
+    also gives the scale of its noise.  Training starts at the linear model, a factor
+    analysis fitted by EM, with networks whose output is zero, and continues as long as
+    held-out observed cells are predicted better.  The likelihood is that of observed
+    cells, which is valid for values missing at random (MAR).  X may have categories.
+
+    Parameters
+    ----------
+    n_components : "auto" or int, default="auto"
+        Number of latents.  ``"auto"``: one less than the number of columns, at most 20;
+        a nominal column counts as many times as it has levels.
+    algorithm : {"miwae", "mvae", "miss-vae", "miss-svae", "miss-iwae", "miss-siwae", \
+            "demiss-vae", "cvi-vae", "mvb-vae", "vbgi-vae", "vbgi-vae-m"}, \
+            default="miwae"
+        Lower bound of the log-likelihood to maximise.  MVAE (eq. 4 of the first
+        reference) is the classical bound; MIWAE (7) tightens it by importance sampling;
+        the four Miss objectives use a mixture as posterior (4, 5, 7, 8).  The last five
+        complete the rows by a sampler; they also train the encoder on rows with missing
+        values, which has no gradient in the model.  DeMissVAE trains the model by (10)
+        and the encoder by (12); its controls CVI-VAE and MVB-VAE train both by (10) or
+        both by (12).  VBGI-VAE and VBGI-VAE-M are variational block-Gibbs inference
+        (section 5.3 of the second reference): VBGI-VAE also trains a network for the
+        missing cells given latents and observed cells; VBGI-VAE-M leaves the missing
+        cells out of the likelihood.  VBGI-VAE does not accept
+        ``likelihood="bernoulli"`` and ``"continuous-bernoulli"``.
+    n_posterior_components : "auto" or int, default="auto"
+        Number of components of the posterior mixture.  ``"auto"``: 5 for the objectives
+        with mixtures, else 1.
+    n_training_draws : int, default=5
+        Number of draws of the latents of each row in a step; of each component in the
+        stratified objectives (MissSVAE, MissSIWAE); number of imputations of each row
+        in the last five objectives.
+    likelihood : str or list of str, default="auto"
+        Distribution of the columns given the latents, one for all or one for each
+        column of X: ``"normal"``, ``"student"`` (heavy tails, 4 degrees of freedom),
+        ``"bernoulli"`` (two values), ``"continuous-bernoulli"`` (values between 0 and
+        1; all columns are then without nonlinear marginals), ``"rounded"`` (a normal
+        rounded to the nearest of the values of the column).  ``"auto"``: rounded if at
+        least half of the observed cells share their value with another cell, else
+        normal.  A string is for the columns of numbers, and a list has ``"auto"`` for
+        columns of categories.
+    marginals : {"auto", "normal"}, default="auto"
+        ``"auto"`` models columns as increasing functions of normal scores if that
+        improves the prediction of held-out cells, see `GaussianImputer`; ``"normal"``
+        does not.
+    hidden_layer_sizes : tuple of int, default=(64,)
+        Widths of the residual blocks of encoder and decoder.
+    dropout : float, default=0.1
+        Dropout rate in the residual blocks.
+    solver : "auto" or Adam, default="auto"
+        AdamW, with averages of the parameters over about the last 200 steps.  The
+        fields of `skvnce.options.Adam` that are ``"auto"`` have these values:
+        ``batch_size=128``; ``learning_rate_init=4e-3`` for the networks, and 0.3 times
+        as large for the linear part; ``weight_decay=0.05``; ``n_iter_no_change=5``:
+        training stops after this number of rounds without a better prediction of
+        held-out cells, and returns to the best round; ``validation_fraction=0.1``: the
+        share of the observed cells that are held out to choose the number of rounds.
+        Afterwards the same number of rounds, at most six, uses all cells with a
+        decreasing learning rate.  With 0, `max_iter` rounds on all cells precede them.
+    max_iter : int, default=18
+        Maximum number of rounds of 50 steps of the optimiser; 0 keeps the linear model.
+    n_importance_samples : int, default=256
+        Number of draws of the latents in `transform` and `score_samples`; the lower
+        bound of the log-likelihood increases with it.
+    on_misfit : {"warn", "raise", "ignore"}, default="warn"
+        What `fit` does if a few cells dominate the squared errors of a column: it warns
+        (`skvnce.exceptions.MisfitWarning`), raises a ValueError, or does not check.
+    categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
+        Which columns are categories, see `GaussianImputer`.
+    handle_unknown : {"error", "missing"}, default="error"
+        What a level that `fit` has not observed is: an error, or a missing value.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of the training.
+    verbose : int, default=0
+        If 1, print a line for each round until the number of rounds is chosen (loss in
+        nats a row, and as "change" the last of `validation_scores_`), and for each
+        other step that takes longer than a second.  If 2, print all steps.
+
+    Attributes
+    ----------
+    n_components_ : int
+        Number of latents.
+    model_state_, posterior_state_ : dict of str to ndarray
+        Parameters of model and encoder, which refer to scores.
+    location_, scale_ : ndarray of shape (n_nodes,)
+        Mean and standard deviation of the observed cells; 0 and 1 for categories.  The
+        networks use columns that are standardised by them, and then possibly mapped
+        nonlinearly.
+    nonlinear_columns_ : ndarray of bool, of shape (n_nodes,)
+        Which columns are nonlinear functions of their normal scores.
+    shrinkage_ : float
+        Shrinkage of the initial normal distribution; see `GaussianImputer`.
+    families_ : list of str, of length n_nodes
+        The `likelihood` used for each column; ``"ordinal"`` (also for categories of two
+        levels) or ``"nominal"`` for categories.
+    categories_ : dict of str to ndarray
+        The levels of columns of categories, see `GaussianImputer`.
+    feature_indices_ : ndarray of shape (n_nodes,)
+        Indices of the columns of X that the model uses: those with at least two
+        different observed values.
+    constants_ : dict of int to float or level
+        Values of the constant columns, by column index.
+    best_iter_ : int
+        Number of rounds that held-out cells chose; 0 means the linear model, also if
+        there are too few rows to hold out cells.  If no cells are held out
+        (``solver=Adam(validation_fraction=0)``) it is `max_iter`.
+    n_iter_ : int
+        Number of rounds, including the last ones with decreasing learning rates.
+    n_tuning_iter_ : int
+        Number of rounds of EM to fit the initial linear model.
+    loss_curve_ : list of float
+        Mean loss of each round, in nats a row; only the last ones include held-out
+        cells.
+    validation_scores_ : list of float
+        Gains in the log-density of held-out cells over the linear model, in nats a row.
+    n_features_in_ : int
+        Number of features seen during `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features seen during `fit`, if X has feature names that are strings.
+
+    Notes
+    -----
+    The initial linear model is the factor analysis of the covariance that EM estimates.
+    Held-out cells choose its shrinkage: 10, or a value of `GaussianImputer`.  If the
+    number of latents is one less than the number of columns, the linear model equals
+    that normal distribution except for a lower bound of the noise.
+
+    A nominal column has a logit for each level, and an ordinal column is an interval of
+    a normal variable.  With categories the linear model has the factors of a latent
+    normal model that 100 sweeps of Gibbs sampling estimate, with a shrinkage of 0.5.
+
+    Training is one sequence of rounds, and has no `n_jobs`.  For probabilities of
+    levels given the other cells, pass the estimator to `LAIRImputer`.
+
+    References
+    ----------
+    Simkus and Gutmann (2024), Improving variational autoencoder estimation from
+    incomplete data with mixture variational families; Simkus, Rhodes and Gutmann
+    (2023), Variational Gibbs inference for statistical model estimation from incomplete
+    data; Mattei and Frellsen (2019), MIWAE: deep generative modelling and imputation of
+    incomplete data sets.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import VariationalAutoencoder
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 1)) * [1.0, 2.0, -3.0] + rng.normal(size=(200, 3))
+    >>> X[rng.random(X.shape) < 0.3] = np.nan
+    >>> vae = VariationalAutoencoder(n_components=1, random_state=0).fit(X)
+    >>> vae.transform(X).shape
+    (200, 1)
+    >>> vae.sample_rows(4, random_state=0).shape
+    (4, 3)
+    """
+
+    _parameter_constraints = {
+        "n_components": [AUTO, integer_from(1)],
+        "algorithm": [StrOptions(set(ALGORITHMS))],
+        "n_posterior_components": [AUTO, integer_from(1)],
+        "n_training_draws": [integer_from(1)],
+        "likelihood": [StrOptions(set(FAMILIES)), "array-like"],
+        "marginals": [StrOptions({"auto", "normal"})],
+        "hidden_layer_sizes": ["array-like"],
+        "dropout": [Number(Real, 0, 1, closed="left")],
+        "solver": [AUTO, Adam],
+        "max_iter": [integer_from(0)],
+        "n_importance_samples": [integer_from(1)],
+        "on_misfit": ON_MISFIT,
+        **OF_CATEGORIES,
+        "random_state": RANDOM_STATE,
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        n_components="auto",
+        *,
+        algorithm="miwae",
+        n_posterior_components="auto",
+        n_training_draws=5,
+        likelihood="auto",
+        marginals="auto",
+        hidden_layer_sizes=(64,),
+        dropout=0.1,
+        solver="auto",
+        max_iter=18,
+        n_importance_samples=256,
+        on_misfit="warn",
+        categorical_features="from_dtype",
+        handle_unknown="error",
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_components = n_components
+        self.algorithm = algorithm
+        self.n_posterior_components = n_posterior_components
+        self.n_training_draws = n_training_draws
+        self.likelihood = likelihood
+        self.marginals = marginals
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.dropout = dropout
+        self.solver = solver
+        self.max_iter = max_iter
+        self.n_importance_samples = n_importance_samples
+        self.on_misfit = on_misfit
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @names_table
+    def fit(self, X, y=None):
+        """Fit the model and the encoder.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : VariationalAutoencoder
+
+        Raises
+        ------
+        ValueError
+            If X contains infinite values or text among numbers, if no column has two
+            different observed values, or if a parameter is out of range.
+        DivergenceError
+            If training diverges.
+        TypeError
+            If a parameter has a wrong type.
+
+        Warns
+        -----
+        MisfitWarning
+            If a few cells dominate the squared errors of a column.
+        """
+        return self._set(self._new()._fit(X))
+
+    def _fit(self, X):
+        """Do what `fit` does, on a copy that has no other user."""
+        self._check_parameters()
+        X = self._read_table(X)
+        check_fit(type(self), X.shape)
+        self._fit_table(X, self.random_state)
+        # rows of a call of `fit` itself are not kept
+        self._stream = None
+        if self._schema.is_categorical.all() and self.feature_indices_.size:
+            names = "likelihood", "marginals"
+            warn_of_unused(self, dict.fromkeys(names, "no column has numbers"))
+        if self.on_misfit != "ignore":
+            numbers = self.feature_indices_[~self._schema.is_categorical]
+            warn_or_raise(tail_messages(self._schema, X, numbers), self.on_misfit)
+        return self
+
+    @names_table
+    def partial_fit(self, X, y=None):
+        """Go on learning from more rows.
+
+        The first call is `fit`.  Up to 20,000 rows are kept (fewer if there are more
+        than 335 columns), and when their number has doubled since the last fit, the fit
+        is repeated with all rows so far.  Every other call goes on training on batches
+        of the kept rows and of these.  If there are more rows than can be kept, those
+        kept are a random sample, and count for all rows so far.  A share
+        `validation_fraction` of the cells of the new rows is held out and chooses the
+        number of rounds; if these are less than 100 cells, the rows wait for the next
+        call.
+        Columns, scores and `n_components_` are those of the last fit.  After a call of
+        `fit` itself, whose rows are not kept, its choices are final.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : VariationalAutoencoder
+
+        Raises
+        ------
+        ValueError, TypeError, DivergenceError
+            As in `fit`; ValueError also if the number of columns or `algorithm`
+            changed, and for ``algorithm="vbgi-vae"``.
+        """
+        return self._set(self._copy()._partial_fit(X))
+
+    @shows_progress
+    def _partial_fit(self, X):
+        """Do what `partial_fit` does, on a copy that has no other user."""
+        self._check_parameters()
+        check_can_stream(self.algorithm)
+        if not hasattr(self, "model_state_"):
+            return self._start_stream(X)
+        return self._train_further([self], lambda one: vars(self).update(vars(*one)), X)
+
+    @names_table
+    def fit_posterior(self, X, y=None):
+        """Train the encoder on other rows, with the model held fixed.
+
+        The estimates of `score_samples` and `transform` for such rows become more
+        accurate, while the density that they estimate does not change.  Training
+        maximises the bound of `algorithm`, or that of MIWAE if the algorithm completes
+        rows, for `max_iter` rounds and up to six with decreasing learning rates.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : VariationalAutoencoder
+
+        Raises
+        ------
+        ValueError
+            If no row of X has an observed value, or if `algorithm` has changed since
+            `fit`.
+        DivergenceError
+            If training diverges.
+        """
+        return self._set(self._copy()._fit_posterior(X))
+
+    def _fit_posterior(self, X):
+        """Do what `fit_posterior` does, on a copy that has no other user."""
+        return self._fit_encoder(self._checked(X))
+
+    @by_parts
+    @shows_progress
+    def transform(self, X):
+        """Compute the posterior means of the latents given the observed cells.
+
+        Uses importance sampling, with random numbers that are functions of the row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components_)
+        """
+        X = self._checked(X)
+        number = int(self.n_importance_samples)
+        nodes = X[:, self.feature_indices_].astype(np.float64)
+        with one_thread():
+            model = self._encoder_model()
+            found, _ = model.mapped(nodes, number, vae.latent_mean)
+        return into_dtype(found, X.dtype)
+
+    @torch_defaults()
+    def inverse_transform(self, Z):
+        """Compute the means of rows given their latents, from 32 quantiles a cell.
+
+        Columns of categories get their most probable level.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n_samples, n_components_)
+            Latents.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_in_)
+            In the units of X; NaN in columns that were entirely missing at `fit`.  An
+            array of objects if there are categories that are no numbers.
+        """
+        check_is_fitted(self)
+        Z = latent_array(Z, self.n_components_)
+        found = self._among_all_columns(self._encoder_model().mean_given(Z))
+        return found if found.dtype == object else found.astype(Z.dtype)
+
+    @by_parts
+    @shows_progress
+    def score_samples(self, X, return_std=False):
+        """Estimate the log-density of the observed cells of each row, in nats.
+
+        The estimate is on average a lower bound, which increases with
+        `n_importance_samples`.  Rounded and binary columns and categories contribute
+        log-probabilities of their values.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        return_std : bool, default=False
+            Whether to also return standard errors, estimated from the variance of the
+            importance weights.
+
+        Returns
+        -------
+        log_prob : ndarray of shape (n_samples,)
+            In the units of X; 0 for a row that is entirely missing.
+        std : ndarray of shape (n_samples,)
+            Standard errors; only if `return_std` is True.
+        """
+        log_prob, error = self._scored(self._checked(X))
+        return (log_prob, error) if return_std else log_prob
+
+    def sample_rows(self, n_rows=1, random_state=None):
+        """Draw new rows from the model.
+
+        Parameters
+        ----------
+        n_rows : int, default=1
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; with None the draws differ between calls.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features_in_)
+            NaN in columns that were entirely missing at `fit`.
+        """
+        check_is_fitted(self)
+        check_count(n_rows, "n_rows")
+        with one_thread(), seeded(random_state):
+            rows = self._encoder_model().rows(n_rows, self.n_components_)
+            return self._among_all_columns(rows)
+
+    def to_torch(self):
+        """Return the fitted decoder of the scores of the columns in `feature_indices_`.
+
+        Returns
+        -------
+        torch.nn.Module
+            A copy on the CPU, with ``prior()`` and ``likelihood(z)``.
+        """
+        check_is_fitted(self)
+        return deepcopy(self._autoencoder().model).cpu()
+
+    @property
+    def _n_features_out(self):
+        return self.n_components_
+
+    def _handling(self, schema):
+        constant = "`inverse_transform` gives the constant"
+        return Handling("given no latents", constant)
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        mixed = self.n_posterior_components
+        if not ALGORITHMS[self.algorithm].mixture and mixed not in ("auto", 1):
+            raise ValueError(
+                f"algorithm={self.algorithm!r} requires n_posterior_components=1, got "
+                f"{mixed!r}. MissVAE, MissSVAE, MissIWAE and MissSIWAE use mixtures."
+            )
+        if self.algorithm == "vbgi-vae":
+            check_draws(self.likelihood)
+        check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")

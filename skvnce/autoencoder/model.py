@@ -1,0 +1,293 @@
+"""Fitted autoencoders: they fill, draw and score rows, in the units of X."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from skvnce._core.distributions.cells import BoundedCells
+from skvnce._core.distributions.functions import at_quantiles, midpoint_levels
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.posteriors import global_stream, shifted_lattice
+from skvnce._core.random import row_lattice
+from skvnce.autoencoder import sampling, vae
+from skvnce.autoencoder.factor_analysis import FactorModel
+from skvnce.autoencoder.networks import VariationalAutoencoderModel
+from skvnce.autoencoder.vae import Autoencoder, chunks
+from skvnce.gaussian import em
+from skvnce.gaussian.marginals import CellScores
+
+# ----------------------------------------
+# A fitted member as if its fit had not used the held-out cells.
+#
+# Training holds out cells to choose the number of rounds, and its gradients do not
+# depend on them.  The initial normal distribution does.  So this module refits the
+# normal distribution without them and shifts the trained modules by the change of
+# their initial values.
+
+
+_ROUNDS = 8  # EM iterations after which the held-out cells have no influence
+
+
+class WithoutCells(NamedTuple):
+    """A member whose fit has not used some cells."""
+
+    member: Any  # draws cells as a fitted member does
+    # (n, n_nodes): cells of the training rows; NaN marks missing cells
+    nodes: np.ndarray
+    # bool (n, n_nodes): the observed cells that the member has not used
+    hidden: np.ndarray
+
+
+def normal_without(data, hidden, weights, strength, normal):  # Normal
+    """Refit a normal distribution without some cells.
+
+    `hidden` (bool (n, n_nodes)), `weights` (n,).  `data` (Incomplete): scores of all
+    observed cells.  `strength`: strength of the prior.  `normal` (Normal): the fit to
+    all cells, from which EM starts.
+    """
+    kept = data.observed & ~hidden
+    seen = kept.any(1)
+    part = Incomplete(data.x.where(kept, 0.0), kept).take(seen.nonzero().squeeze(1))
+    stopping = {"max_iter": _ROUNDS, "tol": 0.0}
+    return em.fit_normal(part, weights[seen], strength, normal, **stopping).normal
+
+
+def turned_like(linear, other):
+    """Rotate the latents of a linear model to match its loadings to another model's.
+
+    `linear`, `other` (FactorModel).  Returns FactorModel: the same distribution of rows
+    as `linear`.
+    """
+    # the orthogonal Procrustes problem: factors are known up to a rotation
+    left, _, right = torch.linalg.svd(linear.loadings.T @ other.loadings)
+    return FactorModel(linear.mean, linear.loadings @ left @ right, *linear[2:])
+
+
+def moved(module, before, after):
+    """Add the difference of the parameters of two modules to those of a third one.
+
+    `module`, `before`, `after` (torch.nn.Module): of the same architecture.  Returns
+    torch.nn.Module: a copy in double precision, without gradients.
+    """
+    # differences of float32 would be mostly rounding
+    found = deepcopy(module).double()
+    first, last = (part.double().state_dict() for part in (before, after))
+    state = {
+        name: value + (last[name] - first[name]) if value.is_floating_point() else value
+        for name, value in found.state_dict().items()
+    }
+    found.load_state_dict(state)
+    return found.eval().requires_grad_(False)
+
+
+# ----------------------------------------
+# A model with latents whose columns are known to lie within bounds.
+
+
+class BoundedModel:
+    """An autoencoder's model of rows whose missing cells lie within bounds.
+
+    The prior is unchanged.  That the missing cells of a row lie within bounds is
+    treated as an observation, which contributes to `observed_log_prob`.  So each
+    sampler of latents draws from ``p(z | x_obs, x_mis within bounds)``.
+    """
+
+    def __init__(
+        self,
+        model: VariationalAutoencoderModel,
+        # int (n_bounded,): indices of columns with bounds, none of them binary or
+        # rounded
+        places: Tensor,
+        low: Tensor,  # (n_bounded,)
+        high: Tensor,  # (n_bounded,)
+    ) -> None:
+        self.model, self.places, self.low, self.high = model, places, low, high
+        self.families = model.families
+
+    def prior(self) -> Distribution:
+        """Return p(z), of event shape (latents,)."""
+        return self.model.prior()
+
+    def likelihood(self, z: Tensor) -> BoundedCells:
+        """Return p(x_j | z) of all j; (*batch, latents) -> batch (*batch, features)."""
+        cells = self.model.likelihood(z)
+        return BoundedCells(cells, self.places, self.low, self.high)
+
+
+_APPROXIMATE = 32  # number of draws of an approximate mean, a power of two
+_LEVELS = 32  # number of quantiles that represent a cell
+
+
+class EncoderModel(NamedTuple):
+    """An autoencoder of the scores of columns."""
+
+    auto: Autoencoder
+    scores: CellScores
+    # bool (n_model_columns,): the columns whose cells can be drawn within bounds
+    is_bounded: np.ndarray
+
+    def draws(
+        self,
+        rule: sampling.Rule,
+        n_steps: int,  # number of iterations, or of moves of each chain
+        nodes: np.ndarray,  # (n, n_model_columns)
+        n_draws: int,
+        numbers: Callable,  # maps rows and a purpose to uniform numbers
+        # (2, n_model_columns): in the units of X.  Cells are drawn conditionally on
+        # these bounds; infinite entries mean no bound
+        bounds: np.ndarray,
+    ) -> tuple[np.ndarray, dict]:
+        """Draw cells of nodes, and compute probabilities of categories.
+
+        Returns `drawn` (n_draws, n, n_model_columns), in the units of X;
+        `probabilities` (n, n_categories), for each column of categories; averages
+        over latents.
+        """
+        target, drawn, probabilities = self._within(bounds), [], []
+        with torch.no_grad():
+            for rows in sampling.chunks(self.auto, len(nodes), n_draws, rule):
+                data, _ = self.scores.scores(Incomplete.from_array(nodes[rows]))
+                data, streams = data.on(self.auto.device), numbers(nodes[rows])
+                found = rule.draws(target, data, int(n_draws), n_steps, streams)
+                drawn.append(self.scores.cells(found.tables.cpu()).numpy())
+                probabilities.append(found.probabilities.cpu())
+        return np.concatenate(drawn, 1), _by_column(self.auto, probabilities)
+
+    def mean(self, nodes: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, dict]:
+        """Estimate means of cells of nodes, approximately but quickly.
+
+        Returns `mean` (n, n_model_columns), functions of each row alone;
+        `probabilities` (n, n_categories), for each column of categories.
+        """
+        target, scores, device = self._within(bounds), self.scores, self.auto.device
+        order = torch.from_numpy(np.random.default_rng(0).permutation(_APPROXIMATE))
+        order = order.to(device)
+        means, levels = [np.empty((0, nodes.shape[1]))], []
+        for rows in chunks(self.auto, len(nodes), _APPROXIMATE):
+            data, _ = scores.scores(Incomplete.from_array(nodes[rows]))
+
+            def streams(purpose: int, part: np.ndarray = nodes[rows]) -> Callable:
+                # each purpose has the same points, but in new order
+                points = row_lattice(part, purpose)
+                return (lambda *a: points(*a)[order]) if purpose else points
+
+            def to_cells(drawn: Tensor) -> Tensor:
+                return scores.cells(drawn.cpu()).to(device)
+
+            found = sampling.approximate_mean(
+                target, data.on(device), to_cells, streams, _APPROXIMATE
+            )
+            means.append(found[0].cpu().numpy())
+            levels.append(found[1].cpu())
+        return np.concatenate(means), _by_column(target, levels)
+
+    def rows(self, n_rows: int, n_components: int) -> np.ndarray:
+        """Draw rows of nodes by torch's global stream; (n_rows, n_model_columns)."""
+        # on the CPU, so that a seed gives the same latents on any device
+        z = torch.randn(n_rows, n_components, dtype=torch.float64)
+        cells = self.auto.model.likelihood(z.to(self.auto.device))
+        scores = at_quantiles(cells, global_stream(0, cells.loc)).cpu()
+        return self.scores.cells(scores).numpy()
+
+    def mean_given(self, Z: np.ndarray) -> np.ndarray:
+        """Compute means of cells, and most probable categories, given latents.
+
+        `Z` (n, n_components).  Returns (n, n_model_columns): in the units of X; codes
+        of categories.
+        """
+        cells = self.auto.model.likelihood(
+            torch.tensor(Z).double().to(self.auto.device)
+        )
+        levels = midpoint_levels(_LEVELS, cells.loc)
+        drawn = (cells.icdf(level.expand(cells.loc.shape)) for level in levels)
+        mean = sum(self.scores.cells(one.cpu()) for one in drawn) / _LEVELS
+        for node, block in cells.families.level_blocks().items():
+            mean[:, node] = cells.level_probabilities[:, block].argmax(1).to(mean)
+        return mean.numpy()
+
+    def mapped(
+        self, nodes: np.ndarray, n_draws: int, function: Callable
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Apply a function of the autoencoder and of scores of rows, chunk by chunk.
+
+        `nodes` (n, n_model_columns).  `n_draws`: number of draws of the latents of a
+        row.  `function`: maps autoencoder, scores, random numbers and `n_draws` to a
+        tensor (n, k).  Returns `found` (n, k); `log_slopes` (n,), sums of the
+        log-slopes of the scores over each row.
+        """
+        found, slopes, auto = [], [], self.auto
+        with torch.no_grad():
+            for rows in chunks(auto, len(nodes), n_draws):
+                part = Incomplete.from_array(nodes[rows])
+                data, log_slopes = self.scores.scores(part)
+                numbers = row_lattice(nodes[rows], 0)
+                value = function(auto, data.on(auto.device), numbers, n_draws)
+                found.append(value.cpu())
+                slopes.append(log_slopes)
+        return torch.cat(found).numpy(), torch.cat(slopes).numpy()
+
+    def log_density(
+        self, nodes: np.ndarray, n_draws: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Estimate log-densities of rows and their standard errors; each (n,)."""
+        found, log_slopes = self.mapped(nodes, n_draws, vae.scored)
+        empty = np.isnan(nodes).all(1)
+        pair = found[:, 0] + log_slopes, found[:, 1]
+        # nothing has probability 1, also where the estimate has an error
+        return tuple(np.where(empty, 0.0, values) for values in pair)
+
+    def _within(self, bounds: np.ndarray) -> Autoencoder:
+        """Truncate the columns of the model to the user's bounds."""
+        auto = self.auto
+        places = np.flatnonzero(np.isfinite(bounds).any(0) & self.is_bounded)
+        if not len(places):
+            return auto
+        places = torch.from_numpy(places)
+        low, high = self._ends(bounds)[:, places]
+        ends = (part.to(auto.device) for part in (places, low, high))
+        return auto._replace(model=BoundedModel(auto.model, *ends))
+
+    def _ends(self, bounds: np.ndarray) -> Tensor:
+        """Map bounds of cells to bounds of scores, (2, n_model_columns)."""
+        scores = self.scores
+        ends = (torch.tensor(bounds) - scores.location) / scores.scale
+        if scores.marginals is not None:
+            ends, _ = scores.marginals.forward(ends)
+        return ends
+
+
+def stratified(rule: sampling.Rule) -> sampling.Rule:
+    """Return a rule of stratified draws, if there is one.
+
+    Its draws represent the distribution of each cell, but are dependent.
+    """
+    if rule.stratified is None:
+        return rule
+
+    def draws(
+        auto: Autoencoder,
+        data: Incomplete,
+        n_draws: int,
+        n_steps: int,
+        streams: Callable,
+    ) -> object:
+        def even(purpose: int) -> Callable:
+            return shifted_lattice(streams(purpose))
+
+        return rule.stratified(auto, data, n_draws, n_steps, even)
+
+    return rule._replace(draws=draws, n_start=2)
+
+
+def _by_column(auto: Autoencoder, probabilities: list) -> dict:
+    """Join chunks of probabilities of categories, as a dict of columns."""
+    families = getattr(auto.model, "families", None)
+    if families is None or not families.levels:
+        return {}
+    table = torch.cat(probabilities).numpy()
+    return {node: table[:, block] for node, block in families.level_blocks().items()}

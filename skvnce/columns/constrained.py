@@ -1,0 +1,386 @@
+"""An imputer of tables whose columns satisfy equations."""
+
+from numbers import Real
+
+import numpy as np
+from sklearn.base import clone
+
+from skvnce._core.random import seed_from
+from skvnce._imputer.callbacks import CallbackSupportMixin, report_rounds, reports_fit
+from skvnce._imputer.fitted import Fitted
+from skvnce._imputer.imputer import Imputer
+from skvnce._imputer.validation import RANDOM_STATE, Number, names_table, read_table
+from skvnce._tables.cells import is_frame
+from skvnce._tables.memory import needs_memory
+from skvnce._tables.schema import Encoded
+from skvnce.columns.equations import ColumnFacts, Derived, Equations, Sum
+from skvnce.columns.wrapper import ByModel
+
+
+class ConstrainedImputer(CallbackSupportMixin, ByModel):
+    """Impute columns that are sums or functions of others, without contradictions.
+
+    A body mass index follows from weight and height, and a total from its parts.  An
+    imputer that does not know this fills rows that contradict themselves.  This one
+    computes the cells that follow from the others of their row, before `model` is
+    fitted.  `model` fills or draws the other missing cells, and they are then moved
+    until all equations hold.  Observed cells never change.
+
+    Parameters
+    ----------
+    model : imputer of this package or None, default=None
+        What fills the cells that do not follow from others.  It learns from all
+        columns, the derived ones too, so that an observed total informs its missing
+        parts.  It decides how columns are read, and what marks missing cells.  None is
+        ``GaussianImputer()``.
+    derived : dict or None, default=None
+        Columns that are functions of others: ``{"bmi": (function, ["weight",
+        "height"])}``.  The function is called with an array of floats (n_rows,) for
+        each of the listed columns, and returns such an array.  Keys are column names,
+        or indices if X has no names.
+    sums : dict or None, default=None
+        Columns that are sums of others: ``{"total": ["food", "rent", "other"]}``.
+    rtol : float, default=1e-6
+        Largest relative error of an equation between observed cells; raise it if they
+        are rounded.  Equations of filled cells hold up to rounding errors of floats.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of `fit`; replaces the `random_state` of `model`.
+    verbose : int, default=0
+        If 1, print a line for each step of `transform` and `sample` that takes longer
+        than a second.  If 2, print all steps.  Lines on the fit are those of `model`.
+
+    Attributes
+    ----------
+    model_ : imputer
+        The fitted imputer.
+    feature_indices_ : ndarray of shape (n_nodes,)
+        Indices of the columns of X that `model_` uses: those with at least two
+        different values that are observed or follow from others.
+    constants_ : dict of int to float or level
+        Values of the constant columns, by column index.
+    feature_ranges_ : ndarray of shape (2, n_features_in_)
+        Smallest and largest value that `model_` imputes in each column.  Cells that are
+        moved may leave it.
+    categories_ : dict of str to ndarray
+        The levels of each column of categories.  Only if there are categories.
+    indicator_ : MissingIndicator or None
+        The indicator of `model_`.
+    n_features_in_ : int
+        Number of features seen during `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features seen during `fit`, if X has feature names that are strings.
+
+    Notes
+    -----
+    The columns of equations must be numbers.  A missing cell that is the only one of
+    its equation is solved for.  In a row with more of them, `model_` fills all, and
+    then the equations are satisfied in turn: a missing total or derived cell is
+    computed; missing parts of an observed total move to the nearest values with this
+    sum, in units of their standard deviations; and of the missing cells that an
+    observed derived cell depends on, the last one listed is solved for, by bisection
+    near its filled value.  Columns without a negative observed cell keep their sign,
+    and sums of columns of integers are sums of integers.  Whole numbers of a data frame
+    stay whole where cells of other columns, or a missing total, satisfy the equation;
+    else floats become fractions, and integer data types, which hold none, are rounded,
+    so that the equation holds only approximately.  Moved cells are not draws from the
+    model given the equation; they are close to it if the model has learned the equation
+    from complete rows.  Bounds of `model` do not restrict moved cells.
+
+    Rows of observed cells that contradict an equation are errors of `fit`, `transform`
+    and `sample`.  Quantiles of `interval` and `quantile` are those of each cell alone.
+    A `shift` acts before the equations, which may move cells back: `sample` warns of
+    columns whose cells then move by less than three quarters of the shift.
+
+    `n_jobs` and `on_misfit` are parameters of `model`, as far as it has them.  If there
+    is a torch module, it is that of `model_`.
+
+    References
+    ----------
+    van Buuren (2018), Flexible imputation of missing data, section 6.4, derived
+    variables.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import ConstrainedImputer
+    >>> rng = np.random.default_rng(0)
+    >>> parts = rng.gamma(4.0, size=(100, 3))
+    >>> X = np.column_stack([parts, parts.sum(1)])
+    >>> X[rng.random(X.shape) < 0.3] = np.nan
+    >>> imputer = ConstrainedImputer(sums={3: [0, 1, 2]}, random_state=0).fit(X)
+    >>> [table] = imputer.sample(X, random_state=0)
+    >>> bool(np.allclose(table[:, 3], table[:, :3].sum(1)))
+    True
+    """
+
+    _parameter_constraints = {
+        "model": [None, Imputer],
+        "derived": [dict, None],
+        "sums": [dict, None],
+        "rtol": [Number(Real, 0, None, closed="left")],
+        "random_state": RANDOM_STATE,
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        model=None,
+        *,
+        derived=None,
+        sums=None,
+        rtol=1e-6,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.derived = derived
+        self.sums = sums
+        self.rtol = rtol
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @names_table
+    def fit(self, X, y=None, sample_weight=None):
+        """Compute the cells that follow from others, and fit `model`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Frequencies of the rows, for `fit` of the other imputer.
+
+        Returns
+        -------
+        self : ConstrainedImputer
+
+        Raises
+        ------
+        ValueError
+            If a row contradicts an equation, if an equation names unknown columns, or
+            as `fit` of the other imputer does.
+        TypeError
+            If a parameter has a wrong type, if a column of an equation has no numbers,
+            or if the other imputer takes no weights.
+        """
+        return self._publish(self._new()._fit(X, sample_weight))
+
+    @reports_fit
+    def _fit(self, X, sample_weight):
+        """Fit a copy without `model_`, whose parameters say how columns are read."""
+        self._check_parameters()
+        needs_memory(type(self), X, reset=True)
+        rng = np.random.default_rng(seed_from(self.random_state))
+        self._check_names(X)
+        cells, schema = read_table(self, X)
+        _, finish = report_rounds(self, None, X=cells)
+        facts = self._facts_of(schema, cells)
+        equations = self._equations_of(schema, facts)
+        solved = equations.deduced(cells, self.rtol).astype(cells.dtype)
+        self._check_known(schema, solved)
+        model = self._fitted_model(rng, Encoded(solved, schema), sample_weight)
+        values = model._schema.values._replace(integers=facts.integers)
+        finish()
+        schema = model._schema._replace(values=values)
+        return Fitted(schema, facts, self._report_of(model))
+
+    def _predicted(self, X, limits=None):
+        solved = self._solved(X)
+        found = self.model_._predicted(solved)
+        missing = np.isnan(solved)  # the model clips other cells, too
+        filled = np.where(missing, found.filled, solved)
+        filled = self._equations().enforced(filled[None], missing)[0]
+        return found._replace(filled=filled)
+
+    def _without_equations(self):
+        return self._without_training(derived=None, sums=None)
+
+    def _models_of_draws(self, n_draws, *, is_joint=True):
+        return self.model_._models_of_draws(n_draws, is_joint=is_joint)
+
+    def _drawn_tables(self, X, n_draws, random_state, limits=None):
+        solved = self._solved(X)
+        drawn = self.model_._drawn_tables(solved, n_draws, random_state)
+        return self._enforced(drawn, solved)
+
+    def _drawn_shifted(self, X, n_draws, seed, shift, rows=slice(None)):
+        solved = self._solved(X)
+        before = super()._drawn_shifted(solved, n_draws, seed, shift, rows)
+        fixed = self._schema.node_columns[shift.columns].tolist()
+        solved = solved[rows]
+        after, missing = self._enforced(before, solved, fixed), np.isnan(solved)
+        places = self._schema.returned.tolist()
+        for node, place in enumerate(self.feature_indices_.tolist()):
+            if node in shift.moves and place in self._places_of_equations():
+                change = (after - before)[..., places.index(place)]
+                # what equations move back counts against the shift
+                shift.moved[node][0] += change[:, missing[:, place]].sum()
+        return after
+
+    def _whole(self, tables, checked, X):
+        """Round whole numbers, and move cells of other columns by what equations lose.
+
+        Whole columns are moved where no other cells satisfy an equation.
+        """
+        solved = self._solved(checked)
+        rounded = self._rounded(tables, solved, X)
+        if rounded is tables or not self._keys():
+            return rounded
+        equations, kept = self._equations(), self._schema.returned
+        whole = np.flatnonzero(equations.integers).tolist()
+        several = rounded.reshape(-1, *rounded.shape[-2:])
+        found = self._enforced(several, solved, whole).reshape(tables.shape)
+        return equations.snapped(found, kept)
+
+    def _limit_of_shift(self, place):
+        if place not in self._places_of_equations():
+            return super()._limit_of_shift(place)
+        return (
+            "the equations move them back where no other column of them is missing, "
+            "or fits. Shift fewer columns of an equation, or by less."
+        )
+
+    def _places_of_equations(self):
+        return {self._schema.index_of(key, "derived or sums") for key in self._keys()}
+
+    def _enforced(self, tables, solved, fixed=()):
+        """Satisfy equations; cells of `fixed` move where others do not suffice."""
+        kept = self._schema.returned
+        wide = np.zeros((*tables.shape[:2], self.n_features_in_), tables.dtype)
+        wide[..., kept] = tables
+        return self._equations().enforced(wide, np.isnan(solved), fixed)[..., kept]
+
+    def _solved(self, X):
+        return self._equations().deduced(X, self.rtol).astype(X.dtype)
+
+    def _checked(self, X):
+        checked = super()._checked(X)
+        self._equations().deduced(checked, self.rtol)  # raises an error for its rows
+        return checked
+
+    def _settings(self):
+        """Return the imputer that reads columns; those of equations are numbers."""
+        # a clone, because the user's model must not change
+        settings = clone(super()._settings())
+        asked = getattr(settings, "categorical_features", None)
+        if isinstance(asked, dict | str) and self._keys():
+            own = {} if isinstance(asked, str) else asked
+            numeric = dict.fromkeys(self._keys(), "numeric")
+            # what the user says comes last, and counts
+            settings.set_params(categorical_features={**numeric, **own})
+        return settings
+
+    def _keys(self):
+        """List the columns of all equations."""
+        found = []
+        for key, (_, sources) in (self.derived or {}).items():
+            found += [key, *sources]
+        for key, sources in (self.sums or {}).items():
+            found += [key, *sources]
+        return list(dict.fromkeys(found))
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        for key, value in (self.derived or {}).items():
+            if not _is_pair(value) or not callable(value[0]) or not _is_list(value[1]):
+                raise TypeError(
+                    f"derived[{key!r}] must be a pair of a function and a list of "
+                    f"columns, got {value!r}."
+                )
+            _check_sources(f"derived[{key!r}]", key, value[1])
+        for key, value in (self.sums or {}).items():
+            if not _is_list(value):
+                raise TypeError(
+                    f"sums[{key!r}] must be a list of columns, got {value!r}."
+                )
+            _check_sources(f"sums[{key!r}]", key, value)
+
+    def _check_names(self, X):
+        """Raise an error for columns of equations that X does not have."""
+        if is_frame(X):
+            known = list(getattr(X, "column_names", X.columns))
+        elif len(getattr(X, "shape", ())) == 2:
+            known = range(X.shape[1])
+        else:  # `fit` checks X
+            return
+        for key in self._keys():
+            if key not in known:
+                names = ", ".join(map(repr, known))
+                raise ValueError(
+                    f"derived or sums has the column {key!r}, no column of X: {names}."
+                )
+
+    def _facts_of(self, schema, cells):
+        """Compute what the equations need to know about the columns."""
+        columns = schema.columns
+        for key in self._keys() if columns else ():
+            place = schema.index_of(key, "derived or sums")
+            if not columns[place].is_plain:
+                raise TypeError(
+                    f"Equations need numbers, and {schema.label(place)} has "
+                    "categories or dates. Leave it out of derived and sums."
+                )
+        cells = cells.astype(np.float64)
+        seen = ~np.isnan(cells)
+        count = np.maximum(seen.sum(0), 1)
+        # zeros do not change sums or signs
+        known = np.where(seen, cells, 0.0)
+        size = abs(known).max(0)  # so that no sum or square overflows
+        size[size == 0] = 1.0
+        mean = (known / size).sum(0) / count
+        square = np.where(seen, known / size - mean, 0.0) ** 2
+        mean, deviation = mean * size, np.sqrt(square.sum(0) / count) * size
+        deviation = np.where(deviation > 0, deviation, 1.0)
+        low = np.where(known.min(0) >= 0, 0.0, -np.inf)
+        high = np.where(known.max(0) <= 0, 0.0, np.inf)
+        unknown = ~seen.any(0)
+        low[unknown], high[unknown] = -np.inf, np.inf
+        integers = (~seen | (known == np.round(known))).all(0) & ~unknown
+        return ColumnFacts(mean, deviation, low, high, integers)
+
+    def _check_known(self, schema, solved):
+        for key in self._keys():
+            place = schema.index_of(key, "derived or sums")
+            if np.isnan(solved[:, place]).all():
+                raise ValueError(
+                    f"{schema.label(place)} is in an equation, but none of its "
+                    "cells is observed or follows from others. Leave it out of X."
+                )
+
+    def _equations(self):
+        """Make the equations of the last fit."""
+        return self._equations_of(self._schema, self._fitted.model)
+
+    def _equations_of(self, schema, facts):
+        """Make the equations, with indices of columns."""
+
+        def place(key):
+            return schema.index_of(key, "derived or sums")
+
+        sums = [
+            Sum(place(key), tuple(map(place, sources)), repr(key))
+            for key, sources in (self.sums or {}).items()
+        ]
+        derived = [
+            Derived(place(key), tuple(map(place, sources)), repr(key), function)
+            for key, (function, sources) in (self.derived or {}).items()
+        ]
+        return Equations(sums, derived, *facts)
+
+
+def _is_pair(value):
+    return isinstance(value, tuple | list) and len(value) == 2
+
+
+def _is_list(value):
+    return isinstance(value, tuple | list) and len(value) > 0
+
+
+def _check_sources(name, key, sources):
+    """Raise an error for a column that depends on itself, or is listed twice."""
+    if key in sources or len(set(sources)) < len(sources):
+        raise ValueError(
+            f"{name} must list different columns without {key!r}, got {sources!r}."
+        )

@@ -1,0 +1,720 @@
+"""Fit models of columns to a table that a joint model completes, and weight them.
+
+A tenth of the rows is held out.  Joint models and column models that have not used them
+draw their cells, and the scores of these draws choose the weights.  Then column models
+are fitted anew to all rows, in a table that the chosen average has completed.
+"""
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from inspect import signature
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from scipy.optimize import minimize
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.model_selection import KFold
+from sklearn.utils.validation import has_fit_parameter
+
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.progress import steps
+from skvnce._core.random import seeded
+from skvnce._imputer.fitted import CellModel
+from skvnce._imputer.held_out import Keys, row_folds
+from skvnce._tables.schema import Encoded, Schema
+from skvnce._tables.values import constant_columns
+from skvnce.columns.model import (
+    ALONE,
+    ByColumns,
+    Classification,
+    ColumnModel,
+    Design,
+    Pool,
+    Quantiles,
+    Regression,
+    failed,
+    narrowed,
+    redraw,
+)
+from skvnce.gaussian.marginals import repeated_values
+
+# ----------------------------------------
+# What learns the model of one column from completed tables.
+
+
+_PROBED = 50  # rows whose probabilities are looked at
+_UNWEIGHTED = ", or leave out sample_weight, which its fit was given"
+_FOLDS = 5  # whose residuals a column of numbers is drawn with
+
+
+class Training(NamedTuple):
+    """What a column is learned from."""
+
+    completed: np.ndarray  # (n_tables, n, n_nodes)
+    nodes: np.ndarray  # (n, n_nodes), NaN marks missing cells
+    weights: np.ndarray | None  # (n,), frequencies of the rows
+
+
+class EstimatorLearner(NamedTuple):
+    """Fits a regressor or a classifier to a column."""
+
+    column: int
+    model: Any
+    design: Design
+    n_levels: int
+    max_samples: int
+
+    def learn(self, training: Training, rng: np.random.Generator) -> ColumnModel:
+        """Fit to the rows that have the cell, in one completed table after another."""
+        rows, weights = self._rows(training, rng)
+        turns = rng.permutation(np.arange(len(rows)) % len(training.completed))
+        predictors = self.design.matrix(training.completed[turns, rows])
+        target, model = training.nodes[rows, self.column], self._seeded(rng)
+        try:
+            return self._fitted(model, predictors, target, weights, rows)
+        except Warning:  # a filter makes an error of it
+            raise
+        except Exception as error:  # of any library; it is raised again
+            remedy = "" if weights is None else _UNWEIGHTED
+            raise failed(self.model, self.design.label, error, remedy) from error
+
+    def _rows(self, training, rng):
+        """Select rows; a model that takes no weights gets them in proportion."""
+        cells = training.nodes[:, self.column]
+        rows = np.flatnonzero(~np.isnan(cells))
+        # one row of each level, which a sample of rows may lack
+        least = np.unique(cells[rows], return_index=True)[1] if self.n_levels else []
+        weights = None if training.weights is None else training.weights[rows]
+        if len(rows) > self.max_samples:
+            some = rng.choice(len(rows), self.max_samples, replace=False)
+            some = np.union1d(some, least).astype(int)
+            rows, weights = rows[some], None if weights is None else weights[some]
+            least = np.searchsorted(some, least)
+        if weights is not None and not takes_weights(self.model):
+            share = weights / weights.sum()
+            drawn = rng.choice(len(rows), len(rows), p=share)
+            least = np.setdiff1d(least, drawn).astype(int)
+            return rows[np.sort(np.concatenate([drawn, least]))], None
+        return rows, weights
+
+    def _seeded(self, rng):
+        """Clone the estimator; those of other columns have other seeds."""
+        model, seed = clone(self.model), int(rng.integers(2**31 - 1))
+        known = model.get_params()
+        seeds = [one for one in known if one.rsplit("__", 1)[-1] == "random_state"]
+        seeds = {one: seed for one in seeds if known[one] is None}
+        return model.set_params(**seeds) if seeds else model
+
+    def _fitted(self, model, predictors, target, weights, rows):
+        given = {} if weights is None else {"sample_weight": weights}
+        known = self.column, model, self.design
+        if classifies(model):
+            model.fit(predictors, target.astype(int), **given)
+            shares = np.asarray(model.predict_proba(predictors[:_PROBED]))
+            if shares.shape[1] != len(model.classes_) or not np.isfinite(shares).all():
+                raise ValueError("predict_proba returns no probabilities of classes_.")
+            return Classification(*known, self.n_levels)
+        options = options_of_quantiles(model)
+        if options is not None:
+            model.fit(predictors, target, **given)
+            return Quantiles(*known, options)
+        out = _out_of_fold(model, predictors, target, given, rows)
+        if not np.isfinite(out).all():
+            raise ValueError("predict returns NaN or infinite numbers.")
+        model.fit(predictors, target, **given)
+        order = _ordered(out, weights)
+        return Regression(*known, out[order], (target - out)[order])
+
+
+def _out_of_fold(model, predictors, target, given, rows):
+    """Predict rows by clones that have not learned from them or their copies; (n,)."""
+    different, group = np.unique(rows, return_inverse=True)
+    folds = KFold(min(_FOLDS, len(different)), shuffle=True, random_state=0)
+    found = np.empty(len(target))
+    for _, out in folds.split(different):
+        is_out = np.isin(group, out)
+        kept, rest = np.flatnonzero(~is_out), np.flatnonzero(is_out)
+        own = {name: values[kept] for name, values in given.items()}
+        one = clone(model).fit(predictors[kept], target[kept], **own)
+        found[rest] = np.ravel(one.predict(predictors[rest]))
+    return found
+
+
+def _ordered(predictions, weights):
+    """Sort rows by predictions; with weights, repeat them in proportion."""
+    order = np.argsort(predictions, kind="stable")
+    if weights is None:
+        return order
+    ends = weights[order].cumsum()
+    places = (np.arange(len(order)) + 0.5) / len(order) * ends[-1]
+    return order[np.searchsorted(ends, places)]
+
+
+def classifies(model: Any) -> bool:
+    """Say whether a model is a classifier; one without tags has probabilities."""
+    has_tags = hasattr(model, "__sklearn_tags__")
+    return is_classifier(model) if has_tags else hasattr(model, "predict_proba")
+
+
+def regresses(model: Any) -> bool:
+    """Say whether a model is a regressor; one without tags has no probabilities."""
+    has_tags = hasattr(model, "__sklearn_tags__")
+    return is_regressor(model) if has_tags else not hasattr(model, "predict_proba")
+
+
+def takes_weights(model: Any) -> bool:
+    """Say whether a model takes weights, and so do all estimators that are its parts.
+
+    Some meta-estimators have the argument, and fail, or ignore it in a part.
+    """
+    parts = [one for one in model.get_params().values() if hasattr(one, "predict")]
+    return all(has_fit_parameter(one, "sample_weight") for one in (model, *parts))
+
+
+def options_of_quantiles(model: Any) -> dict | None:
+    """Return the arguments by which `predict` returns quantiles; None if it cannot.
+
+    Such are regressors whose `predict` has the parameter ``quantiles``: forests of
+    quantile-forest, and TabPFN, which has ``output_type``, too.
+    """
+    # some have the method only once they are fitted
+    found = _parameters(getattr(model, "predict", None))
+    if "quantiles" not in found:
+        return None
+    return {"output_type": "quantiles"} if "output_type" in found else {}
+
+
+def _parameters(function):
+    try:
+        return signature(function).parameters
+    except (TypeError, ValueError):  # functions without a signature
+        return {}
+
+
+# ----------------------------------------
+# Which columns the model of a column sees.
+
+
+_LEAST = 0.1  # absolute correlation (van Buuren, Boshuizen and Knook 1999)
+_FEWEST = 3  # rows from which a correlation is computed
+
+
+def predictors_of(
+    asked: Mapping | ArrayLike | str | None,  # (n_features, n_features)
+    schema: Schema,
+    nodes: np.ndarray,  # (n, n_nodes)
+    nominal: Sequence[bool],  # length n_nodes
+) -> np.ndarray:  # (n_nodes, n_nodes), bool
+    """Convert what the user asks for to a matrix.
+
+    `nominal`: which columns have categories without an order. Result: whether the model
+    of the column of a row sees another column. Raises ValueError if columns are
+    unknown, or a matrix has a wrong shape. Raises TypeError if a value of a dict is no
+    list.
+    """
+    columns = schema.model_columns
+    if isinstance(asked, str):
+        found = associated(nodes, nominal)
+    else:
+        found = matrix_of(asked, schema)[np.ix_(columns, columns)]
+    np.fill_diagonal(found, val=False)
+    return found
+
+
+def matrix_of(asked: Mapping | ArrayLike | str | None, schema: Schema) -> np.ndarray:
+    """Convert what is known without the cells to a matrix of all columns.
+
+    Parameters and errors are those of `predictors_of`.  Result: (n_features,
+    n_features), bool; all are True with "auto".
+    """
+    expected = schema.n_columns, schema.n_columns
+    found = np.ones(expected, dtype=bool)
+    if isinstance(asked, Mapping):
+        for key, others in asked.items():
+            own = schema.index_of(key, "predictors")
+            if others is None:
+                continue
+            if isinstance(others, str) or not isinstance(others, Iterable):
+                raise TypeError(
+                    f"predictors[{key!r}] must be a list of columns or None, got "
+                    f"{others!r}."
+                )
+            places = [schema.index_of(one, f"predictors[{key!r}]") for one in others]
+            found[own] = np.isin(np.arange(schema.n_columns), places)
+    elif asked is not None and not isinstance(asked, str):
+        table = _table_of(_sorted_as(asked, schema))
+        if table.shape != expected or not np.isin(table, [0, 1]).all():
+            raise ValueError(
+                f"predictors must be a matrix of zeros and ones of shape {expected}, "
+                f"got one of shape {table.shape} and type {table.dtype}."
+            )
+        found = table.astype(bool)
+    return found
+
+
+def _table_of(asked):
+    try:
+        return np.asarray(asked)
+    except ValueError as error:
+        raise ValueError(
+            "predictors is no matrix: its rows have different lengths. Pass a row of "
+            "equal length for each column."
+        ) from error
+
+
+def _sorted_as(asked, schema):
+    """Sort the rows and columns of a data frame as those of X."""
+    if not (hasattr(asked, "columns") and hasattr(asked, "index")):
+        return asked
+    names = list(schema.all_names)
+    if sorted(map(str, asked.columns)) != sorted(map(str, names)) or sorted(
+        map(str, asked.index)
+    ) != sorted(map(str, names)):
+        raise ValueError(
+            "predictors is a data frame whose index and columns are not the columns of "
+            f"X: {', '.join(map(str, names))}. Pass an array for their order."
+        )
+    return asked.loc[names, names]
+
+
+def associated(nodes: np.ndarray, nominal: Sequence[bool]) -> np.ndarray:
+    """Find the columns that are correlated with a column, or with its being observed.
+
+    The correlation of a nominal column is the largest one of its indicators.  `nodes`:
+    (n, n_nodes), NaN marks missing cells.  `nominal`: length n_nodes.  Result:
+    (n_nodes, n_nodes), bool.
+    """
+    wide, owner = [], []
+    for j, (column, has_levels) in enumerate(zip(nodes.T, nominal, strict=True)):
+        levels = np.unique(column[~np.isnan(column)]) if has_levels else [None]
+        for level in levels:
+            own = column if level is None else np.where(column == level, 1.0, 0.0)
+            wide.append(np.where(np.isnan(column), np.nan, own))
+            owner.append(j)
+    wide, seen = np.stack(wide, 1), (~np.isnan(nodes)).astype(float)
+    strength = np.zeros((nodes.shape[1], nodes.shape[1]))
+    np.maximum.at(strength, np.ix_(owner, owner), _correlations(wide, wide))
+    everyone = np.arange(nodes.shape[1])
+    np.maximum.at(strength, np.ix_(everyone, owner), _correlations(seen, wide))
+    return strength >= _LEAST
+
+
+def _correlations(targets, others):
+    """Compute absolute correlations of columns, by the rows that observe both."""
+    found = np.zeros((targets.shape[1], others.shape[1]))
+    for j, target in enumerate(targets.T):
+        for k, other in enumerate(others.T):
+            both = ~np.isnan(target) & ~np.isnan(other)
+            x, y = target[both], other[both]
+            if len(x) >= _FEWEST and np.ptp(x) > 0 and np.ptp(y) > 0:
+                found[j, k] = abs(np.corrcoef(x, y)[0, 1])
+    return found
+
+
+# ----------------------------------------
+# Rows that are held out, and their cells that are predicted.
+#
+# A model that has seen the other cells of a row predicts its hidden cell better than
+# that of a new row.  So whole rows are held out to compare models, and each of their
+# cells is hidden once.
+
+
+_PARTS = 10  # of which one is held out
+_MASKS = 5  # of a row; a fifth of its cells is hidden at a time
+_MOST = 400  # held-out rows
+
+
+class Held(NamedTuple):
+    """Held-out rows, once for each mask."""
+
+    nodes: np.ndarray  # (n, n_nodes)
+    hidden: np.ndarray  # (n, n_nodes), bool, observed cells
+
+
+def hold_out_rows(nodes: np.ndarray) -> np.ndarray:  # (n,), bool
+    """Choose about a tenth of the rows, without which each column varies.
+
+    The choice is a function of the ranks in each row, as that of `row_folds`.  `nodes`:
+    (n, n_nodes), NaN marks missing cells.
+    """
+    held = row_folds(nodes, _PARTS).numpy() == 0
+    held[np.flatnonzero(held)[_MOST:]] = False
+    kept = nodes[~held]
+    for j in np.flatnonzero(np.isnan(kept).all(0) | constant_columns(kept)):
+        held &= np.isnan(nodes[:, j])
+    return held
+
+
+def masked(rows: np.ndarray) -> Held:
+    """Hide each observed cell of rows (n, n_nodes) in one of five copies of them."""
+    mask = (Keys.of(rows).uniform_cells(0) * _MASKS).astype(int)
+    hidden = np.concatenate([(mask == i) & ~np.isnan(rows) for i in range(_MASKS)])
+    some = hidden.any(1)
+    return Held(np.tile(rows, (_MASKS, 1))[some], hidden[some])
+
+
+# ----------------------------------------
+# Fits of imputers to some of the rows, and columns that other ones repeat.
+
+
+# 5 % of the standard deviation
+_LEFT = 0.0025  # share of the variance that a repeated number leaves open
+_FEWEST_REPEATED = 20  # rows that show it
+
+
+def repeated(nodes, n_levels):  # (n_nodes,), bool
+    """Find the numbers of which another column leaves hardly anything open.
+
+    `nodes`: (n, n_nodes), NaN marks missing cells. `n_levels`: (n_nodes,), int, number
+    of levels of each column; 0 for numbers.
+    """
+    seen = ~np.isnan(nodes)
+    z = np.where(seen, nodes - np.nanmean(nodes, 0), 0.0) / np.nanstd(nodes, 0)
+    both = seen.T.astype(float) @ seen
+    n, first = np.maximum(both, 1), z.T @ seen  # sums of the first column of a pair
+    covariance = z.T @ z / n - first * first.T / n**2
+    variance = (z**2).T @ seen / n - (first / n) ** 2
+    # multiplied out, because a variance may be 0
+    close = covariance**2 > (1 - _LEFT) * variance * variance.T
+    close &= (both >= _FEWEST_REPEATED) & (variance > 0) & (variance.T > 0)
+    number = np.asarray(n_levels) == 0
+    np.fill_diagonal(close, False)
+    return (close & number[:, None] & number).any(1)
+
+
+def refitted(model, cells, seed, weights=None):
+    """Fit a clone of an imputer to some of its rows, validated (n, n_features)."""
+    other = clone(model)
+    wanted = {"random_state": seed, "on_misfit": "ignore", "verbose": 0}
+    known = other.get_params(deep=False)
+    other.set_params(**{name: wanted[name] for name in wanted if name in known})
+    with warnings.catch_warnings():  # `model` has given them already
+        warnings.simplefilter("ignore")
+        given = {} if weights is None else {"sample_weight": weights}
+        return other.fit(Encoded(cells, model._schema), **given)
+
+
+# ----------------------------------------
+# Weights of averages of models, chosen by draws of held-out cells.
+#
+# The draws of a pool of models with weights w have in a cell of truth y the fair
+# energy score
+#
+#   sum_k w_k E d(X_k, y) - sum_kl w_k w_l E d(X_k, X_l) / 2,            (1)
+#
+# with draws X_k of model k, and d the distance of numbers in standard deviations (the
+# continuous ranked probability score) or 1 for different categories (half of the
+# Brier score).  It is a convex quadratic function of w.  Weights that few cells of a
+# column have chosen are worse than those of all columns of its kind, and these worse
+# than equal ones: both are added as if they were further cells.
+
+
+_OF_KIND = 50  # cells that all columns of the kind count for
+_EQUAL = 5  # cells that equal weights count for
+_SHIFTS = 8  # pairings of the draws of two models
+
+
+class Distances(NamedTuple):
+    """Mean distances of the draws of K models in each held-out cell."""
+
+    column: np.ndarray  # (n_cells,), int
+    to_truth: np.ndarray  # (K, n_cells)
+    apart: np.ndarray  # (K, K, n_cells)
+
+    def of_columns(self, columns: Sequence[int]) -> "Distances":
+        """Select the cells of some columns."""
+        own = np.isin(self.column, columns)
+        return Distances(self.column[own], self.to_truth[:, own], self.apart[..., own])
+
+    def of_first(self, size: int) -> "Distances":
+        """Select the first models."""
+        return Distances(self.column, self.to_truth[:size], self.apart[:size, :size])
+
+
+def distances(
+    draws: Sequence[np.ndarray],  # (n_draws, n, n_nodes), of each model
+    nodes: np.ndarray,  # (n, n_nodes)
+    hidden: np.ndarray,  # (n, n_nodes), bool
+    scale: np.ndarray,  # (n_nodes,), standard deviations
+    is_categorical: np.ndarray,  # (n_nodes,), bool
+) -> Distances:
+    """Compare draws with held-out cells, and with each other."""
+    rows, column = hidden.nonzero()
+    level, unit = is_categorical[column], scale[column]
+    cells, truth = [one[:, rows, column] for one in draws], nodes[rows, column]
+
+    def apart(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return np.where(level, first != second, abs(first - second) / unit)
+
+    n_draws, size = len(cells[0]), len(cells)
+    # no draw is paired with itself, which makes the score fair
+    shifts = np.unique(np.linspace(1, n_draws - 1, _SHIFTS).astype(int))
+    between = np.empty((size, size, len(rows)))
+    for k in range(size):
+        for m in range(k, size):
+            pairs = [apart(cells[k], np.roll(cells[m], s, 0)).mean(0) for s in shifts]
+            between[k, m] = between[m, k] = np.mean(pairs, axis=0)
+    to_truth = np.stack([apart(one, truth).mean(0) for one in cells])
+    return Distances(column, to_truth, between)
+
+
+def weights_of(found: Distances, is_categorical: np.ndarray) -> np.ndarray:
+    """Choose weights (K, n_nodes), of sum 1 in each column, of models."""
+    size, width = len(found.to_truth), len(is_categorical)
+    weights = np.full((size, width), 1 / size)
+    for kind in np.unique(is_categorical):
+        columns = np.flatnonzero(is_categorical == kind)
+        of_kind = np.isin(found.column, columns)
+        if not of_kind.any():
+            continue
+        for j in columns:
+            own = found.column == j
+            weights[:, j] = _best(*_objective(found, own, of_kind))
+    return weights
+
+
+def _objective(found, own, of_kind):
+    """Add the cells of a column, those of its kind, and equal weights; d and G."""
+    count = own.sum()
+    linear, square = (
+        one[..., own].sum(-1) + _OF_KIND * one[..., of_kind].mean(-1)
+        for one in (found.to_truth, found.apart)
+    )
+    total = count + _OF_KIND
+    # in the unit of the column's own errors, so that a clear difference reaches 0 or 1
+    unit, size = linear.min() / total, len(linear)
+    ridge = 2 * _EQUAL * unit
+    # ridge |w - 1/K|^2 / 2, up to a constant
+    return linear - ridge / size, square - ridge * np.eye(size)
+
+
+def _best(linear, square):
+    """Minimise linear' w - w' square w / 2 over the weights of an average."""
+    size, unit = len(linear), abs(linear).max() or 1.0
+    if size == 1:
+        return np.ones(1)
+    linear, square = linear / unit, square / unit
+    found = minimize(
+        lambda w: (linear @ w - w @ square @ w / 2, linear - square @ w),
+        np.full(size, 1 / size),
+        jac=True,
+        method="SLSQP",
+        bounds=[(0.0, 1.0)] * size,
+        constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like},
+    )
+    # zeros that rounding has moved would cost draws of a model
+    weights = np.where(found.x < 1e-6, 0.0, found.x)
+    return weights / weights.sum()
+
+
+# ----------------------------------------
+# Spread of the draws of an average of models, chosen by draws of held-out cells.
+#
+# A pool of models whose draws have the right spread draws too widely: the differences
+# of the models' means come on top (Gneiting and Ranjan 2013, Combining predictive
+# distributions, theorem 3.1).  So draws X of numbers are moved towards their mean m,
+#
+#   m + s (X - m),                                   (1)
+#
+# by a factor s of each column with which the share u of the draws below the truth has
+# the variance of a uniform number:
+#
+#   mean (u - 1 / 2)^2 = 1 / 12 + sum_k w_k^2 / (6 n),                 (2)
+#
+# where the last term is the noise of u, from n draws of each model k of weight w_k.
+
+
+# a pool is never narrower than its models, so a factor above one would mend these
+_SPREADS = np.linspace(0.7, 1.0, 31)
+
+
+class HeldOutDraws(NamedTuple):
+    """Draws of models, and the truth."""
+
+    draws: Sequence[np.ndarray]  # (n_draws, n, n_nodes), of each model
+    nodes: np.ndarray  # (n, n_nodes)
+    hidden: np.ndarray  # (n, n_nodes), bool, the cells that were drawn, and are known
+
+
+def spreads_of(
+    found: HeldOutDraws, weights: np.ndarray, is_continuous: np.ndarray
+) -> np.ndarray:  # (n_nodes,)
+    """Choose the factor of each column by eq. (2).
+
+    `weights`: (n_models, n_nodes), those of a column add up to one. `is_continuous`:
+    (n_nodes,), bool, numbers whose values do not repeat: with ties, u is not uniform.
+    Result: at most 1; 1 for the other columns.
+    """
+    spreads = np.ones(len(is_continuous))
+    rows, column = (found.hidden & is_continuous).nonzero()
+    if not len(rows):
+        return spreads
+    cells = np.stack([one[:, rows, column] for one in found.draws])
+    truth, own = found.nodes[rows, column], weights[:, column]
+    means = (own * cells.mean(1)).sum(0)
+    noise = (own**2).sum(0) / (6 * cells.shape[1])
+    excess = np.empty((len(_SPREADS), len(rows)))
+    for one, spread in zip(excess, _SPREADS, strict=True):
+        share = (own * (narrowed(cells, means, spread) < truth).mean(1)).sum(0)
+        one[:] = (share - 0.5) ** 2 - 1 / 12 - noise
+    of_kind = _OF_KIND * excess.mean(1)
+    for j in np.flatnonzero(is_continuous):
+        total = excess[:, column == j].sum(1) + of_kind
+        spreads[j] = _SPREADS[abs(total).argmin()]
+    return spreads
+
+
+_DRAWS = 30  # of held-out cells; the score is fair to any number
+_SWEEPS = 2  # of the draws that complete the table
+
+
+class Table(NamedTuple):
+    """Rows of the joint model's columns."""
+
+    nodes: np.ndarray  # (n, n_nodes), NaN marks missing cells
+    weights: np.ndarray | None  # (n,)
+    # (n,), bool, the rows that are held out; none if weights are known
+    held: np.ndarray
+    scale: np.ndarray  # (n_nodes,)
+    is_categorical: np.ndarray  # (n_nodes,), bool
+
+
+class Joint(NamedTuple):
+    """Joint models of a table."""
+
+    without: Sequence[CellModel]  # fitted without the held-out rows
+    models: Sequence[CellModel]  # fitted to all cells
+
+
+class FittedColumns(NamedTuple):
+    """Models of columns and their weights."""
+
+    columns: list[ColumnModel]  # in the order of a sweep
+    weights: np.ndarray  # (n_nodes,), of the column models
+    # (n_models, n_nodes), of the joint models among themselves
+    joint_weights: np.ndarray
+    # (n_nodes,), factors of the deviations of draws from their means
+    spreads: np.ndarray
+
+
+def fit_columns(
+    table: Table,
+    joint: Joint,
+    learners: Mapping[int, EstimatorLearner],  # of each column that gets a model
+    weight: float | str,
+    n_completions: int,  # number of completed tables that the final models learn from
+    rng: np.random.Generator,
+) -> FittedColumns:
+    """Fit models of columns, and weigh them and the joint models.
+
+    `weight`: "auto" or float, of the column models; ``"auto"`` lets held-out cells
+    choose.
+    """
+    width, n_joint = table.nodes.shape[1], len(joint.models)
+    equal = np.full((n_joint, width), 1 / n_joint)
+    kept = table.nodes[~table.held]
+    order, without = _in_order(table.nodes, learners), {}
+    if order:
+        completed = _completed(Pool(joint.without, equal), kept, 1, rng)
+        weights = None if table.weights is None else table.weights[~table.held]
+        training = Training(completed, kept, weights)
+        without = {
+            j: learners[j].learn(training, rng)
+            for j in steps("model of a column", order, len(order))
+        }
+    of_all, found = _chosen(table, joint.without, without, rng)
+    own, of_joint = _weights(table, of_all, weight, order, equal)
+    spreads = _spreads(table, found, own, of_joint)
+    used = [j for j in order if own[j] > 0]
+    if not used:
+        return FittedColumns([], own, of_joint, spreads)
+    first = [without[j] for j in used]
+    given = first, own, np.ones(width), ALONE, _SWEEPS
+    model = ByColumns(Pool(joint.models, of_joint), *given)
+    completed = _completed(model, table.nodes, n_completions, rng)
+    training = Training(completed, table.nodes, table.weights)
+    columns = [
+        learners[j].learn(training, rng)
+        for j in steps("model of a column", used, len(used))
+    ]
+    return FittedColumns(columns, own, of_joint, spreads)
+
+
+def _weights(table, found, weight, order, equal):
+    """Return the weights of column models, and of joint models among themselves."""
+    width = table.nodes.shape[1]
+    with_model = np.isin(np.arange(width), order)
+    if found is None:
+        found = np.concatenate([equal / 2, np.full((1, width), 0.5)])
+    own = found[-1].copy() if isinstance(weight, str) else np.full(width, float(weight))
+    # a residual is wider than what a column leaves open that this repeats
+    same = repeated(table.nodes, table.is_categorical)
+    if isinstance(weight, str):
+        own[same] = 0.0
+    own[~with_model] = 0.0
+    rest = found[:-1].sum(0)
+    of_joint = np.where(rest > 0, found[:-1] / np.where(rest > 0, rest, 1.0), equal)
+    return own, of_joint
+
+
+def _spreads(table, found, own, of_joint):
+    """Choose factors of the deviations of draws of numbers that do not repeat."""
+    width = table.nodes.shape[1]
+    if found is None:
+        return np.ones(width)
+    repeat, _ = repeated_values(Incomplete.from_array(table.nodes))
+    numbers = ~table.is_categorical & ~np.isin(np.arange(width), repeat)
+    of_all = np.concatenate([(1 - own) * of_joint, own[None]])
+    return spreads_of(found, of_all[: len(found.draws)], numbers)
+
+
+def _in_order(nodes, learners):
+    """List the columns that get a model, by their numbers of missing cells."""
+    missing = np.isnan(nodes).sum(0)
+    return sorted(learners, key=lambda j: missing[j])
+
+
+def _completed(model, nodes, n_draws, rng):
+    """Complete rows by draws; (n_draws, n, n_nodes)."""
+    with seeded(int(rng.integers(2**31 - 1))), torch.no_grad():
+        return model.draw(nodes, n_draws)
+
+
+def _chosen(table, joint, columns, rng):
+    """Choose weights (n_joint + 1, n_nodes) of joint models and models of columns.
+
+    Returns the draws, too, which choose their spread; None without held-out rows.
+    """
+    if not table.held.any():
+        return None, None
+    held = masked(table.nodes[table.held])
+    kept = np.where(held.hidden, np.nan, held.nodes)
+    known = *held, table.scale, table.is_categorical
+    draws = [_completed(one, kept, _DRAWS, rng) for one in joint]
+    if columns:
+        # each model has its share of the rows that columns are drawn from
+        mixed = np.stack([draws[k % len(draws)][k] for k in range(_DRAWS)])
+        draws.append(_drawn_alone(columns, mixed, np.isnan(kept), rng))
+    found = distances(draws, *known)
+    weights = np.zeros((len(joint) + 1, kept.shape[1]))
+    weights[:-1] = weights_of(found.of_first(len(joint)), table.is_categorical)
+    if columns:
+        # cells of other columns, where nothing is compared, would hide a difference
+        some = list(columns)
+        own_weights = weights_of(found.of_columns(some), table.is_categorical)
+        weights[:, some] = own_weights[:, some]
+    return weights, HeldOutDraws(draws, *held)
+
+
+def _drawn_alone(columns, mixed, missing, rng):
+    """Draw each column given draws of the joint models of all others."""
+    found = mixed.copy()
+    for j, column in columns.items():
+        some, one = mixed.copy(), np.zeros(mixed.shape[-1])
+        one[j] = 1.0
+        with seeded(int(rng.integers(2**31 - 1))):
+            redraw([column], some, missing, one, 1)
+        found[..., j] = some[..., j]
+    return found

@@ -1,0 +1,507 @@
+"""Models of single columns given the other ones, which any regressor can be.
+
+Cells of a regressor's column are drawn as its prediction plus a residual of a row whose
+prediction was similar, so that the spread may depend on the prediction.  Residuals are
+out of fold: those of the rows that a model was fitted to are too small.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from skvnce._core.distributions.functions import weighted_quantiles
+from skvnce._core.random import row_keyed
+from skvnce._imputer.fitted import CellModel, in_turn, n_chains
+from skvnce._tables.limits import CellLimits
+
+_LEAST = 1e-6  # probability of a level of which a classifier knows nothing
+_NEAR = 20  # residuals from which a draw selects; with fewer, spreads are noisy
+_QUANTILES = 99  # of regressors that predict quantiles
+
+
+class ColumnModel(Protocol):
+    """A model of a column given completed rows."""
+
+    column: int  # its place among the columns of the joint model
+    width: int  # number of levels of the column, or 1
+
+    def draw(
+        self, rows: np.ndarray, uniform: np.ndarray, *, with_means: bool = False
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Draw the cells of the column.
+
+        `rows`: (n, n_nodes), completed rows; the column itself has no influence.
+        `uniform`: (n,), random numbers, of which the draws are functions. `with_means`:
+        whether means, or probabilities of levels, are wanted. Returns `cells` (n,);
+        `means` (n, width).
+        """
+        ...
+
+
+class ColumnModels(NamedTuple):
+    """The models of the columns that have one."""
+
+    columns: list[ColumnModel]
+
+
+class Design(NamedTuple):
+    """The predictors of a column, as a matrix that any regressor accepts."""
+
+    columns: tuple[int, ...]  # places among the columns of the joint model
+    # of the nominal ones with at least three levels, which become indicators; 0 for
+    # others
+    n_levels: tuple[int, ...]
+    # the word column and the name of the column that is predicted, for errors
+    label: str = "a column"
+
+    def matrix(self, rows: np.ndarray) -> np.ndarray:
+        """Make the matrix (n, n_predictors) of completed rows (n, n_nodes)."""
+        parts = [
+            rows[:, [j]] if not n else (rows[:, [j]] == np.arange(n)).astype(float)
+            for j, n in zip(self.columns, self.n_levels, strict=True)
+        ]
+        return np.concatenate(parts, axis=1)
+
+    def asked(self, model: Any, method: str, rows: np.ndarray, **options: Any) -> Any:
+        """Let a fitted estimator predict completed rows; errors name the column."""
+        try:
+            return getattr(model, method)(self.matrix(rows), **options)
+        except Warning:  # a filter makes an error of it
+            raise
+        except Exception as error:  # of any library; it is raised again
+            raise failed(model, self.label, error) from error
+
+
+def failed(model: Any, label: str, error: Exception, remedy: str = "") -> ValueError:
+    """Make the error that names the estimator of a column that has failed."""
+    said = str(error).rstrip() or type(error).__name__
+    said += "" if said.endswith((".", "!", "?")) else "."
+    return ValueError(
+        f"{model!r} failed on {label}: {said} Pass another estimator for this column, "
+        f"or None{remedy}."
+    )
+
+
+class Regression(NamedTuple):
+    """A fitted regressor of a column; see `ColumnModel`."""
+
+    column: int
+    model: Any
+    design: Design
+    predictions: np.ndarray  # (n,), out of fold, increasing
+    residuals: np.ndarray  # (n,), of the same rows
+    width: int = 1
+
+    def draw(
+        self, rows: np.ndarray, uniform: np.ndarray, *, with_means: bool = False
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Draw predictions plus residuals; see `ColumnModel`."""
+        found = self.design.asked(self.model, "predict", rows)
+        means = np.ravel(found).astype(float)
+        size = min(_NEAR, len(self.residuals))
+        middle = np.searchsorted(self.predictions, means) - size // 2
+        first = np.clip(middle, 0, len(self.residuals) - size)
+        picked = self.residuals[first + (uniform * size).astype(int)]
+        return means + picked, means[:, None] if with_means else None
+
+
+class Quantiles(NamedTuple):
+    """A fitted regressor whose `predict` takes ``quantiles``; see `ColumnModel`."""
+
+    column: int
+    model: Any
+    design: Design
+    options: dict  # other arguments of `predict`
+    width: int = 1
+
+    def draw(
+        self, rows: np.ndarray, uniform: np.ndarray, *, with_means: bool = False
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Draw between predicted quantiles; see `ColumnModel`."""
+        levels = np.arange(1, _QUANTILES + 1) / (_QUANTILES + 1)
+        given = {"quantiles": levels.tolist(), **self.options}
+        found = self.design.asked(self.model, "predict", rows, **given)
+        # a list of quantiles (TabPFN), or a row for each row
+        table = (
+            np.stack(found, 1) if isinstance(found, list | tuple) else np.asarray(found)
+        )
+        table = np.sort(table.astype(float), axis=1)  # quantiles may cross
+        place = uniform * (_QUANTILES + 1) - 1
+        low = np.clip(np.floor(place).astype(int), 0, _QUANTILES - 2)
+        share = np.clip(place - low, 0.0, 1.0)
+        at = np.arange(len(rows))
+        drawn = table[at, low] * (1 - share) + table[at, low + 1] * share
+        return drawn, table.mean(1)[:, None] if with_means else None
+
+
+class Classification(NamedTuple):
+    """A fitted classifier of a column; see `ColumnModel`."""
+
+    column: int
+    model: Any  # its classes are codes of levels
+    design: Design
+    width: int
+
+    def draw(
+        self, rows: np.ndarray, uniform: np.ndarray, *, with_means: bool = False
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Draw levels by their probabilities; see `ColumnModel`."""
+        shares = np.full((len(rows), self.width), _LEAST)
+        found = self.design.asked(self.model, "predict_proba", rows)
+        shares[:, self.model.classes_.astype(int)] += found
+        shares /= shares.sum(1, keepdims=True)
+        # the last sum may be rounded to less than a uniform number
+        drawn = (shares.cumsum(1)[:, :-1] <= uniform[:, None]).sum(1)
+        return drawn.astype(float), shares if with_means else None
+
+
+# ----------------------------------------
+# Averages of fitted models, with weights for each column (linear pools).
+#
+# A draw of a table takes each column from one of the models, with its weights as the
+# probabilities.  One uniform number chooses for all columns, so that columns of the
+# same weights come from the same model, with the dependence that this has found.
+
+
+# a level of which one model is sure that it is impossible would have probability 0 in
+# the geometric mean, whatever the others say
+_FLOOR = 0.003  # least probability in a geometric mean
+_N_POINTS = 31  # quantiles that represent the distribution of a cell
+MIDDLES = (np.arange(_N_POINTS) + 0.5) / _N_POINTS  # their levels
+
+
+def averaged(
+    filled: Sequence[np.ndarray], shares: Sequence[dict], weights: np.ndarray
+) -> tuple[np.ndarray, dict]:
+    """Average predictions: numbers arithmetically, probabilities geometrically.
+
+    `filled`: (n, n_nodes), of each model. `shares`: (n, n_levels), probabilities of the
+    levels of columns of categories. `weights`: (n_models, n_nodes), those of a column
+    add up to one. Returns `filled` (n, n_nodes); `shares` (n, n_levels).
+    """
+    cells = sum(own * weight for own, weight in zip(filled, weights, strict=True))
+    found = pooled_shares(shares, weights)
+    for node, levels in found.items():
+        cells[:, node] = levels.argmax(1)
+    return cells, found
+
+
+def pooled_shares(shares: Sequence[dict], weights: np.ndarray) -> dict:
+    """Average the probabilities of all columns of categories; see `averaged`."""
+    return {
+        node: geometric([one[node] for one in shares], weights[:, node])
+        for node in shares[0]
+    }
+
+
+def quantiles(
+    points: Sequence[np.ndarray], weights: np.ndarray, levels: np.ndarray
+) -> np.ndarray:  # (n_levels, n, n_nodes)
+    """Find quantiles of averages of distributions that equally weighted points show."""
+    counts = [len(one) for one in points]
+    own = weights / np.array(counts)[:, None]
+    each = torch.from_numpy(np.repeat(own, counts, axis=0))[:, None]
+    values = torch.from_numpy(np.concatenate(points))
+    return weighted_quantiles(values, each, torch.from_numpy(levels)).numpy()
+
+
+def narrowed(draws: np.ndarray, means: np.ndarray, spreads: np.ndarray) -> np.ndarray:
+    """Move draws (..., n_nodes) towards their means; see `skvnce.columns.fit`."""
+    return means + spreads * (draws - means)
+
+
+def geometric(shares: Sequence[np.ndarray], weights: np.ndarray) -> np.ndarray:
+    """Average probabilities (n, n_levels) of several models geometrically."""
+    logs = np.log(np.maximum(shares, _FLOOR))
+    found = np.exp(np.tensordot(weights, logs, 1))
+    return found / found.sum(1, keepdims=True)
+
+
+class Pool(NamedTuple):
+    """Several models of the same columns; see `CellModel`."""
+
+    models: Sequence[CellModel]
+    weights: np.ndarray  # (n_models, n_nodes), those of a column add up to one
+
+    def n_chains(self, n_draws: int | None) -> int:
+        """Return how many copies of the rows are in memory at a time."""
+        return max(n_chains(one, n_draws) for one in self.models)
+
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Fill missing cells by averages; see `CellModel`."""
+        found = [one.fill(nodes.copy(), limits) for one in self.models]
+        cells, shares = zip(*found, strict=True)
+        return averaged(cells, shares, self.weights)
+
+    @property
+    def n_points(self) -> int:
+        """Number of tables in memory while points are computed."""
+        return len(self.models) * len(MIDDLES)
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Find quantiles of the average; see `skvnce._imputer.fill`."""
+        found = [one.points(nodes.copy(), MIDDLES, limits) for one in self.models]
+        points, shares = zip(*found, strict=True)
+        averages = pooled_shares(shares, self.weights)
+        return quantiles(points, self.weights, levels), averages
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        found = np.repeat(nodes[None], n_draws, axis=0)
+        for draws, which in self.chosen(n_draws):
+            for model in np.unique(which):
+                own = np.flatnonzero(which == model)
+                cells = self.models[model].draw(nodes.copy(), len(draws), limits)
+                found[np.ix_(draws, np.arange(len(nodes)), own)] = cells[..., own]
+        return found
+
+    def chosen(self, n_draws: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Choose models (n_nodes,) of the columns of draws, and list these draws."""
+        # stratified, so that the models have their shares of few draws, too
+        places = torch.randperm(n_draws) + torch.rand(n_draws, dtype=torch.float64)
+        uniform = places.numpy() / n_draws
+        ends = self.weights.cumsum(0)[:-1]
+        which = (ends <= uniform[:, None, None]).sum(1)
+        kinds, group = np.unique(which, axis=0, return_inverse=True)
+        group = group.ravel()
+        return [(np.flatnonzero(group == i), kind) for i, kind in enumerate(kinds)]
+
+
+class Turns(NamedTuple):
+    """A fitted imputer, with draws of several models in turn; see `CellModel`."""
+
+    filler: CellModel
+    # each is used equally often, in random order; none if nothing is drawn
+    drawers: Sequence[CellModel]
+
+    def n_chains(self, n_draws: int | None) -> int:
+        """Return how many copies of the rows are in memory at a time."""
+        return n_chains(self.filler if n_draws is None else self.drawers[0], n_draws)
+
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Fill missing cells; see `CellModel`."""
+        cells, shares = self.filler.fill(nodes.copy(), limits)
+        return _with_observed(cells, nodes), shares
+
+    @property
+    def n_points(self) -> int:
+        """Number of tables in memory while points are computed."""
+        return getattr(self.filler, "n_points", 1)
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Represent distributions; see `skvnce._imputer.fill`."""
+        return self.filler.points(nodes, levels, limits)
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        turns = in_turn(len(self.drawers), n_draws)
+        found = np.empty((n_draws, *nodes.shape))
+        for turn in np.unique(turns):
+            own = np.flatnonzero(turns == turn)
+            found[own] = self.drawers[turn].draw(nodes.copy(), len(own), limits)
+        return _with_observed(found, nodes)
+
+
+def _with_observed(cells, nodes):
+    """Restore observed cells, which models may return with a rounding error."""
+    return np.where(np.isnan(nodes), cells, nodes)
+
+
+# ----------------------------------------
+# A joint model whose cells some models of single columns predict and draw, too.
+#
+# In rows with several missing cells a column model sees draws of the others:
+# predictions are averages over Gibbs chains, which start at the fillings of the joint
+# model and draw the missing cells in turn.
+
+
+class Chains(NamedTuple):
+    """Lengths of the Gibbs chains that draw the other missing cells of a row."""
+
+    n_chains: int
+    n_burn_in: int  # sweeps before those that count
+    n_sweeps: int  # sweeps that count
+    keeps_draws: bool = False  # whether the draws of the chains are wanted
+
+
+class Found(NamedTuple):
+    """Predictions of a column in the rows that miss it."""
+
+    means: np.ndarray  # (n_missing, width), means, or probabilities of levels
+    draws: np.ndarray  # (n_chains, n_missing), of the last sweep
+
+
+ALONE = Chains(1, 0, 1)
+_OF_POINTS = Chains(63, 2, 1, keeps_draws=True)  # an odd number, whose median is a draw
+
+
+class ByColumns(NamedTuple):
+    """A joint model averaged with models of columns; see `CellModel`."""
+
+    joint: CellModel
+    columns: Sequence[ColumnModel]  # in the order of a sweep
+    weights: np.ndarray  # (n_nodes,), of the column models
+    # (n_nodes,), factors of the deviations of draws from their means; 1 for categories
+    spreads: np.ndarray
+    chains: Chains  # of predictions
+    n_sweeps: int  # of draws
+
+    def n_chains(self, n_draws: int | None) -> int:
+        """Return how many copies of the rows are in memory at a time."""
+        predicts = n_draws is None or bool((self.spreads < 1).any())
+        own = self.chains.n_chains if predicts else 1
+        return max(own, n_chains(self.joint, n_draws))
+
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Fill missing cells by averages; see `CellModel`."""
+        start, shares = self.joint.fill(nodes.copy(), limits)
+        filled = start.copy()
+        levels = {node: one.copy() for node, one in shares.items()}
+        for node, rows, found in self._predictions(nodes, start, self.chains):
+            if node in levels:
+                levels[node][rows] = found.means
+            else:
+                filled[rows, node] = found.means[:, 0]
+        return averaged([start, filled], [shares, levels], self._both)
+
+    @property
+    def n_points(self) -> int:
+        """Number of tables in memory while points are computed."""
+        return len(MIDDLES) + _OF_POINTS.n_chains
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Find quantiles of the average; see `skvnce._imputer.fill`."""
+        start, _ = self.joint.fill(nodes.copy(), limits)
+        points, shares = self.joint.points(nodes.copy(), MIDDLES, limits)
+        drawn = np.repeat(start[None], _OF_POINTS.n_chains, axis=0)
+        own = {node: one.copy() for node, one in shares.items()}
+        for node, rows, found in self._predictions(nodes, start, _OF_POINTS):
+            drawn[:, rows, node] = found.draws
+            if node in own:
+                own[node][rows] = found.means
+        averages = pooled_shares([shares, own], self._both)
+        found = quantiles([points, drawn], self._both, levels)
+        return self._narrowed(found, nodes, limits), averages
+
+    @property
+    def _both(self) -> np.ndarray:
+        """Weights of the joint model and of the column models; (2, n_nodes)."""
+        return np.stack([1 - self.weights, self.weights])
+
+    def _predictions(self, nodes, start, chains):
+        """Predict by the column models; yields columns, rows and `Found`."""
+        missing = np.isnan(nodes)
+        several = missing.sum(1) > 1
+        # the chains of rows with one missing cell would be equal, but for their draws
+        alone = chains if chains.keeps_draws else ALONE
+        for rows, own in ((several, chains), (~several, alone)):
+            if not rows.any():
+                continue
+            given = start[rows], missing[rows], own, uniforms_of(nodes[rows])
+            for node, found in predict(self.columns, *given).items():
+                yield node, np.flatnonzero(rows)[missing[rows, node]], found
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        drawn, missing = self.joint.draw(nodes.copy(), n_draws, limits), np.isnan(nodes)
+        redraw(self.columns, drawn, missing, self.weights, self.n_sweeps)
+        return self._narrowed(drawn, nodes, limits)
+
+    def _narrowed(self, cells, nodes, limits):
+        """Move draws, or quantiles, of missing cells towards the means."""
+        some = np.isnan(nodes) & (self.spreads < 1)
+        if not some.any():
+            return cells
+        means, _ = self.fill(nodes, limits)
+        return np.where(some, narrowed(cells, means, self.spreads), cells)
+
+
+def predict(
+    columns: Sequence[ColumnModel],  # in the order of a sweep
+    start: np.ndarray,  # (n, n_nodes), filled rows, where the chains start
+    missing: np.ndarray,  # (n, n_nodes), bool
+    chains: Chains,
+    uniforms: Callable,
+) -> dict:
+    """Average the predictions of columns over draws of the other missing cells.
+
+    `uniforms`: maps the number of a sweep and a shape (n_chains, n, n_nodes) to uniform
+    numbers. Result: for each column, of the rows that miss it.
+    """
+    state = np.repeat(start[None], chains.n_chains, axis=0)
+    means, drawn = {}, {}
+    for number in range(chains.n_burn_in + chains.n_sweeps):
+        uniform, counts = uniforms(number, state.shape), number >= chains.n_burn_in
+        for column in columns:
+            j = column.column
+            rows = np.flatnonzero(missing[:, j])
+            if not len(rows):
+                continue
+            given = np.ascontiguousarray(state[:, rows].reshape(-1, state.shape[-1]))
+            numbers = uniform[:, rows, j].ravel()
+            drawn[j], cells = column.draw(given, numbers, with_means=counts)
+            drawn[j] = drawn[j].reshape(chains.n_chains, -1)
+            if counts:
+                cells = cells.reshape(chains.n_chains, len(rows), -1).mean(0)
+                means[j] = means.get(j, 0.0) + cells / chains.n_sweeps
+            state[:, rows, j] = drawn[j]
+    return {j: Found(means[j], drawn[j]) for j in means}
+
+
+def redraw(
+    columns: Sequence[ColumnModel],
+    drawn: np.ndarray,  # (n_draws, n, n_nodes), completed tables; changed in place
+    missing: np.ndarray,  # (n, n_nodes), bool
+    weights: np.ndarray,  # (n_nodes,)
+    n_sweeps: int,
+) -> np.ndarray:  # (n_draws, n, n_nodes), bool
+    """Draw some of the missing cells again, from the column models given the others.
+
+    The other missing cells keep the draws of the joint model, so that a draw is one of
+    the mixture of both.  `weights`: probabilities with which a cell is drawn again, in
+    all sweeps.  Result: the cells that were drawn.
+    """
+    chosen = missing & (_of_stream(drawn.shape) < weights)
+    for _ in range(n_sweeps):
+        for column in columns:
+            tables, rows = chosen[..., column.column].nonzero()
+            if len(rows):
+                given = drawn[tables, rows]
+                cells, _ = column.draw(given, _of_stream(len(rows)))
+                drawn[tables, rows, column.column] = cells
+    return chosen
+
+
+def uniforms_of(rows: np.ndarray) -> Callable:
+    """Make uniform numbers that are functions of the rows."""
+    numbers = row_keyed(rows, 0)
+
+    def uniforms(number: int, shape: tuple) -> np.ndarray:
+        return numbers(number, torch.empty(shape, dtype=torch.float64)).numpy()
+
+    return uniforms
+
+
+def _of_stream(shape: tuple | int) -> np.ndarray:
+    """Draw uniform numbers with torch's global stream."""
+    return torch.rand(shape, dtype=torch.float64).numpy()

@@ -1,0 +1,204 @@
+"""Imputers that use other, fitted imputers."""
+
+from contextlib import contextmanager
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils._param_validation import InvalidParameterError
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from skvnce._imputer.fitted import Fitted
+from skvnce._imputer.imputer import Imputer
+from skvnce._imputer.validation import warn_of_unused_by_levels
+from skvnce._tables.schema import Encoded
+from skvnce._tables.values import column_moments
+from skvnce._tables.weights import rows_with_data
+from skvnce.columns.fit import Joint, Table, fit_columns, hold_out_rows, refitted
+from skvnce.columns.model import ByColumns, Chains, ColumnModels, Pool, Turns
+from skvnce.exceptions import DivergenceError
+from skvnce.gaussian.estimator import GaussianImputer
+
+_SWEEPS = {"n_burn_in": 1, "n_sweeps": 2}  # of the chains of `transform`
+_DRAWN = 30  # models of which tables are drawn during a fit
+# classes of errors of a model in a stack, which are raised again
+_ERRORS = (InvalidParameterError, DivergenceError, TypeError, ValueError)
+
+
+class ByModel(Imputer):
+    """Base class of imputers with the parameters `model` and `random_state`."""
+
+    def _with_one_draw(self):
+        return self._copies_with("model_", self.model_._with_one_draw())
+
+    def _settings(self):
+        """Return the imputer that decides how columns are read."""
+        model = getattr(self, "model_", None)
+        return (self._models_asked()[0] if model is None else model)._settings()
+
+    def _models_asked(self):
+        """List what the parameter `model` stands for."""
+        if self.model is None:
+            return [GaussianImputer()]
+        many = isinstance(self.model, list | tuple)
+        return list(self.model) if many else [self.model]
+
+    def _check_models(self):
+        """Check parameters of models, before one is fitted.
+
+        Imputers whose tables satisfy equations are an error: averages would not.
+        """
+        for number, one in enumerate(self._models_asked()):
+            with self._named_errors(number):
+                one._check_parameters()
+            if isinstance(one, ByModel) and not hasattr(one, "weight"):
+                name = type(self).__name__
+                raise TypeError(
+                    f"model of {name} cannot be {one!r}: averages do not satisfy its "
+                    f"equations. Pass {name} as its model instead."
+                )
+            if hasattr(self, "weight") and getattr(one, "groups", None) is not None:
+                raise ValueError(
+                    f"model of {type(self).__name__} cannot have groups, of which the "
+                    "models of columns know nothing. Use GaussianImputer(groups=...) "
+                    "itself, or leave out groups."
+                )
+
+    @contextmanager
+    def _named_errors(self, number):
+        """Let errors of one of several models say which it is."""
+        try:
+            yield
+        except _ERRORS as error:
+            if not isinstance(self.model, list | tuple):
+                raise
+            kind = next(one for one in _ERRORS if isinstance(error, one))
+            raise kind(f"{self._label_of(number)} of the stack: {error}") from error
+
+    def _label_of(self, number):
+        """Name a model by its number and its class."""
+        return f"model[{number}] ({type(self.model[number]).__name__})"
+
+    def _seeded(self, rng, model=None):
+        """Clone `model`, with a seed."""
+        model = clone(self._models_asked()[0] if model is None else model)
+        # drawn in any case, so that later numbers do not depend on the model
+        seed = int(rng.integers(2**31 - 1))
+        if "random_state" in model.get_params(deep=False):
+            model.set_params(random_state=seed)
+        return model
+
+    def _fitted_model(self, rng, X, sample_weight, model=None):
+        """Fit a clone of `model`."""
+        model = self._seeded(rng, model)
+        if sample_weight is None:
+            return model.fit(X)
+        if not has_fit_parameter(model, "sample_weight"):
+            raise TypeError(
+                f"{type(model).__name__}.fit takes no sample_weight. Leave it out, or "
+                "pass another model, such as GaussianImputer."
+            )
+        return model.fit(X, sample_weight=sample_weight)
+
+    @staticmethod
+    def _report_of(model):
+        """List the attributes of a fitted imputer that are those of this one."""
+        found = {"model_": model}
+        if hasattr(model, "indicator_"):
+            found["indicator_"] = model.indicator_
+        return found
+
+    def _checked(self, X):
+        check_is_fitted(self)  # before `_schema` is asked for
+        # read here, so that errors name this class and not that of `model_`
+        return self.model_._checked(Encoded(super()._checked(X), self._schema))
+
+    def _wanted(self, where, X, checked):
+        return self.model_._wanted(where, X, checked)
+
+    def _shift_of(self, shift):
+        return self.model_._shift_of(shift)
+
+    def _trains_model(self):
+        return all(one._trains_model() for one in self._joint_models())
+
+    def _marginal_columns(self):
+        return {}  # they are those of `model_`
+
+    def _marker(self):
+        """Return that of `model_`, which reads the tables, or else of `model`."""
+        model = getattr(self, "model_", None)
+        if model is not None:
+            return model._marker()
+        return np.nan if self.model is None else self._models_asked()[0]._marker()
+
+    def _keeps_empty(self):
+        return hasattr(self, "model_") and self.model_._keeps_empty()
+
+    def _joint_models(self):
+        """List the fitted imputers that columns are averaged with."""
+        return getattr(self, "models_", [self.model_])
+
+    def _fit_columns(self, schema, joint, cells, sample_weight, rng):
+        """Fit models of columns, and weigh them and the joint models.
+
+        `cells` are validated rows, and `joint` the fitted joint models, of which the
+        report of the `Fitted` that is returned says nothing.
+        """
+        weights, kept = rows_with_data(cells, sample_weight)
+        cells, weights = cells[kept], weights[kept]
+        nodes = cells[:, schema.model_columns].astype(np.float64)
+        held = np.zeros(len(nodes), dtype=bool)
+        known, without, found = None if sample_weight is None else weights, joint, {}
+        if nodes.shape[1] > 1:  # a single column has no others that predict it
+            found = self._learners(schema, nodes)
+        if len(joint) > 1 or (found and isinstance(self.weight, str)):
+            held = hold_out_rows(nodes)
+        if held.any():
+            given = cells[~held], None if known is None else known[~held]
+            seeds = rng.integers(2**31 - 1, size=len(joint)).tolist()
+            without = []
+            for number, (one, seed) in enumerate(zip(joint, seeds, strict=True)):
+                with self._named_errors(number):
+                    without.append(refitted(one, given[0], seed, given[1]))
+        models = [
+            [self._turns(one, _DRAWN) for one in some] for some in (without, joint)
+        ]
+        scale = column_moments(nodes, weights)[1]
+        table = Table(nodes, known, held, scale, schema.is_categorical)
+        given = found, self.weight, int(self.n_completions), rng
+        fitted = fit_columns(table, Joint(*models), *given)
+        warn_of_unused_by_levels(self, schema)
+        report = {
+            "weights_": fitted.weights,
+            "spreads_": fitted.spreads,
+            "model_weights_": fitted.joint_weights,
+        }
+        return Fitted(schema, ColumnModels(fitted.columns), report)
+
+    def _by_columns(self, n_draws):
+        """Make the model of all cells."""
+        columns = self._fitted.model.columns
+        chains = Chains(int(self.n_draws), **_SWEEPS)
+        joint = [self._turns(one, n_draws) for one in self._joint_models()]
+        pool = joint[0] if len(joint) == 1 else Pool(joint, self.model_weights_)
+        given = self.weights_, self.spreads_, chains, int(self.n_steps)
+        return ByColumns(pool, columns, *given)
+
+    def _cell_model(self):
+        return self._by_columns(0)  # predictions need no models that draw
+
+    def _valid_cells(self, models):
+        strategy = {"strategy": self.strategy} if hasattr(self, "strategy") else {}
+        return [one._replace(**strategy) for one in super()._valid_cells(models)]
+
+    def _drawing_models(self, n_draws, *, is_joint=True):
+        return [self._by_columns(n_draws)]
+
+    @staticmethod
+    def _turns(imputer, n_draws):
+        """Make the model of an imputer that fills by one, and draws by several."""
+        # means whatever its `strategy`, which is for its own `transform`
+        filler = imputer._valid_model()  # None if all columns are constant
+        filler = filler and filler._replace(strategy="mean")
+        drawers = imputer._models_of_draws(n_draws) if n_draws else []
+        return Turns(filler, drawers)

@@ -1,0 +1,1 @@
+"""Variational noise-contrastive estimation: `VNCEEstimator`."""

@@ -1,0 +1,573 @@
+"""One fit of a model to incomplete rows, from one start: model, posterior, solver."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from skvnce._core.distributions.functions import weighted_quantiles
+from skvnce._core.distributions.normal import Normal
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.posteriors import (
+    Draws,
+    Posterior,
+    Uniforms,
+    global_stream,
+    shifted_lattice,
+    stream,
+)
+from skvnce._core.progress import OnRound, step
+from skvnce.contrast import em
+from skvnce.contrast.models import FreeGaussian, Scaled
+from skvnce.contrast.modules import (
+    DrawsNotSmooth,
+    MakeModel,
+    MakePosterior,
+    SingleDraw,
+    build_model,
+    build_posterior,
+    check_log_density,
+    count_latents,
+    exact_cells,
+    is_integrated,
+)
+from skvnce.contrast.noise import ColumnSummary, Noise, contrast_with
+from skvnce.contrast.objective import (
+    Contrast,
+    Rows,
+    averaged,
+    by_neighbours,
+    by_noise,
+    log_marginal,
+    log_ratio,
+    marginal_error,
+    mean_over_draws,
+    variational_values,
+)
+from skvnce.contrast.posteriors import (
+    ExactStates,
+    SequentialPosterior,
+    integrated,
+    joined,
+)
+
+# ----------------------------------------
+# A fitted model and its posterior: log-densities, draws and objectives of rows.
+
+
+# a power of two, because draws are points of a lattice
+EVALUATED = 64  # number of draws for means, scores and densities
+CANDIDATES = 80  # weighted draws of which one is selected; the bias falls as 1 over it
+# 16 MiB in double precision
+PART = 2**21  # maximum size of the draws of one part of the rows
+
+
+class Fitted(NamedTuple):
+    """A fitted model with its posterior."""
+
+    model: Scaled
+    steps: nn.ModuleList  # modules that draw missing cells and latents
+    n_components: int  # number of latents
+    # whether log-densities have all unobserved variables integrated out
+    is_integrated: bool
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the parameters; the CPU if there are none."""
+        return self.model.log_scale.device
+
+    def on(self, device: torch.device) -> Self:
+        """Move to a device, in place."""
+        if device == self.device:  # torch would look at each parameter
+            return self
+        moved = self.model.to(device), self.steps.to(device)
+        return type(self)(*moved, *self[2:])
+
+    @property
+    def n_states(self) -> int:
+        """The number of states of the latents that are enumerated."""
+        return SequentialPosterior(self.steps, 1).n_states
+
+    def at(
+        self, observed: Tensor, n_draws: int = EVALUATED
+    ) -> tuple[Callable[..., Tensor], Posterior]:
+        """Return log phi, and the posterior of its arguments, of rows of a mask."""
+        if self.is_integrated:
+            return self.model.log_marginal, integrated
+        return self.model.log_density, joined(self.steps, n_draws, observed)
+
+    def weighted_draws(
+        self, data: Incomplete, uniforms: Uniforms, n_draws: int = EVALUATED
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Draw the unobserved variables.
+
+        Returns `values` (n_draws, n, features), ``(x,)`` or ``(x, z)``; `log_weight`
+        (n_draws, n), weights with which the draws represent the posterior of the model.
+        """
+        posterior = joined(self.steps, n_draws, data.observed)
+        draws, ratio = _drawn(self.model.log_density, posterior, data, uniforms)
+        return draws.values, (ratio + draws.log_weight).log_softmax(0)
+
+    def latent_mean(self, data: Incomplete, uniforms: Uniforms) -> Tensor:
+        """Compute the posterior means of the latents; (n, latents)."""
+        values, weight = self.weighted_draws(data, uniforms)
+        return (weight.exp()[..., None] * values[1]).sum(0)
+
+    def filled(self, data: Incomplete, uniforms: Uniforms) -> Tensor:
+        """Fill the missing cells by their posterior means; (n, features)."""
+        if hasattr(self.model.model, "conditional_mean"):
+            return self.model.model.conditional_mean(data.x, data.observed)
+        values, weight = self.weighted_draws(data, uniforms)
+        return (weight.exp()[..., None] * values[0]).sum(0)
+
+    def quantiles(self, data: Incomplete, uniforms: Uniforms, levels: Tensor) -> Tensor:
+        """Find quantiles of the missing cells; (n_levels, n, features).
+
+        Those of the normal distribution are at its mean only, which is its median and
+        its mode.
+        """
+        if isinstance(self.model.model, FreeGaussian):
+            return self.filled(data, uniforms)[None]
+        values, weight = self.weighted_draws(data, uniforms)
+        return weighted_quantiles(values[0], weight.exp()[..., None], levels)
+
+    def one_draw(self, data: Incomplete, place: int) -> Tensor:
+        """Draw rows (place 0) or latents (1) of weighted ones, by torch's stream."""
+        is_exact = isinstance(self.model.model, FreeGaussian)
+        # a draw of the exact conditional needs no selection
+        n_draws = 1 if is_exact else CANDIDATES
+        values, weight = self.weighted_draws(data, global_stream, n_draws)
+        # on the CPU, so that the draws are the same on each device
+        chosen = torch.multinomial(weight.exp().T.cpu(), 1).T[..., None]
+        chosen = chosen.to(weight.device)
+        chosen = chosen.expand(1, -1, values[place].shape[-1])
+        return values[place].gather(0, chosen)[0]
+
+    def log_prob(self, data: Incomplete, uniforms: Uniforms) -> tuple[Tensor, Tensor]:
+        """Compute log-densities of the observed cells, and standard errors; (n,)."""
+        log_density, posterior = self.at(data.observed)
+        draws, ratio = _drawn(log_density, posterior, data, uniforms)
+        n_draws = getattr(posterior, "n_draws", 1)
+        error = marginal_error(ratio, draws.log_weight, n_draws)
+        return log_marginal(ratio, draws.log_weight), error
+
+    def objective(self, contrast: Contrast, uniforms: tuple[Uniforms, ...]) -> Tensor:
+        """Compute the objective of rows with their noise, at given numbers; (n,)."""
+        parts = self.at(contrast.data.observed)
+        return variational_values(*parts, contrast, uniforms, averaged(by_noise))
+
+    def evaluation(
+        self, noise: Noise, data: Incomplete, noise_ratio: int, n_draws: int
+    ) -> em.Evaluation:
+        """Evaluate the objective at rows and new rows of noise, on the CPU."""
+        contrast = contrast_with(noise, data, noise_ratio).on(self.device)
+        data = data.on(self.device)
+        log_density, posterior = self.at(data.observed, n_draws)
+        size = self.rows_at_once(data, posterior, noise_ratio)
+        problem = em.Problem(log_density, posterior, contrast, size=size)
+        return em.evaluate(problem).on(torch.device("cpu"))
+
+    def rows_at_once(
+        self, data: Incomplete, posterior: Posterior, noise_ratio: int
+    ) -> int:
+        """Bound the number of rows whose draws, with their noise, are in memory."""
+        draws = 1
+        if isinstance(posterior, SequentialPosterior):
+            draws = posterior.n_draws * posterior.n_states
+        width = data.x.shape[1] + self.n_components
+        return max(1, PART // (draws * (1 + noise_ratio) * width))
+
+
+def _drawn(
+    log_density: Callable[..., Tensor],
+    posterior: Posterior,
+    data: Incomplete,
+    uniforms: Uniforms,
+) -> tuple[Draws, Tensor]:
+    """Draw unobserved variables, and compute log phi minus log q."""
+    draws = posterior(data.x, data.observed, uniforms)
+    return draws, log_ratio(log_density, draws, data.x.new_zeros(len(data.x)))
+
+
+def keyed_contrast(
+    noise: Noise, pool: Tensor, data: Incomplete, noise_ratio: int, uniforms: Uniforms
+) -> Contrast:
+    """Choose the noise of each row from a pool of draws by uniform numbers."""
+    template = data.x.new_empty(noise_ratio, len(data.x), 1)
+    places = (uniforms(0, template) * len(pool)).long().squeeze(-1)
+    rows = data.x, pool[places]
+    return Contrast(
+        *(Rows(x, data.observed, noise.log_prob(x, data.observed)) for x in rows)
+    )
+
+
+PER_ROUND = 20  # number of iterations without draws that count as a round
+_PATIENCE = 5  # number of successive rounds without a change after which the fit stops
+_GRADIENT = 1e-5  # tolerance of L-BFGS if there are no draws
+_ADAPTED = 10  # rounds in which a posterior is trained whose draws are averaged
+_OF_PROPOSALS = 50  # iterations of L-BFGS for a posterior that the fit does not need
+
+Named = list[tuple[str, Tensor]]
+Penalty = Callable[[], Tensor] | None
+
+
+class Settings(NamedTuple):
+    """What is fitted, and how."""
+
+    model: MakeModel  # see `build_model`
+    # None, "normal", "bernoulli" or callable, see `build_posterior`
+    posterior: MakePosterior
+    n_components: int | None  # see `count_latents`
+    noise: str | Distribution | nn.Module  # see `fit_noise`
+    noise_ratio: int  # nu
+    n_draws: int  # number of draws of the unobserved variables of each row
+    n_init: int  # number of starts
+    seed: int  # seed of common random numbers
+    # strength of the penalty of the model's parameters.  None is their number, or zero
+    # for models of the caller
+    ridge: float | None
+    # "auto", "lbfgs" or "adam"; "auto" is Adam if draws are discrete, which have no
+    # derivative
+    solver: str
+    max_iter: int  # number of rounds of variational EM at most, or of epochs of Adam
+    n_steps: int  # number of iterations of L-BFGS in each of the two steps of a round
+    tol: float  # change of the objective at which variational EM stops
+    batch_size: int  # of Adam
+    learning_rate: float  # of Adam, at the start
+    device: torch.device = torch.device("cpu")  # where the objective is computed
+    # number of draws of a second fit if `n_draws` are too few
+    more_draws: int | None = None
+
+
+class Inputs(NamedTuple):
+    """The inputs that all starts share."""
+
+    data: Incomplete
+    contrast: Contrast
+    summary: ColumnSummary
+    has_density: bool  # whether the noise has a density; otherwise it is conditional
+    # returns the normal distribution at which the default model starts
+    normal: Callable[[], Normal]
+    # maps columns to replace by logarithms to the normal distribution at which the
+    # posterior of missing cells starts
+    normal_of_cells: Callable[[Tensor], Normal]
+
+
+class Outcome(NamedTuple):
+    """A fit from one start."""
+
+    fitted: Fitted
+    evaluation: em.Evaluation
+    losses: list[float]
+    converged: bool
+    ridge: float
+    stream: np.ndarray  # state of torch's random numbers before the model was made
+
+
+def fit_from_one_start(
+    settings: Settings, inputs: Inputs, on_round: OnRound
+) -> Outcome:
+    """Make the model and the posterior, and fit them on a device.
+
+    The model and the noise are made on the CPU, where the outcome is, too.  Raises
+    UnsuitableModel, UnsuitablePosterior, DrawsNotSmooth, SingleDraw, NotFinite.
+    """
+    before, device = torch.get_rng_state().numpy(), settings.device
+    fitted = build(settings, inputs).on(device)
+    model, data = fitted.model, inputs.data.on(device)
+    drawn = joined(fitted.steps, settings.n_draws, data.observed)
+    check_log_density(model, drawn, data)
+    log_density, posterior = fitted.at(data.observed, settings.n_draws)
+    problem = em.Problem(
+        log_density,
+        posterior,
+        inputs.contrast.on(device),
+        by_noise if inputs.has_density else by_neighbours,
+        settings.seed,
+        fitted.rows_at_once(data, posterior, settings.noise_ratio),
+    )
+    problem = averaging(problem, data)
+    start_scale(problem, model, free=inputs.has_density)
+    ridge = ridge_of(settings, model)
+    losses, converged = solve(settings, problem, model, ridge, data, on_round)
+    is_normal = isinstance(model.model, FreeGaussian)
+    if fitted.is_integrated and not is_normal:
+        free = problem._replace(log_density=model.log_density, posterior=drawn)
+        with step("fitting the posterior of unobserved variables"):
+            fit_proposals(settings, free, data)
+    # the parts are used without gradients and dropout from here on
+    for module in fitted[:2]:
+        module.eval().requires_grad_(False)
+    evaluation = em.evaluate(problem).on(inputs.data.x.device)
+    fitted = fitted.on(inputs.data.x.device)
+    if is_normal:
+        steps = [exact_cells(model.model.free.normal()).requires_grad_(False)]
+        fitted = fitted._replace(steps=nn.ModuleList(steps))
+    return Outcome(fitted, evaluation, losses, converged, ridge, before)
+
+
+def build(settings: Settings, inputs: Inputs) -> Fitted:
+    """Make the model and its posterior, which are not fitted yet."""
+    width = inputs.data.x.shape[1]
+    model = build_model(settings.model, inputs.normal, width)
+    n_components = count_latents(model.model, settings.n_components)
+    exact, normal = is_integrated(settings.posterior, model), inputs.normal_of_cells
+    if exact and isinstance(model.model, FreeGaussian):  # its posterior is known
+        normal = partial(_start_of, model.model)
+    steps = build_posterior(
+        settings.posterior, model, n_components, inputs.summary, normal
+    )
+    return Fitted(model, nn.ModuleList(steps), n_components, exact)
+
+
+@torch.no_grad()
+def _start_of(model: FreeGaussian, positive: Tensor) -> Normal:
+    """Return the normal distribution of a model, of whose columns none is positive."""
+    return model.free.normal()
+
+
+def averaging(problem: em.Problem, data: Incomplete) -> em.Problem:
+    """Average draws of missing cells inside the logarithm when the model is trained.
+
+    One posterior for all patterns of missing cells, which has one mode, is too far from
+    the model's for the variational bound: it would favour models with broad
+    conditionals.  The posterior is still trained by the variational bound.  Discrete
+    draws need its score function, so that the model is trained by it, too.
+    """
+    if data.observed.all() or is_discrete(problem.posterior, data):
+        return problem
+    return problem._replace(
+        criterion=averaged(problem.criterion),
+        posterior_criterion=problem.criterion,
+        arrange=shifted_lattice,
+    )
+
+
+def start_scale(problem: em.Problem, model: Scaled, *, free: bool) -> None:
+    """Initialise the scale parameter by importance sampling of the integral."""
+    if not free:
+        model.log_scale.requires_grad_(False)
+    elif model.log_scale.requires_grad:
+        start = em.log_mean(em.evaluate(problem).noise)
+        # weights of importance sampling may overflow
+        model.rescale(start if start.isfinite() else 0.0)
+
+
+def solve(
+    settings: Settings,
+    problem: em.Problem,
+    model: Scaled,
+    ridge: float,
+    data: Incomplete,
+    on_round: OnRound,
+) -> tuple[list[float], bool]:
+    """Run the solver; return the losses, and whether they converged."""
+    named = [(k, leaf) for k, leaf in model.named_parameters() if leaf.requires_grad]
+    of_posterior = used_parameters(problem.posterior, data)
+    if not named and not of_posterior:
+        return [-float(em.evaluate(problem).values.mean())], True
+    penalty = make_penalty(ridge, model, len(data.x))
+    if is_stochastic(settings, problem.posterior, data):
+        losses = em.joint_ascent(
+            problem,
+            [*named, *of_posterior],
+            penalty=penalty,
+            on_epoch=lambda epoch, loss: on_round(epoch, loss, np.nan),
+            **_of_adam(settings),
+        )
+        return losses, True
+    leaves = [leaf for _, leaf in named]
+    if of_posterior or has_states(problem.posterior):
+        averages = problem.posterior_criterion is not None
+        trace = em.variational_em(
+            problem,
+            leaves,
+            [leaf for _, leaf in of_posterior],
+            penalty=penalty,
+            n_steps=max(settings.n_steps, PER_ROUND) if averages else settings.n_steps,
+            n_posterior_steps=settings.n_steps,
+            n_posterior_rounds=_ADAPTED if averages else None,
+            tol=settings.tol,
+            patience=_PATIENCE,
+            max_iter=settings.max_iter,
+            on_round=on_round,
+        )
+        if averages:  # draws of the final model start from it
+            fit_proposals(settings, problem, data)
+        return trace.loss, trace.converged
+    return fit_without_draws(settings, problem, leaves, penalty, on_round)
+
+
+def _of_adam(settings: Settings) -> dict:
+    """Return the options of `em.joint_ascent`."""
+    return {
+        "batch_size": settings.batch_size,
+        "learning_rate": settings.learning_rate,
+        "max_iter": settings.max_iter,
+    }
+
+
+def fit_without_draws(
+    settings: Settings,
+    problem: em.Problem,
+    leaves: list[Tensor],
+    penalty: Penalty,
+    on_round: OnRound,
+) -> tuple[list[float], bool]:
+    """Run L-BFGS if there are no draws: NCE."""
+    losses: list[float] = []
+
+    def on_step(loss: float) -> bool:
+        change = abs(loss - losses[-1]) if losses else np.inf
+        losses.append(loss)
+        return on_round(len(losses), loss, change)
+
+    most = PER_ROUND * settings.max_iter
+    found = em.fit_model(
+        problem,
+        leaves,
+        penalty=penalty,
+        tol=_GRADIENT,
+        max_iter=most,
+        on_step=on_step,
+    )
+    return losses or [found.objective], found.n_iter < most
+
+
+def probe_draws(posterior: Posterior, data: Incomplete) -> Draws:
+    """Draw once for a row in which every cell that any row misses is missing."""
+    return posterior(data.x[:1], data.observed.all(0)[None], stream(0))
+
+
+def used_parameters(posterior: Posterior, data: Incomplete) -> Named:
+    """List the parameters of the posterior that the training rows use."""
+    if not isinstance(posterior, nn.Module):
+        return []
+    named = [
+        (f"posterior.{name}", leaf)
+        for name, leaf in posterior.named_parameters()
+        if leaf.requires_grad
+    ]
+    draws = probe_draws(posterior, data)
+    tensors = [draws.log_prob, draws.log_weight, *draws.values]
+    moving = [tensor.sum() for tensor in tensors if tensor.requires_grad]
+    if not named or not moving:
+        return []
+    leaves = [leaf for _, leaf in named]
+    slopes = torch.autograd.grad(sum(moving), leaves, allow_unused=True)
+    return [
+        pair for pair, slope in zip(named, slopes, strict=True) if slope is not None
+    ]
+
+
+def has_states(posterior: Posterior) -> bool:
+    """Return whether latents are enumerated."""
+    return isinstance(posterior, SequentialPosterior) and any(
+        isinstance(step, ExactStates) for step in posterior.steps
+    )
+
+
+def is_stochastic(settings: Settings, posterior: Posterior, data: Incomplete) -> bool:
+    """Return whether the solver is Adam, as for discrete draws, or raise an error."""
+    discrete = is_discrete(posterior, data)
+    if discrete and settings.solver == "lbfgs":
+        raise DrawsNotSmooth(
+            "draws of zeros and ones are not smooth in the parameters of the posterior."
+        )
+    if discrete and posterior.n_draws == 1:
+        raise SingleDraw(
+            "the gradient of a discrete posterior needs other draws of the same row as "
+            "a control variate."
+        )
+    return discrete or settings.solver == "adam"
+
+
+def is_discrete(posterior: Posterior, data: Incomplete) -> bool:
+    """Return whether any part of the draws is discrete, without a derivative."""
+    with torch.no_grad():
+        return probe_draws(posterior, data).log_score is not None
+
+
+def make_penalty(ridge: float, model: Scaled, n: int) -> Penalty:
+    """Make the penalty of the model's parameters, or None."""
+    leaves = [p for p in model.model.parameters() if p.requires_grad]
+    if not ridge or not leaves:
+        return None
+    return lambda: sum(p.square().sum() for p in leaves) * ridge / (2 * n)
+
+
+def ridge_of(settings: Settings, model: Scaled) -> float:
+    """Return the strength of the penalty; None means the number of parameters."""
+    if settings.ridge is not None:
+        return float(settings.ridge)
+    if settings.model is not None:
+        return 0.0
+    return float(sum(p.numel() for p in model.model.parameters()))
+
+
+def fit_proposals(settings: Settings, problem: em.Problem, data: Incomplete) -> None:
+    """Fit the posterior that is used for draws after the fit."""
+    named = used_parameters(problem.posterior, data)
+    if not named:
+        return
+    if is_stochastic(settings, problem.posterior, data):
+        em.joint_ascent(problem, named, **_of_adam(settings))
+    else:
+        leaves = [leaf for _, leaf in named]
+        em.fit_posterior(problem, leaves, max_iter=_OF_PROPOSALS)
+
+
+# ----------------------------------------
+# How far the bound at which a model was fitted is from its log-density.
+#
+# Draws of missing cells make log p(x_obs) too low on average.  If the posterior is
+# far from that of the model, for example because it has one mode instead of two, the
+# loss depends on the model, and the fit favours those with broad conditionals.  Many
+# draws show the loss of few (Burda, Grosse and Salakhutdinov 2016, theorem 1).
+
+
+MOST_LOST = 0.1  # in nats; the draws of a fit that lose more are too few
+_ROWS = 200  # maximum number of incomplete rows, evenly spaced
+# a power of two, because draws are points of a lattice
+_MANY = 1024  # number of draws that replaces infinitely many
+_SEEDS = 101, 102  # other random numbers than those of a fit
+
+Bound = Callable[[Tensor, Tensor], Tensor]
+
+
+@torch.no_grad()
+def bound_gap(fitted: Fitted, data: Incomplete, n_draws: int) -> float:
+    """Compute the mean loss of the bound at incomplete rows, in nats.
+
+    `data`: rows of the training data. `n_draws`: number of draws of each row in
+    training. Result: 0 if no cell is missing, or if missing cells are integrated out.
+    """
+    rows = (~data.observed.all(1)).nonzero().squeeze(1)
+    if fitted.is_integrated or not len(rows):
+        return 0.0
+    # the ceiling of the ratio, so that there are at most that many rows
+    some = data.take(rows[:: -(-len(rows) // _ROWS)]).on(fitted.device)
+    _, posterior = fitted.at(some.observed, n_draws)
+    trained = mean_over_draws if is_discrete(posterior, some) else log_marginal
+    few = _bound(fitted, some, n_draws, trained, _SEEDS[0])
+    return float((_bound(fitted, some, _MANY, log_marginal, _SEEDS[1]) - few).mean())
+
+
+def _bound(
+    fitted: Fitted, data: Incomplete, n_draws: int, bound: Bound, seed: int
+) -> Tensor:
+    """Compute a bound of log phi(x_obs) of each row; (n,)."""
+    log_density, posterior = fitted.at(data.observed, n_draws)
+    size = fitted.rows_at_once(data, posterior, 0)
+    found = []
+    for first in range(0, len(data.x), size):
+        part = data.take(slice(first, first + size))
+        uniforms = shifted_lattice(stream(seed + 2 * first))
+        draws = posterior(part.x, part.observed, uniforms)
+        ratio = log_ratio(log_density, draws, part.x.new_zeros(len(part.x)))
+        found.append(bound(ratio, draws.log_weight))
+    return torch.cat(found)

@@ -1,1 +1,0 @@
-"""Distributions that torch lacks or that are inaccurate in our range."""

@@ -1,1 +1,0 @@
-"""Estimators with the interface of scikit-learn."""

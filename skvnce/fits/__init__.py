@@ -1,1 +1,0 @@
-"""Fits: functions of cells, a schema and settings that return models."""

@@ -1,1 +1,0 @@
-"""What fitted models can do: fill, draw and score rows of their columns."""

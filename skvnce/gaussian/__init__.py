@@ -1,0 +1,1 @@
+"""Gaussian copula and latent normal: `GaussianImputer`."""

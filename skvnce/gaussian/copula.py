@@ -1,0 +1,459 @@
+"""Prediction of the cells of a table by a Gaussian copula, possibly with bounds.
+
+A cell is an increasing function of a normal score (`marginals`), and missing cells may
+be known to lie between bounds.  Without either it is the normal distribution itself.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from skvnce._core.distributions.normal import FactoredNormal, Normal, prepare
+from skvnce._core.distributions.patterns import Rows, Table
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.progress import OnRound, step, tell, tell_round
+from skvnce.gaussian import calibration, em, marginals, truncation
+from skvnce.gaussian.calibration import Calibration
+from skvnce.gaussian.marginals import (
+    PiecewiseLinear,
+    Steps,
+    add_expected,
+    choose,
+    choose_marginals,
+    fit_marginals,
+    linear,
+    nonlinear_columns,
+    observed_below,
+    scored,
+    scores_of,
+    with_tails,
+)
+from skvnce.gaussian.truncation import Lattice, ToCells
+
+# ----------------------------------------
+# Continue the fit of marginals and normal distribution to a sample with all rows.
+#
+# The fit to the sample is near, so that a round updates both by one pass over the
+# table: an E-step of EM and the shares of cells below the knots, at the same
+# parameters.
+
+
+_ROUNDS = 50  # maximum number of rounds
+
+
+class _Sums(NamedTuple):
+    """Sums over rows."""
+
+    moments: em.Moments  # of scores
+    # (features, n_knots), expected weights of missing cells below the knots
+    below: Tensor
+
+
+def _sums(marginals: PiecewiseLinear, factored: FactoredNormal, rows: Rows) -> _Sums:
+    inner = marginals.scores[:, 1:-1]
+    below = torch.zeros_like(inner)
+    add = partial(add_expected, below, inner, factored)
+    scores = rows.mapped(partial(scores_of, marginals))
+    moments, _ = em.expected_moments(factored, scores.groups, rows.weights, add)
+    return _Sums(moments, below)
+
+
+def _first_sums(
+    marginals: PiecewiseLinear, factored: FactoredNormal, rows: Rows
+) -> tuple[_Sums, Tensor]:
+    observed = observed_below(marginals.knots[:, 1:-1], rows)
+    return _sums(marginals, factored, rows), observed
+
+
+def continue_marginals(
+    table: Table,
+    strength: float,
+    marginals: PiecewiseLinear,
+    normal: Normal,
+    *,
+    tol: float,
+) -> tuple[PiecewiseLinear, Normal]:
+    """Update marginals and normal distribution, each from the same pass over a table.
+
+    Parameters and results are those of `marginals.fit_marginals`.
+    """
+    use, total, observed = nonlinear_columns(marginals), table.total, None
+    for n_round in range(1, _ROUNDS + 1):
+        tell("round of marginals", n_round, _ROUNDS)
+        given = marginals, prepare(normal)
+        # counts of observed cells do not change with the parameters
+        if observed is None:
+            found, observed = table.summed(partial(_first_sums, *given))
+        else:
+            found = table.summed(partial(_sums, *given))
+        share = torch.special.ndtri((observed + found.below) / total)
+        moved = choose(use, with_tails(marginals.knots[:, 1:-1], share))
+        change = float((moved.scores - marginals.scores).abs().max())
+        normal = em.maximise(normal, found.moments, total, strength)
+        marginals = moved
+        if change < tol:
+            break
+    return marginals, normal
+
+
+Moments = tuple[Tensor, Tensor] | None
+
+_FARTHEST = 4.0  # maximum absolute score of an observed cell: P = 1 / 16,000
+# a difference of probabilities of this size has 8 digits
+_LEAST_SHARE = 1e-8  # minimum probability of an interval within bounds
+_SETTLED = 1e-2  # change of a normal score below which marginals have converged
+
+
+class Copula(NamedTuple):
+    """A fitted normal distribution of scores, and the map from scores to cells."""
+
+    normal: Normal  # of the scores
+    marginals: PiecewiseLinear | None = None  # None if cells are scores
+    # smallest and largest value of the missing cells of each column
+    bounds: tuple[Tensor, Tensor] | None = None
+    # the map from scores to draws of columns with repeated values
+    steps: Steps | None = None
+    calibration: Calibration | None = None  # calibration by residuals
+
+    def scores(self, data: Incomplete) -> tuple[Incomplete, Tensor]:
+        """Map a table to scores; also return the sum of log-slopes of each row."""
+        if self.marginals is None:
+            return data, data.x.new_zeros(len(data.x))
+        return scored(self.marginals, data)
+
+    def given(self, data: Incomplete) -> Incomplete:
+        """Map a table to the scores from which others are predicted.
+
+        Scores of nonlinear columns are clipped to the range of normal scores: beyond
+        the outermost knots nothing is known except that they are extreme.
+        """
+        scores, _ = self.scores(data)
+        if self.marginals is None:
+            return scores
+        kept = scores.x.clamp(-_FARTHEST, _FARTHEST)
+        return Incomplete(
+            kept.where(nonlinear_columns(self.marginals), scores.x), scores.observed
+        )
+
+    def score_bounds(self) -> tuple[Tensor, Tensor]:
+        """Map the bounds to scores."""
+        if self.marginals is None:
+            return self.bounds
+        return tuple(self.marginals.forward(bound)[0] for bound in self.bounds)
+
+    def bounds_before(self, moments: Moments) -> tuple[Tensor, Tensor]:
+        """Map the bounds to scores before calibration.
+
+        `moments`: means and standard deviations of missing scores; None without
+        calibration.
+        """
+        if not self.calibrates:
+            return self.score_bounds()
+        found = (bound.expand_as(moments[0]) for bound in self.score_bounds())
+        return tuple(self.calibration.before(bound, *moments) for bound in found)
+
+    def cells_after(self, moments: Moments) -> ToCells | None:
+        """Make the map from scores before calibration to cells; None if identical."""
+        if self.marginals is None and not self.calibrates:
+            return None
+
+        def to_cells(rows: Tensor, columns: Tensor, scores: Tensor) -> Tensor:
+            if self.calibrates:
+                mean, deviation = (part[rows, columns] for part in moments)
+                scores = self.calibration.moved_cells(columns, scores, mean, deviation)
+            if self.marginals is None:
+                return scores
+            return self.marginals.inverse_of(columns, scores)
+
+        return to_cells
+
+    def cells(self, scores: Tensor) -> Tensor:
+        """Map scores to cells."""
+        return scores if self.marginals is None else self.marginals.inverse(scores)
+
+    def cells_of(self, column: int, scores: Tensor) -> Tensor:
+        """Map scores of one column to cells."""
+        if self.marginals is None:
+            return scores
+        columns = torch.tensor([column])
+        return self.marginals.inverse_of(columns, scores[..., None])[..., 0]
+
+    def steps_of(self, column: int, scores: Tensor) -> Tensor:
+        """Map scores of one column to cells, by steps if it has steps."""
+        place = () if self.steps is None else (self.steps.columns == column).nonzero()
+        if not len(place):
+            return self.cells_of(column, scores)
+        one = Steps(
+            torch.tensor([0]), *(part[[int(place[0])]] for part in self.steps[1:])
+        )
+        cells = self.cells_of(column, scores)
+        return one.put(scores[..., None], cells[..., None])[..., 0]
+
+    def possible_of(self, column: int, scores: Tensor) -> Tensor:
+        """Map scores of one column to cells within bounds, by steps if it has steps.
+
+        Equals `steps_of` if there are no bounds.
+        """
+        found = self.steps_of(column, scores)
+        if self.bounds is None:
+            return found
+        low, high = (bound[column] for bound in self.bounds)
+        return found.clamp(low, high)
+
+    @property
+    def calibrates(self) -> bool:
+        """Return whether any column is calibrated."""
+        return self.calibration is not None and len(self.calibration.columns) > 0
+
+
+class Choice(NamedTuple):
+    """The choice of held-out cells, and the start of a fit to all cells."""
+
+    strength: float  # k of the prior, see `gaussian`
+    marginals: PiecewiseLinear | None  # None if cells are scores
+    start: Normal
+    # the fit without the held-out cells, with this strength and kind of marginals
+    without_held_out: Copula
+
+
+def choose_copula(
+    tables: Sequence[Table],
+    part: tuple[Incomplete, Tensor, Tensor],
+    strengths: list[float],  # in decreasing order
+    *,
+    nonlinear: bool,  # whether marginals may be nonlinear
+    max_iter: int,  # of EM
+    tol: float,
+    values: dict[int, Tensor] | None = None,  # see `choose_marginals`
+    ranges: tuple[Tensor, Tensor] | None = None,
+) -> Choice:
+    """Choose strength and marginals by held-out cells, and fit the marginals to all.
+
+    `tables`: to which the marginals are fitted in turn, each from the fit to the one
+    before.  Columns are scaled to unit standard deviation.  `part`: some of the rows,
+    the mask of their held-out cells, and their weights.
+    """
+    x, stopping = part[0].x, {"max_iter": max_iter, "tol": tol}
+    start = Normal(x.new_zeros(x.shape[1]), torch.eye(x.shape[1]).to(x))
+    strength, start = em.choose_strength(*part, strengths, start, **stopping)
+    chosen = None
+    if nonlinear:
+        with step("choosing the marginals"):
+            known = {"values": values, "ranges": ranges, **stopping}
+            chosen = choose_marginals(*part, strength, start, **known)
+    if chosen is None:
+        return Choice(strength, None, start, Copula(start))
+    *begin, last = chosen
+    pieces, start = begin
+    # a single table has no second fit
+    for fit, table in zip((fit_marginals, continue_marginals), tables, strict=False):
+        with step("fitting the marginals"):
+            pieces, start = fit(table, strength, pieces, start, tol=_SETTLED)
+    return Choice(strength, pieces, start, Copula(last, begin[0]))
+
+
+def log_prob(copula: Copula, data: Incomplete) -> Tensor:
+    """Compute log p(x_obs) of each row; (n,).  Bounds concern missing cells only."""
+    scores, log_slopes = copula.scores(data)
+    return em.log_prob(copula.normal, scores) + log_slopes
+
+
+def conditional_mean(copula: Copula, data: Incomplete, lattice: Lattice) -> Tensor:
+    """Fill missing cells by E[x_mis | x_obs, bounds]; (n, features).
+
+    Exact if no bound is near.  Otherwise a weighted average over points of `lattice`,
+    numbers that are functions of the row, gives the shift (see `truncation`).
+    """
+    scores = copula.given(data)
+    moments, lines = None, copula.marginals
+    if lines is None and not copula.calibrates:
+        filled = em.conditional_mean(copula.normal, scores)
+    else:
+        moments = em.conditional_moments(copula.normal, scores)
+        filled = moments[0]
+        if lines is not None:
+            filled = lines.expectation_of(~data.observed, *moments)
+    if copula.calibrates:
+        filled = filled + copula.calibration.mean_shift(*moments, copula.cells_of)
+    if copula.bounds is not None:
+        bounds, to_cells = copula.bounds_before(moments), copula.cells_after(moments)
+        filled = filled + truncation.mean_shift(
+            copula.normal, scores, *bounds, lattice, to_cells
+        )
+        # the estimated shift has a sampling error
+        filled = filled.clamp(*copula.bounds)
+    return data.with_values(filled)
+
+
+def cell_means(copula: Copula, data: Incomplete) -> Tensor:
+    """Predict each missing cell by itself, in closed form; (n, features).
+
+    The mean is truncated to the bounds of the cell.  Unlike that of `conditional_mean`,
+    it uses neither the bounds of other missing cells of the row nor the calibration,
+    which is fitted to all cells.
+    """
+    scores = copula.given(data)
+    lines, bounds = copula.marginals, copula.bounds
+    moments = em.conditional_moments(copula.normal, scores)
+    if bounds is None:
+        return moments[0] if lines is None else lines.expectation(*moments)
+    lines = linear(data.x.shape[1]) if lines is None else lines
+    censored = lines._replace(low=bounds[0], high=bounds[1]).expectation(*moments)
+    inside, beyond = torch.ones_like(censored), torch.zeros_like(censored)
+    for sign, bound, score in zip((1, -1), bounds, copula.score_bounds(), strict=True):
+        deviation = moments[1].clamp(min=em.LEAST_DEVIATION)
+        share = torch.special.ndtr(sign * (score - moments[0]) / deviation)
+        inside = inside - share
+        beyond = beyond + share * bound.where(bound.isfinite(), 0.0)
+    mean = (censored - beyond) / inside.clamp(min=_LEAST_SHARE)
+    return mean.where(inside > _LEAST_SHARE, censored).clamp(*bounds)
+
+
+def draw(copula: Copula, data: Incomplete, n_draws: int) -> Tensor:
+    """Draw the missing cells given the observed cells; (n_draws, n, features)."""
+    scores = copula.given(data)
+    moments = None
+    if copula.calibrates:
+        moments = em.conditional_moments(copula.normal, scores)
+    if copula.bounds is None:
+        found = em.draw(copula.normal, scores, n_draws)
+    else:
+        bounds = copula.bounds_before(moments)
+        found = truncation.draw(copula.normal, scores, *bounds, n_draws)
+    return data.with_values(_valid_cells(copula, found, moments))
+
+
+def quantiles(
+    copula: Copula, data: Incomplete, levels: Tensor, lattice: Lattice
+) -> Tensor:
+    """Find quantiles of each missing cell; (n_levels, n, features).
+
+    They are exact if no bound is near, because cells are increasing functions of
+    scores.  Otherwise they move as those of weighted points of `lattice` do, see
+    `conditional_mean`.
+    """
+    scores = copula.given(data)
+    moments = em.conditional_moments(copula.normal, scores)
+    found = moments[0] + torch.special.ndtri(levels)[:, None, None] * moments[1]
+    if copula.bounds is not None:
+        bounds = copula.bounds_before(moments)
+        given = copula.normal, scores, *bounds, lattice
+        found = found + truncation.quantile_shift(*given, levels)
+    moments = moments if copula.calibrates else None
+    return data.with_values(_valid_cells(copula, found, moments))
+
+
+def _valid_cells(copula: Copula, scores: Tensor, moments: Moments) -> Tensor:
+    """Map scores (*batch, n, features) to valid cells, calibrated if there are moments.
+
+    The map increases in each score.
+    """
+    if moments is not None:
+        scores = copula.calibration.moved(scores, *moments)
+    cells = copula.cells(scores)
+    if copula.bounds is not None:
+        cells = cells.clamp(*copula.bounds)
+    if copula.steps is not None:
+        # after the bounds, so that other cells of these columns are observed values
+        cells = copula.steps.put(scores, cells)
+    return cells
+
+
+# ----------------------------------------
+# Fit a Gaussian copula: choose it on held-out cells, fit it to all, calibrate it.
+
+
+Pair = tuple[Tensor, Tensor]
+
+
+class Split(NamedTuple):
+    """The rows and cells on which a copula is chosen and calibrated."""
+
+    some: Tensor  # bool (n,), the rows
+    hidden: Tensor  # bool (n, features), the held-out cells
+    # int (n,), the folds of the rows, from which calibration leaves out one at a time
+    folds: Tensor
+
+
+class Limits(NamedTuple):
+    """What is known about the cells of the columns."""
+
+    ranges: Pair  # (features,), smallest and largest possible cells
+    # (features,), or None, bounds to which the distribution is truncated; infinite
+    # where there are none
+    bounds: Pair | None
+    values: dict[int, Tensor]  # values of the columns with repeated values
+
+
+class FittedCopula(NamedTuple):
+    """A copula, the scores that draws of its parameters use, and its fit."""
+
+    copula: Copula
+    strength: float  # k of the prior, see `em`
+    scores: Incomplete  # of the rows in memory
+    em: em.Fit  # to all rows
+    # a copula of this kind that is fitted without the held-out cells
+    without_held_out: Copula
+
+
+def fit_copula(
+    rows: Rows,  # rows in memory, with columns scaled to unit standard deviation
+    tables: Sequence[Table],
+    split: Split,  # of the rows in memory
+    limits: Limits,
+    strengths: list[float],  # candidates, in decreasing order
+    *,
+    nonlinear: bool,  # whether marginals may be nonlinear
+    max_iter: int,  # of EM
+    tol: float,
+    on_round: OnRound = tell_round,  # called after each round of the final fit
+) -> FittedCopula:
+    """Fit a copula to a table.
+
+    `tables`: one that has these rows, all of the table; or the rows themselves, and
+    then the whole table, to which EM continues.
+    """
+    some, hidden, folds = split
+    stopping = {"max_iter": max_iter, "tol": tol}
+    part = rows.data.take(some), hidden[some], rows.weights[some]
+    known = {"nonlinear": nonlinear, "values": limits.values, "ranges": limits.ranges}
+    chosen = choose_copula(tables, part, strengths, **known, **stopping)
+    model = _limited(Copula(chosen.start, chosen.marginals), limits)
+    fit = _fit_scores(tables, chosen, on_round, stopping)
+    scores, _ = model.scores(rows.data)
+    part = scores.take(some), rows.data.x[some], rows.weights[some]
+    stepped = marginals.fit_steps(fit.normal, *part, limits.values, limits.ranges)
+    model = model._replace(normal=fit.normal, steps=stepped)
+    with step("calibrating the draws"):
+        learnt = calibration.fit_calibration(
+            fit.normal, *part, folds[some], stepped, model.possible_of
+        )
+    model, without_held_out = (
+        model._replace(calibration=learnt),
+        _limited(chosen.without_held_out, limits),
+    )
+    return FittedCopula(model, chosen.strength, scores, fit, without_held_out)
+
+
+def _fit_scores(
+    tables: Sequence[Table], chosen: Choice, on_round: OnRound, stopping: dict
+) -> em.Fit:
+    """Fit the normal distribution to the scores of each table in turn."""
+    marginals, normal = chosen.marginals, chosen.start
+    for n_left, table in zip(range(len(tables))[::-1], tables, strict=True):
+        if marginals is not None:
+            table = table.mapped(partial(scores_of, marginals))
+        report = tell_round if n_left else on_round
+        given = table.condensed(), chosen.strength, normal
+        fit = em.fit_table(*given, on_round=report, **stopping)
+        normal = fit.normal
+    return fit
+
+
+def _limited(model: Copula, limits: Limits) -> Copula:
+    """Restrict the cells of a copula."""
+    lines = model.marginals and model.marginals.within(*limits.ranges)
+    return model._replace(marginals=lines, bounds=limits.bounds)

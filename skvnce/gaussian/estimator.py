@@ -1,0 +1,682 @@
+"""An imputer that fits a normal distribution to rows with missing values."""
+
+from functools import partial
+from numbers import Integral, Real
+
+import numpy as np
+import torch
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from skvnce._core.random import seed_from, seeded
+from skvnce._core.runtime import filled_once, one_thread
+from skvnce._imputer import validation as checks
+from skvnce._imputer import validation as unused
+from skvnce._imputer.callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    reports_fit,
+    shows_progress,
+)
+from skvnce._imputer.fitted import Fitted
+from skvnce._imputer.imputer import Imputer
+from skvnce._imputer.parts import stream
+from skvnce._imputer.parts.chunks import in_parts
+from skvnce._imputer.parts.summary import is_large, rows_in_memory
+from skvnce._imputer.parts.tables import reject_groups, without_counts
+from skvnce._imputer.rules import Rules
+from skvnce._imputer.validation import names_table
+from skvnce._tables.cells import is_frame
+from skvnce._tables.column_kinds import column_of_groups
+from skvnce._tables.limits import check_distance, limits_of
+from skvnce._tables.memory import check_fit
+from skvnce._tables.schema import Encoded
+from skvnce.gaussian import fit as numbers
+from skvnce.gaussian import groups_fit
+from skvnce.gaussian import groups_fit as grouped
+from skvnce.gaussian import mixed_fit as mixed
+from skvnce.gaussian import online as online_em
+from skvnce.gaussian.groups_model import GaussianModel
+from skvnce.metrics._chains import warn_of_slow_chain
+
+# ----------------------------------------
+# What `GaussianImputer` does with tables whose rows belong to groups.
+
+
+class GroupsMixin(Imputer):
+    """Fit to rows of groups, and check what concerns columns of groups."""
+
+    def _fit_groups(self, settings, table, on_round):
+        """Fit to rows of groups by Gibbs sampling."""
+        schema, cells = table.schema, table.cells
+        unused.warn_of_unused(self, grouped.WITHOUT_EFFECT)
+        unused.warn_of_unused_by_levels(self, schema)
+        given = cells, schema, settings
+        with seeded(seed_from(self.random_state)):
+            fit = grouped.fit_groups(*given, on_round)
+            report = fit.report(schema, cells, settings)
+            predict = partial(grouped.predict_without, *given)
+            held_out = grouped.held_out(cells, settings)
+            _, found = self._held_out(schema, cells.nodes, predict, **held_out)
+        self._warn_of_slow_chain(report, above=grouped.DRIFTING)
+        grouped.warn_of_marginals(schema, found.marginal, self.on_misfit)
+        # draws follow the model, as means know no groups
+        found = found._replace(marginal=np.zeros_like(found.marginal))
+        draws = fit.draws if self.n_parameter_draws else []
+        report = table.report | report | found.report()
+        return Fitted(schema, GaussianModel(fit.model, draws=draws), report), found
+
+    def _warn_of_slow_chain(self, report, **options):
+        """Warn if the Markov chain of the fit is short."""
+        names = ("r_hat_", "latent_names_", "trace_", "n_burn_in_")
+        r_hat, latents, trace, n_burn_in = (report[name] for name in names)
+        of_sweep = 1 if "group_columns_" in report else 2
+        chain = r_hat, latents, len(trace), n_burn_in
+        warn_of_slow_chain(*chain, of_sweep=of_sweep, **options)
+
+    def _checked(self, X):
+        found = super()._checked(X)
+        groups_fit.check_rows(self._schema, self._cell_model(), found)
+        return found
+
+    def _wanted(self, where, X, checked):
+        groups_fit.check_where(self._schema, self._cell_model(), where)
+        found = super()._wanted(where, X, checked)
+        if not isinstance(found, Rules):
+            return found
+        return found._replace(of_groups=self._columns_of_groups())
+
+    def _shift_of(self, shift):
+        found = super()._shift_of(shift)
+        groups_fit.check_shift(self._schema, self._cell_model(), found)
+        return found
+
+    def _limits_of(self, lower, upper, X, checked):
+        found = super()._limits_of(lower, upper, X, checked)
+        columns = self._columns_of_groups()
+        groups_fit.check_limits(self._schema, columns, found, checked)
+        return found
+
+    def _columns_of_groups(self):
+        return getattr(self, "group_columns_", np.zeros(0, dtype=int))
+
+
+class GaussianImputer(CallbackSupportMixin, GroupsMixin):
+    """Impute by a normal distribution that EM fits to rows with missing values.
+
+    `transform` fills missing cells (NaN) by their exact conditional means given the
+    observed cells of their row, and `sample` draws them from their exact conditional
+    distribution, both corrected by the errors with which observed cells are predicted
+    if columns depend on each other nonlinearly.  Mean and covariance maximise the
+    likelihood of the observed cells, with a little shrinkage towards independent
+    columns; they are valid for normal rows with values missing at random (MAR).  Use
+    this imputer as a baseline for others.
+
+    A table with categories is a function of latent normal variables: one for each
+    number and each ordinal column, one for each level of a nominal column, the largest
+    of which names the level.  Their mean and covariance are drawn from their posterior
+    by Gibbs sampling, as are those of tables with groups or limits of cells.
+
+    Parameters
+    ----------
+    shrinkage : "auto" or float, default="auto"
+        Weight of the prior, under which columns are independent, as a number of rows
+        for each column.  ``"auto"`` chooses from 0.01 to 1 by how well held-out cells,
+        a tenth of the observed ones, are predicted; with categories it is 0.5.
+    marginals : {"auto", "normal"}, default="auto"
+        ``"auto"`` models columns as increasing functions of normal scores (a Gaussian
+        copula) if that improves the prediction of held-out cells, and ``"normal"``
+        never does.  With categories, numbers always are such functions.
+    strategy : {"mean", "median", "mode"}, default="mean"
+        How `transform` fills numbers: by their conditional means, medians or modes.
+        Medians have the smallest mean absolute error.  Categories always get their most
+        probable level.
+    min_value, max_value : float, array-like of shape (n_features,), dict, "observed" \
+            or None, default=None
+        Bounds of imputed cells, to which their conditional distribution is truncated:
+        of all columns, of each, or by column name (by index if X has no names).  Items
+        are numbers, dates or durations, ``"observed"``, the smallest or the largest
+        observed value, or None.  With None, cells follow the model beyond the observed
+        range, except that columns of non-negative or non-positive numbers remain so,
+        that a column ends at a value that many of its cells have, and that cells of at
+        most ten values that repeat are observed values.  Columns of categories have no
+        bounds.  Limits of single cells are parameters of the methods.
+    n_parameter_draws : int, default=20
+        Number of draws of mean and covariance from their posterior, made by data
+        augmentation at the first call of `sample`, which uses them in turn, as multiple
+        imputation requires.  With 0, all draws use the fitted parameters.
+    max_iter : int, default=200
+        Maximum number of rounds of EM.  With categories or limits of cells half as many
+        sweeps of Gibbs sampling are made, or more if `n_parameter_draws` is above 60 %
+        of them, and with groups as many sweeps.
+    tol : float, default=5e-3
+        EM stops if no mean or covariance changes by more than `tol` in a round, for
+        columns scaled to unit standard deviation.
+    on_misfit : {"warn", "raise", "ignore"}, default="warn"
+        What `fit` does if a few cells dominate the squared errors of a column, or if
+        the model predicts held-out cells of a column significantly worse than the mean
+        of the column does (`held_out_gain_`): it warns
+        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
+        these checks.
+    missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
+        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
+        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
+        other markers a number marks numbers that equal it, and a text equal text; NaN
+        is then an error, and cells that stay missing keep the marker.
+    keep_empty_features : bool, default=False
+        Whether `transform` keeps columns that were entirely missing at `fit`, filled by
+        0 or by the value within the bounds that is nearest to 0, or drops them.  Kept
+        columns of categories stay missing: they have no level.
+    add_indicator : bool, default=False
+        Whether `transform` appends a binary column for each column with missing cells
+        at `fit`, which is 1 where the cell is missing.  `sample` does not append them.
+    categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
+        Which columns are categories.  With ``"from_dtype"`` the data types of a data
+        frame decide: categories and strings are nominal, or passed through without a
+        model if they name rows; ordered categories, polars' Enum, booleans and whole
+        numbers of at most 10 values, each twice on average, are ordinal; all others
+        are numeric.  Arrays have no categories.  A mask, names, or indices if X has
+        no names, mark the nominal columns; then all others are numeric.  A dict of
+        columns to ``"nominal"``, ``"ordinal"``, ``"numeric"``, ``"passthrough"`` or a
+        list of levels in their order replaces the choice.  With None no column is.
+    handle_unknown : {"error", "missing"}, default="error"
+        What a level that `fit` has not observed is: an error, or a missing value, which
+        is imputed.  A new number in a column of whole numbers of a data frame that are
+        ordinal counts as the nearest one.
+    groups : str, int, dict or None, default=None
+        The column of X, by name (by index if X has no names), that names the group of
+        each row, such as the patient of a visit.  Latent variables of rows then have
+        random intercepts; columns that are constant within groups are found, and get
+        one value for each group.  Methods condition on all rows of a group in the
+        table; new groups are allowed.  ``{"patient": ["time"]}`` lets slopes on columns
+        of numbers without missing cells differ between groups, too, and
+        ``{"patient": {"slopes": ["time"], "constant": ["sex"]}}`` names columns that
+        are constant within groups, of which most groups may have one observed cell.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of the draws of mean and covariance from their posterior.
+    verbose : int, default=0
+        If 1, print a line for each round of `fit`, and for each other step of `fit`,
+        `transform` and `sample` that takes longer than a second.  If 2, print all
+        steps.
+
+    Attributes
+    ----------
+    mean_, covariance_ : ndarray of shape (n_nodes,), and (n_nodes, n_nodes)
+        Mean and covariance of the fitted distribution, in the units of X; with
+        categories those of the latent variables, averaged over their posterior.
+    nonlinear_columns_ : ndarray of bool, of shape (n_nodes,)
+        Columns that are nonlinear functions of their normal scores.  For them, `mean_`
+        and `covariance_` are those of ``location_ + scale_ * scores``.
+    calibrated_columns_ : ndarray of bool, of shape (n_nodes,)
+        Columns whose means and draws are calibrated, by the residuals of observed cells
+        with similar predictions, because that clearly improves the predictions of
+        left-out rows.
+    location_, scale_ : ndarray of shape (n_nodes,)
+        Means and standard deviations of the observed cells; NaN for categories.
+    shrinkage_ : float
+        The shrinkage that the fit used.
+    feature_indices_ : ndarray of shape (n_nodes,)
+        Indices of the columns of X that the model uses: those with at least two
+        different observed values.
+    constants_ : dict of int to float or level
+        Values of the constant columns, by column index.  `fit` warns about them, and
+        they fill missing cells.
+    held_out_gain_ : float
+        One minus the ratio of the mean squared error of the model to that of the column
+        means, on held-out cells; negative if the means predict better.  All columns
+        have the same weight; in columns of categories log-losses take the place of
+        squared errors, and shares of levels that of means.  NaN if the columns have too
+        few cells to hold some out, and with ``on_misfit="ignore"``.
+    marginal_columns_ : ndarray of bool, of shape (n_nodes,)
+        Columns that the model predicts significantly worse than their means, and
+        heavy-tailed columns that it does not predict better.  They are filled by their
+        means or their most frequent level, and drawn from their observed values.
+    feature_ranges_ : ndarray of shape (2, n_features_in_)
+        Smallest and largest imputed value of each column of X, in codes of levels and
+        in microseconds for dates.
+    categories_ : dict of str to ndarray
+        The levels of each column of categories that `fit` has observed, in the order of
+        their codes, by column name (by index if X has no names), if there are some.
+    indicator_ : MissingIndicator or None
+        The indicator that `add_indicator` appends; None if it is False.
+    n_iter_, n_tuning_iter_ : int
+        Number of rounds of EM, or of Gibbs sweeps, of the final fit, and before it, to
+        choose shrinkage and marginals; 0 if all columns are constant.
+    loss_curve_ : list of float
+        Negative penalised log-likelihood per row after each round of the final fit.
+        With categories, the negative log-density of the latent variables per row.
+    trace_ : ndarray of shape (n_iter_, 2, n_latents)
+        With categories, after each Gibbs sweep the means of the latent variables, and
+        the shares of their variances that the others explain.
+    r_hat_ : ndarray of shape (2, n_latents)
+        With categories, the split R-hat of `trace_` after the burn-in
+        (`skvnce.metrics.split_r_hat`).
+    n_burn_in_ : int
+        With categories, the number of sweeps before the first draw of the parameters.
+    latent_names_ : ndarray of shape (n_latents,)
+        With categories, the names of the latent variables: those of their columns, and
+        ``"column=level"`` for nominal ones.
+    group_covariance_, slope_covariance_ : ndarray
+        With groups, the covariance of their intercepts and of columns that are constant
+        within them, of which `covariance_` is the sum with that of residuals; and of
+        random slopes: those of all latent variables on the first column of slopes,
+        scaled to unit standard deviation, and then those on the others.
+    intraclass_correlations_ : ndarray of shape (n_latents,)
+        With groups, the shares of variances that are between groups.
+    group_columns_ : ndarray of int
+        With groups, the indices of columns that are constant within them.
+    n_features_in_ : int
+        Number of features seen during `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features seen during `fit`, if X has feature names that are strings.
+
+    Notes
+    -----
+    The user guide has the model, and what changes with bounds, limits, categories and
+    many rows.  The model is in arrays, not in a torch module.  A fit is one sequence of
+    rounds, and has no `n_jobs`.
+
+    References
+    ----------
+    Dempster, Laird and Rubin (1977), Maximum likelihood from incomplete data via the EM
+    algorithm; Schafer (1997), Analysis of incomplete multivariate data, section 5.4.
+    With categories: Albert and Chib (1993), Bayesian analysis of binary and
+    polychotomous response data; Hoff (2007), Extending the rank likelihood for
+    semiparametric copula estimation.  With limits: Turnbull (1976), The empirical
+    distribution function with arbitrarily grouped, censored and truncated data; Helsel
+    (2012), Statistics for censored environmental data, chapter 6.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import GaussianImputer
+    >>> X = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0], [4.0, 8.0], [5.0, np.nan]])
+    >>> imputer = GaussianImputer(shrinkage=0.01, random_state=0).fit(X)
+    >>> imputer.transform(X)[-1].round(1)
+    array([ 5., 10.])
+    >>> [table.shape for table in imputer.sample(X, n_draws=3, random_state=0)]
+    [(5, 2), (5, 2), (5, 2)]
+    """
+
+    _parameter_constraints = {
+        "shrinkage": [checks.AUTO, checks.Number(Real, 0, None, closed="neither")],
+        "marginals": [StrOptions({"auto", "normal"})],
+        "min_value": checks.BOUND,
+        "max_value": checks.BOUND,
+        "n_parameter_draws": [checks.integer_from(0)],
+        "max_iter": [checks.integer_from(1)],
+        "tol": [checks.Number(Real, 0, None, closed="left")],
+        "on_misfit": checks.ON_MISFIT,
+        **checks.OF_IMPUTERS,
+        "groups": [str, Integral, dict, None],
+        "random_state": checks.RANDOM_STATE,
+        "verbose": ["verbose"],
+    }
+
+    _takes_limits = _has_density = True
+    _has_new_rows = property(lambda self: self.groups is None)
+
+    def __init__(
+        self,
+        shrinkage="auto",
+        *,
+        marginals="auto",
+        strategy="mean",
+        min_value=None,
+        max_value=None,
+        n_parameter_draws=20,
+        max_iter=200,
+        tol=5e-3,
+        on_misfit="warn",
+        missing_values=np.nan,
+        keep_empty_features=False,
+        add_indicator=False,
+        categorical_features="from_dtype",
+        handle_unknown="error",
+        groups=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.shrinkage = shrinkage
+        self.marginals = marginals
+        self.strategy = strategy
+        self.min_value = min_value
+        self.max_value = max_value
+        self.n_parameter_draws = n_parameter_draws
+        self.max_iter = max_iter
+        self.tol = tol
+        self.on_misfit = on_misfit
+        self.missing_values = missing_values
+        self.keep_empty_features = keep_empty_features
+        self.add_indicator = add_indicator
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.groups = groups
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @reports_fit
+    def fit(self, X, y=None, sample_weight=None, *, lower=None, upper=None):
+        """Fit the mean and the covariance.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), Chunks, or table of dask
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Frequencies: a row of weight k is k equal rows (in draws of the parameters
+            up to second moments, and in tables of few different rows up to the choice
+            of held-out cells, of whole rows of any weight).  Divide the sampling
+            weights of a survey by their mean, ``sample_weight / sample_weight.mean()``;
+            a warning says if need be.
+        lower, upper : array-like of shape (n_samples, n_features), or dict, \
+                default=None
+            Limits of single missing cells, such as detection limits, which the
+            likelihood accounts for: a cell below its limit L has probability P(x <= L).
+            A data frame may leave out columns, and so may a dict of columns to arrays
+            (n_samples,) or numbers.  NaN and infinite limits are none, and those of
+            observed cells have no effect.  In a column of whole numbers of a data
+            frame, a whole number must be between them.
+
+        Returns
+        -------
+        self : GaussianImputer
+
+        Raises
+        ------
+        ValueError
+            If X contains infinite values or text, if no cell is observed, if observed
+            cells are outside the bounds, if limits leave no value, or if a parameter is
+            out of range.
+        TypeError
+            If a parameter has a wrong type.
+
+        Warns
+        -----
+        ConvergenceWarning
+            With groups, if the Markov chain still drifts: an R-hat above 1.5.
+        """
+        table = self._read(X, sample_weight, lower, upper)
+        schema, cells = table.schema, table.cells
+        are_numbers = ~schema.is_categorical
+        sums = table.large and table.large.sums(are_numbers)
+        columns = schema.model_columns[are_numbers]
+        self._report_tails(schema, cells.table, columns, sums)
+        fit, n_rounds = self._method_of(table)
+        on_round, finish = report_rounds(self, n_rounds, X=table.rows)
+        try:
+            with one_thread():
+                fitted, found = fit(table, on_round)
+        except torch.linalg.LinAlgError as error:
+            # first, because limits far from all cells make a covariance singular, too
+            check_distance(schema, table.limits, table.rows)
+            raise ValueError(numbers.collinear(self.shrinkage)) from error
+        self._report_misfit(fitted.schema, found, numbers.REMEDY)
+        finish()
+        return self._publish(fitted)
+
+    @names_table
+    def partial_fit(self, X, y=None, sample_weight=None):
+        """Go on learning from more rows.
+
+        The first call is `fit`; it chooses columns, shrinkage, marginals and
+        calibration.  Up to 20,000 rows are kept (fewer if there are more than 335
+        columns), and when their number has doubled since the last fit, the fit is
+        repeated with all rows so far.  Every other call is two steps of online EM, in
+        which the expected moments of the rows count with weight ``(w / W) ** 0.7``: w
+        is the weight of these rows, W that of all so far (Cappe and Moulines 2009).
+        The knots of the marginals are kept, and their shares are averaged likewise.
+        Ranges grow with the observed cells.  `location_`, `scale_`,
+        `calibrated_columns_`, `held_out_gain_` and `marginal_columns_` are those of the
+        last fit.  After a call of `fit` itself, its choices are final.  Numbers of data
+        frames are numeric if nobody names them, as in tables in parts.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, as of `fit`.
+
+        Returns
+        -------
+        self : GaussianImputer
+
+        Raises
+        ------
+        ValueError, TypeError
+            As in `fit`, and if the number of columns changed, if there are categories
+            or groups, or after a fit to categories or to limits of cells.
+        """
+        return self._set(self._copy()._partial_fit(X, sample_weight))
+
+    @shows_progress
+    def _partial_fit(self, X, sample_weight):
+        """Do what `partial_fit` does, on a copy that has no other user."""
+        self._check_parameters()
+        groups_fit.reject_stream(self.groups)
+        if not hasattr(self, "mean_"):
+            self.fit(self._first_batch(X), sample_weight=sample_weight)
+            online_em.check_can_continue(
+                self._schema.is_categorical.any(), has_state=True
+            )
+            if in_parts(X) is None and self._fitted.model.online is not None:
+                self._keep_rows(stream.Stream.of(self._checked(X), sample_weight))
+            return self
+        is_mixed, online = self._schema.is_categorical.any(), self._fitted.model.online
+        online_em.check_can_continue(is_mixed, online is not None)
+        table = self._checked(X)
+        with one_thread():
+            self._update(stream.Stream.of(table, sample_weight))
+        return self
+
+    @shows_progress
+    def sample_parameters(self):
+        """Return the draws of mean and covariance from their posterior.
+
+        Returns
+        -------
+        means : ndarray of shape (n_parameter_draws, n_nodes)
+            In the units of X, see `mean_`.
+        covariances : ndarray of shape (n_parameter_draws, n_nodes, n_nodes)
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the draws are those of a Markov chain (`trace_`) with an R-hat above
+            1.05; names how many sweeps would do.
+        """
+        check_is_fitted(self)
+        if hasattr(self, "trace_"):
+            self._warn_of_slow_chain(self._fitted.report)
+        draws, model = self._parameter_draws(), self._fitted.model.model
+        found = [model.moments(one) for one in draws]
+        count, d = len(found), len(self.mean_)
+        means = np.array([mean for mean, _ in found]).reshape(count, d)
+        return means, np.array([cov for _, cov in found]).reshape(count, d, d)
+
+    def _first_batch(self, X):
+        """Read the first table of a stream, whose numbers are those of parts."""
+        if in_parts(X) is not None:
+            return X
+        asked = without_counts(X, self.categorical_features)
+        return Encoded(*checks.read_table(self, X, asked=asked))
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        column_of_groups(self.groups)  # raises an error for a wrong form
+
+    def _large_table(self, *given):
+        reject_groups(self.groups)
+        return super()._large_table(*given)
+
+    def _read_rows(self, X, sample_weight, lower, upper):
+        table, schema = checks.read_table(self, X)
+        # before arrays of the size of the table are made
+        check_fit(type(self), table.shape)
+        limits = limits_of(schema, lower, upper, X, table)
+        if limits is None and schema.columns is None and is_large(table):
+            large = self._large_array(schema, table, sample_weight)
+            return self._training_of_parts(*large)
+        given = schema, table, limits, sample_weight
+        found = self._chosen(*given, is_whole=is_frame(X))
+        if self.groups is not None:
+            groups_fit.check_named(found.schema, self.groups, X, table)
+            schema, cells = groups_fit.unless_trivial(found.schema, found.cells)
+            found = found._replace(schema=schema, cells=cells)
+        return found
+
+    def _rows_of_indicator(self, table, cells):
+        return table[cells.counted]
+
+    def _method_of(self, table):
+        """Choose how to fit to a table; returns a function and its number of rounds."""
+        schema, cells = table.schema, table.cells
+        if cells.groups is not None:
+            settings = grouped.Settings.of(self, cells, schema)
+            places = schema.model_columns[settings.of_groups]
+            groups_fit.check_limits(schema, places, table.limits, table.rows)
+            return partial(self._fit_groups, settings), settings.n_sweeps
+        if not len(schema.model_columns):
+            return self._fit_constants, self.max_iter
+        if not schema.is_categorical.any() and table.limits is None:
+            return self._fit_numbers, self.max_iter
+        settings = mixed.Settings.of(
+            self.shrinkage, self.marginals, self.n_parameter_draws, self.max_iter
+        )
+        return partial(self._fit_mixed, settings), settings.n_sweeps
+
+    def _fit_numbers(self, table, on_round):
+        """Fit to numbers by EM."""
+        settings = numbers.Settings(
+            self.shrinkage, self.marginals, self.max_iter, self.tol
+        )
+        schema, cells = table.schema, table.cells
+        tables = table.large and table.large.tables
+        fit = numbers.fit_numbers(cells, tables, schema, settings, on_round)
+        numbers.warn_unless_converged(fit.em, self.max_iter, self.tol)
+        known = {"weights": cells.weights, "scale": cells.scale, "hidden": fit.hidden}
+        schema, found = self._held_out(schema, cells.nodes, fit.predict, **known)
+        training, online = (
+            self._training_of(*fit.training),
+            online_em.stored(fit.online),
+        )
+        model = GaussianModel(fit.model, training=training, online=online)
+        report = fit.report() | found.report()
+        return Fitted(schema, model, table.report | report), found
+
+    def _fit_constants(self, table, on_round):
+        """Make the model of a table without columns that vary."""
+        auto, model = isinstance(self.shrinkage, str), numbers.no_columns()
+        schema, found = self._held_out(table.schema, table.cells.nodes, None)
+        report = table.report | numbers.of_copula(model) | found.report()
+        report |= {
+            "shrinkage_": np.nan if auto else float(self.shrinkage),
+            "loss_curve_": [],
+            "n_iter_": 0,
+            "n_tuning_iter_": 0,
+        }
+        return Fitted(schema, GaussianModel(model, draws=[]), report), found
+
+    def _fit_mixed(self, settings, table, on_round):
+        """Fit to categories, or with limits of cells, by Gibbs sampling."""
+        schema, cells = table.schema, table.cells
+        unused.warn_of_unused(self, mixed.without_effect(schema.is_categorical))
+        unused.warn_of_unused_by_levels(self, schema)
+        n_rounds = []  # of the fit without held-out cells, if there is one
+
+        def predict(kept, rows):
+            found, n_of_check = mixed.predict_without(
+                cells, schema, settings, kept, rows
+            )
+            n_rounds.append(n_of_check)
+            return found
+
+        with seeded(seed_from(self.random_state)):
+            fit = mixed.fit_mixed(cells, schema, settings, on_round)
+            mixed.warn_of_tails(schema, fit.doubts)
+            known = {"weights": cells.weights, "scale": cells.scale}
+            known["hidden"] = mixed.held_out_cells(cells)
+            schema, found = self._held_out(schema, cells.nodes, predict, **known)
+        report = fit.report(schema, cells, self.marginals) | found.report()
+        report |= {"shrinkage_": settings.shrinkage, "n_tuning_iter_": sum(n_rounds)}
+        draws = fit.draws if self.n_parameter_draws else []
+        model = GaussianModel(fit.model, draws=draws)
+        return Fitted(schema, model, table.report | report), found
+
+    def _update(self, new):
+        """Repeat the fit with all rows, or learn from the new ones by online EM."""
+        stream.extended_values(self._schema, new.rows)  # raises an error for its rows
+        if self._fitted.model.stream is not None:
+            rows = stream.Stream(*self._fitted.model.stream).followed_by(new)
+            if rows.is_due:
+                self._keep_rows(rows.refitted(self, sample_weight=rows.weights))
+                return
+            self._keep_rows(rows)
+        self._learn_more(new.rows, new.weights)
+
+    def _keep_rows(self, rows):
+        """Keep the rows of a stream, if they are few."""
+        kept = rows.stored() if rows.n_rows <= rows.most else None
+        self._replace_in_model(stream=kept)
+
+    def _replace_in_model(self, **parts):
+        """Replace parts of the model that only draws and `partial_fit` use."""
+        model = self._fitted.model._replace(**parts)
+        self._fitted = self._fitted._replace(model=model)
+
+    def _learn_more(self, X, weights):
+        """Go on by online EM with rows (n, n_features) of positive weight."""
+        nodes = X[:, self.feature_indices_].astype(np.float64)
+        seen = ~np.isnan(nodes).all(1)
+        if not seen.any():
+            return
+        schema, (_, fit, report) = self._extended(X), self._fitted
+        strength = report["shrinkage_"] * nodes.shape[1]
+        known = fit.model, online_em.state_of(fit.model, fit.online)
+        given = nodes[seen], weights[seen], strength
+        model, state, loss, rows = online_em.learned(*known, *given)
+        most = rows_in_memory(schema.n_columns)
+        training = self._training_of(*online_em.for_draws(state, rows, strength, most))
+        report = report | numbers.of_model(model)
+        report["loss_curve_"] = [*report["loss_curve_"], loss]
+        report["n_iter_"] += 1
+        fit = fit._replace(model=model, draws=None, training=training)
+        fit = fit._replace(online=online_em.stored(state))
+        self._publish(Fitted(schema, fit, report))
+
+    @filled_once
+    def _parameter_draws(self):
+        """Draw the parameters at the first call; list of (mean, covariance)."""
+        fit = self._fitted.model
+        if fit.draws is None and fit.training is not None:
+            draws = numbers.drawn_parameters(fit.model.parameters(), *fit.training)
+            # the draws take its place, and the rows take memory
+            self._replace_in_model(draws=draws, training=None)
+        return self._fitted.model.draws or []
+
+    def _cell_model(self):
+        return self._fitted.model.model
+
+    def _drawing_models(self, n_draws, *, is_joint=True):
+        self._parameter_draws()
+        return self._fitted.model.drawing(is_joint=is_joint)
+
+    def _with_one_draw(self):
+        self._parameter_draws()
+        return super()._with_one_draw()
+
+    def _training_of(self, data, weights, strength, total=None):
+        """Make what the parameters are drawn from at the first request.
+
+        If the rows are a sample, `total` is the weight of all.
+        """
+        if not self.n_parameter_draws:
+            return None
+        table = (data.to_array(), weights.numpy())
+        count, seed = self.n_parameter_draws, seed_from(self.random_state)
+        return *table, strength, count, seed, total

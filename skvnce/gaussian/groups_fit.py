@@ -1,0 +1,529 @@
+"""The fit of `GaussianImputer` to tables whose rows belong to groups."""
+
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from sklearn.utils import _safe_indexing
+
+from skvnce._core.distributions.functions import normal_cdf
+from skvnce._core.incomplete import Incomplete, Units
+from skvnce._core.progress import tell_round
+from skvnce._core.warnings import warn_user
+from skvnce._imputer.held_out import warn_or_raise
+from skvnce._tables.column_kinds import by_group, column_of_groups, columns_of_groups
+from skvnce._tables.limits import select_limits
+from skvnce._tables.schema import Schema
+from skvnce._tables.values import column_moments
+from skvnce.exceptions import TableWarning
+from skvnce.gaussian import mixed_fit as mixed
+from skvnce.gaussian.fit import Settings as OfNumbers
+from skvnce.gaussian.fit import fit_numbers, of_model
+from skvnce.gaussian.groups_model import (
+    GroupedNormal,
+    Slopes,
+    equal_rows,
+    occurrences,
+    plain_effects,
+)
+from skvnce.gaussian.latent import censored, groups
+from skvnce.gaussian.latent.columns import Latents, Marginal
+from skvnce.gaussian.latent.gibbs import BURN_IN, Fit
+from skvnce.gaussian.latent.groups import Levels
+from skvnce.gaussian.marginals import nonlinear_columns, start
+from skvnce.gaussian.mixed_fit import ROWS, is_numeric, kinds_of, of_chain
+from skvnce.gaussian.model import tensors
+
+# ----------------------------------------
+# What tables of groups, and the parameters that concern them, must be.
+
+
+def reject_stream(groups):
+    """Raise an error for `partial_fit`, whose rows come one after the other."""
+    if groups is not None:
+        raise ValueError(
+            "partial_fit is not available with groups, as the rows of a group may come "
+            "later. Use fit with all rows."
+        )
+
+
+def check_rows(schema, model, X):
+    """Check new rows of groups.
+
+    `model`, CopulaModel, LatentNormal or GroupedNormal; `X` (n_samples, n_features).
+    """
+    if schema.group is not None and isinstance(model, GroupedNormal):
+        check_complete(schema, model.slopes.columns, X[:, schema.model_columns])
+        check_constant(schema, schema.model_columns[model.of_groups], X)
+
+
+def check_shift(schema, model, shift):
+    """Raise an error for shifts of columns of groups, and of those with slopes."""
+    if not isinstance(model, GroupedNormal):
+        return
+    of_groups, slopes = model.of_groups, model.slopes.columns
+    for columns, why in (
+        (of_groups, "constant within groups: all rows of a group have one value"),
+        (slopes, "whose slopes differ between groups: none of its cells is missing"),
+    ):
+        found = [j for j in columns if shift.columns[j]]
+        if found:
+            names = schema.labels(schema.model_columns[found])
+            raise ValueError(f"shift has {names}, {why}. Leave it out.")
+
+
+def check_where(schema, model, where):
+    """Raise an error for masks and rules of columns with random slopes."""
+    if not isinstance(where, dict) or not isinstance(model, GroupedNormal):
+        return
+    slopes = schema.model_columns[model.slopes.columns]
+    for key in where:
+        place = schema.index_of(key, "where")
+        if place in slopes:
+            raise ValueError(
+                f"where has {schema.label(place)}, whose slopes differ between groups: "
+                "none of its cells is missing. Leave it out."
+            )
+
+
+def check_limits(schema, columns, limits, X):
+    """Check that limits leave a value to each group in columns of groups.
+
+    `columns`, ndarray of int: indices of columns of the table that are constant within
+    groups; `limits`, CellLimits or None; `X` (n_samples, n_features).  Raises
+    `ValueError` if limits of a cell contradict another row of its group.
+    """
+    if limits is None or not len(columns):
+        return
+    numbers = X[:, schema.group].astype(int)
+    known = by_group(np.fmax, X[:, columns], numbers)[numbers]
+    low, high = (part[:, columns].astype(X.dtype) for part in limits)
+    outside = np.argwhere((known < low) | (known > high))
+    if len(outside):
+        row, column = outside[0]
+        raise ValueError(
+            f"The limits [{low[row, column]:g}, {high[row, column]:g}] of "
+            f"{schema.label(columns[column])}, row {row}, contradict another row of "
+            f"its group, which has {known[row, column]:g}: the column is constant "
+            "within groups. Correct the limits or that cell."
+        )
+    most = by_group(np.maximum, low, numbers)[numbers]
+    crossed = np.argwhere(most > high)
+    if len(crossed):
+        row, column = crossed[0]
+        raise ValueError(
+            f"upper is {high[row, column]:g} in {schema.label(columns[column])}, row "
+            f"{row}, and lower is {most[row, column]:g} in another row of its group: "
+            "the column is constant within groups. Correct one of them."
+        )
+
+
+def unless_trivial(schema, cells):
+    """Forget groups, and warn, if each is one row, or if there is only one.
+
+    `cells`, ModelCells.  Returns `schema`, Schema; `cells`, ModelCells.
+    """
+    if cells.groups is None:
+        return schema, cells
+    n_groups, n = len(np.unique(cells.groups)), len(cells.groups)
+    if 1 < n_groups < n:
+        return schema, cells
+    why = "all rows are of one group" if n_groups == 1 else "each group has one row"
+    warn_user(
+        f"groups has no effect: {why} in {schema.label(schema.group)}. The model is "
+        "that of a table without groups.",
+        TableWarning,
+    )
+    columns = [one._replace(is_group=False) for one in schema.columns]
+    return schema._replace(columns=columns), cells._replace(groups=None)
+
+
+def warn_of_few(schema, model, cells):
+    """Warn if there are no more groups than effects of each."""
+    n_groups = len(np.unique(cells.groups))
+    n_effects = model.levels.n_random + model.levels.groups.size
+    if n_groups <= n_effects:
+        warn_user(
+            f"{schema.label(schema.group)} names {n_groups} groups, and each has "
+            f"{n_effects} effects: the prior decides how they are correlated. Use "
+            "fewer columns, or the column as a category instead of groups.",
+            TableWarning,
+        )
+
+
+def check_constant(schema: Schema, columns, X):
+    """Check that columns are constant within the groups of rows.
+
+    `columns`, ndarray of int: indices of columns of the table; `X` (n_samples,
+    n_features).  Raises `ValueError` if a group has two values.
+    """
+    for place in columns:
+        rows = _differing(X[:, place], X[:, schema.group])
+        if len(rows):
+            raise ValueError(
+                f"{schema.label(place)} was constant within groups at fit, and has "
+                f"another value in row {rows[0]} than in an earlier row of its group. "
+                "Correct the cell, or fit to rows in which it varies."
+            )
+
+
+def _differing(cells, numbers):
+    """List the rows whose cell differs from the first one of their group."""
+    numbers, seen = numbers.astype(int), np.flatnonzero(~np.isnan(cells))
+    first = np.full(numbers.max(initial=0) + 1, np.nan)
+    first[numbers[seen][::-1]] = cells[seen][::-1]
+    return seen[cells[seen] != first[numbers[seen]]]
+
+
+def slopes_of(schema: Schema, groups, nodes):
+    """Find the columns whose slopes are random, and check them.
+
+    `groups`, str, int or dict: see `GaussianImputer`; `nodes` (n, n_model_columns).
+    Returns list of int: places among the columns of the model.
+    """
+    found = []
+    for name in column_of_groups(groups).slopes:
+        place = schema.index_of(name, "groups")
+        label = schema.label(place)
+        if found and place in schema.model_columns[found]:
+            raise ValueError(f"groups has slopes of {label} twice. Leave one out.")
+        if place not in schema.model_columns:
+            raise ValueError(
+                f"groups has slopes of {label}, which the model does not use: it is "
+                "constant, empty, or passed through. Leave it out."
+            )
+        node = int(np.searchsorted(schema.model_columns, place))
+        if not is_numeric(schema)[node]:
+            raise ValueError(
+                f"groups has slopes of {label}, which has categories, not "
+                "numbers: let categorical_features call it 'numeric'."
+            )
+        found.append(node)
+    check_complete(schema, found, nodes)
+    design = np.column_stack([np.ones(len(nodes)), nodes[:, found]])
+    if np.linalg.matrix_rank(design) < design.shape[1]:
+        raise ValueError(
+            f"groups has slopes of {schema.labels(schema.model_columns[found])}, which "
+            "are linear functions of each other. Leave some out."
+        )
+    return found
+
+
+def named_constants(schema: Schema, groups):
+    """List the columns of the table that a user calls constant within groups.
+
+    `groups`, str, int or dict: see `GaussianImputer`.  Returns list of int.
+    """
+    asked = column_of_groups(groups)
+    found = [schema.index_of(name, "groups") for name in asked.constant]
+    slopes = {schema.index_of(name, "groups") for name in asked.slopes}
+    for place in found:
+        label = schema.label(place)
+        if place in slopes:
+            raise ValueError(
+                f"groups has both slopes of {label} and calls it constant within "
+                "groups. Columns of slopes are not modelled: leave it out of one."
+            )
+        if place in schema.passed:
+            raise ValueError(
+                f"groups calls {label} constant, which the model does not use: it is "
+                "passed through. Leave it out."
+            )
+    return found
+
+
+def check_named(schema: Schema, groups, given, X):
+    """Check that columns that a user calls constant are constant within groups.
+
+    `groups`, str, int or dict: see `GaussianImputer`; `given` (n_samples, n_features):
+    as given by the user; `X` (n_samples, n_features): as it has been read.
+    """
+    for place in named_constants(schema, groups):
+        rows = _differing(X[:, place], X[:, schema.group])
+        if len(rows):
+            names = np.asarray(_safe_indexing(given, schema.group, axis=1))
+            raise ValueError(
+                f"groups calls {schema.label(place)} constant within groups, but it "
+                f"varies within the group {names.tolist()[rows[0]]!r}. Correct its "
+                "cells, or leave it out of groups."
+            )
+
+
+def check_complete(schema: Schema, slopes, nodes):
+    """Check that columns of slopes have no missing cell."""
+    for node in slopes:
+        rows = np.flatnonzero(np.isnan(nodes[:, node]))
+        if len(rows):
+            label = schema.label(schema.model_columns[node])
+            raise ValueError(
+                f"groups has slopes of {label}, which is missing in row {rows[0]}. The "
+                "slopes of a column need all of its cells: fill it before, or leave it "
+                "out."
+            )
+
+
+# ----------------------------------------
+# The latent variables of columns of tables whose rows belong to groups.
+
+
+_FEWEST_ROWS = 20  # by which marginals are chosen; of fewer they are linear
+_OFTEN = 0.2  # share of a value, such as 0, from which a column has steps
+_BEYOND = 0.1  # share of a normal distribution that may be beyond an end of a column
+
+
+def latents_of(cells, schema, settings):
+    """Make the latent variables of columns; those of groups by one row of each."""
+    kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
+    groups = _groups_of(cells)
+    if is_numeric(schema).all():
+        given = _given(cells, groups, schema, settings)
+        return _latents(cells, kinds, sizes, given)
+    latents, own = (_latents(one, kinds, sizes) for one in (cells, groups))
+    for j in settings.of_groups:
+        latents.marginals[j] = own.marginals[j]
+    return latents
+
+
+def _latents(cells, kinds, sizes, given=None):
+    data, weights = Incomplete.from_array(cells.nodes), torch.from_numpy(cells.weights)
+    given = given or {}
+    latents = Latents.of(data, weights, kinds, sizes, given)
+    return latents.opened(data, kinds, given)
+
+
+def _groups_of(cells):
+    """Return a row of each group; its only value may be in any of its rows."""
+    first = np.unique(cells.groups, return_index=True)[1]
+    rows, weights = by_group(np.fmax, cells.nodes, cells.groups), cells.weights[first]
+    location, scale = column_moments(rows, weights)
+    return cells._replace(nodes=rows, weights=weights, location=location, scale=scale)
+
+
+def _given(cells, groups, schema, settings):
+    """Choose the marginals of numbers as for rows that do not belong together.
+
+    Those of columns of groups are chosen by one row of each group.
+    """
+    scales = enumerate(zip(cells.location, cells.scale, strict=True))
+    found = {j: censored.linear(*one) for j, one in scales}
+    found |= _nonlinear(cells, schema, settings, settings.slopes + settings.of_groups)
+    if settings.of_groups:
+        others = [j for j in found if j not in settings.of_groups]
+        found |= _nonlinear(groups, schema, settings, others)
+    return found
+
+
+def _nonlinear(cells, schema, settings, others):
+    """Choose marginals that are not linear, but for `others`; dict by column."""
+    kept = [j for j in range(cells.nodes.shape[1]) if j not in others]
+    location, scale = cells.location[kept], cells.scale[kept]
+    lines = {}
+    nodes = cells.nodes[:, kept]
+    some = (~np.isnan(nodes)).any(1)
+    if settings.marginals == "normal" or some.sum() < _FEWEST_ROWS:
+        return lines
+    schema = schema._replace(model_columns=schema.model_columns[kept])
+    options = OfNumbers("auto", "auto", 200, 5e-3)
+    rows, weights = nodes[some], cells.weights[some]
+    own = cells._replace(nodes=rows, weights=weights, location=location, scale=scale)
+    model = fit_numbers(own, None, schema, options, lambda *_: False).model.model
+    chosen = np.zeros(len(kept), dtype=bool)
+    if model.marginals is not None:
+        chosen = nonlinear_columns(model.marginals).numpy()
+    data = Incomplete.from_array((rows - location) / scale)
+    # errors of means do not show that draws are clipped to the valid values
+    skewed = ~chosen & (_share_beyond(schema, location, scale) > _BEYOND)
+    for use, made in (
+        (chosen, model.marginals),
+        (skewed, start(data, torch.from_numpy(weights))),
+    ):
+        for k in np.flatnonzero(use):
+            cells_of = location[k] + scale[k] * made.knots[k]
+            lines[kept[k]] = Marginal(cells_of, made.scores[k], made.scores[k])
+    for k in model.steps.columns.tolist() if model.steps is not None else ():
+        seen = rows[:, k][~np.isnan(rows[:, k])]
+        # others are rounded to observed values, which loses less than steps
+        if np.unique(seen, return_counts=True)[1].max() >= _OFTEN * len(seen):
+            weight = torch.from_numpy(weights[~np.isnan(rows[:, k])])
+            lines[kept[k]] = Marginal.of(torch.from_numpy(seen), weight)
+    return lines
+
+
+def _share_beyond(schema, location, scale):
+    """Return how much of a normal distribution is beyond an end of the valid values."""
+    ranges = schema.values.ranges[:, schema.model_columns]
+    low, high = torch.from_numpy((ranges - location) / scale)
+    return torch.maximum(normal_cdf(low), normal_cdf(-high)).numpy()
+
+
+_CHECKING = 0.25  # share of the sweeps that suffices for held-out cells
+_FEWEST_DRAWS = 20  # of the parameters
+# shares of small variances between groups move slowly, without harm to imputed cells
+DRIFTING = 1.5  # R-hat above which `fit` warns
+
+
+class Settings(NamedTuple):
+    """The parameters of `GaussianImputer` that a fit to groups uses."""
+
+    marginals: str
+    # int, columns of the model: those with random slopes, and of the others those that
+    # are constant within groups
+    slopes: list
+    of_groups: list
+    n_draws: int  # number of draws of the parameters
+    n_sweeps: int  # of the fit, and of the one without held-out cells
+    n_sweeps_of_check: int
+
+    @classmethod
+    def of(cls, options, cells, schema):
+        """Choose numbers of draws and sweeps, enough to draw the parameters.
+
+        `options` has the parameters of `GaussianImputer`.
+        """
+        n_draws = max(int(options.n_parameter_draws), _FEWEST_DRAWS)
+        enough = ceil(n_draws / (1 - BURN_IN))
+        shares = 1.0, _CHECKING
+        rounds = (max(round(share * options.max_iter), enough) for share in shares)
+        slopes = slopes_of(schema, options.groups, cells.nodes)
+        found = columns_of_groups(cells.nodes, cells.groups)
+        named = np.isin(schema.model_columns, named_constants(schema, options.groups))
+        of_groups = np.union1d(found, np.flatnonzero(named)).astype(int).tolist()
+        of_groups = [j for j in of_groups if j not in slopes]
+        if len(of_groups) + len(slopes) == len(schema.model_columns):
+            raise ValueError(
+                "groups needs a column that varies within groups, and whose slopes are "
+                "not random. For columns of groups alone, keep one row of each group "
+                "and leave out groups."
+            )
+        return cls(options.marginals, slopes, of_groups, n_draws, *rounds)
+
+
+WITHOUT_EFFECT = {
+    "tol": "with groups, Gibbs sampling makes max_iter sweeps",
+    "shrinkage": "with groups, the prior of Huang and Wand takes its place",
+}
+
+
+class GroupedFit(NamedTuple):
+    """A fit by Gibbs sampling."""
+
+    model: GroupedNormal  # with the average of the draws
+    fit: Fit
+
+    @property
+    def draws(self):
+        """The draws of the parameters, as arrays."""
+        return list(map(plain_effects, self.fit.draws))
+
+    def report(self, schema, cells, settings):
+        """List what `GaussianImputer` says of the fit."""
+        warn_of_few(schema, self.model, cells)
+        model, fit, levels = self.model, self.fit, self.model.levels
+        parameters = model.parameters()
+        trace = np.stack(fit.trace)[:, :, levels.order()]
+        lines = [one is not None and len(one.values) > 3 for one in model.marginals]
+        shares = trace[len(fit.losses) - len(fit.estimates) :, 1]
+        return {
+            **of_model(model),
+            **of_chain(schema, cells, fit, trace, levels.whole),
+            "shrinkage_": np.nan,
+            "n_tuning_iter_": settings.n_sweeps_of_check,
+            "group_covariance_": model.between(parameters),
+            "slope_covariance_": model.slopes_covariance(parameters),
+            "intraclass_correlations_": shares.mean(0),
+            "group_columns_": schema.model_columns[model.of_groups],
+            "nonlinear_columns_": is_numeric(schema) & np.array(lines, dtype=bool),
+        }
+
+
+def warn_of_marginals(schema, marginal, on_misfit):
+    """Warn of columns that the model predicts worse than their means do."""
+    if marginal.any():
+        message = (
+            f"Held-out cells of {schema.labels(schema.model_columns[marginal])} are "
+            "predicted worse than by their means, or the shares of their levels. Draws "
+            "follow the model all the same, as means know no groups. Take logarithms "
+            "of skewed columns, or leave out columns that depend on no other."
+        )
+        warn_or_raise([message], on_misfit)
+
+
+def fit_groups(cells, schema, settings, on_round=tell_round):
+    """Fit the model to rows; torch's global stream is used.
+
+    `cells`, ModelCells; `on_round`, callable.  Returns GroupedFit.
+    """
+    nodes = cells.nodes
+    rows = some_groups(cells.groups)
+    own, numbers = nodes[rows], cells.groups[rows]
+    weights, limits = cells.weights[rows], tensors(cells.limits, rows)
+    of_groups = settings.of_groups
+    latents = latents_of(cells, schema, settings)
+    levels = Levels.of(latents, of_groups, settings.slopes)
+    slopes = Slopes(settings.slopes, *column_moments(own[:, settings.slopes], weights))
+    kinds, units = kinds_of(schema), None
+    if is_numeric(schema).all():
+        kept = [j for j in range(len(kinds)) if j not in settings.slopes]
+        units = Units(cells.location[kept], cells.scale[kept])
+    bounds = bounds_of(schema)
+    model = GroupedNormal(levels, of_groups, slopes, kinds, [], units, bounds)
+    known, members, _ = model.known(np.column_stack([own, numbers]))
+    fit = groups.posterior_draws(
+        members._replace(weights=weights),
+        Incomplete.from_array(known),
+        n_draws=settings.n_draws,
+        n_sweeps=settings.n_sweeps,
+        limits=limits,
+        on_round=on_round,
+    )
+    model = model._replace(effects=[fit.average()])
+    return GroupedFit(model, fit)
+
+
+def bounds_of(schema):
+    """Return the user's bounds of the columns of the model; None if there are none."""
+    values, columns = schema.values, schema.model_columns
+    given, ends = values.given[:, columns], values.ranges[:, columns]
+    bounds = tuple(np.where(given, ends, [[-np.inf], [np.inf]]))
+    return bounds if given.any() else None
+
+
+def held_out(cells, settings):
+    """Choose the cells that are held out; not those that other cells determine.
+
+    Equal rows of different groups do not hide the same cells: their groups differ.
+
+    Returns dict: options of `held_out_attributes`.
+    """
+    rows = np.column_stack([cells.nodes, cells.groups])
+    rows = np.column_stack([rows, occurrences(equal_rows(rows))])
+    hidden = mixed.held_out_cells(cells._replace(nodes=rows))[:, :-2].copy()
+    hidden[:, [*settings.of_groups, *settings.slopes]] = False
+    return {"weights": cells.weights, "scale": cells.scale, "hidden": hidden}
+
+
+def predict_without(cells, schema, settings, kept, rows):
+    """Fit to the cells that are `kept`, and predict the others of some rows.
+
+    Returns `predictions`, tuple: see `GroupedNormal.fill`.
+    """
+    settings = settings._replace(n_sweeps=settings.n_sweeps_of_check)
+    found = fit_groups(cells._replace(nodes=kept), schema, settings)
+    # of whole groups
+    some = np.flatnonzero(np.isin(cells.groups, cells.groups[rows]))
+    nodes = np.column_stack([kept, cells.groups])[some]
+    limits = select_limits(cells.limits, some)
+    filled, probabilities = found.model.fill(nodes, limits)
+    places = np.searchsorted(some, rows)
+    return filled[places, :-1], {j: one[places] for j, one in probabilities.items()}
+
+
+def some_groups(numbers):
+    """Choose groups at random, which have about `ROWS` rows; the rows of these."""
+    if len(numbers) <= ROWS:
+        return np.arange(len(numbers))
+    sizes = np.bincount(numbers.astype(int))
+    order = torch.randperm(len(sizes)).numpy()
+    chosen = order[: max(2, np.searchsorted(sizes[order].cumsum(), ROWS))]
+    return np.flatnonzero(np.isin(numbers, chosen))

@@ -1,0 +1,347 @@
+"""A latent normal model of tables whose rows belong to groups.
+
+Its rows have one more column than the model: the number of their group.  The rows of a
+group have to be in one table.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from skvnce._core.distributions.normal import Normal
+from skvnce._core.incomplete import Incomplete, Units
+from skvnce._core.random import row_keyed, row_lattice
+from skvnce._imputer.fitted import made_in_turn, repeated
+from skvnce._tables.limits import CellLimits
+from skvnce.gaussian.latent import fill
+from skvnce.gaussian.latent import fill as mixed
+from skvnce.gaussian.latent.columns import NUMERIC
+from skvnce.gaussian.latent.fill import Chains
+from skvnce.gaussian.latent.gibbs import Factors, Rows
+from skvnce.gaussian.latent.groups import Effects, Given, Groups, Levels, design_of
+from skvnce.gaussian.model import (
+    CopulaModel,
+    LatentNormal,
+    Pair,
+    chains_of,
+    filled_by,
+    in_units,
+    normal_of,
+    tensors,
+)
+
+# effects of groups with few observed cells move slowly
+_PREDICTING = Chains(n_burn_in=20, n_sweeps=60)
+_BURN_IN, _APART, _LEAST_APART = 40, 10, 4  # sweeps before and between draws
+_MANY = 200  # sweeps between all draws above which fewer are made between two
+_GIVEN_EFFECTS = Chains(n_burn_in=10, n_sweeps=1)
+_SCORED = 64  # draws from which the probability of a row is estimated
+
+Ends = tuple[Tensor, Tensor] | None
+
+
+class Slopes(NamedTuple):
+    """Columns whose slopes differ between groups."""
+
+    columns: list  # int, of the model; they have no missing cells
+    location: np.ndarray  # (n_slopes,), by which their cells are shifted and divided
+    scale: np.ndarray  # (n_slopes,)
+
+    def of(self, nodes: np.ndarray) -> np.ndarray:
+        """Select and scale the cells of rows; (n, n_slopes)."""
+        return (nodes[:, self.columns] - self.location) / self.scale
+
+
+class GroupedNormal(NamedTuple):
+    """A latent normal model with random effects of groups."""
+
+    levels: Levels
+    of_groups: list  # int, the columns that are constant within groups
+    slopes: Slopes
+    kinds: list  # of the columns
+    effects: list  # the estimate of the parameters, or draws of them
+    # of the latent variables in the order of columns; None means that they have none
+    units: Units | None = None
+    bounds: tuple | None = None  # (n_nodes,), between which missing cells are
+
+    def parameters(self) -> tuple:
+        """Return the first parameters; see `plain_effects`."""
+        return plain_effects(self.effects[0])
+
+    def with_normals(self, found: Sequence[tuple]) -> Self:
+        """Replace the parameters, which draws use in turn; see `plain_effects`."""
+        return self._replace(effects=list(map(_effects_of, found)))
+
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Fill by means of numbers, and by the most probable levels.
+
+        `nodes` (n, n_nodes + 1): the last column has the numbers of groups.  Returns
+        `filled` (n, n_nodes + 1); `probabilities` (n, n_levels).
+        """
+        cells, groups, ends = self.known(nodes, limits)
+        levels_of = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
+        equal = equal_rows(np.column_stack([cells, nodes[:, -1]]))
+        given = self._predicting(cells, equal)
+        predicted = mixed.predict(*given, levels_of, ends, groups)
+        filled, probabilities = filled_by(_averaged(predicted, equal), cells)
+        return np.column_stack([filled, nodes[:, -1]]), probabilities
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Find quantiles of missing cells; see `_imputer.fill`."""
+        cells, groups, ends = self.known(nodes, limits)
+        equal = equal_rows(np.column_stack([cells, nodes[:, -1]]))
+        given = *self._predicting(cells, equal), torch.tensor(levels), ends, groups
+        # equal rows of a group differ by chance
+        found = [_average(one, equal).numpy() for one in fill.quantiles(*given)]
+        found = _with_groups(np.array(found), nodes)
+        has_levels = any(kind != NUMERIC for kind in self.kinds)
+        return found, self.fill(nodes, limits)[1] if has_levels else {}
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells of nodes, with each of the parameters in turn."""
+        cells, groups, ends = self.known(nodes, limits)
+        given = self.levels.whole, self._in_turn(n_draws), Incomplete.from_array(cells)
+        drawn = mixed.draw(*given, _chains(n_draws), limits=ends, groups=groups)
+        return _with_groups(drawn.numpy(), nodes)
+
+    def determined(self, nodes: np.ndarray) -> np.ndarray:
+        """Fill cells of columns of groups that are known from other rows."""
+        return np.column_stack([self.known(nodes)[0], nodes[:, -1]])
+
+    def independent(self, nodes: np.ndarray, n_draws: int) -> list["GivenEffects"]:
+        """Draw effects of groups, given which rows are independent."""
+        cells, groups, ends = self.known(nodes)
+        known = cells[groups.heads()][:, self.of_groups]
+        data = Incomplete.from_array(cells)
+        bounds = self.levels.whole.bounds(data, ends)
+        rows, models = groups.rows(bounds), self._in_turn(n_draws)
+        z = rows.start(models[0].normal.mean)
+        numbers = np.unique(nodes[:, -1])
+        moved = mixed.swept(rows, z, models, _chains(n_draws))
+        return [
+            GivenEffects(
+                self, one, numbers, known, *(part.copy() for part in rows.parts(z)[1:])
+            )
+            for one, z in zip(models, moved, strict=True)
+        ]
+
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Estimate log-probabilities of rows, each as one of a new group; each (n,)."""
+        return repeated(partial(self._log_prob, nodes), with_errors=with_errors)
+
+    def _log_prob(self, nodes: np.ndarray, seed: int) -> np.ndarray:
+        cells, found = nodes[:, :-1], np.empty(len(nodes))
+        designs, which = np.unique(self.slopes.of(cells), axis=0, return_inverse=True)
+        for number, one in enumerate(designs):
+            rows = which.ravel() == number
+            design = torch.from_numpy(np.append(1.0, one))
+            normal = Normal(*self.levels.moments(self.effects[0], design))
+            data, numbers = Incomplete.from_array(cells[rows]), cells[rows]
+            given = data, row_lattice(numbers, seed), _SCORED
+            found[rows] = fill.log_prob(self.levels.whole, normal, *given).numpy()
+        return found
+
+    def moments(self, one: tuple) -> Pair:
+        """Return mean and covariance of the latent variables of a row.
+
+        They are in the order of columns; slopes are multiplied by 0.
+        """
+        order = self.levels.order()
+        mean, covariance = self.levels.moments(_effects_of(one))
+        pair = mean[order].numpy(), covariance[order][:, order].numpy()
+        return in_units(self.units, pair)
+
+    def between(self, one: tuple) -> np.ndarray:
+        """Return the covariance of intercepts and of columns of groups."""
+        effects, order = _effects_of(one), self.levels.order()
+        mean, covariance = self.levels.moments(effects)
+        size = self.levels.rows.size
+        covariance[:size, :size] -= effects.within.covariance
+        pair = mean[order].numpy(), covariance[order][:, order].numpy()
+        return in_units(self.units, pair)[1]
+
+    def slopes_covariance(self, one: tuple) -> np.ndarray:
+        """Return the covariance of the slopes of a column of slopes after the other."""
+        part = slice(self.levels.rows.size, self.levels.n_random)
+        return _effects_of(one).between.covariance[part, part].numpy()
+
+    @property
+    def marginals(self) -> list:
+        """The marginals of columns."""
+        return self.levels.whole.marginals
+
+    def known(self, nodes: np.ndarray, limits: CellLimits | None = None) -> tuple:
+        """Return cells, of groups in all of their rows, Groups, and limits."""
+        cells, slopes = nodes[:, :-1].copy(), self.slopes.of(nodes)
+        groups = Groups.of(self.levels, nodes[:, -1], slopes)
+        own = cells[:, self.of_groups]
+        known = groups.extremes(own.T, np.fmax).T[groups.codes]
+        cells[:, self.of_groups] = np.where(np.isnan(own), known, own)
+        return cells, groups, self.ends(cells, limits)
+
+    def ends(self, cells: np.ndarray, limits: CellLimits | None = None) -> Ends:
+        """Return the least and the largest values of cells, None without limits."""
+        if self.bounds is None:
+            return tensors(limits, np.s_[:, : cells.shape[1]])
+        low, high = (np.broadcast_to(one, cells.shape) for one in self.bounds)
+        if limits is not None:
+            known = [one[:, : cells.shape[1]] for one in limits]
+            low, high = np.maximum(low, known[0]), np.minimum(high, known[1])
+        return torch.tensor(low), torch.tensor(high)
+
+    def _predicting(self, cells: np.ndarray, equal: np.ndarray) -> tuple:
+        """Return what predicts cells; equal rows of a group have different numbers."""
+        models = [Given.of(one, self.levels) for one in self.effects]
+        numbers = row_keyed(np.column_stack([cells, occurrences(equal)]), 0)
+        data = Incomplete.from_array(cells)
+        return self.levels.whole, models, data, _PREDICTING, numbers
+
+    def _in_turn(self, n_draws: int) -> list[Given]:
+        """List parameters of draws, each of which is factorised once."""
+        return made_in_turn(
+            self.effects, n_draws, lambda one: Given.of(one, self.levels)
+        )
+
+
+class GivenEffects(NamedTuple):
+    """A model of rows given the effects of their groups: rows are independent."""
+
+    model: GroupedNormal
+    given: Given  # the parameters
+    numbers: np.ndarray  # (n_groups,), of the groups, increasing
+    # (n_groups, n_columns_of_groups), cells of columns of groups; NaN where none is
+    # observed
+    known: np.ndarray
+    # (n_latents, n_groups), latent variables of groups, and effects
+    constant: np.ndarray
+    effects: np.ndarray
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells of nodes; (n_draws, n, n_nodes + 1)."""
+        return np.array([self._drawn(nodes) for _ in range(n_draws)])
+
+    def determined(self, nodes: np.ndarray) -> np.ndarray:
+        """Fill cells of columns of groups that are known from other rows."""
+        found, columns = nodes.copy(), self.model.of_groups
+        known = self.known[np.searchsorted(self.numbers, nodes[:, -1])]
+        found[:, columns] = np.where(np.isnan(known), nodes[:, columns], known)
+        return found
+
+    def _drawn(self, nodes: np.ndarray) -> np.ndarray:
+        model, levels = self.model, self.model.levels
+        places = np.searchsorted(self.numbers, nodes[:, -1])
+        groups = Groups(
+            levels, places, design_of(model.slopes.of(nodes)), np.ones(len(nodes))
+        )
+        means = groups.means(self.effects)
+        data = Incomplete.from_array(nodes[:, :-1])
+        bounds = levels.whole.bounds(data, model.ends(nodes[:, :-1]))
+        rows = Rows.of(levels.rows, levels.divided(bounds)[0])
+        z = rows.start(self.given.normal.mean[: levels.rows.size])
+        factors: list[Factors] = [self.given.rows.moved(means)]
+        for _ in mixed.swept(rows, z, factors, _GIVEN_EFFECTS):
+            pass
+        whole = torch.from_numpy(np.vstack([z, self.constant[:, places]]))
+        cells = data.with_values(mixed.cells_of(levels.whole, whole)).numpy()
+        return np.column_stack([cells, nodes[:, -1]])
+
+
+def plain_effects(one: Effects) -> tuple:
+    """Convert parameters to a mean, its covariance, and that of residuals."""
+    parts = *one.between, one.within.covariance
+    return tuple(part.numpy() for part in parts)
+
+
+def _effects_of(found: tuple) -> Effects:
+    *between, within = found
+    zero = np.zeros(len(within))
+    return Effects(normal_of((zero, within)), normal_of(tuple(between)))
+
+
+def _chains(n_draws: int) -> Chains:
+    return chains_of(n_draws, _BURN_IN, _MANY, (_LEAST_APART, _APART))
+
+
+def _with_groups(found: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+    """Append the numbers of groups to cells (n_tables, n, n_nodes)."""
+    own = np.broadcast_to(nodes[:, -1:], (*found.shape[:2], 1))
+    return np.concatenate([found, own], axis=2)
+
+
+def equal_rows(rows: np.ndarray) -> np.ndarray:
+    """Give equal rows (n, n_columns) the same number; (n,)."""
+    rows = np.where(np.isnan(rows), np.inf, rows)  # NaN does not equal NaN
+    return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
+
+
+def occurrences(which: np.ndarray) -> np.ndarray:
+    """Count the earlier items that equal an item; (n,)."""
+    order, counts = which.argsort(kind="stable"), np.bincount(which)
+    found = np.empty(len(which))
+    found[order] = np.arange(len(which)) - np.repeat(counts.cumsum() - counts, counts)
+    return found
+
+
+def _averaged(predicted: mixed.Predictions, which: np.ndarray) -> mixed.Predictions:
+    """Average the predictions of equal rows of a group, which differ by chance."""
+    found = [
+        one if one is None else _average(one, which) for one in predicted.probabilities
+    ]
+    return mixed.Predictions(_average(predicted.means, which), found)
+
+
+def _average(values: Tensor, which: np.ndarray) -> Tensor:
+    """Average values (n, n_columns) of the rows of the same number (n,)."""
+    places, counts = torch.from_numpy(which), np.bincount(which)
+    sums = values.new_zeros(len(counts), values.shape[1])
+    sums.index_add_(0, places, values)
+    return (sums / torch.from_numpy(counts)[:, None])[places]
+
+
+# ----------------------------------------
+# The model of `GaussianImputer`: a distribution, and draws of its parameters.
+
+
+class GaussianModel(NamedTuple):
+    """A fitted distribution, and what its parameters are drawn from."""
+
+    model: CopulaModel | LatentNormal | GroupedNormal
+    draws: list | None = None  # of the parameters; None if none has been requested
+    training: tuple | None = None  # rows from which they are drawn, and settings
+    online: tuple | None = None  # moments from which `partial_fit` goes on
+    stream: tuple | None = None  # rows that `partial_fit` keeps
+
+    def parameters(self) -> list:
+        """List the parameters that draws use in turn."""
+        return self.draws or [self.model.parameters()]
+
+    def drawing(self, *, is_joint: bool) -> list:
+        """List the models that draws come from."""
+        found = self.parameters()
+        # a chain over categories needs a burn-in, which all draws share
+        if is_joint and not isinstance(self.model, CopulaModel):
+            return [self.model.with_normals(found)]
+        return [self.model.with_normals([one]) for one in found]
+
+    def with_one_draw(self) -> list[Self]:
+        """Make a model of each draw of the parameters."""
+        model = self.without_training()
+        return [model._replace(draws=[one]) for one in self.parameters()]
+
+    def without_training(self) -> Self:
+        """Leave out the rows of the fit."""
+        return self._replace(draws=[], training=None, online=None, stream=None)

@@ -1,0 +1,1 @@
+"""Latent normals of categories, limits and groups, by Gibbs sampling."""

@@ -1,0 +1,385 @@
+r"""Marginals of columns with censored cells, of which only limits are known.
+
+At and above the smallest observed value the distribution function is estimated without
+an assumption on its shape, by self-consistency (Turnbull 1976, The empirical
+distribution function with arbitrarily grouped, censored and truncated data, eq. 3.4):
+
+.. math:: n p_k = \sum_{i\,observed} 1(x_i = v_k)
+                + \sum_{i\,censored} p_k 1(v_k \in I_i) / \sum_{l \in I_i} p_l.      (1)
+
+It gives the share of the cells below all observed values, but not where they are.
+Families of distributions that agree with this share at the largest limit of these cells
+are weighed by the likelihood of the observed values (`tail_families`): normal ones,
+and, if values cannot be negative, lognormal, gamma and Weibull ones, too, which begin
+at the smallest valid value.  Likewise above all observed values.  Positive numbers
+are not normal if more than one cell in 10,000 would become negative.
+"""
+
+from collections.abc import Callable
+from math import inf, pi, sqrt
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+from torch.special import gammainc, gammaincc, gammaln, ndtri
+
+from skvnce._core.distributions.functions import normal_cdf
+from skvnce.gaussian.latent.columns import Limits, Marginal
+
+# ----------------------------------------
+# Shapes of the tail beyond a detection limit, which is not observed.
+#
+# A share p of the cells of a column is beyond a limit q.  A family of distributions
+# with ``F(q) = p`` has one free parameter: the standard deviation of x or of log x
+# (normal and lognormal), or the shape of a gamma or Weibull distribution.  On a grid
+# of it, the likelihood is that of the observed cells near the limit,
+#
+# .. math:: \ell = n \Bigl( \sum_{k \le m} p_k \log f(v_k)
+#          + \sum_{k > m} p_k \log (1 - F(v_m)) \Bigr),            (1)
+#
+# where v_1, v_2, ... are the observed values by their distance from the limit, p_k
+# their shares, and v_m is the last one of the nearer part; cells farther away may
+# have any shape.  The quantiles beyond the limit are the average over all families
+# and parameters, with weights proportional to ``exp(l)``.  If no family is right, all
+# may agree on a wrong tail: the observed cells near the limit must follow their
+# average, up to the Kolmogorov distance of samples.
+
+
+# from 0.05 to 158, at which a gamma distribution is nearly normal
+SHAPES = torch.logspace(-1.3, 2.2, 141, dtype=torch.float64)
+_NEAR = 0.9  # share of the observed cells that are near the limit
+# down to the smallest numbers, which quantiles of small shapes reach
+_LOGARITHMS = (-690.0, 9.0)  # range of those of gamma quantiles
+# down to 6e-13 of the logarithm
+_HALVINGS = 50
+_LIGHT = 1e-4  # weight, relative to the largest, below which a curve is left out
+_NEGATIVE = 1e-4  # share of negative cells above which positive cells are not normal
+# beyond 8 lies a share of 6e-16 of a normal distribution
+_FARTHEST, _STEP = 8.0, 0.1  # scores at which tails are tabulated
+_LEAST_PROBABILITY = 1e-300  # probability
+# Kolmogorov distance up to which the average fits, times the root of the number of
+# cells (exceeded by 4 of 900 tables of the families), and one that is small anyway
+_FITS, _SMALL = 1.45, 0.015
+
+
+class Family(NamedTuple):
+    """Distributions with ``F(q) = p``, one for each parameter."""
+
+    log_density: Callable[[Tensor], Tensor]  # map x (n, 1) to (n, n_parameters)
+    cdf: Callable[[Tensor], Tensor]
+    # maps normal scores z (n, 1) to ``F^-1(Phi(z))``, (n, n_parameters)
+    quantile: Callable[[Tensor], Tensor]
+
+
+def normal(q: Tensor, z: Tensor, scales: Tensor) -> Family:
+    """Make normal distributions with some standard deviations and ``F(q) = Phi(z)``."""
+    mean = q - scales * z
+
+    def log_density(x: Tensor) -> Tensor:
+        return -((x - mean) / scales).square() / 2 - (scales * sqrt(2 * pi)).log()
+
+    return Family(
+        log_density,
+        lambda x: normal_cdf((x - mean) / scales),
+        lambda at: mean + scales * at,
+    )
+
+
+def lognormal(q: Tensor, z: Tensor, scales: Tensor) -> Family:
+    """Make the distributions whose logarithms are normal."""
+    of_log = normal(q.log(), z, scales)
+    return Family(
+        lambda x: of_log.log_density(x.log()) - x.log(),
+        lambda x: of_log.cdf(x.log()),
+        lambda at: of_log.quantile(at).exp(),
+    )
+
+
+def weibull(q: Tensor, z: Tensor) -> Family:
+    """Make the Weibull distributions of some shapes."""
+    unit = q / _exponential(z) ** (1 / SHAPES)
+
+    def log_density(x: Tensor) -> Tensor:
+        ratio = x / unit
+        return (SHAPES / unit).log() + (SHAPES - 1) * ratio.log() - ratio**SHAPES
+
+    return Family(
+        log_density,
+        lambda x: -torch.expm1(-((x / unit) ** SHAPES)),
+        lambda at: unit * _exponential(at) ** (1 / SHAPES),
+    )
+
+
+def _exponential(z: Tensor) -> Tensor:
+    """Compute ``-log(1 - Phi(z))``, accurately in both tails."""
+    # clamped, because both branches are computed
+    lower = -torch.log1p(-normal_cdf(z.clamp(max=0)))
+    return torch.where(z < 0, lower, -torch.special.log_ndtr(-z))
+
+
+def gamma(q: Tensor, z: Tensor) -> Family:
+    """Make the gamma distributions of some shapes."""
+    unit = q / _gamma_quantile(z[None, None])[0]
+
+    def log_density(x: Tensor) -> Tensor:
+        constant = gammaln(SHAPES) + unit.log()
+        return (SHAPES - 1) * (x / unit).log() - x / unit - constant
+
+    return Family(
+        log_density,
+        lambda x: gammainc(SHAPES, x / unit),
+        lambda at: unit * _gamma_quantile(at),
+    )
+
+
+def _gamma_quantile(z: Tensor) -> Tensor:
+    """Invert the distribution function by halving; (n, 1) to (n, n_shapes)."""
+    low = torch.full((len(z), len(SHAPES)), _LOGARITHMS[0], dtype=torch.float64)
+    high, shapes = torch.full_like(low, _LOGARITHMS[1]), SHAPES.expand_as(low)
+    share, is_lower = normal_cdf(-z.abs()), z < 0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        x = middle.exp()
+        # each tail by the function that is accurate in it
+        below = torch.where(
+            is_lower, gammainc(shapes, x) < share, gammaincc(shapes, x) > share
+        )
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return ((low + high) / 2).exp()
+
+
+class Tail(NamedTuple):
+    """The average of some distributions beyond a limit."""
+
+    values: Tensor  # (n_points,), increasing values and their normal scores
+    scores: Tensor  # (n_points,)
+    # standard deviation of the means of the cells beyond the limit under the
+    # distributions, in standard deviations of these cells; infinite if the observed
+    # cells near the limit do not follow the average of the distributions
+    doubt: float
+
+    def without(self, others: Tensor) -> Self:
+        """Drop points whose values are repeated, or are among others."""
+        kept = ~torch.isin(self.values, others)
+        kept[1:] &= self.values.diff() > 0
+        return self._replace(values=self.values[kept], scores=self.scores[kept])
+
+
+def tail_of(
+    limit: Tensor,  # q and p, numbers
+    share: Tensor,
+    observed: tuple[Tensor, Tensor],
+    n: float,  # number of cells
+    sign: float,  # -1 for cells below the limit, 1 for cells above it
+    *,
+    is_positive: bool,  # whether no cell can be negative
+    number: float,  # number of observed cells
+) -> Tail:
+    """Estimate the distribution of cells beyond a limit.
+
+    `observed` (n_values,): increasing observed values, and their shares of all cells.
+    """
+    z = ndtri(share)
+    families = _families(limit, z, observed, is_positive)
+    losses = torch.cat(
+        [n * _log_likelihood(one, *observed, sign) + log for one, log in families]
+    )
+    # families whose density is not finite have no weight
+    weights = torch.softmax(losses.nan_to_num(-torch.inf), 0)
+    scores = z + sign * torch.arange(0, _FARTHEST, _STEP, dtype=torch.float64)
+    curves = torch.cat([one.quantile(scores[:, None]) for one, _ in families], 1)
+    # infinite values times a weight of 0 would be NaN
+    kept = weights > _LIGHT * weights.max()
+    distance = _distance([one for one, _ in families], weights, share, *observed, sign)
+    curves, weights = curves[:, kept], weights[kept] / weights[kept].sum()
+    values, order = curves @ weights, scores.argsort()
+    doubt = _doubt(curves, weights, scores, sign)
+    if distance > max(_FITS / number**0.5, _SMALL):
+        doubt = inf
+    return Tail(values[order], scores[order], doubt)
+
+
+def _families(
+    limit: Tensor, z: Tensor, observed: tuple[Tensor, Tensor], is_positive: bool
+) -> list[tuple[Family, Tensor]]:
+    """List families, and the logarithms of the prior weights of their parameters."""
+    values, shares = observed
+    plain = normal(limit, z, _scale(values, shares) * SHAPES)
+    even = torch.zeros_like(SHAPES)
+    if not is_positive:
+        return [(plain, even)]
+    negative = plain.cdf(torch.zeros(1, 1).to(values))[0] > _NEGATIVE
+    logs = lognormal(limit, z, _scale(values.log(), shares) * SHAPES)
+    others = [logs, weibull(limit, z), gamma(limit, z)]
+    prior = even.where(~negative, -torch.inf)
+    return [(plain, prior), *((one, even) for one in others)]
+
+
+def _scale(x: Tensor, shares: Tensor) -> Tensor:
+    share = shares / shares.sum()
+    return (share @ (x - share @ x).square()).sqrt()
+
+
+def _log_likelihood(
+    family: Family, values: Tensor, shares: Tensor, sign: float
+) -> Tensor:
+    """Compute eq. (1) over n for each parameter."""
+    if sign > 0:
+        values, shares = values.flip(0), shares.flip(0)
+    near = _are_near(shares)
+    total = shares[near] @ family.log_density(values[near, None])
+    if near.all():
+        return total
+    below = family.cdf(values[near][-1].reshape(1, 1))[0]
+    farther = below if sign > 0 else 1 - below
+    return total + shares[~near].sum() * farther.clamp(min=_LEAST_PROBABILITY).log()
+
+
+def _are_near(shares: Tensor) -> Tensor:
+    """Return which values are near the limit, by shares in order of their distance."""
+    near = shares.cumsum(0) <= _NEAR * shares.sum()
+    # a single value says nothing about the shape
+    near[:2] = True
+    return near
+
+
+def _distance(
+    families: list[Family],
+    weights: Tensor,
+    share: Tensor,
+    values: Tensor,
+    shares: Tensor,
+    sign: float,
+) -> float:
+    """Compute the Kolmogorov distance of near values from the averaged distribution.
+
+    Both are conditional on being observed.  A distribution function within the step of
+    a repeated value has no distance there, since such values are often rounded.
+    """
+    if sign > 0:
+        values, shares = values.flip(0), shares.flip(0)
+    near = _are_near(shares)
+    cdf = torch.cat([one.cdf(values[near, None]) for one in families], 1)
+    found = sign * (share - cdf @ weights)
+    after = shares.cumsum(0)[near]
+    gaps = torch.maximum(found - after, after - shares[near] - found)
+    return float(gaps.max().clamp(min=0) / shares.sum())
+
+
+def _doubt(curves: Tensor, weights: Tensor, scores: Tensor, sign: float) -> float:
+    """Compute `Tail.doubt` from quantiles (n_points, n_distributions)."""
+    share = normal_cdf(sign * -scores)  # beyond each point
+    mass = (share[:-1] - share[1:])[:, None] / share[0]
+    middles = (curves[:-1] + curves[1:]) / 2
+    means = (mass * middles).sum(0)
+    spread = ((mass * (middles - means).square()).sum(0) @ weights).sqrt()
+    doubt = (weights @ (means - weights @ means).square()).sqrt()
+    return float(doubt / spread)
+
+
+_ROUNDS = 2000  # maximum number of rounds of eq. (1)
+_SETTLED = 1e-7  # change of a share at which they end
+_LEAST = 1e-9  # minimum share of a value that is kept
+# beyond the scores of all probabilities in double precision, which end at 38
+_LINEAR = 40.0  # score of the outermost points of a linear marginal
+
+
+class Shares(NamedTuple):
+    """Values and their shares, and those of the cells beyond them."""
+
+    # (n_values,), increasing values, the number of cells observed at each, and eq. (1)
+    values: Tensor
+    number: Tensor
+    shares: Tensor
+    below: Tensor  # shares of the cells below and above all values
+    above: Tensor
+
+
+def linear(location: float, scale: float) -> Marginal:
+    """Make the marginal of a column that is normal: ``location + scale * score``."""
+    scores = torch.tensor([-_LINEAR, 0.0, _LINEAR], dtype=torch.float64)
+    return Marginal(location + scale * scores, scores, scores)
+
+
+def censored(
+    cells: Tensor,  # (n,), observed cells
+    weights: Tensor,  # (n,)
+    limits: Limits,  # (n_censored,), least and largest values of the censored cells
+    limit_weights: Tensor,  # (n_censored,)
+    lowest: float = 0.0,
+) -> tuple[Marginal, float]:
+    """Estimate the marginal of a column, and how doubtful its tails are.
+
+    `lowest`: smallest valid value, from which shapes begin.  If it is negative, tails
+    are normal.  Returns `marginal`; `doubt`: that of the more doubtful tail, see
+    `Tail`; 0 without one.
+    """
+    found = estimate_shares(cells, weights, limits, limit_weights)
+    inner = Marginal.of_shares(*found[:3], float(found.below))
+    n, tails = float(weights.sum() + limit_weights.sum()), []
+    sides = (found.below <= _LEAST, found.above <= _LEAST)
+    inner = inner.opened(found.number, [k for k, free in enumerate(sides) if free])
+    if found.below > _LEAST:
+        end = limits[1][limits[1] < found.values[0]].max()
+        tails.append(_tail(found, end, found.below, n, -1.0, lowest))
+    if found.above > _LEAST:
+        end = limits[0][limits[0] > found.values[-1]].min()
+        tails.append(_tail(found, end, 1 - found.above, n, 1.0, lowest))
+    parts = [inner, *(Marginal(one.values, one.scores, one.scores) for one in tails)]
+    # the values of a marginal increase
+    parts.sort(key=lambda part: float(part.values[0]))
+    joined = Marginal(*(torch.cat(part) for part in zip(*parts, strict=True)))
+    return joined, max((one.doubt for one in tails), default=0.0)
+
+
+def estimate_shares(
+    cells: Tensor, weights: Tensor, limits: Limits, limit_weights: Tensor
+) -> Shares:
+    """Solve eq. (1); parameters are those of `censored`."""
+    low, high = limits
+    values = _support(cells, low, high)
+    group = torch.searchsorted(values, cells)
+    mass = weights.new_zeros(len(values) + 2).index_add_(0, group + 1, weights)
+    number = torch.bincount(group, minlength=len(values))
+    first = torch.searchsorted(values, low) + 1
+    first = first.where(low >= values[0], 0)
+    last = torch.searchsorted(values, high, right=True)
+    last = last.where(high <= values[-1], len(values) + 1)
+    total = weights.sum() + limit_weights.sum()
+    share = torch.full_like(mass, 1 / len(mass))
+    # no mass beyond the values unless cells are known to lie there
+    share[0] *= (last == 0).any()
+    share[-1] *= (first == len(values) + 1).any()
+    for _ in range(_ROUNDS):
+        below = torch.nn.functional.pad(share.cumsum(0), (1, 0))
+        each = limit_weights / (below[last + 1] - below[first])
+        # changes at both ends of an interval, whatever number of values is inside
+        change = torch.zeros_like(below).index_add_(0, first, each)
+        change.index_add_(0, last + 1, -each)
+        before, share = share, (mass + share * change.cumsum(0)[:-1]) / total
+        if float((share - before).abs().max()) < _SETTLED:
+            break
+    kept = (share[1:-1] > _LEAST) | (number > 0)
+    inner = share[1:-1][kept]
+    return Shares(values[kept], number[kept], inner, share[0], share[-1])
+
+
+def _support(cells: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """List observed values, and middles of intervals that lie between two of them."""
+    values = cells.unique()
+    after = torch.searchsorted(values, low)
+    empty = after == torch.searchsorted(values, high, right=True)
+    empty &= (low > values[0]) & (high < values[-1])
+    return torch.cat([values, (low[empty] + high[empty]) / 2]).unique()
+
+
+def _tail(
+    found: Shares, end: Tensor, share: Tensor, n: float, sign: float, lowest: float
+) -> Tail:
+    """Estimate the tail beyond a limit, from its distribution function."""
+    origin = lowest if 0 < lowest < min(float(end), float(found.values[0])) else 0.0
+    observed, end = (found.values - origin, found.shares), end - origin
+    is_positive = bool(observed[0][0] > 0 and end > 0 and lowest >= 0)
+    known = {"is_positive": is_positive, "number": float(found.number.sum())}
+    tail = tail_of(end, share, observed, n, sign, **known)
+    return tail._replace(values=tail.values + origin).without(found.values)

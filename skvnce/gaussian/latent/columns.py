@@ -1,0 +1,362 @@
+"""Columns of a mixed table as functions of latent normal variables.
+
+A number or an ordinal level is an increasing step function of one latent variable: the
+inverse of the distribution function of the observed cells at ``Phi(z)``.  So a value
+that occurs often is an interval of z (zero inflation, counts, grades, two levels), and
+a value that occurs once is a point.  Beyond the observed numbers the function goes on
+as a line, so that cells follow the model there, except for codes, and where many cells
+have the last value.  A nominal column of K levels has K latent variables, of which the
+largest names the level (multinomial probit; Albert and Chib 1993, section 4); with two
+levels it is ordinal, which is equivalent.  The latent variables are jointly normal with
+free mean and covariance; see `gibbs`.
+"""
+
+from collections.abc import Callable, Collection
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+from torch.special import ndtri
+
+from skvnce._core.distributions.functions import normal_cdf
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.numbers import are_codes, masses_at_ends
+
+Limits = tuple[Tensor, Tensor]
+
+NUMERIC, ORDINAL, NOMINAL = "numeric", "ordinal", "nominal"
+_FEWEST, _LEAST_SHARE = 3, 0.005  # number and share of equal cells that are an interval
+# an interval without width would count as an observed cell
+_NARROWEST = 1e-9  # width in scores of the interval of a cell between limits
+_REPEATED = 0.5  # share of cells with equal values from which values are intervals
+_TAIL = 0.0, 2.0  # scores, between which the slope is that of the tail
+_STEP, _N_BEYOND = 0.5, 16  # distance in scores, and number, of points of a tail
+_SKEWED = 0.95  # correlation of values and scores, below which values are skewed
+
+
+class Marginal(NamedTuple):
+    """A number or an ordinal level as an increasing function of a normal score."""
+
+    values: Tensor  # (n_values,), increasing
+    # (n_values,), the scores of a value: an interval, or a point where both are equal.
+    # Scores between those of two values belong to cells between the values; there are
+    # none where ``high[k] == low[k + 1]``
+    low: Tensor
+    high: Tensor
+
+    @classmethod
+    def of_levels(cls, codes: Tensor, weights: Tensor, n_levels: int) -> Self:
+        """Estimate that of levels 0, 1, ... from observed codes (n,) with weights (n,).
+
+        A level without a cell counts as half of one.
+        """
+        mass = torch.zeros(n_levels, dtype=weights.dtype)
+        mass.index_add_(0, codes.long(), weights)
+        values = torch.arange(n_levels).to(mass)
+        return cls.of_intervals(values, mass.where(mass > 0, 0.5))
+
+    @classmethod
+    def of(cls, cells: Tensor, weights: Tensor) -> Self:
+        """Estimate that of numbers from observed cells (n,) with weights (n,)."""
+        values, group = cells.unique(return_inverse=True)
+        mass = torch.zeros_like(values).index_add_(0, group, weights)
+        number = torch.bincount(group, minlength=len(values))
+        if mass[number > 1].sum() < _REPEATED * mass.sum():
+            return cls.of_shares(values, number, mass / mass.sum())
+        return cls.of_intervals(values, mass)
+
+    @classmethod
+    def of_shares(
+        cls, values: Tensor, number: Tensor, shares: Tensor, below: float = 0.0
+    ) -> Self:
+        """Make that of values, their numbers of cells, and their shares, (n_values,).
+
+        The share `below` is that of cells below all values.
+        """
+        high = below + shares.cumsum(0)
+        return cls.of_ends(values, number, shares, (high - shares, high))
+
+    @classmethod
+    def of_ends(
+        cls, values: Tensor, number: Tensor, shares: Tensor, ends: Limits
+    ) -> Self:
+        """Make that of values, their numbers of cells, their shares, and others.
+
+        `ends` are the shares of cells below, and up to, the values.  All have the shape
+        (n_values,).
+        """
+        low, high = ends
+        middle = (low + high) / 2
+        is_point = (number < _FEWEST) | (shares < _LEAST_SHARE)
+        # the middle of the share, because the last share ends at an infinite score
+        # rounding may make a sum of shares exceed 1, whose score would be NaN
+        ends = (torch.where(is_point, middle, end).clamp(0, 1) for end in (low, high))
+        low, high = map(ndtri, ends)
+        return cls(values, low, high)
+
+    @classmethod
+    def of_intervals(cls, values: Tensor, mass: Tensor) -> Self:
+        """Make that of values of which each is an interval, and their mass."""
+        # without the last edge, which is infinite
+        edges = ndtri(mass.cumsum(0)[:-1] / mass.sum())
+        far = edges.new_full((1,), torch.inf)
+        return cls(values, torch.cat([-far, edges]), torch.cat([edges, far]))
+
+    def opened(self, number: Tensor, sides: tuple[int, ...] = (0, 1)) -> Self:
+        """Add a tail at each of some ends, unless many of the cells are there.
+
+        `number` (n_values,) are those of cells; side 0 is that of the smallest.
+        """
+        masses = masses_at_ends(self.values.numpy(), number.numpy())
+        is_log = self._is_skewed(number)
+        found = self._replace(values=self.values.log()) if is_log else self
+        if 1 in sides and not masses[1]:
+            found, number = found._with_right_tail(number)
+        if 0 in sides and not masses[0]:
+            found, _ = found._mirrored()._with_right_tail(number.flip(0))
+            found = found._mirrored()
+        return found._replace(values=found.values.exp()) if is_log else found
+
+    def _is_skewed(self, number: Tensor) -> bool:
+        """Say whether logarithms of the values are nearer to a line of the scores."""
+        if not self.values[0] > 0:
+            return False
+        middle = (self.low + self.high) / 2
+        some = middle.isfinite()
+        rows = torch.stack([middle, self.values, self.values.log()])[:, some]
+        moments = torch.cov(rows, fweights=number[some].long())
+        scales = moments.diagonal().sqrt()
+        linear, log = moments[0, 1:] / (scales[0] * scales[1:])
+        return bool(linear < _SKEWED and log > linear)
+
+    def _mirrored(self) -> Self:
+        """Change the sign of cells and scores."""
+        parts = self.values, self.high, self.low
+        return type(self)(*(-part.flip(0) for part in parts))
+
+    def _with_right_tail(self, number: Tensor) -> tuple[Self, Tensor]:
+        """Go on beyond the largest value with the slope before it."""
+        below = number.cumsum(0) / number.sum()
+        upto = normal_cdf(below.new_tensor(_TAIL))
+        left, right = torch.searchsorted(below, upto).clamp(max=len(below) - 1)
+        rise = self.values[right] - self.values[left]
+        # the score of a mass at the smallest value is where it ends
+        start = torch.where(self.low.isinf(), self.high, self.low)[left]
+        run = self.low[right] - start
+        if not (rise > 0 and 0 < run < torch.inf):
+            return self, number
+        high, last = self.high.clone(), self.values[-1]
+        if high[-1].isinf():  # an interval that reaches half the way to the next value
+            high[-1] = self.low[-1] + (last - self.values[-2]) / 2 * run / rise
+        steps = torch.arange(1, _N_BEYOND + 1).to(high) * _STEP
+        far, beyond = high[-1] + steps, last + rise / run * steps
+        parts = (self.values, beyond), (self.low, far), (high, far)
+        number = torch.cat([number, number.new_zeros(len(far))])
+        return type(self)(*map(torch.cat, parts)), number
+
+    def moved(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """Map the scores of values by an increasing function."""
+        return self._replace(low=change(self.low), high=change(self.high))
+
+    def scores(self, cells: Tensor) -> tuple[Tensor, Tensor]:
+        """Map cells (n,) to the least and the largest score, equal for a point.
+
+        A cell between two values that leave no scores between them counts as the nearer
+        one, and a cell beyond all values as the last one.
+        """
+        last = len(self.values) - 1
+        right = torch.searchsorted(self.values, cells.contiguous()).clamp(max=last)
+        left = (right - 1).clamp(min=0)
+        between = (cells > self.values[left]) & (cells < self.values[right])
+        # any positive number where it is not used
+        width = (self.values[right] - self.values[left]).where(between, 1.0)
+        share = (cells - self.values[left]) / width
+        gap = self.low[right] - self.high[left]
+        nearest = torch.where(between & (share <= 0.5), left, right)
+        between &= gap > 0
+        inner = self.high[left] + share * gap
+        return (
+            torch.where(between, inner, self.low[nearest]),
+            torch.where(between, inner, self.high[nearest]),
+        )
+
+    def limits(self, low: Tensor, high: Tensor) -> Limits:
+        """Map limits of cells (n,), which may be infinite, to those of scores."""
+        last = len(self.values) - 1
+        after = torch.searchsorted(self.values, low.contiguous()).clamp(max=last)
+        before = torch.searchsorted(self.values, high.contiguous(), right=True) - 1
+        before = before.clamp(min=0)
+        least = self._between((after - 1).clamp(min=0), low, self.low[after])
+        most = self._between(before, high, self.high[before])
+        least = least.where(low > self.values[0], -torch.inf)
+        most = most.where(high < self.values[-1], torch.inf)
+        return least, torch.maximum(most, least + _NARROWEST)
+
+    def _between(self, place: Tensor, cells: Tensor, otherwise: Tensor) -> Tensor:
+        """Interpolate scores after some values; otherwise where there are none."""
+        after = (place + 1).clamp(max=len(self.values) - 1)
+        gap, width = (
+            self.low[after] - self.high[place],
+            self.values[after] - self.values[place],
+        )
+        share = (cells - self.values[place]) / width
+        inside = (share > 0) & (share < 1) & (gap > 0)
+        return torch.where(inside, self.high[place] + share * gap, otherwise)
+
+    def cells(self, scores: Tensor) -> Tensor:
+        """Map scores (*batch) to cells."""
+        place = torch.searchsorted(self.low, scores.contiguous(), right=True) - 1
+        place = place.clamp(min=0)
+        after = (place + 1).clamp(max=len(self.values) - 1)
+        gap = self.low[after] - self.high[place]
+        between = (scores > self.high[place]) & (gap > 0)
+        share = ((scores - self.high[place]) / gap).where(between, 0.0)
+        return self.values[place] + share * (self.values[after] - self.values[place])
+
+    def log_slopes(self, cells: Tensor) -> Tensor:
+        """Compute the log-derivatives of points by cells (n,), 0 for intervals.
+
+        The slope at a value is that between its neighbours in the square root of the
+        number of values.  An interval without a bound counts as its other end.
+        """
+        # differences over few values are mostly noise, over many not local
+        reach = max(1, round(len(self.values) ** 0.5))
+        last = len(self.values) - 1
+        place = torch.searchsorted(self.values, cells.contiguous()).clamp(max=last)
+        left, right = (place - reach).clamp(min=0), (place + reach).clamp(max=last)
+        start = torch.where(self.low.isinf(), self.high, self.low)
+        end = torch.where(self.high.isinf(), self.low, self.high)
+        middle = (start + end) / 2
+        rise, run = (part[right] - part[left] for part in (middle, self.values))
+        low, high = self.scores(cells)
+        return (rise / run).log().where(low == high, 0.0)
+
+    def probabilities(self, mean: Tensor, deviation: float) -> Tensor:
+        """Compute P(value) of scores N(mean, deviation**2); (*batch, n_values)."""
+        edges = (self.low[1:] - mean[..., None]) / deviation
+        inner = normal_cdf(edges)
+        one = inner.new_ones(*inner.shape[:-1], 1)
+        return torch.cat([inner, one], -1).diff(dim=-1, prepend=0 * one)
+
+
+class Bounds(NamedTuple):
+    """What the observed cells of rows say about their latent variables."""
+
+    # (latents, n), bounds of the scores; equal where the score is known, infinite where
+    # nothing is known, and for the latents of nominal columns
+    low: Tensor
+    high: Tensor
+    levels: Tensor  # int (n_nominal, n), levels of the nominal columns; -1 if missing
+    # bool (latents, n), whether the cell of a number or an ordinal column is missing
+    missing: Tensor
+
+
+class Latents(NamedTuple):
+    """The columns of a mixed table in terms of latent variables."""
+
+    marginals: list[Marginal | None]  # one for each column; None for nominal columns
+    first: list[int]  # int, the first latent variable of each column
+    # int, number of latent variables of each column: 1, or the number of nominal levels
+    # if there are more than two; 0 of columns that are not modelled
+    n_levels: list[int]
+
+    @classmethod
+    def of(
+        cls,
+        data: Incomplete,
+        weights: Tensor,  # (n,)
+        kinds: list[str],  # NUMERIC, ORDINAL or NOMINAL, for each column
+        n_levels: list[int],
+        given: dict[int, Marginal] | None = None,
+    ) -> Self:
+        """Estimate the marginals of the columns from their observed cells.
+
+        `data`: numbers; levels of ordinal and nominal columns are 0, 1, ...;
+        `n_levels`, int: number of levels of each column of categories; ignored for
+        numbers; `given`: marginals of columns of numbers that are not estimated.
+        """
+        marginals, first, sizes, start, given = [], [], [], 0, given or {}
+        for j, kind in enumerate(kinds):
+            size, marginal, seen = 1, None, data.observed[:, j]
+            if kind == NOMINAL and n_levels[j] != 2:
+                size = n_levels[j]
+            elif kind != NUMERIC:
+                cells = data.x[seen, j], weights[seen]
+                marginal = Marginal.of_levels(*cells, n_levels[j])
+            else:
+                marginal = given.get(j) or Marginal.of(data.x[seen, j], weights[seen])
+            marginals.append(marginal)
+            first.append(start)
+            sizes.append(size)
+            start += size
+        return cls(marginals, first, sizes)
+
+    def opened(
+        self, data: Incomplete, kinds: list[str], given: Collection[int] = ()
+    ) -> Self:
+        """Let numbers go on beyond the observed ones, but for codes.
+
+        `data`: the rows that the marginals are of, or a sample of them; `given`:
+        columns that remain as they are.
+        """
+        marginals = list(self.marginals)
+        for j, one in enumerate(marginals):
+            cells = data.x[data.observed[:, j], j].contiguous()
+            if (
+                kinds[j] != NUMERIC
+                or j in given
+                or are_codes(len(one.values), len(cells))
+            ):
+                continue
+            places = torch.searchsorted(one.values, cells)
+            number = torch.bincount(places, minlength=len(one.values))
+            marginals[j] = one.opened(number)
+        return self._replace(marginals=marginals)
+
+    @property
+    def size(self) -> int:
+        """The number of latent variables."""
+        return sum(self.n_levels)
+
+    @property
+    def nominal(self) -> list[tuple[int, slice]]:
+        """The nominal columns, with their latent variables."""
+        return [
+            (j, slice(start, start + size))
+            for j, (start, size, marginal) in enumerate(
+                zip(self.first, self.n_levels, self.marginals, strict=True)
+            )
+            if marginal is None and size
+        ]
+
+    @property
+    def ordered(self) -> list[tuple[int, int, Marginal]]:
+        """The other columns, with their latent variable and marginal."""
+        return [
+            (j, start, marginal)
+            for j, (start, marginal) in enumerate(
+                zip(self.first, self.marginals, strict=True)
+            )
+            if marginal is not None
+        ]
+
+    def bounds(self, data: Incomplete, limits: Limits | None = None) -> Bounds:
+        """Find what observed cells say about the latent variables.
+
+        `limits` (n, features): least and largest values of missing cells of numbers;
+        infinite where nothing is known.
+        """
+        n = len(data.x)
+        low = data.x.new_full((self.size, n), -torch.inf)
+        levels = torch.full((len(self.nominal), n), -1)
+        high, missing = -low, torch.zeros(low.shape, dtype=torch.bool)
+        for j, latent, marginal in self.ordered:
+            seen = data.observed[:, j]
+            low[latent, seen], high[latent, seen] = marginal.scores(data.x[seen, j])
+            missing[latent] = ~seen
+            if limits is not None:
+                ends = [one[~seen, j] for one in limits]
+                low[latent, ~seen], high[latent, ~seen] = marginal.limits(*ends)
+        for place, (j, _) in enumerate(self.nominal):
+            levels[place] = data.x[:, j].long().where(data.observed[:, j], -1)
+        return Bounds(low, high, levels, missing)

@@ -1,0 +1,256 @@
+"""The fit of `GaussianImputer` to tables with categories or with limits of cells."""
+
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from skvnce._core.incomplete import Incomplete, Units
+from skvnce._core.warnings import warn_user
+from skvnce._imputer.held_out import HELD_OUT, hold_out, spare_limited
+from skvnce._tables.limits import select_limits
+from skvnce.exceptions import MisfitWarning
+from skvnce.gaussian.fit import of_model
+from skvnce.gaussian.latent import censored, gibbs
+from skvnce.gaussian.latent.columns import NUMERIC, Latents
+from skvnce.gaussian.latent.gibbs import BURN_IN, Fit
+from skvnce.gaussian.latent.population import Population
+from skvnce.gaussian.model import LatentNormal, tensors
+from skvnce.metrics import split_r_hat
+
+SHARE = 0.5  # shrinkage in rows per latent variable if it is "auto"
+ROWS = 10_000  # the chains of the fit use about as many rows
+_FEWEST_DRAWS = 20  # of the parameters, whose average is the estimate
+_SWEEPS = 0.5  # number of sweeps as a share of `max_iter`
+_DOUBTFUL = 0.12  # standard deviations of cells beyond a limit, of which `fit` warns
+_CHECKING = 0.3  # and without the held-out cells
+
+
+class Settings(NamedTuple):
+    """The parameters of `GaussianImputer` that a fit by Gibbs sampling uses."""
+
+    shrinkage: float  # in rows per latent variable
+    marginals: str
+    n_draws: int  # number of draws of the parameters
+    n_sweeps: int  # of the fit, and of the one without held-out cells
+    n_sweeps_of_check: int
+
+    @classmethod
+    def of(cls, shrinkage, marginals, n_parameter_draws, max_iter):
+        """Choose numbers of draws and sweeps, enough to draw the parameters."""
+        n_draws = max(int(n_parameter_draws), _FEWEST_DRAWS)
+        # draws come from the sweeps after the burn-in
+        enough = ceil(n_draws / (1 - BURN_IN))
+        return cls(
+            SHARE if isinstance(shrinkage, str) else float(shrinkage),
+            marginals,
+            n_draws,
+            max(round(_SWEEPS * max_iter), min(max_iter, enough)),
+            max(1, round(_CHECKING * max_iter)),
+        )
+
+
+class MixedFit(NamedTuple):
+    """A fit by Gibbs sampling."""
+
+    model: LatentNormal  # with the average of the draws
+    fit: Fit
+    # by column of the model: how much cells beyond the limits depend on the shape of
+    # their distribution, in standard deviations
+    doubts: dict
+
+    @property
+    def draws(self):
+        """The draws of the parameters, as arrays."""
+        return [tuple(part.numpy() for part in one) for one in self.fit.draws]
+
+    def report(self, schema, cells, marginals):
+        """List what `GaussianImputer` says of the fit; see `Settings`."""
+        fit, numeric = self.fit, is_numeric(schema)
+        is_normal = marginals == "normal" and numeric.all()
+        given = schema, cells, fit, np.stack(fit.trace), self.model.latents
+        return {
+            **of_model(self.model),
+            **of_chain(*given),
+            "nonlinear_columns_": np.zeros_like(numeric) if is_normal else numeric,
+        }
+
+
+def of_chain(schema, cells, fit, trace, latents):
+    """List what `GaussianImputer` says of a chain over latent variables.
+
+    `cells`, ModelCells; `trace` (n_sweeps, 2, n_latents).
+    """
+    numeric, n_burn_in = is_numeric(schema), len(fit.losses) - len(fit.estimates)
+    return {
+        "calibrated_columns_": np.zeros(len(numeric), dtype=bool),
+        "location_": np.where(numeric, cells.location, np.nan),
+        "scale_": np.where(numeric, cells.scale, np.nan),
+        "loss_curve_": fit.losses,
+        "n_iter_": len(fit.losses),
+        "n_burn_in_": n_burn_in,
+        "trace_": trace,
+        "r_hat_": r_hat_of(trace[n_burn_in:]),
+        "latent_names_": np.array(latent_names(schema, latents), dtype=object),
+    }
+
+
+def kinds_of(schema):
+    """List the kinds of the columns of the model."""
+    columns = schema.columns
+    if columns is None:
+        return [NUMERIC] * len(schema.model_columns)
+    return [columns[place].kind for place in schema.model_columns]
+
+
+def is_numeric(schema):
+    """Return which columns of the model are numbers; (n_model_columns,)."""
+    return np.array([kind == NUMERIC for kind in kinds_of(schema)], dtype=bool)
+
+
+def without_effect(are_levels):
+    """Say which parameters have no effect on a fit by Gibbs sampling."""
+    found = {"tol": "Gibbs sampling makes half of max_iter sweeps"}
+    if are_levels.any():
+        found["marginals"] = (
+            "with categories, numbers always have their observed distribution; "
+            "transform skewed columns before, or leave the categories out"
+        )
+    return found
+
+
+def fit_mixed(cells, schema, settings, on_round):
+    """Fit the latent normal model to all cells; torch's global stream is used.
+
+    `cells`, ModelCells; `on_round`, callable.  Returns MixedFit.
+    """
+    options = {"max_iter": settings.n_sweeps, "on_round": on_round}
+    return _fitted(cells, cells.nodes, schema, settings, **options)
+
+
+def predict_without(cells, schema, settings, kept, rows):
+    """Fit to the cells that are `kept`, and predict the others of some rows.
+
+    Returns `predictions`, tuple: see `LatentNormal.fill`; `n_sweeps`, int.
+    """
+    found = _fitted(cells, kept, schema, settings, max_iter=settings.n_sweeps_of_check)
+    ends = select_limits(cells.limits, rows)
+    return found.model.fill(kept[rows], ends), len(found.fit.losses)
+
+
+def held_out_cells(cells):
+    """Choose the cells that are held out; bool, (n, n_model_columns)."""
+    hidden = hold_out(cells.nodes, torch.from_numpy(cells.weights), HELD_OUT)[1]
+    return spare_limited(hidden.numpy(), cells.limits)
+
+
+def _fitted(cells, nodes, schema, settings, **options):
+    """Fit to the rows of `nodes`, whose weights and limits are those of `cells`."""
+    kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
+    limits = tensors(cells.limits)
+    data, weights = Incomplete.from_array(nodes), torch.from_numpy(cells.weights)
+    known = data, weights, limits
+    given, doubts = marginals_of(schema, cells, settings.marginals, known)
+    latents = Latents.of(data, weights, kinds, sizes, given)
+    latents, _ = Population.of(latents, data, weights, limits, given)
+    latents = latents.opened(data, kinds, given)
+    rows, weights = some_rows(weights)
+    options["limits"] = tensors(cells.limits, rows.numpy())
+    options["n_draws"] = settings.n_draws
+    strength = settings.shrinkage * latents.size
+    with np.errstate(invalid="ignore"):  # limits that are far away; NaN is an error
+        fit = gibbs.posterior_draws(
+            latents, data.take(rows), weights, strength, **options
+        )
+    units = Units(cells.location, cells.scale) if is_numeric(schema).all() else None
+    return MixedFit(LatentNormal(latents, kinds, [fit.average()], units), fit, doubts)
+
+
+def marginals_of(schema, cells, marginals, known):
+    """Make the marginals of columns with limits, or of all if they are normal.
+
+    `known` are cells, weights and limits, or None instead of limits.
+
+    Also returns the doubts about the tails of columns with limits.
+    In tables with categories, numbers are never normal by assumption.
+    """
+    data, weights, limits = known
+    if limits is None:
+        return {}, {}
+    if marginals == "normal" and not schema.is_categorical.any():
+        scales = zip(cells.location, cells.scale, strict=True)
+        return {j: censored.linear(*one) for j, one in enumerate(scales)}, {}
+    valid, found, doubts = schema.values, {}, {}
+    for j, (place, seen) in enumerate(
+        zip(schema.model_columns, data.observed.T, strict=True)
+    ):
+        lowest = float(valid.low[place]) if valid.given[0, place] else 0.0
+        ends = [end[:, j] for end in limits]
+        some = ends[0].isfinite() | ends[1].isfinite()
+        if some.any():
+            ends = ends[0][some], ends[1][some]
+            observed = data.x[seen, j], weights[seen]
+            censoring = ends, weights[some], lowest
+            found[j], doubts[j] = censored.censored(*observed, *censoring)
+    return found, doubts
+
+
+def warn_of_tails(schema, doubts, normal="normal"):
+    """Warn of columns whose shape beyond the limits is not known from the data.
+
+    `normal` is the value of ``marginals`` by which columns have no shape of their own.
+    """
+    names = schema.all_names
+    found = [j for j, doubt in doubts.items() if doubt > _DOUBTFUL]
+    if found:
+        listed = ", ".join(repr(names[schema.model_columns[j]]) for j in found)
+        warn_user(
+            f"The observed cells of {listed} do not tell the shape of the "
+            "distribution beyond the limits, so that filled cells depend on an average "
+            "of shapes, or they follow none of these. If you know the shape, say it: "
+            "take logarithms of a lognormal column, set min_value where values begin "
+            f"above 0, or set marginals={normal!r} if all columns are normal.",
+            MisfitWarning,
+        )
+
+
+def some_rows(weights):
+    """Choose about `ROWS` rows at random, with probabilities in proportion to weights.
+
+    Returns `chosen`, int (n_chosen,); `weights` (n_chosen,): with them, sums over the
+    chosen rows estimate those over all rows, times the share of rows that were chosen.
+    """
+    n = len(weights)
+    if n <= ROWS:
+        return torch.arange(n), weights
+    # systematic sampling with unequal probabilities follows
+    chances = weights / weights.sum() * ROWS
+    while (chances > 1).any():  # some rows are certain
+        sure = chances >= 1
+        rest = chances.where(~sure, 0.0)
+        chances = torch.where(sure, 1.0, rest * (ROWS - sure.sum()) / rest.sum())
+    # in random order, so that any two rows can be chosen together
+    order = torch.randperm(n)
+    ends = (chances[order].cumsum(0) + torch.rand(())).floor()
+    chosen = order[ends.diff(prepend=torch.zeros(1)) > 0].sort().values
+    # inverse probabilities, so that sums over the chosen rows are unbiased
+    return chosen, weights[chosen] / chances[chosen] * (ROWS / n)
+
+
+def r_hat_of(trace):
+    """Compute the split R-hat of traces; NaN if they are too short."""
+    # each half needs two values for a variance
+    if len(trace) < 4:
+        return np.full(trace.shape[1:], np.nan)
+    return split_r_hat(trace[None])
+
+
+def latent_names(schema, latents):
+    """Name latent variables after their column, and their level if there are some."""
+    names, columns = schema.all_names, schema.columns
+    found = []
+    for place, size in zip(schema.model_columns, latents.n_levels, strict=True):
+        own = [f"={one}" for one in columns[place].levels] if size > 1 else [""] * size
+        found += [names[place] + level for level in own]
+    return found

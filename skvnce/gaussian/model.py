@@ -1,0 +1,271 @@
+"""Fitted normal distributions: they fill, draw and score rows, in the units of X.
+
+`CopulaModel` is one of numbers, and `LatentNormal` one of the latent variables of
+tables with categories, or with limits of cells.  Both have the same methods.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from skvnce._core.distributions.normal import Normal
+from skvnce._core.incomplete import Incomplete, Units
+from skvnce._core.random import row_keyed, row_lattice
+from skvnce._imputer.fitted import made_in_turn, repeated
+from skvnce._tables.limits import CellLimits
+from skvnce.gaussian import copula
+from skvnce.gaussian.copula import Copula
+from skvnce.gaussian.latent import fill
+from skvnce.gaussian.latent import fill as mixed
+from skvnce.gaussian.latent.columns import NUMERIC, Latents
+from skvnce.gaussian.latent.fill import Chains
+from skvnce.gaussian.latent.gibbs import Factors, at_once
+
+Pair = tuple[np.ndarray, np.ndarray]  # mean and covariance
+
+_PREDICTING = Chains(n_burn_in=10, n_sweeps=30)
+_BURN_IN, _APART, _LEAST_APART = 10, 5, 2  # sweeps before and between draws
+_MANY = 100  # sweeps between all draws above which fewer are made between two
+# a power of two, because the draws are Sobol points
+_SCORED = 64  # draws from which the probability of a row is estimated
+
+
+def tensors(
+    limits: CellLimits | None, rows: np.ndarray | slice | tuple = slice(None)
+) -> tuple[Tensor, Tensor] | None:
+    """Return copies of the limits of some rows as a pair of tensors; None without."""
+    return limits and tuple(torch.tensor(end[rows]) for end in limits)
+
+
+def normal_of(pair: Pair) -> Normal:
+    """Make a normal distribution of its mean and covariance."""
+    return Normal(*map(torch.from_numpy, pair))
+
+
+def chains_of(n_draws: int, n_burn_in: int, most: int, ends: tuple) -> Chains:
+    """Choose the sweeps between draws: `most` in all, and between `ends` for each."""
+    return Chains(n_burn_in, int(np.clip(most // n_draws, *ends)))
+
+
+def in_units(units: Units | None, pair: Pair) -> Pair:
+    """Convert mean and covariance of latent variables, which may have no units."""
+    return pair if units is None else units.moments(normal_of(pair))
+
+
+def arrays_of(value: tuple) -> tuple:
+    """Convert a tuple of tensors to one of arrays."""
+    return tuple(part.numpy() for part in value)
+
+
+def _lattice(data: Incomplete) -> object:
+    """Make the random numbers of rows as functions of the row content."""
+    return row_lattice(data.to_array(), 0)
+
+
+class CopulaModel(NamedTuple):
+    """A normal distribution of columns of numbers, or of functions of them."""
+
+    model: Copula  # of the scaled columns
+    units: Units
+
+    def parameters(self) -> Pair:
+        """Return the mean and the covariance of the scores."""
+        return arrays_of(self.normal)
+
+    def with_normals(self, pairs: Sequence[Pair]) -> Self:
+        """Replace the mean and the covariance; numbers are of one pair at a time."""
+        model = self.model._replace(normal=normal_of(pairs[0]))
+        return self._replace(model=model)
+
+    @property
+    def normal(self) -> Normal:
+        """The distribution of the scores."""
+        return self.model.normal
+
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Fill missing cells of nodes (n, n_nodes) by their conditional means.
+
+        `nodes` (n, n_nodes); `limits`: of the missing cells.  Returns `filled` (n,
+        n_nodes); `probabilities`: empty: there are no levels.
+        """
+        model = self._within(limits)
+        means = copula.conditional_mean(model, self.units.scaled(nodes), _lattice)
+        return self.units.restored(means), {}
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Find quantiles of missing cells; see `_imputer.fill`."""
+        model, scaled = self._within(limits), self.units.scaled(nodes)
+        found = copula.quantiles(model, scaled, torch.tensor(levels), _lattice)
+        return self.units.restored(found), {}
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells of nodes; (n_draws, n, n_nodes)."""
+        scaled, model = self.units.scaled(nodes), self._within(limits)
+        return self.units.restored(copula.draw(model, scaled, n_draws))
+
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Compute log-densities of rows, and their standard errors, 0; each (n,)."""
+        found = copula.log_prob(self.model, self.units.scaled(nodes)).numpy()
+        return found - self.units.log_scales(nodes), np.zeros(len(nodes))
+
+    def moments(self, pair: Pair) -> Pair:
+        """Convert mean and covariance to the units of X."""
+        return self.units.moments(normal_of(pair))
+
+    def _within(self, limits: CellLimits | None) -> Copula:
+        """Return the model with limits of the missing cells of rows."""
+        if limits is None:
+            return self.model
+        location, scale = self.units.tensors()
+        low, high = ((end - location) / scale for end in tensors(limits))
+        if self.model.bounds is not None:
+            least, most = self.model.bounds
+            low, high = low.clamp(least, most), high.clamp(least, most)
+        return self.model._replace(bounds=(low, high))
+
+
+class LatentNormal(NamedTuple):
+    """A normal distribution of the latent variables of columns."""
+
+    latents: Latents
+    kinds: list  # of the columns
+    normals: list  # the estimate of the parameters, or draws of them
+    # of the latent variables; None means that they have none
+    units: Units | None = None
+
+    def parameters(self) -> Pair:
+        """Return the first mean and covariance of the latent variables."""
+        return arrays_of(self.normal)
+
+    def with_normals(self, pairs: Sequence[Pair]) -> Self:
+        """Replace the parameters, which draws use in turn."""
+        return self._replace(normals=[normal_of(one) for one in pairs])
+
+    @property
+    def normal(self) -> Normal:
+        """The distribution of the latent variables, by the first parameters."""
+        return self.normals[0]
+
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Fill by means of numbers, and by the most probable levels.
+
+        Returns `filled` (n, n_nodes); `probabilities` (n, n_levels): those of the
+        levels of the columns that have some, 1 and 0 where observed.
+        """
+        return filled_by(self._predicted(nodes, limits), nodes)
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Find quantiles of missing cells; see `_imputer.fill`."""
+        levels = torch.tensor(levels)
+        found = [
+            fill.quantiles(*given, levels, ends)
+            for *given, ends in self._predicting(nodes, limits)
+        ]
+        has_levels = any(kind != NUMERIC for kind in self.kinds)
+        probabilities = self.fill(nodes, limits)[1] if has_levels else {}
+        return torch.cat(found, 1).numpy(), probabilities
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells of nodes, with each of the parameters in turn."""
+        models = made_in_turn(
+            self.normals, n_draws, lambda one: Factors.of(one, self.latents)
+        )
+        chains = chains_of(n_draws, _BURN_IN, _MANY, (_LEAST_APART, _APART))
+        found = [
+            mixed.draw(
+                self.latents,
+                models,
+                Incomplete.from_array(part),
+                chains,
+                limits=ends,
+            )
+            for part, ends in self._parts(nodes, limits)
+        ]
+        return torch.cat(found, 1).numpy()
+
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Estimate log-probabilities, with the first of the parameters; each (n,).
+
+        Errors are the standard deviations of other estimates: points of a lattice are
+        not independent draws, and the variance within them is far too large.
+        """
+        return repeated(partial(self._log_prob, nodes), with_errors=with_errors)
+
+    def _log_prob(self, nodes: np.ndarray, seed: int) -> np.ndarray:
+        model = self.latents, self.normals[0]
+        found = [
+            fill.log_prob(
+                *model, Incomplete.from_array(part), row_lattice(part, seed), _SCORED
+            )
+            for part, _ in self._parts(nodes)
+        ]
+        return torch.cat(found).numpy()
+
+    def moments(self, pair: Pair) -> Pair:
+        """Return mean and covariance of the latent variables."""
+        return in_units(self.units, pair)
+
+    def _parts(self, nodes: np.ndarray, limits: CellLimits | None = None) -> Iterator:
+        """Yield parts of the rows that are swept together, and their limits."""
+        size = at_once(self.latents)
+        # one part at least, because parts are concatenated
+        for first in range(0, max(len(nodes), 1), size):
+            part = slice(first, first + size)
+            yield nodes[part], tensors(limits, part)
+
+    def _predicted(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> mixed.Predictions:
+        ordinal = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
+        found = [
+            mixed.predict(*given, ordinal, ends)
+            for *given, ends in self._predicting(nodes, limits)
+        ]
+        return mixed.Predictions.joined(found)
+
+    def _predicting(self, nodes: np.ndarray, limits: CellLimits | None) -> Iterator:
+        """Yield what predicts parts of the rows, and their limits."""
+        models = [Factors.of(one, self.latents) for one in self.normals]
+        for part, ends in self._parts(nodes, limits):
+            data, numbers = Incomplete.from_array(part), row_keyed(part, 0)
+            yield self.latents, models, data, _PREDICTING, numbers, ends
+
+
+def filled_by(
+    predicted: mixed.Predictions, nodes: np.ndarray
+) -> tuple[np.ndarray, dict]:
+    """Fill nodes by means, or by the most probable levels; see `LatentNormal.fill`."""
+    cells, found = predicted.means.clone(), {}
+    for j, shares in enumerate(predicted.probabilities):
+        if shares is not None:
+            cells[:, j] = shares.argmax(1)
+            seen = ~np.isnan(nodes[:, j])
+            found[j] = shares.numpy().copy()
+            found[j][seen] = np.eye(shares.shape[1])[nodes[seen, j].astype(int)]
+    return Incomplete.from_array(nodes).with_values(cells).numpy(), found
+
+
+def no_latents() -> LatentNormal:
+    """Make the model of a table without columns, as all are constant."""
+    normal = normal_of((np.zeros(0), np.zeros((0, 0))))
+    return LatentNormal(Latents([], [], []), [], [normal])

@@ -1,0 +1,1 @@
+"""Sparse graphs of truncated normals and of copulas."""

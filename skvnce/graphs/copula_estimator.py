@@ -1,0 +1,443 @@
+"""A sparse graph from a table of any columns with missing values."""
+
+from contextlib import nullcontext
+from numbers import Real
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.progress import step
+from skvnce._core.random import seeded
+from skvnce._core.warnings import warn_user
+from skvnce._imputer.callbacks import (
+    CallbackSupportMixin,
+    failures_named,
+    report_rounds,
+    reports_fit,
+)
+from skvnce._imputer.fitted import Fitted
+from skvnce._imputer.imputer import Imputer
+from skvnce._imputer.parts.chunks import in_parts
+from skvnce._imputer.parts.summary import reject_limits
+from skvnce._imputer.validation import (
+    MISSING_VALUES,
+    OF_CATEGORIES,
+    ON_MISFIT,
+    RANDOM_STATE,
+    STRATEGY,
+    Number,
+    integer_from,
+    read_table,
+    warn_of_unused_by_levels,
+)
+from skvnce._tables.cells import is_frame
+from skvnce._tables.column_kinds import FROM_DTYPE
+from skvnce._tables.limits import limits_of
+from skvnce._tables.memory import check_fit
+from skvnce.gaussian.mixed_fit import (
+    held_out_cells,
+    kinds_of,
+    marginals_of,
+    warn_of_tails,
+)
+from skvnce.gaussian.model import LatentNormal, no_latents, tensors
+from skvnce.graphs import copula
+from skvnce.graphs.copula import edge_scores
+from skvnce.graphs.copula_parts import problem_of
+from skvnce.graphs.edges import edges, to_networkx
+from skvnce.graphs.score_matching import probabilities_of_scores
+
+_ROUNDS = 10  # rounds of EM after which the held-out cells have little influence
+_SEED = 0  # of draws that should be the same with and without a search for alpha
+_REMEDY = "TableImputer or LAIRImputer may fill missing cells better."
+
+
+class CopulaGraphLearner(CallbackSupportMixin, Imputer):
+    """Sparse graph of columns of any kind, learned from a table with missing values.
+
+    The model is a latent normal distribution (a Gaussian copula): a number, count or
+    ordinal level is an increasing function of a normal variable, whatever its
+    distribution, and a nominal column of K levels has K of them, of which the largest
+    names the level.  The graph has an edge between two columns if their latent
+    variables are dependent given those of all other columns.  Missing cells are neither
+    imputed beforehand nor dropped: stochastic EM estimates the moments of the latent
+    variables.  Then the graphical lasso chooses the edges, and the model is fitted to
+    them without a penalty.
+
+    Parameters
+    ----------
+    alpha : float, default=0.1
+        Strength of the L1 penalty that chooses the edges; it does not shrink those that
+        remain.  ``sqrt(log(n_features) / n_samples)`` is a usual size; a few hundred
+        rows with missing cells or pairs of nominal columns require more, see the user
+        guide.  `CopulaGraphLearnerCV` and ``GridSearchCV`` choose it.
+    max_iter : int, default=100
+        Maximum number of rounds of EM, of one E-step and one M-step each.
+    tol : float, default=2e-3
+        EM stops if no association changes by more than `tol` in a round.  It is not the
+        accuracy of the estimate.
+    strategy : {"mean", "median", "mode"}, default="mean"
+        How `transform` fills numbers: by their conditional means, medians (of smallest
+        mean absolute error) or modes.  Categories always get their most probable level.
+    on_misfit : {"warn", "raise", "ignore"}, default="warn"
+        What `fit` does if the model predicts held-out cells of columns worse than the
+        mean, or the shares of the levels, do (`held_out_gain_`): it warns
+        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
+        the check.
+    missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
+        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
+        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
+        other markers a number marks numbers that equal it, and a text equal text; NaN
+        is then an error, and cells that stay missing keep the marker.
+    keep_empty_features : bool, default=False
+        Whether `transform` keeps columns that were entirely missing at `fit`, filled by
+        0, or drops them.  They are never nodes of the graph.
+    categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
+        Which columns are categories, as in `GaussianImputer`: by their data types; a
+        mask, names, or indices of an array; a dict of columns to ``"nominal"``,
+        ``"ordinal"``, ``"numeric"``, ``"passthrough"`` or the ordered levels; None for
+        none.
+    handle_unknown : {"error", "missing"}, default="error"
+        What `transform` does with levels that `fit` has not observed: raises a
+        ValueError, or treats the cells as missing.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of all draws.  The global streams of numpy and torch are not changed.
+    verbose : int, default=0
+        If 1, print a line for each round and each step of a second or more.  If 2,
+        print all steps.
+
+    Attributes
+    ----------
+    associations_ : ndarray of shape (n_nodes, n_nodes)
+        The partial correlation of the latent variables of two columns, given all other
+        columns; zero without an edge and on the diagonal.  For a pair with a nominal
+        column of more than two levels it has no sign: the root of the mean squared
+        partial canonical correlation (Cramér's V of the latent variables).
+    edge_strengths_ : ndarray of shape (n_nodes, n_nodes)
+        Absolute values of `associations_`.
+    edge_probabilities_ : ndarray of shape (n_nodes, n_nodes)
+        Posterior probability of each edge, whatever `alpha` is, from scores of all
+        pairs that are standard normal without an edge.  The prior expects few edges
+        (none with probability one half, otherwise a quarter of the pairs on average).
+        Zero on the diagonal.
+    precision_ : ndarray of shape (n_latents, n_latents)
+        Precision matrix of the latent variables.
+    mean_, covariance_ : ndarray of shape (n_latents,) and (n_latents, n_latents)
+        Mean and covariance of the latent variables.
+    latent_nodes_ : ndarray of int, of shape (n_latents,)
+        The node of each latent variable.
+    information_ : ndarray of shape (n_nodes,)
+        The variance of the conditional means of the latent variables of a column: 1 if
+        its cells say all, less if cells are missing or take few values; the sum over
+        the latent variables of a nominal column.
+    nodes_ : ndarray of shape (n_nodes,)
+        Names of the columns with at least two different observed values; x0, x1, ... if
+        X has no names that are strings.
+    feature_indices_ : ndarray of shape (n_nodes,)
+        Indices of the columns of X that are nodes.
+    constants_ : dict
+        Values of the constant columns, by column index, which fill their missing cells.
+    categories_ : dict of str to ndarray
+        The observed levels of each column of categories, in the order of their codes,
+        by column name (or index).  Only if there are categories.
+    n_iter_ : int
+        Number of rounds of EM; 0 if all columns are constant.
+    loss_curve_ : list of float
+        Loss of the M-step in each round: twice the negative log-density of the latent
+        variables of a row without its constant, plus its light penalty.
+    change_ : float
+        Largest change of an association in the last round.
+    optimality_gap_ : float
+        The duality gap of the graphical lasso that chooses the edges, a bound of the
+        excess of its loss.
+    held_out_gain_ : float
+        One minus the ratio of the mean squared error of the model to that of the column
+        means (of log-losses, for categories), on a tenth of the observed cells, after a
+        few rounds of EM without them.
+    marginal_columns_ : ndarray of bool, of shape (n_nodes,)
+        Columns that the model predicts significantly worse than their means or shares,
+        which fill them; `sample` draws from their observed values.
+    feature_ranges_ : ndarray of shape (2, n_features_in_)
+        Smallest and largest imputed value of each column of X, in codes of levels and
+        in microseconds for dates.
+    n_features_in_ : int
+        Number of features seen during `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features seen during `fit`, if X has feature names that are strings.
+
+    Notes
+    -----
+    The user guide has the weights of the penalty, in which the block of a nominal
+    column is zero or not as a whole.  `precision_` is fitted to the edges without an L1
+    penalty (covariance selection), with a prior of a hundredth of a row for each latent
+    variable.  Nothing else holds back a dense graph of many columns: choose `alpha` by
+    cross-validation to predict.  The guide to large tables says what differs for a
+    table in parts (`Chunks`, dask).
+
+    The model is in arrays, not in a torch module.  A fit is one sequence of rounds, and
+    has no `n_jobs`; `CopulaGraphLearnerCV` has it.  Each row counts once: the criteria
+    have no weights.
+
+    References
+    ----------
+    Städler and Bühlmann (2012), Missing values: sparse inverse covariance estimation
+    and an extension to sparse regression; Liu, Han, Yuan, Lafferty and Wasserman
+    (2012), High-dimensional semiparametric Gaussian copula graphical models; Hoff
+    (2007), Extending the rank likelihood for semiparametric copula estimation; Albert
+    and Chib (1993), Bayesian analysis of binary and polychotomous response data;
+    Dempster (1972), Covariance selection; Zou (2006), The adaptive lasso and its oracle
+    properties; Meinshausen (2007), Relaxed lasso; Jankova and van de Geer (2015),
+    Confidence intervals for high-dimensional inverse covariance estimation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from skvnce import CopulaGraphLearner
+    >>> rng = np.random.default_rng(0)
+    >>> income = rng.lognormal(size=400)
+    >>> owner = np.where(income > rng.lognormal(size=400), "yes", "no")
+    >>> age = rng.normal(50, 15, size=400)
+    >>> df = pd.DataFrame({"income": income, "owner": owner, "age": age})
+    >>> df = df.mask(rng.uniform(size=df.shape) < 0.2)
+    >>> learner = CopulaGraphLearner(alpha=0.2, random_state=0).fit(df)
+    >>> learner.edges()[["source", "target"]]
+       source target
+    0  income  owner
+    """
+
+    _takes_limits = _has_density = _has_new_rows = True
+
+    _parameter_constraints = {
+        "alpha": [Number(Real, 0, None, closed="left")],
+        "max_iter": [integer_from(1)],
+        "tol": [Number(Real, 0, None, closed="left")],
+        "strategy": STRATEGY,
+        "on_misfit": ON_MISFIT,
+        "missing_values": MISSING_VALUES,
+        "keep_empty_features": ["boolean"],
+        **OF_CATEGORIES,
+        "random_state": RANDOM_STATE,
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        alpha=0.1,
+        *,
+        max_iter=100,
+        tol=2e-3,
+        strategy="mean",
+        on_misfit="warn",
+        missing_values=np.nan,
+        keep_empty_features=False,
+        categorical_features=FROM_DTYPE,
+        handle_unknown="error",
+        random_state=None,
+        verbose=0,
+    ):
+        self.alpha = alpha
+        self.max_iter = max_iter
+        self.tol = tol
+        self.strategy = strategy
+        self.on_misfit = on_misfit
+        self.missing_values = missing_values
+        self.keep_empty_features = keep_empty_features
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @reports_fit
+    def fit(self, X, y=None, *, lower=None, upper=None):
+        """Learn the graph.
+
+        Parameters
+        ----------
+        X : array-like or data frame of shape (n_samples, n_features), Chunks, or \
+                table of dask
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+        lower, upper : array-like of shape (n_samples, n_features), or dict, \
+                default=None
+            Limits of single missing cells, such as detection limits, between which EM
+            draws them.  A data frame may leave out columns, and so may a dict of
+            columns to arrays (n_samples,) or numbers.  NaN and infinite limits are
+            none, and those of observed cells have no effect.
+
+        Returns
+        -------
+        self : CopulaGraphLearner
+
+        Raises
+        ------
+        ValueError
+            If X contains infinite values, if no cell is observed or fewer than two rows
+            have observed cells, if limits leave no value, or if a parameter is out of
+            range.
+        TypeError
+            If a parameter has a wrong type, or columns of categories have limits.
+        """
+        source = in_parts(X)
+        if source is not None:
+            reject_limits(lower, upper)
+            return self._publish(self._fit_parts(source))
+        self._check_parameters()
+        cells, schema = self._validated(X)
+        # before arrays of the size of the table are made
+        check_fit(type(self), cells.shape)
+        limits = limits_of(schema, lower, upper, X, cells)
+        table = self._chosen(schema, cells, limits, is_whole=is_frame(X))
+        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
+            fitted = self._fit_graph(table, on_round)
+        finish()
+        return self._publish(fitted)
+
+    edges, to_networkx = edges, to_networkx
+
+    def _fit_parts(self, source):
+        """Learn the graph of a table in parts; see `fit`."""
+        self._check_parameters()
+        schema, large = self._large_table(source)
+        table = self._training_of_parts(schema, large)
+        # without a problem, `_fit_graph` makes one of the rows in memory
+        parts = nullcontext()
+        if large.is_sample and len(schema.model_columns):
+            parts = problem_of(table.schema, source, large, self.random_state)
+        on_round, finish = report_rounds(self, self.max_iter, X=table.rows)
+        with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
+            with parts as problem:
+                fitted = self._fit_graph(table, on_round, problem)
+        finish()
+        return fitted
+
+    def _fit_graph(self, table, on_round, problem=None):
+        """Solve the problem, perhaps of more rows than the table; returns `Fitted`."""
+        if not len(table.schema.model_columns):
+            return self._empty_graph(table.schema)
+        data = Incomplete.from_array(table.cells.nodes)
+        problem = problem or self._problem(table.schema, data, table.cells)
+        first = problem.first(on_round=on_round, **self._stopping(data))
+        fit = problem.chosen(first, first.theta, float(self.alpha))
+        model, report = self._learned(table.schema, fit, problem, data)
+        report |= self._probabilities(first, problem)
+        schema, checked = self._check_predictions(table, problem, fit.theta, report)
+        return Fitted(schema, model, report | checked.report())
+
+    def _validated(self, X):
+        """Validate the table of a fit; see `read_table`."""
+        return read_table(self, X)
+
+    def _training_table(self, schema, X):
+        """Choose the columns of the model by validated rows."""
+        return self._chosen(schema, X, is_whole=False)
+
+    def _problem(self, schema, data, cells=None):
+        """Determine the marginals of the columns, and build the method."""
+        kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
+        if cells is None or cells.limits is None:
+            return copula.make_problem(data, kinds, sizes)
+        limits, weights = tensors(cells.limits), torch.from_numpy(cells.weights)
+        given, doubts = marginals_of(schema, cells, "auto", (data, weights, limits))
+        warn_of_tails(schema, doubts)
+        return copula.make_problem(data, kinds, sizes, limits, given)
+
+    def _cells_of(self, model):
+        """Make the model of cells of what `_model_of` returned."""
+        return model
+
+    def _associations(self):
+        return self.associations_
+
+    def _edge_columns(self, i, j):
+        return {}
+
+    def _stopping(self, data):
+        """Return how long EM goes on."""
+        return {"max_iter": self.max_iter, "tol": self.tol}
+
+    def _remedy(self):
+        """Say what to change if a fit diverges."""
+        return f"Raise alpha={self.alpha!r}, or drop columns that repeat others."
+
+    def _model_of(self, schema, fit, problem, data):
+        """Make the model of cells of a fit."""
+        return LatentNormal(problem.latents, kinds_of(schema), [fit.theta.normal()])
+
+    def _learned(self, schema, fit, problem, data):
+        """Return the model of a fit, and the attributes that describe it."""
+        model = self._model_of(schema, fit, problem, data)
+        associations = problem.method.family.strengths(fit.theta).numpy()
+        self._warn_unless_converged(fit)
+        warn_of_unused_by_levels(self, schema)
+        return model, {
+            **self._report_of(schema, model, associations),
+            "precision_": fit.theta.precision.numpy(),
+            "latent_nodes_": problem.blocks.places.numpy(),
+            "information_": problem.information.numpy(),
+            "n_iter_": len(fit.losses),
+            "loss_curve_": fit.losses,
+            "change_": fit.change,
+            "optimality_gap_": fit.gap,
+        }
+
+    def _report_of(self, schema, model, associations):
+        """List what a model says, and what its associations do."""
+        mean, covariance = model.parameters()
+        return {
+            "mean_": mean,
+            "covariance_": covariance,
+            "associations_": associations,
+            "edge_strengths_": np.abs(associations),
+            "nodes_": schema.all_names[schema.model_columns],
+        }
+
+    def _warn_unless_converged(self, fit):
+        if len(fit.losses) == self.max_iter and fit.change > self.tol:
+            warn_user(
+                f"EM stopped after max_iter={self.max_iter} rounds, with an "
+                f"association still changing by {fit.change:.2g} a round. Raise "
+                f"max_iter or tol={self.tol:g}.",
+                ConvergenceWarning,
+            )
+
+    def _empty_graph(self, schema):
+        """Make the graph without nodes of a table whose columns are all constant."""
+        none, square = np.zeros(0), np.zeros((0, 0))
+        schema, checked = self._held_out(schema, square, None)
+        report = self._report_of(schema, no_latents(), square) | checked.report()
+        report |= dict.fromkeys(["precision_", "edge_probabilities_"], square)
+        report |= {"latent_nodes_": none.astype(int), "information_": none}
+        report |= {"n_iter_": 0, "loss_curve_": []}
+        report |= dict.fromkeys(["change_", "optimality_gap_"], 0.0)
+        return Fitted(schema, no_latents(), report)
+
+    def _probabilities(self, first, problem):
+        """Estimate the probabilities of edges from the fit before edges are chosen."""
+        grouped = problem.blocks.sizes > 1
+        with step("estimating edge probabilities"), seeded(_SEED):
+            found = probabilities_of_scores(
+                edge_scores(problem, first), grouped[:, None] | grouped
+            )
+        return {"edge_probabilities_": found.numpy()}
+
+    def _check_predictions(self, table, problem, theta, report, strength="alpha"):
+        """Check predictions, and report a misfit; returns what `_held_out` does."""
+        schema, cells, limits = table.schema, table.cells, table.cells.limits
+        hidden = None if limits is None else held_out_cells(cells)
+
+        def predict(kept, rows):
+            given = Incomplete.from_array(kept), theta, float(self.alpha), _ROUNDS
+            found = problem.continued(*given, limits and tensors(limits))
+            model = LatentNormal(problem.latents, kinds_of(schema), [found.normal()])
+            own = limits and limits.of_rows(rows)
+            return model.fill(kept[rows], own)
+
+        options = {"hidden": hidden, "scale": cells.scale}
+        schema, checked = self._held_out(schema, cells.nodes, predict, **options)
+        self._report_misfit(schema, checked, _REMEDY)
+        return schema, checked

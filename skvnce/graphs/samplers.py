@@ -1,0 +1,453 @@
+"""Gibbs sampling along lines, for a normal distribution truncated to a box.
+
+Draws of single cells mix slowly if missing columns are strongly correlated: with
+correlation r of two columns the autocorrelation is r^2.  The slow directions are known:
+they are the v with ``v'Kv`` small compared with ``v' diag(K) v``.  So each sweep over
+the cells is followed by draws along these directions.  On a line ``x + t v`` the
+conditional distribution of t is a normal, truncated to the segment of the line inside
+the box, and is drawn exactly, without rejections and without a step size.
+
+The directions span the eigenvectors of the smallest eigenvalues of K, scaled to unit
+diagonal, restricted to the missing cells of the row, and are conjugate in the row's own
+K (a small Cholesky factor for each pattern of missing cells).  If truncation has no
+effect they are independent.  This is multigrid Monte Carlo with a spectral coarse
+space: the distance of a vector u of missing cells from that space is at most ``u'Ku``
+over the smallest eigenvalue left out.  So the rate of convergence is bounded for every
+pattern, however strong the correlations are.  If no eigenvalue is small, there are no
+such directions.
+
+Goodman and Sokal (1989), Multigrid Monte Carlo method; Li and Ghosh (2015), Efficient
+sampling methods for truncated multivariate normal and Student-t distributions.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import UnivariateConditionals
+from skvnce._core.posteriors import Uniforms, global_stream
+from skvnce._core.samplers import Info, Sampler, State
+
+# with two columns the autocorrelation of a sweep is (1 - eigenvalue)^2, here 0.64
+_SLOW = 0.2  # eigenvalues, for unit diagonal, below which single cells mix slowly
+# each direction is one more draw of all rows in each sweep
+_MOST = 32  # maximum number of directions
+# a copositive K may have eigenvalues of zero or below
+_LEAST = 1e-9  # minimum eigenvalue for which a direction is made
+# a copositive K may have little or no curvature along a direction of a positive matrix
+_STRAIGHT = 0.1  # minimum share of the nominal curvature of a direction
+# 32 MiB in double precision
+_AT_ONCE = 2**22  # maximum size of a batch
+_TOGETHER = 16  # number of columns whose forces are computed by one matrix product
+
+
+class LineModel(Protocol):
+    """A normal distribution truncated to a box: the interface for `block_gibbs`."""
+
+    precision: Tensor
+    linear: Tensor
+
+    def bounds(self) -> tuple[Tensor, Tensor]:
+        """Return bounds that broadcast to the completed tables."""
+        ...
+
+    def quantile(
+        self, uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor
+    ) -> Tensor:
+        """Return quantiles of p(x_j | x_-j), truncated to [low, high].
+
+        `loc` and `scale` are those before the truncation.
+        """
+        ...
+
+    def segment(
+        self, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor
+    ) -> Distribution:
+        """Return a normal distribution conditioned on a segment of a line."""
+        ...
+
+
+class Patterns(NamedTuple):
+    """Rows that miss at least two cells, and which cells."""
+
+    rows: Tensor  # int64 (n_rows,): indices among all rows of all chains
+    which: Tensor  # int64 (n_rows,): the pattern of each
+    missing: Tensor  # bool (n_patterns, features)
+
+
+class Missing(NamedTuple):
+    """The missing cells by column and by row: listed once, not in each sweep."""
+
+    # int64 (n_rows,): indices, among all rows of all chains, of those with missing
+    # cells
+    rows: Tensor
+    # (int, Tensor of int64): columns, and the places in `rows` of the rows that miss
+    # them
+    cells: list[tuple[int, Tensor]]
+    patterns: Patterns
+
+
+class Lines(NamedTuple):
+    """Directions for the rows that need them."""
+
+    rows: Tensor  # int64 (n_rows,): indices among all rows of all chains
+    which: Tensor  # int64 (n_rows,): the pattern of each
+    missing: Tensor  # (features, n_rows): 1 if a cell is missing, else 0
+    # (features, width): directions are combinations of these columns, before observed
+    # cells are removed
+    basis: Tensor
+    # (n_patterns, width, width): row k: direction k in terms of the basis
+    weights: Tensor
+    # (n_patterns, width, width): row k: how a step along direction k lowers the forces
+    # along the basis
+    changes: Tensor
+    curvature: Tensor  # (n_patterns, width): ``v'Kv``; 0 if the direction is left out
+
+
+def missing_of(observed: Tensor) -> Missing:
+    """List the missing cells in the tables of all chains; (*chains, n, features)."""
+    missing = ~observed.flatten(0, -2)
+    counts = missing.sum(1)
+    some, rows = (over.nonzero().squeeze(1) for over in (counts > 0, counts > 1))
+    places = [column.nonzero().squeeze(1) for column in missing[some].unbind(1)]
+    cells = [(j, place) for j, place in enumerate(places) if len(place)]
+    which, first = _distinct(missing[rows])
+    return Missing(some, cells, Patterns(rows, which, missing[rows[first]]))
+
+
+def _distinct(missing: Tensor) -> tuple[Tensor, Tensor]:
+    """Find the distinct rows of bool: the index of each row, and one row of each."""
+    # sums of 62 bits fit into int64
+    bits = 2 ** torch.arange(62)
+    which = torch.zeros(len(missing), dtype=torch.int64)
+    for part in missing.split(62, 1):  # `unique` of one number a row is much faster
+        word = (part * bits[: part.shape[1]]).sum(1)
+        found, place = torch.unique(word, return_inverse=True)
+        found, which = torch.unique(which * len(found) + place, return_inverse=True)
+    first = torch.zeros(len(found), dtype=torch.int64)
+    return which, first.scatter_(0, which, torch.arange(len(which)))
+
+
+@torch.no_grad()
+def n_directions(precision: Tensor) -> int:
+    """Count the directions that `lines_of` makes for rows that need them."""
+    scale = precision.diagonal().rsqrt()
+    return _count(torch.linalg.eigvalsh(precision * torch.outer(scale, scale)))
+
+
+def _count(values: Tensor) -> int:
+    return min(int((values < _SLOW).sum()), _MOST)
+
+
+@torch.no_grad()
+def lines_of(precision: Tensor, patterns: Patterns) -> Lines | None:
+    """Make the directions in which single cells mix slowly; None if there are none."""
+    scale = precision.diagonal().rsqrt()
+    unit = precision * torch.outer(scale, scale)
+    values, vectors = torch.linalg.eigh(unit)
+    width = _count(values)
+    if not width or not len(patterns.rows):
+        return None
+    lifted = values.clamp(min=_LEAST)
+    positive = unit
+    if values[0] < _LEAST:  # a copositive K: use directions of a matrix close to it
+        positive = unit + (vectors * (lifted - values)) @ vectors.T
+    slow = vectors[:, :width].T
+    negligible = slow.square() < 0.1 * lifted[:width, None] / len(unit)
+    slow = slow.masked_fill(negligible, 0.0)
+    batch = max(1, _AT_ONCE // slow.numel())
+    parts = [
+        _conjugate(slow, missing, unit, positive)
+        for missing in patterns.missing.split(batch)
+    ]
+    *parts, needed = (torch.cat(part) for part in zip(*parts, strict=True))
+    chosen = needed[patterns.which].nonzero().squeeze(1)
+    if not len(chosen):
+        return None
+    which = patterns.which[chosen]
+    missing = patterns.missing[which].T.to(slow).contiguous()
+    basis = (slow * scale).T.contiguous()
+    return Lines(patterns.rows[chosen], which, missing, basis, *parts)
+
+
+def _conjugate(
+    slow: Tensor, missing: Tensor, unit: Tensor, positive: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Combine the basis into conjugate directions; see `Lines`.
+
+    The last tensor marks patterns that need them: those for which no bound shows that
+    all their directions mix fast.
+    """
+    part = slow * missing[:, None]
+    inner = (part @ unit) @ part.mT
+    meant = inner if positive is unit else (part @ positive) @ part.mT
+    eye = torch.eye(len(slow)).to(slow)
+    # singular otherwise for patterns that miss fewer cells than there are directions
+    factor = torch.linalg.cholesky(meant + _LEAST * eye)
+    weights = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False)
+    changes = weights @ inner
+    curvature = (weights * changes).sum(2)
+    curvature = curvature.where(curvature > _STRAIGHT, 0.0)
+    directions = weights @ part
+    # the Frobenius norm bounds the largest eigenvalue
+    slowness = torch.linalg.matrix_norm(directions @ directions.mT)
+    return weights, changes, curvature, slowness > 1 / _SLOW
+
+
+class Line(NamedTuple):
+    """One direction in all rows, and the conditional distribution of steps along it."""
+
+    direction: Tensor  # (features, rows)
+    loc: Tensor  # (rows,): of the step before the truncation
+    scale: Tensor  # (rows,)
+    start: Tensor  # (rows,): steps to the bounds
+    end: Tensor  # (rows,)
+    usable: Tensor  # bool (rows,)
+
+
+class Place(NamedTuple):
+    """Positions of the rows of `Lines`, and the forces along the basis there."""
+
+    x: Tensor  # (features, rows)
+    force: Tensor  # (rows, width)
+    low: Tensor  # that broadcast to (features, rows)
+    high: Tensor  # that broadcast to (features, rows)
+
+
+def _place(lines: Lines, model: LineModel, x: Tensor) -> Place:
+    given = x.flatten(0, -2)[lines.rows]
+    force = (model.linear - given @ model.precision) * lines.missing.T @ lines.basis
+    edges = (_of_rows(edge, x, lines.rows) for edge in model.bounds())
+    return Place(given.T.contiguous(), force, *edges)  # columns are faster to access
+
+
+def _line(lines: Lines, at: Place, k: int) -> Line:
+    weight, curvature = lines.weights[lines.which, k], lines.curvature[lines.which, k]
+    usable = curvature > 0
+    # any positive number, because the steps of these rows are set to zero
+    curvature = curvature.where(usable, 1.0)
+    direction = lines.basis @ weight.T * lines.missing
+    ends = _segment(at.x, direction, at.low, at.high)
+    loc = (at.force * weight).sum(1) / curvature
+    return Line(direction, loc, curvature.rsqrt(), *ends, usable)
+
+
+def move_along(lines: Lines, model: LineModel, x: Tensor, uniform: Tensor) -> Tensor:
+    """Draw along each direction in turn, in all rows at once.
+
+    `uniform` (*chains, n, width).  `x` (*chains, n, features): within the bounds where
+    cells are missing.
+    """
+    at = first = _place(lines, model, x)
+    uniform = uniform.flatten(0, -2)[lines.rows]
+    for k in range(lines.basis.shape[1]):
+        line = _line(lines, at, k)
+        steps = model.segment(*line[1:5]).icdf(uniform[:, k])
+        step = steps.where(line.usable, 0.0)
+        change = step[:, None] * lines.changes[lines.which, k]
+        at = at._replace(x=at.x + step * line.direction, force=at.force - change)
+    inside = at.x.maximum(at.low).minimum(at.high)  # corrects rounding
+    flat = x.flatten(0, -2).clone()
+    flat[lines.rows] = inside.where(lines.missing > 0, first.x).T
+    return flat.view(x.shape)
+
+
+def expected_steps(lines: Lines, model: LineModel, x: Tensor) -> Tensor:
+    """Compute the mean step along each line through x; (width, rows).
+
+    Its mean is 0 over draws of the model.
+    """
+    return torch.stack(
+        [
+            model.segment(*line[1:5]).mean.where(line.usable, 0.0)
+            for line in _lines_at(lines, model, x)
+        ]
+    )
+
+
+def step_slopes(lines: Lines, model: LineModel, x: Tensor) -> Tensor:
+    """Compute the derivatives of `expected_steps` in the location; (width, rows).
+
+    1 if truncation has no effect, smaller otherwise.  They are differences over one
+    standard deviation before the truncation.
+    """
+    slopes = []
+    for line in _lines_at(lines, model, x):
+        ahead, back = (
+            model.segment(line.loc + move * line.scale, *line[2:5]).mean
+            for move in (0.5, -0.5)
+        )
+        slopes.append(((ahead - back) / line.scale).where(line.usable, 1.0))
+    return torch.stack(slopes)
+
+
+def _lines_at(lines: Lines, model: LineModel, x: Tensor) -> Iterator[Line]:
+    at = _place(lines, model, x)
+    return (_line(lines, at, k) for k in range(lines.basis.shape[1]))
+
+
+def directions_of(lines: Lines, rows: Tensor) -> Tensor:
+    """Return the directions of some rows of `Lines`; (rows, width, features)."""
+    combined = lines.weights[lines.which[rows]] @ lines.basis.T
+    return combined * lines.missing.T[rows][:, None]
+
+
+def _of_rows(edge: Tensor, x: Tensor, rows: Tensor) -> Tensor:
+    """Get the bounds of some rows of all chains; (features, rows) or broadcastable.
+
+    Nothing is copied if all rows have the same bounds.
+    """
+    if edge.dim() < 2:
+        return edge.reshape(-1, 1)
+    return edge.expand(x.shape).flatten(0, -2)[rows].T
+
+
+def _segment(
+    x: Tensor, direction: Tensor, low: Tensor, high: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Find the steps t with low <= x + t direction <= high; (rows,) each.
+
+    ``t >= -(x - low) / direction`` for positive directions, so that the largest
+    ``direction / (x - low)`` is binding, and similarly for the others.
+    """
+    least = torch.finfo(x.dtype).tiny
+    # a cell at its bound stops the step, and 0 / 0 would be NaN
+    towards = direction / (x - low).clamp(min=least)
+    back, ahead = towards.amax(0), -towards.amin(0)
+    if high.isfinite().any():
+        towards = direction / (high - x).clamp(min=least)
+        back, ahead = back.maximum(-towards.amin(0)), ahead.maximum(towards.amax(0))
+    return -1 / back.clamp(min=0).abs(), 1 / ahead.clamp(min=0).abs()  # no -0.0
+
+
+def sweep(model: LineModel, missing: Missing, x: Tensor, uniform: Tensor) -> None:
+    """Draw each missing cell given all others, column by column, in place.
+
+    The forces ``K x`` on some columns are one matrix product.  Within these columns
+    they follow each draw, so that the sweep is that of single cells.
+
+    `x` (*chains, n, features), `uniform` (*chains, n, features or more).
+    """
+    flat = x.view(-1, x.shape[-1])
+    at = flat[missing.rows].T.contiguous()  # columns are faster to access
+    u = uniform.flatten(0, -2)[missing.rows].T.contiguous()
+    bounds = [_of_rows(edge, x, missing.rows) for edge in model.bounds()]
+    edges = [_by_column(bound, x.shape[-1]) for bound in bounds]
+    precision, linear = model.precision, model.linear
+    scales = precision.diagonal().rsqrt()
+    for start in range(0, len(missing.cells), _TOGETHER):
+        part = missing.cells[start : start + _TOGETHER]
+        columns = torch.tensor([j for j, _ in part])
+        force = linear[columns, None] - precision[columns] @ at
+        among = precision[columns][:, columns]
+        for k, (j, rows) in enumerate(part):
+            here, scale = at[j], scales[j]
+            old, pull, free = (v.index_select(0, rows) for v in (here, force[k], u[j]))
+            loc = torch.addcmul(old, pull, scale.square())
+            ends = (edge(j, rows) for edge in edges)
+            new = model.quantile(free, loc, scale, *ends)
+            here.index_copy_(0, rows, new)
+            if k + 1 < len(part):
+                step = torch.zeros_like(here).index_copy_(0, rows, new - old)
+                force[k + 1 :].addr_(among[k + 1 :, k], step, alpha=-1)
+    flat[missing.rows] = at.T
+
+
+def _by_column(edge: Tensor, d: int) -> Callable[[int, Tensor], Tensor]:
+    """Make a function of (column, rows): the bounds of some cells of a column.
+
+    `edge` is of `_of_rows`; without copies if all cells of a column have one bound.
+    """
+    columns = edge.expand(d, -1).unbind(0)
+    if edge.shape[1] == 1:
+        return lambda j, rows: columns[j]
+    return lambda j, rows: columns[j].index_select(0, rows)
+
+
+def block_gibbs(
+    model: LineModel,
+    missing: Missing,  # from `missing_of`, of all chains
+    # maps (step, template) to numbers in [0, 1) of the shape of the template, here
+    # (*chains, n, features + directions)
+    uniforms: Uniforms = global_stream,
+    *,
+    lines: Lines | None = None,  # from `lines_of`, if they exist already
+) -> Sampler[State, Info]:
+    """Build a sampler of sweeps over the missing cells, then along slow directions."""
+    lines = lines_of(model.precision, missing.patterns) if lines is None else lines
+    # the same in tables without lines: random numbers are functions of the row alone
+    width = n_directions(model.precision) if lines is None else lines.basis.shape[1]
+
+    def init(data: Incomplete, x: Tensor) -> State:
+        return State(data.with_values(x))
+
+    @torch.no_grad()
+    def step(state: State, data: Incomplete) -> tuple[State, Info]:
+        # the sweep writes in place, and the caller may keep the old state
+        x = state.x.clone()
+        template = x.new_empty(*x.shape[:-1], x.shape[-1] + width) if width else x
+        u = uniforms(state.step, template)
+        sweep(model, missing, x, u)
+        if lines is not None:
+            x = move_along(lines, model, x, u[..., -width:])
+        return State(x, state.step + 1), Info()
+
+    return Sampler(init, step)
+
+
+# ----------------------------------------
+# Gibbs sampling of missing cells from a model's exact univariate conditionals.
+#
+# All missingness patterns are updated in one sweep: column j is drawn simultaneously
+# in all rows (and chains) that miss it.
+
+
+Cells = list[tuple[int, tuple[Tensor, ...]]]
+
+
+def missing_cells(observed: Tensor) -> Cells:
+    """List (column, indices of rows that miss it), without complete columns.
+
+    `observed` (bool (*chains, n, features)).
+    """
+    rows = [(~column).nonzero(as_tuple=True) for column in observed.unbind(-1)]
+    return [(j, index) for j, index in enumerate(rows) if index[0].numel()]
+
+
+def antithetic(step: int, x: Tensor) -> Tensor:
+    """Draw u for the first of two chains, and 1 - u for the second.
+
+    Each chain is a Gibbs sampler; the average of both estimates linear functions of the
+    draws with much less noise.
+    """
+    u = torch.rand_like(x[0])
+    # u may be 0, and quantiles need numbers below 1
+    return torch.stack([u, (1 - u).clamp(max=1 - torch.finfo(x.dtype).eps)])
+
+
+def gibbs(
+    # its conditionals have an `icdf`, through which each cell is drawn
+    model: UnivariateConditionals,
+    # from `missing_cells`, of all chains: listed once, not in each of many sweeps
+    missing: Cells,
+    # maps (step, x) to numbers in [0, 1) of the shape of x
+    uniforms: Uniforms = global_stream,
+) -> Sampler[State, Info]:
+    """Build a systematic-scan Gibbs sampler over the missing cells."""
+
+    def init(data: Incomplete, x: Tensor) -> State:
+        return State(data.with_values(x))
+
+    @torch.no_grad()
+    def step(state: State, data: Incomplete) -> tuple[State, Info]:
+        # a copy, because the caller may keep the old state
+        x, u = state.x.clone(), uniforms(state.step, state.x)
+        for j, rows in missing:
+            x[(*rows, j)] = model.conditional(x[rows], j).icdf(u[(*rows, j)])
+        return State(x, state.step + 1), Info()
+
+    return Sampler(init, step)

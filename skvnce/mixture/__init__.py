@@ -1,0 +1,1 @@
+"""Mixtures of normals: `MixtureImputer`."""

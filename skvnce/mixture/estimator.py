@@ -1,0 +1,330 @@
+"""An imputer by mixtures of normals and of latent classes."""
+
+import numpy as np
+import torch
+from sklearn.utils._param_validation import StrOptions
+
+from skvnce._core.random import seed_from
+from skvnce._imputer.callbacks import CallbackSupportMixin, report_rounds, reports_fit
+from skvnce._imputer.fitted import Fitted
+from skvnce._imputer.imputer import Imputer
+from skvnce._imputer.validation import (
+    AUTO,
+    BOUND,
+    N_JOBS,
+    OF_IMPUTERS,
+    ON_MISFIT,
+    RANDOM_STATE,
+    integer_from,
+    warn_of_unused,
+    warn_of_unused_by_levels,
+)
+from skvnce._tables.limits import select_limits
+from skvnce.gaussian.mixed_fit import warn_of_tails
+from skvnce.mixture.fit import MARGINALS, Settings, Shape, fit_ensemble
+from skvnce.mixture.model import Averaged
+
+_REMEDY = "GaussianImputer or TableImputer may fill them better."
+_NOT_FINITE = (
+    "The covariances of a mixture are not finite. Divide sample_weight by its mean, if "
+    "there are very large weights, or rescale columns with very large values."
+)
+_SETTLED = "a normal distribution is fitted until it converges, in at most 60 rounds"
+
+
+class MixtureImputer(CallbackSupportMixin, Imputer):
+    """Impute by averages of mixtures of normals.
+
+    A mixture of normal distributions sees what one normal distribution cannot: groups
+    of rows, bends and unequal spread.  Members of the ensemble are mixtures that are
+    fitted by EM to the observed cells, each to randomly weighted rows.  One half models
+    normal scores of the ranks, the other half the columns as they are: both together
+    are better than either.  Columns of categories are latent classes: within a
+    component they are independent of each other and of the numbers.  Components of
+    many columns may have the covariance of a few factors, which few rows tell.
+
+    Parameters
+    ----------
+    n_components : "auto" or int, default="auto"
+        Number of components of each mixture, at most the number of rows.  ``"auto"`` is
+        20, or a tenth of the rows if that is less, or 1, or in tables with categories a
+        quarter: of these the number whose draws of held-out cells are closest to them,
+        or the first if no cell can be held out.  From 300 columns of numbers on it
+        is 1.  With 1 a member is a normal distribution.
+    n_estimators : int, default=8
+        Number of members.
+    marginals : {"both", "normal-scores", "raw"}, default="both"
+        What the components are normal distributions of: normal scores of the ranks in
+        each column, columns as they are, or one and the other in turn.  With "both", it
+        is columns as they are alone if a quarter of the missing cells of a column, and
+        ten or more, are predicted beyond all observed ones, of which no rank tells.
+    max_iter : int, default=12
+        Number of rounds of EM for each member of several components.
+    strategy : {"mean", "median", "mode"}, default="mean"
+        How `transform` fills numbers: by their conditional means, medians or modes.
+        Medians have the smallest mean absolute error.  Categories always get their most
+        probable level.
+    min_value, max_value : None, "observed", float, array-like of shape \
+            (n_features,) or dict, default=None
+        Bounds of imputed values.  With None, they follow the model beyond the observed
+        range, but keep the sign of columns of one sign, and are observed values in
+        columns of at most ten values that repeat.
+    missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
+        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
+        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
+        other markers a number marks numbers that equal it, and a text equal text; NaN
+        is then an error, and cells that stay missing keep the marker.
+    keep_empty_features : bool, default=False
+        Whether columns that are entirely missing at `fit` are filled with 0 (the bound
+        nearest to 0) instead of dropped.
+    add_indicator : bool, default=False
+        Whether `transform` appends a `sklearn.impute.MissingIndicator`.
+    categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
+        Which columns have categories; see `GaussianImputer`.
+    handle_unknown : {"error", "missing"}, default="error"
+        Whether a category that `fit` has not seen raises a ValueError, or is treated as
+        missing.
+    on_misfit : {"warn", "raise", "ignore"}, default="warn"
+        What `fit` does if held-out cells of a column are predicted worse than by the
+        mean, or if a few cells dominate the squared errors of a column.
+    n_jobs : int or None, default=None
+        Number of threads that fit members.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of the weights of rows, and of the clusters at which components start.
+    verbose : int, default=0
+        If 1, print the steps of `fit`, `transform` and `sample` that take longer than a
+        second.  If 2, print all.
+
+    Attributes
+    ----------
+    n_components_ : int
+        Number of components of each member; 0 if all columns are constant.
+    n_factors_ : int
+        Number of factors of each component; 0 if its covariance is unrestricted.
+    n_iter_ : int
+        Number of rounds of EM of each member: `max_iter`, or 1 if there is at most one
+        component, without factors.
+    held_out_gain_ : float
+        One minus the ratio of the squared errors of a mixture to those of the column
+        means, on a tenth of the observed cells, which it is fitted without; NaN with
+        ``on_misfit="ignore"``.  See the user guide.
+    marginal_columns_ : ndarray of bool, of shape (n_model_columns,)
+        Columns that the check on held-out cells found to be predicted worse than by
+        their means, and that are imputed from their observed cells instead.
+    feature_indices_ : ndarray of shape (n_model_columns,)
+        Indices of the columns of X that the model uses: those with at least two
+        different observed values.
+    constants_ : dict of int to float or category
+        Values of the constant columns, by column index.
+    feature_ranges_ : ndarray of shape (2, n_features_in_)
+        Smallest and largest valid value of each column of X.
+    categories_ : dict of str to ndarray
+        The categories of each column of them.  Only if there are categories.
+    indicator_ : MissingIndicator or None
+        The indicator of missing cells; None without `add_indicator`.
+    n_features_in_ : int
+        Number of features seen during `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features seen during `fit`, if X has feature names that are strings.
+
+    Notes
+    -----
+    Means, draws and log-densities of a member, and medians of the average, are exact:
+    the conditional distribution of the missing cells of a row is a mixture of
+    conditional normals, whose weights are the posterior probabilities of the components
+    given the observed cells.  With limits of several cells of a row, probabilities of
+    components and means are averages over at least 128 points that are functions of the
+    row, and a draw is one of 64 weighted draws within a component; medians and modes
+    are those of draws.  Members count equally: `transform` averages their means and
+    probabilities, draws of `sample` are of one member after the other, and the density
+    of `score_samples` is the average of theirs.  Modes take five times as long as
+    medians.
+
+    In tables with categories draws are for filling, and `sample` warns: categories and
+    numbers are independent within components, so that their relations are weakened.
+    See the page of validity for the coverage of intervals.
+
+    There is no `partial_fit`: the components of new rows would have to be found anew.
+    A large table in parts is fitted by a sample of its rows.  The parameters are
+    arrays, not a torch module.  The user guide has the choice of components and of
+    factors, the prior, and the fit with limits of cells.
+
+    The loops over rows are compiled by numba when they are first used, for some ten
+    seconds, and the code is kept on disk.
+
+    References
+    ----------
+    Ghahramani and Jordan (1994), Supervised learning from incomplete data via an EM
+    approach; Ghahramani and Hinton (1996), The EM algorithm for mixtures of factor
+    analyzers; Fraley and Raftery (2007), Bayesian regularization for normal mixture
+    estimation and model-based clustering; Celeux and Diebolt (1985), The SEM algorithm:
+    a probabilistic teacher algorithm derived from the EM algorithm for the mixture
+    problem; Di Zio, Guarnera and Luzi (2007), Imputation
+    through finite Gaussian mixture models; Vermunt et al. (2008), Multiple imputation
+    of incomplete categorical data using latent class analysis; Murray and Reiter
+    (2016), Multiple imputation of missing categorical and continuous values via
+    Bayesian mixture models with local dependence; Rubin (1981), The Bayesian bootstrap.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import MixtureImputer
+    >>> rng = np.random.default_rng(0)
+    >>> angle = rng.uniform(0, np.pi, size=400)
+    >>> X = np.column_stack([np.cos(angle), np.sin(angle)])  # half a ring
+    >>> X[:100, 1] = np.nan
+    >>> filled = MixtureImputer(random_state=0).fit_transform(X)
+    >>> bool(abs(filled[:100, 1] - np.sin(angle[:100])).mean() < 0.1)
+    True
+    """
+
+    _takes_limits = _has_density = _has_new_rows = True
+
+    _parameter_constraints = {
+        "n_components": [AUTO, integer_from(1)],
+        "n_estimators": [integer_from(1)],
+        "marginals": [StrOptions(set(MARGINALS))],
+        "max_iter": [integer_from(1)],
+        "min_value": BOUND,
+        "max_value": BOUND,
+        **OF_IMPUTERS,
+        "on_misfit": ON_MISFIT,
+        "n_jobs": N_JOBS,
+        "random_state": RANDOM_STATE,
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        n_components="auto",
+        *,
+        n_estimators=8,
+        marginals="both",
+        max_iter=12,
+        strategy="mean",
+        min_value=None,
+        max_value=None,
+        missing_values=np.nan,
+        keep_empty_features=False,
+        add_indicator=False,
+        categorical_features="from_dtype",
+        handle_unknown="error",
+        on_misfit="warn",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_components = n_components
+        self.n_estimators = n_estimators
+        self.marginals = marginals
+        self.max_iter = max_iter
+        self.strategy = strategy
+        self.min_value = min_value
+        self.max_value = max_value
+        self.missing_values = missing_values
+        self.keep_empty_features = keep_empty_features
+        self.add_indicator = add_indicator
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.on_misfit = on_misfit
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @reports_fit
+    def fit(self, X, y=None, sample_weight=None, *, lower=None, upper=None):
+        """Fit the members to the observed cells.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.  A
+            table in parts (`skvnce.options.Chunks`, or dask) is fitted by a sample of
+            its rows.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Frequencies of the rows: a row of weight k counts as k equal rows.
+        lower, upper : array-like of shape (n_samples, n_features), or dict, \
+                default=None
+            Limits of single missing cells, such as detection limits, between which
+            stochastic EM draws them; see `GaussianImputer`.
+
+        Returns
+        -------
+        self : MixtureImputer
+
+        Raises
+        ------
+        ValueError
+            If X has infinite cells or no observed cell, if limits leave no value, if a
+            parameter is out of range, or, with ``on_misfit="raise"``, if a column is
+            predicted worse than by its mean.
+        TypeError
+            If a parameter has a wrong type.
+        """
+        table = self._read(X, sample_weight, lower, upper)
+        schema, cells = table.schema, table.cells
+        _, finish = report_rounds(self, None, X=cells.table)
+        numbers = schema.model_columns[~schema.is_categorical]
+        self._report_tails(schema, cells.table, numbers)
+        try:
+            with self._threads():
+                fitted = self._fit_members(schema, cells)
+        except (np.linalg.LinAlgError, torch.linalg.LinAlgError) as error:
+            raise ValueError(_NOT_FINITE) from error
+        self._warn_of_unused(schema, fitted.report["n_components_"])
+        finish()
+        return self._publish(fitted._replace(report=table.report | fitted.report))
+
+    def _warn_of_unused(self, schema, n_components):
+        """Warn of parameters that have no effect on this table."""
+        warn_of_unused_by_levels(self, schema)
+        if n_components == 1 and self.n_components != "auto":
+            warn_of_unused(self, {"max_iter": _SETTLED})
+        if n_components and schema.is_categorical.all():
+            warn_of_unused(self, {"marginals": "the table has no columns of numbers"})
+
+    def _fit_members(self, schema, cells):
+        """Fit all members, and check predictions of cells that some have not used."""
+        model, shape = None, Shape(0)
+        if len(schema.model_columns):
+            rng = np.random.default_rng(seed_from(self.random_state))
+            fit = fit_ensemble(cells, schema, self._settings_of_fit(), rng)
+            model, shape = Averaged(fit.members), fit.shape
+            warn_of_tails(schema, fit.doubts, "raw")
+
+        def predict(kept, rows):
+            own = select_limits(cells.limits, rows)
+            filled, shares = Averaged(fit.without).fill(kept[rows], own)
+            return schema.values.clipped(filled, schema.model_columns), shares
+
+        known = {"weights": cells.weights, "scale": cells.scale}
+        known["hidden"] = None if model is None else fit.hidden
+        checked, found = self._held_out(schema, cells.nodes, predict, **known)
+        self._report_misfit(checked, found, _REMEDY)
+        is_settled = shape.n_components <= 1 and not shape.n_factors
+        report = {
+            "n_components_": shape.n_components,
+            "n_factors_": shape.n_factors,
+            "n_iter_": 1 if is_settled else int(self.max_iter),
+        }
+        return Fitted(checked, model, report | found.report())
+
+    def _settings_of_fit(self):
+        return Settings(
+            self.n_components,
+            int(self.n_estimators),
+            self.marginals,
+            int(self.max_iter),
+            self.n_jobs,
+            self.on_misfit != "ignore",
+        )
+
+    @property
+    def _is_for_filling(self):
+        """Return whether there are categories, whose relations components blur."""
+        return self._schema.is_categorical.any()
+
+    def _drawing_models(self, n_draws, *, is_joint=True):
+        return self._fitted.model.models

@@ -1,0 +1,555 @@
+"""Fit a mixture to weighted rows, and what all mixtures of a table start from."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed
+from torch import Tensor
+
+from skvnce._core.distributions.normal import Normal
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.progress import steps
+from skvnce._core.random import seeded
+from skvnce._imputer.fitted import CellModel
+from skvnce._imputer.held_out import Keys, cells_to_hide, some_rows, spare_limited
+from skvnce._tables.model_columns import ModelCells
+from skvnce._tables.schema import Schema
+from skvnce._tables.values import fair_scores
+from skvnce._tables.weights import random_weights
+from skvnce.gaussian import em as normal_em
+from skvnce.gaussian.latent.columns import Marginal
+from skvnce.gaussian.latent.nominal import cdf
+from skvnce.gaussian.mixed_fit import marginals_of
+from skvnce.gaussian.model import tensors
+from skvnce.mixture import em, limited, margins
+from skvnce.mixture.density import Arranged, Mixture
+from skvnce.mixture.limited import Limited
+from skvnce.mixture.margins import Pair, Points
+from skvnce.mixture.model import MixtureModel, split_columns
+
+# ----------------------------------------
+# Fits of mixtures to tables with limits of cells: limited cells are drawn in rounds.
+#
+# In each round of stochastic EM the limited cells are drawn given the observed cells
+# of their row, their limits and the parameters so far, and then count as observed.
+#
+# References ---------- Celeux, G. and Diebolt, J. (1985), The SEM algorithm: a
+# probabilistic teacher algorithm derived from the EM algorithm for the mixture
+# problem.
+
+
+Redraw = Callable[[Mixture], Arranged]
+
+_POINTS = 16  # of probabilities of several limits, which are estimated in each round
+_ANCHOR = 10.0  # v of `anchored`; with 3 and 30 errors are about the same
+
+
+def limited_rows(
+    cells: ModelCells, schema: Schema, points: Points, valid: Points
+) -> Limited | None:
+    """Map the rows of a fit, and their limits, to scores; None without limits."""
+    if cells.limits is None:
+        return None
+    rows = split_columns(cells.nodes, schema.is_categorical)
+    ends = tuple(end[:, ~schema.is_categorical] for end in cells.limits)
+    return Limited.of(*rows, ends, points, valid)
+
+
+def redrawing(given: Limited, rng: np.random.Generator) -> Redraw:
+    """Make the function by which a round of one normal draws limited cells."""
+    lattice = _numbers(rng)
+
+    def redrawn(mixture: Mixture) -> Arranged:
+        shares = limited.posterior(mixture, given, lattice, _POINTS)
+        scores = limited.completed(mixture, given, shares, lattice)
+        return Arranged.of(scores, given.codes)
+
+    return redrawn
+
+
+def anchored(
+    given: Limited, weights: np.ndarray, start: Mixture, rng: np.random.Generator
+) -> Redraw:
+    """Make the function by which a round of several components draws limited cells.
+
+    Nothing says where the rows of a component lie beyond a limit if none of them is
+    observed, and its mean would drift away from the limit.  Cells of a component with
+    n observed cells of the column are therefore drawn from `start`, one normal
+    distribution of all rows, with probability v / (v + n), as by a prior of v rows.
+
+    `weights` (n,).  Returns see `em.fit_mixture`.
+    """
+    lattice = _numbers(rng)
+    certain = np.ones((len(weights), 1))
+    seen = weights[:, None] * ~np.isnan(given.scores)
+
+    def redrawn(mixture: Mixture) -> Arranged:
+        shares = limited.posterior(mixture, given, lattice, _POINTS)
+        scores = limited.completed(mixture, given, shares, lattice)
+        chances = shares @ (_ANCHOR / (_ANCHOR + shares.T @ seen))
+        rows = rng.random(len(scores)) < np.where(given.known, chances, 0.0).max(1)
+        known = given.take(rows), certain[rows], lattice
+        scores[rows] = limited.completed(start, *known)
+        return Arranged.of(scores, given.codes)
+
+    return redrawn
+
+
+def _numbers(rng: np.random.Generator) -> Callable:
+    def uniforms(step: int, like: Tensor) -> Tensor:
+        return torch.from_numpy(rng.random(tuple(like.shape)))
+
+    return lambda data: uniforms
+
+
+def known_scores(cells: ModelCells, schema: Schema) -> tuple[dict[int, Pair], dict]:
+    """Estimate normal scores of the columns with limits, as `GaussianImputer` does.
+
+    Returns `known`: by number column: see `margins.normal_scores`; `doubts`: by column
+    of the model: see `gaussian.mixed_fit.warn_of_tails`.
+    """
+    if cells.limits is None:
+        return {}, {}
+    data, weights = Incomplete.from_array(cells.nodes), torch.from_numpy(cells.weights)
+    given = data, weights, tensors(cells.limits)
+    found, doubts = marginals_of(schema, cells, "auto", given)
+    places = np.cumsum(~schema.is_categorical) - 1
+    return {int(places[j]): _pair(one) for j, one in found.items()}, doubts
+
+
+def _pair(marginal: Marginal) -> Pair:
+    values, low, high = (part.numpy() for part in marginal)
+    return margins.by_share(values, (cdf(low) + cdf(high)) / 2)
+
+
+MARGINALS = {
+    "normal-scores": (margins.normal_scores,),
+    "raw": (margins.standardised,),
+    "both": (margins.normal_scores, margins.standardised),
+}
+
+STRENGTH = 0.5  # of the prior for covariances, in rows a column
+_OF_NORMAL = 0.05  # the same of the normal distribution from which components start
+_OF_CLASSES = 1.0  # of the prior for categories, in rows
+_ROUNDS_OF_NORMAL = 60
+_AT_A_TIME = 3  # rounds of the normal distribution between draws of limited cells
+_ROUNDS_OF_LIMITS = 60  # draws of limited cells, the second half of which counts
+_MOST_COMPONENTS = 20  # with more, errors of other tables hardly decrease
+_ROWS = 10  # rows a component, below which it finds groups in noise
+_WIDE = 300  # columns from which a round of EM takes minutes
+_BEYOND = 0.1  # standard deviations from the observed cells to cells beyond them
+_SHARE_BEYOND = 0.25  # of missing cells; truncation has 0.5, real tables up to 0.18
+_FEWEST_BEYOND = 10  # such cells
+_NARROW = 40  # columns up to which components have unrestricted covariances
+
+
+class Shape(NamedTuple):
+    """What a mixture consists of."""
+
+    n_components: int
+    n_factors: int = 0  # those of each component; 0 leaves covariances unrestricted
+
+
+class Start(NamedTuple):
+    """What the mixtures with a kind of marginals start from."""
+
+    to_scores: Callable  # makes scores, see `margins`
+    points: Points  # those of all rows
+    prior: em.Prior  # with the moments of a normal distribution of all rows
+    # (n, width), scores, filled by the means of this distribution, and indicators of
+    # categories, by which rows are clustered
+    rows: np.ndarray
+
+
+def count_components(requested: int | str, n_rows: float, n_columns: int) -> int:
+    """Return how many components the table of a fit has."""
+    if isinstance(requested, str):
+        most = _MOST_COMPONENTS if n_columns < _WIDE else 1
+        requested = min(most, max(1, n_rows // _ROWS))
+    return min(int(requested), max(1, int(n_rows)))
+
+
+def has_factors(n_columns: int) -> bool:
+    """Return whether components may have factors."""
+    return _NARROW < n_columns < _WIDE
+
+
+def count_factors(cells: ModelCells, n_columns: int, start: Start) -> int:
+    """Return how many factors describe the rows; 0 if components have none."""
+    if not has_factors(n_columns):
+        return 0
+    within = start.prior.within + em.LEAST_VARIANCE * np.eye(n_columns)
+    n_rows = np.isfinite(cells.nodes).mean() * cells.weights.sum()
+    return em.count_factors(within, n_rows, em.LEAST_VARIANCE)
+
+
+def posterior_weights(rng: np.random.Generator, weights: np.ndarray) -> np.ndarray:
+    """Draw weights of rows by the Bayesian bootstrap, with the sum of `weights`."""
+    drawn = random_weights(rng, len(weights), weights, shape=1.0)
+    return drawn * (weights.sum() / drawn.sum())
+
+
+def start_of(
+    cells: ModelCells,
+    schema: Schema,
+    to_scores: Callable,
+    rng: np.random.Generator,
+) -> Start:
+    """Fit one normal distribution to the scores of all rows.
+
+    `rng` draws cells within limits.
+    """
+    numbers, codes = split_columns(cells.nodes, schema.is_categorical)
+    points = to_scores(numbers, cells.weights)
+    scores = points.to_scores(numbers)
+    given = limited_rows(cells, schema, points, _valid(points, cells, schema))
+    normal, filled = _normal(scores, cells.weights, given, rng)
+    n_categories = schema.n_categories[schema.is_categorical]
+    shares = _shares(codes, cells.weights, n_categories)
+    prior = em.Prior(
+        STRENGTH * scores.shape[1],
+        normal.covariance.numpy(),
+        normal.mean.numpy(),
+        tuple(_OF_CLASSES * one for one in shares),
+    )
+    indicators = map(_indicators, codes.T, shares)
+    return Start(to_scores, points, prior, np.column_stack([filled, *indicators]))
+
+
+def is_beyond(cells: ModelCells, schema: Schema, raw: Start) -> bool:
+    """Return whether missing cells of a column are beyond the observed ones.
+
+    Ranks of selected cells are not those of all, so that relations of normal scores
+    bend, and no rank says how far beyond the observed cells the others are.  Columns
+    of which `raw` has linear scores count.
+    """
+    are_numbers = ~schema.is_categorical
+    numbers, columns = cells.nodes[:, are_numbers], schema.model_columns[are_numbers]
+    filled = raw.points.to_cells(raw.rows[:, : len(columns)])
+    filled = schema.values.clipped(filled, columns)
+    low, high = np.fmin.reduce(numbers), np.fmax.reduce(numbers)
+    far, missing = _BEYOND * cells.scale[are_numbers], np.isnan(numbers)
+    if cells.limits is not None:  # the normal scores of these are estimated
+        missing &= ~cells.limits.known[:, are_numbers]
+    beyond = missing & ((filled < low - far) | (filled > high + far))
+    count, total = cells.weights @ beyond, cells.weights @ missing
+    some = (count >= _FEWEST_BEYOND) & (count >= _SHARE_BEYOND * total)
+    return bool((some & (raw.points.counts == 2)).any())
+
+
+def fit_member(
+    cells: ModelCells,
+    schema: Schema,
+    weights: np.ndarray,  # (n,), they take the place of those of `cells`
+    start: Start,
+    shape: Shape,
+    n_rounds: int,
+    rng: np.random.Generator,
+) -> MixtureModel:
+    """Fit a mixture to weighted rows.
+
+    `rng`: chooses the rows at which clusters start, and draws cells within limits.
+    """
+    numbers, codes = split_columns(cells.nodes, schema.is_categorical)
+    points = start.to_scores(numbers, weights)
+    scores, valid = points.to_scores(numbers), _valid(points, cells, schema)
+    given = limited_rows(cells, schema, points, valid)
+    if shape == (1, 0):
+        normal, _ = _normal(scores, weights, given, rng)
+        n_categories = schema.n_categories[schema.is_categorical]
+        shares = _shares(codes, weights, n_categories)
+        mixture = _of_one(normal.mean.numpy(), normal.covariance.numpy(), shares)
+    else:
+        data, redrawn = Arranged.of(scores, codes), None
+        if given is not None:
+            one = model_of_start(cells, schema, start).mixture
+            data = redrawing(given, rng)(one)
+            redrawn = anchored(given, weights, one, rng)
+        shares, centres = em.clustered(start.rows, weights, shape.n_components, rng)
+        means = centres[:, : scores.shape[1]]  # without those of indicators
+        known = weights[data.order], means, shares[data.order], start.prior
+        sizes = n_rounds, shape.n_factors
+        mixture = em.fit_mixture(data, *known, *sizes, redrawn).mixture
+    if not np.isfinite(mixture.covariances).all():
+        raise np.linalg.LinAlgError("a covariance is not finite")
+    return MixtureModel(mixture, schema.is_categorical, valid, points)
+
+
+def model_of_start(cells: ModelCells, schema: Schema, start: Start) -> MixtureModel:
+    """Return the model of one component from which all mixtures start."""
+    shares = [one / one.sum() for one in start.prior.classes]
+    mixture = _of_one(start.prior.centre, start.prior.within, shares)
+    valid = _valid(start.points, cells, schema)
+    return MixtureModel(mixture, schema.is_categorical, valid, start.points)
+
+
+def _of_one(mean, covariance, classes):
+    """Make the mixture of one component, of which EM needs no prior within others."""
+    covariance = covariance + em.LEAST_VARIANCE * np.eye(len(mean))
+    given = mean[None], covariance[None], tuple(one[None] for one in classes)
+    return Mixture(np.ones(1), *given)
+
+
+def _valid(points, cells, schema):
+    """Let cells end where the valid ones do."""
+    columns = schema.model_columns[~schema.is_categorical]
+    numbers, _ = split_columns(cells.nodes, schema.is_categorical)
+    peaks = margins.peaks(numbers, cells.weights, points)
+    return points.within(*schema.values.ranges[:, columns]).with_peaks(peaks)
+
+
+def _normal(scores, weights, given=None, rng=None):
+    """Fit one normal distribution, and fill the scores by its conditional means.
+
+    With limits (`given`) by stochastic EM, which starts without them.
+    """
+    d = scores.shape[1]
+    start = Normal(torch.zeros(d).double(), torch.eye(d).double())
+    if not d:
+        return start, scores
+    normal = _continued(scores, weights, start, _ROUNDS_OF_NORMAL)
+    if given is not None:
+        redrawn = redrawing(given._replace(codes=given.codes[:, :0]), rng)
+        found = []
+        for _ in range(_ROUNDS_OF_LIMITS):
+            data = redrawn(_of_one(*(part.numpy() for part in normal), ()))
+            scores = data.restored(np.where(data.observed, data.x, np.nan))
+            normal = _continued(scores, weights, normal, _AT_A_TIME)
+            found.append(normal)
+        parts = zip(*found[_ROUNDS_OF_LIMITS // 2 :], strict=True)
+        normal = Normal(*(torch.stack(one).mean(0) for one in parts))
+    data = Incomplete.from_array(scores)
+    return normal, normal_em.conditional_mean(normal, data).numpy()
+
+
+def _continued(scores, weights, start, n_rounds):
+    """Go on with EM for one normal distribution."""
+    given = Incomplete.from_array(scores), torch.from_numpy(weights)
+    strength = _OF_NORMAL * scores.shape[1]
+    return normal_em.fit_normal(
+        *given, strength, start, max_iter=n_rounds, tol=1e-3, on_round=lambda *_: False
+    ).normal
+
+
+def _shares(codes, weights, n_categories):
+    """Compute shares of the categories of each column, each positive."""
+    counts = [
+        np.bincount(code[code >= 0], weights[code >= 0], minlength=n) + 0.5
+        for code, n in zip(codes.T, n_categories, strict=True)
+    ]
+    return [one / one.sum() for one in counts]
+
+
+def _indicators(code, shares):
+    """Code categories by indicators, and missing ones by their shares."""
+    found = np.eye(len(shares))[code]
+    found[code < 0] = shares
+    return found
+
+
+# ----------------------------------------
+# Scores of draws of held-out cells, by which models are compared.
+
+
+_DRAWS = 40  # the score is fair to any number; with 40 noise of draws hardly adds
+_SCORED_ROWS = 300  # in which cells are drawn; more are rarely needed for a decision
+
+
+def draw_score(
+    models: Sequence[CellModel],
+    nodes: np.ndarray,  # (n, n_nodes), rows with the held-out cells
+    hidden: np.ndarray,  # bool (n, n_nodes)
+    scale: np.ndarray,  # (n_nodes,), standard deviations
+    is_categorical: np.ndarray,  # bool (n_nodes,)
+) -> float:
+    """Score draws of held-out cells: the mean energy score of single cells.
+
+    With m draws x_k of a cell of truth y, and distances d, it is
+
+        sum_k d(x_k, y) / m - sum_kl d(x_k, x_l) / (2 m (m - 1)),                   (1)
+
+    the fair score of Ferro (2014).  d is the distance of numbers in standard deviations
+    of the column, for which eq. (1) is the continuous ranked probability score, and 1
+    for different categories, for which it is half of the Brier score (Gneiting and
+    Raftery 2007).
+
+    `models`: fitted without the held-out cells; draws are of each equally often.
+    Returns the mean over at most 300 rows, smaller is better; NaN without held-out
+    cells.  Random numbers are of torch's global stream.
+    """
+    rows = some_rows(nodes, np.flatnonzero(hidden.any(1)), _SCORED_ROWS)
+    if not len(rows):
+        return np.nan
+    nodes, hidden = nodes[rows], hidden[rows]
+    with torch.no_grad():
+        kept, number = np.where(hidden, np.nan, nodes), _DRAWS // len(models)
+        drawn = np.concatenate([one.draw(kept, number) for one in models])
+    numbers, levels = hidden & ~is_categorical, hidden & is_categorical
+    unit = np.broadcast_to(scale, nodes.shape)[numbers]
+    of_numbers = fair_scores((drawn[:, numbers] - nodes[numbers]) / unit)
+    drawn, truth = _level_indicators(drawn[:, levels], nodes[levels])
+    total = of_numbers.sum() + fair_scores(drawn - truth).sum() / 2
+    return float(total / hidden.sum())
+
+
+def _level_indicators(
+    draws: np.ndarray, truth: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Code categories by indicators; the distance of different ones is then 2."""
+    levels = np.arange(int(max(draws.max(initial=0), truth.max(initial=0))) + 1)
+    found = draws[..., None] == levels, truth[..., None] == levels
+    return found[0].astype(float), found[1].astype(float)
+
+
+# ----------------------------------------
+# Fit an ensemble of mixtures, and choose the numbers of components and factors.
+
+
+_FEWER = 2  # how many times fewer rounds decide on the number of components
+_NEXT = 4  # how many times fewer components categories may have, and those with factors
+
+
+class Settings(NamedTuple):
+    """What an ensemble of mixtures is fitted with; see `MixtureImputer`."""
+
+    n_components: int | str
+    n_members: int
+    marginals: str
+    n_rounds: int
+    n_jobs: int | None
+    is_checked: bool  # whether mixtures are wanted that have not used some cells
+
+
+class Ensemble(NamedTuple):
+    """Fitted mixtures."""
+
+    members: list[MixtureModel]
+    hidden: np.ndarray  # bool (n, n_nodes), observed cells
+    # one with each kind of marginals, fitted without these cells
+    without: list[MixtureModel]
+    shape: Shape  # of all of them
+    doubts: dict  # see `known_scores`
+
+
+class _Fits(NamedTuple):
+    """Fits of mixtures to one table."""
+
+    schema: Schema
+    starts: list[Start]
+    settings: Settings
+    rng: np.random.Generator
+
+    def members(
+        self,
+        cells: ModelCells,
+        weights: Sequence[np.ndarray],
+        shape: Shape,
+        n_rounds: int,
+    ) -> list[MixtureModel]:
+        """Fit a mixture to each of the weights of the rows."""
+        streams, n = self.rng.spawn(len(weights)), len(weights)
+        starts = [self.starts[i % len(self.starts)] for i in range(n)]
+        jobs = (
+            delayed(fit_member)(cells, self.schema, own, start, shape, n_rounds, rng)
+            for own, start, rng in zip(weights, starts, streams, strict=True)
+        )
+        run = Parallel(self.settings.n_jobs, prefer="threads", return_as="generator")
+        return [*steps("member", run(jobs), n)]
+
+    def of_each_kind(self, cells: ModelCells, shape: Shape) -> list[MixtureModel]:
+        """Fit a mixture with each kind of marginals, in fewer rounds."""
+        if shape == (1, 0):  # which `starts` have fitted
+            return [model_of_start(cells, self.schema, start) for start in self.starts]
+        few = -(-self.settings.n_rounds // _FEWER)
+        return self.members(cells, [cells.weights] * len(self.starts), shape, few)
+
+
+def fit_ensemble(
+    cells: ModelCells, schema: Schema, settings: Settings, rng: np.random.Generator
+) -> Ensemble:
+    """Fit an ensemble of mixtures.
+
+    One mixture with each kind of marginals is fitted without a tenth of the cells, by
+    which the numbers of components and of factors are chosen if they are open.
+
+    `rng`: draws the weights of rows, and the rows at which components start.
+    """
+    n_numbers = np.count_nonzero(~schema.is_categorical)
+    size = count_components(settings.n_components, cells.weights.sum(), n_numbers)
+    size, is_auto = min(size, len(cells.nodes)), isinstance(settings.n_components, str)
+    is_open = size > 1 and (is_auto or has_factors(n_numbers))
+    hidden = np.zeros(cells.nodes.shape, dtype=bool)
+    if is_open or settings.is_checked:
+        hidden = cells_to_hide(cells.nodes, cells.weights)
+    hidden = spare_limited(hidden, cells.limits)
+    kept = cells._replace(nodes=np.where(hidden, np.nan, cells.nodes))
+    known, doubts = known_scores(cells, schema)
+    by_rank = margins.have_peaks(cells.nodes[:, ~schema.is_categorical], cells.weights)
+    kinds = {
+        margins.normal_scores: partial(margins.normal_scores, known=known),
+        # chosen once, as random weights of members make peaks of single rows
+        margins.standardised: partial(margins.standardised, by_rank=by_rank),
+    }
+    chosen = MARGINALS[settings.marginals]
+    starts = [start_of(kept, schema, kinds[kind], rng) for kind in chosen]
+    # the last of both kinds has the columns as they are
+    if len(starts) > 1 and is_beyond(cells, schema, starts[-1]):
+        starts = starts[-1:]
+    starts = starts[: settings.n_members]
+    fits, without, shape = _Fits(schema, starts, settings, rng), [], Shape(size)
+    weights = _weights_of_members(cells, settings, rng)
+    if hidden.any():
+        shapes = [shape]
+        if is_open:
+            sizes = _sizes(size, schema) if is_auto else [size]
+            shapes = _candidates(sizes, count_factors(kept, n_numbers, starts[0]))
+        found = {one: fits.of_each_kind(kept, one) for one in shapes}
+        if is_open:
+            shape = _best(found, cells, hidden, schema.is_categorical)
+        without = found[shape]
+    members = fits.members(cells, weights, shape, settings.n_rounds)
+    return Ensemble(members, hidden, without, shape, doubts)
+
+
+def _sizes(size, schema):
+    """List the numbers of components that are compared."""
+    few = size // _NEXT if schema.is_categorical.any() else 1
+    return [size, few, 1] if few > 1 else [size, 1]
+
+
+def _candidates(sizes, n_factors):
+    """List the mixtures that are compared."""
+    if not n_factors:
+        return [Shape(size) for size in sizes]
+    several = max(1, sizes[0] // _NEXT) if len(sizes) > 1 else sizes[0]
+    few = -(-n_factors // _NEXT)  # components describe much without factors
+    pairs = [(several, few), (several, n_factors), (sizes[-1], n_factors)]
+    pairs = [*product(sizes, [0]), *pairs]
+    return [Shape(*pair) for pair in dict.fromkeys(pairs)]
+
+
+def _weights_of_members(cells, settings, rng):
+    """Draw weights of the rows for each member, but for a single one."""
+    if settings.n_members == 1:
+        return [cells.weights]
+    return [posterior_weights(rng, cells.weights) for _ in range(settings.n_members)]
+
+
+def _best(found, cells, hidden, is_categorical):
+    """Return the mixture whose draws of held-out cells are closest.
+
+    Random numbers of draws belong to places of columns, which are sorted by content.
+    """
+    order = Keys.of(cells.nodes, cells.weights).columns.argsort()
+    known = cells.nodes, hidden, cells.scale, is_categorical
+    known = [part[..., order] for part in known]
+
+    def score(shape):
+        with seeded(0):
+            return draw_score([one.take(order) for one in found[shape]], *known)
+
+    return min(found, key=score)

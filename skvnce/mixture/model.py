@@ -1,0 +1,241 @@
+"""Fitted mixtures of normals: they fill, draw and score rows, in the units of X."""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.posteriors import Uniforms, global_stream
+from skvnce._core.random import row_keyed, row_lattice
+from skvnce._imputer.fitted import average_density
+from skvnce._tables.limits import CellLimits, select_limits
+from skvnce.mixture import density, limited
+from skvnce.mixture.density import Arranged, Given, Mixture, quantiles
+from skvnce.mixture.limited import Limited
+from skvnce.mixture.margins import Points
+
+_KEYED = 63  # draws of cells with limits whose median or mode is filled
+_LEAST = 2.0**-54  # of uniform numbers whose normal quantiles are finite
+_ROWS = 2**16  # maximum number of rows, over all draws, whose limited cells are drawn
+
+
+def split_columns(
+    nodes: np.ndarray, is_categorical: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers (n, d), and the codes of categories, -1 where missing."""
+    codes = np.nan_to_num(nodes[:, is_categorical], nan=-1)
+    return nodes[:, ~is_categorical], codes.astype(np.int64)
+
+
+def _global(data: Incomplete) -> Uniforms:
+    return global_stream
+
+
+def _keyed(seed: int, data: Incomplete) -> Uniforms:
+    # rows of scores, whose numbers differ from those of rows of cells
+    return row_keyed(data.to_array(), seed)
+
+
+def _lattice(data: Incomplete) -> Uniforms:
+    """Make the random numbers of rows as functions of the row content."""
+    return row_lattice(data.to_array(), 0)
+
+
+class MixtureModel(NamedTuple):
+    """A mixture of normals of scores of numbers, and of latent classes."""
+
+    mixture: Mixture
+    is_categorical: np.ndarray  # bool (n_model_columns,)
+    valid: Points  # from scores to valid cells of the columns of numbers
+    points: Points  # the same without ends, by which cells are scored
+
+    def take(self, order: np.ndarray) -> Self:
+        """Make the same model of columns in another order."""
+        are = self.is_categorical
+        places = np.where(are, are.cumsum(), (~are).cumsum())[order] - 1
+        numbers, levels = places[~are[order]], places[are[order]]
+        mixture = self.mixture._replace(
+            means=self.mixture.means[:, numbers],
+            covariances=self.mixture.covariances[:, numbers][:, :, numbers],
+            classes=tuple(self.mixture.classes[j] for j in levels),
+        )
+        points = (one.take(numbers) for one in (self.valid, self.points))
+        return MixtureModel(mixture, are[order], *points)
+
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Fill by means, and by the most probable categories; see `CellModel`."""
+        if limits is None:
+            given = self._arranged(nodes), self.valid
+            means, shares = density.conditional_means(self.mixture, *given)
+        else:
+            given = self._limited(nodes, limits), self.valid
+            means, shares = limited.conditional_means(self.mixture, *given, _lattice)
+        filled, places = nodes.copy(), np.flatnonzero(self.is_categorical)
+        numbers, missing = ~self.is_categorical, np.isnan(nodes)
+        filled[:, numbers] = np.where(missing[:, numbers], means, nodes[:, numbers])
+        probabilities = dict(zip(places.tolist(), shares, strict=True))
+        for j, found in probabilities.items():
+            filled[:, j] = np.where(missing[:, j], found.argmax(1), nodes[:, j])
+        return filled, probabilities
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        if limits is None:
+            numbers = self._of_stream(n_draws, len(nodes))
+            return self._drawn(self._arranged(nodes), nodes, numbers)
+        given, n = self._limited(nodes, limits), len(nodes)
+        shares, found = limited.posterior(self.mixture, given, _lattice), []
+        size = max(1, _ROWS // n)
+        for first in range(0, n_draws, size):
+            rows = np.tile(np.arange(n), min(size, n_draws - first))
+            known = given.take(rows), shares[rows], _global
+            scores = limited.completed(self.mixture, *known)
+            data = Arranged.of(scores, given.codes[rows])
+            drawn = self._drawn(data, nodes[rows], self._of_stream(1, len(rows)))
+            found.append(drawn.reshape(-1, *nodes.shape))
+        return np.concatenate(found)
+
+    def keyed_draws(
+        self, nodes: np.ndarray, seeds: Sequence[int], limits: CellLimits
+    ) -> np.ndarray:
+        """Draw missing cells, as functions of their row and of seeds.
+
+        Returns (n_seeds, n, n_nodes).
+        """
+        given, found = self._limited(nodes, limits), []
+        shares = limited.posterior(self.mixture, given, _lattice)
+        for seed in seeds:
+            uniforms, lattice = row_keyed(nodes, seed), partial(_keyed, seed)
+            scores = limited.completed(self.mixture, given, shares, lattice)
+            data = Arranged.of(scores, given.codes)
+            table = torch.empty((1, *nodes.shape), dtype=torch.float64)
+            uniform, normal, levels = (uniforms(i, table) for i in range(3))
+            normal = torch.special.ndtri(normal.clamp(min=_LEAST))
+            numbers = uniform[..., 0], normal, levels.movedim(-1, 0)
+            numbers = (one.numpy() for one in numbers)
+            found.append(self._drawn(data, nodes, numbers)[0])
+        return np.stack(found)
+
+    def _of_stream(self, n_draws: int, n: int) -> tuple:
+        """Make the random numbers of draws with torch's global stream."""
+        sizes, width = (n_draws, n), np.count_nonzero(~self.is_categorical)
+        uniform = torch.rand(sizes, dtype=torch.float64).numpy()
+        noise = torch.randn(*sizes, width, dtype=torch.float64).numpy()
+        n_classes = len(self.mixture.classes)
+        levels = torch.rand(n_classes, *sizes, dtype=torch.float64).numpy()
+        return uniform, noise, levels
+
+    def _drawn(
+        self, data: Arranged, nodes: np.ndarray, numbers: Iterable[np.ndarray]
+    ) -> np.ndarray:
+        """Draw what is missing in scores of rows; (n_draws, n, n_nodes)."""
+        uniform, noise, levels = numbers
+        given = uniform, noise[..., : data.x.shape[1]], levels
+        scores, codes = density.draw(self.mixture, data, *given)
+        drawn = np.empty((len(uniform), *nodes.shape))
+        drawn[..., ~self.is_categorical] = self.valid.to_cells(scores)
+        drawn[..., self.is_categorical] = codes
+        return np.where(np.isnan(nodes), drawn, nodes)
+
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Compute log-densities of rows, and their standard errors, 0; each (n,)."""
+        data = self._arranged(nodes)
+        found = np.empty(len(nodes))
+        prepared = density.prepare(self.mixture)
+        found[data.order] = density.responsibilities(prepared, data)[1]
+        found += self.points.log_slopes(nodes[:, ~self.is_categorical])
+        return found, np.zeros(len(nodes))
+
+    def given(self, nodes: np.ndarray) -> Given:
+        """Compute the distributions of missing numbers given their rows."""
+        return Given.of(self.mixture, self._arranged(nodes), self.points)
+
+    def _limited(self, nodes: np.ndarray, limits: CellLimits) -> Limited:
+        rows = split_columns(nodes, self.is_categorical)
+        ends = tuple(end[:, ~self.is_categorical] for end in limits)
+        return Limited.of(*rows, ends, self.points, self.valid)
+
+    def _arranged(self, nodes: np.ndarray) -> Arranged:
+        numbers, codes = split_columns(nodes, self.is_categorical)
+        return Arranged.of(self.points.to_scores(numbers), codes)
+
+
+class Averaged(NamedTuple):
+    """Models of equal weight, whose mixture is a model."""
+
+    models: Sequence[MixtureModel]
+
+    def with_one_draw(self) -> list[Self]:
+        """Make a model of each of the models."""
+        return [self._replace(models=[one]) for one in self.models]
+
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Average means and probabilities; see `CellModel`."""
+        filled, probabilities = 0.0, {}
+        for one in self.models:
+            cells, shares = one.fill(nodes, limits)
+            filled = filled + cells / len(self.models)
+            for j, own in shares.items():
+                probabilities[j] = probabilities.get(j, 0.0) + own / len(self.models)
+        for j, shares in probabilities.items():
+            missing = np.isnan(nodes[:, j])
+            filled[:, j] = np.where(missing, shares.argmax(1), nodes[:, j])
+        return filled, probabilities
+
+    @property
+    def n_points(self) -> int:
+        """The number of tables in memory when quantiles are computed."""
+        return 2 * sum(len(one.mixture.weights) for one in self.models)
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Find quantiles of missing cells; see `_imputer.fill`."""
+        numbers, found = ~self.models[0].is_categorical, np.nan_to_num(nodes)
+        if limits is not None:
+            draws = [
+                one.keyed_draws(nodes, seeds, limits)
+                for one, seeds in zip(
+                    self.models,
+                    np.array_split(np.arange(_KEYED), len(self.models)),
+                    strict=True,
+                )
+                if len(seeds)
+            ]
+            return np.concatenate(draws), self.fill(nodes, limits)[1]
+        found = np.repeat(found[None], len(levels), axis=0)
+        members = [one.given(nodes) for one in self.models]
+        missing = np.isnan(nodes[:, numbers])
+        cells = quantiles(members, missing, levels)
+        found[..., numbers] = np.where(missing, cells, found[..., numbers])
+        has_levels = not numbers.all()
+        return found, self.fill(nodes)[1] if has_levels else {}
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells, of each row by a random model; see `CellModel`."""
+        turns = torch.randint(len(self.models), (len(nodes),)).numpy()
+        drawn = np.empty((n_draws, *nodes.shape))
+        for turn in np.unique(turns):
+            rows = turns == turn
+            own = select_limits(limits, rows)
+            drawn[:, rows] = self.models[turn].draw(nodes[rows], n_draws, own)
+        return drawn
+
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Compute the log of the average density, and errors, 0; each (n,)."""
+        return average_density([one.log_density(nodes) for one in self.models])

@@ -1,1 +1,0 @@
-"""Models p(x), p(x, z) and unnormalised phi(x): mathematics only."""

@@ -1,0 +1,1 @@
+"""Noisy-OR networks of binary tables: `NoisyOr`."""

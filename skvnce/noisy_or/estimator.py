@@ -1,0 +1,749 @@
+"""Noisy-OR: a transformer of sparse binary tables into probabilities of causes."""
+
+import numbers
+from contextlib import contextmanager
+from copy import deepcopy
+from math import ceil
+from numbers import Real
+
+import numpy as np
+import torch
+from sklearn.base import ClassNamePrefixFeaturesOutMixin
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import StrOptions
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
+
+from skvnce._core.numbers import check_count
+from skvnce._core.progress import step, tell
+from skvnce._core.random import row_lattice, seed_from, seeded
+from skvnce._core.runtime import (
+    device_in_use,
+    filled_once,
+    load_state,
+    one_thread,
+    resolve_device,
+    state_of,
+)
+from skvnce._core.training.adam import FlatAdam
+from skvnce._core.warnings import warn_user
+from skvnce._imputer.base import IncompleteTransformer
+from skvnce._imputer.callbacks import (
+    CallbackSupportMixin,
+    failures_named,
+    report_rounds,
+    reports_fit,
+    shows_progress,
+)
+from skvnce._imputer.options import Adam, check_parameters, fields_of
+from skvnce._imputer.parts.tables import by_parts
+from skvnce._imputer.validation import (
+    AUTO,
+    RANDOM_STATE,
+    Number,
+    attributes_of,
+    check_sizes,
+    integer_from,
+    latent_array,
+    names_table,
+    warn_of_unused,
+)
+from skvnce._tables.memory import check_fit
+from skvnce._tables.schema import Schema
+from skvnce.noisy_or import em
+from skvnce.noisy_or.model import NoisyOrModel, RowNetwork, gather
+from skvnce.noisy_or.tables import (
+    STARTS,
+    binary_table,
+    fingerprints,
+    key_of_rows,
+    observed_counts,
+    observed_rows,
+    parts_by_length,
+    torch_rows,
+    without_columns,
+)
+
+# ----------------------------------------
+# The training of noisy-OR, and the use of its modules on rows of a table.
+
+
+_SOLVER = {"batch_size": "auto", "learning_rate_init": 0.02, "device": "cpu"}
+_BY_NETWORK = {"acp", "avi"}  # algorithms
+_MOST_NAMES = 10  # maximum number of column names in a warning
+# 8 MiB of float64
+_CHUNK = 2**20  # maximum size of an array of a chunk of rows
+
+
+class CauseLearner(CallbackSupportMixin, IncompleteTransformer):
+    """Base class of `NoisyOr`, which documents parameters and attributes."""
+
+    @property
+    def _schema(self):
+        """The columns, as scikit-learn has validated them."""
+        known = vars(self).get
+        return Schema(known("n_features_in_", 0), known("feature_names_in_"))
+
+    def _attributes_of(self, schema):
+        return attributes_of(schema)
+
+    def __sklearn_tags__(self):
+        """Declare that sparse tables are allowed."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def __getstate__(self):
+        """Leave the modules out of pickles; they are rebuilt on first use."""
+        return {**super().__getstate__(), "_cache": []}
+
+    @property
+    def _n_features_out(self):
+        return self.n_components_
+
+    def _warn_of_unused(self):
+        """Warn of parameters that the algorithm does not use."""
+        if self.algorithm not in _BY_NETWORK:
+            reason = f"{self.algorithm!r} has no network; 'acp' and 'avi' have one"
+            names = ("hidden_layer_sizes", "n_training_draws")
+            warn_of_unused(self, dict.fromkeys(names, f"algorithm={reason}"))
+
+    def _checked(self, X):
+        """Validate new rows; ignore cells of columns that were never observed."""
+        check_is_fitted(self)
+        self._check_parameters()
+        table = binary_table(self, X, reset=False)
+        return without_columns(table, np.flatnonzero(self.n_observed_ == 0))
+
+    def _observed(self, table):
+        """Drop empty rows, and count cells; warn about columns never observed."""
+        table = observed_rows(table)
+        if not table.shape[0]:
+            raise ValueError("X has no observed cell: there is nothing to learn.")
+        self.n_samples_seen_ += table.shape[0]
+        key = key_of_rows(table)
+        if key not in self._tables_seen:
+            self._tables_seen = [*self._tables_seen, key]
+            self._n_rows += table.shape[0]
+        self.n_observed_ = self.n_observed_ + observed_counts(table)
+        if not self.n_observed_.all():
+            never = np.flatnonzero(self.n_observed_ == 0)
+            names = self._schema.labels(never, _MOST_NAMES)
+            warn_user(
+                f"Entirely missing: {names}; no cause switches them on, and their "
+                "probabilities are NaN.",
+            )
+        return table
+
+    def _reset(self):
+        """Start with a new model."""
+        self.n_observed_ = np.zeros(self.n_features_in_, dtype=int)
+        self.n_samples_seen_ = 0
+        self._n_rows, self._tables_seen = 0, []  # rows of different tables
+        self.n_updates_, self.optimizer_state_, self.loss_curve_ = 0, {}, []
+        self._made_with = self._sizes()
+
+    def _sizes(self):
+        """Return the parameters that determine the sizes of model and network."""
+        return {
+            "n_components": int(self.n_components),
+            "algorithm": self.algorithm,
+            "hidden_layer_sizes": [int(size) for size in self.hidden_layer_sizes],
+        }
+
+    def _check_made_with(self):
+        for name, value in self._sizes().items():
+            if value != self._made_with[name]:
+                raise ValueError(
+                    f"{name}={value!r}, but partial_fit goes on with "
+                    f"{self._made_with[name]!r}. Set it back, or start anew by fit."
+                )
+
+    def _solver(self):
+        """Return the fields of the solver; `batch_size` may be "auto"."""
+        return fields_of(self.solver, "solver", _SOLVER)
+
+    def _placed(self, learner, table):
+        """Move a learner to the device of training, in place, and the rows."""
+        device = resolve_device(self._solver()["device"], "solver.device")
+        learner.model.to(device)
+        learner.inference.network.to(device)
+        return torch_rows(table).on_device(device)
+
+    def _rows_of_step(self, table):
+        size = self._solver()["batch_size"]
+        if not isinstance(size, str):
+            return int(size)
+        # about twenty steps in a pass over few rows
+        return int(np.clip(table.shape[0] // 20, 16, 128))
+
+    @contextmanager
+    def _training(self):
+        """Isolate the random numbers; they differ at each call of partial_fit."""
+        seed = self.random_state
+        if isinstance(seed, numbers.Integral):
+            # or all calls of partial_fit would have the same random numbers
+            seed = check_random_state(seed).randint(2**31 - 1) + self.n_updates_
+        rate = self._solver()["learning_rate_init"]
+        remedy = (
+            f"Lower learning_rate_init={rate!r} of the solver (pass solver=Adam(...)), "
+            f"or alpha={self.alpha!r}."
+        )
+        with one_thread(), seeded(seed), failures_named(remedy):
+            yield
+
+    def _started(self, table):
+        """Initialise the model and its inference network."""
+        self._warn_of_unused()
+        # scikit-learn's NMF takes no generator of torch
+        rng = np.random.RandomState(int(torch.randint(2**31 - 1, ())))
+        with step("finding a start"):
+            guess = STARTS[self.init](table, int(self.n_components), rng)
+        model = em.start(torch_rows(table), torch.from_numpy(guess))
+        return em.Learner(model, self._inference(table.nnz / table.shape[0]))
+
+    def _inference(self, n_listed=1.0):
+        made = self._made_with
+        hidden = tuple(made["hidden_layer_sizes"])
+        sizes = em.Sizes(self.n_features_in_, made["n_components"], hidden, n_listed)
+        draws = em.Relaxation(int(self.n_training_draws), self.n_updates_)
+        inference = em.INFERENCES[made["algorithm"]](sizes, draws)
+        inference.network.float()  # independent of torch's default dtype
+        return inference
+
+    def _rebuilt(self):
+        """Rebuild the learner from its state."""
+        k = self._made_with["n_components"]
+        blank = torch.ones(self.n_features_in_, k), torch.ones(self.n_features_in_)
+        model = NoisyOrModel(*blank, torch.full((k,), 0.5)).float()
+        with seeded(0):
+            learner = em.Learner(model, self._inference())
+        load_state(model, self.model_state_)
+        load_state(learner.inference.network, self.posterior_state_)
+        return learner
+
+    def _optimizer(self, learner):
+        """Rebuild Adam from its state."""
+        leaves = [leaf for _, leaf in learner.named_parameters()]
+        adam = FlatAdam(leaves, lr=self._solver()["learning_rate_init"])
+        state = [{} for _ in leaves]
+        for name, value in self.optimizer_state_.items():
+            place, _, key = name.partition(".")
+            state[int(place)][key] = torch.tensor(value)
+        if self.optimizer_state_:
+            adam.restore(state)
+        return adam
+
+    def _keep(self, learner, losses, table):
+        """Set the fitted attributes."""
+        self.loss_curve_ = [*self.loss_curve_, *losses]
+        self.n_iter_ = len(self.loss_curve_)
+        self.n_updates_ += len(losses) * ceil(
+            table.shape[0] / self._rows_of_step(table)
+        )
+        self.model_state_ = state_of(learner.model)
+        self.posterior_state_ = state_of(learner.inference.network)
+        self._cache = []
+        causes = learner.model.cpu().double().causes()
+        weight, leak, prior_logit = (part.detach() for part in causes)
+        never = self.n_observed_ == 0
+        # expm1 is exact for small weights, too
+        self.components_ = -np.expm1(-weight.T.numpy())
+        self.components_[:, never] = 0.0
+        self.leak_ = -np.expm1(-leak.numpy())
+        self.leak_[never] = np.nan
+        self.prior_ = prior_logit.sigmoid().numpy()
+        self.n_components_ = len(self.prior_)
+
+    def _rowwise(self, table, n_draws, function):
+        """Apply a function of evidence, logits and rows to a table, in parts.
+
+        The function uses `n_draws` draws of the causes of each row.
+        """
+        model, inference = self._evaluated()
+        device = device_in_use(self._solver()["device"])
+        model.to(device)
+        inference.network.to(device)
+        never = torch.from_numpy(self.n_observed_ == 0).to(device)
+        k, hidden = self.n_components_, self._made_with["hidden_layer_sizes"]
+        costs = max(n_draws, k, *hidden), n_draws * k
+        joined, n_done = None, 0
+        with one_thread(), torch.no_grad():
+            causes = model.causes()
+            causes.weight[never], causes.leak[never] = 0.0, 0.0
+            for places in parts_by_length(table, *costs, _CHUNK):
+                n_done += len(places)
+                tell("rows", n_done, table.shape[0])
+                part = table[places]
+                rows = torch.arange(len(places))
+                listed = torch_rows(part).on_device(device)
+                cells = listed.cells(rows, torch.float64)
+                evidence = gather(causes, cells)
+                logit = inference.posterior(evidence, cells)
+                found = function(evidence, logit, part).cpu().numpy()
+                if joined is None:  # small arrays of each part would scatter the heap
+                    joined = np.empty((table.shape[0], *found.shape[1:]), found.dtype)
+                joined[places] = found
+        return joined
+
+    @filled_once
+    def _evaluated(self):
+        """Return the learner in double precision, rebuilt on first use."""
+        if not self._cache:
+            learner = self._rebuilt()
+            learner.model.double()
+            never = torch.from_numpy(np.flatnonzero(self.n_observed_ == 0))
+            for part in learner.inference.network.double().modules():
+                if isinstance(part, RowNetwork):
+                    part.always_missing(never)
+            self._cache.append(learner)
+        return self._cache[0]
+
+
+def arrays_of(optimizer):
+    """Convert the state of an optimiser to arrays, named place.key."""
+    return {
+        f"{place}.{key}": value.cpu().numpy().copy()
+        for place, entry in enumerate(optimizer.state())
+        for key, value in entry.items()
+    }
+
+
+_LARGEST_ALPHA = 1e9  # squares of gradients must be finite in single precision
+_N_SCORED = 100  # number of draws of the causes in score_samples
+
+
+class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
+    """Latent binary causes of binary columns, such as topics of words.
+
+    Each cause that is present turns each column on with a certain probability,
+    independently of the others; a leak turns columns on without any cause:
+
+    .. code-block:: text
+
+        P(x_i = 0 | z) = (1 - leak_i) prod_k (1 - components_ki) ** z_k
+
+    A row may have several causes, or none.  The fit uses the observed cells of each
+    row, which is valid if values are missing at random (MAR).
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Number of causes.
+    algorithm : {"acp", "avi", "svi", "lb-cdi", "ub-cdi"}, default="acp"
+        Method that infers the causes of a row.  ``"acp"`` (amortised conjugate
+        posterior): the form of the posterior follows from the model, and a network
+        gives its parameters; much better than the next method if there are few rows.
+        ``"avi"``: a network gives the posterior probabilities.  ``"svi"``: each row has
+        free posterior probabilities, which maximise a lower bound of the likelihood.
+        ``"lb-cdi"`` and ``"ub-cdi"`` (conjugate dual inference): the posterior
+        probabilities of the tightest lower and upper bound of the likelihood.
+        ``"ub-cdi"`` infers badly; it exists for comparison.
+    binarize : float or None, default=0.0
+        Cells above this threshold count as ones, others as zeros; NaN stays missing.
+        For a sparse X it must be at least 0, because cells that are not stored are
+        zeros.  With None, X must consist of zeros, ones and NaN.
+    alpha : float, default=1.0
+        Rate of the exponential prior of the weights ``-log(1 - components_)``.  The
+        larger it is, the fewer columns a cause turns on after training has converged;
+        short training shrinks less.  If the `score` of held-out rows is much lower than
+        that of the training rows, increase it, up to 100.  With 0 there is no prior.
+    init : {"nmf", "random"}, default="nmf"
+        Initial components: from a non-negative matrix factorisation, or random.  From
+        random components training mostly ends with some causes merged or split.
+    hidden_layer_sizes : tuple of int, default=(64,)
+        Widths of the hidden layers of the network; only for ``"acp"`` and ``"avi"``.
+    n_training_draws : int, default=10
+        Number of relaxed draws of the causes of each row in a step; only for ``"acp"``
+        and ``"avi"``.
+    solver : "auto" or Adam, default="auto"
+        Adam.  The fields of `skvnce.options.Adam` that are ``"auto"`` have these
+        values: ``batch_size`` is a twentieth of the rows, from 16 to 128;
+        ``learning_rate_init=0.02``, which `fit` reduces to 0 along half a cosine.
+        `device` is where it trains and is used.  The other fields are not used.
+    max_iter : int, default=100
+        Number of passes over the rows, all of which are made.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of the initial values and of the training.
+    verbose : int, default=0
+        If 1, print a line for each pass, and for each other step that takes longer than
+        a second.  If 2, print all steps.
+
+    Attributes
+    ----------
+    n_components_ : int
+        Number of causes.
+    components_ : ndarray of shape (n_components, n_features_in_)
+        Probabilities with which a single cause turns columns on.
+    leak_ : ndarray of shape (n_features_in_,)
+        Probabilities with which columns are on without any cause; NaN for columns that
+        were never observed.
+    prior_ : ndarray of shape (n_components,)
+        Prior probabilities of the causes.
+    n_observed_ : ndarray of int, of shape (n_features_in_,)
+        Number of observed cells of each column, counted once in `fit`, and again in
+        each call of `partial_fit`.
+    model_state_, posterior_state_ : dict of str to ndarray
+        Parameters of the model and of the inference network.
+    optimizer_state_ : dict of str to ndarray
+        State of Adam, from which `partial_fit` continues.
+    n_updates_ : int
+        Number of steps of Adam.
+    n_iter_ : int
+        Number of passes of the last `fit`, plus the calls of `partial_fit` since then.
+    n_samples_seen_ : int
+        Number of rows with observed cells, counted as `n_observed_`.
+    loss_curve_ : list of float
+        Mean negative lower bound in each pass, in nats a row, estimated by relaxed
+        draws if the method uses them, plus the penalty.
+    n_features_in_ : int
+        Number of features seen during `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features seen during `fit`, if X has feature names that are strings.
+
+    Notes
+    -----
+    Sparse tables stay sparse.  Time and memory of a step are proportional to the number
+    of its rows times the largest number of ones and missing cells in one of them.  In a
+    sparse X, cells that are not stored are zeros; missing cells are stored as NaN.
+
+    A fit is one sequence of steps, and has no `n_jobs`.  Each row counts once: the
+    prior is that of a number of rows without weights.  Nothing checks a misfit, so
+    that there is no `on_misfit`.  Instead of probabilities of levels there are those of
+    ones, by `inverse_transform`.
+
+    References
+    ----------
+    Yan, Ailem and Sha (2019), Amortized inference of variational bounds for
+    learning noisy-OR, eqs. (4), (11), (14)-(16); Jaakkola and Jordan (1999),
+    Variational probabilistic inference and the QMR-DT network.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import NoisyOr
+    >>> rng = np.random.default_rng(0)
+    >>> causes = rng.random((300, 2)) < 0.3
+    >>> X = (causes @ [[1, 1, 1, 0, 0], [0, 0, 1, 1, 1]] > 0).astype(float)
+    >>> X[rng.random(X.shape) < 0.1] = np.nan
+    >>> model = NoisyOr(n_components=2, random_state=0).fit(X)
+    >>> model.components_[model.components_[:, 0].argsort()].round(1)
+    array([[0., 0., 1., 1., 1.],
+           [1., 1., 1., 0., 0.]])
+    >>> model.transform([[0, 0, np.nan, 1, 1]]).shape
+    (1, 2)
+    """
+
+    _parameter_constraints = {
+        "n_components": [integer_from(1)],
+        "algorithm": [StrOptions(set(em.INFERENCES))],
+        "binarize": [None, Number(Real, None, None, closed="neither")],
+        "alpha": [Number(Real, 0, _LARGEST_ALPHA, closed="both")],
+        "init": [StrOptions(set(STARTS))],
+        "hidden_layer_sizes": ["array-like"],
+        "n_training_draws": [integer_from(1)],
+        "solver": [AUTO, Adam],
+        "max_iter": [integer_from(1)],
+        "random_state": RANDOM_STATE,
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        n_components=10,
+        *,
+        algorithm="acp",
+        binarize=0.0,
+        alpha=1.0,
+        init="nmf",
+        hidden_layer_sizes=(64,),
+        n_training_draws=10,
+        solver="auto",
+        max_iter=100,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_components = n_components
+        self.algorithm = algorithm
+        self.binarize = binarize
+        self.alpha = alpha
+        self.init = init
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.n_training_draws = n_training_draws
+        self.solver = solver
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @names_table
+    def fit(self, X, y=None):
+        """Learn the causes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Cells above `binarize` count as ones, others as zeros; NaN marks missing
+            cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : NoisyOr
+
+        Raises
+        ------
+        ValueError
+            If there are fewer than two rows, if no cell is observed, if a parameter is
+            out of range, if `binarize` is negative and X is sparse, if `binarize` is
+            None and X has values other than 0, 1 and NaN.
+        DivergenceError
+            If training diverges.
+        TypeError
+            If a parameter has a wrong type.
+        """
+        return self._set(self._new()._fit(X))
+
+    @reports_fit
+    def _fit(self, X):
+        """Do what `fit` does, on a copy that has no other user."""
+        self._check_parameters()
+        table = binary_table(self, X, reset=True)
+        # memory grows with the cells that are stored
+        check_fit(type(self), (table.nnz / table.shape[1], table.shape[1]))
+        self._reset()
+        table = self._observed(table)
+        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        with self._training():
+            learner = self._started(table)
+            losses = em.learn(
+                learner,
+                self._placed(learner, table),
+                # the loss is a mean over rows, and the prior counts once for all of
+                # them
+                penalty=self.alpha / self._n_rows,
+                batch_size=self._rows_of_step(table),
+                learning_rate=self._solver()["learning_rate_init"],
+                max_iter=self.max_iter,
+                on_epoch=lambda n, loss: on_round(n, loss, np.nan),
+            )
+        self._keep(learner, losses, table)
+        finish()
+        return self
+
+    @names_table
+    def partial_fit(self, X, y=None):
+        """Go on learning from more rows.
+
+        Each call is one pass over its rows, of which none is kept.  The first call, or
+        `fit`, initialises the model from its rows; it should have some hundred rows,
+        with ones in each column, because a column that first occurs later is learned
+        slowly.  All calls use a constant learning rate; the first call after `fit`
+        restarts Adam.  The prior counts once for all rows so far; a table that is
+        passed again, in any order of its rows, counts as the same rows.  Rows that are
+        entirely missing are ignored.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Cells above `binarize` count as ones, others as zeros; NaN marks missing
+            cells.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : NoisyOr
+
+        Raises
+        ------
+        ValueError, TypeError
+            As in `fit`; ValueError also if the number of columns changed, or if a
+            parameter changed that the model was built with.
+        """
+        return self._set(self._copy()._partial_fit(X))
+
+    @shows_progress
+    def _partial_fit(self, X):
+        """Do what `partial_fit` does, on a copy that has no other user."""
+        self._check_parameters()
+        first = not hasattr(self, "model_state_")
+        table = binary_table(self, X, reset=first)
+        if first:
+            self._reset()
+        else:
+            self._check_made_with()
+        table = self._observed(table)
+        with self._training():
+            learner = self._started(table) if first else self._rebuilt()
+            rows = self._placed(learner, table)
+            adam = self._optimizer(learner)
+            with step("learning from the rows"):
+                loss = em.learn_once(
+                    learner,
+                    rows,
+                    adam,
+                    penalty=self.alpha / self._n_rows,
+                    batch_size=self._rows_of_step(table),
+                )
+        self.optimizer_state_ = arrays_of(adam)
+        self._keep(learner, [loss], table)
+        return self
+
+    @by_parts
+    @shows_progress
+    def transform(self, X):
+        """Compute the posterior probabilities of the causes given the observed cells.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Cells above `binarize` count as ones, others as zeros; NaN marks missing
+            cells.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+        """
+        table = self._checked(X)
+        found = self._rowwise(table, 1, lambda _, logit, part: logit.sigmoid())
+        return found.astype(table.dtype)
+
+    @by_parts
+    @shows_progress
+    def score_samples(self, X, return_std=False):
+        """Estimate the evidence lower bound of each row, in nats.
+
+        The estimate is a mean over 100 draws of the causes, with random numbers that
+        are functions of the row.  Up to its error it is at most the log-probability of
+        the observed cells.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Cells above `binarize` count as ones, others as zeros; NaN marks missing
+            cells.
+        return_std : bool, default=False
+            Whether to also return standard errors, estimated from the variance of the
+            draws.
+
+        Returns
+        -------
+        bound : ndarray of shape (n_samples,)
+        std : ndarray of shape (n_samples,)
+            Standard errors; only if `return_std` is True.
+        """
+
+        def scored(evidence, logit, part):
+            like = logit.expand(_N_SCORED, *logit.shape)
+            uniform = row_lattice(fingerprints(part), 0)(0, like)
+            return em.scored(evidence, logit, uniform)
+
+        bound, error = self._rowwise(self._checked(X), _N_SCORED, scored).T
+        return (bound, error) if return_std else bound
+
+    def inverse_transform(self, Z):
+        """Compute the probabilities of ones given those of the causes.
+
+        ``1 - (1 - leak_i) prod_k (1 - Z_k components_ki)``: exact if causes are present
+        or absent, and if they are independent with these probabilities.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n_samples, n_components)
+            Probabilities, from 0 to 1.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_in_)
+            NaN in columns that were never observed.
+
+        Raises
+        ------
+        ValueError
+            If values are not between 0 and 1, or if the number of causes is wrong.
+        """
+        check_is_fitted(self)
+        Z = latent_array(Z, self.n_components_)
+        outside = np.argwhere((Z < 0) | (Z > 1))
+        if len(outside):
+            row, cause = outside[0]
+            raise ValueError(
+                f"Z must hold probabilities, from 0 to 1, got {Z[row, cause]} in "
+                f"column {cause}, row {row}."
+            )
+        off = np.repeat(1 - self.leak_[None].astype(Z.dtype), len(Z), 0)
+        # one cause at a time, because all at once would be an array of three dimensions
+        for presence, component in zip(Z.T, self.components_, strict=True):
+            off *= 1 - presence[:, None] * component.astype(Z.dtype)
+        return 1 - off
+
+    def sample_rows(self, n_rows=1, random_state=None):
+        """Draw new rows from the model.
+
+        Parameters
+        ----------
+        n_rows : int, default=1
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; with None the draws differ between calls.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features_in_)
+            Zeros and ones; NaN in columns that were never observed.
+        """
+        check_is_fitted(self)
+        check_count(n_rows, "n_rows")
+        rng = np.random.default_rng(seed_from(random_state))
+        causes = rng.random((n_rows, self.n_components_)) < self.prior_
+        chance = self.inverse_transform(causes.astype(float))
+        rows = (rng.random(chance.shape) < chance).astype(float)
+        # columns that fit has never observed
+        return np.where(np.isnan(chance), np.nan, rows)
+
+    def to_torch(self):
+        """Return the fitted model of the columns of X.
+
+        Returns
+        -------
+        torch.nn.Module
+            A copy in double precision and without gradients, with ``causes()``: weights
+            ``-log(1 - components_)`` of shape ``(n_features_in_, n_components_)``,
+            leaks ``-log(1 - leak_)``, and logits of `prior_`.  Columns that were never
+            observed have initial values.
+        """
+        check_is_fitted(self)
+        return deepcopy(self._evaluated().model).cpu().requires_grad_(False)
+
+    def top_terms(self, n_terms=10, feature_names=None):
+        """List the columns that each cause turns on with the highest probabilities.
+
+        Parameters
+        ----------
+        n_terms : int, default=10
+        feature_names : array-like of str of shape (n_features_in_,), default=None
+            Names of the columns, such as ``vectorizer.get_feature_names_out()``; the
+            default is `feature_names_in_`, or x0, x1, ...
+
+        Returns
+        -------
+        list of list of str
+            One list for each cause, most probable column first.
+        """
+        check_is_fitted(self)
+        check_count(n_terms, "n_terms")
+        width = self.n_features_in_
+        if feature_names is None:
+            feature_names = _check_feature_names_in(self)
+        names = np.asarray(feature_names, dtype=object)
+        if names.shape != (width,):
+            raise ValueError(
+                f"feature_names must be {width} names, one a column, got an array of "
+                f"shape {names.shape}."
+            )
+        order = np.argsort(-self.components_, axis=1, kind="stable")
+        return [names[first].tolist() for first in order[:, :n_terms]]
+
+    def _check_parameters(self):
+        check_parameters(self)
+        check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
+        self._solver()

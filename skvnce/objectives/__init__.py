@@ -1,1 +1,0 @@
-"""Objectives: pure functions of log-densities."""

@@ -1,1 +1,0 @@
-"""Predictions of a target from several completed tables."""

@@ -1,0 +1,1 @@
+"""Classifier and regressor of several completed tables."""

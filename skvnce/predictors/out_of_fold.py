@@ -1,0 +1,320 @@
+"""Predictions of training rows by models that were fitted without them."""
+
+from math import ceil
+from numbers import Integral
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.model_selection import (
+    GroupKFold,
+    KFold,
+    StratifiedGroupKFold,
+    StratifiedKFold,
+    check_cv,
+)
+from sklearn.pipeline import Pipeline
+from sklearn.svm import SVC, NuSVC
+from sklearn.utils import _safe_indexing, compute_sample_weight
+
+from skvnce._tables.cells import is_frame
+
+
+def splits(cv, y, rng, *, by_class=False, groups=None):
+    """Split rows into folds; an integer is a number of folds, in random order.
+
+    Parameters
+    ----------
+    cv : int, cross-validation generator or iterable
+    y : ndarray of shape (n_samples,)
+    rng : numpy.random.Generator
+    by_class : bool, default=False
+        Whether y are classes, which each fold then has in equal shares.
+    groups : ndarray of shape (n_samples,), default=None
+        Numbers of groups whose rows stay in one fold.
+
+    Yields
+    ------
+    train, test : ndarray of int
+    """
+    if isinstance(cv, Integral):
+        kinds = (KFold, StratifiedKFold), (GroupKFold, StratifiedGroupKFold)
+        kind = kinds[groups is not None][by_class]
+        n = int(cv) if groups is None else min(int(cv), len(np.unique(groups)))
+        cv = kind(n, shuffle=True, random_state=int(rng.integers(2**31 - 1)))
+    # splitters read no cells, only the number of rows
+    given = np.empty((len(y), 1)), y, groups
+    yield from check_cv(cv, y, classifier=by_class).split(*given)
+
+
+def fold_predictions(folds, tables, y, given, fit, predict):
+    """Predict each fold of the training rows by models that are fitted without it.
+
+    `y` (n_samples,).  `folds` (iterable of tuple of ndarray of int): rows to fit to,
+    and rows to predict.  `tables` (n_samples, n_features_out): draws of the training
+    rows; a model is fitted to each, and predicts it.  `given`: parameters of `fit` of
+    the model: weights of the rows.  `fit`: maps tables, y and `given` to a list of
+    models.  `predict`: maps a model and a table to numbers of shape (n, ...).  Returns
+    `predictions` (n_tables, n_predicted, ...); `rows` (int (n_predicted,)), in
+    increasing order.
+    """
+    found = {}
+    for train, test in folds:
+        learned = [_safe_indexing(table, train) for table in tables]
+        some = {name: cells[train] for name, cells in given.items()}
+        models = fit(learned, y[train], some)
+        held_out = [_safe_indexing(table, test) for table in tables]
+        own = np.array(list(map(predict, models, held_out)))
+        # a row may be in several folds of the user's splitter
+        found |= zip(test.tolist(), np.moveaxis(own, 1, 0), strict=True)
+    rows = np.array(sorted(found), dtype=int)
+    return np.stack([found[row] for row in rows.tolist()], 1), rows
+
+
+# ----------------------------------------
+# Log-odds of classes that fit predictions of rows which the models have not seen.
+#
+# An imputer that does not see the target draws missing cells that have no more to do
+# with it than their prediction has.  What a model learns from such cells is too
+# small, and is right for a single draw, as in regression with errors in the
+# covariates.  The average over draws reduces the effect of the missing cells once
+# more.  So averages :math:`p_c` over draws are too cautious, the more so, the more is
+# missing; models that overfit are too bold.  Both are mended by
+#
+# .. math:: \tilde p_c \propto p_c^{\beta} e^{\alpha_c}, \qquad (1)
+#
+# whose parameters maximise the likelihood of rows that were predicted by models
+# fitted without them (Platt scaling of several classes), times a normal prior around
+# no change. Rows have the weights that the models give them, those of classes
+# (`class_weight`) included: probabilities are those of the table with these weights.
+#
+# Platt (1999), Probabilistic outputs for support vector machines; Guo, Pleiss, Sun
+# and Weinberger (2017), On calibration of modern neural networks; Carroll, Ruppert,
+# Stefanski and Crainiceanu (2006), Measurement error in nonlinear models, chapter 3.
+
+
+_LEAST = 1e-6  # smallest probability: trees predict 0
+_SPREAD = 0.5, 1.0  # standard deviations of the prior of slope and intercepts
+_UNWEIGHTED = (CalibratedClassifierCV, NuSVC, SVC)  # calibrated without class_weight
+# fitted models come before the one that was passed
+_INSIDE = "best_estimator_", "final_estimator_", "estimator_", "estimator"
+
+
+class Recalibration(NamedTuple):
+    """The parameters of eq. (1)."""
+
+    slope: float
+    intercepts: np.ndarray  # (n_classes,)
+
+    @classmethod
+    def none(cls, n_classes):
+        """Leave the probabilities as they are."""
+        return cls(1.0, np.zeros(n_classes))
+
+    @classmethod
+    def of(cls, probabilities, codes, weights):
+        """Maximise the posterior.
+
+        `weights` (n,).  `probabilities` (n, n_classes): of rows that the models have
+        not seen.  `codes` (int (n,)): the classes of the rows.
+        """
+        logs, count = _logs(probabilities), probabilities.shape[1]
+        right = np.eye(count)[codes]
+        centre = np.r_[1.0, np.zeros(count)]
+        spread = np.r_[_SPREAD[0], np.full(count, _SPREAD[1])]
+
+        def loss(parameters):
+            found = parameters[0] * logs + parameters[1:]
+            excess = weights[:, None] * (softmax(found, axis=1) - right)
+            gap = (parameters - centre) / spread
+            value = -(weights @ (log_softmax(found, axis=1) * right).sum(1))
+            slope = np.r_[(excess * logs).sum(), excess.sum(0)] + gap / spread
+            return value + gap @ gap / 2, slope
+
+        limits = [(0, None)] + [(None, None)] * count  # keeps the order of rows
+        best = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=limits).x
+        return cls(float(best[0]), best[1:])
+
+    def applied(self, probabilities):
+        """Change probabilities (n, n_classes) by eq. (1)."""
+        if self.slope == 1 and not self.intercepts.any():
+            return probabilities
+        return softmax(self.slope * _logs(probabilities) + self.intercepts, axis=1)
+
+
+def recalibrated(classifier, tables, y, given, rng, groups=None):  # Recalibration
+    """Learn from each fold of the training rows, by models fitted without it.
+
+    `y` (n_samples,), `rng` (numpy.random.Generator).  `classifier`
+    (MultipleImputationClassifier): its `classes_` are set.  `tables` (n_samples,
+    n_features_out): draws of the training rows.  `given`: parameters of `fit` of the
+    model: weights of the rows.  `groups` (n_samples,): see `splits`.
+    """
+    classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    cv, least = classifier.calibration_cv, counts.min()
+    alike = all(_are_equal(tables[0], table) for table in tables[1:])
+    if cv is None or alike or least < 2 or len(classes) < 2:
+        return Recalibration.none(len(classifier.classes_))
+    # each fold needs a row of each class
+    cv = min(cv, least) if isinstance(cv, Integral) else cv
+    found, rows = fold_predictions(
+        splits(cv, y, rng, by_class=True, groups=groups),
+        tables,
+        y,
+        given,
+        fit=lambda *learned: classifier._fitted_models(*learned, rng),
+        predict=lambda *of: _of_classes(classifier, *of, classes),
+    )
+    weights = given.get("sample_weight", np.ones(len(y)))
+    learned = [class_weights(model, y) for model in classifier.estimators_]
+    weights = weights * np.mean(learned, 0)
+    return Recalibration.of(found.mean(0), codes[rows], weights[rows])
+
+
+def class_weights(model, y):  # (n_samples,): of mean 1
+    """Compute the weights that a classifier gives to rows because of their classes.
+
+    `y` (n_samples,).  `model` (classifier): fitted; also a pipeline, a search, or
+    another classifier around one.
+    """
+    given = getattr(_weighing(model), "class_weight", None)
+    # of random forests; compute_sample_weight does not know it
+    if given == "balanced_subsample":
+        given = "balanced"
+    weights = compute_sample_weight(given, y)
+    # a mean of 1, so that the prior counts as much as without weights
+    return weights / weights.mean()
+
+
+def _weighing(model):
+    """Find the classifier inside others whose weights of classes show in the end."""
+    if isinstance(model, _UNWEIGHTED):
+        return None
+    if isinstance(model, Pipeline):
+        return _weighing(model[-1])
+    inside = [name for name in _INSIDE if hasattr(model, name)]
+    if hasattr(model, "class_weight") or not inside:
+        return model
+    return _weighing(getattr(model, inside[0]))
+
+
+def _of_classes(classifier, model, table, classes):
+    """Predict probabilities of all classes, 0 of those that the model has not seen."""
+    found = np.zeros((len(table), len(classes)))
+    places = np.searchsorted(classes, model.classes_)
+    found[:, places] = classifier._of_model(model, "predict_proba", table)
+    return found
+
+
+def _are_equal(one, other):
+    """Compare two draws of a table; NaN stay where nothing is imputed."""
+    if is_frame(one):
+        return one.equals(other)
+    is_float = np.asarray(one).dtype.kind == "f"
+    return np.array_equal(one, other, equal_nan=is_float)
+
+
+def _logs(probabilities):
+    return np.log(np.maximum(probabilities, _LEAST))
+
+
+# ----------------------------------------
+# Residuals of cross-validation, and the prediction intervals that follow from them.
+#
+# Let :math:`p_1, \dots, p_n` be the predictions of a row from n draws of its missing
+# cells, :math:`\bar p` their mean and b their variance.  The target deviates from
+# :math:`\bar p` by noise and because the missing cells are unknown,
+#
+# .. math:: s^2 = \sigma^2 + (1 + 1/n) b. \qquad (1)
+#
+# :math:`\sigma^2` is the mean of squared residuals minus the second term, and
+# intervals are
+#
+# .. math:: \bar p + s\, r_{(k)} \le y \le \bar p + s\, r_{(m + 1 - k)}, \qquad (2)
+#
+# with the k-th smallest of the residuals :math:`r = (y - \bar p) / s` of m rows, each
+# predicted by models that were fitted without them.
+#
+# Lei, G'Sell, Rinaldo, Tibshirani and Wasserman (2018), Distribution-free predictive
+# inference for regression; Barber, Candes, Ramdas and Tibshirani (2021), Predictive
+# inference with the jackknife+.
+
+
+_LEAST_NOISE = 0.01  # share of the noise in the squared residuals
+_ROUNDING = 1e-9  # of sums of weights
+
+
+class Residuals(NamedTuple):
+    """Standardised residuals of training rows."""
+
+    noise_variance: float  # of eq. (1)
+    residuals: np.ndarray  # (m,): increasing
+    weights: np.ndarray  # (m,): positive, with mean one
+
+    @classmethod
+    def of(cls, predictions, y, weights):
+        """Standardise the residuals of rows.
+
+        `predictions` (n_draws, n), `y` (n,), `weights` (n,).
+        """
+        some = weights > 0
+        predictions, y, weights = predictions[:, some], y[some], weights[some]
+        gap, unknown = y - predictions.mean(0), _between(predictions)
+        squares = np.average(gap**2, weights=weights)
+        noise = squares - np.average(unknown, weights=weights)
+        # a difference of two estimates may be negative
+        noise = float(max(noise, _LEAST_NOISE * squares))
+        scale = np.sqrt(noise + unknown)
+        # exact predictions have no scale
+        residuals = np.divide(gap, scale, out=np.zeros_like(gap), where=scale > 0)
+        order = residuals.argsort()
+        # a mean of 1, because eq. (2) counts rows
+        return cls(noise, residuals[order], weights[order] / weights.mean())
+
+    def interval(self, predictions, level):
+        """Compute the intervals (2) of rows; two arrays of shape (n,).
+
+        `predictions` (n_draws, n).
+        """
+        outside = (1 - level) / 2
+        room = outside * (self.weights.sum() + 1) + _ROUNDING
+        low = np.searchsorted(self.weights.cumsum(), room, "right")
+        high = np.searchsorted(self.weights[::-1].cumsum(), room, "right")
+        if not low or not high:
+            raise ValueError(
+                f"level={level!r} needs at least {ceil(1 / outside - _ROUNDING) - 1} "
+                f"training rows, got {len(self.residuals)}."
+            )
+        scale = np.sqrt(self.noise_variance + _between(predictions))
+        ends = self.residuals[low - 1], self.residuals[-high]
+        return tuple(predictions.mean(0) + scale * end for end in ends)
+
+
+def fold_residuals(regressor, tables, y, given, rng, groups=None):  # Residuals
+    """Predict each fold of the training rows by models that are fitted without it.
+
+    `regressor` (MultipleImputationRegressor), `y` (n_samples,), `rng`
+    (numpy.random.Generator).  `tables` (n_samples, n_features_out): draws of the
+    training rows.  `given`: parameters of `fit` of the model: weights of the rows.
+    `groups` (n_samples,): see `splits`.
+    """
+    found, rows = fold_predictions(
+        splits(regressor.cv, y, rng, groups=groups),
+        tables,
+        y,
+        given,
+        fit=lambda *learned: regressor._fitted_models(*learned, rng),
+        predict=lambda model, table: regressor._of_model(model, "predict", table),
+    )
+    weights = given.get("sample_weight", np.ones(len(y)))
+    return Residuals.of(found, y[rows].astype(np.float64), weights[rows])
+
+
+def _between(predictions):
+    """Compute the second term of eq. (1); 0 for one draw."""
+    n = len(predictions)
+    if n == 1:
+        return np.zeros(predictions.shape[1])
+    return (1 + 1 / n) * predictions.var(0, ddof=1)

@@ -1,1 +1,0 @@
-"""Samplers of missing values, as pure functions of their state."""

@@ -1,1 +1,0 @@
-"""Where the rows of a large table come from: chunks, and collections of dask."""

@@ -1,1 +1,0 @@
-"""What a table is: containers, columns and their codes, and checks of what it means."""

@@ -1,1 +1,0 @@
-"""Optimisers and training loops, independent of models."""

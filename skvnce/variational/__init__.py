@@ -1,1 +1,0 @@
-"""Posteriors q(z | x) of the unobserved variables of rows: latents, missing cells."""

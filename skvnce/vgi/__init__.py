@@ -1,0 +1,1 @@
+"""Variational Gibbs inference: `VGIImputer`."""

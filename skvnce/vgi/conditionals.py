@@ -1,0 +1,485 @@
+"""Univariate variational conditionals q(x_j | x) of all columns of a row.
+
+Each column has its own network, or all columns share a body and each has a small
+network on top of it; the networks of all columns are computed in batched matrix
+products.  Standard conditionals do not depend on the cell that they draw (section 3.1).
+Extended ones also depend on its previous value: the body is then computed once for all
+columns (appendix E).
+
+The location of q_j is a linear function of the other cells plus the output of the
+network, which is initially zero.  For normal rows the linear part alone is exact,
+`anchor`.  To both a fixed function of the other cells may be added, an offset.
+
+Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+estimation from incomplete data, sections 3.1 and 3.3, appendix E.
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import (
+    AffineTransform,
+    Distribution,
+    Normal,
+    TransformedDistribution,
+)
+
+from skvnce._core.distributions.cells import NumberOrLevel
+from skvnce._core.distributions.families import MonotonicRQSTransform, UnivariateMixture
+from skvnce._core.distributions.functions import PortableNormal
+from skvnce._core.distributions.truncated_normal import BoundedNormal
+
+# ----------------------------------------
+# Families of univariate conditionals: outputs of a network to a distribution.
+#
+# Every family has a location and a log-scale, to which the linear part of the
+# conditionals contributes, and further parameters that are initially zero.
+
+
+# exp(12) is 2e5: squares and inverses of scales are far from overflow in float32
+_STEEPEST = 12.0  # bound of log-scales
+
+
+class Head(Protocol):
+    """A family."""
+
+    n_parameters: int  # including location and log-scale
+
+    def __call__(
+        self, loc: Tensor, log_scale: Tensor, rest: Tensor, columns: Tensor
+    ) -> Distribution:
+        """Return the distributions, which have quantiles and `rsample`.
+
+        `loc`, `log_scale` (*batch,), `rest` (*batch, n_parameters - 2).  `columns` (int
+        (*batch,)): the column of each distribution.
+        """
+        ...
+
+
+def _scale(log_scale: Tensor) -> Tensor:
+    return log_scale.clamp(-_STEEPEST, _STEEPEST).exp()
+
+
+class NormalHead:
+    """Normal conditionals."""
+
+    n_parameters = 2
+
+    def __call__(
+        self, loc: Tensor, log_scale: Tensor, rest: Tensor, columns: Tensor
+    ) -> Normal:
+        """Return the normals."""
+        return PortableNormal(loc, _scale(log_scale), validate_args=False)
+
+
+class MixtureHead:
+    """Mixtures of normals, whose components initially have different locations."""
+
+    def __init__(self, n_components: int = 3) -> None:
+        self.n_components = n_components
+        self.n_parameters = 2 + 3 * n_components
+
+    def __call__(
+        self, loc: Tensor, log_scale: Tensor, rest: Tensor, columns: Tensor
+    ) -> UnivariateMixture:
+        """Return the mixtures."""
+        scale = _scale(log_scale).unsqueeze(-1)
+        logits, apart, widths = rest.chunk(3, -1)
+        side = torch.linspace(-1, 1, self.n_components).to(loc)
+        return UnivariateMixture(
+            logits,
+            loc.unsqueeze(-1) + scale * (side + apart),
+            scale * widths.clamp(-_STEEPEST, _STEEPEST).exp(),
+        )
+
+
+class BoundedHead:
+    """Normals truncated to the bounds of their column.
+
+    `low`, `high` (features,): may be infinite.
+    """
+
+    n_parameters = 2
+
+    def __init__(self, low: Tensor, high: Tensor) -> None:
+        self.low, self.high = low, high
+
+    def __call__(
+        self, loc: Tensor, log_scale: Tensor, rest: Tensor, columns: Tensor
+    ) -> BoundedNormal:
+        """Return the truncated normals."""
+        low, high = (bound.to(loc)[columns] for bound in (self.low, self.high))
+        return BoundedNormal(loc, _scale(log_scale), low, high, validate_args=False)
+
+
+class SplineHead:
+    """A standard normal, transformed by rational-quadratic splines and scalings.
+
+    Each of `n_steps` is an affine map after a spline on [-bound, bound]
+    (Simkus et al., section 6.3); the last affine map is location and scale.
+    """
+
+    # the defaults are those of the authors
+    def __init__(self, n_bins: int = 4, n_steps: int = 3, bound: float = 3.0) -> None:
+        self.n_bins, self.n_steps, self.bound = n_bins, n_steps, bound
+        self.n_parameters = 2 + n_steps * (3 * n_bins - 1) + 2 * (n_steps - 1)
+
+    def __call__(
+        self, loc: Tensor, log_scale: Tensor, rest: Tensor, columns: Tensor
+    ) -> TransformedDistribution:
+        """Return the transformed normals."""
+        k, n = self.n_bins, self.n_steps
+        splines, inner = rest.split([n * (3 * k - 1), 2 * (n - 1)], -1)
+        shifts = [*inner.chunk(2, -1)[0].unbind(-1), loc]
+        scales = [*inner.chunk(2, -1)[1].unbind(-1), log_scale]
+        steps = []
+        for spline, shift, log_step in zip(
+            splines.chunk(n, -1), shifts, scales, strict=True
+        ):
+            parts = spline.split([k, k, k - 1], -1)
+            steps.append(MonotonicRQSTransform(*parts, bound=self.bound))
+            steps.append(AffineTransform(shift, _scale(log_step)))
+        unit = torch.zeros_like(loc), torch.ones_like(loc)
+        base = PortableNormal(*unit, validate_args=False)
+        return TransformedDistribution(base, steps, validate_args=False)
+
+
+# the default of torch and the value of the authors
+_SLOPE = 0.01  # of leaky rectifiers, below zero
+
+
+class ColumnNetworks(nn.Module):
+    """One perceptron of leaky rectifiers a column; its outputs are initially zero.
+
+    `sizes`: inputs, hidden layers, outputs.
+    """
+
+    def __init__(self, n_columns: int, sizes: list[int]) -> None:
+        super().__init__()
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for a, b in zip(sizes[:-1], sizes[1:], strict=True):
+            bound = a**-0.5  # as in torch's linear layers
+            self.weights.append(torch.empty(n_columns, a, b).uniform_(-bound, bound))
+            self.biases.append(torch.empty(n_columns, 1, b).uniform_(-bound, bound))
+        nn.init.zeros_(self.weights[-1])
+        nn.init.zeros_(self.biases[-1])
+
+    def forward(self, h: Tensor) -> Tensor:
+        """Map (n_columns, n, inputs) to (n_columns, n, outputs)."""
+        *inner, last = zip(self.weights, self.biases, strict=True)
+        for weight, bias in inner:
+            h = nn.functional.leaky_relu(torch.baddbmm(bias, h, weight), _SLOPE)
+        weight, bias = last
+        return torch.baddbmm(bias, h, weight)
+
+    def of_one(self, h: Tensor, columns: Tensor) -> Tensor:
+        """Map (n, inputs) to (n, outputs), each row by the network of its column.
+
+        Rows are sorted by column, so that no weight is copied.
+        """
+        counts = torch.bincount(columns, minlength=len(self.weights[0]))
+        order = columns.argsort()
+        first = (counts.cumsum(0) - counts)[columns[order]]
+        rank = torch.empty_like(columns)
+        rank[order] = torch.arange(len(columns)).to(columns) - first
+        laid = h.new_zeros(len(counts), int(counts.max()), h.shape[-1])
+        laid = laid.index_put((columns, rank), h)
+        return self(laid)[columns, rank]
+
+
+class _Conditionals(nn.Module):
+    """Base class: conditionals made of a body, networks of columns, and a linear part.
+
+    `offset` (nn.Module or None): maps rows (n, features) and columns (n,) to what is
+    added to the locations and the logarithms of the scales.
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        head: Head,  # the family
+        # shared by all columns, (*batch, features) to (*batch, n_shared); with
+        # `nn.Identity()` every column has its own network
+        body: nn.Module,
+        n_shared: int,  # outputs of the body
+        hidden: tuple[int, ...],  # sizes of the hidden layers of each column's network
+    ) -> None:
+        super().__init__()
+        self.head, self.body, self.offset = head, body, None
+        self.networks = ColumnNetworks(
+            n_features, [n_shared, *hidden, head.n_parameters]
+        )
+        self.slopes = nn.Parameter(torch.zeros(n_features, n_features))
+        self.intercepts = nn.Parameter(torch.zeros(n_features))
+        self.log_scales = nn.Parameter(torch.zeros(n_features))
+        self.register_buffer("others", 1.0 - torch.eye(n_features))
+
+    def blind(self, x: Tensor, columns: Tensor) -> Distribution:
+        """Return q_j of one column a row, with zero in place of x_j."""
+        x = x.expand(*columns.shape, -1)
+        return self._at(x, columns, x.scatter(-1, columns.unsqueeze(-1), 0.0))
+
+    def _at(self, x: Tensor, columns: Tensor, seen: Tensor) -> Distribution:
+        """Return q_j of one column a row, with the given rows as input of the body.
+
+        The body is evaluated once, for any number of columns of each row.
+        """
+        flat = columns.reshape(-1)
+        rows = x.expand(*columns.shape, -1).reshape(len(flat), x.shape[-1])
+        shared = self.body(seen.reshape(-1, seen.shape[-1]))
+        shared = shared.view(*seen.shape[:-1], shared.shape[-1])
+        shared = shared.expand(*columns.shape, -1)
+        shared = shared.reshape(len(flat), shared.shape[-1])
+        raw = self.networks.of_one(shared, flat)
+        # without the diagonal, which would let q_j depend linearly on x_j
+        slopes = nn.functional.embedding(flat, self.slopes * self.others)
+        loc = (rows * slopes).sum(-1) + self.intercepts[flat]
+        log_scale = self.log_scales[flat]
+        if self.offset is not None:
+            mean, wider = self.offset(rows, flat)
+            loc, log_scale = loc + mean, log_scale + wider
+        return self.head(
+            (loc + raw[:, 0]).view(columns.shape),
+            (log_scale + raw[:, 1]).view(columns.shape),
+            raw[:, 2:].view(*columns.shape, self.head.n_parameters - 2),
+            columns,
+        )
+
+    def _all(self, x: Tensor, raw: Tensor) -> Distribution:
+        """Return q_j of all columns, raw (n_columns, n, n_parameters)."""
+        raw = raw.movedim(0, 1).reshape(*x.shape, -1)
+        loc = x @ (self.slopes * self.others).T + self.intercepts
+        columns = torch.arange(x.shape[-1], device=x.device).expand(x.shape)
+        log_scale = self.log_scales
+        if self.offset is not None:
+            rows = x.unsqueeze(-2).expand(*x.shape, -1).reshape(-1, x.shape[-1])
+            mean, wider = self.offset(rows, columns.reshape(-1))
+            loc, log_scale = loc + mean.view(x.shape), log_scale + wider.view(x.shape)
+        return self.head(
+            loc + raw[..., 0], log_scale + raw[..., 1], raw[..., 2:], columns
+        )
+
+
+class StandardConditionals(_Conditionals):
+    """Conditionals q(x_j | x_-j), which do not depend on x_j; see `_Conditionals`."""
+
+    def at(self, x: Tensor, columns: Tensor) -> Distribution:
+        """Return q_j of one column a row."""
+        return self.blind(x, columns)
+
+    def back(self, q: Distribution, x: Tensor, columns: Tensor) -> Distribution:
+        """Return q_j after its own cell has changed: q is the same."""
+        return q
+
+    def all(self, x: Tensor) -> Distribution:
+        """Return q_j of all columns; the body gets d versions of each row."""
+        rows = x.reshape(-1, x.shape[-1])
+        views = rows * self.others.unsqueeze(1)  # (features, n, features)
+        return self._all(x, self.networks(self.body(views)))
+
+
+class ExtendedConditionals(_Conditionals):
+    """Conditionals q(x_j | x) that depend on the previous x_j; see `_Conditionals`."""
+
+    def at(self, x: Tensor, columns: Tensor) -> Distribution:
+        """Return q_j of one column a row."""
+        return self._at(x, columns, x)
+
+    def back(self, q: Distribution, x: Tensor, columns: Tensor) -> Distribution:
+        """Return q_j after its own cell has changed to its value in x."""
+        return self.at(x, columns)
+
+    def all(self, x: Tensor) -> Distribution:
+        """Return q_j of all columns; the body gets each row once."""
+        shared = self.body(x.reshape(-1, x.shape[-1]))
+        return self._all(x, self.networks(shared.expand(x.shape[-1], *shared.shape)))
+
+
+def anchor(conditionals: _Conditionals, mean: Tensor, precision: Tensor) -> None:
+    """Set the linear part to that of N(mean, precision^-1), in place.
+
+    ``x_j | x_-j ~ N(mean_j - sum_k K_jk (x_k - mean_k) / K_jj, 1 / K_jj)``, k other
+    than j, with K the precision matrix (features, features).
+    """
+    diagonal = precision.diagonal()
+    slopes = -(precision - diagonal.diag()) / diagonal[:, None]
+    with torch.no_grad():
+        conditionals.slopes.copy_(slopes)
+        conditionals.intercepts.copy_(mean - slopes @ mean)
+        conditionals.log_scales.copy_(-diagonal.log() / 2)
+
+
+# ----------------------------------------
+# Univariate variational conditionals q(x_j | x) of rows of numbers and levels.
+#
+# Networks read levels as indicators, and those of x_j are zero in standard
+# conditionals. A column of K levels has a categorical distribution, whose logits are
+# linear functions of the other cells plus outputs of the column's network, and a
+# column of numbers has the head of `skvnce.vgi.conditionals`:
+#
+#   q(x_j = k | x) = exp(l_jk) / sum_m exp(l_jm),   l_jk = a_jk + b_jk'e(x)_-j + f_jk(x)
+#
+# Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+# estimation from incomplete data, sections 3.1 and 3.3, for numbers.
+
+
+class Indicators(nn.Module):
+    """Rows as inputs of networks: numbers, and an indicator of each level.
+
+    `n_levels` (int (features,)): of columns of categories; 0 for numbers.  `owners`
+    (int (n_inputs,)): the column of each input.  `others` (features, n_inputs): 1, or 0
+    for the inputs that belong to the column itself.
+    """
+
+    def __init__(self, n_levels: Tensor) -> None:
+        super().__init__()
+        numbers = (n_levels == 0).nonzero().squeeze(1)
+        columns = n_levels.nonzero().squeeze(1)
+        sizes = n_levels[columns]
+        self.register_buffer("numbers", numbers)
+        self.register_buffer("columns", columns.repeat_interleave(sizes))
+        first = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+        self.register_buffer("codes", torch.arange(int(sizes.sum())) - first)
+        self.register_buffer("owners", torch.cat([numbers, self.columns]))
+        own = self.owners == torch.arange(len(n_levels)).unsqueeze(1)
+        self.register_buffer("others", (~own).float())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (*batch, features) to (*batch, n_inputs)."""
+        levels = x[..., self.columns].round() == self.codes
+        return torch.cat([x[..., self.numbers], levels.to(x)], -1)
+
+
+class MixedConditionals(nn.Module):
+    """Conditionals of numbers and levels, made of a body, networks and a linear part.
+
+    `places` (int (features, most_levels)): where the linear part has the logits of each
+    column, or the location of numbers, which is first; the last is repeated.  `owners`
+    (int (n_linear,)): the column of each output of the linear part.
+    """
+
+    def __init__(
+        self,
+        inputs: Indicators,
+        n_levels: Tensor,  # int (features,): 0 for numbers
+        head: Head,  # the family of numbers
+        # shared by all columns, (*batch, n_inputs) to (*batch, n_shared)
+        body: nn.Module,
+        n_shared: int,
+        hidden: tuple[int, ...],  # sizes of the hidden layers of each column's network
+        # (features, n_inputs): what the networks of a column see, as factors of the
+        # inputs: ``inputs.others``, or ones for extended conditionals, which depend on
+        # the previous x_j
+        visible: Tensor,
+    ) -> None:
+        super().__init__()
+        self.inputs, self.head, self.body = inputs, head, body
+        d, widest = len(n_levels), int(n_levels.max())
+        self.networks = ColumnNetworks(
+            d, [n_shared, *hidden, head.n_parameters + widest]
+        )
+        sizes = n_levels.clamp(min=1)
+        first, within = sizes.cumsum(0) - sizes, torch.arange(widest)
+        self.register_buffer("n_levels", n_levels)
+        self.register_buffer("visible", visible)
+        self.register_buffer("owners", torch.arange(d).repeat_interleave(sizes))
+        self.register_buffer(
+            "places", first[:, None] + within.minimum(sizes[:, None] - 1)
+        )
+        n_linear = int(sizes.sum())
+        self.slopes = nn.Parameter(torch.zeros(n_linear, len(inputs.owners)))
+        self.intercepts = nn.Parameter(torch.zeros(n_linear))
+        self.log_scales = nn.Parameter(torch.zeros(d))
+
+    def at(self, x: Tensor, columns: Tensor) -> NumberOrLevel:
+        """Return q_j of one column a row."""
+        return self._seen(x.expand(*columns.shape, -1), columns, self.visible)
+
+    def back(self, q: NumberOrLevel, x: Tensor, columns: Tensor) -> NumberOrLevel:
+        """Return q_j after its own cell has changed to its value in x."""
+        return self.at(x, columns)
+
+    def blind(self, x: Tensor, columns: Tensor) -> NumberOrLevel:
+        """Return q_j of one column a row, whose networks do not see x_j."""
+        return self._seen(x.expand(*columns.shape, -1), columns, self.inputs.others)
+
+    def all(self, x: Tensor) -> NumberOrLevel:
+        """Return q_j of all columns."""
+        wide = x.unsqueeze(-2).expand(*x.shape, -1)
+        columns = torch.arange(x.shape[-1]).expand(x.shape)
+        return self._seen(wide, columns, self.visible)
+
+    def _seen(self, rows: Tensor, columns: Tensor, visible: Tensor) -> NumberOrLevel:
+        """Return q_j of rows (*batch, features), one column each.
+
+        The networks see the inputs times the factors of the column, `visible`.
+        """
+        shape, flat = columns.shape, columns.reshape(-1)
+        inputs = self.inputs(rows.reshape(len(flat), -1))
+        raw = self.networks.of_one(self.body(inputs * visible[flat].to(inputs)), flat)
+        # without own inputs, which would let q_j depend linearly on x_j
+        slopes = self.slopes * self.inputs.others[self.owners].to(self.slopes)
+        linear = (inputs @ slopes.T + self.intercepts).gather(1, self.places[flat])
+        ours, logits = raw.split([self.head.n_parameters, linear.shape[1]], 1)
+        number = self.head(
+            (linear[:, 0] + ours[:, 0]).view(shape),
+            (self.log_scales[flat] + ours[:, 1]).view(shape),
+            ours[:, 2:].view(*shape, ours.shape[1] - 2),
+            columns,
+        )
+        logits = (linear + logits).view(*shape, -1)
+        return NumberOrLevel(number, logits, self.n_levels[columns])
+
+
+# ----------------------------------------
+# Where conditionals of a mixture of normals are, as the start of other conditionals.
+#
+# The conditional of one column given all others, of a mixture of normals with weights
+# pi_k, means m_k and precisions P_k, is a mixture with the components
+#
+#   N(x_j - g_kj / P_kjj, 1 / P_kjj),  g_k = P_k (x - m_k)             (1)
+#
+# and the log-weights, up to a constant,
+#
+#   log pi_k + (log det P_k - (x - m_k)'g_k + g_kj^2 / P_kjj - log P_kjj) / 2    (2)
+#
+# which do not depend on x_j.
+
+
+class MixtureOffset(nn.Module):
+    """Means and standard deviations of the conditionals of a mixture of normals.
+
+    `weights` (n_components,), `means` (n_components, features), `covariances`
+    (n_components, features, features).
+    """
+
+    def __init__(self, weights: Tensor, means: Tensor, covariances: Tensor) -> None:
+        super().__init__()
+        precisions = torch.linalg.inv(covariances)
+        log_det = torch.linalg.slogdet(precisions).logabsdet
+        self.register_buffer("means", means)
+        # one matrix, so that all components take one product
+        self.register_buffer("joint", precisions.movedim(0, 1).flatten(1))
+        self.register_buffer("shift", (precisions @ means[..., None]).flatten())
+        self.register_buffer("diagonals", precisions.diagonal(dim1=1, dim2=2).clone())
+        self.register_buffer("log_weights", weights.log() + log_det / 2)
+
+    def forward(self, x: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+        """Return means and logarithms of standard deviations.
+
+        `columns` (int (n,)).  `x` (n, features): the cell of its column has no effect.
+        Returns `mean`, `log_scale` (n,).
+        """
+        slopes = torch.addmm(-self.shift, x, self.joint).view(-1, *self.means.shape)
+        square = ((x[:, None] - self.means) * slopes).sum(-1)
+        column = columns[:, None]
+        place = column[:, None].expand(-1, len(self.means), 1)
+        own = slopes.gather(-1, place).squeeze(-1)
+        precision = self.diagonals.T[columns]
+        mean = x.gather(-1, column) - own / precision  # eq. (1)
+        log_weight = own.square() / precision - square - precision.log()
+        weight = (self.log_weights + log_weight / 2).softmax(-1)  # eq. (2)
+        middle = (weight * mean).sum(-1)
+        apart = (mean - middle[:, None]).square() + 1 / precision
+        return middle, (weight * apart).sum(-1).log() / 2

@@ -1,0 +1,325 @@
+"""An imputer that draws missing cells from any density of rows."""
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import StrOptions
+
+from skvnce._core.random import seed_from
+from skvnce._core.warnings import warn_user
+from skvnce._imputer.callbacks import shows_progress
+from skvnce._imputer.validation import AUTO, OF_CATEGORIES, integer_from, names_table
+from skvnce.autoencoder import sampling
+from skvnce.autoencoder.members import (
+    OF_MEMBERS,
+    DrawnByMembers,
+    EncoderMember,
+    bounds_of_nodes,
+    reject_categories,
+)
+from skvnce.vgi.density import DENSITIES, MOST_OUTSIDE, IncompleteDensity
+from skvnce.vgi.fit import check_unchanged
+from skvnce.vgi.model import ChainMember
+
+
+class VGIImputer(DrawnByMembers):
+    """Impute by draws from any density, fitted by variational Gibbs inference.
+
+    Variational Gibbs inference (VGI) fits a model with a tractable ``log p(x)``, or a
+    tractable bound of it, to rows with missing cells (NaN).  It only needs a univariate
+    conditional q of each column: Gibbs sampling with these conditionals completes the
+    rows, and the parameters of model and conditionals maximise a bound at the completed
+    rows.  Missing cells are drawn from the fitted model and not from q.  `transform`
+    fills missing cells by the mean of draws, and `sample` returns draws.
+
+    Data frames may have categories if the model is an autoencoder.  q of such a column
+    is a categorical distribution of its levels.  `transform` fills in the most probable
+    level, and `category_probabilities` returns the probabilities of all.
+
+    Parameters
+    ----------
+    model : {"vae", "flow", "coupling-flow", "factor-analysis"}, IncompleteDensity or \
+            callable, default="vae"
+        A `skvnce.options.IncompleteDensity` is a density with the settings of its
+        training, and the others stand for ``IncompleteDensity(model)``.  ``"vae"``: an
+        autoencoder, whose log-density VGI replaces by a bound; it is drawn from by
+        latent-adaptive importance resampling, as in `LAIRImputer`.  ``"flow"``: an
+        autoregressive neural spline flow.  ``"factor-analysis"``: at most 20 factors.
+        A callable makes your own density.  From these q proposes draws, and a
+        Metropolis-Hastings step accepts or rejects them.
+    n_estimators : "auto" or int, default="auto"
+        Number of densities to fit.  If there are several, each gets random weights of
+        the rows whose variance is an eighth of that of the Bayesian bootstrap (Rubin
+        1981), and all are trained for the number of rounds that held-out cells choose
+        for the first one.  Draws come from each in turn, so that they include the
+        uncertainty of the parameters.  ``"auto"`` is 40 columns / rows, rounded up, and
+        at most 4; it is 1 from 40 rows a column on.
+    strategy : {"mean", "median", "mode"}, default="mean"
+        How `transform` summarises the draws of a number.  Medians have the smallest
+        mean absolute error.  Categories always get their most probable level.
+    n_steps : int, default=20
+        Number of sweeps over the missing cells before the first draw of a chain; for
+        ``"vae"``, number of iterations of LAIR.
+    n_draws : int, default=128
+        Number of draws that `transform` summarises.  If it is smaller than the number
+        of members, some members are not used.
+    min_value, max_value : float, array-like of shape (n_features,), dict, \
+            "observed" or None, default=None
+        Bounds of imputed cells: a number for all columns, one bound for each column, or
+        a dict by column name.  Missing cells are drawn conditionally on lying within
+        these bounds.  ``"observed"`` is the smallest or the largest observed value, and
+        -inf and inf mean no bound.  With None, draws follow the model beyond the
+        observed range, but keep the sign of columns of one sign, and are observed
+        values in columns of at most ten values that repeat.  Draws of
+        densities other than ``"vae"`` stay within the observed values, whatever the
+        bounds.
+    missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
+        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
+        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
+        other markers a number marks numbers that equal it, and a text equal text; NaN
+        is then an error, and cells that stay missing keep the marker.
+    keep_empty_features : bool, default=False
+        Whether `transform` keeps columns that were entirely missing at `fit`, filled by
+        0 or by the value within the bounds that is nearest to 0, or drops them.  Kept
+        columns of categories stay missing: they have no level.
+    add_indicator : bool, default=False
+        Whether `transform` appends a binary column for each column with missing cells
+        at `fit`, which is 1 where the cell is missing.  `sample` does not append them.
+    on_misfit : {"warn", "raise", "ignore"}, default="warn"
+        What `fit` does if a few cells dominate the squared errors of a column, or if
+        the model predicts held-out cells of a column significantly worse than the mean
+        of the column does (`held_out_gain_`): it warns
+        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
+        these checks.
+    categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
+        Which columns are categories, see `GaussianImputer`.  Only ``"vae"`` takes them.
+    handle_unknown : {"error", "missing"}, default="error"
+        What a level that `fit` has not observed is: an error, or a missing value.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of the training.
+    verbose : int, default=0
+        If 1, print a line for each round (loss in nats a row, and as "change" the gain
+        in the log-density of held-out cells), and for each other step of `fit`,
+        `transform` and `sample` that takes longer than a second.  If 2, print all
+        steps.
+
+    Attributes
+    ----------
+    estimators_ : list of IncompleteDensity
+        The fitted densities; empty if all columns of X are constant.  Their
+        `loss_curve_`, `validation_scores_` and `n_iter_` describe the training.
+    feature_indices_ : ndarray of shape (n_nodes,)
+        Indices of the columns of X that the model uses: those with at least two
+        different observed values.
+    categories_ : dict of str to ndarray
+        The levels of columns of categories, see `GaussianImputer`.
+    constants_ : dict of int to float or level
+        Values of the constant columns, by column index.  They fill missing cells.
+    feature_ranges_ : ndarray of shape (2, n_features_in_)
+        Smallest and largest imputed value of each column of X, in codes of levels and
+        in microseconds for dates.
+    held_out_gain_ : float
+        One minus the ratio of the mean squared error of the model to that of the column
+        means, on the cells of at most 250 rows that training held out to choose the
+        number of rounds of the first member; all columns have the same weight.  In
+        columns of categories log-losses take the place of squared errors, and shares of
+        levels that of means.  Negative if the means predict better.  NaN if no cells
+        were held out (a model with ``solver=Adam(validation_fraction=0)`` or
+        ``algorithm="mcem"``, too few rows), and with ``on_misfit="ignore"``.
+    marginal_columns_ : ndarray of bool, of shape (n_nodes,)
+        Columns that the model predicts significantly worse than their means, and
+        heavy-tailed columns that it does not predict better.  They are imputed from
+        their observed values: `transform` fills in the mean (median, mode) or the most
+        frequent level, and `sample` draws from them.
+    indicator_ : MissingIndicator or None
+        The indicator that `add_indicator` appends; None if it is False.
+    n_features_in_ : int
+        Number of features seen during `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features seen during `fit`, if X has feature names that are strings.
+
+    Notes
+    -----
+    Draws are for filling, and `sample` warns: the parameters count as known, so that
+    intervals of estimates that are pooled over draws are too narrow.  See the page of
+    validity for their coverage.
+
+    All models except your own start at a normal distribution that EM fits, or at the
+    latent normal model of `GaussianImputer` if there are categories; an autoencoder of
+    numbers goes on from a mixture of normals (see `skvnce.options.VGI`).  The objective
+    averages log p over the value of one missing cell x_j that q draws,
+    ``E_q(x_j) log p(x_j, x_-j) + H(q)``, eq. (11) of Simkus et al.; of levels it is the
+    sum over all, or an unbiased estimate of it (Liu et al.).  Draws of columns with
+    repeated values are observed values, and draws of integer columns are integers.
+    Chains of the training stay in the range of the observed values; a
+    `ConvergenceWarning` names columns in which many proposals were outside.
+
+    There is no `n_jobs`: members are trained one after the other.
+
+    References
+    ----------
+    Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+    estimation from incomplete data, eqs. (9)-(13), algorithms 1 to 6, section 5.1 for
+    autoencoders; Liu, Regier, Tripuraneni, Jordan and McAuliffe (2019),
+    Rao-Blackwellized stochastic gradients for discrete distributions, for levels;
+    Simkus and Gutmann (2023), Conditional sampling of variational autoencoders via
+    iterated approximate ancestral sampling, for their draws; Cannella, Soltani and
+    Tarokh (2021), Projected latent Markov chain Monte Carlo.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import VGIImputer
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 1)) * [1.0, 2.0] + 0.1 * rng.normal(size=(100, 2))
+    >>> X[0, 1] = np.nan
+    >>> imputer = VGIImputer(model="factor-analysis", random_state=0).fit(X)
+    >>> bool(abs(imputer.transform(X)[0, 1] - 2 * X[0, 0]) < 0.5)
+    True
+    >>> [table.shape for table in imputer.sample(X, n_draws=2, random_state=0)]
+    [(100, 2), (100, 2)]
+    """
+
+    _parameter_constraints = {
+        "model": [
+            StrOptions(set(DENSITIES)),
+            IncompleteDensity,
+            callable,
+        ],
+        "n_estimators": [AUTO, integer_from(1)],
+        **OF_MEMBERS,
+        **OF_CATEGORIES,
+    }
+
+    _network = "density"
+
+    def __init__(
+        self,
+        model="vae",
+        *,
+        n_estimators="auto",
+        strategy="mean",
+        n_steps=20,
+        n_draws=128,
+        min_value=None,
+        max_value=None,
+        missing_values=np.nan,
+        keep_empty_features=False,
+        add_indicator=False,
+        on_misfit="warn",
+        categorical_features="from_dtype",
+        handle_unknown="error",
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.n_estimators = n_estimators
+        self.strategy = strategy
+        self.n_steps = n_steps
+        self.n_draws = n_draws
+        self.min_value = min_value
+        self.max_value = max_value
+        self.missing_values = missing_values
+        self.keep_empty_features = keep_empty_features
+        self.add_indicator = add_indicator
+        self.on_misfit = on_misfit
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self):
+        """Declare whether the density takes categories."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.categorical = self._base()._has_encoder()
+        return tags
+
+    @names_table
+    def partial_fit(self, X, y=None):
+        """Go on learning from more rows.
+
+        The first call is `fit`.  Every other call trains each model on its rows alone,
+        for as many rounds as held-out cells chose in `fit`, at least one, so that no
+        row is kept, and the earlier ones are slowly forgotten (fine-tuning).  Columns,
+        valid values and standardisation remain those of `fit`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : VGIImputer
+
+        Raises
+        ------
+        ValueError, TypeError, DivergenceError
+            As in `fit`; ValueError also if the number of columns or `model` changed, if
+            all columns were constant at `fit`, or if `algorithm` is Monte Carlo EM.
+        """
+        return self._set(self._copy()._partial_fit(X))
+
+    @shows_progress
+    def _partial_fit(self, X):
+        """Do what `partial_fit` does, on a copy that has no other user."""
+        if not hasattr(self, "estimators_"):
+            return self.fit(X)
+        X = self._checked(X)
+        if not self.estimators_:
+            raise ValueError(
+                "All columns were constant at fit: there is no model to train. Call "
+                "fit with these rows."
+            )
+        fitted = self.estimators_[0].get_params()
+        check_unchanged(self._base().get_params(), fitted)
+        rng = np.random.default_rng(seed_from(self.random_state))
+        found = [
+            member._continued(X, int(rng.integers(2**31)))
+            for member in self.estimators_
+        ]
+        for member in found:
+            self._warn_of_divergence(self._schema, member)
+        self.estimators_ = found
+        return self
+
+    def _members(self, schema, X, weights):
+        density = self._base()
+        if not density._has_encoder():
+            reject_categories(
+                schema,
+                f"model={density.model!r} is a density of numbers. Use model='vae' or "
+                "GaussianImputer, or encode them as numbers.",
+            )
+        return super()._members(schema, X, weights)
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        if isinstance(self.model, IncompleteDensity):
+            self.model._check_conditions()
+
+    def _warn_of_divergence(self, schema, member):
+        if member.diverging_:
+            names = schema.labels(member.diverging_)
+            rate = member._solver()["learning_rate_init"]
+            warn_user(
+                f"Chains ran away in {names}: more than {MOST_OUTSIDE:.0%} of their "
+                "draws fell outside the observed values and were rejected. Lower "
+                f"learning_rate_init={rate!r} of the solver (pass IncompleteDensity"
+                "(..., solver=Adam(...))), or use a model with lighter tails.",
+                ConvergenceWarning,
+            )
+
+    def _base(self):
+        if isinstance(self.model, IncompleteDensity):
+            return clone(self.model)
+        return IncompleteDensity(self.model)
+
+    def _member_model(self, member, schema):
+        n_steps, n_scored = int(self.n_steps), member._n_scored()
+        if not member._has_encoder():
+            return ChainMember(member._chain_model(), n_steps, n_scored)
+        how = sampling.by_lair(), n_steps, bounds_of_nodes(schema)
+        return EncoderMember(member._encoder_model(), *how, n_scored)

@@ -1,0 +1,320 @@
+"""Rounds of variational Gibbs inference, which a mixture of normals may begin.
+
+If there is a mixture, its draws complete the rows (f0), an autoencoder first learns
+them and the rows themselves (a warm-up as in algorithm 4), and its conditional means
+are the offset of the variational conditionals.  They are then better than what many
+rounds from a normal distribution reach, so that few are left to do.
+
+Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+estimation from incomplete data, algorithms 1 and 4.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.progress import step
+from skvnce._core.training.rounds import COOLING, rows_of
+from skvnce.autoencoder.losses import ALGORITHMS, Rounds
+from skvnce.autoencoder.vae import Training
+from skvnce.gaussian import em as normal_em
+from skvnce.mixture import density, em
+from skvnce.mixture.density import Arranged, Mixture
+from skvnce.mixture.fit import STRENGTH, count_components
+from skvnce.vgi import initial, loop, mcem, training
+from skvnce.vgi.autoencoder import ARCHITECTURE
+from skvnce.vgi.initial import ChainSettings, Start
+from skvnce.vgi.training import Pair, TrainingSettings
+
+# ----------------------------------------
+# Stages of the training of densities, and the check of a model that goes on.
+
+
+_WARM_UP_STEPS = 500  # steps of a model that does not start at the normal distribution
+_LONGER = 10  # round from which chains of Monte Carlo EM have their full length
+
+_PREDICTED = 250  # maximum number of rows in which held-out cells are predicted
+
+
+def warm_up_model(model, chains, n_rows, settings):
+    """Fit a user's density to rows completed by the normal distribution."""
+    n_batches = -(-n_rows // settings.batch_size)
+    training.warm_up_model(
+        model,
+        chains,
+        # the number of steps counts, whatever the number of rows
+        n_epochs=-(-_WARM_UP_STEPS // n_batches),
+        batch_size=settings.batch_size,
+        learning_rate=settings.learning_rate,
+    )
+
+
+def warm_up_conditionals(conditionals, chains, settings, method):
+    """Train the conditionals as regressions, algorithm 2."""
+    if n_epochs := int(method.n_warm_up):
+        with step("fitting the conditionals to observed cells"):
+            training.warm_up_conditionals(
+                conditionals,
+                chains,
+                n_epochs=n_epochs,
+                batch_size=settings.batch_size,
+                learning_rate=settings.q_learning_rate,
+            )
+
+
+def maximised(pair, start, n_chains, settings, method, n_rounds, device, on_round):
+    """Train by Monte Carlo EM; the conditionals stay those of the normal.
+
+    Returns `chains` (initial.Chains); `losses` (list of float).
+    """
+    chains = initial.make_chains(start, initial.ChainSettings(n_chains)).on(device)
+    n_steps = int(method.n_steps)
+    first = {1: -(-n_steps // 3), _LONGER: n_steps}
+    losses = mcem.train(
+        pair.model,
+        chains.data,
+        chains.x,
+        settings,
+        n_epochs=n_rounds,
+        n_steps=mcem.at_intervals(first, int(method.every)),
+        hypercube=chains.hypercube,
+        batches=lambda: rows_of(start.weights, settings.batch_size, device),
+        on_epoch=lambda n, loss: on_round(n, loss, np.nan),
+    )
+    return chains, losses
+
+
+def trained_further(pair, start, ways, settings, n_rounds, device):
+    """Train fitted modules on all cells of other rows, in place.
+
+    Returns `hypercube` (n_model_columns,), the smallest and the largest score; `losses`
+    (list of float).
+    """
+    chains = initial.make_chains(start, ways).on(device)
+    losses = loop.train_on_all(
+        pair,
+        start.on(device),
+        chains,
+        settings,
+        n_rounds=n_rounds,
+        n_cooling=min(COOLING, n_rounds),
+    )
+    return [end.cpu().numpy() for end in chains.hypercube], losses
+
+
+def check_unchanged(parameters, fitted):
+    """Check that a density has the model and the algorithm of a fitted one.
+
+    Both are dicts, as `get_params` returns them.
+
+    Raises ValueError: names the parameter that has changed.
+    """
+    for name, value in parameters.items():
+        old = fitted.get(name)
+        if not name.startswith(("model", "algorithm")):
+            continue
+        # parts are compared by their own parameters, which are listed, too
+        is_part = hasattr(value, "get_params") and type(value) is type(old)
+        if not is_part and value is not old and value != old:
+            raise ValueError(
+                f"{name} of model has changed since fit, from {old!r} to {value!r}: "
+                "partial_fit trains the fitted model. Set it back, or call fit."
+            )
+
+
+def some_rows(hidden):
+    """Keep the held-out cells (n, n_nodes) of a few evenly spaced rows."""
+    rows = hidden.any(1).nonzero().squeeze(1)
+    few = rows[:: -(-len(rows) // _PREDICTED)]
+    return torch.zeros_like(hidden).index_copy(0, few, hidden[few])
+
+
+# ----------------------------------------
+# Rows that are completed by a mixture of normals, at which autoencoders start.
+#
+# One mixture is fitted to the scores of the columns by a few rounds of EM, which
+# takes the time of some tens of steps of an autoencoder.  Its draws are complete rows
+# with the groups and bends of the table: an autoencoder that learns them together
+# with the rows themselves needs fewer steps than one that starts at the normal
+# distribution alone.
+
+
+_ROUNDS = 12  # of EM, those of `MixtureImputer`
+_TABLES = 3  # number of completions of each row
+_WIDE = 100  # columns from which an autoencoder starts at a normal distribution
+_SHARE = 0.7  # of completed rows in a batch
+
+
+def fit_mixture(start: Start, hidden: Tensor) -> Mixture | None:
+    """Fit a mixture to scores of numbers, without held-out cells.
+
+    `hidden` (bool (n, features)).  Returns None if there are categories, if the table
+    has too few rows, or too many columns, for several components, or if EM fails.
+    """
+    n, d = start.data.x.shape
+    size = count_components("auto", n, d)
+    if start.families.levels or size == 1 or d >= _WIDE:
+        return None
+    data, normal = start.without(hidden).data, start.normal
+    filled = normal_em.conditional_mean(normal, data).numpy()
+    arranged, weights = _arranged(data), start.weights.numpy()
+    prior = em.Prior(STRENGTH * d, normal.covariance.numpy(), normal.mean.numpy())
+    shares, centres = em.clustered(filled, weights, size, _generator())
+    given = weights[arranged.order], centres, shares[arranged.order], prior
+    found = em.fit_mixture(arranged, *given, _ROUNDS).mixture
+    return found if np.isfinite(found.covariances).all() else None
+
+
+def completed(mixture: Mixture, data: Incomplete, n_tables: int) -> Tensor:
+    """Draw the missing scores of rows; (n_tables, n, features), within their range."""
+    (n, d), rng = data.x.shape, _generator()
+    shape = n_tables, n
+    numbers = rng.random(shape), rng.standard_normal((*shape, d)), np.empty((0, *shape))
+    drawn = torch.from_numpy(density.draw(mixture, _arranged(data), *numbers)[0])
+    low, high = (data.x.where(data.observed, end) for end in (torch.inf, -torch.inf))
+    return data.with_values(drawn.clamp(low.amin(0), high.amax(0)))
+
+
+def with_completed(
+    start: Start, hidden: Tensor, mixture: Mixture
+) -> tuple[Incomplete, Tensor, Tensor]:
+    """Add completed rows to rows; cells of rounded columns are values of these.
+
+    Returns `data`; `hidden` (bool (n_rows, features)), the held-out cells; completed
+    rows have none; `weights` (n_rows,).
+    """
+    seen, at = start.without(hidden).data, start.families.rounded
+    tables = completed(mixture, seen, _TABLES)
+    if len(at):
+        tables = tables.index_copy(-1, at, start.families.nearest(tables[..., at]))
+        tables = seen.with_values(tables)
+    more = tables.flatten(0, 1).to(start.data.x)
+    every = torch.ones_like(more, dtype=torch.bool)
+    data = Incomplete(
+        torch.cat([start.data.x, more]), torch.cat([start.data.observed, every])
+    )
+    own, others = start.weights * (1 - _SHARE), start.weights * _SHARE / _TABLES
+    weights = torch.cat([own, others.repeat(_TABLES)])
+    return data, torch.cat([hidden, ~every]), weights
+
+
+def _arranged(data: Incomplete) -> Arranged:
+    return Arranged.of(data.x.where(data.observed, torch.nan).double().numpy())
+
+
+def _generator() -> np.random.Generator:
+    """Make a generator of numpy from torch's stream."""
+    return np.random.default_rng(int(torch.randint(2**31 - 1, ())))
+
+
+_WARM_UP = 6  # maximum number of rounds of the warm-up
+AVERAGED = 0.25  # share of the steps that averages span, as there are few
+# of the warm-up: three draws, batches of 256 rows, and weight decay of the networks
+_TRAINING = Training(3, 256, 1.5e-2, 0.05, AVERAGED)
+_COOLING = 2  # rounds with decreasing learning rates after the warm-up
+
+
+class Limits(NamedTuple):
+    """When a training stops."""
+
+    n_rounds: int  # maximum number of rounds, without those of the warm-up
+    # number of successive rounds without a better prediction of held-out cells
+    patience: int
+    # number of rounds of the warm-up, if held-out cells do not choose it
+    n_warm_up: int | None
+
+
+def by_mixture(mixture: Mixture, start: Start, n_chains: int) -> Tensor:
+    """Complete rows by draws of a mixture given the observed cells."""
+    return completed(mixture, start.data, n_chains).float()
+
+
+class VGIRounds:
+    """The training of a model and conditionals on the observed cells of a table.
+
+    `chains` (Chains): the current ones.  `n_warm_up`: number of rounds of the warm-up.
+    """
+
+    def __init__(
+        self,
+        pair: Pair,  # on the device of the training
+        start: Start,
+        hidden: Tensor,  # bool (n, features): held-out cells
+        ways: ChainSettings,
+        settings: TrainingSettings,
+        limits: Limits,
+        # fitted without the held-out cells, if the model is an autoencoder
+        mixture: Mixture | None,
+        device: torch.device,
+    ) -> None:
+        self._pair, self._settings, self._limits = pair, settings, limits
+        self._mixture, self._device, self._given = mixture, device, (start, hidden)
+        if mixture is not None:
+            ways = ways._replace(complete=partial(by_mixture, mixture))
+        self._ways = ways
+        self._start, self._hidden = start.on(device), hidden.to(device)
+        self.chains = initial.make_chains(start.without(hidden), ways).on(device)
+        self.n_warm_up, self._has_chosen = 0, False
+
+    def while_better(self, on_round: Callable[[int, float, float], bool]) -> int:
+        """Train without the held-out cells; returns the number that they choose."""
+        most, patience, _ = self._limits
+        self._has_chosen = True
+        if self._mixture is not None:
+            with step("learning rows that a mixture completes"):
+                rounds, hidden = self._warm_up()
+                limits = {"max_rounds": _WARM_UP, "patience": patience}
+                self.n_warm_up = rounds.while_better(
+                    hidden, **limits, on_round=lambda *_: False
+                )
+        return loop.train_while_better(
+            self._pair,
+            self._start,
+            self.chains,
+            self._hidden,
+            self._settings,
+            max_rounds=most,
+            patience=patience,
+            on_round=on_round,
+        )
+
+    def on_all(
+        self, n_rounds: int, n_cooling: int, on_round: Callable[[int, float], bool]
+    ) -> list[float]:
+        """Train on all cells; returns the losses of the rounds.
+
+        Rounds of the warm-up precede them if `while_better` has not been called.
+        """
+        asked = self._limits.n_warm_up
+        if self._mixture is not None and not self._has_chosen:
+            self.n_warm_up = _WARM_UP if asked is None else asked
+            with step("learning rows that a mixture completes"):
+                rounds, _ = self._warm_up()
+                rounds.on_all(self.n_warm_up, 0, lambda n, loss: False)
+        if self.n_warm_up:
+            n_cooling = _COOLING
+        self.chains = initial.renewed(self.chains, self._start, self._ways)
+        return loop.train_on_all(
+            self._pair,
+            self._start,
+            self.chains,
+            self._settings,
+            n_rounds=n_rounds,
+            n_cooling=n_cooling,
+            on_round=on_round,
+        )
+
+    def _warm_up(self) -> tuple[Rounds, Tensor]:
+        """Make the training on rows and their completions, and its held-out cells."""
+        found = with_completed(*self._given, self._mixture)
+        data, hidden, weights = found
+        single = Incomplete(data.x.float(), data.observed).on(self._device)
+        # with the intervals of rounded cells, which steps of VGI draw
+        auto = self._pair.model.autoencoder(self._start.families)
+        given = single, weights, ALGORITHMS["miwae"], _TRAINING, ARCHITECTURE
+        return Rounds(auto, *given), hidden.to(self._device)

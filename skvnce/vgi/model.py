@@ -1,0 +1,350 @@
+"""Fitted densities whose cells are drawn by chains: draws and scores of rows."""
+
+from collections.abc import Callable
+from functools import partial
+from math import log, pi
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from skvnce._core.distributions.functions import at_quantiles, inside
+from skvnce._core.distributions.normal import Normal
+from skvnce._core.elbo import iwelbo, standard_error
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.posteriors import Uniforms
+from skvnce._core.random import row_keyed
+from skvnce._core.samplers import accept
+from skvnce._tables.limits import CellLimits
+from skvnce.autoencoder.members import of_rows, of_stream
+from skvnce.gaussian import em
+from skvnce.gaussian.marginals import CellScores
+from skvnce.vgi import loop
+from skvnce.vgi.loop import Fitted, count_missing, dequantised_rows, draw, normal_draw
+
+# ----------------------------------------
+# Proposals of missing cells near draws of a density, for importance sampling.
+#
+# Where conditionals of a normal distribution or of VGI extrapolate, none of their
+# draws may be where the density is.  Random walks of several starts and of steps of
+# all sizes climb there; a mixture of normals around their ends is then one of the
+# proposals.  The ends do not depend on the draws that are weighted, which leaves
+# their mean unbiased.
+#
+# Cappe, Guillin, Marin and Robert (2004), Population Monte Carlo; Veach and Guibas
+# (1995) for the mixture of proposals.
+
+
+_STEPS = (0.01, 10.0)  # smallest and largest of a random walk, in standard deviations
+_WIDTHS = (1 / 16, 1 / 4, 1.0)  # of normals around ends, in their standard deviation
+_NARROWEST = 1e-3  # standard deviation of ends that are equal
+
+
+class Local(NamedTuple):
+    """A mixture of normals around centres, of several widths."""
+
+    centres: Tensor  # (n_centres, n, features)
+    scale: Tensor  # (n, features): standard deviation of the centres of a row
+    observed: Tensor  # bool (n, features): cells that are not drawn
+
+    def sample(self, n_draws: int, uniforms: Uniforms) -> Tensor:
+        """Draw cells around random centres; (n_draws, n, features)."""
+        like = self.scale.expand(n_draws, *self.scale.shape)
+        chosen = uniforms(0, like[..., :1].expand(*like.shape[:-1], 2))
+        sizes = chosen.new_tensor([len(self.centres), len(_WIDTHS)])
+        centre, width = (chosen * sizes).long().unbind(-1)
+        centre = self.centres.gather(0, centre[..., None].expand(like.shape))
+        width = self.scale.new_tensor(_WIDTHS)[width][..., None]
+        noise = torch.special.ndtri(inside(uniforms(1, like)))
+        return centre + width * self.scale * noise
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Compute log q of the missing cells of rows (n_draws, n, features)."""
+        apart = (x[:, None] - self.centres) / self.scale
+        square = apart.square().where(~self.observed, 0.0).sum(-1)
+        missing = (~self.observed).sum(-1)
+        parts = [
+            (-square / (2 * width**2)).logsumexp(1) - missing * log(width)
+            for width in _WIDTHS
+        ]
+        units = self.scale.log().where(~self.observed, 0.0).sum(-1)
+        n_parts = len(_WIDTHS) * len(self.centres)
+        constant = log(n_parts) + missing * log(2 * pi) / 2 + units
+        return torch.stack(parts).logsumexp(0) - constant
+
+
+def local_proposal(
+    log_prob: Callable[[Tensor], Tensor],
+    start: Incomplete,  # x of shape (n_chains, n, features)
+    uniforms: Uniforms,
+    n_steps: int,  # each moves all missing cells of a row together
+) -> Local:
+    """Walk at random from several starts, by Metropolis updates, and keep the ends."""
+    x, observed = start
+    density, (least, most) = log_prob(x), _STEPS
+    for number in range(n_steps):
+        both = uniforms(number, x.new_empty(2, *x.shape))
+        # sizes are uniform in logarithms, because the right one is not known
+        size = least * (most / least) ** both[1, ..., :1]
+        step = size * torch.special.ndtri(inside(both[0]))
+        proposed = x.where(observed, x + step)
+        elsewhere = log_prob(proposed)
+        uniform = uniforms(n_steps + number, x[..., :1]).squeeze(-1)
+        accepted, _ = accept(torch.stack([density, elsewhere]), uniform)
+        x = proposed.where(accepted[..., None], x)
+        density = elsewhere.where(accepted, density)
+    scale = x.std(0).clamp(min=_NARROWEST)
+    return Local(x, scale, observed)
+
+
+def marginal_draws(normal: Normal, like: Tensor, uniforms: Uniforms) -> Tensor:
+    """Draw cells (n_chains, n, features) of the columns of a normal, independently."""
+    noise = torch.special.ndtri(inside(uniforms(0, like)))
+    scale = normal.covariance.diagonal().sqrt()
+    return normal.mean.to(like) + noise * scale.to(like)
+
+
+# ----------------------------------------
+# Log-densities of rows with missing values under a density that VGI has fitted.
+#
+# They are estimated by importance sampling.  Cells of columns with repeated values
+# are known up to an interval, whose probability is scored.
+#
+# Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+# estimation from incomplete data; Veach and Guibas (1995) for the mixture of
+# proposals; Hesterberg (1995), Weighted average importance sampling and defensive
+# mixture distributions.
+
+
+CHAINS = 8  # number of chains of a row
+_LOCAL = 3  # number of proposals near random walks for each sweep of all chains
+_WALK = 32  # number of steps of the random walks
+
+
+class Score(NamedTuple):
+    """Estimates of log p(x_obs)."""
+
+    log_prob: Tensor  # (n,)
+    # (n,): standard errors, from the variance of the weights of draws, or the change
+    # without the draw of the largest weight, if it is larger
+    error: Tensor
+
+
+@torch.no_grad()
+def score(
+    fitted: Fitted,
+    data: Incomplete,
+    streams: Callable[[int], Uniforms],
+    *,
+    n_draws: int,
+    n_sweeps: int,
+) -> Score:
+    """Estimate log p(x_obs) by importance sampling with q as proposal.
+
+    A draw is a sweep of q over the missing cells of a chain, or one of the normal
+    given the observed cells, or one near the ends of random walks (`local_proposal`),
+    which cover cells that q misses.  It is weighted by the mean density of the sweeps
+    from all K chains of its row, of the normal N and of the L others l,
+
+        p(x_obs) = E p(x) (K + 1 + L) /
+                   (N(x_mis | x_obs) + L l(x_mis)
+                    + sum_k prod_j q_j(x_j | x_<j, x~^k_>j))                       (1)
+
+    The estimate is unbiased.  If the chains follow p(x_mis | x_obs) and q the
+    conditionals of p, the weights become equal.  All rows miss the same number of
+    cells.
+    """
+    part = dequantised_rows(fitted, data, streams(3), n_draws)
+    log_q, x = part.x.new_zeros(n_draws, len(data.x)), part.x
+    if count_missing(data):
+        chains = draw(fitted, data, streams, n_chains=CHAINS, n_sweeps=n_sweeps)
+        local = local_proposal(
+            fitted.pair.model.log_prob,
+            _starts(fitted, data, chains, streams),
+            streams(7),
+            _WALK,
+        )
+        safe = normal_draw(fitted.normal, part, streams(5)).to(x.device)
+        # proposals take turns, so that their shares are those of eq. (1) without noise
+        number = torch.arange(n_draws, device=x.device) % (CHAINS + 1 + _LOCAL)
+        near = (number > CHAINS)[:, None, None]
+        safe = local.sample(n_draws, streams(8)).where(near, safe)
+        x, log_q = sweep_from(
+            fitted.pair.conditionals, part, chains, safe, streams(4), 1 + _LOCAL
+        )
+        by_normal = normal_log_prob(fitted.normal, x, data.observed)
+        by_local = local.log_prob(x) + log(_LOCAL)
+        log_q = torch.cat([log_q, by_normal[:, None], by_local[:, None]], 1)
+        log_q = log_q.logsumexp(1) - log(CHAINS + 1 + _LOCAL)
+    log_width = fitted.families.log_width(data.x, data.observed)
+    log_weight = fitted.pair.model.log_prob(x) - log_q + log_width
+    return Score(iwelbo(log_weight), error_of(log_weight))
+
+
+def error_of(log_weight: Tensor) -> Tensor:
+    """Estimate the error of the logarithm of a mean of weights (n_draws, n); (n,).
+
+    The standard error is at most 1, even if a single weight dominates.  Then the change
+    of the logarithm without the largest weight, which has no bound, is larger.
+    """
+    n_draws = len(log_weight)
+    largest = log_weight.softmax(0).max(0).values
+    change = -torch.log1p(-largest) - log(n_draws / (n_draws - 1))
+    error = standard_error(log_weight)
+    return torch.where(error > 0, torch.maximum(error, change), 0.0)  # equal weights
+
+
+def _starts(
+    fitted: Fitted,
+    data: Incomplete,
+    chains: Tensor,
+    streams: Callable[[int], Uniforms],
+) -> Incomplete:
+    """Start random walks at chains, and at draws of each column alone."""
+    part = dequantised_rows(fitted, data, streams(6), 2 * len(chains))
+    columns = marginal_draws(fitted.normal, part.x[len(chains) :], streams(9))
+    return part._replace(x=part.with_values(torch.cat([chains, columns])))
+
+
+def sweep_from(
+    conditionals: nn.Module,
+    data: Incomplete,  # x of shape (n_draws, n, features)
+    chains: Tensor,  # (n_chains, n, features)
+    # (n_draws, n, features): other proposals, which take the place of the last sweeps
+    safe: Tensor,
+    uniforms: Uniforms,
+    # number of sweeps in n_chains + n_safe that they take the place of
+    n_safe: int = 1,
+) -> tuple[Tensor, Tensor]:
+    """Sweep over the missing cells from chains in turn; return the terms of eq. (1).
+
+    Returns `x` (n_draws, n, features); `log_q` (n_draws, n_chains, n), of the sweep to
+    x from each chain.
+    """
+    n_draws, n_chains = len(data.x), len(chains)
+    number = torch.arange(n_draws, device=chains.device)
+    own = number % (n_chains + n_safe)
+    is_safe, own = (own >= n_chains)[:, None], own.clamp(max=n_chains - 1)
+    states = data._replace(x=data.x.unsqueeze(1)).with_values(chains)
+    order = (~data.observed).double().sort(stable=True, dim=-1, descending=True).indices
+    numbers = uniforms(0, data.x)
+    log_q = 0.0
+    for place in range(count_missing(data)):
+        columns = order[:, place].expand(states.shape[:-1])
+        mine = columns[:, 0].unsqueeze(-1)
+        uniform, given = (one.gather(-1, mine).squeeze(-1) for one in (numbers, safe))
+        q = conditionals.at(states[number, own], columns[:, 0])
+        drawn = torch.where(is_safe, given, at_quantiles(q, uniform))
+        drawn = drawn.unsqueeze(1).expand(columns.shape)
+        log_q = log_q + conditionals.at(states, columns).log_prob(drawn)
+        states = states.scatter(-1, columns.unsqueeze(-1), drawn.unsqueeze(-1))
+    return states[:, 0], log_q
+
+
+def normal_log_prob(normal: Normal, x: Tensor, observed: Tensor) -> Tensor:
+    """Compute log p(x_mis | x_obs) of rows (n_draws, n, features); (n_draws, n)."""
+    rows = x.flatten(0, 1).to(normal.mean.device)
+    seen = observed.expand(x.shape).flatten(0, 1).to(rows.device)
+    known = Incomplete(rows.where(seen, 0.0), seen)
+    complete = Incomplete(rows, torch.ones_like(seen))
+    found = em.log_prob(normal, complete) - em.log_prob(normal, known)
+    return found.view(x.shape[:-1]).to(x.device)
+
+
+_SWEEPS = 5  # of the chains from which log-densities are estimated
+
+_SUMMED = 20  # chains of a row over which tables are summarised
+# independent chains, because draws of one chain depend on each other
+_APPROXIMATE = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}
+
+
+class ChainModel(NamedTuple):
+    """A density of the scores of columns, with conditionals by which chains propose."""
+
+    fitted: loop.Fitted
+    scores: CellScores
+
+    def draws(
+        self,
+        nodes: np.ndarray,
+        numbers: Callable,
+        *,
+        n_chains: int,
+        n_sweeps: int,
+        n_kept: int,
+    ) -> np.ndarray:
+        """Draw cells of nodes; (n_kept * n_chains, n, n_model_columns)."""
+        drawn = np.repeat(nodes[None], n_kept * n_chains, 0)
+        data, _ = self.scores.scores(Incomplete.from_array(nodes))
+        for rows in loop.chunks(self.fitted, data.observed, n_chains):
+            if data.observed[rows[0]].all():
+                continue
+            streams = numbers(nodes[rows.numpy()])  # a single row stays a table
+            found = loop.draw(
+                self.fitted,
+                data.take(rows).on(self.fitted.device),
+                streams,
+                n_chains=n_chains,
+                n_sweeps=n_sweeps,
+                n_kept=n_kept,
+            )
+            drawn[:, rows.numpy()] = self.scores.cells(found.cpu()).numpy()
+        return drawn
+
+    def log_density(
+        self, nodes: np.ndarray, n_draws: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Estimate log-densities of rows and their standard errors; each (n,)."""
+        data, log_slopes = self.scores.scores(Incomplete.from_array(nodes))
+        found = torch.zeros(2, len(nodes)).double()
+        for rows in loop.chunks(self.fitted, data.observed, n_draws * CHAINS):
+            if not data.observed[rows[0]].any():
+                continue
+            part = nodes[rows.numpy()]
+            found[:, rows] = torch.stack(
+                score(
+                    self.fitted,
+                    data.take(rows).on(self.fitted.device),
+                    lambda purpose, part=part: row_keyed(part, purpose),
+                    n_draws=n_draws,
+                    n_sweeps=_SWEEPS,
+                )
+            ).cpu()
+        seen = data.observed.any(1)
+        return (found[0] + log_slopes.where(seen, 0.0)).numpy(), found[1].numpy()
+
+
+class ChainMember(NamedTuple):
+    """A density whose cells are drawn by chains."""
+
+    model: ChainModel
+    n_sweeps: int
+    n_scored: int  # number of draws from which log-densities are estimated
+
+    def draws(
+        self, nodes: np.ndarray, n_draws: int, numbers: Callable
+    ) -> tuple[np.ndarray, dict]:
+        """Draw cells that will be summarised; see `Member`."""
+        n_chains = min(n_draws, _SUMMED)
+        sizes = {"n_chains": n_chains, "n_kept": -(-n_draws // n_chains)}
+        drawn = self.model.draws(nodes, numbers, n_sweeps=self.n_sweeps, **sizes)
+        return drawn[:n_draws], {}
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        sizes = {"n_chains": n_draws, "n_sweeps": self.n_sweeps, "n_kept": 1}
+        return self.model.draws(nodes, of_stream, **sizes)
+
+    def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+        """Approximate means; see `Member`."""
+        drawn = self.model.draws(nodes, partial(of_rows, 0), **_APPROXIMATE)
+        return drawn.mean(0), {}
+
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Estimate log-densities and their standard errors; see `CellModel`."""
+        return self.model.log_density(nodes, self.n_scored)

@@ -1,0 +1,145 @@
+"""Incomplete normal rows against dense Gaussian algebra, for every pattern at d = 5."""
+
+import pytest
+import torch
+from torch.distributions import MultivariateNormal
+
+from skvnce._core.distributions.normal import ByMissing, arrange, cholesky, prepare
+
+D = 5
+
+
+@pytest.fixture
+def observed():
+    """Make every pattern."""
+    return (torch.arange(2**D)[:, None] >> torch.arange(D)) % 2 == 1
+
+
+def dense(normal, x, o):
+    """Condition one row by the textbook formula."""
+    mean, S = normal
+    m = ~o
+    gain = torch.linalg.solve(S[o][:, o], S[o][:, m]).T
+    return mean[m] + gain @ (x[o] - mean[o]), S[m][:, m] - gain @ S[o][:, m]
+
+
+def conditioned(normal, x, observed, kinds=2):
+    factored = prepare(normal)
+    for batch in arrange(x, observed, kinds=kinds):
+        found = batch.condition(factored)
+        yield batch, found, normal.mean + found.completed()
+
+
+@pytest.mark.parametrize("kinds", [1, 2])
+@pytest.mark.parametrize("cells", [2**16, 60])
+def test_every_pattern_against_dense_algebra(
+    cells, kinds, normal, x, observed, monkeypatch
+):
+    monkeypatch.setattr("skvnce._core.distributions.normal._CELLS_AT_ONCE", cells)
+    rows_seen, used = [], set()
+    for batch, found, filled in conditioned(normal, x, observed, kinds):
+        used.add(batch.kind)
+        for i, row in enumerate(batch.rows):
+            rows_seen.append(int(row))
+            o = observed[row]
+            mean, cov = dense(normal, x[row], o)
+            torch.testing.assert_close(filled[i][~o], mean)
+            torch.testing.assert_close(filled[i][o], x[row][o])
+            one = torch.zeros(len(batch.rows)).double()
+            one[i] = 2.0
+            padded = torch.zeros(D, D).double()
+            padded[(~o).nonzero(), (~o).nonzero().T] = cov
+            torch.testing.assert_close(found.covariance(one), 2 * padded)
+            if batch.kind is ByMissing:
+                torch.testing.assert_close(found.variance()[i], padded.diagonal())
+            if o.any():
+                marginal = MultivariateNormal(
+                    normal.mean[o], normal.covariance[o][:, o], validate_args=False
+                )
+                exact = marginal.log_prob(x[row][o])
+                torch.testing.assert_close(found.log_prob[i], exact)
+            else:
+                assert found.log_prob[i] == pytest.approx(0, abs=1e-10)
+    assert sorted(rows_seen) == list(range(len(observed)))
+    assert len(used) == kinds
+
+
+@pytest.mark.parametrize("value", [float("nan"), 1e6])
+def test_values_under_the_mask_are_never_read(value, normal, x, observed):
+    hidden = x.where(observed, torch.tensor(value, dtype=x.dtype))
+    pairs = zip(
+        conditioned(normal, x, observed),
+        conditioned(normal, hidden, observed),
+        strict=True,
+    )
+    for (_, found, filled), (_, other, other_filled) in pairs:
+        assert torch.equal(filled, other_filled)
+        assert torch.equal(found.log_prob, other.log_prob)
+
+
+@pytest.mark.parametrize("kinds", [1, 2])
+def test_draws_have_the_conditional_covariance(kinds, normal, x, observed, monkeypatch):
+    """Exactly: the map from standard normal numbers is a root of the covariance."""
+
+    def basis(shape, like):
+        n_draws, n, width = shape
+        return torch.eye(n_draws).double()[:, None, :width].expand(-1, n, -1)
+
+    for _, found, _ in conditioned(normal, x, observed, kinds):
+        with monkeypatch.context() as patch:
+            patch.setattr("skvnce._core.distributions.normal.normal_numbers", basis)
+            roots = found.draw(D) - found.completed()
+        for i in range(len(found.batch.rows)):
+            one = torch.zeros(len(found.batch.rows)).double()
+            one[i] = 1.0
+            root = roots[:, i]
+            torch.testing.assert_close(root.T @ root, found.covariance(one))
+
+
+def test_batches_are_bounded(x, observed, monkeypatch):
+    monkeypatch.setattr("skvnce._core.distributions.normal._CELLS_AT_ONCE", 20)
+    found = arrange(x, observed)
+    assert len(found) > 6
+    assert all(len(b.rows) == 1 or b.block.shape[1] ** 2 <= 20 for b in found)
+    assert all(b.block.shape[1] <= (D + 1) // 2 for b in found)
+
+
+def test_a_singular_matrix_is_mended_with_a_warning():
+    singular = torch.ones(3, 3, dtype=torch.float64)
+    singular[2] = singular[:, 2] = torch.tensor([0.0, 0.0, 1.0])
+    with pytest.warns(RuntimeWarning, match="of its diagonal was added"):
+        factor = cholesky(singular.expand(4, 3, 3))
+    torch.testing.assert_close(
+        factor @ factor.mT, singular.expand(4, 3, 3), atol=1e-6, rtol=0
+    )
+
+
+@pytest.mark.parametrize("entry", [-1.0, float("nan")])
+def test_a_matrix_that_is_not_positive_is_refused(entry):
+    with pytest.raises(torch.linalg.LinAlgError):
+        cholesky(torch.diag(torch.tensor([1.0, entry]).double()))
+
+
+def test_rows_of_one_mask_share_its_blocks(normal, x, observed):
+    """Leading dimensions of the rows, as of noise, are those of each alone."""
+    y, factored = torch.stack([x, x.flip(0), 2 * x]), prepare(normal)
+    shared = arrange(y, observed, kinds=1)
+    for batch in shared:
+        found = batch.condition(factored)
+        assert found.log_prob.shape == (3, len(batch.rows))
+        noise = torch.randn(3, *batch.block.shape).double()
+        for i in range(3):
+            (alone,) = (
+                part
+                for part in arrange(y[i], observed, kinds=1)
+                if torch.equal(part.rows, batch.rows)
+            )
+            one = alone.condition(factored)
+            torch.testing.assert_close(found.log_prob[i], one.log_prob)
+            torch.testing.assert_close(found.completed()[i], one.completed())
+            torch.testing.assert_close(found.at(noise)[i], one.at(noise[i]))
+            cells = torch.randn(3, *x[batch.rows].shape).double()
+            gathered = batch.gather_cells(cells)
+            assert torch.equal(gathered[i], alone.gather_cells(cells[i]))
+            missing = cells.where(~observed[batch.rows], 0.0)
+            assert torch.equal(batch.scatter(gathered), missing)

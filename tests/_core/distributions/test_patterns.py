@@ -1,0 +1,125 @@
+"""Rows grouped by pattern against dense algebra, for every pattern at d = 5."""
+
+import pytest
+import torch
+from torch.distributions import MultivariateNormal
+
+from skvnce._core.distributions import patterns
+from skvnce._core.distributions.normal import Covariances, prepare
+
+D = 5
+
+
+@pytest.fixture
+def observed(seed):
+    """Make every pattern once, and 30 rows of some of them."""
+    generator = torch.Generator().manual_seed(seed)
+    number = torch.cat([torch.arange(2**D), torch.randint(8, (30,))])
+    number = number[torch.randperm(len(number), generator=generator)]
+    return (number[:, None] >> torch.arange(D)) % 2 == 1
+
+
+def dense(normal, x, o):
+    """Condition one row by the textbook formula: mean, covariance and log-density."""
+    mean, S = normal
+    m, filled, covariance = ~o, x.clone(), torch.zeros_like(S)
+    gain = torch.linalg.solve(S[o][:, o], S[o][:, m]).T
+    filled[m] = mean[m] + gain @ (x[o] - mean[o])
+    covariance[m.outer(m)] = (S[m][:, m] - gain @ S[o][:, m]).flatten()
+    if not o.any():
+        return filled, covariance, torch.zeros(()).double()
+    own = MultivariateNormal(mean[o], S[o][:, o], validate_args=False)
+    return filled, covariance, own.log_prob(x[o])
+
+
+@pytest.mark.quick(6)
+@pytest.mark.parametrize("kinds", [1, 2])
+@pytest.mark.parametrize("cells", [2**16, 60, 1])
+@pytest.mark.parametrize("widest", [0, 2, 5])  # LAPACK, both, sweeps
+def test_every_pattern_against_dense_algebra(
+    widest, cells, kinds, normal, x, observed, monkeypatch
+):
+    monkeypatch.setattr(patterns, "_CELLS_AT_ONCE", cells)
+    monkeypatch.setattr(patterns, "_WIDEST_SWEPT", widest)
+    factored, rows_seen, used = prepare(normal), [], set()
+    for group in patterns.grouped(x, observed, kinds=kinds):
+        found = group.condition(factored)
+        log_prob, variance = found.log_prob(factored), found.variance(factored)
+        used.add(group.by_observed)
+        for i, row in enumerate(group.rows):
+            rows_seen.append(int(row))
+            filled, covariance, own = dense(normal, x[row], observed[row])
+            torch.testing.assert_close(normal.mean + found.completed[i], filled)
+            torch.testing.assert_close(variance[i], covariance.diagonal())
+            torch.testing.assert_close(log_prob[i], own)
+            one, total = torch.zeros(len(group.rows)).double(), Covariances.of(x)
+            one[i] = 2.0
+            found.add_covariances(total, one)
+            torch.testing.assert_close(total.total(factored), 2 * covariance)
+    assert sorted(rows_seen) == list(range(len(observed)))
+    assert len(used) == kinds
+
+
+def test_rows_of_a_pattern_share_its_block(x, observed):
+    found = patterns.grouped(x, observed)
+    assert sum(len(group.block) for group in found) == 2**D < len(x)
+    for group in found:
+        for row, pattern in zip(group.rows, group.pattern, strict=True):
+            inside = observed[row] if group.by_observed else ~observed[row]
+            block = group.block[pattern]
+            assert block[block < D].tolist() == inside.nonzero()[:, 0].tolist()
+
+
+def test_groups_are_bounded(x, observed, monkeypatch):
+    monkeypatch.setattr(patterns, "_CELLS_AT_ONCE", 20)
+    found = patterns.grouped(x, observed)
+    assert len(found) > 6
+    widths = [group.block.shape[1] for group in found]
+    for group, width in zip(found, widths, strict=True):
+        assert len(group.rows) == 1 or len(group.rows) * max(width**2, D) <= 20
+    assert max(widths) <= (D + 1) // 2
+    smaller = patterns.grouped(x, observed, width=3)
+    most = [max(len(group.rows) for group in groups) for groups in (found, smaller)]
+    assert most == [20 // D, 20 // 3**2]
+
+
+@pytest.mark.parametrize("d", [24, 25, 60])
+def test_patterns_of_many_columns_are_distinguished(d, seed):
+    """Masks of more columns than one number describes, also if they differ in one."""
+    generator = torch.Generator().manual_seed(seed)
+    masks = torch.rand(20, d, generator=generator) < 0.5
+    for j in (0, 23, d - 1):
+        other = masks[:3].clone()
+        other[:, j] = ~other[:, j]
+        masks = torch.cat([masks, other])
+    rows = torch.randint(len(masks), (200,), generator=generator)
+    found, pattern = patterns.patterns(masks[rows])
+    assert torch.equal(found[pattern], masks[rows])
+    assert len(found) == len(masks[rows].unique(dim=0))
+
+
+@pytest.mark.parametrize("value", [float("nan"), 1e6])
+def test_values_under_the_mask_are_never_read(value, normal, x, observed):
+    hidden = x.where(observed, torch.tensor(value, dtype=x.dtype))
+    factored = prepare(normal)
+    pairs = zip(*(patterns.grouped(one, observed) for one in (x, hidden)), strict=True)
+    for pair in pairs:
+        one, other = (group.condition(factored) for group in pair)
+        assert torch.equal(one.completed, other.completed)
+        assert torch.equal(one.log_prob(factored), other.log_prob(factored))
+
+
+@pytest.mark.parametrize("width", [2, 20])
+def test_a_singular_block_is_mended_with_a_warning(width):
+    matrix = torch.eye(width + 1, dtype=torch.float64)
+    matrix[:2, :2] = 1.0
+    block = torch.stack([torch.arange(width), torch.arange(1, width + 1)])
+    with pytest.warns(RuntimeWarning, match="of its diagonal was added"):
+        found = patterns.Blocks.of(matrix, block).by_pattern()
+    torch.testing.assert_close(found[1], torch.eye(width).double(), atol=1e-6, rtol=0)
+    assert (found[0, :2, :2].abs() > 1e4).all()
+
+
+def test_an_empty_table_has_no_groups():
+    empty = torch.zeros(0, 3).double()
+    assert patterns.grouped(empty, empty > 0) == []

@@ -1,0 +1,206 @@
+"""The truncated normal against mpmath, scipy and finite differences."""
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles import GATE, z_mean
+from scipy import stats
+
+from skvnce._core.distributions.truncated_normal import (
+    TruncatedNormal,
+    fit_moments,
+    log_normaliser,
+    unit_mean,
+    unit_quantile,
+    unit_variance,
+)
+from skvnce._core.random import seeded
+
+RATIOS = np.concatenate(
+    [
+        -np.geomspace(2000, 1e-3, 40),
+        [0.0, -7.99, -8.01, -11.99, -12.01],  # zero, and where the formulas change
+        np.geomspace(1e-3, 50, 20),
+    ]
+)
+
+
+def exact(t):
+    """Log-normaliser, mean and variance with sixty digits."""
+    with mpmath.workdps(60):
+        t = mpmath.mpf(float(t))
+        z = mpmath.sqrt(mpmath.pi / 2) * mpmath.erfc(-t / mpmath.sqrt(2))
+        mean = t + 1 / (z * mpmath.exp(t * t / 2))
+        return mpmath.log(z) + t * t / 2, mean, 1 - mean * (mean - t)
+
+
+EXACT = np.array([[float(number) for number in exact(t)] for t in RATIOS])
+
+
+def column(values, dtype=torch.float64):
+    return torch.tensor(np.asarray(values), dtype=dtype)
+
+
+# Closed forms
+
+
+@pytest.mark.parametrize(
+    "function, place, rtol",
+    [(log_normaliser, 0, 1e-12), (unit_mean, 1, 1e-12), (unit_variance, 2, 1e-9)],
+)
+def test_moments_against_mpmath(function, place, rtol):
+    # the variance is 1 minus nearly 1 in the far tail; the log-normaliser crosses zero
+    got = function(column(RATIOS)).numpy()
+    np.testing.assert_allclose(got, EXACT[:, place], rtol=rtol, atol=1e-15)
+
+
+@pytest.mark.parametrize("loc, scale", [(-2000.0, 1.0), (-3.0, 0.1), (2.0, 5.0)])
+def test_distribution_against_mpmath(loc, scale):
+    dist = TruncatedNormal(column(loc), column(scale))
+    log_z, mean, variance = exact(loc / scale)
+    assert float(dist.mean) == pytest.approx(float(scale * mean), rel=1e-11)
+    assert float(dist.variance) == pytest.approx(float(scale**2 * variance), rel=1e-8)
+    for x in np.array([0.0, 0.1, 1.0, 7.0]) * float(dist.mean):
+        v = mpmath.mpf(x) / scale
+        log_prob = -v * v / 2 + loc / scale * v - log_z - mpmath.log(scale)
+        assert float(dist.log_prob(column(x))) == pytest.approx(
+            float(log_prob), rel=1e-11, abs=1e-11
+        )
+
+
+def test_log_prob_is_normalised_and_has_its_support():
+    dist = TruncatedNormal(column([-2.0, 0.5]), column([1.5, 0.3]))
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    x, weights = column((nodes + 1) * 5), column(weights * 5)
+    mass = dist.log_prob(x[:, None]).exp().T @ weights
+    np.testing.assert_allclose(mass, 1, rtol=1e-12)
+    assert (dist.log_prob(column(-1e-300)) == -torch.inf).all()
+    assert dist.log_prob(column(0.0)).isfinite().all()
+
+
+@given(t=st.floats(-2000, 50), upper=st.floats(1e-300, 1))
+def test_everything_is_finite_and_ordered(t, upper):
+    ratio = column([t])
+    mean, variance = float(unit_mean(ratio)), float(unit_variance(ratio))
+    assert np.isfinite(float(log_normaliser(ratio)))
+    assert 0 < mean < np.inf
+    assert t <= mean
+    assert 0 <= variance <= 1
+    assert 0 < float(unit_quantile(column([upper]), ratio)) < np.inf
+
+
+@pytest.mark.parametrize("t", [-40.0, -12.0, -3.0, 0.0, 2.0, 9.0])
+def test_derivatives(t):
+    at = column([t, t + 0.3]).requires_grad_()
+    assert torch.autograd.gradcheck(log_normaliser, at, rtol=1e-6)
+    assert torch.autograd.gradgradcheck(log_normaliser, at, rtol=1e-5)
+    assert torch.autograd.gradcheck(unit_mean, at, rtol=1e-5)
+
+
+@pytest.mark.parametrize("loc", [-30.0, -1.0, 3.0])
+def test_log_prob_has_gradients(loc):
+    parts = [column([number]).requires_grad_() for number in (loc, 1.3)]
+
+    def log_prob(loc, scale):
+        dist = TruncatedNormal(loc, scale, validate_args=False)
+        return dist.log_prob(column([0.02, 0.7]))
+
+    assert torch.autograd.gradcheck(log_prob, parts)
+
+
+def test_float32():
+    single = column(RATIOS, torch.float32)
+    near = np.abs(RATIOS) < 100  # beyond, the variance has no digits left
+    for place, function in enumerate((log_normaliser, unit_mean, unit_variance)):
+        got = function(single)
+        assert got.dtype == torch.float32
+        rtol = 1e-4 if place < 2 else 2e-2
+        np.testing.assert_allclose(
+            got.numpy()[near], EXACT[near, place], rtol=rtol, atol=1e-5
+        )
+    dist = TruncatedNormal(single, torch.ones_like(single))
+    draws = dist.sample((200,))
+    assert draws.dtype == torch.float32
+    assert draws.isfinite().all()
+    assert (draws >= 0).all()
+    assert dist.log_prob(draws).isfinite().all()
+
+
+# Draws
+
+
+@pytest.mark.parametrize("upper", [1.0, 0.5, 1e-3, 1e-12])
+def test_quantile_solves_its_equation(upper):
+    drawn = unit_quantile(column([upper] * len(RATIOS)), column(RATIOS))
+    with mpmath.workdps(60):
+        for v, t in zip(drawn.tolist(), RATIOS.tolist(), strict=True):
+            tails = [mpmath.erfc((q - t) / mpmath.sqrt(2)) for q in (mpmath.mpf(v), 0)]
+            assert float(tails[0] / tails[1]) == pytest.approx(upper, rel=1e-9)
+
+
+def test_icdf_is_the_quantile_function():
+    dist = TruncatedNormal(column([-3.0, 0.0, 2.0]), column([2.0, 1.0, 0.5]))
+    p = column([0.0, 0.01, 0.5, 0.999])[:, None]
+    a = -dist.loc / dist.scale
+    oracle = stats.truncnorm(a, np.inf, dist.loc, dist.scale).ppf(p.numpy())
+    np.testing.assert_allclose(dist.icdf(p), oracle, rtol=1e-9, atol=1e-12)
+
+
+def worst_z(draws, dist):
+    """Return the worst of mean and variance, in standard errors."""
+    squares = (draws - dist.mean).square()
+    z = [*z_mean(draws, dist.mean), *z_mean(squares, dist.variance)]
+    return np.abs(z).max()
+
+
+def test_moments_of_draws(seed):
+    loc = column([-1000.0, -9.0, -1.0, 0.0, 4.0])
+    dist = TruncatedNormal(loc, torch.full_like(loc, 0.7))
+    with seeded(seed):
+        draws = dist.sample((50_000,))
+        # negative control: folding is not truncation (but at loc = 0)
+        folded = (loc[2:3] + 0.7 * torch.randn(50_000, 1).double()).abs()
+    assert draws.shape == (50_000, 5)
+    assert worst_z(draws, dist) < GATE
+    assert worst_z(folded, TruncatedNormal(loc[2:3], column([0.7]))) > 2 * GATE
+
+
+@pytest.mark.parametrize("loc, scale", [(-50.0, 2.0), (-3.0, 1.0), (0.2, 1.3), (5, 2)])
+def test_rsample_gradient_is_that_of_the_quantile(loc, scale, seed):
+    def draw(loc, scale):  # at fixed uniform numbers
+        with seeded(seed):
+            return TruncatedNormal(loc, scale, validate_args=False).rsample((20,))
+
+    parameters = [column(number).requires_grad_() for number in (loc, scale)]
+    with seeded(seed):
+        upper = 1 - torch.rand(20, dtype=torch.float64)
+    quantile = scale * unit_quantile(upper, column(loc / scale).expand(20))
+    np.testing.assert_allclose(draw(*parameters).detach(), quantile, rtol=1e-13)
+    assert torch.autograd.gradcheck(draw, parameters, rtol=1e-5)
+
+
+def test_sample_has_no_gradient():
+    loc = column(0.0).requires_grad_()
+    assert not TruncatedNormal(loc, column(1.0)).sample().requires_grad
+
+
+# Moment fit
+
+
+def test_fit_moments_against_scipy():
+    mean = column([1.0, 0.01, 300.0, 2.0, 5.0])
+    cv = column([0.05, 0.3, 0.6, 0.9, 0.989])
+    dist = fit_moments(mean, (cv * mean).square())
+    oracle = stats.truncnorm(-dist.loc / dist.scale, np.inf, dist.loc, dist.scale)
+    np.testing.assert_allclose(oracle.mean(), mean, rtol=1e-8)
+    np.testing.assert_allclose(oracle.var(), (cv * mean).square(), rtol=1e-8)
+
+
+def test_fit_moments_lowers_an_impossible_variance():
+    mean = column([1.0, 40.0, 1e-3])
+    dist = fit_moments(mean, mean.square() * column([1.0, 4.0, 1e6]))
+    np.testing.assert_allclose(dist.mean, mean, rtol=1e-8)
+    np.testing.assert_allclose(dist.variance, 0.98 * mean.square(), rtol=1e-8)

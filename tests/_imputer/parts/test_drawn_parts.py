@@ -1,0 +1,137 @@
+"""Completed tables in parts: one draw of the parameters, or one member, for each."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.linear_model import LinearRegression
+
+from _imputer.parts.test_large import parts, table
+from skvnce import (
+    ColumnImputer,
+    ConstrainedImputer,
+    GaussianImputer,
+    LAIRImputer,
+    VariationalAutoencoder,
+)
+from skvnce.options import Chunks
+
+QUIET = {"on_misfit": "ignore"}
+MODEL = GaussianImputer(n_parameter_draws=3, **QUIET)
+COLUMNS = ColumnImputer(MODEL, regressor=LinearRegression(), random_state=0)
+CONSTRAINED = ConstrainedImputer(MODEL, sums={2: [3, 4]}, random_state=0)
+VAE = VariationalAutoencoder(1, max_iter=1, **QUIET)
+LAIR = LAIRImputer(VAE, n_estimators=3, n_steps=1, random_state=0, **QUIET)
+
+
+def summed(n):
+    """Make a table whose third column is the sum of the next two."""
+    X = table(n)
+    X[:, 2] = X[:, 3] + X[:, 4]
+    return X
+
+
+@pytest.mark.filterwarnings("ignore:.* of the draws of column:UserWarning")
+@pytest.mark.quick(1)
+@pytest.mark.parametrize(
+    "estimator", [LAIR, COLUMNS, CONSTRAINED], ids=["LAIR", "columns", "consistent"]
+)
+def test_a_completed_table_has_one_draw_of_the_parameters(estimator):
+    """Each copy draws with one member or draw; in turns, each is used as often."""
+    X = summed(120)
+    fitted = clone(estimator).fit(X)
+    copies = fitted._with_one_draw()
+    assert len(copies) == 3
+    for one in copies:
+        inner = getattr(one, "model_", None)
+        assert len(inner._fitted.model.draws if inner else one.estimators_) == 1
+    used = [id(one) for one in fitted._in_turns(6, 0)]
+    assert len({*used[:3]}) == 3 and used[:3] == used[3:]
+    hidden = np.isnan(X) & ~np.isnan(X).all(1, keepdims=True)
+    found = [np.concatenate(list(one)) for one in fitted.sample(parts(X), 2, 0)]
+    again, other = fitted.sample(parts(X), 2, 0)[1], fitted.sample(parts(X), 2, 1)[1]
+    np.testing.assert_array_equal(np.concatenate(list(again)), found[1])
+    for one in (found[0], np.concatenate(list(other))):
+        assert np.mean(one[hidden] == found[1][hidden]) < 0.7
+    if estimator is CONSTRAINED:
+        np.testing.assert_allclose(found[0][:, 2], found[0][:, 3:].sum(1), atol=1e-9)
+
+
+def test_other_seeds_draw_other_cells():
+    """Also with one member, of which all tables are drawn."""
+    X = table(120)
+    fitted = clone(LAIR).set_params(n_estimators=1).fit(X)
+    one, other = (
+        np.concatenate(list(fitted.sample(parts(X), 1, seed)[0])) for seed in (0, 1)
+    )
+    assert np.mean(one[np.isnan(X)] == other[np.isnan(X)]) < 0.7
+
+
+@pytest.mark.filterwarnings("ignore:Constant where observed")
+def test_constant_columns_are_drawn():
+    X = np.full((40, 2), 3.0)
+    X[::3, 0] = np.nan
+    fitted = clone(LAIR).fit(X)
+    (filled,) = fitted.sample(Chunks([X[:10], X[10:]]), 1, 0)
+    assert (np.concatenate(list(filled)) == 3.0).all()
+
+
+@pytest.mark.parametrize("estimator", [GaussianImputer(), COLUMNS])
+def test_parameters_are_checked_as_in_memory(estimator):
+    X = table(120)
+    fitted = clone(estimator).fit(X)
+    for wrong in ({"n_draws": 0}, {"n_draws": 1.5}, {"n_draws": None}, {"as_array": 0}):
+        with pytest.raises((TypeError, ValueError)) as in_memory:
+            fitted.sample(X, **wrong)
+        with pytest.raises(type(in_memory.value)) as caught:
+            fitted.sample(parts(X), **wrong)
+        assert str(caught.value) == str(in_memory.value)
+    with pytest.raises(TypeError, match="unknown"):
+        fitted.sample(parts(X), unknown=None)
+    for given in ({"as_array": True}, {"shift": {0: 1.0}}, {"where": ~np.isnan(X)}):
+        with pytest.raises(ValueError, match="would not share a draw"):
+            fitted.sample(parts(X), **given)
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("container", ["pandas", "polars", None])
+def test_parts_without_rows_are_of_the_same_type(container):
+    if container:
+        pytest.importorskip(container)
+    X = table(120)
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    given = frame if container == "pandas" else X
+    fitted = clone(COLUMNS).fit(given).set_output(transform=container)
+    chunks = parts(given, [0, 0, 70, 120])
+    for filled in (fitted.transform(chunks), *fitted.sample(chunks, 1, 0)):
+        empty, full, _ = filled
+        assert type(empty) is type(full) and len(empty) == 0
+        assert empty.shape[1:] == full.shape[1:]
+        if container == "pandas":
+            assert len(pd.concat(list(filled))) == 120 and list(empty) == list("abcde")
+
+
+def test_equations_and_categories_of_dask():
+    """Minima of columns, by which data types are found, contradict the equation."""
+    dd = pytest.importorskip("dask.dataframe")
+    rng = np.random.default_rng(0)
+    a, b = rng.gamma(30, size=(2, 120))
+    cells = pd.DataFrame({"a": a, "b": b, "total": a + b})
+    frame = cells.mask(rng.random(cells.shape) < 0.2)
+    frame = frame.assign(c=pd.Categorical(rng.choice(["x", "y"], 120)), n=range(120))
+    imputer = ConstrainedImputer(sums={"total": ["a", "b"]}, random_state=0).fit(frame)
+    lazy = dd.from_pandas(frame, npartitions=3)
+    for filled in (imputer.transform(lazy), imputer.sample(lazy, 1, 0)[0]):
+        found = filled.compute()
+        assert [str(one) for one in found.dtypes] == [str(one) for one in filled.dtypes]
+        assert found["c"].dtype == "category" and not found.isna().any(axis=None)
+        np.testing.assert_allclose(found["total"], found["a"] + found["b"], rtol=1e-6)
+
+
+def test_a_series_of_dask_is_no_table():
+    dd = pytest.importorskip("dask.dataframe")
+    imputer = GaussianImputer().fit(table(120))
+    series = dd.from_pandas(pd.Series(np.arange(9.0)), npartitions=2)
+    for method in (imputer.transform, imputer.sample, imputer.score_samples):
+        with pytest.raises((TypeError, ValueError), match="dimension"):
+            method(series)

@@ -1,0 +1,92 @@
+"""Encoders of event-shaped distributions: one normal, and mixtures."""
+
+import pytest
+import torch
+from torch.distributions import Independent, Normal
+from torch.nn.functional import softplus
+
+from skvnce._core.distributions.functions import draw
+from skvnce._core.posteriors import stream
+from skvnce.autoencoder.posteriors import IndependentNormalEncoder, MixtureEncoder
+from skvnce.contrast.posteriors import Perceptron
+
+D, LATENTS, K, N = 3, 2, 4, 6
+
+
+def network(n_outputs, shake=0.7):
+    found = Perceptron(torch.zeros(D), torch.ones(D), [4], n_outputs).double()
+    with torch.no_grad():
+        for parameter in found.parameters():
+            parameter += shake * torch.randn_like(parameter)
+    return found
+
+
+def mixture_encoder(n_components=K, shake=0.7):
+    inner = network(n_components * (2 * LATENTS + 1), shake)
+    return MixtureEncoder(inner, n_components, LATENTS).double()
+
+
+@pytest.fixture
+def rows(seed):
+    torch.manual_seed(seed)
+    return torch.randn(2, N, D).double(), torch.rand(N, D) < 0.6
+
+
+def test_the_outputs_of_the_network_are_the_parameters(rows):
+    found = mixture_encoder()
+    q, outputs = found(*rows), found.network(*rows)
+    assert (q.batch_shape, q.event_shape) == ((2, N), (LATENTS,))
+    for k in range(K):
+        own = outputs[..., k * 2 * LATENTS : (k + 1) * 2 * LATENTS]
+        loc, scale = own[..., :LATENTS], own[..., LATENTS:]
+        torch.testing.assert_close(q.loc[..., k, :], loc + found.start[k])
+        torch.testing.assert_close(q.scale[..., k, :], softplus(scale) + 1e-5)
+    assert (q.logits == outputs[..., -K:]).all()  # last
+
+
+def test_one_component_is_the_plain_encoder(rows):
+    one = mixture_encoder(1)
+    assert (one.start == 0).all()
+
+    def but_the_logit(x, observed):
+        return one.network(x, observed)[..., :-1]
+
+    plain = IndependentNormalEncoder(torch.nn.Identity())
+    plain.network.forward = but_the_logit
+    q, same = one(*rows), plain(*rows)
+    assert isinstance(same, Independent)
+    assert (same.batch_shape, same.event_shape) == ((2, N), (LATENTS,))
+    numbers = stream(0)(0, torch.empty(5, 2, N, LATENTS + 1).double())
+    z = draw(q, numbers)
+    assert (z == draw(same, numbers)).all()
+    assert (q.log_prob(z) == same.log_prob(z)).all()
+
+
+def test_components_start_apart(rows):
+    """Equal components have equal gradients, and would stay equal."""
+    numbers = stream(0)(0, torch.empty(20, 2, N, LATENTS + 1).double())
+
+    def loc_gradients(encoder):
+        q = encoder(*rows)
+        z = draw(q, numbers)
+        toward = Normal(1.0, 1.0).log_prob(z).sum() - q.log_prob(z).sum()
+        return torch.autograd.grad(toward, q.loc)[0]
+
+    encoder = mixture_encoder(shake=0.0)  # as made: one q for all rows
+    apart = loc_gradients(encoder)
+    assert (apart[..., 0, :] - apart[..., 1, :]).abs().min() > 1e-6
+    encoder.start.zero_()
+    equal = loc_gradients(encoder)
+    torch.testing.assert_close(equal, equal[..., :1, :].expand_as(equal))
+
+
+def test_values_under_the_mask_are_never_read(rows):
+    x, observed = rows
+    found = [
+        mixture(x.masked_fill(~observed, junk), observed)
+        for mixture in [mixture_encoder()]
+        for junk in (0.0, 1e6, torch.nan)
+    ]
+    for other in found[1:]:
+        assert (other.loc == found[0].loc).all()
+        assert (other.logits == found[0].logits).all()

@@ -1,0 +1,296 @@
+"""LAIRImputer, VGIImputer and their models on tables with categories."""
+
+import copy
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from gaussian.test_gaussian_mixed import frame
+from sklearn.frozen import FrozenEstimator
+from statistical import FAILURE, p_counts
+
+from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer
+from skvnce._core.training import rounds
+from skvnce._imputer.fill import Marginal
+from skvnce.options import LAIR, VGI, Adam, IncompleteDensity, TorchVAE
+from skvnce.vgi import loop
+
+pytestmark = pytest.mark.filterwarnings("ignore:Chains ran away")
+VAE = {"n_components": 2, "max_iter": 1, "on_misfit": "ignore", "random_state": 0}
+ALL_CELLS = Adam(validation_fraction=0)  # runs all rounds
+NAMES = ["colour", "grade", "flag"]
+KINDS = {
+    LAIRImputer: VariationalAutoencoder(**VAE),
+    VGIImputer: IncompleteDensity(max_iter=1),
+}
+
+
+def imputer(kind, model=None, **options):
+    model = KINDS[kind] if model is None else model
+    options = {"n_draws": 20, "n_steps": 5, "on_misfit": "ignore"} | options
+    found = kind(model, **{"n_estimators": 1, "random_state": 0} | options)
+    return found.set_output(transform="pandas")
+
+
+def made(kind):
+    X, truth, hidden = frame(1)
+    return imputer(kind).fit(X), X, truth, hidden
+
+
+@pytest.fixture(scope="module")
+def lair():
+    return made(LAIRImputer)
+
+
+@pytest.fixture(scope="module")
+def vgi():
+    return made(VGIImputer)
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """Shorten the rounds of the training."""
+    monkeypatch.setattr(rounds, "STEPS", 3)
+
+
+both = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("kind", ["lair", "vgi"])
+def test_scores_count_levels(kind, request):
+    """A row of a column alone: shares of its levels, which sum to one."""
+    model, X, _, _ = request.getfixturevalue(kind)
+    for member in (model, *(model.estimators_ if kind == "lair" else [])):
+        one = X.iloc[:4].mask(np.ones((4, 4), dtype=bool))
+        one["grade"] = pd.Categorical(list("dcba"), X["grade"].cat.categories, True)
+        log_prob, error = member.score_samples(one, return_std=True)
+        assert np.exp(log_prob).sum() == pytest.approx(1, abs=5 * error.sum())
+        shares = X["grade"].value_counts(normalize=True)[list("dcba")]
+        np.testing.assert_allclose(np.exp(log_prob), shares, atol=0.1)
+
+
+@pytest.mark.quick(1)
+@both
+def test_several_members_are_averaged(kind, brief):
+    X, _, _ = frame(2, n=60)
+    model = imputer(kind, n_estimators=3, n_draws=12, n_steps=3).fit(X)
+    found = model.category_probabilities(X)["colour"].to_numpy()
+    np.testing.assert_allclose(found.sum(1), 1)
+    assert [member.families_ for member in model.estimators_] == [
+        ["normal", "nominal", "ordinal", "ordinal"]
+    ] * 3
+
+
+@pytest.mark.quick(1)
+@both
+def test_categories_alone(kind, brief):
+    X, _, _ = frame(3, n=80)
+    for names in (NAMES, NAMES[:2]):
+        filled = imputer(kind).fit(X[names])
+        assert filled.transform(X[names]).notna().all(axis=None)
+        assert np.isnan(filled.held_out_gain_)
+
+
+@pytest.mark.slow
+@both
+def test_held_out_numbers_and_levels_are_judged(kind):
+    X, _, _ = frame(5)
+    found = imputer(kind, on_misfit="warn").fit(X)
+    assert 0.1 < found.held_out_gain_ < 1
+    assert not found.marginal_columns_.any()
+    found = imputer(kind, on_misfit="warn").fit(X.drop(columns="size"))
+    assert 0 < found.held_out_gain_ < 1
+    rng = np.random.default_rng(0)
+    shuffled = X.apply(lambda column: rng.permutation(column.astype(object)))
+    found = imputer(kind, on_misfit="warn").fit(shuffled.astype(X.dtypes))
+    assert found.held_out_gain_ < 0.05  # control
+
+
+# LAIRImputer
+
+
+def test_numbers_follow_the_categories(lair):
+    model, X, truth, hidden = lair
+    rows = hidden[:, 0]
+    found = np.log(model.transform(X)["size"][rows].astype(float))
+    assert np.corrcoef(found, np.log(truth["size"][rows]))[0, 1] > 0.5
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("sampler", ["mwg", "ac-mwg", "pseudo-gibbs"])
+def test_other_samplers_agree(lair, sampler):
+    model, X, _, _ = lair
+    other = imputer(
+        LAIRImputer, FrozenEstimator(model.estimators_[0]), sampler=sampler, n_steps=20
+    ).fit(X)
+    first, second = (one.category_probabilities(X) for one in (model, other))
+    missing = X["colour"].isna().to_numpy()
+    pair = [one["colour"].to_numpy()[missing] for one in (first, second)]
+    assert abs(pair[0] - pair[1]).mean() < 0.1
+    assert abs(pair[0] - pair[1][::-1]).mean() > 0.2  # control
+
+
+def test_a_frozen_model_keeps_its_levels(lair):
+    model, X, _, _ = lair
+    few = X[X["colour"] != "red"].head(60)
+    found = imputer(LAIRImputer, FrozenEstimator(model.estimators_[0])).fit(few)
+    assert list(found.categories_["colour"]) == ["amber", "green", "red"]
+    assert found.category_probabilities(few)["colour"].shape == (60, 3)
+
+
+def test_latents_give_levels_back(lair):
+    model, X, _, _ = lair
+    vae = model.estimators_[0]
+    rows = vae.inverse_transform(vae.transform(X))
+    assert rows.dtype == object and rows.shape == X.shape
+    seen = X["colour"].notna().to_numpy()
+    assert (rows[seen, 1] == X["colour"][seen]).mean() > 0.7
+    drawn = pd.DataFrame(vae.sample_rows(400, random_state=0), columns=X.columns)
+    shares = drawn["colour"].value_counts(normalize=True)
+    expected = X["colour"].value_counts(normalize=True)
+    assert (shares - expected).abs().max() < 0.15
+
+
+def test_numbers_without_a_family_for_levels():
+    X, _, _ = frame(4, n=60)
+    with pytest.raises(ValueError, match="likelihood='student'.*column 'colour'"):
+        VariationalAutoencoder(
+            likelihood=["normal", "student", "auto", "auto"], **VAE
+        ).fit(X)
+    with pytest.raises(ValueError, match="vbgi-vae.*column 'colour' has categories"):
+        VariationalAutoencoder(algorithm="vbgi-vae", **VAE).fit(X)
+    vae = VariationalAutoencoder(likelihood="student", **VAE | {"max_iter": 0}).fit(X)
+    assert vae.families_ == ["student", "nominal", "ordinal", "ordinal"]
+
+
+def test_nominal_columns_count_as_many_latents_as_levels():
+    X, _, _ = frame(4, n=60)
+    options = VAE | {"max_iter": 0}
+    vae = VariationalAutoencoder(**options | {"n_components": "auto"}).fit(X)
+    assert vae.n_components_ == 5  # 1 + 3 + 1 + 1 latent variables
+    assert VariationalAutoencoder(**options | {"n_components": 6}).fit(X)
+    with pytest.raises(ValueError, match="n_components=7 must be at most"):
+        VariationalAutoencoder(**options | {"n_components": 7}).fit(X)
+
+
+def test_models_of_users_take_numbers(lair):
+    _, X, _, _ = lair
+    vae = VariationalAutoencoder(**VAE | {"max_iter": 0}).fit(np.eye(4)[:, :2])
+    own = TorchVAE(vae.to_torch(), vae._autoencoder().posterior)
+    with pytest.raises(ValueError, match="column 'colour' has categories.*TorchVAE"):
+        LAIRImputer(own, sampler=LAIR(replenish="prior")).fit(X[["size", "colour"]])
+
+
+def test_marginal_columns_get_shares(lair):
+    model, X, _, _ = lair
+    other = copy.deepcopy(model)
+    codes = other._checked(X)[:, 1]
+    marginals = {1: Marginal.of(codes, np.ones(len(codes)), is_category=True)}
+    other._set_schema(other._schema._replace(marginals=marginals))
+    found = other.category_probabilities(X)["colour"]
+    missing = X["colour"].isna().to_numpy()
+    shares = X["colour"].value_counts(normalize=True).reindex(found.columns)
+    np.testing.assert_allclose(found[missing], np.tile(shares, (missing.sum(), 1)))
+    assert (other.transform(X)["colour"][missing] == shares.idxmax()).all()
+    drawn = other.sample(X, 20, random_state=0)
+    drawn = pd.concat([table["colour"][missing] for table in drawn])
+    counts = drawn.value_counts().reindex(found.columns)
+    assert p_counts(counts, shares) > FAILURE
+
+
+# VGIImputer
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        VGI("mixture", network="extended", n_selected=2),
+        VGI("bounded", network="independent", start="marginals", n_warm_up=1),
+        VGI("spline", chain_range="unbounded"),
+    ],
+    ids=lambda one: one.conditionals,
+)
+def test_all_settings_of_vgi_take_categories(algorithm, brief):
+    X, _, _ = frame(5, n=80)
+    X["count"] = np.arange(80) % 4
+    model = IncompleteDensity(algorithm=algorithm, max_iter=2)
+    found = imputer(VGIImputer, model).fit(X)
+    assert np.isfinite(found.estimators_[0].loss_curve_).all()
+    for table in found.category_probabilities(X).values():
+        np.testing.assert_allclose(table.sum(axis=1), 1)
+    assert set(found.transform(X)["count"]) <= {0.0, 1.0, 2.0, 3.0}
+
+
+def test_training_moves_categorical_conditionals(brief):
+    """The logits of levels are trained, and those of levels that a column lacks not."""
+    X, _, _ = frame(6, n=80)
+    models = (IncompleteDensity(max_iter=n, solver=ALL_CELLS) for n in (0, 3))
+    states = [imputer(VGIImputer, one).fit(X).estimators_[0] for one in models]
+    before, after = (one.conditionals_state_["networks.biases.1"] for one in states)
+    changed = (before != after)[1:, 0, 2:]  # after location and log-scale
+    assert changed.tolist() == [
+        [True, True, True, False],
+        [True] * 4,
+        [True, True, False, False],
+    ]
+
+
+def test_chains_contain_levels(brief, monkeypatch):
+    """Tables of chains: observed cells are kept, and codes are those of levels."""
+    seen, train_on_all = [], loop.train_on_all
+
+    def kept(pair, start, chains, *args, **options):
+        found = train_on_all(pair, start, chains, *args, **options)
+        seen.append((start, chains))
+        return found
+
+    monkeypatch.setattr(loop, "train_on_all", kept)
+    X, _, _ = frame(7, n=60)
+    imputer(VGIImputer, IncompleteDensity(max_iter=2, solver=ALL_CELLS)).fit(X)
+    [(start, chains)] = seen
+    data = start.data
+    for table in chains.x:
+        assert (table[data.observed] == data.x[data.observed].float()).all()
+        for column, size in ((1, 3), (2, 4), (3, 2)):
+            assert set(table[:, column].unique().tolist()) <= set(range(size))
+    assert (chains.n_outside[1:] == 0).all() and (chains.n_drawn[1:] > 0).all()
+
+
+@pytest.mark.slow
+def test_fine_tuning_keeps_levels(vgi):
+    model, X, _, _ = vgi
+    other = pickle.loads(pickle.dumps(model)).partial_fit(X[X["colour"] != "red"])
+    assert list(other.categories_["colour"]) == ["amber", "green", "red"]
+    before, after = (one.category_probabilities(X)["colour"] for one in (model, other))
+    red = abs(after["red"] - before["red"])[X["colour"].isna()]
+    assert red.max() > 0
+    unknown = X.assign(colour=pd.Categorical(["blue"] * len(X)))
+    with pytest.raises(ValueError, match="blue"):
+        other.partial_fit(unknown)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("flow", "model='flow'"),
+        (IncompleteDensity("factor-analysis"), "model='factor-analysis'"),
+        (IncompleteDensity("coupling-flow", algorithm="mcem"), "'coupling-flow'"),
+        (torch.nn.Linear, "Linear"),
+    ],
+)
+def test_densities_of_numbers_name_the_columns(model, said):
+    X, _, _ = frame(4, n=60)
+    found = VGIImputer(model, random_state=0)
+    for columns, named in (
+        (["size", "colour"], "column 'colour' has categories"),
+        (None, "column 'colour', column 'grade', column 'flag' have categories"),
+    ):
+        part = X if columns is None else X[columns]
+        with pytest.raises(ValueError, match=f"{named}.*model='vae'") as raised:
+            found.fit(part)
+        assert said in str(raised.value)
+    assert not hasattr(found, "estimators_")

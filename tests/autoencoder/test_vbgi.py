@@ -1,0 +1,321 @@
+"""Block objectives: what their optima are, what they bound, and what they read."""
+
+import pytest
+import torch
+from oracles import GATE, z_mean
+from torch import nn
+from torch.distributions import Independent, Normal
+from vaes import Curved, log_evidence
+
+from skvnce._core.elbo import log_joint
+from skvnce._core.models import observed_log_prob
+from skvnce._core.posteriors import global_stream, stream
+from skvnce.autoencoder.bounds import (
+    miss_vae,
+    of_cells,
+    of_latents,
+    vbgi,
+    vbgi_marginal,
+)
+from skvnce.autoencoder.posteriors import IndependentNormalEncoder, NormalLatentCells
+from skvnce.contrast.posteriors import Perceptron
+
+LOADINGS, SCALE = [[1.0], [-0.5], [0.4]], [0.4, 0.6, 0.5]
+N, MANY = 6, 4000
+
+
+class Linear(nn.Module):
+    """q(z | x) of factor analysis with one latent: exact, or off."""
+
+    def __init__(self, wider=1.0):
+        super().__init__()
+        w = torch.tensor(LOADINGS).double()[:, 0]
+        scaled = w / torch.tensor(SCALE).double() ** 2
+        variance = 1 / (1 + w @ scaled)
+        self.slopes = nn.Parameter(variance * scaled[None])
+        self.deviation = nn.Parameter(wider * variance.sqrt())
+
+    def forward(self, x, observed):
+        return Independent(Normal(x @ self.slopes.T, self.deviation), 1)
+
+
+class Decoded(nn.Module):
+    """q(x_mis | z, x_obs) that is p(x_mis | z), or wider."""
+
+    def __init__(self, wider=1.0):
+        super().__init__()
+        self.slopes = nn.Parameter(torch.tensor(LOADINGS).double())
+        self.of_observed = nn.Parameter(torch.zeros(3, 3).double())
+        self.deviation = nn.Parameter(wider * torch.tensor(SCALE).double())
+
+    def forward(self, x, observed, z):
+        seen = x.where(observed, 0.0) @ self.of_observed
+        return Normal(z @ self.slopes.T + seen, self.deviation)
+
+
+def curved():
+    return Curved([[1.0, 0.3], [-0.5, 0.8], [0.4, -0.6]], SCALE)
+
+
+@pytest.fixture
+def linear():
+    return Curved(LOADINGS, SCALE, bend=0.0)
+
+
+@pytest.fixture
+def encoder(seed):
+    torch.manual_seed(seed)
+    network = Perceptron(torch.zeros(3), torch.ones(3), [5], 4)
+    nn.init.normal_(network.layers[-1].weight)
+    return IndependentNormalEncoder(network).double()
+
+
+@pytest.fixture
+def cells(seed):
+    torch.manual_seed(seed + 1)
+    return NormalLatentCells(nn.Linear(5, 6)).double()
+
+
+@pytest.fixture
+def rows(seed):
+    """Completed rows, their latents, and the mask."""
+    torch.manual_seed(seed)
+    x, z = torch.randn(2, N, 3).double(), torch.randn(2, N, 2).double()
+    return x, z, torch.rand(N, 3) < 0.6
+
+
+def test_it_is_the_mean_of_two_blocks(encoder, cells, rows):
+    x, z, observed = rows
+    model, everything = curved(), torch.ones_like(x).bool()
+    torch.manual_seed(0)
+    found = vbgi(model, encoder, cells, x, z, observed, stream(0))
+    torch.manual_seed(0)
+    q = cells(x, observed, z)
+    some = q.rsample()
+    moved = x.where(observed, some)
+    second = log_joint(model, moved, everything, z)
+    second = second + q.entropy().where(~observed, 0.0).sum(-1)
+    first = miss_vae(model, encoder, x, everything, stream(0))
+    assert found.shape == (2, N)
+    torch.testing.assert_close(found, (first + second) / 2)
+
+
+def slopes(wider, seed):
+    """Differentiate J in each parameter of q, many times; exact conditionals at 1."""
+    torch.manual_seed(seed)
+    linear = Curved(LOADINGS, SCALE, bend=0.0)
+    parts = Linear(wider), Decoded(wider)
+    leaves = [leaf for part in parts for leaf in part.parameters()]
+    # each column is missing beside each other one that is observed
+    observed = torch.tensor([[0, 1, 1], [1, 0, 1], [1, 1, 0]]).bool()
+    observed = torch.cat([observed, ~observed])
+    found = []
+    for _ in range(400):
+        x, z = torch.randn(20, N, 3).double(), torch.randn(20, N, 1).double()
+        value = vbgi(linear, *parts, x, z, observed, global_stream).mean()
+        gradients = torch.autograd.grad(value, leaves)
+        found.append(torch.cat([g.flatten() for g in gradients]))
+    return torch.stack(found)
+
+
+@pytest.mark.slow
+@pytest.mark.sampled
+def test_exact_conditionals_have_no_slope(seed):
+    """On average; that of the latents is zero at each draw, as its log q is frozen."""
+    found, n_latent = slopes(1.0, seed), 4
+    assert abs(found[:, :n_latent]).max() < 1e-10
+    of_cells = found[:, n_latent:]
+    of_cells = of_cells[:, (of_cells != 0).any(0)]  # q_j never reads x_j
+    assert of_cells.shape[1] == 3 + 6 + 3  # slopes, of other columns, deviations
+    assert abs(z_mean(of_cells, 0.0)).max() < GATE
+    wrong = slopes(1.1, seed)  # control
+    assert abs(z_mean(wrong[:, n_latent - 1], 0.0)) > GATE
+    assert abs(z_mean(wrong[:, -3:], 0.0)).max() > GATE
+
+
+def test_complete_rows_have_the_elbo(encoder, rows):
+    x, everything = rows[0], torch.ones(N, 3).bool()
+    found = vbgi_marginal(curved(), encoder, x, everything, stream(0), 5)
+    elbo = miss_vae(curved(), encoder, x, everything, stream(0), 5)
+    torch.testing.assert_close(found, elbo)
+    other = vbgi_marginal(curved(), encoder, x, rows[2], stream(0), 5)
+    assert (found != other)[:, ~rows[2].all(1)].all()  # control
+
+
+class Swapped(Curved):
+    """Deviations and means of the last two columns change places."""
+
+    def likelihood(self, z):
+        cells = super().likelihood(z)
+        order = torch.tensor([0, 2, 1])
+        return Normal(
+            cells.loc[..., order], cells.scale.expand_as(cells.loc)[..., order]
+        )
+
+
+def test_what_is_decoded_outside_the_mask_is_left_out(encoder, rows):
+    x = rows[0]
+    masks = torch.tensor([[1, 0, 0], [1, 1, 0]]).bool()
+    for observed, same in zip(masks, (True, False), strict=True):
+        found, other = (
+            vbgi_marginal(
+                make([[1.0, 0.3], [-0.5, 0.8], [0.4, -0.6]], SCALE),
+                encoder,
+                x,
+                observed.expand(N, 3),
+                stream(0),
+            )
+            for make in (Curved, Swapped)
+        )
+        assert torch.equal(found, other) == same
+
+
+def test_the_bounds_are_below_the_likelihood(encoder, cells, rows):
+    """On average; A that of the completed row, B that of the row and its latents."""
+    x, z, observed = (v[:1] if v.dim() == 3 else v for v in rows)
+    model, everything = curved(), torch.ones(N, 3).bool()
+    with torch.no_grad():
+        marginal = vbgi_marginal(model, encoder, x[0], observed, global_stream, MANY)
+        assert (marginal < log_evidence(model, x[0], observed)).all()
+        torch.manual_seed(0)
+        copies = (v.expand(MANY, -1, -1) for v in (x[0], z[0]))
+        second = of_cells(model, cells, *copies, observed)
+        exact = log_joint(model, x[0], observed, z[0])
+        incomplete = ~observed.all(1)
+        above = z_mean(second[:, incomplete], exact[incomplete])
+        assert (above < GATE).all()  # nearly equal where q is right by chance
+        assert above.min() < -GATE
+        torch.testing.assert_close(
+            second[:, ~incomplete], exact[~incomplete].expand(MANY, -1)
+        )
+        first = miss_vae(model, encoder, x[0], everything, global_stream, MANY)
+        assert (first < log_evidence(model, x[0], everything)).all()
+
+
+def test_the_exact_cells_reach_their_bound(linear, rows, seed):
+    """Of q = p(x_mis | z), B is log p(x_obs, z) on average."""
+    torch.manual_seed(seed)
+    x, z, observed = rows[0][:1], rows[1][:1, :, :1], rows[2]
+    copies = [v.expand(MANY, -1, -1) for v in (x[0], z[0])]
+    incomplete = ~observed.all(1)
+    with torch.no_grad():
+        exact = log_joint(linear, x[0], observed, z[0])[incomplete]
+        found = of_cells(linear, Decoded(), *copies, observed)
+        wrong = of_cells(linear, Decoded(1.5), *copies, observed)
+    assert abs(z_mean(found[:, incomplete], exact)).max() < GATE
+    assert abs(z_mean(wrong[:, incomplete], exact)).max() > GATE  # control
+
+
+@pytest.mark.parametrize("garbage", [torch.nan, 1e6, -torch.inf])
+def test_of_cells_reads_nothing_under_the_mask(cells, rows, garbage):
+    x, z, observed = rows
+    values = []
+    for filled in (x, x.where(observed, garbage)):
+        torch.manual_seed(0)
+        values.append(of_cells(curved(), cells, filled, z, observed))
+        assert torch.equal(cells(filled, observed, z).loc, cells(x, observed, z).loc)
+    assert torch.equal(*values)
+
+
+def test_the_gradient_is_that_of_the_loss(linear, encoder, rows):
+    """J_M in the model alone: the posterior may read all of the row, it does not."""
+    x, _, observed = rows
+    q = Linear()
+    value = vbgi_marginal(linear, q, x, observed, stream(0)).sum()
+    (found,) = torch.autograd.grad(value, linear.mean)
+    torch.manual_seed(0)
+    other = x.where(observed, x + 1.0)
+    value = vbgi_marginal(linear, lambda y, o: q(x, o), other, observed, stream(0))
+    (same,) = torch.autograd.grad(value.sum(), linear.mean)
+    torch.testing.assert_close(found, same)
+    assert observed_log_prob(linear.likelihood(x[..., :1]), x, observed).shape == (2, N)
+
+
+# The gradient in the model, against that of log p(x_obs)
+
+REPEATS, CHAINS = 200, 30
+
+
+def conditional(model, x, observed):
+    """Draw z and x_mis of the linear model given x_obs; (CHAINS, n, ...)."""
+    w, scale = model.loadings.detach()[:, 0], model.log_scale.detach().exp()
+    precision = 1 + (w.square() / scale**2 * observed).sum(1)
+    residual = (x - model.mean.detach()).where(observed, 0.0)
+    mean = (w / scale**2 * residual).sum(1) / precision
+    z = mean + torch.randn(CHAINS, len(x)).double() / precision.sqrt()
+    cells = model.likelihood(z[..., None])
+    return x.where(observed, cells.sample()), z[..., None]
+
+
+def marginal(model, x, observed):
+    """Draw z of the prior and x_mis given z: the imputations do not see x_obs."""
+    z = torch.randn(CHAINS, len(x), 1).double()
+    return x.where(observed, model.likelihood(z).sample()), z
+
+
+def objectives(model, x, observed):
+    """The objectives at a state of the chains, with exact conditionals."""
+    parts = Linear(), Decoded()
+    everything = torch.ones_like(x[0]).bool()
+    return {
+        "both": lambda x, z: vbgi(model, *parts, x, z, observed, global_stream),
+        "A": lambda x, z: of_latents(model, parts[0], x, everything, global_stream),
+        "B": lambda x, z: of_cells(model, parts[1], x, z, observed),
+        "marginal": lambda x, z: vbgi_marginal(
+            model, parts[0], x, observed, global_stream
+        ),
+    }
+
+
+@pytest.fixture
+def learning(seed):
+    """A linear model away from its optimum, and rows with missing cells."""
+    torch.manual_seed(seed)
+    model = Curved(LOADINGS, SCALE, bend=0.0, mean=[0.0] * 3)
+    observed = torch.tensor([[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 1]]).bool()
+    return model, 1.0 + torch.randn(4, 3).double(), observed
+
+
+def distance(name, chains, learning):
+    """Return the largest distance of the gradient in the model, in errors."""
+    model, x, observed = learning
+    leaves = list(model.parameters())
+    exact = torch.autograd.grad(log_evidence(model, x, observed).mean(), leaves)
+    bound, found = objectives(model, x, observed)[name], []
+    for _ in range(REPEATS):
+        with torch.no_grad():
+            state = chains(model, x, observed)
+        gradients = torch.autograd.grad(bound(*state).mean(), leaves)
+        found.append(torch.cat([g.flatten() for g in gradients]))
+    exact = torch.cat([g.flatten() for g in exact])
+    return abs(z_mean(torch.stack(found), exact)).max()
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("name", ["both", "A", "B", "marginal"])
+def test_the_gradient_in_the_model_is_that_of_the_likelihood(name, learning):
+    """On average over draws of p(x_mis, z | x_obs); not if chains ignore x_obs."""
+    assert distance(name, conditional, learning) < GATE
+    assert distance(name, marginal, learning) > GATE
+
+
+def test_the_gradient_in_q_is_that_of_the_likelihood(learning):
+    """Zero, on average over the same chains; a wider q has another."""
+    model, x, observed = learning
+
+    def found(wider):
+        parts = Linear(wider), Decoded(wider)
+        leaves = [leaf for part in parts for leaf in part.parameters()]
+        gradients = []
+        for _ in range(REPEATS):
+            state = conditional(model, x, observed)
+            value = vbgi(model, *parts, *state, observed, global_stream)
+            each = torch.autograd.grad(value.mean(), leaves)
+            gradients.append(torch.cat([g.flatten() for g in each]))
+        gradients = torch.stack(gradients)
+        varies = gradients.std(0) > 1e-12  # exact in each draw elsewhere
+        assert abs(gradients[:, ~varies]).max() < 1e-10
+        return abs(z_mean(gradients[:, varies], 0.0)).max()
+
+    assert found(1.0) < GATE
+    assert found(1.2) > GATE

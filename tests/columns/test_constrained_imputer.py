@@ -1,0 +1,482 @@
+"""Tables whose columns satisfy equations: sums and derived columns."""
+
+import pickle
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from cases import SMALL_IMPUTERS
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skvnce import ConstrainedImputer, GaussianImputer
+from skvnce._core.training import rounds
+from skvnce.columns.equations import Equations, Sum
+from skvnce.vgi import fit
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+MODELS = pytest.mark.parametrize(
+    "model", SMALL_IMPUTERS, ids=lambda one: type(one).__name__
+)
+
+
+def body_mass(weight, height):
+    """Compute the body mass index."""
+    return weight / height**2
+
+
+DERIVED = {"bmi": (body_mass, ["weight", "height"])}
+SUMS = {"total": ["food", "rent", "other"], "people": ["adults", "kids"]}
+
+
+def households(seed=0, n=120, share=0.35):
+    """Draw a complete frame and one with missing cells."""
+    rng = np.random.default_rng([seed, 5])
+    height = rng.normal(1.7, 0.1, n)
+    frame = pd.DataFrame(
+        {"height": height, "weight": 25 * height**2 + rng.normal(size=n)}
+    )
+    frame["bmi"] = frame["weight"] / frame["height"] ** 2
+    for name, mean in (("food", 3.0), ("rent", 8.0), ("other", 1.0)):
+        frame[name] = rng.gamma(mean, size=n)
+    frame["total"] = frame[["food", "rent", "other"]].sum(axis=1)
+    frame["adults"], frame["kids"] = rng.integers(1, 4, n), rng.integers(0, 5, n)
+    frame["people"] = frame["adults"] + frame["kids"]
+    frame["region"] = pd.Categorical(rng.choice(["north", "south"], n))
+    frame.index = [f"row {i}" for i in range(n)]
+    part = frame.mask(rng.random(frame.shape) < share)
+    counts = ["adults", "kids", "people"]
+    return frame, part.astype(dict.fromkeys(counts, "Int64"))
+
+
+def require_consistent(table, part):
+    """Check the equations, the observed cells, data types and signs."""
+    assert_allclose(table["bmi"], table["weight"] / table["height"] ** 2, rtol=1e-8)
+    assert_allclose(
+        table["total"], table[["food", "rent", "other"]].sum(axis=1), rtol=1e-8
+    )
+    assert (table["people"] == table["adults"] + table["kids"]).all()
+    assert (table.drop(columns="region") >= 0).all(axis=None)
+    assert table.dtypes.equals(part.dtypes) and (table.index == part.index).all()
+    known = part.notna().to_numpy()
+    assert_array_equal(table.to_numpy()[known], part.to_numpy()[known])
+    assert table.notna().all(axis=None)
+
+
+@pytest.mark.quick(1)
+@MODELS
+def test_all_tables_satisfy_the_equations(model, monkeypatch):
+    monkeypatch.setattr(rounds, "STEPS", 5)
+    monkeypatch.setattr(fit, "_WARM_UP_STEPS", 5)
+    _, part = households(n=60, share=0.3)
+    imputer = ConstrainedImputer(
+        clone(model), derived=DERIVED, sums=SUMS, random_state=0
+    )
+    imputer.set_output(transform="pandas").fit(part)
+    tables = [
+        imputer.transform(part),
+        *imputer.sample(part, 3, 0),
+        *imputer.sample(part, 1, 0, shift={"food": 0.5}),
+    ]
+    for table in tables:
+        require_consistent(table, part)
+    found = imputer.category_probabilities(part)["region"]
+    assert_allclose(found.sum(axis=1), 1)
+    assert not tables[1].equals(tables[2])
+    alone = clone(model).set_output(transform="pandas").fit(part).transform(part)
+    assert abs(alone["bmi"] - alone["weight"] / alone["height"] ** 2).max() > 1e-3
+
+
+def test_cells_that_follow_from_others_are_exact(seed):
+    """They equal the truth, in all draws."""
+    full, part = households(seed)
+    imputer = ConstrainedImputer(derived=DERIVED, sums=SUMS, random_state=0)
+    draws = imputer.set_output(transform="pandas").fit(part).sample(part, 2, 0)
+    for columns in (["bmi", "weight", "height"], ["total", *SUMS["total"]]):
+        alone = part[columns].isna().sum(axis=1) == 1
+        assert alone.sum() > 20
+        for draw in draws:
+            assert_allclose(draw.loc[alone, columns], full.loc[alone, columns])
+    free = part[SUMS["total"]].isna().sum(axis=1) > 1
+    assert not np.allclose(draws[0][free]["food"], draws[1][free]["food"])
+
+
+def test_equations_make_fillings_better(seed):
+    """By knowledge that the model has only learned: the errors of totals and parts."""
+    full, part = households(seed, n=300)
+    model = GaussianImputer(random_state=0, on_misfit="ignore")
+    both = [model, ConstrainedImputer(model, sums=SUMS, random_state=0)]
+    columns, errors = ["total", *SUMS["total"]], []
+    for imputer in both:
+        filled = clone(imputer).set_output(transform="pandas").fit_transform(part)
+        gap = (filled[columns] - full[columns]).where(part[columns].isna())
+        errors.append(np.nanmean(gap.to_numpy(dtype=float) ** 2))
+    assert errors[1] < errors[0]
+
+
+def test_arrays_and_polars_frames_satisfy_equations():
+    _, part = households()
+    X = part[["food", "rent", "other", "total"]].to_numpy()
+    imputer = ConstrainedImputer(sums={3: [0, 1, 2]}, random_state=0)
+    for dtype, rtol in ((np.float64, 1e-9), (np.float32, 1e-5)):
+        filled = imputer.fit_transform(X.astype(dtype))
+        assert filled.dtype == dtype
+        assert_allclose(filled[:, 3], filled[:, :3].sum(1), rtol=rtol)
+    frame = pl.from_pandas(part)
+    imputer = ConstrainedImputer(derived=DERIVED, sums=SUMS, random_state=0)
+    filled = imputer.set_output(transform="polars").fit_transform(frame)
+    counts = filled.to_pandas().set_index(part.index).astype(part.dtypes)
+    require_consistent(counts, part)
+    assert filled.schema == frame.schema
+
+
+def test_draws_of_parts_have_the_right_distribution(seed):
+    """Parts x, y ~ N(0, 1) of a known total t: x given t is N(t / 2, 1 / 2)."""
+    rng = np.random.default_rng([seed, 6])
+    parts = rng.normal(size=(2000, 2))
+    X = np.column_stack([parts, parts.sum(1)])
+    X[:1000, :2] = np.nan
+    model = GaussianImputer(0.01, marginals="normal", on_misfit="ignore")
+    imputer = ConstrainedImputer(model, sums={2: [0, 1]}, random_state=0)
+    [drawn] = imputer.fit(X).sample(X, 1, seed)
+    z = (drawn[:1000, 0] - X[:1000, 2] / 2) / np.sqrt(0.5)
+    assert abs(z.mean()) < 0.2 and abs(z.std() - 1) < 0.15
+    assert abs(np.corrcoef(z, X[:1000, 2])[0, 1]) < 0.2
+    assert_allclose(drawn[:, :2].sum(1), drawn[:, 2], atol=1e-9)
+
+
+def test_chains_of_equations_are_followed():
+    """d = c / 2 and c = a + b, of which only d and a are known."""
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 60))
+    X = np.column_stack([a, b, a + b, (a + b) / 2])
+    kept = X.copy()
+    kept[:10, 1:3] = np.nan
+    kept[10:20, [0, 1, 3]] = np.nan
+    kept[20:30] = np.nan
+    kept[30:40, :3] = np.nan
+    imputer = ConstrainedImputer(
+        derived={3: (lambda c: c / 2, [2])}, sums={2: [0, 1]}, random_state=0
+    )
+    for table in [imputer.fit_transform(kept), *imputer.sample(kept, 3, 0)]:
+        assert_allclose(table[:10], X[:10])
+        assert_allclose(table[:, 2], table[:, 0] + table[:, 1], atol=1e-9)
+        assert_allclose(table[:, 3], table[:, 2] / 2, atol=1e-9)
+
+
+def test_sums_with_common_parts_hold_together():
+    rng = np.random.default_rng(1)
+    x = rng.gamma(2.0, size=(150, 4))
+    X = np.column_stack([x, x[:, :3].sum(1), x[:, 1:].sum(1)])
+    X[rng.random(X.shape) < 0.4] = np.nan
+    imputer = ConstrainedImputer(sums={4: [0, 1, 2], 5: [1, 2, 3]}, random_state=0)
+    for table in [imputer.fit_transform(X), *imputer.sample(X, 3, 0)]:
+        assert_allclose(table[:, 4], table[:, :3].sum(1), rtol=1e-7, atol=1e-9)
+        assert_allclose(table[:, 5], table[:, 1:4].sum(1), rtol=1e-7, atol=1e-9)
+        assert (table >= 0).all()
+
+
+@pytest.mark.slow
+def test_where_indicators_and_intervals():
+    _, part = households()
+    model = GaussianImputer(add_indicator=True)
+    imputer = ConstrainedImputer(model, derived=DERIVED, sums=SUMS, random_state=0)
+    imputer.set_output(transform="pandas").fit(part)
+    found = imputer.transform(part, where={"kids": np.zeros(len(part), dtype=bool)})
+    assert list(found.columns) == list(imputer.get_feature_names_out())
+    assert_array_equal(found["kids"].isna(), part["kids"].isna())
+    low, high = imputer.interval(part[:20], n_draws=39, random_state=0)
+    assert (low["food"] <= high["food"]).all()
+    again = pickle.loads(pickle.dumps(imputer)).transform(part)
+    pd.testing.assert_frame_equal(again, imputer.transform(part))
+    pd.testing.assert_frame_equal(imputer.transform(part[7:20]), again[7:20])
+    rest = part.drop(columns="region")
+    make_pipeline(clone(imputer), StandardScaler()).fit(rest)
+
+
+def test_without_equations_the_model_decides():
+    _, part = households()
+    X = part[["food", "rent", "other"]].to_numpy()
+    expected = GaussianImputer().fit(X)
+    imputer = ConstrainedImputer(random_state=0).fit(X)
+    assert_array_equal(imputer.transform(X), expected.transform(X))
+    seed = imputer.model_.random_state
+    draws = GaussianImputer(random_state=seed).fit(X).sample(X, 2, 3)
+    assert_array_equal(np.stack(imputer.sample(X, 2, 3)), np.stack(draws))
+
+
+def test_contradictions_name_their_row():
+    full, part = households()
+    wrong = part.copy()
+    columns = ["food", "rent", "other", "total"]
+    wrong.loc["row 3", columns] = [1.0, 2.0, 3.0, 7.0]
+    imputer = ConstrainedImputer(derived=DERIVED, sums=SUMS, random_state=0)
+    message = r"Row 3 of X contradicts the equation of 'total'.*7.*give 6"
+    with pytest.raises(ValueError, match=message):
+        imputer.fit(wrong)
+    assert not hasattr(imputer, "model_")
+    imputer.set_output(transform="pandas").fit(part)
+    for call in (imputer.transform, imputer.sample, imputer.interval):
+        with pytest.raises(ValueError, match=message):
+            call(wrong)
+    wrong.loc["row 3", columns] = [5.0, np.nan, 3.0, 7.0]
+    with pytest.raises(ValueError, match=r"'total' has no solution in row 3.*sign"):
+        imputer.transform(wrong)
+    wrong.loc["row 3", columns] = [9.0, np.nan, np.nan, 7.0]
+    with pytest.raises(ValueError, match="equations of row 3 .*satisfied together"):
+        imputer.transform(wrong)
+    rounded = full.assign(bmi=full["bmi"].round(1)).mask(part.isna())
+    with pytest.raises(ValueError, match="raise rtol if values are rounded"):
+        clone(imputer).fit(rounded)
+    loose = clone(imputer).set_params(rtol=0.01).fit(rounded)
+    filled = loose.transform(rounded)
+    missing = rounded[["bmi", "weight", "height"]].isna().any(axis=1)
+    exact = filled["weight"] / filled["height"] ** 2
+    assert_allclose(filled["bmi"][missing], exact[missing])
+
+
+def test_equations_hold_for_rows_far_from_the_training_rows():
+    _, part = households()
+    imputer = ConstrainedImputer(derived=DERIVED, sums=SUMS, random_state=0)
+    imputer.set_output(transform="pandas").fit(part)
+    far = part[:1].copy()
+    far.loc[:, far.columns != "region"] = np.nan
+    far["total"], far["people"], far["bmi"] = 300.0, 90, 99.0
+    for table in (imputer.transform(far), *imputer.sample(far, 3, 0)):
+        require_consistent(table, far)
+    far["bmi"] = -1.0
+    for call in (imputer.transform, imputer.sample):
+        with pytest.raises(ValueError, match="'bmi' has no solution in row 0"):
+            call(far)
+
+
+def test_wrong_equations_are_refused():
+    _, part = households()
+    for given, error, message in [
+        ({"sums": {"total": "food"}}, TypeError, r"sums\['total'\] must be a list"),
+        ({"sums": {"total": ["total"]}}, ValueError, "without 'total'"),
+        ({"sums": {"total": ["food", "food"]}}, ValueError, "different columns"),
+        ({"sums": {"sum": ["food"]}}, ValueError, "the column 'sum', no column of X"),
+        (
+            {"sums": {"total": ["region"]}},
+            ValueError,
+            "text where numbers are expected",
+        ),
+        ({"derived": {"bmi": body_mass}}, TypeError, "pair of a function"),
+        (
+            {"derived": {"bmi": (lambda x: 1.0, ["food"])}},
+            ValueError,
+            r"derived\['bmi'\] must return an array of shape",
+        ),
+        (
+            {"derived": {"bmi": (lambda x: x + 0j, ["food"])}},
+            TypeError,
+            r"derived\['bmi'\] must return an array of real numbers, got complex",
+        ),
+        (
+            {"derived": {"bmi": (lambda x: np.log(-1 - x), ["food"])}},
+            ValueError,
+            "'bmi' is NaN in row .* of X, by the function",
+        ),
+        ({"rtol": -1}, ValueError, "'rtol' parameter"),
+        ({"model": StandardScaler()}, ValueError, "'model' parameter"),
+    ]:
+        with pytest.raises(error, match=message):
+            ConstrainedImputer(**given).fit(part)
+    with pytest.raises(TypeError, match="positional argument") as caught:
+        ConstrainedImputer(derived={"bmi": (lambda: 1.0, ["food"])}).fit(part)
+    assert caught.value.__notes__ == ["Raised by the function of derived['bmi']."]
+    with pytest.raises(ValueError, match="the column 7, no column of X: 0, 1, 2"):
+        ConstrainedImputer(sums={7: [0]}).fit(
+            part[["food", "rent", "other"]].to_numpy()
+        )
+    empty = part.assign(total=np.nan, food=np.nan)
+    with pytest.raises(ValueError, match="'total' is in an equation, but none"):
+        ConstrainedImputer(sums={"total": ["food", "rent"]}).fit(empty)
+
+
+def test_parts_move_by_variances_unless_the_total_is_free():
+    """The solution of eq. (1) by hand: a gap of 5 is shared as 1 to 9."""
+    columns = np.zeros(3), np.array([1.0, 3.0, 2.0])
+    free = np.full(3, -np.inf), np.full(3, np.inf), np.zeros(3, dtype=bool)
+    equations = Equations([Sum(2, (0, 1), "'total'")], [], *columns, *free)
+    filled = np.array([[[2.0, 3.0, 10.0], [2.0, 3.0, 11.0]]])
+    missing = np.array([[True, True, False], [True, True, True]])
+    found = equations.enforced(filled, missing)
+    assert_allclose(found[0, 0], [2.5, 7.5, 10.0])
+    assert_allclose(found[0, 1], [2.0, 3.0, 5.0], atol=1e-4)
+
+
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_the_last_missing_column_of_a_function_is_solved_for(order):
+    """Of two missing columns the first one keeps the cells of the other imputer."""
+    _, part = households(7)
+    X = part[["weight", "height", "bmi"]].to_numpy(float)
+    both = np.isnan(X[:, 0]) & np.isnan(X[:, 1]) & ~np.isnan(X[:, 2])
+    assert both.sum() > 5
+
+    def function(*columns):
+        return body_mass(*(columns[order.index(j)] for j in (0, 1)))
+
+    imputer = ConstrainedImputer(derived={2: (function, order)}, random_state=0).fit(X)
+    filled, plain = imputer.transform(X[both]), imputer.model_.transform(X[both])
+    kept, moved = order
+    assert_allclose(filled[:, kept], plain[:, kept], rtol=1e-12)
+    assert (filled[:, moved] != plain[:, moved]).all()
+    assert_allclose(body_mass(*filled[:, :2].T), X[both, 2], rtol=1e-8)
+
+
+def test_a_shift_that_equations_undo_is_announced(seed):
+    rng = np.random.default_rng(seed)
+    parts = pd.DataFrame(rng.gamma(4.0, size=(300, 3)), columns=list("abc"))
+    frame = parts.assign(total=parts.sum(axis=1), free=rng.normal(size=300))
+    for name in ("a", "b", "c", "free"):  # the total is observed
+        frame.loc[rng.random(300) < 0.4, name] = np.nan
+    sums = {"total": ["a", "b", "c"]}
+    imputer = ConstrainedImputer(sums=sums, random_state=0).fit(frame)
+    every = {"a": 0.5, "b": 0.5, "c": 0.5}
+    with pytest.warns(UserWarning, match="equations move them back") as caught:
+        imputer.sample(frame, 3, 0, shift=every)
+    named = {re.search("column '(.*)' by", str(one.message))[1] for one in caught}
+    assert named == set(every)
+    with warnings.catch_warnings(action="error"):  # the control
+        imputer.sample(frame, 3, 0, shift={"free": 0.5})
+
+
+@pytest.mark.parametrize("shifted", ["a", "total"])
+def test_equations_are_solved_for_columns_that_are_not_shifted(shifted, seed):
+    """Each missing cell moves by the shift; negative numbers leave room for it."""
+    rng = np.random.default_rng(seed)
+    parts = pd.DataFrame(rng.normal(size=(300, 3)), columns=list("abc"))
+    frame = parts.assign(total=parts.sum(axis=1))
+    for name in ("a", "b", "total"):
+        frame.loc[rng.random(300) < 0.4, name] = np.nan
+    imputer = ConstrainedImputer(
+        GaussianImputer(min_value=-np.inf, max_value=np.inf),
+        sums={"total": ["a", "b", "c"]},
+        random_state=0,
+    ).set_output(transform="pandas")
+    imputer.fit(frame)
+    tables = [imputer.sample(frame, 1, 0, shift={shifted: by})[0] for by in (0, 0.5)]
+    together = frame.isna().sum(axis=1) > 1  # one missing cell alone follows
+    drawn = frame[shifted].isna() & together
+    assert drawn.sum() > 20
+    moved = (tables[1] - tables[0]).loc[drawn, shifted]
+    known = tables[0].loc[~drawn, shifted]
+    assert_allclose(moved, 0.5 * known.std(ddof=0), rtol=1e-6)
+    for table in tables:
+        assert_allclose(table[list("abc")].sum(axis=1), table["total"], rtol=1e-8)
+
+
+def test_derived_columns_are_solved_for_unshifted_columns():
+    _, part = households(7)
+    part = part[["weight", "height", "bmi"]]
+    both = part["weight"].isna() & part["bmi"].isna()
+    assert both.sum() > 5
+    imputer = ConstrainedImputer(
+        GaussianImputer(min_value=-np.inf, max_value=np.inf),
+        derived={"bmi": (body_mass, ["weight", "height"])},
+        random_state=0,
+    ).set_output(transform="pandas")
+    imputer.fit(part)
+    with warnings.catch_warnings(action="error"):
+        tables = [imputer.sample(part, 1, 0, shift={"bmi": by})[0] for by in (0, 0.5)]
+    for table in tables:
+        assert_allclose(body_mass(table["weight"], table["height"]), table["bmi"])
+    moved = (tables[1] - tables[0]).loc[both]
+    assert_allclose(moved["bmi"], moved["bmi"].iloc[0], rtol=1e-6)
+    assert (moved["bmi"] > 0).all() and (moved["weight"] != 0).all()
+
+
+def test_rows_without_room_for_a_shift_satisfy_the_equations():
+    """Parts of 10 cannot be 8 and 8: where a shift does not fit, both parts move."""
+    columns = np.zeros(3), np.ones(3)
+    free = np.zeros(3), np.full(3, np.inf), np.zeros(3, dtype=bool)
+    equations = Equations([Sum(2, (0, 1), "'total'")], [], *columns, *free)
+    filled = np.array([[[8.0, 3.0, 10.0], [12.0, 3.0, 10.0]]])
+    missing = np.array([[True, True, False]] * 2)
+    found = equations.enforced(filled, missing, [0])
+    assert_allclose(found[0], [[8.0, 2.0, 10.0], [9.5, 0.5, 10.0]])
+
+
+def whole_numbers(seed=0, n=150):
+    """Draw whole numbers beside functions and sums of them that are not whole."""
+    rng = np.random.default_rng([seed, 6])
+    height = np.round(170 + 10 * rng.normal(size=n))
+    weight = np.round(70 + 0.5 * (height - 170) + 8 * rng.normal(size=n))
+    frame = pd.DataFrame({"height": height, "weight": weight})
+    frame["bmi"] = weight / (height / 100) ** 2
+    for name, mean in (("adults", 30), ("kids", 20), ("food", 40), ("other", 15)):
+        frame[name] = rng.poisson(mean, n) + 0.0
+    frame["rent"] = rng.gamma(8.0, size=n)
+    frame["people"] = frame["adults"] + frame["kids"]
+    frame["total"] = frame[["food", "rent", "other"]].sum(axis=1)
+    return frame.mask(rng.random(frame.shape) < 0.25)
+
+
+WHOLE = ["height", "weight", "adults", "kids", "people", "food", "other"]
+WHOLE_EQUATIONS = {
+    "derived": {"bmi": (lambda w, h: w / (h / 100) ** 2, ["weight", "height"])},
+    "sums": SUMS,
+}
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("dtype", ["float64", "Int64"])
+@pytest.mark.parametrize("seed", range(3))
+def test_whole_numbers_satisfy_equations_with_other_numbers(seed, dtype):
+    """Where a known index depends on two missing whole numbers, one is a fraction."""
+    part = whole_numbers(seed)
+    unsolvable = part["bmi"].notna() & part[["height", "weight"]].isna().all(axis=1)
+    assert 0 < unsolvable.sum() < 30
+    given = part.astype(dict.fromkeys(WHOLE, dtype))
+    imputer = ConstrainedImputer(**WHOLE_EQUATIONS, random_state=0)
+    imputer.set_output(transform="pandas").fit(given)
+    for table in [imputer.transform(given), *imputer.sample(given, 2, 0)]:
+        assert table.dtypes.equals(given.dtypes)
+        table = table.astype(float)
+        assert_array_equal(table["people"], table["adults"] + table["kids"])
+        total = table[["food", "rent", "other"]].sum(axis=1)
+        assert_allclose(table["total"], total, rtol=1e-12)
+        index = table["weight"] / (table["height"] / 100) ** 2
+        solved = ~unsolvable if dtype == "Int64" else unsolvable | True
+        assert_allclose(table["bmi"][solved], index[solved], rtol=1e-12)
+        whole = table[WHOLE] == table[WHOLE].round()
+        assert whole.drop(columns=["height", "weight"]).all(axis=None)
+        assert whole[~unsolvable].all(axis=None)
+        assert (table["rent"] != table["rent"].round()).all()
+        known = part.notna()
+        assert_array_equal(table.to_numpy()[known], part.to_numpy()[known])
+
+
+def test_rules_see_tables_that_satisfy_equations():
+    part = whole_numbers()
+    imputer = ConstrainedImputer(**WHOLE_EQUATIONS, random_state=0)
+    imputer.set_output(transform="pandas").fit(part)
+
+    def is_consistent(table):
+        index = table["weight"] / (table["height"] / 100) ** 2
+        return (index - table["bmi"]).abs() < 1e-9
+
+    for table in [
+        imputer.transform(part, where={"kids": is_consistent}),
+        *imputer.sample(part, 2, 0, where={"kids": is_consistent}),
+    ]:
+        assert table.notna().all(axis=None)
+
+
+def test_ends_of_intervals_of_whole_columns_are_whole():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"n": np.round(rng.normal(50, 10, 120))})
+    frame["part"] = rng.normal(20, 3, 120)
+    frame["total"] = frame["n"] + frame["part"]
+    frame = frame.mask(rng.random(frame.shape) < 0.3)
+    imputer = ConstrainedImputer(sums={"total": ["n", "part"]}, random_state=0)
+    imputer.set_output(transform="pandas").fit(frame)
+    for end in imputer.interval(frame, 0.8, 19, 0):
+        assert (end["n"] % 1 == 0).all()

@@ -1,0 +1,112 @@
+"""The Gaussian energy: marginals by dense algebra and quadrature."""
+
+import numpy as np
+import pytest
+import torch
+from torch.distributions import MultivariateNormal
+
+from skvnce._core.distributions.normal import Normal
+from skvnce.contrast.models import FreeGaussian
+
+D = 4
+
+
+@pytest.fixture
+def model(seed):
+    torch.manual_seed(seed)
+    root = torch.randn(D, D).double()
+    initial = Normal(torch.randn(D).double(), root @ root.T / 4 + 0.3 * torch.eye(D))
+    found = FreeGaussian(initial)
+    with torch.no_grad():
+        for parameter in found.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return found
+
+
+@pytest.fixture
+def observed():
+    """Make every pattern."""
+    return (torch.arange(2**D)[:, None] >> torch.arange(D)) % 2 == 1
+
+
+@pytest.fixture
+def x(seed, observed):
+    generator = torch.Generator().manual_seed(seed + 1)
+    return torch.randn(observed.shape, generator=generator, dtype=torch.float64)
+
+
+def test_log_density_is_that_of_the_normal_up_to_its_constant(model, x):
+    normal = MultivariateNormal(*model.free.normal())
+    expected = normal.log_prob(x) + model.log_normaliser()
+    torch.testing.assert_close(model.log_density(x), expected)
+    assert (model.log_density(x) <= 0).all()
+
+
+def test_the_marginal_of_every_pattern_by_dense_algebra(model, x, observed):
+    mean, covariance = model.free.normal()
+    found = model.log_marginal(x, observed)
+    for i, o in enumerate(observed):
+        expected = model.log_normaliser()
+        if o.any():
+            normal = MultivariateNormal(mean[o], covariance[o][:, o])
+            expected = expected + normal.log_prob(x[i, o])
+        torch.testing.assert_close(found[i], expected)
+
+
+def test_complete_rows_take_the_short_way(model, x, observed):
+    torch.testing.assert_close(
+        model.log_marginal(x, torch.ones_like(observed)), model.log_density(x)
+    )
+    # the long way, with one incomplete row among them
+    found = model.log_marginal(x[-2:], observed[-2:])
+    torch.testing.assert_close(found[-1], model.log_density(x[-1]))
+
+
+def test_values_under_the_mask_are_never_read(model, x, observed):
+    found = []
+    for junk in (0.0, 1e6, torch.nan):
+        hidden = x.masked_fill(~observed, junk)
+        value = model.log_marginal(hidden, observed)
+        slopes = torch.autograd.grad(value.sum(), model.parameters())
+        with torch.no_grad():
+            filled = model.conditional_mean(hidden, observed)
+        found.append([value, filled, *slopes])
+    for other in found[1:]:
+        assert all((a == b).all() for a, b in zip(found[0], other, strict=True))
+
+
+def test_leading_dimensions(model, observed):
+    y = torch.randn(3, *observed.shape).double()
+    found = model.log_marginal(y, observed)
+    assert found.shape == (3, len(observed))
+    for i in range(3):
+        torch.testing.assert_close(found[i], model.log_marginal(y[i], observed))
+
+
+def test_gradients(model, x, observed):
+    names, leaves = zip(*model.named_parameters(), strict=True)
+
+    class Marginal(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self):
+            return self.model.log_marginal(x, observed)
+
+    def function(*values):
+        given = {f"model.{k}": v for k, v in zip(names, values, strict=True)}
+        return torch.func.functional_call(Marginal(), given, ())
+
+    assert torch.autograd.gradcheck(function, leaves)
+
+
+def test_missing_cells_are_filled_by_their_conditional_means(model, x, observed):
+    mean, S = model.free.normal()
+    with torch.no_grad():
+        found = model.conditional_mean(x.masked_fill(~observed, np.nan), observed)
+    for i, o in enumerate(observed):
+        gain = torch.linalg.solve(S[o][:, o], S[o][:, ~o]).T
+        torch.testing.assert_close(found[i, ~o], mean[~o] + gain @ (x[i, o] - mean[o]))
+        torch.testing.assert_close(found[i, o], x[i, o])
+    torch.testing.assert_close(found[0], mean)  # nothing observed

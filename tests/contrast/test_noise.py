@@ -1,0 +1,289 @@
+"""Noise against scipy, torch and Gaussian algebra; the symmetry of its kernels."""
+
+import numpy as np
+import pytest
+import torch
+from oracles import GATE, first_and_second, z_mean
+from scipy import stats
+from torch.distributions import (
+    Bernoulli,
+    Categorical,
+    Independent,
+    Laplace,
+    MixtureSameFamily,
+    MultivariateNormal,
+    Uniform,
+)
+from torch.distributions import Normal as UnivariateNormal
+
+from skvnce._core.distributions.normal import Normal
+from skvnce.contrast.noise import (
+    BINARY,
+    POSITIVE,
+    REAL,
+    GaussianNoise,
+    Marginals,
+    Rescaled,
+    given,
+    neighbours,
+)
+
+KIND = torch.tensor([REAL, POSITIVE, BINARY, POSITIVE, REAL])
+MEAN = torch.tensor([-3.0, 2.0, 0.3, 5.0, 100.0]).double()
+VARIANCE = torch.tensor([4.0, 1.5, 0.21, 0.5, 1e-2]).double()
+D, N = len(KIND), 50
+OBSERVED_CELLS = torch.full((D,), N).double()
+
+
+@pytest.fixture
+def marginals():
+    return Marginals.fit(KIND, MEAN, VARIANCE, OBSERVED_CELLS)
+
+
+@pytest.fixture
+def patterns():
+    """Make every pattern."""
+    return (torch.arange(2**D)[:, None] >> torch.arange(D)) % 2 == 1
+
+
+def by_scipy(marginals):
+    """Return the frozen distribution of each column."""
+    found = []
+    for kind, a, b in zip(*(part.tolist() for part in marginals), strict=True):
+        if kind == BINARY:
+            found.append(stats.bernoulli(a))
+        elif kind == POSITIVE:
+            found.append(stats.truncnorm(-a / b, np.inf, loc=a, scale=b))
+        else:
+            found.append(stats.norm(a, b))
+    return found
+
+
+def test_marginals_have_the_given_moments(marginals):
+    columns = by_scipy(marginals)
+    mean = [column.mean() for column in columns]
+    share = (0.3 * N + 0.5) / (N + 1)
+    expected = MEAN.where(KIND != BINARY, share)
+    np.testing.assert_allclose(mean, expected, rtol=1e-6)
+    variance = np.array([column.var() for column in columns])
+    continuous = (KIND != BINARY).numpy()
+    np.testing.assert_allclose(variance[continuous], VARIANCE[continuous], rtol=1e-5)
+
+
+@pytest.mark.parametrize("mean", [0.0, 1.0])
+def test_columns_of_one_value_give_the_other_some_probability(mean):
+    found = Marginals.fit(
+        torch.tensor([BINARY]), *torch.tensor([[mean], [0.0], [9.0]]).double()
+    )
+    assert float(found.location) == pytest.approx((9 * mean + 0.5) / 10)
+
+
+def test_marginal_log_prob_of_the_observed_cells(marginals, patterns):
+    torch.manual_seed(0)
+    x = marginals.sample(len(patterns))
+    y = torch.stack([x, x.roll(1, 0)])
+    columns = by_scipy(marginals)
+    by_column = np.stack(
+        [
+            column.logpmf(cells) if kind == BINARY else column.logpdf(cells)
+            for kind, column, cells in zip(
+                KIND.tolist(), columns, y.movedim(-1, 0).numpy(), strict=True
+            )
+        ],
+        -1,
+    )
+    expected = np.where(patterns, by_column, 0.0).sum(-1)
+    for junk in (0.5, -1e6, torch.nan):
+        found = marginals.log_prob(y.masked_fill(~patterns, junk), patterns)
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_marginal_draws_have_the_moments(marginals, seed):
+    torch.manual_seed(seed)
+    drawn = marginals.sample(3000)
+    assert (drawn[:, KIND == POSITIVE] >= 0).all()
+    assert set(drawn[:, 2].tolist()) == {0.0, 1.0}
+    columns = by_scipy(marginals)
+    mean = np.array([column.mean() for column in columns])
+    variance = np.array([column.var() for column in columns])
+    assert abs(z_mean(drawn, mean)).max() < GATE
+    assert abs(z_mean((drawn.numpy() - mean) ** 2, variance)).max() < GATE
+    centred = (drawn.numpy() - mean) / np.sqrt(variance)
+    i, j = np.triu_indices(D, 1)  # independent
+    assert abs(z_mean(centred[:, i] * centred[:, j], 0.0)).max() < GATE
+    # control: off by a fifth of a standard deviation
+    assert abs(z_mean(centred, 0.2)).min() > GATE
+
+
+def test_marginals_of_one_kind_alone(seed):
+    torch.manual_seed(seed)
+    for kind in (REAL, POSITIVE, BINARY):
+        some = kind == KIND
+        alone = Marginals.fit(
+            KIND[some], MEAN[some], VARIANCE[some], OBSERVED_CELLS[some]
+        )
+        drawn = alone.sample(4)
+        assert drawn.shape == (4, int(some.sum()))
+        assert alone.log_prob(drawn, torch.ones_like(drawn).bool()).isfinite().all()
+
+
+@pytest.fixture
+def normal(seed):
+    torch.manual_seed(seed)
+    root = torch.randn(D, D).double()
+    return Normal(torch.randn(D).double(), root @ root.T + 0.3 * torch.eye(D))
+
+
+def marginal_of(normal, x, patterns):
+    """Compute the normal density of the observed cells, row by row."""
+    mean, covariance = normal
+    found = torch.zeros(x.shape[:-1]).double()
+    for i, o in enumerate(patterns):
+        if o.any():
+            part = MultivariateNormal(mean[o], covariance[o][:, o])
+            found[..., i] = part.log_prob(x[..., i, o])
+    return found
+
+
+def test_gaussian_log_prob_of_the_observed_cells(normal, patterns):
+    noise, y = GaussianNoise(normal), torch.randn(2, len(patterns), D).double()
+    expected = marginal_of(normal, y, patterns)
+    for junk in (0.0, 1e6, torch.nan):
+        found = noise.log_prob(y.masked_fill(~patterns, junk), patterns)
+        torch.testing.assert_close(found, expected)
+
+
+def test_gaussian_draws_have_the_moments(normal, seed):
+    torch.manual_seed(seed)
+    drawn = first_and_second(GaussianNoise(normal).sample(3000))
+    i, j = np.triu_indices(D)
+    mean, covariance = (part.numpy() for part in normal)
+    second = covariance[i, j] + mean[i] * mean[j]
+    assert abs(z_mean(drawn, np.concatenate([mean, second]))).max() < GATE
+    diagonal = np.concatenate(
+        [mean, (covariance * np.eye(D))[i, j] + mean[i] * mean[j]]
+    )
+    assert abs(z_mean(drawn, diagonal)).max() > GATE  # control: independent columns
+
+
+def test_a_given_normal_has_a_density_of_every_part(normal, patterns):
+    passed = MultivariateNormal(normal.mean.float(), normal.covariance.float())
+    noise, x = given(passed, D), torch.randn(len(patterns), D).double()
+    found = noise.log_prob(x, patterns)
+    assert found.dtype == noise.sample(1).dtype == torch.float64
+    expected = marginal_of(normal, x, patterns)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+LOW, HIGH = torch.arange(D) + 2.0, torch.arange(D) + 3.5  # 1 is outside
+BY_COLUMN = {
+    "normal": UnivariateNormal(torch.arange(float(D)), 2.0),
+    "laplace in double": Laplace(torch.arange(D).double(), 2.0),
+    "bounded": Uniform(LOW, HIGH),
+    "bernoulli": Bernoulli(torch.linspace(0.1, 0.9, D)),
+}
+
+
+@pytest.mark.parametrize("wrapped", [0, 1, 2])
+@pytest.mark.parametrize("name", BY_COLUMN)
+def test_given_columns_have_a_density_of_every_part(name, wrapped, patterns, seed):
+    torch.manual_seed(seed)
+    columns = BY_COLUMN[name]
+    passed = columns
+    if wrapped:
+        passed = Independent(columns, 1)
+    if wrapped == 2:
+        passed = Independent(passed, 0)
+    noise = given(passed, D)
+    x = noise.sample(2 * len(patterns)).view(2, len(patterns), D)
+    assert x.dtype == torch.float64
+    expected = columns.log_prob(x).where(patterns, 0.0).sum(-1)
+    for junk in (0.5, torch.nan):
+        found = noise.log_prob(x.masked_fill(~patterns, junk), patterns)
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.fixture
+def joint():
+    parts = Independent(UnivariateNormal(torch.zeros(2, D), torch.ones(2, D)), 1)
+    return MixtureSameFamily(Categorical(torch.ones(2)), parts)
+
+
+def test_a_given_joint_distribution_of_complete_rows(joint, seed):
+    torch.manual_seed(seed)
+    noise = given(joint, D)
+    x = noise.sample(6).view(2, 3, D)
+    found = noise.log_prob(x, torch.ones(3, D).bool())
+    assert found.dtype == torch.float64
+    expected = UnivariateNormal(0.0, 1.0).log_prob(x).sum(-1)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_given_joint_distribution_has_no_density_of_a_part(joint, patterns):
+    noise = given(joint, D)
+    with pytest.raises(ValueError, match="MixtureSameFamily has no density of a"):
+        noise.log_prob(noise.sample(len(patterns)), patterns)
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        MultivariateNormal(torch.zeros(D + 1), torch.eye(D + 1)),
+        UnivariateNormal(0.0, 1.0),
+        Independent(UnivariateNormal(torch.zeros(2, D), 1.0), 1),
+    ],
+    ids=["wider", "scalar", "many rows"],
+)
+def test_a_given_distribution_of_another_width_is_refused(noise):
+    with pytest.raises(ValueError, match=rf"rows of the model have shape \({D},\)"):
+        given(noise, D)
+
+
+SPREAD = torch.tensor([0.5, 0.7, 0.2, 2.0, 3.0]).double()
+
+
+def folded(x, spread):
+    return stats.foldnorm(x / spread, scale=spread)
+
+
+@pytest.mark.parametrize("column", [0, 1, 3])
+def test_neighbours_have_the_density_of_their_kernel(column, seed):
+    torch.manual_seed(seed)
+    x = torch.tensor([0.2, 0.6, 1.0, 0.5, 0.0]).double()
+    y = neighbours(x[None], KIND, SPREAD, 2000)[:, 0, column].numpy()
+    at, spread = float(x[column]), float(SPREAD[column])
+    plain = stats.norm(at, spread)
+    kernel = folded(at, spread) if KIND[column] == POSITIVE else plain
+    assert stats.kstest(y, kernel.cdf).pvalue > 2 * stats.norm.sf(GATE)
+    wrong = plain if KIND[column] == POSITIVE else folded(at, spread)
+    assert stats.kstest(y, wrong.cdf).pvalue < 2 * stats.norm.sf(GATE)
+
+
+def test_zeros_and_ones_flip(seed):
+    torch.manual_seed(seed)
+    x = (torch.rand(1000, D) < 0.3).double()
+    y = neighbours(x, KIND, SPREAD, 4)
+    assert y.shape == (4, 1000, D)
+    flipped = (y != x)[..., 2].double()
+    assert ((y == 0) | (y == 1))[..., 2].all()
+    for start in (0.0, 1.0):  # the same both ways: symmetric
+        some = flipped[:, x[:, 2] == start]
+        assert abs(z_mean(some.flatten(), 0.2)) < GATE
+        assert abs(z_mean(some.flatten(), 0.35)) > GATE  # control
+
+
+def test_zeros_have_a_density_in_all_units():
+    """Zeros of scaled columns come back as tiny numbers, some of them negative."""
+    n_negative = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        x = torch.tensor(np.round(rng.exponential(size=(30, 3))))
+        mean, scale = x.mean(0), x.std(0)
+        scaled, observed = (x - mean) / scale, torch.ones_like(x).bool()
+        n_negative += int((scaled * scale + mean < 0).sum())
+        kind = torch.full((3,), POSITIVE)
+        noise = Marginals.fit(kind, mean, scale.square(), torch.tensor(30.0))
+        found = Rescaled(noise, mean, scale).log_prob(scaled, observed)
+        expected = noise.log_prob(x, observed) + scale.log().sum()
+        torch.testing.assert_close(found, expected)
+    assert n_negative > 0

@@ -1,0 +1,178 @@
+"""Fits to a table: starts, how often EM runs, the solver, and the scale."""
+
+import numpy as np
+import pytest
+import torch
+from energies import Bell, Factor
+
+from skvnce._core.progress import tell_round
+from skvnce._core.training.adam import NotFinite
+from skvnce.contrast import fit
+from skvnce.contrast.models import RestrictedBoltzmann
+from skvnce.contrast.modules import (
+    DrawsNotSmooth,
+    SingleDraw,
+    initial_normal,
+    normal_of_cells,
+)
+from skvnce.contrast.table import fit_table
+from skvnce.gaussian import em as gaussian_em
+
+SETTINGS = fit.Settings(
+    *(None, None, None, "gaussian", 3, 2, 1, 0, None),
+    **{"solver": "auto", "max_iter": 3, "n_steps": 2, "tol": 1e-5},
+    **{"batch_size": 50, "learning_rate": 0.05},
+)
+
+
+def table(seed=0, n=60, missing=0.2):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 1)) + 0.5 * rng.normal(size=(n, 3))
+    X = np.where(rng.random(X.shape) < missing, np.nan, X)
+    return X[~np.isnan(X).all(1)]
+
+
+def held_out(data):
+    hidden = data.observed & (torch.rand(data.x.shape) < 0.1)
+    return initial_normal(data, (torch.ones(len(data.x)).bool(), hidden))
+
+
+def fitted(X, on_round=tell_round, **changes):
+    torch.manual_seed(0)
+    settings = SETTINGS._replace(**changes)
+    moments = np.nanmean(X, 0), np.nanstd(X, 0)
+    return settings, fit_table(settings, X, *moments, held_out, on_round)
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """Count the runs of EM that choose nothing: those with the final strength."""
+    found, real = [], gaussian_em.fit_normal
+
+    def counted(data, weights, strength, start, **options):
+        if bool((data.observed.sum(0) == counted.cells).all()):
+            found.append(strength)
+        return real(data, weights, strength, start, **options)
+
+    counted.cells = 0
+    monkeypatch.setattr(gaussian_em, "fit_normal", counted)
+    return found, counted
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, 1),  # the model, the noise and the posterior share one
+        ({"noise": "marginal"}, 1),
+        ({"model": Bell, "noise": "marginal", "n_init": 3}, 1),
+        ({"model": Bell, "noise": "conditional", "n_init": 2}, 1),
+        ({"model": Bell, "noise": "gaussian", "n_init": 2}, 2),  # two strengths
+    ],
+)
+def test_em_runs_once(changes, expected, runs):
+    X = table()
+    found, counted = runs
+    counted.cells = torch.tensor((~np.isnan(X)).sum(0))
+    fitted(X, max_iter=1, **changes)
+    assert len(found) == len(set(found)) == expected
+
+
+def test_the_normal_of_logarithms_is_that_of_the_logarithms():
+    data = fitted(table())[1].data
+    skewed = data._replace(x=data.x.exp().where(data.observed, 0.0))
+    every, none = torch.ones(3).bool(), torch.zeros(3).bool()
+    floor = torch.full((3,), 1e-9).double()
+    found, expected = (
+        normal_of_cells(skewed, every, floor),
+        normal_of_cells(data, none, floor),
+    )
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+class Lost(Bell):
+    """Starts far from the data, except at the second time."""
+
+    count = 0
+
+    def __init__(self, n_features):
+        super().__init__(n_features)
+        Lost.count += 1
+        self.centre.data.fill_(0.0 if Lost.count % 3 == 2 else 40.0)
+
+
+def test_the_best_start_is_kept():
+    X = table(missing=0.0)
+    adam = {"solver": "adam", "max_iter": 1, "learning_rate": 1e-9}
+    _, best = fitted(X, model=Lost, n_init=3, **adam)
+    _, near = fitted(X, model=Bell, **adam)
+    assert best.outcome.fitted.model.model.centre.abs().max() < 1
+    assert float(best.outcome.evaluation.values.mean()) == pytest.approx(
+        float(near.outcome.evaluation.values.mean()), abs=1.0
+    )
+
+
+class Failing(Bell):
+    """Overflows at every start but one."""
+
+    count, good = 0, 2
+
+    def __init__(self, n_features):
+        super().__init__(n_features)
+        Failing.count += 1
+        self.bad = Failing.count != Failing.good
+
+    def log_density(self, x):
+        found = super().log_density(x)
+        return found * self.link.exp().sum() * 1e308 * 1e10 if self.bad else found
+
+
+def test_one_good_start_is_enough(monkeypatch):
+    monkeypatch.setattr(Failing, "count", 0)
+    X = table(missing=0.0)
+    _, found = fitted(X, model=Failing, n_init=3)
+    assert found.outcome.evaluation.values.isfinite().all() and Failing.count == 3
+    with pytest.raises(NotFinite):
+        fitted(X, model=Failing, n_init=2)
+
+
+def test_discrete_draws_need_adam_and_several_draws():
+    X = (table(missing=0.0) > 0).astype(float)
+    machine = {"model": RestrictedBoltzmann, "posterior": "bernoulli"}
+    machine["noise"] = "marginal"
+    with pytest.raises(DrawsNotSmooth):
+        fitted(X, solver="lbfgs", **machine)
+    with pytest.raises(SingleDraw):
+        fitted(X, n_draws=1, **machine)
+    epochs = []
+    fitted(X, lambda n, loss, change: epochs.append((n, change)), **machine)
+    assert [n for n, _ in epochs] == [1, 2, 3] and np.isnan(
+        [c for _, c in epochs]
+    ).all()
+
+
+@pytest.mark.parametrize(
+    ("model", "ridge", "expected"),
+    [(None, None, 9.0), (None, 0.5, 0.5), (Bell, None, 0.0), (Bell, 2.0, 2.0)],
+)
+def test_the_strength_of_the_penalty(model, ridge, expected):
+    _, found = fitted(table(missing=0.0), model=model, ridge=ridge)
+    assert found.outcome.ridge == expected
+
+
+def test_conditional_noise_leaves_the_scale_to_the_reference(seed):
+    X = table(seed, n=300, missing=0.0)
+    settings, found = fitted(X, model=Bell, noise="conditional", n_init=1)
+    assert found.noise == (None, {}) and not found.outcome.fitted.model.training
+    assert float(found.outcome.fitted.model.log_scale) != 0
+    assert abs(found.scale_gap(settings)) < 0.3
+    assert 0.5 <= found.accuracy() <= 1
+
+
+def test_a_latent_model_is_fitted_with_its_posterior():
+    _, found = fitted(table(), model=Factor)
+    fit_of = found.outcome.fitted
+    assert fit_of.n_components == 1 and not fit_of.is_integrated
+    assert len(found.outcome.losses) == 3 and not found.outcome.converged
+    assert not any(p.requires_grad for p in fit_of.steps.parameters())

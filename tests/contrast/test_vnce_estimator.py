@@ -1,0 +1,973 @@
+"""VNCEEstimator: known Gaussians and machines, its doors, and what it refuses."""
+
+import pickle
+import warnings
+from copy import copy
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from energies import Bell, Factor
+from oracles import GATE
+from scipy.stats import multivariate_normal
+from sklearn.base import clone
+from sklearn.decomposition import FactorAnalysis
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import distributions, nn
+
+from skvnce import GaussianImputer, VNCEEstimator
+from skvnce._core.incomplete import Units
+from skvnce._core.training.adam import NotFinite
+from skvnce.contrast import fit
+from skvnce.contrast import fit as vnce_fit
+from skvnce.contrast.model import ScaledDensity
+from skvnce.contrast.models import FreeGaussian, RestrictedBoltzmann
+from skvnce.contrast.modules import standard_normal
+from skvnce.exceptions import DivergenceError
+from skvnce.options import LBFGS, Adam
+
+COVARIANCE = np.array([[2.0, 1.2, 0.0], [1.2, 1.0, -0.3], [0.0, -0.3, 0.5]])
+MEAN = np.array([10.0, -2.0, 0.5])
+PRECISE, ROUGH = LBFGS(tol=1e-6), LBFGS(tol=10.0)
+
+
+def gaussian_table(seed, n=600, missing=0.3):
+    rng = np.random.default_rng(seed)
+    X = rng.multivariate_normal(MEAN, COVARIANCE, n)
+    return np.where(rng.random(X.shape) < missing, np.nan, X)
+
+
+def factor_table(seed, n=800, missing=0.0):
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, 1))
+    X = 1 + z * [1.0, -1.5, 0.5, 2.0] + 0.7 * rng.normal(size=(n, 4))
+    return np.where(rng.random(X.shape) < missing, np.nan, X), z[:, 0]
+
+
+def machine_table(seed, n=1200, d=5):
+    """Draw from one Boltzmann machine exactly, by enumeration of the visible states."""
+    fixed, rng = np.random.default_rng(0), np.random.default_rng([seed, 1])
+    machine = RestrictedBoltzmann(d, 2).double()
+    with torch.no_grad():
+        for parameter in machine.parameters():
+            parameter.copy_(torch.tensor(fixed.normal(size=parameter.shape)))
+        states = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * d).double()
+        log_p = machine.log_marginal(states, states >= 0) - machine.log_normaliser()
+    chosen = rng.choice(len(states), n, p=log_p.exp().numpy())
+    return states[chosen].numpy(), machine
+
+
+def module(estimator):
+    return estimator.to_torch().model
+
+
+def bell_moments(bell):
+    link = bell.link.numpy()
+    precision = np.diag(bell.log_diagonal.exp().numpy()) + np.outer(link, link)
+    return bell.centre.numpy(), np.linalg.inv(precision)
+
+
+def log_density(X, mean, covariance):
+    """Compute log p(x_obs) of each row of a normal distribution."""
+    found = np.zeros(len(X))
+    for i, row in enumerate(X):
+        seen = ~np.isnan(row)
+        if seen.any():
+            part = mean[seen], covariance[np.ix_(seen, seen)]
+            found[i] = multivariate_normal.logpdf(row[seen], *part)
+    return found
+
+
+# the default Gaussian ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_the_default_is_near_em_and_knows_its_normaliser(missing, seed):
+    X = gaussian_table(seed, missing=missing)
+    found = VNCEEstimator(ridge=0.0, random_state=seed).fit(X)
+    em = GaussianImputer(marginals="normal").fit(X)
+    # nu = 10: the variance beyond that of EM is about a tenth of it
+    rows = len(X) * (1 - missing)
+    spread = np.sqrt(np.diag(COVARIANCE))
+    error = np.abs(found.mean_ - em.mean_) / (spread / np.sqrt(rows))
+    assert error.max() < GATE * np.sqrt(0.3)
+    scale = np.outer(spread, spread) * np.sqrt(2 / rows)
+    error = np.abs(found.covariance_ - em.covariance_) / scale
+    assert error.max() < GATE * np.sqrt(0.3)
+    exact = float(module(found).log_normaliser())
+    assert found.log_scale_ == pytest.approx(exact, abs=GATE * 0.02)
+    own = log_density(X, found.mean_, found.covariance_) + exact - found.log_scale_
+    np.testing.assert_allclose(found.score_samples(X), own, atol=1e-8)
+    assert found.score_samples(X).mean() == pytest.approx(
+        em.score_samples(X).mean(), abs=0.1
+    )
+    assert found.accuracy_ == pytest.approx(0.5, abs=0.05)
+    assert np.diff(found.loss_curve_).max() < 1e-9
+
+
+def test_transform_and_sample_of_the_default_are_exact(seed):
+    X = gaussian_table(seed)
+    found = VNCEEstimator(random_state=seed).fit(X)
+    row = np.array([[11.0, np.nan, np.nan]])
+    S, mean = found.covariance_, found.mean_
+    expected = mean[1:] + S[1:, 0] / S[0, 0] * (11.0 - mean[0])
+    np.testing.assert_allclose(found.transform(row)[0, 1:], expected, rtol=1e-10)
+    draws = found.sample(row, 4000, random_state=seed, as_array=True)[:, 0, 1:]
+    covariance = S[1:, 1:] - np.outer(S[1:, 0], S[0, 1:]) / S[0, 0]
+    z = (draws.mean(0) - expected) / np.sqrt(np.diag(covariance) / len(draws))
+    assert np.abs(z).max() < GATE
+    np.testing.assert_allclose(np.cov(draws.T), covariance, atol=0.1)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{}, {"model": Factor, "n_components": 1}, {"model": Bell, "noise": "conditional"}],
+)
+def test_a_table_of_constants_is_filled(params):
+    X = np.tile([2.0, -1.0], (8, 1))
+    X[0, 0] = X[3, 1] = np.nan
+    both = "Constant where observed: column 0, column 1.*No column is left in the model"
+    with pytest.warns(UserWarning, match=both):
+        found = VNCEEstimator(random_state=0, **params).fit(X)
+    assert found.constants_ == {0: 2.0, 1: -1.0} and found.n_components_ == 0
+    found = pickle.loads(pickle.dumps(found))
+    expected = np.tile([2.0, -1.0], (8, 1))
+    np.testing.assert_array_equal(found.transform(X), expected)
+    drawn = found.sample(X, n_draws=2, random_state=0)
+    np.testing.assert_array_equal(drawn, [expected] * 2)
+    assert found.score_samples(X).tolist() == [0.0] * 8
+    # no row differs from noise: h = 1 / 11 in eq. (1)
+    np.testing.assert_allclose(
+        found.objective(X), np.log(1 / 11) + 10 * np.log(10 / 11)
+    )
+    assert list(found.get_feature_names_out()) == ["x0", "x1"]
+    with pytest.raises(ValueError, match="there is no model"):
+        found.to_torch()
+
+
+# models of one's own ------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "noise",
+    [
+        "gaussian",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("marginal", "conditional")),
+    ],
+)
+def test_an_energy_learns_from_incomplete_rows(noise, seed):
+    rng = np.random.default_rng(seed)
+    covariance = np.linalg.inv(np.diag([1.0, 2.0]) + np.outer([0.8, -0.8], [0.8, -0.8]))
+    X = rng.multivariate_normal([0.5, -0.5], covariance, 800)
+    X[rng.random(X.shape) < 0.2] = np.nan
+    found = VNCEEstimator(Bell, noise=noise, random_state=seed).fit(X)
+    mean, S = bell_moments(module(found))
+    np.testing.assert_allclose(mean, [0.5, -0.5], atol=0.15)
+    np.testing.assert_allclose(S, covariance, atol=0.2)
+    log_z = np.log(2 * np.pi) + np.linalg.slogdet(S)[1] / 2
+    assert found.log_scale_ == pytest.approx(log_z, abs=0.15)
+    # the posterior mean of a cell is that of the normal
+    row = np.array([[1.0, np.nan]])
+    expected = mean[1] + S[1, 0] / S[0, 0] * (1.0 - mean[0])
+    assert found.transform(row)[0, 1] == pytest.approx(expected, abs=0.2)
+    draws = found.sample(np.repeat(row, 2000, 0), random_state=seed)[0][:, 1]
+    assert draws.mean() == pytest.approx(expected, abs=0.1)
+    assert draws.var() == pytest.approx(S[1, 1] - S[0, 1] ** 2 / S[0, 0], rel=0.2)
+
+
+@pytest.mark.parametrize("missing", [0.0, pytest.param(0.2, marks=pytest.mark.slow)])
+def test_a_latent_variable(missing, seed):
+    X, z = factor_table(seed, n=400, missing=missing)
+    found = VNCEEstimator(
+        Factor, noise="gaussian", solver=LBFGS(tol=1e-3), random_state=seed
+    ).fit(X)
+    complete, _ = factor_table(seed, n=400)
+    exact = FactorAnalysis(1).fit(complete)
+    sign = np.sign(exact.components_[0, 0] * module(found).loadings[0].item())
+    np.testing.assert_allclose(
+        sign * module(found).loadings, exact.components_[0], atol=0.25
+    )
+    latents = found.transform(X)
+    assert latents.shape == (len(X), found.n_components_) == (len(X), 1)
+    assert abs(np.corrcoef(latents[:, 0], z)[0, 1]) > 0.9
+    assert list(found.get_feature_names_out()) == ["vnceestimator0"]
+    # by the posterior of factor analysis at the fitted parameters
+    w, psi = module(found).loadings.numpy(), module(found).log_noise.exp().numpy()
+    centre = module(found).centre.numpy()
+    rows = complete[:20]
+    mean = ((rows - centre) * w / psi).sum(1) / (1 + (w**2 / psi).sum())
+    np.testing.assert_allclose(found.transform(rows)[:, 0], mean, atol=0.15)
+    draws = found.sample_latents(rows, 500, random_state=0, as_array=True)
+    assert draws.shape == (500, 20, 1)
+    assert draws[..., 0].std(0).mean() == pytest.approx(
+        (1 + (w**2 / psi).sum()) ** -0.5, rel=0.1
+    )
+    if not missing:  # nor has the posterior of cells been trained
+        return
+    S = np.outer(w, w) + np.diag(psi)
+    row = np.append((centre + 1.5 * np.sign(w) * np.sqrt(np.diag(S)))[:-1], np.nan)
+    gain = np.linalg.solve(S[:-1, :-1], S[:-1, -1])
+    moved = gain @ (row - centre)[:-1]
+    drawn = found.sample(row[None], 2000, random_state=seed, as_array=True)[:, 0, -1]
+    assert abs(moved) > 1
+    assert drawn.mean() == pytest.approx(centre[-1] + moved, abs=0.3)
+    assert drawn.std() == pytest.approx(np.sqrt(S[-1, -1] - gain @ S[:-1, -1]), rel=0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.sampled
+def test_adam_learns_a_latent_variable(seed):
+    X, z = factor_table(seed)
+    options = {"solver": Adam(learning_rate_init=0.05), "max_iter": 100}
+    found = VNCEEstimator(Factor, noise="gaussian", random_state=seed, **options)
+    found.fit(X)
+    assert abs(np.corrcoef(found.transform(X)[:, 0], z)[0, 1]) > 0.9
+    assert found.loss_curve_[-1] < found.loss_curve_[0] - 0.3
+    assert found.n_iter_ == len(found.loss_curve_) == 100
+
+
+class Enumerated(nn.Module):
+    """A Boltzmann machine that shows its states only."""
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.inside = RestrictedBoltzmann(n_features, 2)
+
+    @property
+    def states(self):
+        return self.inside.states
+
+    def log_density(self, x, z):
+        return self.inside.log_density(x, z)
+
+
+KINDS = {
+    "integrated": (partial(RestrictedBoltzmann, n_components=2), {}),
+    "enumerated": (Enumerated, {"max_iter": 200}),
+    "drawn": (
+        partial(RestrictedBoltzmann, n_components=2),
+        {
+            "posterior": "bernoulli",
+            "solver": Adam(learning_rate_init=0.05),
+            "max_iter": 150,
+        },
+    ),
+}
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_boltzmann_machine(kind, seed):
+    X, truth = machine_table(seed)
+    model, options = KINDS[kind]
+    found = VNCEEstimator(model, random_state=seed, **options)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        found.fit(X)
+    machine = getattr(module(found), "inside", module(found))
+    rows = torch.tensor(X)
+
+    def log_likelihood(machine):
+        with torch.no_grad():
+            log_p = machine.log_marginal(rows, rows >= 0) - machine.log_normaliser()
+        return float(log_p.mean())
+
+    assert log_likelihood(machine) > log_likelihood(truth) - 0.05
+    chance = RestrictedBoltzmann(X.shape[1], 2).double().requires_grad_(False)
+    assert log_likelihood(truth) > log_likelihood(chance) + 0.1
+    assert found.log_scale_ == pytest.approx(float(machine.log_normaliser()), abs=0.15)
+    np.testing.assert_allclose(
+        found.transform(X[:50]), machine.latent_probability(rows[:50]), atol=0.15
+    )
+
+
+@pytest.mark.slow
+def test_a_boltzmann_machine_with_missing_cells(seed):
+    X, truth = machine_table(seed, n=800)
+    hidden = np.random.default_rng(seed).random(X.shape) < 0.2
+    incomplete = np.where(hidden, np.nan, X)
+    model = partial(RestrictedBoltzmann, n_components=2)
+    found = VNCEEstimator(model, random_state=seed, max_iter=40).fit(incomplete)
+    rows = torch.tensor(X)
+    log_p = module(found).log_marginal(rows, rows >= 0)
+    log_p = float((log_p - module(found).log_normaliser()).mean())
+    exact = truth.log_marginal(rows, rows >= 0) - truth.log_normaliser()
+    assert log_p > float(exact.detach().mean()) - 0.1
+    assert found.score_samples(incomplete).shape == (800,)
+    assert np.isfinite(found.transform(incomplete)).all()
+
+
+def test_a_model_with_its_own_scale():
+    class Own(Bell):
+        def __init__(self, n_features):
+            super().__init__(n_features)
+            self.log_scale = nn.Parameter(torch.tensor(1.0))
+
+        def log_density(self, x):
+            return super().log_density(x) - self.log_scale
+
+    X = gaussian_table(0, missing=0.0) - MEAN
+    own = VNCEEstimator(Own, noise="gaussian", random_state=0, solver=PRECISE).fit(X)
+    other = VNCEEstimator(Bell, noise="gaussian", random_state=0, solver=PRECISE).fit(X)
+    assert own.log_scale_ == 0
+    assert float(module(own).log_scale) == pytest.approx(other.log_scale_, abs=1e-3)
+    assert own.objective(X) == pytest.approx(other.objective(X), abs=1e-3)
+
+
+# noise --------------------------------------------------------------------------------
+
+
+def joint_noise():
+    """A distribution of rows that is neither normal nor independent."""
+    base = distributions.MultivariateNormal(
+        torch.tensor(MEAN), torch.tensor(1.5 * COVARIANCE)
+    )
+    twist = distributions.transforms.AffineTransform(0.0, torch.ones(3).double())
+    return distributions.TransformedDistribution(
+        base, distributions.transforms.IndependentTransform(twist, 1)
+    )
+
+
+def given_noises():
+    mean, spread = torch.tensor(MEAN), torch.tensor(np.diag(COVARIANCE)).sqrt()
+    columns = distributions.Normal(mean, 1.2 * spread)
+    yield columns
+    yield distributions.Independent(columns, 1)
+    yield distributions.MultivariateNormal(mean, torch.tensor(1.5 * COVARIANCE))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("noise", list(given_noises()), ids=lambda q: type(q).__name__)
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_noise_that_is_passed_in(noise, missing):
+    X = gaussian_table(1, missing=missing, n=1000)
+    found = clone(VNCEEstimator(noise=noise, ridge=0.0, random_state=0)).fit(X)
+    np.testing.assert_allclose(found.mean_, MEAN, atol=0.3)
+    np.testing.assert_allclose(found.covariance_, COVARIANCE, atol=0.5)
+    assert found.noise_ == {}
+
+
+def test_joint_noise_needs_complete_rows():
+    X = gaussian_table(1, missing=0.0)
+    found = VNCEEstimator(noise=joint_noise(), random_state=0).fit(X)
+    np.testing.assert_allclose(found.mean_, MEAN, atol=0.3)
+    X[0, 0] = np.nan
+    with pytest.raises(ValueError, match="noise=.* has no density of a part of a row"):
+        VNCEEstimator(noise=joint_noise()).fit(X)
+
+
+def test_a_module_that_gives_the_noise_is_called(seed):
+    class Flow(nn.Module):
+        def forward(self):
+            mean = torch.tensor(MEAN).float()
+            S = torch.tensor(COVARIANCE).float()
+            joint = distributions.MultivariateNormal(mean, S)
+            return distributions.Independent(joint, 0)
+
+    X = gaussian_table(seed, missing=0.0)
+    found = VNCEEstimator(noise=Flow(), random_state=0).fit(X)
+    np.testing.assert_allclose(found.mean_, MEAN, atol=0.3)
+
+
+def test_far_noise_shows_in_the_accuracy():
+    X = gaussian_table(0)
+    near = VNCEEstimator(random_state=0).fit(X)
+    spread = torch.tensor(np.diag(COVARIANCE)).sqrt()
+    noise = distributions.Normal(torch.tensor(MEAN), 30 * spread)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        far = VNCEEstimator(noise=noise, random_state=0).fit(X)
+    assert far.accuracy_ > 0.95 > near.accuracy_ + 0.3
+
+
+# scores -------------------------------------------------------------------------------
+
+
+class Bump(Bell):
+    """A wrong model: columns independent of each other."""
+
+    def log_density(self, x):
+        return super().log_density(x) + 0.0 * self.link.sum()
+
+    def __init__(self, n_features):
+        super().__init__(n_features)
+        self.link.data.zero_()
+        self.link.requires_grad_(False)
+
+
+@pytest.mark.slow
+@pytest.mark.sampled
+def test_grid_search_chooses_a_model():
+    X = gaussian_table(3, n=120)
+    options = {"solver": LBFGS(tol=1e-2), "on_misfit": "ignore"}  # without second fits
+    model = VNCEEstimator(random_state=0, **options)
+    estimator = make_pipeline(StandardScaler(), model)
+    grid = {"vnceestimator__model": [Bump, Bell]}
+    search = GridSearchCV(estimator, grid, cv=2, error_score="raise").fit(X)
+    assert search.best_params_ == {"vnceestimator__model": Bell}
+    scores = search.cv_results_["mean_test_score"]
+    assert scores[1] > scores[0] + 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.sampled
+def test_the_score_does_not_depend_on_how_it_was_fitted():
+    X = gaussian_table(3, n=2000)
+    scores = [
+        VNCEEstimator(noise=noise, noise_ratio=nu, random_state=0).fit(X).objective(X)
+        for noise, nu in (("gaussian", 10), ("marginal", 10), ("gaussian", 3))
+    ]
+    assert np.ptp(scores) < 0.02
+
+
+@pytest.mark.quick(1)
+@pytest.mark.filterwarnings("ignore:The 16 draws")  # right after such a rough fit
+@pytest.mark.parametrize("model", [Bell, Factor])
+def test_rows_alone_decide(model):
+    X = gaussian_table(0, n=40) - MEAN
+    found = VNCEEstimator(model, random_state=0, max_iter=6, solver=ROUGH).fit(X)
+    order = np.random.default_rng(0).permutation(len(X))
+    for method in (found.transform, found.score_samples):
+        whole = method(X)
+        np.testing.assert_allclose(method(X[order]), whole[order], atol=1e-9)
+        pieces = np.concatenate([method(part) for part in np.split(X, [1, 2, 17])])
+        np.testing.assert_allclose(pieces, whole, atol=1e-9)
+    assert found.objective(X) == pytest.approx(found.objective(X[order]), abs=1e-9)
+    copy = pickle.loads(pickle.dumps(found))
+    assert (copy.transform(X) == found.transform(X)).all()
+
+
+# the fit ------------------------------------------------------------------------------
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("model", [None, Bell, Enumerated])
+def test_parts_of_the_rows_give_the_same_fit(model, monkeypatch):
+    X = gaussian_table(2, n=200, missing=0.2 if model is None else 0.0) - MEAN
+    if model is Enumerated:
+        X = (X > 0).astype(float)
+    options = {"random_state": 0, "max_iter": 20, "solver": LBFGS(tol=0.05)}
+    whole = VNCEEstimator(model, **options).fit(X)
+    monkeypatch.setattr(fit, "PART", 5000)
+    parts = VNCEEstimator(model, **options).fit(X)
+    assert parts.objective_ == pytest.approx(whole.objective_, abs=1e-6)
+    assert parts.log_scale_ == pytest.approx(whole.log_scale_, abs=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.sampled
+def test_starts_are_kept_by_the_objective(monkeypatch):
+    class Lost(Bell):
+        starts = [60.0, 0.0, 50.0]
+
+        def __init__(self, n_features):
+            super().__init__(n_features)
+            start = Lost.starts.pop(0)
+            self.centre.data.fill_(start)
+            Lost.starts.append(start)
+
+    X = gaussian_table(0, n=200, missing=0.0) - MEAN
+    options = {"random_state": 0, "max_iter": 20}
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        three = VNCEEstimator(Lost, n_init=3, **options).fit(X)
+    best = VNCEEstimator(Bell, **options).fit(X)
+    assert three.objective_ >= best.objective_ - 1e-3
+
+
+def test_it_warns_when_it_has_not_settled():
+    X, _ = factor_table(0, n=100)
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=2 \(or .*tol=1e-12\)"):
+        VNCEEstimator(Factor, max_iter=2, solver=LBFGS(tol=1e-12), random_state=0).fit(
+            X
+        )
+
+
+# what it refuses ----------------------------------------------------------------------
+
+
+def test_an_objective_that_cannot_be_followed_diverges(monkeypatch):
+    def fail(*args):
+        raise NotFinite("the loss is nan")
+
+    monkeypatch.setattr(vnce_fit, "fit_from_one_start", fail)
+    with pytest.raises(DivergenceError, match="bound its parameters.*the loss is nan"):
+        VNCEEstimator(random_state=0).fit(gaussian_table(0, n=50))
+
+
+class Wide(Bell):
+    def log_density(self, x):
+        return -x.square()
+
+
+class Nan(Bell):
+    def log_density(self, x):
+        return super().log_density(x) + (x.sum(1) * 0 - 1).log()
+
+
+class Mismatched(Bell):
+    def log_density(self, x):
+        return x @ torch.ones(7).double()
+
+
+class Three(Bell):
+    def log_density(self, x, y, z):
+        return x
+
+
+class Unsized(Factor):
+    n_components = None
+
+
+class Exploding(Bell):
+    def log_density(self, x):
+        return super().log_density(x) + 1e300 * self.link.sum().exp() * 1e300
+
+
+class Marginal(Bell):
+    def log_marginal(self, x, observed):
+        return x.sum(-1, keepdim=True)
+
+
+class Flat(Factor):
+    states = torch.zeros(3)
+
+
+class Silent(nn.Module):
+    def forward(self, x, observed):
+        return x
+
+
+class Narrow(nn.Module):
+    def forward(self, x, observed):
+        return distributions.Normal(x[:, 0], 1.0)
+
+
+class Gamma(nn.Module):
+    def forward(self, x, observed):
+        return distributions.Gamma(x[:, :1].exp(), 1.0)
+
+
+BAD = {
+    ValueError: [
+        (
+            {"noise_ratio": 0},
+            r"'noise_ratio' parameter .* must be an int in the range \[1, inf\)",
+        ),
+        ({"noise_ratio": -1}, "noise_ratio"),
+        ({"n_training_draws": 0}, "n_training_draws"),
+        ({"n_init": 0}, "n_init"),
+        ({"solver": LBFGS(tol=-1.0)}, "'solver.tol'"),
+        ({"ridge": -1.0}, "ridge"),
+        ({"solver": Adam(learning_rate_init=0.0)}, "'solver.learning_rate_init'"),
+        ({"solver": Adam(batch_size=0)}, "'solver.batch_size'"),
+        ({"solver": Adam(weight_decay=0.1)}, "solver.weight_decay=0.1 is not"),
+        ({"solver": Adam(n_iter_no_change=3)}, "solver.n_iter_no_change=3"),
+        ({"solver": Adam(validation_fraction=0.1)}, "solver.validation_fraction=0.1"),
+        ({"solver": "sgd"}, "'solver' parameter of VNCEEstimator must be"),
+        ({"noise": "flat"}, "'noise' parameter of VNCEEstimator must be"),
+        ({"noise": distributions.Normal(torch.zeros(5), 1.0)}, "noise draws"),
+        ({"noise": distributions.Exponential(torch.ones(3))}, "outside the support"),
+        (
+            {
+                "noise": distributions.Uniform(
+                    *(torch.ones(3) * s for s in (-1, 1)), False
+                )
+            },
+            "noise gives row 0 of the training data",
+        ),
+        ({"model": Wide}, "model: Wide.log_density must return one number"),
+        ({"model": Nan}, "model: Nan.log_density is NaN at row"),
+        ({"model": Mismatched}, "model: Mismatched.log_density failed on"),
+        ({"model": Marginal}, "model: Marginal.log_marginal must return"),
+        ({"model": Flat}, "model: states must be a tensor of shape"),
+        ({"model": Unsized}, "n_components is needed"),
+        ({"model": Exploding}, "Training diverged. The log_density of model"),
+        ({"model": Factor, "posterior": 3}, "'posterior' parameter of VNCEEstimator"),
+        (
+            {"model": Factor, "posterior": lambda d, k: Narrow()},
+            "posterior: for 3 rows the distribution must have batch_shape",
+        ),
+        (
+            {"model": Factor, "posterior": "bernoulli", "solver": "lbfgs"},
+            "solver='lbfgs' needs draws that are smooth",
+        ),
+        (
+            {"model": Factor, "posterior": "bernoulli", "n_training_draws": 1},
+            "n_training_draws must be at least 2",
+        ),
+    ],
+    TypeError: [
+        ({"noise_ratio": 2.5}, "'noise_ratio' parameter"),
+        ({"noise": 3.0}, "'noise' .* implementing 'sample' and 'log_prob'"),
+        ({"model": 3}, "'model' parameter .* must be None or a callable"),
+        ({"model": Bell(3)}, "not a module"),
+        ({"model": lambda d: None}, "model must map the number of features"),
+        ({"model": Three}, "takes 3 arguments"),
+        ({"model": Factor, "posterior": lambda d, k: 3}, "posterior must map"),
+        (
+            {"model": Factor, "posterior": lambda d, k: Silent()},
+            "that returns a torch.distributions.Distribution; for .* returned Tensor",
+        ),
+        ({"model": Factor, "posterior": lambda d, k: Gamma()}, "no quantiles"),
+    ],
+}
+BAD_CASES = [(one, kind, words) for kind in BAD for one, words in BAD[kind]]
+
+
+@pytest.fixture(scope="module")
+def fitted_to_few():
+    X = gaussian_table(0, n=50)
+    return X, VNCEEstimator(random_state=0).fit(X)
+
+
+@pytest.mark.quick(7)
+@pytest.mark.parametrize(("params", "kind", "message"), BAD_CASES)
+def test_bad_parameters_are_named(params, kind, message, fitted_to_few):
+    X, estimator = fitted_to_few[0], copy(fitted_to_few[1])
+    before = dict(vars(estimator))
+    estimator.set_params(**params)
+    with pytest.raises(kind, match=message):
+        estimator.fit(X)
+    after = {**vars(estimator), **{name: before[name] for name in params}}
+    assert after == before
+
+
+@pytest.mark.slow
+@pytest.mark.sampled
+def test_a_symmetric_start_is_left():
+    """Hidden units that start alike: the first rounds look as if nothing moved."""
+    X, _ = machine_table(1, n=300)
+    enumerated = VNCEEstimator(Enumerated, random_state=0, max_iter=400)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        found = enumerated.fit(X)
+        integrated = VNCEEstimator(KINDS["integrated"][0], random_state=0).fit(X)
+    assert found.objective_ > integrated.objective_ - 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.sampled
+def test_mass_where_nothing_was_is_noticed():
+    X, _ = machine_table(0, n=40, d=12)
+    model = partial(RestrictedBoltzmann, n_components=8)
+    with pytest.warns(ConvergenceWarning, match="Raise noise_ratio=1 or ridge"):
+        found = VNCEEstimator(model, noise_ratio=1, random_state=0).fit(X)
+    held = VNCEEstimator(model, noise_ratio=50, ridge=1.0, random_state=0).fit(X)
+    assert found.log_scale_gap_ > 1 > abs(held.log_scale_gap_)
+    errors = [
+        abs(one.log_scale_ - float(module(one).log_normaliser()))
+        for one in (found, held)
+    ]
+    assert errors[0] > 1 > errors[1]
+
+
+# posteriors that are not normal -------------------------------------------------------
+
+
+class TwoHumps(nn.Module):
+    """x_1 near 2 or near -2, whatever x_0 is."""
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.log_sharpness = nn.Parameter(torch.zeros(()))
+        self.tilt = nn.Parameter(torch.zeros(()))
+
+    def log_density(self, x):
+        sharp = self.log_sharpness.exp()
+        humps = torch.stack([x[:, 1] - 2, x[:, 1] + 2]).square() * -4 * sharp
+        tilt = torch.stack([self.tilt, -self.tilt])[:, None]
+        return (humps + tilt).logsumexp(0) - x[:, 0].square() / 2
+
+
+@pytest.mark.slow
+def test_two_humps_are_drawn_with_their_weights(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(1500, 2))
+    X[:, 1] = np.where(rng.random(1500) < 0.7, 2, -2) + X[:, 1] / 8**0.5
+    X[rng.random(1500) < 0.2, 1] = np.nan
+    found = VNCEEstimator(TwoHumps, random_state=seed).fit(X)
+    share = 1 / (1 + np.exp(-2 * float(module(found).tilt)))
+    assert share == pytest.approx(0.7, abs=0.06)
+    assert found.log_scale_gap_ < 0.2
+    row = np.array([[0.3, np.nan]])
+    expected = 2 * share - 2 * (1 - share)
+    assert found.transform(row)[0, 1] == pytest.approx(expected, abs=0.25)
+    drawn = found.sample(np.repeat(row, 4000, 0), random_state=seed)[0][:, 1]
+    assert (drawn > 0).mean() == pytest.approx(share, abs=0.05)
+    # with candidates of equal weight it would be that of the proposal
+    assert (abs(abs(drawn) - 2) < 1.5).mean() > 0.95
+
+
+def ising_table(seed, n=300):
+    """Draw pairs of zeros and ones that mostly agree; the second is often missing."""
+    rng = np.random.default_rng(seed)
+    first = rng.integers(2, size=n)
+    X = np.column_stack([first, np.where(rng.random(n) < 0.9, first, 1 - first)]) * 1.0
+    X[rng.random(n) < 0.2, 1] = np.nan
+    return X
+
+
+class Ising(nn.Module):
+    def __init__(self, n_features):
+        super().__init__()
+        self.link = nn.Parameter(torch.zeros(()))
+        self.field = nn.Parameter(torch.zeros(n_features))
+
+    def log_density(self, x):
+        sign = 2 * x - 1
+        return self.link * sign[:, 0] * sign[:, 1] + x @ self.field
+
+
+@pytest.mark.slow
+def test_the_order_of_rows_does_not_choose_the_solver(seed):
+    X = ising_table(seed)
+    by_holes = np.argsort(np.isnan(X[:, 1]), kind="stable")
+    for order in (by_holes, by_holes[::-1]):
+        with pytest.raises(ValueError, match="solver='lbfgs' needs draws"):
+            VNCEEstimator(Ising, solver="lbfgs").fit(X[order])
+        found = VNCEEstimator(Ising, random_state=seed).fit(X[order])
+        link = float(module(found).link)
+        assert 1 / (1 + np.exp(-2 * link)) == pytest.approx(0.9, abs=0.05)
+        assert set(np.unique(found.sample(X, random_state=0))) == {0.0, 1.0}
+
+
+class RandomFeatures(nn.Module):
+    """Holds random numbers beside its state."""
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.projection = torch.randn(n_features, 8).double()
+        self.weight = nn.Parameter(torch.zeros(8))
+
+    def log_density(self, x):
+        return -x.square().sum(1) / 2 + torch.tanh(x @ self.projection) @ self.weight
+
+
+def test_random_numbers_of_the_model_survive():
+    X = gaussian_table(0, missing=0.0) - MEAN
+    found = VNCEEstimator(RandomFeatures, n_init=2, random_state=3).fit(X)
+    copy = pickle.loads(pickle.dumps(found))
+    assert (copy.score_samples(X) == found.score_samples(X)).all()
+    found.set_params(model=Bell)
+    assert (copy.score_samples(X) == found.score_samples(X)).all()
+
+
+def test_scores_of_the_default_and_of_own_models_compare():
+    rng = np.random.default_rng(0)
+    X = rng.gamma(4.0, size=(1500, 2))  # non-negative columns
+    default = VNCEEstimator(random_state=0).fit(X)
+    options = {
+        "noise": "gaussian",
+        "random_state": 1,
+        "solver": PRECISE,
+        "max_iter": 400,
+    }
+    own = VNCEEstimator(Bell, **options).fit(X)
+    scores = default.score_samples(X).mean(), own.score_samples(X).mean()
+    assert scores[0] == pytest.approx(scores[1], abs=0.05)
+    assert default.objective(X) == pytest.approx(own.objective(X), abs=0.05)
+    with_empty = np.concatenate([X, np.full((100, 2), np.nan)])
+    assert default.objective(with_empty) == pytest.approx(
+        default.objective(X), abs=1e-12
+    )
+
+
+class LearntNoise(nn.Module):
+    """As a flow: parameters, and a call that gives the distribution."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = nn.Parameter(torch.tensor(MEAN).float())
+
+    def forward(self):
+        joint = distributions.Normal(self.mean, torch.tensor([1.5, 1.1, 0.8]))
+        return distributions.Independent(joint, 1)
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
+def test_noise_with_parameters_is_left_alone(solver):
+    X = gaussian_table(0, missing=0.0)
+    noise = LearntNoise()
+    options = {"solver": solver, "max_iter": 20, "random_state": 0}
+    VNCEEstimator(noise=noise, **options).fit(X)
+    assert noise.mean.grad is None
+    assert noise.mean.requires_grad
+
+
+def test_a_module_with_dropout_answers_the_same_twice():
+    class Dropping(Bell):
+        def __init__(self, n_features):
+            super().__init__(n_features)
+            self.drop = nn.Dropout(0.5)
+
+        def log_density(self, x):
+            return super().log_density(self.drop(x))
+
+    X = gaussian_table(0, n=100, missing=0.0) - MEAN
+    options = {"solver": "adam", "max_iter": 3, "random_state": 0}
+    found = VNCEEstimator(Dropping, **options).fit(X)
+    assert (found.score_samples(X) == found.score_samples(X)).all()
+
+
+def test_a_model_without_parameters_has_its_scale_fitted():
+    class Standard(nn.Module):
+        def __init__(self, n_features):
+            super().__init__()
+            self.n_features = n_features
+
+        def log_density(self, x):
+            return -x.square().sum(1) / 2
+
+    X = np.random.default_rng(0).normal(size=(500, 2))
+    for noise in ("gaussian", "conditional"):
+        found = VNCEEstimator(Standard, noise=noise, random_state=0).fit(X)
+        assert found.log_scale_ == pytest.approx(np.log(2 * np.pi), abs=0.1)
+
+
+def test_a_failed_start_does_not_fail_the_fit():
+    class Lucky(Bell):
+        calls = []
+
+        def __init__(self, n_features):
+            super().__init__(n_features)
+            Lucky.calls.append(1)
+            self.bad = len(Lucky.calls) == 2
+
+        def log_density(self, x):
+            found = super().log_density(x)
+            return found * self.link.exp().sum() * 1e308 * 1e10 if self.bad else found
+
+    X = gaussian_table(0, n=100, missing=0.0) - MEAN
+    found = VNCEEstimator(Lucky, n_init=3, random_state=0).fit(X)
+    assert np.isfinite(found.objective_)
+    assert len(Lucky.calls) == 3
+
+
+@pytest.mark.slow
+def test_zero_inflated_columns(seed):
+    rng = np.random.default_rng(seed)
+    X = np.where(rng.random((400, 3)) < 0.3, 0.0, rng.gamma(2.0, size=(400, 3)))
+    X[rng.random(X.shape) < 0.2] = np.nan
+    # few rounds: neither end nor scale is good
+    with warnings.catch_warnings(action="ignore"):
+        found = VNCEEstimator(Bell, random_state=seed, max_iter=20).fit(X)
+    filled = found.transform(X)
+    assert np.isfinite(filled).all()
+    assert filled.min() >= 0
+
+
+@pytest.mark.slow
+def test_a_fitted_flow_is_noise():
+    zuko = pytest.importorskip("zuko")
+    X = gaussian_table(0, missing=0.0)
+    X = (X - X.mean(0)) / X.std(0)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        flow = zuko.flows.NSF(3, transforms=1, hidden_features=(16,))
+        optimiser = torch.optim.Adam(flow.parameters(), lr=0.02)
+        rows = torch.tensor(X).float()
+        for _ in range(100):
+            optimiser.zero_grad()
+            (-flow().log_prob(rows).mean()).backward()
+            optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
+    near = VNCEEstimator(Bell, noise=flow, solver=PRECISE, random_state=0).fit(X)
+    far = VNCEEstimator(Bell, noise="marginal", solver=PRECISE, random_state=0).fit(X)
+    assert near.accuracy_ < 0.6 < 0.7 < far.accuracy_
+    correlation = np.corrcoef(X.T)
+    np.testing.assert_allclose(bell_moments(module(near))[1], correlation, atol=0.15)
+    assert all(parameter.grad is None for parameter in flow.parameters())
+    with pytest.raises(ValueError, match="NormalizingFlow has no density of a part"):
+        VNCEEstimator(Bell, noise=flow).fit(gaussian_table(0))
+
+
+@pytest.mark.slow
+@pytest.mark.sampled
+def test_a_second_fit_forgets_the_first():
+    X = gaussian_table(0, n=100) - MEAN
+    found = VNCEEstimator(random_state=0).fit(X)
+    options = {"noise": "gaussian", "max_iter": 6, "solver": ROUGH, "model": Bell}
+    found.set_params(**options).fit(X)
+    assert not hasattr(found, "mean_")
+    alone = VNCEEstimator(random_state=0, **options).fit(X)
+    assert set(vars(found)) == set(vars(alone))
+    assert found.objective_ == alone.objective_
+
+
+# standard errors of score_samples -----------------------------------------------------
+
+
+class OneFactor(nn.Module):
+    """Columns with unit variance given a normal latent: N(0, I + loading loading')."""
+
+    n_components = 1
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.loading = nn.Parameter(0.5 * torch.ones(n_features))
+
+    def log_density(self, x, z):
+        """Compute log N(z; 0, 1) N(x; loading z, I), up to a constant."""
+        residual = x - z * self.loading
+        return -(residual.square().sum(-1) + z.square().sum(-1)) / 2
+
+
+@pytest.mark.slow
+@pytest.mark.sampled
+def test_most_log_densities_are_within_their_errors(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(150, 3)) + rng.normal(size=(150, 1))
+    X[rng.random(X.shape) < 0.3] = np.nan
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        found = VNCEEstimator(OneFactor, max_iter=5, random_state=0).fit(X)
+    log_prob, error = found.score_samples(X, return_std=True)
+    np.testing.assert_array_equal(log_prob, found.score_samples(X))
+    loading = found.model_state_["model.loading"]
+    covariance = np.eye(3) + np.outer(loading, loading)
+    exact = np.zeros(len(X))
+    for row, cells in enumerate(X):
+        seen = ~np.isnan(cells)
+        if seen.any():
+            normal = multivariate_normal(cov=covariance[np.ix_(seen, seen)])
+            exact[row] = normal.logpdf(cells[seen])
+    exact += 2 * np.log(2 * np.pi) - found.log_scale_
+    wrong = abs(log_prob - exact)
+    # Few weights dominate some rows, whose errors are underestimated.
+    assert np.mean(wrong < 3 * error + 1e-9) > 0.9
+    assert np.mean(wrong < 0.03 * error) < 0.5  # control: they are no upper bounds
+    normal = VNCEEstimator(max_iter=1, random_state=0, on_misfit="ignore")
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        normal.fit(X)
+    assert (normal.score_samples(X, return_std=True)[1] == 0).all()  # it is exact
+
+
+def standard_gaussian(n_features):
+    return FreeGaussian(standard_normal(n_features))
+
+
+def test_a_gaussian_that_is_passed_in_survives_pickling():
+    X = gaussian_table(0, n=100) - MEAN
+    options = {"ridge": 1.0, "on_misfit": "ignore", "random_state": 0}
+    found = VNCEEstimator(standard_gaussian, noise="gaussian", **options).fit(X)
+    copy = pickle.loads(pickle.dumps(found))
+    np.testing.assert_array_equal(copy.transform(X), found.transform(X))
+    drawn = [one.sample(X, random_state=1)[0] for one in (found, copy)]
+    np.testing.assert_array_equal(*drawn)
+    assert np.abs(found.mean_).max() < 0.7 and found.covariance_.shape == (3, 3)
+
+
+class SameRows:
+    """Draws the rows themselves."""
+
+    device = torch.device("cpu")
+
+    def one_draw(self, rows, what):
+        return rows.x
+
+
+def test_each_draw_has_the_rows_in_their_order():
+    nodes = np.arange(8.0).reshape(4, 2)
+    drawn = ScaledDensity(SameRows(), Units.none(2)).draw(nodes, 3)
+    np.testing.assert_array_equal(drawn, [nodes] * 3)

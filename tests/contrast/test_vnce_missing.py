@@ -1,0 +1,124 @@
+"""VNCEEstimator where the posterior of a missing cell has several modes."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from energies import Bell
+from sklearn.exceptions import ConvergenceWarning
+from torch import nn
+
+from skvnce import VNCEEstimator
+from skvnce._core.training.adam import NotFinite
+from skvnce.contrast.fit import MOST_LOST
+from skvnce.contrast.table import fit_with_enough_draws
+
+RADIUS, SPREAD = 2.0, 0.2
+
+
+class Ring(nn.Module):
+    """Rows at a distance from the origin that is nearly constant."""
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.radius = nn.Parameter(torch.tensor(1.5))
+        self.log_spread = nn.Parameter(torch.tensor(0.0))
+
+    def log_density(self, x):
+        apart = x.norm(dim=1) - self.radius
+        return -(apart * (-self.log_spread).exp()).square() / 2
+
+
+def ring(seed, n=400, spread=SPREAD):
+    rng = np.random.default_rng(seed)
+    angle, radius = rng.uniform(0, 2 * np.pi, n), rng.normal(RADIUS, spread, n)
+    return np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
+
+
+def hide(X, seed, share=0.2):
+    X = np.where(np.random.default_rng([seed, 1]).random(X.shape) < share, np.nan, X)
+    return X[~np.isnan(X).all(1)]
+
+
+def log_spread(X, seed, **options):
+    found = VNCEEstimator(Ring, random_state=seed, on_misfit="ignore", **options).fit(X)
+    return float(found.model_state_["model.log_spread"]), found
+
+
+@pytest.mark.slow
+@pytest.mark.sampled
+def test_a_ring_is_as_narrow_as_without_missing_cells(seed):
+    """Two modes of a cell; by one draw of one mode the spread is 2.5 times too large.
+
+    The standard error of log spread is 1 / sqrt(2 n) = 0.035 from complete rows.
+    """
+    X = ring(seed)
+    complete, _ = log_spread(X, seed)
+    found, fitted = log_spread(hide(X, seed), seed)
+    assert abs(found - complete) < 5 * (2 * len(X)) ** -0.5
+    assert abs(fitted.bound_gap_) < MOST_LOST
+    with pytest.warns(ConvergenceWarning, match="1 draws .*Pass n_training_draws=4"):
+        control, one = log_spread(hide(X, seed), seed, n_training_draws=1)
+    assert control - complete > 0.5
+    assert one.bound_gap_ > 2 * MOST_LOST
+
+
+def test_one_draw_is_enough_for_one_mode(seed):
+    """The posterior of a normal is a normal: no warning, and nothing is lost."""
+    rng = np.random.default_rng(seed)
+    X = rng.multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], 300)
+    options = {"noise": "gaussian", "random_state": seed, "on_misfit": "ignore"}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The objective still changed")
+        found = VNCEEstimator(Bell, n_training_draws=1, **options).fit(hide(X, seed))
+    assert abs(found.bound_gap_) < MOST_LOST
+
+
+@pytest.mark.slow
+def test_a_narrow_ring_has_more_draws_or_a_warning(seed):
+    X = ring(seed, spread=0.05)
+    found, fitted = log_spread(hide(X, seed), seed)
+    assert abs(found - log_spread(X, seed)[0]) < 5 * (2 * len(X)) ** -0.5
+    assert fitted.bound_gap_ < MOST_LOST
+    with pytest.warns(ConvergenceWarning, match="n_training_draws=64"):
+        log_spread(hide(X, seed), seed, n_training_draws=16)
+    with pytest.warns(ConvergenceWarning, match="n_training_draws=256"):
+        log_spread(hide(ring(seed, spread=0.01), seed), seed)
+
+
+class Asked:
+    """Settings and a fit that loses a given number of nats per draw."""
+
+    def __init__(self, n_draws, more_draws, lost):
+        self.n_draws, self.more_draws, self.lost = n_draws, more_draws, lost
+
+    def _replace(self, n_draws):
+        return Asked(n_draws, self.more_draws, self.lost)
+
+    def bound_gap(self, n_draws):
+        return self.lost / n_draws
+
+
+@pytest.mark.parametrize(
+    ("lost", "more_draws", "expected"),
+    [(1.0, 64, 16), (3.0, 64, 64), (30.0, 64, 16), (3.0, None, 16)],
+)
+def test_draws_are_added_only_where_they_suffice(lost, more_draws, expected):
+    fits = []
+    asked = Asked(16, more_draws, lost)
+    found, used = fit_with_enough_draws(lambda one: fits.append(one) or one, asked)
+    assert found is used is fits[-1]
+    assert used.n_draws == expected
+    assert len(fits) == 1 + (expected == 64)
+
+
+def test_a_second_fit_that_diverges_leaves_the_first():
+    asked = Asked(16, 64, 3.0)
+
+    def fit(one):
+        if one.n_draws == 64:
+            raise NotFinite("at the start")
+        return one
+
+    assert fit_with_enough_draws(fit, asked) == (asked, asked)

@@ -1,0 +1,367 @@
+"""Chains and scores against exact probabilities of small models."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+
+from skvnce._core.distributions.normal import Normal
+from skvnce._core.distributions.truncated_normal import BoundedNormal
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.posteriors import global_stream
+from skvnce._core.random import row_lattice, seeded
+from skvnce.gaussian.latent import fill, gibbs
+from skvnce.gaussian.latent import fill as score
+from skvnce.gaussian.latent.columns import Latents, Marginal
+from skvnce.gaussian.latent.fill import Chains
+from skvnce.gaussian.latent.nominal import above, below, largest_others
+
+SCALE = torch.tensor(0.7).double()
+ROWS = 400  # equal rows whose chains differ, for standard errors
+
+
+def levels(*thresholds):
+    """Make an ordinal column from its thresholds."""
+    edges = torch.tensor(thresholds, dtype=torch.float64)
+    far = torch.tensor([torch.inf]).double()
+    values = torch.arange(len(edges) + 1).double()
+    return Marginal(values, torch.cat([-far, edges]), torch.cat([edges, far]))
+
+
+def covariance(d, seed=3):
+    root = np.random.default_rng(seed).normal(size=(d, d))
+    found = root @ root.T + np.eye(d)
+    scale = np.sqrt(np.diag(found))
+    return torch.tensor(found / np.outer(scale, scale))
+
+
+def chained(latents, normal, row, chains=Chains(20, 60), *, seed=0, levels_of=()):  # noqa: B008
+    """Predict equal rows by different chains: means, errors of a column's levels."""
+    data = Incomplete.from_array(np.tile(np.asarray(row, float), (ROWS, 1)))
+    with seeded(seed):
+        return fill.predict(
+            latents,
+            [gibbs.Factors.of(normal, latents)],
+            data,
+            chains,
+            global_stream,
+            set(levels_of),
+        )
+
+
+def assert_near(draws, exact, errors=5.0):
+    """Compare a mean over chains; five standard errors fail once in 1.7 million."""
+    mean, error = draws.mean(0), draws.std(0) / ROWS**0.5
+    assert ((mean - torch.as_tensor(exact)).abs() < errors * error + 1e-9).all()
+
+
+def rectangle(mean, cov, low, high):
+    """Compute the probability of a box by inclusion and exclusion."""
+    total = 0.0
+    for ends in product((0, 1), repeat=len(mean)):
+        at = np.where(ends, high, low)
+        if np.isneginf(at).any():
+            continue
+        sign = (-1) ** (len(ends) - sum(ends))
+        finite = np.clip(at, -12, 12)
+        found = stats.multivariate_normal.cdf(
+            finite, mean, cov, abseps=1e-6, releps=1e-6, maxpts=100_000
+        )
+        total += sign * found
+    return total
+
+
+def test_draws_between_bounds_are_quantiles():
+    rng = np.random.default_rng(0)
+    mean, u = (torch.tensor(rng.uniform(size=200)) for _ in range(2))
+    low = torch.tensor(rng.uniform(-6, 6, size=200))
+    high = low + torch.tensor(rng.uniform(0.1, 3, size=200))
+    z = torch.tensor(gibbs.truncated(*(t.numpy() for t in (mean, SCALE, low, high, u))))
+    share = BoundedNormal(mean, SCALE, low, high).cdf(z)
+    apart = torch.minimum((share - u).abs(), (share - 1 + u).abs())
+    assert apart.max() < 1e-6
+    far = torch.full_like(low, torch.inf)
+    parts = mean.numpy(), float(SCALE), low.numpy(), u.numpy()
+    under = BoundedNormal(mean, SCALE, -far, low)
+    assert torch.allclose(under.cdf(torch.tensor(below(*parts))), u, atol=1e-6)
+    over = BoundedNormal(mean, SCALE, low, far)
+    assert torch.allclose(1 - over.cdf(torch.tensor(above(*parts))), u, atol=1e-6)
+
+
+def test_draws_beyond_the_reach_of_probabilities_are_the_bound():
+    zero, u = np.zeros(1), np.array([0.5])
+    assert below(np.array([60.0]), 1.0, zero, u) == 0.0
+    assert above(np.array([-60.0]), 1.0, zero, u) == 0.0
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("width", [0.3, np.inf])
+def test_draws_in_intervals_far_from_the_mean_are_finite(sign, width):
+    """Those of open intervals were infinite, those of others the far bound."""
+    u, scale = np.array([0.01, 0.5, 0.99]), 0.05
+    low = np.full(3, 2.5)
+    ends = (low, low + width) if sign > 0 else (-low - width, -low)
+    z = sign * gibbs.truncated(np.full(3, -sign * 0.5), scale, *ends, u)
+    assert (z > low).all() and (z < low + 0.01).all()
+    # the share of the tail beyond a draw is that of the uniform number
+    tail = stats.norm.logsf((z + 0.5) / scale) - stats.norm.logsf((low + 0.5) / scale)
+    np.testing.assert_allclose(np.exp(tail), u, atol=1e-3)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_chains_start_within_limits_that_are_far_away(sign):
+    """The median of a normal distribution beyond e is e + log(2) / e, nearly."""
+    near, far = np.array([[3.0, 12.0, 30.0, 0.5]]), np.full((1, 4), np.inf)
+    near[0, -1] = far[0, -1] = 0.5  # is observed
+    low, high = (near, far) if sign > 0 else (-far, -near)
+    z = sign * gibbs.Rows(None, low, high, [], []).start(torch.zeros(1))[0]
+    np.testing.assert_allclose(z[0], stats.norm.isf(stats.norm.sf(3) / 2))
+    np.testing.assert_allclose(z[1:3], near[0, 1:3] + np.log(2) / near[0, 1:3], 1e-3)
+    assert z[3] == 0.5
+
+
+def test_probabilities_of_two_ordinal_columns_and_a_number(seed):
+    """P(x_2 = k | x_0 = 1, z_1) by the bivariate normal distribution."""
+    number = Marginal(*(torch.linspace(-4, 4, 801).double(),) * 3)
+    latents = Latents([levels(-0.3, 0.8), number, levels(0.2)], [0, 1, 2], [1, 1, 1])
+    mean, cov = np.array([0.2, 0.1, -0.3]), covariance(3).numpy()
+    normal = Normal(torch.tensor(mean), torch.tensor(cov))
+    found = chained(latents, normal, [1, 0.7, np.nan], seed=seed, levels_of=[2])
+    slope = cov[[0, 2], 1] / cov[1, 1]
+    given = mean[[0, 2]] + slope * (0.7 - mean[1])
+    left = cov[np.ix_([0, 2], [0, 2])] - np.outer(slope, slope) * cov[1, 1]
+    joint = [
+        rectangle(given, left, [-0.3, low], [0.8, high])
+        for low, high in ((-np.inf, 0.2), (0.2, np.inf))
+    ]
+    assert_near(found.probabilities[2], np.array(joint) / sum(joint))
+    wrong = rectangle(given, left, [-np.inf, 0.2], [np.inf, np.inf])  # ignores x_0
+    assert abs(joint[1] / sum(joint) - wrong) > 0.02
+
+
+def of_nominal(mean, cov, others, low, high):
+    """Compute P(x_1 = k, low < z_0 < high) for the nominal latents in `others`."""
+    found = []
+    for k in range(len(others)):
+        rest = [i for i in range(len(others)) if i != k]
+        maps = np.zeros((len(others), len(mean)))
+        maps[0, 0] = 1.0
+        for row, i in enumerate(rest, 1):
+            maps[row, others[k]], maps[row, others[i]] = 1.0, -1.0
+        ends = [low] + [0.0] * len(rest), [high] + [np.inf] * len(rest)
+        found.append(rectangle(maps @ mean, maps @ cov @ maps.T, *ends))
+    return np.array(found)
+
+
+def nominal_model():
+    latents = Latents([levels(0.1), None], [0, 1], [1, 3])
+    scale = np.array([1.0, 0.6, 1.4, 1.0])
+    mean, cov = np.array([0.1, 0.3, -0.2, 0.0]), covariance(4).numpy()
+    cov *= np.outer(scale, scale)
+    return latents, Normal(torch.tensor(mean), torch.tensor(cov)), mean, cov
+
+
+def test_probabilities_of_a_nominal_column(seed):
+    latents, normal, mean, cov = nominal_model()
+    found = chained(latents, normal, [1, np.nan], seed=seed).probabilities[1]
+    joint = of_nominal(mean, cov, [1, 2, 3], 0.1, np.inf)
+    assert_near(found, joint / joint.sum())
+    assert (
+        abs(
+            of_nominal(mean, cov, [1, 2, 3], -np.inf, np.inf) - joint / joint.sum()
+        ).max()
+        > 0.02
+    )
+
+
+def test_probabilities_of_an_ordinal_column_given_a_nominal_one(seed):
+    latents, normal, mean, cov = nominal_model()
+    found = chained(latents, normal, [np.nan, 2], seed=seed, levels_of=[0])
+    joint = [
+        of_nominal(mean, cov, [1, 2, 3], *ends)[2]
+        for ends in ((-np.inf, 0.1), (0.1, np.inf))
+    ]
+    assert_near(found.probabilities[0], np.array(joint) / sum(joint))
+    assert_near(found.means[:, :1], joint[1] / sum(joint))
+
+
+def test_errors_of_mirrored_chains_cancel_where_all_is_normal():
+    line = torch.linspace(-9, 9, 3).double()
+    number = Marginal(line, line, line)
+    latents = Latents([number] * 3, [0, 1, 2], [1, 1, 1])
+    normal = Normal(torch.zeros(3).double(), covariance(3))
+    found = chained(latents, normal, [1.0, np.nan, np.nan], Chains(80, 1)).means
+    slope = covariance(3)[1:, 0]
+    assert torch.allclose(found[:, 1:], slope.expand(ROWS, 2), atol=1e-3)
+
+
+def test_draws_have_these_probabilities_too(seed):
+    latents, normal, mean, cov = nominal_model()
+    data = Incomplete.from_array(np.tile([1.0, np.nan], (4000, 1)))
+    with seeded(seed):
+        model = gibbs.Factors.of(normal, latents)
+        drawn = fill.draw(latents, [model], data, Chains(30, 1))[0]
+    joint = of_nominal(mean, cov, [1, 2, 3], 0.1, np.inf)
+    counts = np.bincount(drawn[:, 1].long().numpy(), minlength=3)
+    assert stats.chisquare(counts, 4000 * joint / joint.sum()).pvalue > 1e-6
+    assert stats.chisquare(counts, [4000 / 3] * 3).pvalue < 1e-6
+    assert (drawn[:, 0] == 1).all()
+
+
+def test_log_probabilities_against_quadrature():
+    latents, normal, mean, cov = nominal_model()
+    rows = np.array([[1.0, 2.0], [0.0, 0.0], [np.nan, 1.0], [1.0, np.nan]])
+    data = Incomplete.from_array(rows)
+    found = score.log_prob(latents, normal, data, row_lattice(rows, 0), 2**14)
+    ends = {0: (-np.inf, 0.1), 1: (0.1, np.inf)}
+    exact = [
+        of_nominal(mean, cov, [1, 2, 3], *ends[1])[2],
+        of_nominal(mean, cov, [1, 2, 3], *ends[0])[0],
+        of_nominal(mean, cov, [1, 2, 3], -np.inf, np.inf)[1],
+        of_nominal(mean, cov, [1, 2, 3], *ends[1]).sum(),
+    ]
+    assert found.exp().tolist() == pytest.approx(exact, abs=1e-4)
+
+
+def test_conditional_probabilities_against_quadrature():
+    """P(x_1 = k | x_0 = 1) as the ratio of two log-probabilities."""
+    latents, normal, mean, cov = nominal_model()
+    rows = np.array([[1.0, np.nan], [1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    data = Incomplete.from_array(rows)
+    found = score.log_prob(latents, normal, data, row_lattice(rows, 0), 2**14).exp()
+    joint = of_nominal(mean, cov, [1, 2, 3], 0.1, np.inf)
+    assert (found[1:] / found[0]).tolist() == pytest.approx(
+        joint / joint.sum(), abs=1e-4
+    )
+    marginal = of_nominal(mean, cov, [1, 2, 3], -np.inf, np.inf)
+    assert abs(joint / joint.sum() - marginal).max() > 0.02  # a wrong answer is found
+
+
+def test_log_densities_of_numbers_are_those_of_the_normal_distribution():
+    line = torch.linspace(-6, 6, 2001).double()
+    number = Marginal(line * 2 + 1, line, line)
+    latents = Latents([number, levels(0.4), number], [0, 1, 2], [1, 1, 1])
+    mean, cov = np.array([0.0, 0.2, -0.1]), covariance(3).numpy()
+    rows = np.array([[1.5, 1.0, 2.0], [np.nan, 0.0, -1.0], [1.0, np.nan, np.nan]])
+    found = score.log_prob(
+        latents,
+        Normal(torch.tensor(mean), torch.tensor(cov)),
+        Incomplete.from_array(rows),
+        row_lattice(rows, 0),
+        64,
+    )
+
+    def density(z0, z1, z2):
+        return stats.multivariate_normal(mean, cov).pdf([z0, z1, z2])
+
+    exact = [
+        integrate.quad(lambda t: density(0.25, t, 0.5), 0.4, 9)[0] / 4,
+        integrate.dblquad(lambda s, t: density(s, t, -1.0), -9, 0.4, -9, 9)[0] / 2,
+        stats.norm(0, 1).pdf(0.0) / 2,
+    ]
+    assert found.exp().tolist() == pytest.approx(exact, rel=1e-4)
+
+
+def simulated(rng, n, cov):
+    """Draw a number, an ordinal and a nominal column; half of the cells are missing."""
+    z = rng.multivariate_normal(np.zeros(5), cov, size=n)
+    x = np.column_stack(
+        [np.exp(z[:, 0]), np.digitize(z[:, 1], [-0.8, 0.0, 0.6]), z[:, 2:].argmax(1)]
+    )
+    return np.where(rng.random(x.shape) < 0.5, np.nan, x)
+
+
+def fitted(x, seed, n_draws=20, max_iter=200):
+    data, weights = Incomplete.from_array(x), torch.ones(len(x)).double()
+    latents = Latents.of(data, weights, ["numeric", "ordinal", "nominal"], [0, 4, 3])
+    with seeded(seed):
+        return gibbs.posterior_draws(
+            latents, data, weights, 1.0, n_draws=n_draws, max_iter=max_iter
+        )
+
+
+def identified(cov):
+    """Return what the data determine: numbers with differences of nominal latents."""
+    maps = np.array(
+        [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, -1, 0], [0, 0, 0, 1, -1]]
+    )
+    found = maps @ np.asarray(cov) @ maps.T
+    scale = np.sqrt(np.diag(found))
+    return (found / np.outer(scale, scale))[np.triu_indices(4, 1)]
+
+
+@pytest.mark.slow
+def test_correlations_are_recovered_from_half_of_the_cells(seed):
+    """The error of the posterior mean is within five posterior standard deviations."""
+    truth = np.eye(5)
+    truth[0, 1] = truth[1, 0] = 0.6
+    truth[0, 2] = truth[2, 0] = 0.5
+    truth[1, 3] = truth[3, 1] = -0.4
+    x = simulated(np.random.default_rng(seed), 4000, truth)
+    draws = np.array([identified(one.covariance) for one in fitted(x, seed).draws])
+    error = draws.mean(0) - identified(truth)
+    assert (abs(error) < 5 * draws.std(0, ddof=1) + 0.02).all()
+    rng = np.random.default_rng(0)
+    shuffled = np.column_stack([rng.permutation(column) for column in x.T])
+    wrong = [identified(one.covariance) for one in fitted(shuffled, seed).draws]
+    assert abs(np.mean(wrong, 0) - identified(truth)).max() > 0.3
+
+
+def test_draws_of_variances_are_larger_than_the_estimate_in_small_tables(seed):
+    """Their ratio is (n + k) / (n + k - d - 2) = 16 / 9, with an error of about .11."""
+    x = simulated(np.random.default_rng(seed), 15, np.eye(5))
+    x[:, 0] = np.arange(15.0)
+    fit = fitted(x, seed, n_draws=60, max_iter=100)
+    drawn = torch.stack([one.covariance[0, 0] for one in fit.draws]).mean()
+    assert len(fit.draws) == 60
+    ratio = float(drawn / fit.average().covariance[0, 0])
+    assert ratio == pytest.approx(16 / 9, abs=0.55)
+
+
+def test_scales_without_data_are_one():
+    latents = Latents([levels(0.4), None], [0, 1], [1, 3])
+    normal = Normal(torch.tensor([0.5, 1.0, 2.0, 3.0]).double(), 4 * covariance(4))
+    z = np.random.default_rng(0).normal(size=(4, 50))
+    moved = z.copy()
+    found = gibbs.set_scales(latents, [moved], normal)
+    assert found.covariance.diagonal().tolist() == pytest.approx([1] * 4)
+    assert float(found.mean[1:].mean()) == pytest.approx(0)
+    assert (moved[1:].argmax(0) == z[1:].argmax(0)).all()
+    assert ((moved[0] > 0.4) == (z[0] > 0.4)).all()
+
+
+def test_losses_are_those_of_the_scaled_variables(monkeypatch, seed):
+    scaled, set_scales = [], gibbs.set_scales
+
+    def recorded(latents, parts, normal):
+        found = set_scales(latents, parts, normal)
+        density = stats.multivariate_normal(found.mean.numpy(), found.covariance)
+        scaled.extend(-density.logpdf(z.T).mean() for z in parts)
+        return found
+
+    monkeypatch.setattr(gibbs, "set_scales", recorded)
+    x = simulated(np.random.default_rng(seed), 60, np.eye(5))
+    fit = fitted(x, seed, n_draws=2, max_iter=10)
+    assert fit.losses == pytest.approx(scaled)
+    assert len(fit.estimates) == 6  # 40 % are the burn-in
+
+
+def test_rows_without_observed_cells_are_drawn_at_once(seed):
+    """A single sweep from the mean would have 0.02 of the variance."""
+    line = torch.linspace(-9, 9, 3).double()
+    number, cov = Marginal(line, line, line), torch.tensor([[1.0, 0.99], [0.99, 1.0]])
+    latents = Latents([number] * 2, [0, 1], [1, 1])
+    model = gibbs.Factors.of(Normal(torch.zeros(2).double(), cov.double()), latents)
+    data = Incomplete.from_array(np.full((2000, 2), np.nan))
+    with seeded(seed):
+        drawn = fill.draw(latents, [model], data, Chains(0, 1))[0].numpy()
+    assert np.cov(drawn.T) == pytest.approx(cov.numpy(), abs=0.17)  # five errors
+
+
+def test_the_largest_of_the_others(seed):
+    z = np.random.default_rng(seed).normal(size=(4, 30))
+    found = largest_others(z)
+    for k in range(4):
+        assert np.array_equal(found[k], np.delete(z, k, 0).max(0))

@@ -1,0 +1,183 @@
+"""Gibbs sampling of missing cells against rejection sampling of the exact target."""
+
+import numpy as np
+import pytest
+import torch
+from oracles import GATE, first_and_second, rejection, z_two_sample
+
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.posteriors import global_stream
+from skvnce._core.random import seeded
+from skvnce._core.samplers import State, run_chain
+from skvnce.graphs.samplers import antithetic, gibbs, missing_cells
+from skvnce.graphs.truncated_gaussian import TruncatedGaussian
+
+# Links of both signs; much of the mass lies near zero, so that the target is skewed.
+PRECISION = np.array(
+    [
+        [1.0, 0.6, -0.4, 0.0],
+        [0.6, 2.0, 0.5, -0.3],
+        [-0.4, 0.5, 1.0, 0.2],
+        [0.0, -0.3, 0.2, 0.5],
+    ]
+)
+LINEAR = np.array([0.3, -0.5, 0.4, 0.6])
+N = np.nan
+ROWS = np.array(  # every pattern of one table
+    [
+        [N, N, N, N],
+        [N, 0.2, N, 1.0],
+        [0.1, N, N, N],
+        [2.0, N, 0.5, 3.0],
+        [1.0, 1.0, 1.0, 1.0],
+    ]
+)
+N_CHAINS = 4000
+
+
+def model(precision=PRECISION, linear=LINEAR):
+    return TruncatedGaussian(torch.tensor(precision), torch.tensor(linear))
+
+
+WRONG = {
+    "without links": model(np.diag(np.diag(PRECISION))),
+    "too narrow": model(PRECISION * 1.5, LINEAR * 1.5),
+    "shifted": model(linear=LINEAR + 0.3),
+}
+
+
+def start(rows, value=0.5):
+    x = torch.tensor(rows)
+    return State(x.where(~x.isnan(), torch.tensor(value).double()))
+
+
+DATA = Incomplete.from_array(ROWS)
+
+
+def chains(target, seed, n_steps=12, rows=ROWS):
+    """Run chains from a table of several patterns; (chains, rows, features)."""
+    data = Incomplete.from_array(rows)
+    shape = N_CHAINS, *rows.shape
+    sampler = gibbs(target, missing_cells(data.observed.expand(shape)))
+    state = sampler.init(data, torch.full(shape, 0.5).double())
+    with seeded(seed):
+        return run_chain(sampler, state, data, n_steps).x.numpy()
+
+
+def worst_z(draws, row, rng):
+    """Compare draws of the missing cells of a row with as many exact ones."""
+    exact = rejection(PRECISION, LINEAR, row, 10_000, rng)
+    z = z_two_sample(first_and_second(draws), first_and_second(exact))
+    return np.abs(z).max()
+
+
+def test_conditionals_of_several_patterns_at_once(seed):
+    drawn, rng = chains(model(), seed), np.random.default_rng([seed, 1])
+    for row, draws in zip(ROWS[:4], drawn.swapaxes(0, 1), strict=False):
+        hidden = np.isnan(row)
+        assert worst_z(draws[:, hidden], row, rng) < GATE
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_model_is_seen(wrong, seed):
+    rng = np.random.default_rng([seed, 1])
+    drawn = chains(WRONG[wrong], seed, rows=ROWS[:1])
+    assert worst_z(drawn[:, 0], ROWS[0], rng) > 1.5 * GATE  # 10.6 at least, of 8 seeds
+
+
+def test_too_few_steps_are_seen(seed):
+    rng = np.random.default_rng([seed, 1])
+    drawn = chains(model(), seed, n_steps=1, rows=ROWS[:1])
+    assert worst_z(drawn[:, 0], ROWS[0], rng) > GATE
+
+
+def test_observed_cells_never_change(seed):
+    drawn = chains(model(), seed, n_steps=3)
+    observed = ~np.isnan(ROWS)
+    assert (drawn[:, observed] == ROWS[observed]).all()
+    assert (drawn[:, ~observed] != 0.5).all()  # and all the others do
+
+
+def two_chains(uniforms, seed):
+    """Run two chains on many copies of a row; their missing cells, (2, n, hidden)."""
+    data = Incomplete.from_array(np.repeat(ROWS[[1]], N_CHAINS, 0))
+    x = torch.full((2, N_CHAINS, 4), 0.5).double()
+    sampler = gibbs(model(), missing_cells(data.observed.expand_as(x)), uniforms)
+    with seeded(seed):
+        state = run_chain(sampler, sampler.init(data, x), data, 12)
+    return state.x[..., ~data.observed[0]].numpy()
+
+
+def z_covariance(first, second):
+    """Return the covariances of the chains in units of their standard errors."""
+    products = (first - first.mean(0)) * (second - second.mean(0))
+    return products.mean(0) / (products.std(0) / np.sqrt(len(products)))
+
+
+def test_antithetic_chains(seed):
+    first, second = two_chains(antithetic, seed)
+    rng = np.random.default_rng([seed, 3])
+    for chain in (first, second):
+        assert worst_z(chain, ROWS[1], rng) < GATE
+    assert (z_covariance(first, second) < -2 * GATE).all()
+    # so that the average has less than half the variance of one
+    assert (((first + second) / 2).var(0) < 0.4 * first.var(0)).all()
+    assert np.abs(z_covariance(*two_chains(global_stream, seed))).max() < GATE
+
+
+# The plain mechanics
+
+
+def test_missing_cells_are_listed_by_column():
+    observed = torch.tensor([[1, 0, 1], [1, 1, 0], [1, 0, 0]]).bool()
+    listed = [(j, rows[0].tolist()) for j, rows in missing_cells(observed)]
+    assert listed == [(1, [0, 2]), (2, [1, 2])]
+    chained = missing_cells(observed.expand(2, 3, 3))
+    assert [(j, len(rows), len(rows[0])) for j, rows in chained] == [
+        (1, 2, 4),
+        (2, 2, 4),
+    ]
+
+
+def test_a_step_changes_no_argument_and_is_counted():
+    state, seen = start(ROWS), []
+    before = state.x.clone()
+    missing = missing_cells(torch.tensor(~np.isnan(ROWS)))
+
+    def uniforms(step, x):
+        seen.append(step)
+        return torch.full_like(x, 0.5)
+
+    sampler, visited = gibbs(model(), missing, uniforms), []
+    end = run_chain(sampler, state, DATA, 4, lambda state, _: visited.append(state.x))
+    assert torch.equal(state.x, before)
+    assert seen == [0, 1, 2, 3]
+    assert end.step == len(visited) == 4
+    assert torch.equal(visited[-1], end.x)
+    assert not torch.equal(visited[0], visited[1])
+
+
+def test_cells_are_drawn_through_the_quantile_function():
+    state, missing = start(ROWS), missing_cells(torch.tensor(~np.isnan(ROWS)))
+    step = gibbs(model(), missing, lambda step, x: torch.full_like(x, 0.3)).step
+    x, target = state.x.clone(), model()
+    for j in range(4):  # columns in order, each given those before it
+        drawn = target.conditional(x, j).icdf(torch.tensor(0.3, dtype=torch.float64))
+        x[:, j] = drawn.where(torch.tensor(np.isnan(ROWS[:, j])), x[:, j])
+    moved, _ = step(state, DATA)
+    torch.testing.assert_close(moved.x, x.detach(), rtol=0, atol=1e-12)
+
+
+def test_chains_start_where_they_are_reported():
+    x = torch.tensor([5.0, 6.0, 7.0, 8.0]).double().expand(2, *ROWS.shape)
+    state = gibbs(model(), []).init(DATA, x)
+    assert state.x.shape == (2, *ROWS.shape)
+    assert state.x[1, 1].tolist() == [5.0, 0.2, 7.0, 1.0]
+
+
+def test_uniforms_stay_inside_the_unit_interval(seed):
+    x = torch.zeros(2, 10_000, 3)
+    with seeded(seed):
+        u, v = antithetic(0, x)
+    assert ((u >= 0) & (v >= 0) & (u < 1) & (v < 1)).all()
+    torch.testing.assert_close(u + v, torch.ones_like(u))

@@ -1,0 +1,163 @@
+"""The graphical lasso for blocks, against scikit-learn and optimality."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.covariance import graphical_lasso
+from tables import covariance_of
+
+from skvnce.graphs.graphical_lasso import (
+    Blocks,
+    accelerated,
+    certify,
+    point_at,
+    smooth_loss,
+    solve,
+)
+
+SIZES = [1, 3, 1, 2, 4]
+
+
+def weights_of(d, strength):
+    return strength * (1 - torch.eye(d).double())
+
+
+def slices(blocks):
+    ends = blocks.sizes.cumsum(0).tolist()
+    return [slice(e - s, e) for s, e in zip(blocks.sizes.tolist(), ends, strict=True)]
+
+
+def objective(K, S, weight, blocks):
+    """Compute the objective block by block."""
+    value = (S * K).sum() - torch.logdet(K)
+    parts = slices(blocks)
+    for i, one in enumerate(parts):
+        for j, other in enumerate(parts):
+            if i != j:
+                value = value + weight[i, j] * torch.linalg.norm(K[one, other])
+    return float(value)
+
+
+def violation(K, S, weight, blocks):
+    """Compute the largest distance of zero from the subdifferential of a block."""
+    gradient = S - torch.linalg.inv(K)
+    parts, worst = slices(blocks), 0.0
+    for i, one in enumerate(parts):
+        for j, other in enumerate(parts):
+            g, k = gradient[one, other], K[one, other]
+            if i == j:
+                distance = torch.linalg.norm(g)
+            elif (k == 0).all():
+                distance = (torch.linalg.norm(g) - weight[i, j]).clamp(min=0)
+            else:
+                distance = torch.linalg.norm(
+                    g + weight[i, j] * k / torch.linalg.norm(k)
+                )
+            worst = max(worst, float(distance))
+    return worst
+
+
+@pytest.mark.parametrize("alpha", [0.02, 0.1, 0.3])
+def test_equals_scikit_learn(alpha, seed):
+    S = covariance_of(8, seed)
+    blocks = Blocks.of(torch.ones(8, dtype=torch.long))
+    found = solve(S, torch.eye(8).double(), weights_of(8, alpha), blocks, tol=1e-12)
+    _, expected = graphical_lasso(S.numpy(), alpha, tol=1e-10, enet_tol=1e-12)
+    np.testing.assert_allclose(found.precision, expected, atol=1e-5)
+    assert found.gap < 1e-10
+    _, other = graphical_lasso(S.numpy(), alpha * 1.01, tol=1e-10, enet_tol=1e-12)
+    assert abs(found.precision.numpy() - other).max() > 1e-4
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.2])
+def test_blocks_satisfy_the_optimality_conditions(alpha, seed):
+    S = covariance_of(sum(SIZES), seed)
+    blocks, weight = Blocks.of(torch.tensor(SIZES)), weights_of(len(SIZES), alpha)
+    start = torch.eye(sum(SIZES)).double()
+    found = solve(S, start, weight, blocks, tol=1e-13, max_iter=20_000)
+    assert violation(found.precision, S, weight, blocks) < 1e-5
+    assert found.objective == pytest.approx(
+        objective(found.precision, S, weight, blocks)
+    )
+    rough = solve(S, start, weight, blocks, tol=1e-1)
+    assert violation(rough.precision, S, weight, blocks) > 1e-4
+
+
+@pytest.mark.parametrize("tol", [1.0, 1e-1, 1e-3])
+def test_the_gap_bounds_the_excess_of_the_objective(tol, seed):
+    S = covariance_of(sum(SIZES), seed)
+    blocks, weight = Blocks.of(torch.tensor(SIZES)), weights_of(len(SIZES), 0.1)
+    start = torch.eye(sum(SIZES)).double()
+    least = solve(S, start, weight, blocks, tol=1e-13, max_iter=20_000).objective
+    rough = solve(S, start, weight, blocks, tol=tol)
+    assert 0 <= rough.objective - least <= rough.gap + 1e-12
+    assert rough.gap <= tol
+
+
+def test_a_gap_within_tol_is_reached_from_any_start(seed):
+    S = covariance_of(sum(SIZES), seed)
+    blocks, weight = Blocks.of(torch.tensor(SIZES)), weights_of(len(SIZES), 0.1)
+    starts = [
+        torch.eye(len(S)).double(),
+        torch.linalg.inv(S),
+        100 * torch.linalg.inv(S),
+    ]
+    found = [solve(S, start, weight, blocks, tol=1e-12).precision for start in starts]
+    assert torch.allclose(found[0], found[1], atol=1e-5)
+    assert torch.allclose(found[0], found[2], atol=1e-5)
+
+
+def test_excluded_blocks_stay_zero_and_the_others_are_free(seed):
+    S = covariance_of(sum(SIZES), seed)
+    blocks, weight = Blocks.of(torch.tensor(SIZES)), weights_of(len(SIZES), 0.0)
+    weight[0, 1] = weight[1, 0] = weight[3, 4] = weight[4, 3] = torch.inf
+    start = torch.linalg.inv(S)
+    found = solve(S, start, weight, blocks, tol=1e-12, max_iter=20_000)
+    norms = blocks.norms(found.precision)
+    assert ((norms == 0) == weight.isinf()).all()
+    inverse = torch.linalg.inv(found.precision)
+    free = blocks.spread(weight.isinf().double()) == 0
+    assert torch.allclose(inverse[free], S[free], atol=1e-5)
+    assert not torch.allclose(inverse[~free], S[~free], atol=1e-2)
+
+
+def test_the_graph_is_empty_from_the_largest_ratio_on(seed):
+    """Without edges the gradient in the block K_ij is S_ij."""
+    rng = np.random.default_rng(seed)
+    blocks = Blocks.of(torch.tensor(SIZES))
+    S = covariance_of(sum(SIZES), seed)
+    unit = torch.tensor(rng.uniform(0.3, 1.0, size=len(SIZES)))
+    unit = torch.outer(unit, unit).fill_diagonal_(0.0)
+    ratios = blocks.norms(S).div(unit.clamp(min=1e-9)).fill_diagonal_(0.0)
+    largest, start = ratios.max(), torch.eye(len(S)).double()
+    above = solve(S, start, 1.001 * largest * unit, blocks, tol=1e-12).precision
+    below = solve(S, start, 0.99 * largest * unit, blocks, tol=1e-12).precision
+    assert not blocks.norms(above).fill_diagonal_(0.0).any()
+    assert blocks.norms(below).flatten()[ratios.argmax()] > 0
+
+
+def test_a_newton_step_solves_for_the_blocks_that_are_not_zero(seed):
+    S, d = covariance_of(sum(SIZES), seed), sum(SIZES)
+    blocks, weight = Blocks.of(torch.tensor(SIZES)), weights_of(len(SIZES), 0.05)
+    start = torch.eye(d).double()
+    rough = solve(S, start, weight, blocks, tol=1e-4).precision
+    here = point_at(rough, *smooth_loss(rough, S), S)
+    before, gap = certify(here, S, weight, blocks)
+    for _ in range(4):
+        value = certify(here, S, weight, blocks)[0]
+        here = accelerated(here, value, S, weight, blocks)
+    kept = blocks.norms(rough) > 0
+    assert (blocks.norms(here.precision) > 0).equal(kept)
+    value, smaller = certify(here, S, weight, blocks)
+    assert value <= before
+    assert smaller < 1e-3 * gap
+
+
+def test_a_newton_step_does_not_change_signs():
+    S = torch.tensor([[1.0, 0.1], [0.1, 1.0]]).double()
+    K = torch.tensor([[1.0, 0.05], [0.05, 1.0]]).double()
+    blocks, weight = Blocks.of(torch.ones(2).long()), weights_of(2, 0.5)
+    here = point_at(K, *smooth_loss(K, S), S)
+    found = accelerated(here, objective(K, S, weight, blocks), S, weight, blocks)
+    assert found.precision[0, 1] == 0  # the step alone leads to a negative value
+    assert found.precision[0, 0] != K[0, 0]

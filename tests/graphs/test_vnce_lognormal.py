@@ -1,0 +1,189 @@
+"""VNCE with a joint lognormal posterior, defended by the noise's marginals."""
+
+import numpy as np
+import pytest
+import torch
+from oracles import orthant_rule, rejection
+
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.posteriors import stream
+from skvnce._core.random import seeded
+from skvnce.contrast.objective import (
+    Contrast,
+    data_term,
+    log_is_data,
+    log_marginal,
+    log_ratio,
+    nce,
+)
+from skvnce.contrast.posteriors import SequentialPosterior
+from skvnce.graphs import em
+from skvnce.graphs.em import Penalty, Theta
+from skvnce.graphs.vnce import contrast_of, defended, improve, lognormal, vnce_lognormal
+
+D, NU = 3, 4
+PRECISION = np.array([[1.5, 0.6, -0.5], [0.6, 1.5, 0.0], [-0.5, 0.0, 2.0]])
+LINEAR = np.array([0.3, 0.0, 0.5])
+CENTRE = torch.zeros(D).double()
+TRUTH = Theta(
+    torch.tensor(PRECISION), torch.tensor(LINEAR), torch.zeros((), dtype=torch.float64)
+)
+FAMILIES = [lognormal, defended]
+
+
+def simulate(n, share, seed):
+    """Draw rows of the model and hide a share of the cells."""
+    rng = np.random.default_rng(seed)
+    x = torch.tensor(rejection(PRECISION, LINEAR, np.full(D, np.nan), n, rng))
+    observed = torch.tensor(rng.uniform(size=x.shape) >= share)
+    return Incomplete(x.where(observed, 0.0), observed)
+
+
+def true_model():
+    return em.to_model(TRUTH, CENTRE)
+
+
+def method(data, **options):
+    noise = em.marginals(data)
+    options = {"noise_ratio": NU, "fit_linear": True, **options}
+    return vnce_lognormal(data, noise, CENTRE, **options), noise
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_without_holes_it_is_nce(family, seed):
+    data = simulate(150, 0.0, seed)
+    with seeded(seed):
+        (e_step, m_step, _), noise = method(data, family=family)
+    with seeded(seed):
+        y = noise.sample((NU, len(data.x))).flatten(0, 1)
+    _, both = e_step.step(e_step.init(), true_model())
+    penalty = Penalty(torch.zeros(D, D).double(), 0.0)
+    found = m_step.solve(m_step.summarise(both), TRUTH, penalty, 1e-7)
+    model = em.to_model(found.theta, CENTRE)
+    ratios = [
+        (model.log_density(x) - noise.log_prob(x).sum(-1)).detach() for x in (data.x, y)
+    ]
+    assert e_step.once
+    assert found.loss == pytest.approx(float(nce(*ratios, NU).loss), rel=1e-10)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("value", [np.nan, 1e6])
+def test_observed_cells_stay_and_those_under_the_mask_are_never_read(
+    family, value, seed
+):
+    data, found = simulate(100, 0.5, seed), []
+    hidden = data.x.where(data.observed, torch.tensor(value).double())
+    for x in (data.x, hidden):
+        with seeded(seed):
+            e_step = method(Incomplete(x, data.observed), family=family)[0].e_step
+            found.append(e_step.step(e_step.init(), true_model())[1])
+    first, second = found
+    assert torch.equal(first.data.x, second.data.x)
+    assert torch.equal(first.noise.log_base, second.noise.log_base)
+    seen = data.observed
+    assert torch.equal(first.data.x[:, seen], data.x[seen].expand(5, -1))
+    for part in first:
+        assert (part.x >= 0).all()
+        assert part.log_base.isfinite().all()
+        changed = (part.x != part.x[0]).any(0)
+        assert torch.equal(changed, (~seen).expand_as(changed))
+
+
+def test_zeros_have_logarithms(seed):
+    data = simulate(100, 0.4, seed)
+    zeros = data.x.where(torch.arange(100)[:, None] > 5, 0.0)
+    with seeded(seed):
+        e_step = method(Incomplete(zeros, data.observed))[0].e_step
+        _, both = e_step.step(e_step.init(), true_model())
+    assert both.data.log_base.isfinite().all()
+    assert float(both.data.x.max()) < 100
+
+
+def exact_log_ratio(model, rows):
+    """Integrate the missing cells out of phi; log phi(u) - log p_y(u) of each row."""
+    points, weights = orthant_rule(D, 9.0, 20)
+    found = []
+    for x, seen in zip(rows.x, rows.observed, strict=True):
+        log_phi = model.log_density(points.where(~seen, x))
+        found.append((log_phi + weights.log()).logsumexp(0))
+    length_of_seen = rows.observed.sum(1) * np.log(9.0)
+    return torch.stack(found) - length_of_seen - rows.log_noise
+
+
+def bound(q, model, rows):
+    draws = q(rows.x, rows.observed, stream(5))
+    ratio = log_ratio(model.log_density, draws, rows.log_noise)
+    return float(data_term(ratio, NU, draws.log_weight).mean().detach())
+
+
+def problem(seed, n=300):
+    data = simulate(n, 0.4, seed)
+    data = data.take(data.observed.any(1))
+    noise = em.marginals(data)
+    with seeded(seed):
+        contrast = contrast_of(data, noise, NU)
+    return data, noise, contrast, true_model().requires_grad_(False)
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_e_step_raises_the_data_term_below_its_limit(family, seed):
+    data, noise, contrast, model = problem(seed)
+    q = SequentialPosterior([family(data, noise)], 200)
+    before = bound(q, model, contrast.data)
+    for _ in range(3):
+        improve(q, model, contrast.data, stream(1), NU, 5)
+    after = bound(q, model, contrast.data)
+    limit = float(log_is_data(exact_log_ratio(model, contrast.data), NU).mean())
+    assert before < after < limit
+
+
+def test_q_learns_from_the_data_alone(seed, monkeypatch):
+    data, found = simulate(100, 0.4, seed), []
+
+    def moved(*arguments):
+        """Shift the noise."""
+        data, noise = contrast_of(*arguments)
+        return Contrast(data, noise._replace(x=noise.x + 50))
+
+    for replacement in (contrast_of, moved):
+        monkeypatch.setattr(f"{lognormal.__module__}.contrast_of", replacement)
+        with seeded(seed):
+            e_step = method(data)[0].e_step
+            q, both = e_step.step(e_step.init(), true_model())
+        found.append([leaf.detach() for leaf in q.parameters()])
+        assert not any(part.requires_grad for part in (*both.data, *both.noise))
+    assert all(map(torch.equal, *found))
+    assert float(found[0][0].abs().max()) > 0
+
+
+def errors_of_the_noise_term(family, n_draws, seed):
+    """Compute the errors of log phi(y) at rows of noise, q learnt; (20, n)."""
+    data, noise, contrast, model = problem(seed, 200)
+    q = SequentialPosterior([family(data, noise)], n_draws)
+    for _ in range(3):
+        improve(q, model, contrast.data, stream(1), NU, 5)
+    rows = contrast.noise._replace(
+        x=contrast.noise.x[0], log_noise=contrast.noise.log_noise[0]
+    )
+    exact, found = exact_log_ratio(model, rows), []
+    for i in range(20):
+        with torch.no_grad():
+            draws = q(rows.x, rows.observed, stream(100 + i))
+        ratio = log_ratio(model.log_density, draws, rows.log_noise)
+        found.append(log_marginal(ratio, draws.log_weight) - exact)
+    return torch.stack(found)
+
+
+@pytest.mark.slow
+def test_the_mixture_estimates_the_noise_term_well(seed):
+    """The lognormal alone does not: it has no mass at zero, where the model has most.
+
+    Few of its weights are far too large, and all others too small.
+    """
+    errors = [errors_of_the_noise_term(family, 6, seed) for family in FAMILIES]
+    alone, mixed = (float(part.square().mean().sqrt()) for part in errors)
+    assert mixed < 0.75 * alone
+    many = errors_of_the_noise_term(defended, 400, seed)
+    assert float(many.square().mean().sqrt()) < 0.25 * mixed

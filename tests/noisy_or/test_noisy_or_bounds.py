@@ -1,0 +1,221 @@
+"""Bounds of noisy-OR against enumeration over random models."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import GATE, z_mean
+from tables import cells_of
+from torch.nn.functional import logsigmoid
+
+from skvnce.noisy_or.model import (
+    Causes,
+    all_states,
+    chord_shift,
+    conjugate_dual,
+    conjugate_shift,
+    divergence,
+    elbo,
+    enumerate_joint,
+    gather,
+    log1mexp,
+    log_prior,
+    lower_bound,
+    lower_elbo,
+    standard_error,
+    tighter_chord,
+    tighter_line,
+    upper_bound,
+)
+
+D, K, N = 5, 3, 6
+SEEDS = st.integers(0, 10**6)
+
+
+def drawn(seed, n_causes=K):
+    """Draw a model and the cells of a table with missing values."""
+    rng = np.random.default_rng(seed)
+    size = 10 ** rng.uniform(-1, 1)
+    causes = Causes(
+        torch.tensor(size * rng.gamma(0.5, size=(D, n_causes))),
+        torch.tensor(rng.gamma(0.5, size=D) + 1e-3),
+        torch.tensor(rng.normal(-1, 1.5, size=n_causes)),
+    )
+    x = (rng.uniform(size=(N, D)) < rng.uniform(0.2, 0.8)).astype(float)
+    x[rng.uniform(size=x.shape) < 0.2] = np.nan
+    x[0, 0] = 1.0  # so that something is listed
+    return causes, cells_of(x), rng
+
+
+def problem(seed, n_causes=K):
+    causes, cells, rng = drawn(seed, n_causes)
+    return gather(causes, cells), rng
+
+
+def log_evidence(evidence):
+    return enumerate_joint(evidence).logsumexp(0)
+
+
+def lines(evidence, rng):
+    return torch.tensor(10 ** rng.uniform(-4, 2, size=tuple(evidence.on.shape)))
+
+
+def chords(evidence, rng):
+    shape = tuple(evidence.on.shape)
+    n_causes = len(evidence.prior_logit)
+    return torch.tensor(rng.dirichlet(np.full(n_causes, 0.5), size=shape))
+
+
+def next_chord(evidence, r):
+    logit = evidence.prior_logit + chord_shift(evidence, r)
+    return tighter_chord(evidence, logit, r)
+
+
+def test_the_dual_touches_the_logarithm():
+    s = torch.logspace(-3, 2, 40, dtype=torch.float64)
+    psi = 1 / torch.expm1(s)
+    torch.testing.assert_close(psi * s - conjugate_dual(psi), log1mexp(s))
+    for factor in (0.5, 2.0):
+        assert (factor * psi * s - conjugate_dual(factor * psi) > log1mexp(s)).all()
+    assert conjugate_dual(torch.zeros(1)) == 0
+
+
+@settings(deadline=None, max_examples=60)
+@given(SEEDS)
+def test_each_bound_is_on_its_side(seed):
+    evidence, rng = problem(seed)
+    exact = log_evidence(evidence)
+    assert (upper_bound(evidence, lines(evidence, rng)) > exact - 1e-9).all()
+    assert (lower_bound(evidence, chords(evidence, rng)) < exact + 1e-9).all()
+
+
+@settings(deadline=None, max_examples=30)
+@given(SEEDS)
+def test_the_conjugate_posterior_is_that_of_brute_force(seed):
+    evidence, rng = problem(seed)
+    z = all_states(K)[:, None].expand(-1, N, -1)
+    a = evidence.leak + torch.einsum("snk,nik->sni", z, evidence.weight)
+    psi, r = lines(evidence, rng), chords(evidence, rng)
+    line = psi * a - conjugate_dual(psi)
+    leak = log1mexp(evidence.leak)
+    sloped = log1mexp(evidence.leak[..., None] + evidence.weight / r)
+    rise = r * (sloped - leak[..., None])
+    chord = leak + (z[:, :, None] * rise).sum(-1)
+    pairs = (
+        (line, conjugate_shift(evidence, psi), upper_bound(evidence, psi)),
+        (chord, chord_shift(evidence, r), lower_bound(evidence, r)),
+    )
+    for term, shift, bound in pairs:
+        silent = evidence.off_leak + (z * evidence.off_weight).sum(-1)
+        prior = log_prior(evidence.prior_logit, z)
+        joint = (evidence.on * term).sum(-1) - silent + prior
+        torch.testing.assert_close(bound, joint.logsumexp(0))
+        logit = evidence.prior_logit + shift
+        factorised = (z * logsigmoid(logit) + (1 - z) * logsigmoid(-logit)).sum(-1)
+        exact = joint - joint.logsumexp(0)
+        torch.testing.assert_close(factorised, exact, rtol=1e-7, atol=1e-7)
+
+
+@settings(deadline=None, max_examples=20)
+@given(SEEDS)
+def test_fixed_points_tighten_until_the_bound_is_stationary(seed):
+    evidence, rng = problem(seed)
+    sides = (
+        (upper_bound, tighter_line, lines(evidence, rng), -1),
+        (lower_bound, next_chord, torch.full_like(evidence.weight, 1 / K), 1),
+    )
+    for bound, tighter, state, sign in sides:
+        before = bound(evidence, state)
+        for _ in range(50):
+            state = tighter(evidence, state)
+            after = bound(evidence, state)
+            assert (sign * (after - before) > -1e-8 * (1 + before.abs())).all()
+            before = after
+
+
+def test_the_tightest_line_has_no_slope(seed):
+    evidence, rng = problem(seed)
+    psi = lines(evidence, rng)
+    for _ in range(3000):
+        psi = tighter_line(evidence, psi)
+    psi = psi.log().requires_grad_()
+    (slope,) = torch.autograd.grad(upper_bound(evidence, psi.exp()).sum(), psi)
+    assert slope[evidence.on > 0].abs().max() < 1e-6
+
+
+@settings(deadline=None, max_examples=20)
+@given(SEEDS)
+def test_with_one_cause_the_lower_bound_is_exact(seed):
+    evidence, rng = problem(seed, n_causes=1)
+    exact = log_evidence(evidence)
+    found = lower_bound(evidence, torch.ones_like(evidence.weight))
+    torch.testing.assert_close(found, exact)
+    above = upper_bound(evidence, lines(evidence, rng)) - exact
+    assert (above[evidence.on.sum(1) > 0] > 0).all()
+
+
+@settings(deadline=None, max_examples=20)
+@given(SEEDS)
+def test_free_posteriors_reach_the_lower_bound_only_at_its_own(seed):
+    evidence, rng = problem(seed)
+    r = chords(evidence, rng)
+    logit = evidence.prior_logit + chord_shift(evidence, r)
+    bound = lower_bound(evidence, r)
+    torch.testing.assert_close(lower_elbo(evidence, logit, r), bound)
+    other = logit + torch.tensor(rng.normal(size=(N, K)))
+    assert (lower_elbo(evidence, other, r) < bound).all()
+
+
+@settings(deadline=None, max_examples=20)
+@given(SEEDS)
+def test_the_divergence_by_enumeration(seed):
+    evidence, rng = problem(seed)
+    logit = torch.tensor(rng.normal(0, 3, size=(N, K)))
+    z = all_states(K)[:, None].expand(-1, N, -1)
+    log_q = (z * logsigmoid(logit) + (1 - z) * logsigmoid(-logit)).sum(-1)
+    expected = (log_q.exp() * (log_q - log_prior(evidence.prior_logit, z))).sum(0)
+    torch.testing.assert_close(divergence(evidence.prior_logit, logit), expected)
+
+
+def test_the_elbo_by_enumeration_and_below_the_evidence(seed):
+    evidence, rng = problem(seed)
+    logit = torch.tensor(rng.normal(0, 2, size=(N, K)))
+    z = all_states(K)[:, None].expand(-1, N, -1)
+    log_q = (z * logsigmoid(logit) + (1 - z) * logsigmoid(-logit)).sum(-1)
+    exact = (log_q.exp() * (enumerate_joint(evidence) - log_q)).sum(0)
+    draws = torch.tensor(rng.uniform(size=(4000, N, K))) < logit.sigmoid()
+    each = [elbo(evidence, logit, one[None]).numpy() for one in draws.double()]
+    error = np.std(each, axis=0, ddof=1) / np.sqrt(len(each))
+    np.testing.assert_allclose(standard_error(evidence, draws.double()), error)
+    z_scores = z_mean(np.array(each), exact.numpy())
+    assert np.abs(z_scores).max() < GATE
+    assert (exact < log_evidence(evidence)).all()
+    wrong = z_mean(np.array(each), log_evidence(evidence).numpy())
+    assert np.abs(wrong).max() > GATE
+
+
+def test_gradients_reach_all_parameters(seed):
+    causes, cells, rng = drawn(seed)
+    causes = Causes(*(p.requires_grad_() for p in causes))
+    evidence = gather(causes, cells)
+    logit = causes.prior_logit + conjugate_shift(evidence, lines(evidence, rng))
+    z = torch.tensor(rng.uniform(size=(3, N, K))) * logit.sigmoid()
+    slopes = torch.autograd.grad(elbo(evidence, logit, z).sum(), causes)
+    for slope in slopes:
+        assert torch.isfinite(slope).all()
+        assert (slope != 0).any()
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e4])
+def test_extreme_weights_stay_finite(scale, seed):
+    causes, cells, rng = drawn(seed)
+    causes = causes._replace(weight=scale * causes.weight, leak=0 * causes.leak)
+    evidence = gather(causes, cells)
+    r = chords(evidence, rng)
+    for value in (
+        lower_bound(evidence, r),
+        next_chord(evidence, r),
+        tighter_line(evidence, lines(evidence, rng)),
+    ):
+        assert torch.isfinite(value).all()

@@ -1,0 +1,239 @@
+"""Univariate conditionals of all columns against plain computations a row at a time."""
+
+import pytest
+import torch
+from torch import nn
+from torch.distributions import Normal
+
+from skvnce.vgi.conditionals import (
+    BoundedHead,
+    ColumnNetworks,
+    ExtendedConditionals,
+    MixtureHead,
+    NormalHead,
+    SplineHead,
+    StandardConditionals,
+    anchor,
+)
+
+D, N = 4, 9
+HEADS = {
+    "normal": NormalHead(),
+    "mixture": MixtureHead(2),
+    "bounded": BoundedHead(torch.full((D,), -3.0), torch.full((D,), 4.0)),
+    "spline": SplineHead(n_steps=1),
+}
+KINDS = {"standard": StandardConditionals, "extended": ExtendedConditionals}
+
+
+def shake(module, size=0.5):
+    """Move all parameters off where they start."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += size * torch.randn_like(parameter)
+    return module
+
+
+def conditionals(kind, head="normal", shared=True):
+    body = nn.Sequential(nn.Linear(D, 5), nn.LeakyReLU()) if shared else nn.Identity()
+    made = KINDS[kind](D, HEADS[head], body, 5 if shared else D, (3, 2))
+    return shake(made.double())
+
+
+@pytest.fixture(autouse=True)
+def seeded(seed):
+    torch.manual_seed(seed)
+
+
+@pytest.fixture
+def x():
+    return torch.randn(N, D).double()
+
+
+def numbers(q):
+    """Give what tells distributions apart: their log-densities at points."""
+    at = torch.tensor([-0.8, 0.1, 1.3]).double().view(3, *[1] * len(q.batch_shape))
+    return q.log_prob(at.expand(3, *q.batch_shape))
+
+
+def column(j, x):
+    return torch.full(x.shape[:-1], j)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_columns_are_each_column(kind, head, shared, x):
+    q = conditionals(kind, head, shared)
+    together = numbers(q.all(x))
+    for j in range(D):
+        alone = numbers(q.at(x, column(j, x)))
+        torch.testing.assert_close(together[..., j], alone)
+    mixed = torch.randint(D, (N,))
+    found = numbers(q.at(x, mixed))
+    picked = together.gather(-1, mixed.expand(3, N).unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(found, picked)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_leading_shapes_are_free(kind, x):
+    q = conditionals(kind)
+    tables = torch.randn(3, 2, N, D).double()
+    columns = torch.randint(D, (3, 2, N))
+    assert q.all(tables).batch_shape == tables.shape
+    found = numbers(q.at(tables, columns))
+    torch.testing.assert_close(
+        found[:, 2, 1], numbers(q.at(tables[2, 1], columns[2, 1]))
+    )
+    torch.testing.assert_close(
+        numbers(q.all(tables))[:, 1, 0], numbers(q.all(tables[1, 0]))
+    )
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("head", HEADS)
+def test_what_each_sees_of_its_own_cell(head, shared, x):
+    """Standard conditionals and blind ones nothing, not even NaN; extended ones do."""
+    standard, extended = (conditionals(kind, head, shared) for kind in KINDS)
+    for j in range(D):
+        at, moved = column(j, x), x.clone()
+        moved[:, j] += 1.7
+        for rule in (standard.at, standard.blind, extended.blind):
+            torch.testing.assert_close(
+                numbers(rule(x, at)), numbers(rule(moved, at)), rtol=0, atol=1e-12
+            )
+        own, other = (standard.all(rows) for rows in (x, moved))
+        torch.testing.assert_close(numbers(own)[..., j], numbers(other)[..., j])
+        assert not torch.allclose(numbers(extended.at(x, at)), _at(extended, moved, j))
+        moved = x.clone()
+        moved[:, (j + 1) % D] += 1.7
+        for rule in (standard.at, standard.blind, extended.blind, extended.at):
+            assert not torch.allclose(numbers(rule(x, at)), numbers(rule(moved, at)))
+
+
+def _at(q, x, j):
+    return numbers(q.at(x, column(j, x)))
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_several_columns_of_each_row(kind, shared, x):
+    """The rows need not be repeated, and extended conditionals see them once."""
+    q, columns = conditionals(kind, shared=shared), torch.randint(D, (5, 3, N))
+    tables, seen = x.expand(3, N, D) + torch.randn(3, 1, 1).double(), []
+    repeated = tables.expand(5, 3, N, D)
+    for rule in (q.at, q.blind):
+        q.body.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
+        found, known = (numbers(rule(rows, columns)) for rows in (tables, repeated))
+        torch.testing.assert_close(found, known)
+    assert seen[0] == (3 * N if kind == "extended" else 15 * N)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_row(kind, x):
+    """Without any leading shape."""
+    q = conditionals(kind)
+    one = q.at(x[0], torch.tensor(2))
+    assert one.batch_shape == ()
+    torch.testing.assert_close(numbers(one), numbers(q.at(x, column(2, x)))[:, 0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blind_conditionals_see_zero(kind, x):
+    q, at = conditionals(kind), column(2, x)
+    hidden = x.clone()
+    hidden[:, 2] = 0.0
+    torch.testing.assert_close(numbers(q.blind(x, at)), numbers(q.at(hidden, at)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_going_back(kind, x):
+    """`back` is `at` where only the own cell has moved since."""
+    q, at = conditionals(kind), torch.randint(D, (N,))
+    before = q.at(x, at)
+    moved = x.scatter(-1, at[:, None], torch.randn(N, 1).double())
+    torch.testing.assert_close(
+        numbers(q.back(before, moved, at)), numbers(q.at(moved, at))
+    )
+
+
+def test_one_network_a_row():
+    """Against the perceptron of each row's column, written out; no row, one column."""
+    networks = shake(ColumnNetworks(D, [3, 6, 5, 2]).double())
+    h = torch.randn(20, 3).double()
+
+    def plain(row, j):
+        for k, (weight, bias) in enumerate(
+            zip(networks.weights, networks.biases, strict=True)
+        ):
+            row = row @ weight[j] + bias[j, 0]
+            row = nn.functional.leaky_relu(row, 0.01) if k < 2 else row
+        return row
+
+    for columns in (
+        torch.randint(D, (20,)),
+        torch.full((20,), 3),
+        torch.arange(20) % 2,
+    ):
+        found = networks.of_one(h, columns)
+        exact = torch.stack([plain(*pair) for pair in zip(h, columns, strict=True)])
+        torch.testing.assert_close(found, exact)
+        apart = networks(h.expand(D, 20, 3))
+        torch.testing.assert_close(apart[columns, torch.arange(20)], exact)
+    assert networks.of_one(h[:0], columns[:0]).shape == (0, 2)
+
+
+def test_gradients_of_one_network_a_row():
+    networks = shake(ColumnNetworks(3, [2, 2, 2]).double())
+    h = torch.randn(5, 2).double().requires_grad_()
+    columns = torch.tensor([0, 2, 2, 0, 0])
+    weights = torch.randn(5, 2).double()
+    leaves = [h, *networks.parameters()]
+    found = torch.autograd.grad((networks.of_one(h, columns) * weights).sum(), leaves)
+    apart = networks(h.expand(3, 5, 2))[columns, torch.arange(5)]
+    exact = torch.autograd.grad((apart * weights).sum(), leaves)
+    for mine, known in zip(found, exact, strict=True):
+        torch.testing.assert_close(mine, known)
+    assert (found[1][1] == 0).all()  # of the column that no row is of
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_networks_start_at_nothing(kind, x):
+    """q_j is then N(0, 1), and learns: also where the last layer is zero."""
+    q = KINDS[kind](D, NormalHead(), nn.Identity(), D, (3,)).double()
+    found = q.all(x)
+    assert (found.loc == 0).all()
+    assert (found.scale == 1).all()
+    q.all(x).log_prob(x).sum().backward()
+    assert (q.slopes.grad[~torch.eye(D).bool()] != 0).all()
+    assert (q.networks.weights[-1].grad != 0).any()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_anchors_are_the_exact_conditionals(kind, x):
+    """Of a normal, by Schur's complement of each column."""
+    root = torch.randn(D, D).double()
+    covariance, mean = root @ root.T + torch.eye(D), torch.randn(D).double()
+    q = KINDS[kind](D, NormalHead(), nn.Identity(), D, (3,)).double()
+    anchor(q, mean, torch.linalg.inv(covariance))
+    found = q.all(x)
+    for j in range(D):
+        rest = [k for k in range(D) if k != j]
+        gain = torch.linalg.solve(covariance[rest][:, rest], covariance[rest, j])
+        loc = mean[j] + (x - mean)[:, rest] @ gain
+        std = (covariance[j, j] - gain @ covariance[rest, j]).sqrt()
+        torch.testing.assert_close(found.loc[:, j], loc)
+        torch.testing.assert_close(found.scale[:, j], std.expand(N))
+        one = q.at(x, column(j, x))
+        torch.testing.assert_close(numbers(one), numbers(Normal(loc, std)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_diagonal_of_the_slopes_is_never_used(kind, x):
+    q = conditionals(kind)
+    before = numbers(q.all(x)), numbers(q.at(x, column(1, x)))
+    with torch.no_grad():
+        q.slopes.diagonal().add_(7.0)
+    after = numbers(q.all(x)), numbers(q.at(x, column(1, x)))
+    for mine, known in zip(after, before, strict=True):
+        assert torch.equal(mine, known)

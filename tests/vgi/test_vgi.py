@@ -1,0 +1,238 @@
+"""The variational Gibbs objective against Gaussian algebra and quadrature."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.distributions import MultivariateNormal, Normal
+
+from skvnce.autoencoder.factor_analysis import FactorModel, log_prob_observed
+from skvnce.vgi.conditionals import (
+    BoundedHead,
+    ExtendedConditionals,
+    MixtureHead,
+    NormalHead,
+    StandardConditionals,
+    anchor,
+)
+from skvnce.vgi.densities import FactorDensity
+from skvnce.vgi.objective import Redrawn, regression, vgi
+
+D, RANK = 4, 2
+NODES = 40
+
+
+@pytest.fixture(autouse=True)
+def seeded(seed):
+    torch.manual_seed(seed)
+
+
+@pytest.fixture
+def model():
+    numbers = torch.randn(D, RANK + 2, dtype=torch.float64)
+    return FactorModel(numbers[:, 0], numbers[:, 1:-1], 0.5 + numbers[:, -1].exp())
+
+
+@pytest.fixture
+def rows(model):
+    """Make rows that miss one cell, a random one."""
+    x = MultivariateNormal(model.mean, model.covariance()).sample((12,))
+    return x, torch.randint(D, (12,))
+
+
+def exact(model, kind=StandardConditionals, shift=0.0):
+    """Make the conditionals of a model, or some that are off."""
+    q = kind(D, NormalHead(), nn.Identity(), D, (3,)).double()
+    anchor(q, model.mean, model.precision())
+    with torch.no_grad():
+        q.intercepts += shift
+    return q
+
+
+def without(x, columns):
+    return torch.ones_like(x).scatter(-1, columns[..., None], 0.0).bool()
+
+
+class AtNodes:
+    """Normal conditionals whose draws are the nodes of Gauss-Hermite quadrature.
+
+    So the mean over the first dimension of an expectation's draws, with the weights, is
+    exact, and its gradient is that of reparametrised draws.
+    """
+
+    def __init__(self, q, nodes):
+        self.q, self.nodes = q, nodes
+
+    def at(self, x, columns):
+        return _Node(self.q.at(x, columns), self.nodes)
+
+
+class _Node(Normal):
+    def __init__(self, q, nodes):
+        super().__init__(q.loc, q.scale)
+        self.nodes = nodes[:, None]  # (..., nodes, n)
+
+    def rsample(self):
+        return self.loc + self.scale * self.nodes
+
+
+def integrated(model, q, x, columns):
+    """Compute J of rows (n, D) by quadrature over the cell that q draws; (n,)."""
+    nodes, weights = (
+        torch.tensor(v) for v in np.polynomial.hermite_e.hermegauss(NODES)
+    )
+    wide = columns.expand(1, NODES, *columns.shape)  # one selected cell of each node
+    many = AtNodes(q, nodes)
+    values = vgi(model, many, x.expand(NODES, *x.shape), wide)  # (nodes, n)
+    return (weights / weights.sum()) @ values
+
+
+def test_the_bound_of_candidates_by_hand():
+    """Sums of weights times log p, plus entropies; the second cell has one value.
+
+    In the gradient of the weights log p is taken from the mean of all but the last.
+    """
+    used = torch.tensor([[True, True, True], [True, False, False]])
+    weights = torch.tensor([[0.2, 0.3, 0.5], [1.0, 0.0, 0.0]]).double()
+    weights.requires_grad_()
+    entropy = torch.tensor([0.7, 0.0]).double()
+    log_p = torch.tensor([-1.0, -2.0, -4.0, -3.0]).double()
+    found = Redrawn(torch.zeros(4, 2), used, weights, entropy).bound(log_p)
+    exact = torch.tensor([-0.2 - 0.6 - 2.0 + 0.7, -3.0]).double()
+    torch.testing.assert_close(found, exact)
+    (slopes,) = torch.autograd.grad(found.sum(), weights)
+    middle = (0.2 * -1 + 0.3 * -2) / 0.5
+    expected = [[-1 - middle, -2 - middle, -4 - middle], [0.0, 0.0, 0.0]]
+    torch.testing.assert_close(slopes, torch.tensor(expected).double())
+
+
+def test_without_a_selected_cell_there_is_nothing_to_bound(model, rows):
+    """J of complete rows is log p(x), which the training takes: see test of `train`.
+
+    One draw at a point gives log p + H there, whatever the row's cell was.
+    """
+    x, columns = rows
+    q = exact(model)
+    other = x.scatter(-1, columns[:, None], 1e3)
+    torch.manual_seed(0)
+    first = vgi(FactorDensity.of(model), q, x, columns[None])
+    torch.manual_seed(0)
+    second = vgi(FactorDensity.of(model), q, other, columns[None])
+    torch.testing.assert_close(first, second, rtol=0, atol=1e-10)
+
+
+def test_of_one_missing_cell_it_is_the_likelihood(model, rows):
+    x, columns = rows
+    log_p, _ = log_prob_observed(model, x, without(x, columns))
+    found = integrated(FactorDensity.of(model), exact(model), x, columns)
+    torch.testing.assert_close(found, log_p, rtol=0, atol=1e-10)
+
+
+def test_elsewhere_it_is_below_by_the_divergence(model, rows):
+    x, columns = rows
+    log_p, _ = log_prob_observed(model, x, without(x, columns))
+    p, q = exact(model), exact(model, shift=0.4)
+    with torch.no_grad():
+        q.log_scales += 0.3
+    gap = log_p - integrated(FactorDensity.of(model), q, x, columns)
+    known = torch.distributions.kl_divergence(q.at(x, columns), p.at(x, columns))
+    torch.testing.assert_close(gap, known, rtol=0, atol=1e-9)
+    assert (known > 0.01).all()
+
+
+@pytest.mark.parametrize("kind", [StandardConditionals, ExtendedConditionals])
+def test_the_gradient_in_the_model_is_that_of_the_likelihood(kind, model, rows):
+    """One missing cell a row, by quadrature; with a wrong q it is another."""
+    x, columns = rows
+    known, density = FactorDensity.of(model), FactorDensity.of(model)
+    log_prob_of(known, x, without(x, columns)).sum().backward()
+    integrated(density, exact(model, kind), x, columns).sum().backward()
+    for mine, true in zip(density.parameters(), known.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, true.grad, rtol=1e-8, atol=1e-8)
+    wrong = FactorDensity.of(model)
+    integrated(wrong, exact(model, kind, shift=0.5), x, columns).sum().backward()
+    for mine, true in zip(wrong.parameters(), known.parameters(), strict=True):
+        assert (mine.grad - true.grad).abs().max() > 1e-3  # 1e-8 is exact
+
+
+def log_prob_of(density, x, observed):
+    """Compute log p(x_obs), a function of the parameters of the density."""
+    factors = FactorModel(density.mean, density.loadings, density.log_variance.exp())
+    S = factors.covariance()
+    return torch.stack(
+        [
+            MultivariateNormal(factors.mean[o], S[o][:, o]).log_prob(row[o])
+            for row, o in zip(x, observed, strict=True)
+        ]
+    )
+
+
+def test_the_gradient_vanishes_at_exact_conditionals(model, rows):
+    """Nothing of which is left where they are wrong."""
+    x, columns = rows
+    for shift, small in ((0.0, True), (0.3, False)):
+        q = exact(model, shift=shift)
+        integrated(FactorDensity.of(model), q, x, columns).sum().backward()
+        largest = max(
+            float(leaf.grad.abs().max())
+            for leaf in q.parameters()
+            if leaf.grad is not None
+        )
+        assert largest < 1e-8 if small else largest > 0.1
+
+
+def test_several_selected_cells_are_averaged_one_at_a_time(model):
+    """Each is drawn with the others as the chain has them."""
+    x = torch.randn(5, D).double()
+    columns = torch.tensor([[0, 1, 2, 3, 0], [3, 2, 1, 0, 2]])
+    q, density = exact(model), FactorDensity.of(model)
+
+    class Fixed:
+        def at(self, x, columns):
+            return _Node(q.at(x, columns), torch.zeros(1).double())
+
+    both = vgi(density, Fixed(), x, columns)
+    apart = [vgi(density, Fixed(), x, columns[[k]]) for k in (0, 1)]
+    torch.testing.assert_close(both, (apart[0] + apart[1]) / 2)
+    loc = q.at(x, columns[0]).loc
+    moved = x.scatter(-1, columns[0][:, None], loc[:, None])
+    entropy = q.at(x, columns[0]).entropy()
+    torch.testing.assert_close(apart[0], density.log_prob(moved) + entropy)
+
+
+def test_without_a_closed_entropy_it_is_estimated(model, rows, seed):
+    """On average by -log q at the draw: the bound stays below the likelihood."""
+    x, columns = rows[0][:1], rows[1][:1]
+    log_p, _ = log_prob_observed(model, x, without(x, columns))
+    q = StandardConditionals(D, MixtureHead(1), nn.Identity(), D, (3,)).double()
+    anchor(q, model.mean, model.precision())
+    with torch.no_grad():  # the only component starts a scale to the left
+        q.intercepts += q.log_scales.exp()
+        found = vgi(FactorDensity.of(model), q, x.expand(50, -1), columns.expand(1, 50))
+    # log p - log q is then the same at every draw
+    torch.testing.assert_close(found, log_p.expand(50), rtol=0, atol=1e-8)
+
+
+def test_cells_of_weight_zero_may_be_out_of_bounds():
+    head = BoundedHead(torch.zeros(D), torch.ones(D))
+    q = StandardConditionals(D, head, nn.Identity(), D, ())
+    x, columns = torch.full((2, D), 0.5), torch.zeros(2, dtype=torch.long)
+    x[0, 0] = 2.0
+    weights = torch.tensor([0.0, 1.0])
+    found = regression(q, x, columns, weights)
+    assert found[0] == 0 and found[1].isfinite()
+    found.sum().backward()
+    assert all(leaf.grad.isfinite().all() for leaf in q.parameters())
+    assert regression(q, x, columns, weights.flip(0))[0] == -torch.inf  # else it counts
+
+
+def test_regressions_score_observed_cells_blindly(model, rows):
+    x, columns = rows
+    weights = torch.rand(12).double()
+    for kind in (StandardConditionals, ExtendedConditionals):
+        q = exact(model, kind)
+        found = regression(q, x, columns, weights)
+        rest = without(x, columns)
+        joint = MultivariateNormal(model.mean, model.covariance()).log_prob(x)
+        log_p, _ = log_prob_observed(model, x, rest)
+        torch.testing.assert_close(found, weights * (joint - log_p))

@@ -1,0 +1,244 @@
+"""Fields of VGI and MCEM: each reaches the training.  `partial_fit` trains."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from skvnce import VGIImputer
+from skvnce._core.training import rounds
+from skvnce.missingness import hide, mcar
+from skvnce.options import MCEM, VGI, Adam, IncompleteDensity
+from skvnce.vgi import loop, mcem, training
+from skvnce.vgi.conditionals import (
+    BoundedHead,
+    ExtendedConditionals,
+    MixtureHead,
+    NormalHead,
+    SplineHead,
+    StandardConditionals,
+)
+
+# a few draws of a small table may be outside of the observed range
+pytestmark = pytest.mark.filterwarnings("ignore:Chains ran away")
+
+D = 3
+ONE_ROUND = {"max_iter": 1, "solver": Adam(validation_fraction=0)}
+OPTIONS = {"n_estimators": 1, "on_misfit": "ignore", "random_state": 0}
+
+
+@pytest.fixture
+def X(seed):
+    rng = np.random.default_rng(seed)
+    full = 0.8 * rng.normal(size=(40, 1)) + 0.6 * rng.normal(size=(40, D))
+    return hide(full, mcar(full, 0.3, random_state=seed))
+
+
+@pytest.fixture
+def trained(X, monkeypatch):
+    """Fit a density with an algorithm, and record what its training uses."""
+    monkeypatch.setattr(rounds, "STEPS", 2)
+
+    def fit(algorithm):
+        used = {"updates": set(), "selected": set(), "regressions": 0}
+        move, redrawn = training.Chains.move, training.redrawn
+        on_all, regression = loop.train_on_all, training.regression
+
+        def moving(chains, conditionals, rows, n_updates):
+            used["updates"].add(n_updates)
+            return move(chains, conditionals, rows, n_updates)
+
+        def redrawing(conditionals, x, columns):
+            used["selected"].add(len(columns))
+            return redrawn(conditionals, x, columns)
+
+        def regressing(*args):
+            used["regressions"] += 1
+            return regression(*args)
+
+        def training_on_all(pair, start, chains, *args, **options):
+            used.update(pair=pair, chains=chains, first=chains.x.clone())
+            return on_all(pair, start, chains, *args, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(training.Chains, "move", moving)
+            patch.setattr(training, "redrawn", redrawing)
+            patch.setattr(training, "regression", regressing)
+            patch.setattr(loop, "train_on_all", training_on_all)
+            model = IncompleteDensity(
+                "factor-analysis", algorithm=algorithm, **ONE_ROUND
+            )
+            VGIImputer(model, **OPTIONS).fit(X)
+        return used
+
+    return fit
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "n_updates", "n_selected"),
+    [(VGI(), 2 * D, 1), (VGI(n_updates=3), 3, 1), (VGI(n_selected=2), 2 * D, 2)],
+    ids=str,
+)
+def test_visits_draw_and_select_so_many_cells(
+    trained, algorithm, n_updates, n_selected
+):
+    used = trained(algorithm)
+    assert used["updates"] == {n_updates}
+    assert used["selected"] == {n_selected}
+
+
+def are_observed(used):
+    """Tell which initial imputations are observed cells of the same column."""
+    data = used["chains"].data
+    return torch.cat(
+        [
+            torch.isin(cells[:, ~seen], column[seen]).flatten()
+            for cells, column, seen in zip(
+                used["first"].unbind(-1), data.x.T, data.observed.T, strict=True
+            )
+        ]
+    )
+
+
+def test_chains_start_at_the_normal_or_at_the_marginals(trained):
+    assert not are_observed(trained(VGI())).any()
+    assert are_observed(trained(VGI(start="marginals"))).all()
+
+
+def test_chains_have_a_range_or_none(trained):
+    for algorithm, bounded in ((VGI(), True), (VGI(chain_range="unbounded"), False)):
+        chains = trained(algorithm)["chains"]
+        low, high = chains.hypercube
+        if bounded:
+            columns = zip(chains.data.x.T, chains.data.observed.T, strict=True)
+            seen = [column[observed] for column, observed in columns]
+            assert low.tolist() == [float(column.min()) for column in seen]
+            assert high.tolist() == [float(column.max()) for column in seen]
+        else:
+            assert (low < -1e38).all() and (high > 1e38).all()
+
+
+@pytest.mark.parametrize(
+    ("network", "kind", "shares"),
+    [
+        ("shared", StandardConditionals, True),
+        ("extended", ExtendedConditionals, True),
+        ("independent", StandardConditionals, False),
+    ],
+)
+def test_conditionals_have_the_network(trained, network, kind, shares):
+    trained_ones = trained(VGI(network=network))["pair"].conditionals
+    assert type(trained_ones) is kind
+    assert isinstance(trained_ones.body, nn.Identity) is not shares
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [
+        ("normal", NormalHead),
+        ("mixture", MixtureHead),
+        ("spline", SplineHead),
+        ("bounded", BoundedHead),
+    ],
+)
+def test_conditionals_have_the_family(trained, family, head):
+    assert type(trained(VGI(family))["pair"].conditionals.head) is head
+
+
+@pytest.mark.parametrize("n_warm_up", [0, 3])
+def test_conditionals_are_warmed_up_for_so_many_passes(trained, n_warm_up):
+    """All rows are in one batch, so that each pass is a regression."""
+    assert trained(VGI(n_warm_up=n_warm_up))["regressions"] == n_warm_up
+
+
+@pytest.mark.quick(2)
+@pytest.mark.parametrize(
+    ("algorithm", "wanted"),
+    [
+        (MCEM(), {1: 100, 6: 100}),
+        (MCEM(n_steps=12), {1: 4, 6: 4}),
+        (MCEM(every=3), {1: 100, 4: 100, 7: 100, 10: 300}),
+        (MCEM(n_steps=12, every=3), {1: 4, 4: 4, 7: 4, 10: 12}),
+    ],
+    ids=str,
+)
+def test_chains_of_monte_carlo_em_have_their_steps(X, monkeypatch, algorithm, wanted):
+    """A third of `n_steps` before round 10, in each `every`-th round."""
+    lengths, n_round = {}, 1
+
+    def run_chain(sampler, state, data, n_steps):
+        lengths[n_round] = n_steps
+        return state
+
+    losses = mcem.completed_loss
+
+    def counting(*args):
+        loss = losses(*args)
+
+        def counted(rows):
+            nonlocal n_round
+            n_round += 1
+            return loss(rows)
+
+        return counted
+
+    monkeypatch.setattr(rounds, "STEPS", 1)  # a step is a round
+    monkeypatch.setattr(mcem, "run_chain", run_chain)
+    monkeypatch.setattr(mcem, "completed_loss", counting)
+    model = IncompleteDensity("coupling-flow", algorithm=algorithm, max_iter=10)
+    VGIImputer(model, **OPTIONS).fit(X)
+    assert n_round == 11
+    assert lengths == wanted
+
+
+def test_visits_move_chains_and_train_the_conditionals(X, monkeypatch):
+    """The entropy has no gradient in the intercepts: theirs is that of log p(x)."""
+    monkeypatch.setattr(rounds, "STEPS", 2)
+    make, move, moved_by, trained = training.visit_loss, training.Chains.move, [], []
+
+    def moving(chains, conditionals, rows, n_updates):
+        moved_by.append(conditionals)
+        return move(chains, conditionals, rows, n_updates)
+
+    def making(pair, chains, settings):
+        loss = make(pair, chains, settings)
+        q, cells = pair.conditionals, ~chains.data.observed
+        trained.append((q, [leaf.detach().clone() for leaf in q.parameters()]))
+
+        def visit(rows):
+            before = chains.x.clone()
+            value = loss(rows)
+            moved = chains.x != before
+            assert moved_by.pop() is q and not moved_by
+            visited = torch.zeros(len(cells), 1).index_fill(0, rows, 1.0).bool() & cells
+            assert moved[:, visited].double().mean() > 0.5  # some draws are rejected
+            assert not moved[:, ~visited].any()
+            leaves = q.intercepts, q.log_scales
+            slopes = torch.autograd.grad(value, leaves, retain_graph=True)
+            assert all((slope != 0).any() for slope in slopes)
+            return value
+
+        return visit
+
+    monkeypatch.setattr(training.Chains, "move", moving)
+    monkeypatch.setattr(training, "visit_loss", making)
+    VGIImputer(IncompleteDensity(**ONE_ROUND), **OPTIONS).fit(X)
+    ((q, start),) = trained[-1:]
+    leaves = zip(start, q.parameters(), strict=True)
+    assert all(not torch.equal(first, last) for first, last in leaves)
+
+
+@pytest.mark.parametrize("model", ["vae", "factor-analysis"])
+def test_partial_fit_trains_model_and_conditionals(X, monkeypatch, model):
+    monkeypatch.setattr(rounds, "STEPS", 2)
+    imputer = VGIImputer(IncompleteDensity(model, **ONE_ROUND), **OPTIONS).fit(X)
+    (old,) = imputer.estimators_
+    before = [dict(old.model_state_), dict(old.conditionals_state_)]
+    (new,) = imputer.partial_fit(X[:20] + 0.5).estimators_
+    # a round, and one with a smaller learning rate
+    assert new.n_iter_ == len(new.loss_curve_) == old.n_iter_ + 2
+    for first, last in zip(
+        before, (new.model_state_, new.conditionals_state_), strict=True
+    ):
+        assert any(not np.array_equal(first[name], last[name]) for name in first)
