@@ -21,10 +21,14 @@ import numpy as np
 import torch
 from torch.distributions import Independent, Normal
 
-from skvnce._core.incomplete import Incomplete
-from skvnce._core.models import observed_log_prob
-from skvnce._core.samplers import run_chain
-from skvnce.autoencoder.samplers import ac_mwg, lair, mwg, pseudo_gibbs
+from skvnce.autoencoder.samplers import (
+    Incomplete,
+    ac_mwg,
+    lair,
+    mwg,
+    observed_log_prob,
+    pseudo_gibbs,
+)
 
 PATH = [(0, -2, 0.13)]
 PATH += [(x, -1, 0.11) for x in (1, 0, -1)]
@@ -93,14 +97,12 @@ SAMPLERS = {
 def fill(sampler, n_chains, n_steps):
     """Run chains and keep the missing cell in each half-way on; (3, n_draws)."""
     kept = []
-
-    def keep(state, info):
-        kept.append(state.x[~DATA.observed.expand_as(state.x)].view(-1, 3))
-
     state = sampler.init(DATA, START.expand(n_chains, 3, 2))
     torch.manual_seed(0)
-    state = run_chain(sampler, state, DATA, n_steps // 2)
-    run_chain(sampler, state, DATA, n_steps - n_steps // 2, keep)
+    for n_step in range(n_steps):
+        state, _ = sampler.step(state, DATA)
+        if n_step >= n_steps // 2:
+            kept.append(state.x[~DATA.observed.expand_as(state.x)].view(-1, 3))
     return torch.cat(kept).T.numpy()
 
 

@@ -24,7 +24,6 @@ import torch
 from matplotlib.patches import Ellipse
 from torch.distributions import Independent, MultivariateNormal, Normal
 
-from skvnce._core.training.lbfgs import minimise
 from skvnce.contrast.objective import divergence
 
 VARIANCE = 0.3
@@ -78,9 +77,17 @@ def log_q_over_joint(v, x):
 def fit(loss, x):
     """Minimise from a start on one arm of the posterior."""
     sign = 1.0 if x[0] >= 0 else -1.0
-    start = torch.tensor([1.5, sign, -0.5, -0.7]).double()
-    free = torch.zeros(4).double(), torch.full((4,), -torch.inf).double()
-    return normal(minimise(loss, start, *free, tol=1e-9).point)
+    v = torch.tensor([1.5, sign, -0.5, -0.7]).double().requires_grad_()
+    solver = torch.optim.LBFGS([v], max_iter=200, line_search_fn="strong_wolfe")
+
+    def closure():
+        solver.zero_grad()
+        value = loss(v)
+        value.backward()
+        return value
+
+    solver.step(closure)
+    return normal(v.detach())
 
 
 def fit_elbo(x):

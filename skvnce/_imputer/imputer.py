@@ -155,9 +155,9 @@ def fitted_to(estimator, rows, seed):
 class Imputer(IncompleteTransformer):
     """Base class of imputers: estimators of a model of cells.
 
-    The `fit` of a subclass reads a table, learns a `skvnce._imputer.fitted.CellModel`, and
-    publishes both.  What is common to all tables is here: data types and frames,
-    constant and empty columns, `where`, limits, shifts, quantiles, tables in parts.
+    The `fit` of a subclass reads a table, learns a `CellModel`, and publishes both.
+    What is common to all tables is here: data types and frames, constant and empty
+    columns, `where`, limits, shifts, quantiles, tables in parts.
     See "Add an imputer" in the developer's guide.
     """
 

@@ -2,8 +2,7 @@
 
 All take (model, posterior, x, observed, uniforms, n_draws) and return a lower bound of
 log p(x_obs) of each row, with gradients for the model and the posterior.  `BOUNDS`
-lists those of rows with missing values; objectives of completed rows are in `demiss`
-and `vbgi`.
+lists those of rows with missing values, `COMPLETED_BOUNDS` those of completed rows.
 
 Simkus and Gutmann (2024), Improving variational autoencoder estimation from incomplete
 data with mixture variational families, table 1; Mattei and Frellsen (2019), MIWAE.

@@ -2,8 +2,8 @@
 
 Simkus and Gutmann (2023), Conditional sampling of variational autoencoders via iterated
 approximate ancestral sampling, section 4.2, algorithm 2.  The tables of one iteration
-follow the target up to a bias of order 1 / (K + R); `skvnce.autoencoder.samplers` uses the
-proposals of all iterations, with a bias of order 1 / (T (K + R)).
+follow the target up to a bias of order 1 / (K + R); `run_pooled` uses the proposals of
+all iterations, with a bias of order 1 / (T (K + R)).
 """
 
 from collections.abc import Callable

@@ -327,8 +327,8 @@ _SACHS_HOW = (
     "the supplement of Sachs et al. (2005), Science 308:523, has nine tables; stack "
     "those of the main analysis (the GitHub repository "
     "FenTechSolutions/CausalDiscoveryToolbox carries their values), with columns "
-    f"{', '.join([*_SACHS_NAMES, *_LABELS])}; the conditions have 853 (cd3cd28), 902, 911, "
-    "723, 810, 799, 848, 913 and 707 rows."
+    f"{', '.join([*_SACHS_NAMES, *_LABELS])}; the conditions have 853 (cd3cd28), 902, "
+    "911, 723, 810, 799, 848, 913 and 707 rows."
 )
 
 

@@ -212,7 +212,7 @@ class Copula(NamedTuple):
 class Choice(NamedTuple):
     """The choice of held-out cells, and the start of a fit to all cells."""
 
-    strength: float  # k of the prior, see `gaussian`
+    strength: float  # k of the prior, see `gaussian.em`
     marginals: PiecewiseLinear | None  # None if cells are scores
     start: Normal
     # the fit without the held-out cells, with this strength and kind of marginals

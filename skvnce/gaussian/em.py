@@ -3,7 +3,7 @@
 EM (Dempster, Laird and Rubin 1977, section 4.1; Little and Rubin 2019, section 11.2)
 maximises ``sum_i w_i log p(x_i,obs) - k (log|S| + tr S^-1) / 2``.  The penalty is
 equivalent to k rows under which columns, scaled to unit standard deviation, are
-independent.  SQUAREM accelerates it (`squarem`).  Data
+independent.  SQUAREM accelerates it.  Data
 augmentation draws from the posterior under the same prior (Schafer 1997, section 5.4).
 """
 

@@ -421,7 +421,7 @@ def scores_of(marginals: PiecewiseLinear, data: Incomplete) -> Incomplete:
 
 def fit_marginals(
     table: Table,  # columns scaled to unit standard deviation
-    strength: float,  # k of the prior, see `gaussian`
+    strength: float,  # k of the prior, see `gaussian.em`
     marginals: PiecewiseLinear,  # initial values; linear marginals stay linear
     normal: Normal,  # initial values
     *,

@@ -304,7 +304,7 @@ def certify(
 #   tr(S K) - log det K,   K_ij = 0 where there is no edge               (1)
 #
 # At the minimum the inverse of K is equal to S on the diagonal and at all edges.
-# Newton's method finds it, see `graphs.graphical_lasso` (Dahl, Vandenberghe and Roychowdhury 2008,
+# Newton's method finds it, as above (Dahl, Vandenberghe and Roychowdhury 2008,
 # Covariance selection for nonchordal graphs via chordal embedding).
 
 

@@ -114,7 +114,7 @@ class Problem(NamedTuple):
         return theta
 
     def criterion(self, fit: em.Fit) -> Callable[[em.Theta, float], float]:
-        """Return the extended BIC of (theta, gamma); see `graphs.maximum_likelihood`."""
+        """Return the extended BIC of (theta, gamma); see `maximum_likelihood`."""
         known = evidence(
             self.method.m_step,
             fit,

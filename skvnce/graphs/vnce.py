@@ -1,8 +1,8 @@
 """The M-step of VNCE on given draws of the missing cells.
 
 With weighted draws z of a distribution q(z | u), for rows u of data and of noise, the
-loss of `contrast.objective` is convex in ``(K, b, c)``, in which log phi is linear.  The
-caller determines how often draws are made; no gradient passes to q.
+loss of `contrast.objective` is convex in ``(K, b, c)``, in which log phi is linear.
+The caller determines how often draws are made; no gradient passes to q.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
 """An autoencoder as a density for variational Gibbs inference.
 
 The log-density of a completed row is replaced by the importance-weighted bound of
-`latent_density`, and model, encoder and conditionals maximise the objective of VGI
+`LatentDensity`, and model, encoder and conditionals maximise the objective of VGI
 together.  The bound (14) of one draw, which the reference uses, ties the model to the
 current encoder, whose posteriors of completed rows are narrow: with 8 draws training
 needs a third of the steps.  A second objective trains the encoder for rows with missing

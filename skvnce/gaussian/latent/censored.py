@@ -9,7 +9,7 @@ distribution function with arbitrarily grouped, censored and truncated data, eq.
 
 It gives the share of the cells below all observed values, but not where they are.
 Families of distributions that agree with this share at the largest limit of these cells
-are weighed by the likelihood of the observed values (`tail_families`): normal ones,
+are weighed by the likelihood of the observed values (`Tail`): normal ones,
 and, if values cannot be negative, lognormal, gamma and Weibull ones, too, which begin
 at the smallest valid value.  Likewise above all observed values.  Positive numbers
 are not normal if more than one cell in 10,000 would become negative.
