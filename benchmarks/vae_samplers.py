@@ -20,9 +20,9 @@ from _report import Texts, made_by, publish, table
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from samplers import test_lair, test_pitfalls  # noqa: E402
-from samplers.test_pitfalls import PARTS, PROBLEMS, distance, start  # noqa: E402
-from samplers.toy import divergence  # noqa: E402
+from autoencoder import test_lair, test_pitfalls  # noqa: E402
+from autoencoder.test_pitfalls import PARTS, PROBLEMS, distance, start  # noqa: E402
+from toy import divergence  # noqa: E402
 
 from skvnce._core.random import seeded  # noqa: E402
 from skvnce._core.samplers import run_chain  # noqa: E402

@@ -142,6 +142,10 @@ def reader_of(settings, source):
     return TableReader(head, columns, settings.handle_unknown, TEXT_IN_PARTS, marker)
 
 
+# ----------------------------------------
+# The base class of the transformers of tables with missing values.
+
+
 _BOUNDS = "min_value", "max_value"  # parameters: bounds of columns
 
 

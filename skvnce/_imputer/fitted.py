@@ -111,6 +111,10 @@ def repeated(estimate: Callable, *, with_errors: bool) -> tuple[np.ndarray, np.n
     return values, errors
 
 
+# ----------------------------------------
+# The value that a fit returns, and its plain form for pickles and skops.
+
+
 class Fitted(NamedTuple):
     """What a fit has learned: an estimator stores this one value."""
 

@@ -156,6 +156,10 @@ def _are_unique(nodes, weights):
     return are
 
 
+# ----------------------------------------
+# Checks that a model predicts held-out cells better than the column means do.
+
+
 HELD_OUT = 0.1  # share of the observed cells that are held out
 
 _TOLERANCE = 1.1  # ratio of squared errors that a model fitted to noise may reach

@@ -152,6 +152,10 @@ def fitted_to(estimator, rows, seed):
     return model
 
 
+# ----------------------------------------
+# The base class of imputers: what a user calls, once for all fitted models.
+
+
 class Imputer(IncompleteTransformer):
     """Base class of imputers: estimators of a model of cells.
 

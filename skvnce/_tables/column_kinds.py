@@ -78,6 +78,10 @@ def columns_of_groups(cells: np.ndarray, numbers: np.ndarray) -> list[int]:
     return np.flatnonzero(constant & enough).tolist()
 
 
+# ----------------------------------------
+# Columns of tables: which are categories, and their codes.
+
+
 FROM_DTYPE = "from_dtype"
 PASSED = "passthrough"
 KINDS = ("numeric", "ordinal", "nominal", PASSED)

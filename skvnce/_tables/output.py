@@ -348,6 +348,10 @@ def _fill_polars(
     return with_cells(series, rows, values).to_native()
 
 
+# ----------------------------------------
+# Filled tables in the container and the data types of the input.
+
+
 _LEVELS = (str, numbers.Real, dt.date, dt.timedelta)  # types that polars holds
 
 

@@ -84,6 +84,10 @@ def variational_block_gibbs(
     return Sampler(init, step)
 
 
+# ----------------------------------------
+# Variational block-Gibbs inference: models with latents, rows with missing values.
+
+
 class Scheme(NamedTuple):
     """The parts to train, the sampler of the chains, and the objective."""
 

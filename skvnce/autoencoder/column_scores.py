@@ -202,6 +202,10 @@ def without(data, hidden):
     return Incomplete(data.x.where(kept, 0.0), kept)
 
 
+# ----------------------------------------
+# Preprocessing of models of scores: choice of columns, and maps of cells to scores.
+
+
 UNIT = "continuous-bernoulli"
 FAMILIES = ["auto", "normal", "student", "bernoulli", "rounded", UNIT]
 _STRONGEST = 10.0  # maximum strength of the prior of the normal, in rows per column

@@ -311,6 +311,10 @@ def check_draws(likelihood):
             )
 
 
+# ----------------------------------------
+# A variational autoencoder of tables with missing values.
+
+
 class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder):
     """A variational autoencoder fitted to tables with missing values.
 

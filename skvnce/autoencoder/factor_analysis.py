@@ -139,6 +139,10 @@ def batches(model: FactorModel, n: int) -> Iterator[slice]:
         yield slice(first, first + size)
 
 
+# ----------------------------------------
+# Factor analysis of rows with missing values, fitted by EM, and choice of its rank.
+
+
 class Moments(NamedTuple):
     """Expected sums over rows, with u = (z, 1) of length k + 1."""
 

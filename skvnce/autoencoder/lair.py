@@ -157,6 +157,10 @@ class TorchMember:
         return self.n_importance_samples
 
 
+# ----------------------------------------
+# An imputer that draws missing cells from variational autoencoders.
+
+
 class LAIRImputer(DrawnByMembers):
     """Impute by draws from variational autoencoders given the observed cells.
 

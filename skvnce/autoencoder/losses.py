@@ -175,6 +175,10 @@ class Completed(NamedTuple):
         return ScoredCells(self.model.likelihood(z), self.observed)
 
 
+# ----------------------------------------
+# Algorithms that train a variational autoencoder, by name: losses of batches of rows.
+
+
 Loss = Callable[[Tensor], Tensor]  # the mean loss of rows
 Parts = Mapping[str, nn.Module]
 

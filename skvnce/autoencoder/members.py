@@ -181,6 +181,10 @@ def of_stream(rows: np.ndarray) -> Callable:
     return lambda purpose: global_stream
 
 
+# ----------------------------------------
+# Base class of imputers that draw cells from one or several fitted members.
+
+
 OF_MEMBERS = {  # constraints of the parameters that the imputers share
     "strategy": STRATEGY,
     "n_steps": [integer_from(1)],

@@ -119,6 +119,10 @@ class BoundedModel:
         return BoundedCells(cells, self.places, self.low, self.high)
 
 
+# ----------------------------------------
+# Fitted autoencoders: they fill, draw and score rows, in the units of X.
+
+
 _APPROXIMATE = 32  # number of draws of an approximate mean, a power of two
 _LEVELS = 32  # number of quantiles that represent a cell
 

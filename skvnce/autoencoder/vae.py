@@ -424,6 +424,10 @@ def held_out_log_prob(auto: Autoencoder, data: Incomplete, hidden: Tensor) -> Te
     return found
 
 
+# ----------------------------------------
+# Variational autoencoders of rows with missing values, initialised at a linear model.
+
+
 # without one, the likelihood of cells that are predicted exactly would be infinite
 FLOOR = 0.03  # minimum standard deviation of a score given the latents
 

@@ -566,6 +566,10 @@ def spreads_of(
     return spreads
 
 
+# ----------------------------------------
+# Fit models of columns to a table that a joint model completes, and weight them.
+
+
 _DRAWS = 30  # of held-out cells; the score is fair to any number
 _SWEEPS = 2  # of the draws that complete the table
 

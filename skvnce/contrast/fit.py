@@ -205,6 +205,10 @@ def keyed_contrast(
     )
 
 
+# ----------------------------------------
+# One fit of a model to incomplete rows, from one start: model, posterior, solver.
+
+
 PER_ROUND = 20  # number of iterations without draws that count as a round
 _PATIENCE = 5  # number of successive rounds without a change after which the fit stops
 _GRADIENT = 1e-5  # tolerance of L-BFGS if there are no draws

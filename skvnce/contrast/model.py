@@ -244,6 +244,10 @@ class ScaledDensity(NamedTuple):
         return found.reshape(n_draws, len(nodes), -1)
 
 
+# ----------------------------------------
+# Methods of a fitted VNCEEstimator: means, draws, log-densities, the objective.
+
+
 _POOL = 10_000  # rows of the reference noise from which that of each row is chosen
 _NU = REFERENCE_RATIO
 _CHANCE = _NU * log(_NU) - (1 + _NU) * log(1 + _NU)  # the objective of a random guess

@@ -114,6 +114,10 @@ class SingleDraw(ValueError):
     """A gradient needs at least two draws of each row."""
 
 
+# ----------------------------------------
+# Models and posteriors from what a caller passed: modules, names and functions.
+
+
 MakeModel = Callable[[int], nn.Module] | None
 MakePosterior = str | Callable[[int, int], nn.Module] | None
 

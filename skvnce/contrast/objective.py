@@ -89,6 +89,10 @@ def nce(data: Tensor, noise: Tensor, noise_ratio: float) -> Objective:
     return Objective(-data_term - noise_term, metrics)
 
 
+# ----------------------------------------
+# Variational noise-contrastive estimation: a lower bound of the NCE objective.
+
+
 class Rows(NamedTuple):
     """Rows of data or of noise."""
 

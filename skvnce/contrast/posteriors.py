@@ -127,6 +127,10 @@ class Latents(nn.Module):
         return with_latents(draws, q, uniforms(2, template))
 
 
+# ----------------------------------------
+# Posteriors of missing cells, as steps: draws, mask, uniform numbers -> draws.
+
+
 _TINY = 1e-12  # replaces zeros in logarithms
 
 

@@ -118,6 +118,10 @@ def strip(missing):
     )
 
 
+# ----------------------------------------
+# The page of a `MissingReport`: HTML with its own style, without scripts.
+
+
 _STYLE = files(__package__).joinpath("missing_report.css").read_text("utf-8")
 _PAGE = """<!DOCTYPE html>
 <html lang="en">

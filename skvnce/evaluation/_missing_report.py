@@ -137,6 +137,10 @@ def _quoted(key):
     return repr(key)
 
 
+# ----------------------------------------
+# A report of a table with missing values, as one page.
+
+
 _DRAWS = 19  # least number of draws whose range is an interval of 90 %
 
 

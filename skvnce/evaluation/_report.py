@@ -106,6 +106,10 @@ MECHANISMS = {
 }
 
 
+# ----------------------------------------
+# Scores of several imputers on hidden cells of one table.
+
+
 def imputation_report(
     imputers,
     X,

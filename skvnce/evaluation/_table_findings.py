@@ -84,6 +84,10 @@ def _indicator(table, place):
     return cells if is_binary else None
 
 
+# ----------------------------------------
+# What a table is and what is missing in it: columns, patterns and reasons.
+
+
 _BINS = 16  # of a histogram
 _WHOLE = 30  # range of whole numbers, each of which has a bin
 _LEVELS = 6  # that are shown, the most frequent ones

@@ -99,6 +99,10 @@ def continue_marginals(
     return marginals, normal
 
 
+# ----------------------------------------
+# Prediction of the cells of a table by a Gaussian copula, possibly with bounds.
+
+
 Moments = tuple[Tensor, Tensor] | None
 
 _FARTHEST = 4.0  # maximum absolute score of an observed cell: P = 1 / 16,000

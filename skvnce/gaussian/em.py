@@ -64,6 +64,10 @@ def squares(x: Tensor) -> float:
     return float(x.square().sum())
 
 
+# ----------------------------------------
+# EM for a normal distribution of rows with missing values, and its posterior.
+
+
 LEAST_DEVIATION = 1e-12  # minimum standard deviation of a prediction, as a divisor
 _CONVERGED = 1e-10  # ratio of a step of EM to the first one
 

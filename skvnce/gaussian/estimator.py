@@ -101,6 +101,10 @@ class GroupsMixin(Imputer):
         return getattr(self, "group_columns_", np.zeros(0, dtype=int))
 
 
+# ----------------------------------------
+# An imputer that fits a normal distribution to rows with missing values.
+
+
 class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     """Impute by a normal distribution that EM fits to rows with missing values.
 

@@ -357,6 +357,10 @@ def _share_beyond(schema, location, scale):
     return torch.maximum(normal_cdf(low), normal_cdf(-high)).numpy()
 
 
+# ----------------------------------------
+# The fit of `GaussianImputer` to tables whose rows belong to groups.
+
+
 _CHECKING = 0.25  # share of the sweeps that suffices for held-out cells
 _FEWEST_DRAWS = 20  # of the parameters
 # shares of small variances between groups move slowly, without harm to imputed cells

@@ -170,6 +170,10 @@ def _edges(mean: Tensor, deviation: Tensor, weights: Tensor, counts: Tensor) -> 
     return pooled[places.clamp(max=len(pooled) - 1)]
 
 
+# ----------------------------------------
+# Marginals of a Gaussian copula: columns are increasing functions of normal scores.
+
+
 # from -2 to 2 in steps of half a score
 _N_KNOTS = 9
 _FEWEST_VALUES = 5  # minimum number of values of a column with a nonlinear marginal

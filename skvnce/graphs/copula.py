@@ -508,6 +508,10 @@ def series(r: Tensor, shapes: Tensor) -> tuple[Tensor, Tensor]:
     return value, slope
 
 
+# ----------------------------------------
+# A sparse graph of columns of any kind: a latent normal model, fitted in three steps.
+
+
 # rounds before the moments are averaged, and after; the noise of the former remains
 _WARM_UP, _AVERAGED = 4, 66
 MOST_ROUNDS = _WARM_UP + _AVERAGED

@@ -245,6 +245,10 @@ def _nearest(upto: Tensor, total: Tensor) -> Tensor:
     return torch.cat([upto[1::2], total[None]]).diff(prepend=torch.zeros(1).to(upto))
 
 
+# ----------------------------------------
+# Copula graphs of tables in parts: what a round of EM does with each part.
+
+
 class PartRows(NamedTuple):
     """Reads the rows of a part that have observed cells of the model."""
 

@@ -155,6 +155,10 @@ def permuted(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return found[~np.isnan(found).all(1)]
 
 
+# ----------------------------------------
+# The search for the L1 strength of a graph learner on a table with missing values.
+
+
 _SAME = 1e-9  # relative difference below which two criteria count as equal
 
 

@@ -78,6 +78,10 @@ def rounds_to_settle(observed: Tensor, left: float) -> int:
     return min(max(n_rounds, _FEWEST), _MOST)
 
 
+# ----------------------------------------
+# Learn a truncated Gaussian graph from a table with missing values by stochastic EM.
+
+
 # conditional deviations before truncation are at most twice that of the column; 0.05
 # gives false edges of strength 2, and loses 0.6 nats a row, on the bundled table
 DIAGONAL_FLOOR = 0.25  # minimum K_jj, for columns of unit standard deviation

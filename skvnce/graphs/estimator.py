@@ -202,6 +202,10 @@ def _why_unsettled(fit, ridge, max_iter, tol):
     return None
 
 
+# ----------------------------------------
+# A sparse graph from a non-negative table with missing values.
+
+
 _SEED = 0  # of draws that should be the same with and without a search for alpha
 
 

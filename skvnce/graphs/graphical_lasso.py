@@ -74,6 +74,10 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
     return torch.vdot(a.flatten(), b.flatten())
 
 
+# ----------------------------------------
+# The graphical lasso for columns with one latent variable or several.
+
+
 # each computation takes a further Cholesky factor
 _CERTIFY = 2  # iterations between two computations of the duality gap
 _NEWTON = 8  # iterations between two steps of Newton's method

@@ -409,6 +409,10 @@ def _average_density(
     return total - log(n_steps)
 
 
+# ----------------------------------------
+# A fitted truncated Gaussian graph: it fills, draws and scores rows.
+
+
 class GraphParameters(NamedTuple):
     """The parameters of a truncated Gaussian of columns, in the units of the table."""
 

@@ -57,6 +57,10 @@ def saturating_weight(x: Tensor) -> tuple[Tensor, Tensor]:
     return 1 - decay, decay
 
 
+# ----------------------------------------
+# The M-step by generalised score matching: a quadratic in (K, b), with exact zeros.
+
+
 _DRAWN = torch.float32  # of sums over draws, whose noise is far above its rounding
 # they are d^3 numbers, 8 MiB with 100 features
 _DENSE = 100  # maximum number of features for which the statistics are formed

@@ -165,6 +165,10 @@ class AffineConditionals(nn.Module):
         return TruncatedNormal(loc, scale, validate_args=False)
 
 
+# ----------------------------------------
+# VNCE by cumulative data imputation with learned univariate conditionals.
+
+
 Write = Callable[[Tensor], Tensor]
 
 

@@ -117,6 +117,10 @@ def count_factors(covariance: np.ndarray, n_rows: float, least: float) -> int:
     return min(numbers, key=criterion)
 
 
+# ----------------------------------------
+# EM for mixtures of normals with latent classes, from incomplete rows.
+
+
 LEAST_VARIANCE = 1e-6  # of scores given all others, so that copies can be inverted
 _FIRST = 5.0  # strength of the covariance prior in the first round, over the last one
 _SKIPPED = 1e-3  # responsibility below which a row skips a component from then on

@@ -126,6 +126,10 @@ def _pair(marginal: Marginal) -> Pair:
     return margins.by_share(values, (cdf(low) + cdf(high)) / 2)
 
 
+# ----------------------------------------
+# Fit a mixture to weighted rows, and what all mixtures of a table start from.
+
+
 MARGINALS = {
     "normal-scores": (margins.normal_scores,),
     "raw": (margins.standardised,),

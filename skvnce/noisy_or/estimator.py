@@ -308,6 +308,10 @@ def arrays_of(optimizer):
     }
 
 
+# ----------------------------------------
+# Noisy-OR: a transformer of sparse binary tables into probabilities of causes.
+
+
 _LARGEST_ALPHA = 1e9  # squares of gradients must be finite in single precision
 _N_SCORED = 100  # number of draws of the causes in score_samples
 

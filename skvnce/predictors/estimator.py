@@ -362,6 +362,10 @@ def _fit(threads, model, table, y, given):
         return model.fit(table, y, **given)
 
 
+# ----------------------------------------
+# A classifier and a regressor that learn from several draws of the missing cells.
+
+
 _CONSTRAINTS = {
     "imputer": [None, HasMethods(["fit", "sample"])],
     "estimator": [None, HasMethods("fit")],
@@ -573,6 +577,9 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
     a clone of the regressor is fitted to each completed table.  The missing cells of
     new rows are drawn, too, and the predictions of the models are averaged over the
     draws.
+
+    Lines on progress and the check of a misfit are those of `imputer`, by its `verbose`
+    and `on_misfit`.
 
     Parameters
     ----------

@@ -76,6 +76,10 @@ class LatentDensity(nn.Module):
         )
 
 
+# ----------------------------------------
+# An autoencoder as a density for variational Gibbs inference.
+
+
 ARCHITECTURE = Architecture((64,), 0.1, 1)  # hidden layers, dropout, components
 _TRAINED = 8  # number of draws of the bound in training
 _SCORED = 16  # number of draws of the bound after the training

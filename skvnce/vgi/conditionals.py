@@ -26,9 +26,10 @@ from torch.distributions import (
 )
 
 from skvnce._core.distributions.cells import NumberOrLevel
-from skvnce._core.distributions.families import MonotonicRQSTransform, UnivariateMixture
+from skvnce._core.distributions.families import UnivariateMixture
 from skvnce._core.distributions.functions import PortableNormal
 from skvnce._core.distributions.truncated_normal import BoundedNormal
+from skvnce.vgi.splines import MonotonicRQSTransform
 
 # ----------------------------------------
 # Families of univariate conditionals: outputs of a network to a distribution.
@@ -143,6 +144,10 @@ class SplineHead:
         unit = torch.zeros_like(loc), torch.ones_like(loc)
         base = PortableNormal(*unit, validate_args=False)
         return TransformedDistribution(base, steps, validate_args=False)
+
+
+# ----------------------------------------
+# Univariate variational conditionals q(x_j | x) of all columns of a row.
 
 
 # the default of torch and the value of the authors

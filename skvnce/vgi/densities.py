@@ -20,13 +20,13 @@ from torch import Tensor, nn
 from torch.distributions.transforms import Transform
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from skvnce._core.distributions.families import (
+from skvnce.autoencoder.factor_analysis import FactorModel
+from skvnce.vgi.splines import (
     ComposedTransform,
     LULinearTransform,
     MaskedAutoregressiveTransform,
     MonotonicRQSTransform,
 )
-from skvnce.autoencoder.factor_analysis import FactorModel
 
 
 class SplineFlow(nn.Module):

@@ -336,6 +336,10 @@ def check_rebuilt(found, trained):
         )
 
 
+# ----------------------------------------
+# A density of rows with missing values, fitted by VGI or Monte Carlo EM.
+
+
 MOST_OUTSIDE = 0.25  # share of draws out of range above which a column is reported
 
 

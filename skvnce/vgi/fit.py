@@ -212,6 +212,10 @@ def _generator() -> np.random.Generator:
     return np.random.default_rng(int(torch.randint(2**31 - 1, ())))
 
 
+# ----------------------------------------
+# Rounds of variational Gibbs inference, which a mixture of normals may begin.
+
+
 _WARM_UP = 6  # maximum number of rounds of the warm-up
 AVERAGED = 0.25  # share of the steps that averages span, as there are few
 # of the warm-up: three draws, batches of 256 rows, and weight decay of the networks

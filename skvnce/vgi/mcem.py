@@ -154,6 +154,10 @@ def _log_normal(value: Tensor, scale: float) -> Tensor:
     return -inside.sum(-1) / 2
 
 
+# ----------------------------------------
+# Monte Carlo expectation maximisation: fit a flow to rows that it imputes itself.
+
+
 _ROWS = 2048  # number of rows, over all chains, that are updated at a time
 
 

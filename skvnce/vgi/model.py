@@ -252,6 +252,10 @@ def normal_log_prob(normal: Normal, x: Tensor, observed: Tensor) -> Tensor:
     return found.view(x.shape[:-1]).to(x.device)
 
 
+# ----------------------------------------
+# Fitted densities whose cells are drawn by chains: draws and scores of rows.
+
+
 _SWEEPS = 5  # of the chains from which log-densities are estimated
 
 _SUMMED = 20  # chains of a row over which tables are summarised

@@ -648,8 +648,12 @@ def test_draws_of_a_stack_keep_the_correlation_of_missing_cells(seed):
     stack = ColumnImputer([PLAIN, other], random_state=0).fit(X)
     drawn = stack.sample(X, 20, random_state=0, as_array=True)[:, :300]
     first, second = drawn[..., 1], drawn[..., 2]
-    # of 300 training rows, so that the standard error is .19 / 17
-    assert abs(np.corrcoef(first.ravel(), second.ravel())[0, 1] - 0.9) < 0.08
+    # draws in which the weights of the columns choose different models have none
+    shared = 1 - abs(np.diff(stack.model_weights_[0, 1:])[0])
+    # of 300 training rows, so that the standard error is .19 / 17; one draw of 20 more
+    # or less has different models
+    correlation = np.corrcoef(first.ravel(), second.ravel())[0, 1]
+    assert shared > 0.85 and abs(correlation - 0.9 * shared) < 0.08
     mixed_up = np.roll(second, 1, axis=0)  # negative control
     assert abs(np.corrcoef(first.ravel(), mixed_up.ravel())[0, 1]) < 0.2
 

@@ -248,7 +248,6 @@ def test_marginals_of_knots_are_close_to_those_in_memory(kind):
 
 def test_scores_take_bounded_memory(monkeypatch):
     """The draws of a batch of rows, not those of all."""
-    from skvnce.gaussian import model
     from skvnce.gaussian.latent import fill
 
     table = frame()[["number", "flag"]]
@@ -261,7 +260,7 @@ def test_scores_take_bounded_memory(monkeypatch):
         sizes.append(len(data.x))
         return plain(latents, normal, data, *args)
 
-    monkeypatch.setattr(model.score, "log_prob", counted)
-    monkeypatch.setattr(model, "at_once", lambda latents: 100)
+    monkeypatch.setattr(fill, "log_prob", counted)
+    monkeypatch.setattr("skvnce.gaussian.model.at_once", lambda latents: 100)
     np.testing.assert_array_equal(imputer.score_samples(table), expected)
     assert max(sizes) == 100

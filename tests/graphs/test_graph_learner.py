@@ -456,7 +456,7 @@ def test_rounds_stop_at_a_share_of_the_standard_error():
 
 
 def test_estimates_of_a_score_have_random_numbers_of_their_own(monkeypatch):
-    seen, module = [], graph.prediction
+    seen, module = [], graph
 
     def recorded(model, data, start, streams, **options):
         places = torch.empty(2, 1)

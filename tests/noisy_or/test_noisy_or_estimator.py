@@ -439,13 +439,13 @@ def test_partial_fit_learns_from_parts():
 
 
 def test_the_prior_counts_once_for_all_rows_so_far(X, monkeypatch):
-    penalties, learn_once = [], estimator.noisy_or.learn_once
+    penalties, learn_once = [], estimator.em.learn_once
 
     def recorded(*arguments, penalty, **options):
         penalties.append(penalty)
         return learn_once(*arguments, penalty=penalty, **options)
 
-    monkeypatch.setattr(estimator.noisy_or, "learn_once", recorded)
+    monkeypatch.setattr(estimator.em, "learn_once", recorded)
     model = NoisyOr(3, alpha=12.0, **QUICK)
     for part in np.array_split(X, 3):
         model.partial_fit(part)

@@ -541,6 +541,10 @@ def _rounded_far(c: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return log_prob, c.sign() * (at_p - at_q), p * at_p - q * at_q
 
 
+# ----------------------------------------
+# Cells of a row, independent given its latents, with a family for each column.
+
+
 # the quantiles of t with 4 degrees of freedom have a closed form
 _DEGREES = 4.0
 

@@ -210,6 +210,10 @@ class _Piece:
         return self.mean, self.square
 
 
+# ----------------------------------------
+# The only loop over epochs: Adam on mini-batches (Kingma and Ba 2015).
+
+
 class Diverged(ArithmeticError):
     """A fit cannot go on; estimators turn it into an error that names a remedy."""
 

@@ -364,6 +364,10 @@ def _explained(cells: np.ndarray, place: int, pair: list[int]) -> float:
     return float(1 - left.var() / target.var())
 
 
+# ----------------------------------------
+# What in a table is probably not as it seems; `fit` warns of most of it.
+
+
 def findings(table: Table) -> list[str]:
     """List what is probably not as it seems in a table."""
     return findings_of_cells(table) + _found(table, (repeated_rows, products))

@@ -262,6 +262,10 @@ def _run_to(values: np.ndarray, code: int) -> list[int]:
     return sorted(run) if len(run) <= _LONGEST else [code]
 
 
+# ----------------------------------------
+# Columns of text that no model can use: identifiers, and free text.
+
+
 FEWEST = 20  # observed cells; of fewer the number of short levels says little
 _WORDS = 5  # of a level on average, from which levels are sentences
 _CELLS_OF_SENTENCE = 10  # for each level on average; answers of a form are repeated

@@ -277,6 +277,10 @@ def _doubt(curves: Tensor, weights: Tensor, scores: Tensor, sign: float) -> floa
     return float(doubt / spread)
 
 
+# ----------------------------------------
+# Marginals of columns with censored cells, of which only limits are known.
+
+
 _ROUNDS = 2000  # maximum number of rounds of eq. (1)
 _SETTLED = 1e-7  # change of a share at which they end
 _LEAST = 1e-9  # minimum share of a value that is kept

@@ -193,6 +193,10 @@ def shared(rows: list[np.ndarray]) -> np.ndarray:
     return reduce(lambda a, b: np.intersect1d(a, b, assume_unique=True), rows)
 
 
+# ----------------------------------------
+# Gibbs sampling of a latent normal model of a mixed table.
+
+
 # probability, below which its quantile has few digits or is infinite
 _SMALLEST = 1e-300
 _NO_ROWS = np.zeros(0, dtype=np.int64)

@@ -284,6 +284,10 @@ def log_density_of_scales(scales: np.ndarray, inverse: np.ndarray, d: int) -> fl
     return float(-((FREEDOM + d) / 2 * logs + RIDGE / 2 * inverse / squares).sum())
 
 
+# ----------------------------------------
+# Random effects of groups of rows in a latent normal model, by Gibbs sampling.
+
+
 _LEAST = 1e-12  # distance of uniform numbers from 0 and 1
 
 

@@ -30,6 +30,10 @@ def quantile(p: np.ndarray) -> np.ndarray:
     return torch.special.ndtri(torch.from_numpy(p)).numpy()
 
 
+# ----------------------------------------
+# Draws of the latent variables of a nominal column given those of the others.
+
+
 # the quantile of 0 is infinite
 _LEAST = 1e-300  # probability below which a draw is its bound
 _TOGETHER = 32  # levels, to whose means all others contribute by a product of matrices

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from skvnce._core.distributions.families import MonotonicRQSTransform
 from skvnce._core.random import seeded
+from skvnce.vgi.splines import MonotonicRQSTransform
 
 Reference = MonotonicRQSTransform.__base__  # zuko itself is imported once, by `splines`
 
