@@ -367,9 +367,8 @@ def by_neighbours(
 ) -> Tensor:  # (n,)
     """Compute eq. (1) of each row of data.
 
-    `data`, `log_weight` (n_draws, n).  `log_score`: log phi(x, z) - log q(z | x), as in
-    `skvnce.contrast.objective.data_term`.  `marginal` (nu, n): log phi at the nu
-    neighbours of each row.
+    `data`, `log_weight` (n_draws, n).  `log_score`: as in `data_term`.  `marginal` (nu,
+    n): log phi at the nu neighbours of each row.
     """
     values = logsigmoid(counted(data, log_weight)[:, None] - marginal)
     if log_score is not None:

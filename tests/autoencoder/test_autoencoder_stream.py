@@ -209,9 +209,9 @@ def test_weights_of_rows_and_members(short, monkeypatch):
     X, used = curved(300, 0), []
     plain = VariationalAutoencoder._rounds
 
-    def watched(member, nodes, weights, *others):
+    def watched(member, auto, data, weights):
         used.append(weights)
-        return plain(member, nodes, weights, *others)
+        return plain(member, auto, data, weights)
 
     monkeypatch.setattr(VariationalAutoencoder, "_rounds", watched)
     model = learned(imputer(n_estimators=2), X[:200])
