@@ -38,8 +38,8 @@ from skvnce import (
     TruncatedGaussianGraphLearnerCV,
 )
 from skvnce.graphs import graphical_lasso
+from skvnce.graphs.em import ROWS_A_NEIGHBOUR
 from skvnce.graphs.graphical_lasso import Blocks
-from skvnce.graphs.penalty_path import ROWS_A_NEIGHBOUR
 from skvnce.metrics import edge_auc
 
 TEXTS = Texts("copula_graph", globals())

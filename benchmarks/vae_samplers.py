@@ -26,12 +26,7 @@ from toy import divergence  # noqa: E402
 
 from skvnce._core.random import seeded  # noqa: E402
 from skvnce._core.samplers import run_chain  # noqa: E402
-from skvnce.autoencoder.samplers import (
-    ac_mwg,  # noqa: E402
-    lair,  # noqa: E402
-    mwg,  # noqa: E402
-    pseudo_gibbs,  # noqa: E402
-)
+from skvnce.autoencoder.samplers import ac_mwg, lair, mwg, pseudo_gibbs
 
 TEXTS = Texts("vae_samplers", globals())
 

@@ -58,7 +58,6 @@ INTERFACE = {
         "copula_estimator",
         "copula_parts",
         "cross_validation",
-        "edges",
         "model",
     },
     "autoencoder": {
@@ -68,7 +67,6 @@ INTERFACE = {
         "members",
         "column_scores",
         "model",
-        "options",
     },
     "vgi": {"estimator", "density", "fit", "model"},
     "columns": {"estimator", "constrained", "wrapper", "equations", "fit", "model"},

@@ -20,9 +20,13 @@ from skvnce._imputer.determined import with_determined
 from skvnce._imputer.fill import (
     ValidCells,
     chunks,
+    columns_with_order,
     draw,
     fill,
     nodes_of,
+    ordered_draws,
+    ranks_of_interval,
+    ranks_of_quantiles,
     returned,
     score,
     warn_of_zeros,
@@ -35,12 +39,6 @@ from skvnce._imputer.held_out import (
     warn_or_raise,
 )
 from skvnce._imputer.parts.tables import by_parts, samples_by_parts
-from skvnce._imputer.quantiles import (
-    columns_with_order,
-    ordered_draws,
-    ranks_of_interval,
-    ranks_of_quantiles,
-)
 from skvnce._imputer.shift import Shifted, check_combination, shift_of, warn_of_cuts
 from skvnce._imputer.validation import check_sample
 from skvnce._tables.cells import is_frame

@@ -48,9 +48,8 @@ from skvnce.gaussian.latent.columns import Latents, Limits, Marginal
 from skvnce.gaussian.latent.gibbs import Factors, Rows, set_scales
 from skvnce.gaussian.latent.population import Population
 from skvnce.graphs import em, graphical_lasso
-from skvnce.graphs.em import EStep, Family, Method, MStep, Solution
+from skvnce.graphs.em import ROWS_A_NEIGHBOUR, EStep, Family, Method, MStep, Solution
 from skvnce.graphs.graphical_lasso import Blocks, fit_to_edges
-from skvnce.graphs.penalty_path import ROWS_A_NEIGHBOUR
 
 # ----------------------------------------
 # The M-step of graphs of columns of any kind: a graphical lasso for blocks.

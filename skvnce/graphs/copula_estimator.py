@@ -46,7 +46,7 @@ from skvnce.gaussian.model import LatentNormal, no_latents, tensors
 from skvnce.graphs import copula
 from skvnce.graphs.copula import edge_scores
 from skvnce.graphs.copula_parts import problem_of
-from skvnce.graphs.edges import edges, to_networkx
+from skvnce.graphs.model import edges, to_networkx
 from skvnce.graphs.score_matching import probabilities_of_scores
 
 _ROUNDS = 10  # rounds of EM after which the held-out cells have little influence

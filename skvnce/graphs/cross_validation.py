@@ -36,10 +36,9 @@ from skvnce._imputer.validation import (
 from skvnce._tables.memory import check_fit, needs_memory
 from skvnce._tables.schema import Schema
 from skvnce.graphs.copula_estimator import CopulaGraphLearner
-from skvnce.graphs.edges import edges, to_networkx
-from skvnce.graphs.em import Fit
+from skvnce.graphs.em import Fit, Path, learn_path, n_links
 from skvnce.graphs.estimator import TruncatedGaussianGraphLearner
-from skvnce.graphs.penalty_path import Path, learn_path, n_links
+from skvnce.graphs.model import edges, to_networkx
 
 # ----------------------------------------
 # Paths of penalties that are fitted to parts of the rows.

@@ -39,8 +39,7 @@ from skvnce._imputer.validation import (
 from skvnce._tables.findings.checks import check_non_negative, check_squares
 from skvnce._tables.memory import check_fit
 from skvnce.graphs import em, model
-from skvnce.graphs.edges import edges, to_networkx
-from skvnce.graphs.model import GraphParameters
+from skvnce.graphs.model import GraphParameters, edges, to_networkx
 from skvnce.graphs.problem import ALGORITHMS, Options, make_problem
 from skvnce.graphs.score_matching import edge_scores, probabilities_of_scores
 

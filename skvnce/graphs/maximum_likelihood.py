@@ -28,6 +28,7 @@ from skvnce._core.samplers import State
 from skvnce._core.training.adam import Diverged
 from skvnce._core.training.proximal import Quadratic, minimise_over
 from skvnce.graphs.em import (
+    ROWS_A_NEIGHBOUR,
     EStep,
     Fit,
     Method,
@@ -36,16 +37,17 @@ from skvnce.graphs.em import (
     Solution,
     Theta,
     as_point,
+    between,
     completed_by_gibbs,
     lagged_products,
     minimise_quadratic,
+    n_links,
     off_diagonal,
     penalised,
     symmetric,
     to_model,
     truncated_normals,
 )
-from skvnce.graphs.penalty_path import ROWS_A_NEIGHBOUR, between, n_links
 from skvnce.graphs.samplers import antithetic, block_gibbs, missing_of
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 

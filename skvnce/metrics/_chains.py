@@ -7,7 +7,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skvnce._core.warnings import warn_user
 from skvnce._tables.frames import reject_parts
-from skvnce.metrics._checks import finite
+from skvnce.metrics._numbers import finite
 
 _FEWEST = 4  # steps: two in each half
 _CONVERGED = 1.05  # largest R-hat of a chain that is long enough

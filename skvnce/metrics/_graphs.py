@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from skvnce.metrics._checks import finite
+from skvnce.metrics._numbers import finite
 from skvnce.missingness import _table
 
 _EDGE = 1e-5  # smaller true entries are rounding errors of a matrix inverse

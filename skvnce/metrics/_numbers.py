@@ -7,8 +7,25 @@ import numpy as np
 from skvnce._tables.frames import readable, reject_parts
 from skvnce._tables.mixed import columns_by_dtype, select_columns
 from skvnce._tables.values import fair_scores
-from skvnce.metrics._checks import finite
 from skvnce.missingness import _check_hidden, _table
+
+# ----------------------------------------
+# Checks that several scores share.
+
+
+def finite(values, name):
+    """Return the values if all are finite."""
+    if not np.isfinite(values).all():
+        raise ValueError(
+            f"{name} must be finite in the cells used, got "
+            f"{(~np.isfinite(values)).sum()} NaN or infinite values; impute or leave "
+            "them out first"
+        )
+    return values
+
+
+# ----------------------------------------
+# Scores of imputed numbers and of their draws.
 
 
 def imputation_rmse(X_true, X_imputed, hidden, *, scale=None):

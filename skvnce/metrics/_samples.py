@@ -10,8 +10,8 @@ from sklearn.metrics import roc_auc_score
 from skvnce._tables.cells import TIMES, is_frame
 from skvnce._tables.frames import reject_parts
 from skvnce._tables.mixed import columns_by_dtype
-from skvnce.metrics._checks import finite
 from skvnce.metrics._forecasts import cells_of, check_shape
+from skvnce.metrics._numbers import finite
 from skvnce.missingness import _check_hidden, _generator, _table
 
 _BLOCK = 2**22  # distances held at once, 32 MiB

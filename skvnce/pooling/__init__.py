@@ -27,14 +27,13 @@ tests with multiple imputation for missing data. Biometrika, 94(2), 502-508.
 Rubin, D. B. (1987). Multiple imputation for nonresponse in surveys. Wiley.
 """
 
-from skvnce.pooling._each import fit_each
 from skvnce.pooling._hypotheses import (
     PooledTest,
     chi2_test,
     likelihood_ratio_test,
     wald_test,
 )
-from skvnce.pooling._models import pool_models
+from skvnce.pooling._models import fit_each, pool_models
 from skvnce.pooling._rules import Pooled, pool
 from skvnce.pooling._sensitivity import SensitivityCurve, sensitivity_curve
 

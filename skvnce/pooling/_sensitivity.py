@@ -7,8 +7,7 @@ import numpy as np
 
 from skvnce._core.numbers import check_count
 from skvnce._core.random import seed_from
-from skvnce.pooling._each import fit_each
-from skvnce.pooling._models import pool_models
+from skvnce.pooling._models import fit_each, pool_models
 from skvnce.pooling._rules import pool
 
 

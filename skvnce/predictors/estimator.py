@@ -33,6 +33,7 @@ from sklearn.utils.validation import (
 from skvnce._core.random import seed_from
 from skvnce._core.runtime import one_thread
 from skvnce._core.warnings import without_pooling
+from skvnce._imputer.fill import check_share
 from skvnce._imputer.fitted import (
     Fitted,
     set_by_fit,
@@ -41,7 +42,6 @@ from skvnce._imputer.fitted import (
     without_fit,
 )
 from skvnce._imputer.options import check_parameters
-from skvnce._imputer.quantiles import check_share
 from skvnce._imputer.validation import N_JOBS, RANDOM_STATE, integer_from, names_table
 from skvnce._tables.cells import is_frame, is_missing
 from skvnce._tables.column_kinds import PASSED, encode

@@ -17,7 +17,7 @@ from skvnce import (
     TruncatedGaussianGraphLearner,
     VNCEEstimator,
 )
-from skvnce._imputer import quantiles as _intervals
+from skvnce._imputer import fill as _intervals
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 DRAWING = [

@@ -25,7 +25,8 @@ from skvnce import (
     GaussianImputer,
     MultipleImputationClassifier,
 )
-from skvnce._imputer import fill, quantiles
+from skvnce._imputer import fill
+from skvnce._imputer import fill as quantiles
 from skvnce.exceptions import TableWarning
 from skvnce.gaussian.groups_fit import some_groups
 from skvnce.metrics._chains import slow_chain

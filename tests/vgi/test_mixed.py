@@ -17,7 +17,7 @@ from skvnce.vgi import initial
 from skvnce.vgi.autoencoder import AutoencoderDensity
 from skvnce.vgi.chains import observed_hypercube
 from skvnce.vgi.conditionals import NormalHead
-from skvnce.vgi.mixed import LatentNormal, count_levels, range_of_levels
+from skvnce.vgi.initial import LatentNormal, count_levels, range_of_levels
 
 NONE = torch.tensor([], dtype=torch.long)
 D, OUTPUTS = 4, 6  # a number, a nominal column of 3 levels, an ordinal one, counts
