@@ -286,7 +286,7 @@ def fit_from_one_start(
     drawn = joined(fitted.steps, settings.n_draws, data.observed)
     check_log_density(model, drawn, data)
     log_density, posterior = fitted.at(data.observed, settings.n_draws)
-    problem = em.Problem(
+    bound = em.Problem(
         log_density,
         posterior,
         inputs.contrast.on(device),
@@ -294,13 +294,15 @@ def fit_from_one_start(
         settings.seed,
         fitted.rows_at_once(data, posterior, settings.noise_ratio),
     )
-    problem = averaging(problem, data)
+    problem = averaging(bound, data)
     start_scale(problem, model, free=inputs.has_density)
     ridge = ridge_of(settings, model)
     losses, converged = solve(settings, problem, model, ridge, data, on_round)
     is_normal = isinstance(model.model, FreeGaussian)
     if fitted.is_integrated and not is_normal:
-        free = problem._replace(log_density=model.log_density, posterior=drawn)
+        # draws that are discrete need the score function, which an average has not
+        free = bound._replace(log_density=model.log_density, posterior=drawn)
+        free = averaging(free, data)
         with step("fitting the posterior of unobserved variables"):
             fit_proposals(settings, free, data)
     # the parts are used without gradients and dropout from here on

@@ -564,12 +564,12 @@ def test_the_better_model_has_the_weight(seed):
 def test_levels_have_weights_of_their_own(seed):
     """Bands of a number are not what a joint normal model draws."""
     rng = np.random.default_rng(seed)
-    x = rng.normal(size=600)
+    x = rng.normal(size=1500)
     X = pd.DataFrame(
         {"x": x, "band": pd.Categorical(np.where(abs(x) < 0.7, "in", "out"))}
     )
-    X.loc[rng.random(600) < 0.3, "band"] = None
-    X["x"] = X["x"].mask(rng.random(600) < 0.1)
+    X.loc[rng.random(1500) < 0.3, "band"] = None
+    X["x"] = X["x"].mask(rng.random(1500) < 0.1)
     given = {"regressor": DummyRegressor(), "classifier": KNeighborsClassifier(9)}
     imputer = columns(**given, model=READER).fit(X)
     assert imputer.weights_[1] > 0.9

@@ -1,6 +1,7 @@
 """VNCEEstimator where the posterior of a missing cell has several modes."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 from skvnce import VNCEEstimator
 from skvnce._core.training.adam import NotFinite
 from skvnce.contrast.fit import MOST_LOST
+from skvnce.contrast.models import RestrictedBoltzmann
 from skvnce.contrast.table import fit_with_enough_draws
 
 RADIUS, SPREAD = 2.0, 0.2
@@ -122,3 +124,22 @@ def test_a_second_fit_that_diverges_leaves_the_first():
         return one
 
     assert fit_with_enough_draws(fit, asked) == (asked, asked)
+
+
+@pytest.mark.slow
+def test_draws_of_binary_cells_of_a_model_that_sums_them_out(seed):
+    """Two kinds of rows, so that their conditional is known; the control: shares."""
+    rng = np.random.default_rng(seed)
+    ones = np.array([[0.1, 0.15, 0.9, 0.1, 0.5], [0.9, 0.9, 0.1, 0.85, 0.5]])
+    X = (rng.random((600, 5)) < ones[rng.integers(0, 2, 600)]).astype(float)
+    X[rng.random(X.shape) < 0.3] = np.nan
+    model = VNCEEstimator(
+        partial(RestrictedBoltzmann, n_components=2), max_iter=30, random_state=0
+    )
+    drawn = model.fit(X).sample(X, 100, random_state=0, as_array=True).mean(0)
+    known = np.where(X[:, None] == 1, ones, 1 - ones)
+    kinds = np.where(np.isnan(X)[:, None], 1.0, known).prod(2)
+    exact = kinds / kinds.sum(1, keepdims=True) @ ones
+    hidden = np.isnan(X)
+    error = np.sqrt(((drawn - exact)[hidden] ** 2).mean())
+    assert error < 0.12 < np.sqrt(((np.nanmean(X, 0) - exact)[hidden] ** 2).mean())
