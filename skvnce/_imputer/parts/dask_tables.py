@@ -1,0 +1,213 @@
+"""Tables of dask: data frames and arrays, in partitions of rows.
+
+A partition is read, and summed over, where the cluster has it; only sums, as large as
+the parameters, travel.  They are merged in the order of the partitions, so that a
+worker that is lost does not change the result.
+"""
+
+import os
+import sys
+from contextlib import nullcontext
+from functools import partial
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+from dask.dataframe.utils import clear_known_categories, has_known_categories
+
+from skvnce._core.runtime import one_thread
+
+# a tree of merges: no worker has the sums of all partitions at once
+_MERGED = 8  # number of sums that are merged at once
+
+
+class DaskTable:
+    """A data frame or an array of dask.
+
+    Parameters
+    ----------
+    collection : dask collection
+        With the columns of a row in one partition.
+    parts : list of dask.delayed.Delayed
+    """
+
+    def __init__(self, collection, parts):
+        self.collection, self.parts = collection, parts
+
+    @classmethod
+    def of(cls, X):
+        """Read a data frame or an array."""
+        is_frame = hasattr(X, "_meta") and hasattr(X, "map_partitions")
+        if is_frame and X.ndim == 2:
+            return cls(X, X.to_delayed())
+        if is_frame or getattr(X, "ndim", None) != 2:
+            raise TypeError(
+                "X must be a data frame or an array of dask with two dimensions, got "
+                f"{type(X).__name__}."
+            )
+        # models need all columns of a row together
+        X = X.rechunk({1: -1})
+        return cls(X, X.to_delayed().ravel().tolist())
+
+    def __len__(self):
+        """Return the number of partitions."""
+        return len(self.parts)
+
+    @property
+    def is_frame(self):
+        """Whether it is a data frame."""
+        return hasattr(self.collection, "map_partitions")
+
+    def _head(self):
+        """Return some rows, to learn the columns from."""
+        if self.is_frame:
+            # made up by dask from the data types, so that nothing is computed
+            return self.collection._meta_nonempty
+        return np.zeros((1, self.collection.shape[1]), self.collection.dtype)
+
+    def _tables(self, function, names):
+        """Apply a function of number and partition that returns a table."""
+        if not self.is_frame:
+            options = {"chunks": (self.collection.chunks[0], (len(names),))}
+            options |= {"dtype": self._dtype(), "meta": np.zeros((0, 0))}
+            return self.collection.map_blocks(_block, function, **options)
+        meta = pd.DataFrame(
+            {name: np.zeros(0, self._dtype()) for name in names},
+            index=self.collection._meta.index[:0],
+        )
+        return self._frame(partial(_frame_of, function, list(meta.columns)), meta)
+
+    def _numbers(self, function):
+        """Apply a function of number and partition that returns a number for a row."""
+        if not self.is_frame:
+            options = {"drop_axis": 1, "dtype": np.float64, "meta": np.zeros(0)}
+            return self.collection.map_blocks(_block, function, **options)
+        index = self.collection._meta.index[:0]
+        meta = pd.Series(np.zeros(0), index=index)
+        return self._frame(partial(_series_of, function), meta)
+
+    def _frame(self, function, meta):
+        """Make a data frame, or a Series, of the results for the partitions."""
+        # equal calls have equal keys, so that dask computes a part once
+        function = dask.delayed(function, pure=True)
+        parts = [function(number, part) for number, part in enumerate(self.parts)]
+        divisions = self.collection.divisions
+        return dd.from_delayed(parts, meta=meta, divisions=divisions)
+
+    def _as_meta(self, table):
+        """Make a description of a data frame, without levels that X leaves open."""
+        own = self.collection._meta
+        unknown = [
+            name
+            for name in table.columns
+            if isinstance(own[name].dtype, pd.CategoricalDtype)
+            and not has_known_categories(own[name])
+        ]
+        return clear_known_categories(table.iloc[:0].set_axis(own.index[:0]), unknown)
+
+    def _dtype(self):
+        """Return the data type of completed tables."""
+        if not self.is_frame:
+            is_single = self.collection.dtype == np.float32
+        else:
+            is_single = (self.collection._meta.dtypes == np.float32).all()
+        return np.float32 if is_single else np.float64
+
+    def _weights(self, sample_weight):
+        """Read weights in the partitions of the table."""
+        if sample_weight is None:
+            return None
+        if not dask.is_dask_collection(sample_weight):
+            raise TypeError(
+                "sample_weight must be a Series or an array of dask, in the partitions "
+                f"of X, got {type(sample_weight).__name__}."
+            )
+        parts = np.ravel(sample_weight.to_delayed()).tolist()
+        if len(parts) != len(self):
+            raise ValueError(
+                f"sample_weight has {len(parts)} partitions, and X has {len(self)}."
+            )
+        return parts
+
+    def _reduced(self, of, merge, weights=None):
+        """Apply a function of number, partition and weights, and merge in order."""
+        weights = weights or [None] * len(self)
+        task = dask.delayed(_in_worker, pure=False)
+        of = dask.delayed(of, pure=False)  # is sent once
+        pid = os.getpid()
+        pairs = zip(self.parts, weights, strict=True)
+        found = [task(pid, of, k, *pair) for k, pair in enumerate(pairs)]
+        # without traversal, which looks for collections in all values
+        return dask.compute(self._joined(found, merge), traverse=False)[0]
+
+    def _has_cluster(self):
+        """Return whether the workers of a client compute the parts."""
+        # a client exists only if it has been imported
+        module = sys.modules.get("distributed")
+        try:
+            return module is not None and bool(module.default_client())
+        except ValueError:  # there is none
+            return False
+
+    def _on_workers(self, value):
+        """Send a value to the workers, once."""
+        [kept] = dask.persist(dask.delayed(value, pure=False, traverse=False))
+        return kept
+
+    def _advanced(self, of, merge, one, states):
+        """Apply a function of a value, a number and a partition or its state to all.
+
+        `of` Delayed: returns a new state and what is merged; see `_on_workers`; `merge`
+        callable; `one` object: the value; `states` list of Delayed or None: what this
+        method has returned for the last value; None for partitions. A state stays where
+        it was computed, and is computed again if it is lost. Returns `states` list of
+        Delayed; `merged` object.
+        """
+        task = dask.delayed(_advanced_in_worker, pure=False, nout=2)
+        one = dask.delayed(one, pure=False, traverse=False)
+        given = self.parts if states is None else states
+        found = [task(os.getpid(), of, one, k, part) for k, part in enumerate(given)]
+        found = dask.persist(*found)
+        sums = self._joined([pair[1] for pair in found], merge)
+        return [pair[0] for pair in found], dask.compute(sums, traverse=False)[0]
+
+    def _joined(self, found, merge):
+        """Merge results of partitions in their order."""
+        join = dask.delayed(_merged, pure=False)
+        while len(found) > 1:
+            groups = range(0, len(found), _MERGED)
+            found = [join(merge, found[k : k + _MERGED]) for k in groups]
+        return found[0]
+
+
+def _advanced_in_worker(pid, of, one, number, given):
+    with nullcontext() if os.getpid() == pid else one_thread():
+        return of(one, number, given)
+
+
+def _in_worker(pid, of, number, chunk, weights):
+    # threads of the process that waits for the result must not wait for its lock
+    with nullcontext() if os.getpid() == pid else one_thread():
+        return of(number, chunk, weights)
+
+
+def _merged(merge, values):
+    found = values[0]
+    for value in values[1:]:
+        found = merge(found, value)
+    return found
+
+
+def _block(chunk, function, block_info=None):
+    number = block_info[0]["chunk-location"][0] if block_info else 0
+    return function(number, chunk)
+
+
+def _frame_of(function, names, number, chunk):
+    cells = np.asarray(function(number, chunk))
+    return pd.DataFrame(cells, chunk.index, names)
+
+
+def _series_of(function, number, chunk):
+    return pd.Series(function(number, chunk), chunk.index)
