@@ -347,6 +347,28 @@ def test_a_private_import_is_found(source):
     assert list(private(source))
 
 
+OPTIONAL = {"dask", "matplotlib", "networkx", "pandas", "polars", "pyarrow"}
+
+
+def optional_at_the_top(source):
+    """List optional packages that the import of a module itself imports."""
+    body = [
+        n for n in ast.parse(source).body if isinstance(n, ast.Import | ast.ImportFrom)
+    ]
+    tops = {name.partition(".")[0] for n in body for name in imported(ast.unparse(n))}
+    return sorted(tops & OPTIONAL)
+
+
+def test_optional_packages_are_imported_where_they_are_used():
+    found = {
+        path.name: optional_at_the_top(path.read_text()) for path in ROOT.rglob("*.py")
+    }
+    expected = {"dask_tables.py": ["dask", "pandas"], "demo.py": ["pandas"]}
+    assert {name: tops for name, tops in found.items() if tops} == expected
+    assert optional_at_the_top("import dask.dataframe as dd") == ["dask"]
+    assert optional_at_the_top("def f():\n    import dask") == []
+
+
 def run(code):
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
