@@ -190,9 +190,11 @@ def pairs_of(places: list[int], same: np.ndarray) -> Pairs:
 
 def _standard(cells: np.ndarray) -> np.ndarray:
     """Centre and scale columns; undefined cells are NaN."""
-    cells = np.where(np.isfinite(cells), cells, np.nan)
-    size = np.nanstd(cells, 0)
-    return (cells - np.nanmean(cells, 0)) / np.where(size > 0, size, 1)
+    seen = np.isfinite(cells)
+    n = np.maximum(seen.sum(0), 1)  # a sample may observe no cell of a column
+    cells = np.where(seen, cells - np.where(seen, cells, 0).sum(0) / n, np.nan)
+    size = np.sqrt(np.nansum(cells**2, 0) / n)
+    return cells / np.where((size > 0) & np.isfinite(size), size, 1)
 
 
 def _correlations(left: np.ndarray, right: np.ndarray) -> np.ndarray:

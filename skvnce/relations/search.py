@@ -116,7 +116,8 @@ def find_relations(X: ArrayLike) -> list[Relation]:
     function | lwage = log(wage) | ('lwage', 'wage')
     product | income = wage * hours | ('income', 'wage', 'hours')
     """
-    return relations_of(read_columns(X))
+    with np.errstate(all="ignore"):
+        return relations_of(read_columns(X))
 
 
 def relations_of(columns: Columns) -> list[Relation]:
@@ -125,10 +126,9 @@ def relations_of(columns: Columns) -> list[Relation]:
     if n < _FEWEST:
         return []
     links = _Links(p)
-    with np.errstate(all="ignore"):
-        found = _formulas(columns, links)
-        if n >= _FEWEST_OF_LOOKUPS:
-            found += _others(columns, links)
+    found = _formulas(columns, links)
+    if n >= _FEWEST_OF_LOOKUPS:
+        found += _others(columns, links)
     return [_described(columns, one) for one in found]
 
 
