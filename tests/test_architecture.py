@@ -23,6 +23,7 @@ GROUND = {"_core", "_tables", "_imputer"}
 ROOMS = {
     "_core": set(),
     "_tables": {"_core"},
+    "relations": {"_core", "_tables"},
     "_imputer": {"_core", "_tables"},
     "gaussian": {*GROUND, "metrics"},
     "mixture": {*GROUND, "gaussian"},

@@ -1,0 +1,1 @@
+"""Exact relations between the columns of an incomplete table."""

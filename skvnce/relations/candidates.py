@@ -1,0 +1,252 @@
+"""Candidates for formulas, by matrix products over a sample of the rows."""
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from skvnce.relations.columns import Columns
+from skvnce.relations.formulas import FUNCTIONS, Formula
+
+_CURVE = 0.985  # correlation of a column and a function of another one
+_PRODUCT = 0.998
+_UNEXPLAINED = 2e-3  # share of the variance that two columns leave, at most
+_LOOSE, _MOST_LEFT = 0.1, 0.3  # the same of many columns, with filled cells
+_PRODUCT_ROWS, _TRIPLE_ROWS = 600, 500
+_CHUNK = 2000
+_LONGEST = 24  # columns of a linear relation
+
+Pairs = list[tuple[int, int]]
+
+
+def curves(columns: Columns) -> tuple[int, list[Formula]]:
+    """List y = a + b g(x), the simplest functions and strongest ones first.
+
+    Returns the number of formulas from which they are chosen, too.
+    """
+    places = columns.curved
+    tags = [
+        (x, g)
+        for x in places
+        for g, function in FUNCTIONS.items()
+        if function.exists(*columns.range(x))
+    ]
+    if len(places) < 2:
+        return 0, []
+    sample = columns.cells[columns.sample]
+    features = np.stack([FUNCTIONS[g].of(sample[:, x]) for x, g in tags], 1)
+    strength = abs(_correlations(features, sample[:, places]))
+    order = list(FUNCTIONS)
+    hits = [
+        (-round(strength[i, k], 4), order.index(tags[i][1]), tags[i], places[k])
+        for i, k in np.argwhere(strength > _CURVE).tolist()
+        if tags[i][0] != places[k]
+    ]
+    found = [
+        Formula((y, x), (((0, "same"),), ((1, g),))) for *_, (x, g), y in sorted(hits)
+    ]
+    return len(tags) * len(places), found
+
+
+def products(columns: Columns, pairs: Pairs) -> tuple[int, list[Formula]]:
+    """List y = a + b u v and y = a + b u / v, of pairs that may be factors."""
+    places, curved = columns.numbers, set(columns.curved)
+    divisors = {j for j in curved if FUNCTIONS["inverse"].exists(*columns.range(j))}
+    tags = [(u, v, "same") for u, v in pairs]
+    tags += [(u, v, "inverse") for u, v in pairs if u in curved and v in divisors]
+    tags += [(v, u, "inverse") for u, v in pairs if v in curved and u in divisors]
+    if not tags:
+        return 0, []
+    sample = columns.cells[columns.sample[:_PRODUCT_ROWS]]
+    inverted = FUNCTIONS["inverse"].of(sample)
+    alone = np.eye(sample.shape[1])
+    whole = sample[:, places]
+    alone[np.ix_(places, places)] = abs(_correlations(whole, whole))
+    hits = []
+    for start in range(0, len(tags), _CHUNK):
+        some = tags[start : start + _CHUNK]
+        u, v = (np.array([tag[i] for tag in some]) for i in range(2))
+        ratio = np.array([g == "inverse" for *_, g in some])
+        features = sample[:, u] * np.where(ratio, inverted[:, v], sample[:, v])
+        strength = abs(_correlations(features, sample[:, places]))
+        hits += [
+            (-round(strength[i, k], 6), some[i][2] == "inverse", *some[i], places[k])
+            for i, k in np.argwhere(strength > _PRODUCT).tolist()
+        ]
+    found = [
+        Formula((y, u, v), (((0, "same"),), ((1, "same"), (2, g))))
+        for *_, u, v, g, y in sorted(hits)
+        if y not in (u, v) and alone[y, [u, v]].max() < 0.99999
+    ]
+    return len(tags) * len(places), found
+
+
+def triples(columns: Columns, pairs: Pairs, *, logs: bool) -> tuple[int, list[Formula]]:
+    """List z = a + b x + c y, or the same of logs (free exponents), by pairs x, y."""
+    g, targets = "same", [(j, "same") for j in columns.numbers]
+    if logs:
+        positive = {j for j in columns.curved if columns.range(j)[0] > 0}
+        g, targets = "log", [(j, "same") for j in columns.curved]
+        targets = [(j, "log") for j in sorted(positive)] + targets
+        pairs = [(u, v) for u, v in pairs if u in positive and v in positive]
+    if not pairs or not targets:
+        return 0, []
+    sample = columns.cells[columns.sample[:_TRIPLE_ROWS]]
+    sources = _standard(FUNCTIONS[g].of(sample))
+    wanted = np.stack([FUNCTIONS[t].of(sample[:, z]) for z, t in targets], 1)
+    wanted, hits = _standard(wanted), []
+    for start in range(0, len(pairs), _CHUNK):
+        some = pairs[start : start + _CHUNK]
+        left, alone = _left_by_pairs(sources, wanted, np.array(some))
+        good = (left < _UNEXPLAINED) & (alone > 20 * left + 1e-9) & (alone > 1e-5)
+        hits += [
+            (left[i, k], *some[i], *targets[k]) for i, k in np.argwhere(good).tolist()
+        ]
+    found = [
+        Formula((z, x, y), (((0, t),), ((1, g),), ((2, g),)))
+        for _, x, y, z, t in sorted(hits)
+        if z not in (x, y)
+    ]
+    return len(pairs) * len(targets), found
+
+
+class Pursued(NamedTuple):
+    """Columns, some of which many others may explain linearly."""
+
+    gram: np.ndarray  # (places, places), correlations with filled cells
+    targets: list[int]  # places that the others explain, the best explained ones first
+    excluded: frozenset = frozenset()  # places that are no sources
+
+    @classmethod
+    def of(cls, filled: np.ndarray) -> Self:
+        """Correlate the cells (rows, places) of a sample, of which some are missing."""
+        gram = _ridge_gram(filled)
+        left = 1 / np.diag(np.linalg.inv(gram + 1e-6 * np.eye(len(gram))))
+        targets = np.argsort(left, kind="stable")
+        return cls(gram, targets[left[targets] <= _LOOSE].tolist())
+
+    def without(self, target: int) -> Self:
+        """Leave out a target as a source of others."""
+        return self._replace(excluded=self.excluded | {target})
+
+    def formulas(
+        self, columns: Columns, places: list[int], t: int
+    ) -> Iterator[Formula]:
+        """Add sources one after the other; yield those that complete rows confirm."""
+        chosen, swept = [], self.gram.copy()
+        pool = np.array([k not in self.excluded | {t} for k in range(len(places))])
+        while len(chosen) < _LONGEST:
+            own = np.diag(swept)
+            gain = swept[t] ** 2 / np.maximum(own, 1e-9)
+            gain[~pool | (own < 1e-3)] = 0
+            k = int(gain.argmax())
+            if gain[k] < 1e-5:
+                return
+            chosen.append(k)
+            pool[k] = False
+            swept = swept - np.outer(swept[:, k], swept[k]) / swept[k, k]
+            limit = 0.02 if len(chosen) < 3 else _MOST_LEFT
+            if len(chosen) < 2 or swept[t, t] > limit:
+                continue
+            some = [places[t], *(places[k] for k in chosen)]
+            left = _left(columns, some)
+            if left is None:
+                return
+            if left < _UNEXPLAINED:
+                yield linear(some)
+            if left < 1e-7:
+                return
+
+
+def _left(columns: Columns, places: list[int]) -> float | None:
+    """Return the share of the first column that the others leave; None of few rows."""
+    rows = columns.complete(places)
+    if len(rows) < 10 + 2 * len(places):
+        return None
+    part = columns.cells[np.ix_(rows[:1500], places)]
+    part = part - part.mean(0)
+    size = part.std(0)
+    if not size.all():
+        return 1.0
+    part = part / size
+    beta = np.linalg.lstsq(part[:, 1:], part[:, 0], rcond=1e-10)[0]
+    return float((part[:, 0] - part[:, 1:] @ beta).var())
+
+
+def linear(places: list[int]) -> Formula:
+    """Relate columns linearly, without coefficients."""
+    return Formula(tuple(places), tuple(((k, "same"),) for k in range(len(places))))
+
+
+def pairs_of(places: list[int], same: np.ndarray) -> Pairs:
+    """List pairs of columns that do not repeat each other."""
+    return [(u, v) for u, v in combinations(places, 2) if same[u] != same[v]]
+
+
+# ----------------------------------------
+# Moments over the rows that observe both columns, or all three
+
+
+def _standard(cells: np.ndarray) -> np.ndarray:
+    """Centre and scale columns; undefined cells are NaN."""
+    seen = np.isfinite(cells)
+    n = np.maximum(seen.sum(0), 1)  # a sample may observe no cell of a column
+    cells = np.where(seen, cells - np.where(seen, cells, 0).sum(0) / n, np.nan)
+    size = np.sqrt(np.nansum(cells**2, 0) / n)
+    return cells / np.where((size > 0) & np.isfinite(size), size, 1)
+
+
+def _correlations(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Correlate columns over the rows that observe both (left, right)."""
+    left, right = _standard(left), _standard(right)
+    M, N = (np.isfinite(one).astype(float) for one in (left, right))
+    X, Y = np.nan_to_num(left), np.nan_to_num(right)
+    n = np.maximum(M.T @ N, 1)
+    x, y = X.T @ N / n, M.T @ Y / n
+    covariance = X.T @ Y / n - x * y
+    vx, vy = (X**2).T @ N / n - x**2, M.T @ (Y**2) / n - y**2
+    bad = (vx < 1e-12) | (vy < 1e-12) | (n < 6)
+    return np.where(bad, 0, np.nan_to_num(covariance / np.sqrt(vx * vy)))
+
+
+def _left_by_pairs(L: np.ndarray, R: np.ndarray, pairs: np.ndarray) -> tuple:
+    """Return the shares of columns of R that pairs, and their better one, leave.
+
+    `L`, `R`: standardised columns; both results are (pairs, columns of R).
+    """
+    M, N = np.isfinite(L).astype(float), np.isfinite(R).astype(float)
+    X, Z = np.nan_to_num(L), np.nan_to_num(R)
+    a, b = pairs.T
+    m = M[:, a] * M[:, b]
+    xi, xj = X[:, a] * m, X[:, b] * m
+    n = np.maximum(m.T @ N, 1)
+    si, sj, sk = xi.T @ N / n, xj.T @ N / n, m.T @ Z / n
+    cii, cjj = (xi**2).T @ N / n - si**2, (xj**2).T @ N / n - sj**2
+    cij = (xi * xj).T @ N / n - si * sj
+    cik, cjk = xi.T @ Z / n - si * sk, xj.T @ Z / n - sj * sk
+    ckk = m.T @ Z**2 / n - sk**2
+    det = cii * cjj - cij**2
+    left = 1 - (cik**2 * cjj - 2 * cik * cjk * cij + cjk**2 * cii) / det / ckk
+    alone = 1 - np.maximum(cik**2 / cii, cjk**2 / cjj) / ckk
+    bad = (n < 14) | (ckk < 1e-9) | (det < 1e-9 * cii * cjj) | ~np.isfinite(left)
+    left, alone = np.where(bad, 1, left), np.where(bad, 0, alone)
+    return np.maximum(left, 0), np.nan_to_num(alone)
+
+
+def _ridge_gram(cells: np.ndarray, rounds: int = 12) -> np.ndarray:
+    """Correlate columns, whose missing cells ridge regressions fill."""
+    missing = np.isnan(cells)
+    standard = _standard(cells)
+    filled = np.nan_to_num(standard)
+    eye = np.eye(cells.shape[1])
+    for r in range(rounds if missing.any() else 0):
+        gram = filled.T @ filled / len(filled)
+        inverse = np.linalg.inv(gram + max(0.3 * 0.5**r, 1e-3) * eye)
+        weights = -inverse / np.diag(inverse)
+        np.fill_diagonal(weights, 0)
+        guess = np.clip(filled @ weights, -6, 6)
+        filled = np.where(missing, 0.3 * filled + 0.7 * guess, standard)
+    filled = filled - filled.mean(0)
+    filled = filled / np.maximum(filled.std(0), 1e-9)
+    return filled.T @ filled / len(filled)

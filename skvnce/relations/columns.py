@@ -1,0 +1,141 @@
+"""A table as floats, and what the search computes once of each of its columns."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skvnce._tables.cells import TIMES, Cells, cells_of_columns, is_frame, names_of
+from skvnce._tables.column_kinds import in_order
+from skvnce._tables.findings.columns import are_numbers_of_rows
+from skvnce._tables.frames import readable, reject_no_table, reject_parts
+
+_SAMPLE = 800  # rows by which candidates are chosen
+_DIGITS = 7  # after the decimal point, of which the last stored one is sought
+
+
+class Columns(NamedTuple):
+    """The columns of a table; p of them, n rows."""
+
+    names: list[str]
+    cells: np.ndarray  # (n, p), codes of levels; NaN where missing
+    is_number: np.ndarray  # (p,), whether a column may be in a formula
+    names_rows: np.ndarray  # (p,), whether its values are numbers of rows
+    codes: np.ndarray  # int (n, p): places among `values`, -1 where missing
+    values: list[np.ndarray]  # p arrays: the different values, sorted
+    mode: np.ndarray  # (p,), the most frequent value
+    unit: np.ndarray  # (p,), of the last stored digit; 0 if there is none
+    deviation: np.ndarray  # (p,), the standard deviation; 1 of constants
+    sample: np.ndarray  # rows by which candidates are chosen
+    rng: np.random.Generator  # of samples and shuffles
+
+    @property
+    def seen(self) -> np.ndarray:
+        """Which cells are observed (n, p)."""
+        return self.codes >= 0
+
+    @property
+    def n_values(self) -> np.ndarray:
+        """Numbers of different values (p,)."""
+        return np.array([len(values) for values in self.values])
+
+    @property
+    def numbers(self) -> list[int]:
+        """The columns that formulas relate."""
+        return np.flatnonzero(self.is_number & (self.n_values >= 2)).tolist()
+
+    @property
+    def curved(self) -> list[int]:
+        """Those of them of which functions differ from affine maps."""
+        return [j for j in self.numbers if len(self.values[j]) > 2]
+
+    def range(self, place: int) -> tuple[float, float]:
+        """Return the smallest and the largest value of a column."""
+        return self.values[place][0], self.values[place][-1]
+
+    def complete(self, places: list[int]) -> np.ndarray:
+        """Return the rows that observe all of some columns."""
+        return np.flatnonzero((self.codes[:, places] >= 0).all(1))
+
+
+def read_columns(X: ArrayLike) -> Columns:
+    """Read a table; the sample of its rows is the same in each call."""
+    reject_no_table(X)
+    reject_parts(X, reader="find_relations")
+    X = X if is_frame(X) else readable(X)
+    sources = cells_of_columns(X)
+    if sources is None:
+        raise ValueError(
+            "X must be a table of rows and columns. Pass df[[name]] of a data frame, "
+            "or X.reshape(-1, 1), for a single column."
+        )
+    if not sources or not len(sources[0]):
+        raise ValueError("X must have at least one row and one column.")
+    kind = getattr(getattr(X, "dtype", None), "kind", "")
+    if kind and kind in "fiub":
+        cells, is_number = np.asarray(X, dtype=float), np.ones(len(sources), bool)
+    else:
+        read = [_read(source) for source in sources]
+        cells = np.stack([column for column, _ in read], 1)
+        is_number = np.array([number for _, number in read])
+    if np.isinf(cells).any():
+        row, place = np.argwhere(np.isinf(cells))[0]
+        raise ValueError(
+            f"X contains infinity in column {sources[place].label}, row {row}. Replace "
+            "it by NaN if it is missing."
+        )
+    names = names_of(X) or [f"x{j}" for j in range(len(sources))]
+    return describe(cells, is_number, [str(name) for name in names])
+
+
+def describe(cells: np.ndarray, is_number: np.ndarray, names: list[str]) -> Columns:
+    """Compute what the search needs to know of columns."""
+    n, p = cells.shape
+    codes = np.full((n, p), -1, dtype=np.int32)
+    mode, unit, deviation = np.full(p, np.nan), np.zeros(p), np.ones(p)
+    names_rows, values = np.zeros(p, bool), []
+    for j in range(p):
+        seen = ~np.isnan(cells[:, j])
+        column = cells[seen, j]
+        found, codes[seen, j] = np.unique(column, return_inverse=True)
+        values.append(found)
+        if len(found):
+            mode[j] = found[np.bincount(codes[seen, j]).argmax()]
+            deviation[j] = column.std() or 1.0
+            unit[j] = _last_digit(found) if is_number[j] else 0.0
+            names_rows[j] = unit[j] >= 1 and are_numbers_of_rows(column)
+    rng = np.random.default_rng(0)
+    sample = np.sort(rng.permutation(n)[:_SAMPLE])
+    return Columns(
+        names,
+        cells,
+        is_number,
+        names_rows,
+        codes,
+        values,
+        mode,
+        unit,
+        deviation,
+        sample,
+        rng,
+    )
+
+
+def _read(source: Cells) -> tuple[np.ndarray, bool]:
+    """Return the cells of a column as floats, and whether they are numbers."""
+    if source.dtype == "boolean":
+        return source.codes((False, True)), True
+    if source.dtype in ("level", "mixed"):
+        return source.codes(in_order(source.levels())), False
+    # the size of moments since 1970 would hide differences of hours
+    is_number = source.dtype not in TIMES
+    return source.numbers("number" if is_number else source.dtype), is_number
+
+
+def _last_digit(values: np.ndarray) -> float:
+    for digits in range(_DIGITS):
+        scaled = values * 10.0**digits
+        error = 1e-7 * abs(scaled) + 1e-9
+        if (error < 0.01).all() and (abs(scaled - np.rint(scaled)) <= error).all():
+            return 10.0**-digits
+    return 0.0

@@ -1,0 +1,393 @@
+"""Formulas between columns: their fit, and when one counts as exact."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from skvnce.relations.columns import Columns
+
+CHANCE = -6.0  # log10 of the expected number of chance relations of a kind
+FEWEST = 10  # rows beyond the coefficients
+INFORMATIVE = 5  # rows in which each column leaves its most frequent value
+_TYPOS = 0.005  # share of the rows that may violate a formula
+_FLOAT32 = 3e-7  # relative rounding error of values that were once stored in 32 bits
+_LOOSEST = 0.05  # rounding error of a formula, in standard deviations
+_SOLVED = 0.02  # error of a column that is solved for, in standard deviations
+_ROWS = 4000  # by which coefficients are fitted
+_SHUFFLES = 4
+
+
+class Function(NamedTuple):
+    """A function of one column."""
+
+    text: str
+    of: Callable  # NaN where it is undefined
+    inverse: Callable
+    exists: Callable  # (low, high) of a column: whether it has the function
+
+
+def _positive(x: np.ndarray) -> np.ndarray:
+    return np.where(x > 0, x, np.nan)
+
+
+def _inverted(x: np.ndarray) -> np.ndarray:
+    return 1 / np.where(x != 0, x, np.nan)
+
+
+FUNCTIONS = {
+    "same": Function("{}", lambda x: x, lambda z: z, lambda low, high: True),
+    "log": Function(
+        "log({})",
+        lambda x: np.log(_positive(x)),
+        np.exp,
+        lambda low, high: low >= 0 and high > 0,
+    ),
+    "log1p": Function(
+        "log(1 + {})",
+        lambda x: np.log(_positive(1 + x)),
+        np.expm1,
+        lambda low, high: low >= 0 and high > 0,
+    ),
+    "square": Function(
+        "{}^2",
+        np.square,
+        lambda z: np.sqrt(np.where(z >= 0, z, np.nan)),
+        lambda low, high: low >= 0,
+    ),
+    "even": Function(  # the square of a column with both signs has no inverse
+        "{}^2", np.square, lambda z: z * np.nan, lambda low, high: low < 0
+    ),
+    "cube": Function("{}^3", lambda x: x**3, np.cbrt, lambda low, high: True),
+    "inverse": Function(
+        "1/{}", _inverted, _inverted, lambda low, high: low > 0 or high < 0
+    ),
+}
+
+
+class Formula(NamedTuple):
+    """sum_k coefs[k] prod_{(j, g) in terms[k]} g(x_j) = constant.
+
+    Each column is in one term.  Below, `part` (rows, k) are the cells of `columns`.
+    """
+
+    columns: tuple[int, ...]  # the first one is the left-hand side
+    terms: tuple  # of tuples of (place in `columns`, key of FUNCTIONS)
+    coefs: tuple[float, ...] = ()  # the first one is 1
+    constant: float = 0.0
+    tier: int = 0  # whose rounding it holds up to: 0 float32, 1 a column's, 2 all
+    # by place, values of cells where the formula is undefined: log(0) stored as 0
+    voids: tuple = ()
+
+    def features(self, part: np.ndarray) -> np.ndarray:
+        """Return the terms without their coefficients (rows, terms)."""
+        factors = [
+            [FUNCTIONS[g].of(part[:, j]) for j, g in term] for term in self.terms
+        ]
+        return np.stack([np.prod(some, 0) for some in factors], 1)
+
+    def gap(self, part: np.ndarray) -> np.ndarray:
+        """Return by how much the sides differ (rows,)."""
+        return self.features(part) @ np.array(self.coefs) - self.constant
+
+    def split(self, place: int) -> tuple[int, str, list]:
+        """Return the term of a column, its function, and the other factors."""
+        for k, term in enumerate(self.terms):
+            for j, g in term:
+                if j == place:
+                    return k, g, [one for one in term if one[0] != place]
+        raise KeyError(place)
+
+    def change(self, part: np.ndarray, place: int, step: float) -> np.ndarray:
+        """Return how the gap changes as a column moves by a step (rows,)."""
+        k, g, others = self.split(place)
+        x, of = part[:, place], FUNCTIONS[g].of
+        moved = self.coefs[k] * (of(x + step / 2) - of(x - step / 2))
+        for j, other in others:
+            moved = moved * FUNCTIONS[other].of(part[:, j])
+        return np.nan_to_num(abs(moved))
+
+    def solve(self, part: np.ndarray, place: int) -> np.ndarray:
+        """Compute a column from the others; NaN where that is impossible (rows,)."""
+        k, g, others = self.split(place)
+        kept = part.copy()
+        for j, odd in self.voids:
+            kept[np.isin(part[:, j], odd), j] = np.nan
+        kept[:, place] = 1.0  # whatever: its term is not in the sum
+        rest = self.features(kept) * self.coefs
+        needed = (self.constant - np.delete(rest, k, 1).sum(1)) / self.coefs[k]
+        for j, other in others:
+            factor = FUNCTIONS[other].of(kept[:, j])
+            needed = needed / np.where(factor != 0, factor, np.nan)
+        return FUNCTIONS[g].inverse(needed)
+
+    def text(self, names: list[str]) -> str:
+        """Write the equation."""
+        written = [self._term(k, names) for k in range(len(self.terms))]
+        right = ""
+        for coef, term in zip(self.coefs[1:], written[1:], strict=True):
+            right += _signed(-coef, term)
+        if self.constant or not right:
+            right += _signed(self.constant)
+        return f"{written[0]} = {right.removeprefix(' + ').removeprefix(' ')}"
+
+    def _term(self, k: int, names: list[str]) -> str:
+        text = ""
+        for j, g in self.terms[k]:
+            name = names[self.columns[j]]
+            is_divisor = text and g == "inverse"
+            factor = name if is_divisor else FUNCTIONS[g].text.format(name)
+            text += (" / " if is_divisor else " * ") * bool(text) + factor
+        return text
+
+
+class Rule(Protocol):
+    """What computes a column from others."""
+
+    columns: tuple[int, ...]
+
+    def solve(self, part: np.ndarray, place: int) -> np.ndarray:
+        """Compute a column; `part` (rows, k) are the cells of `columns`."""
+
+
+class Checked(NamedTuple):
+    """A rule that holds."""
+
+    rule: Rule
+    support: int  # rows, or repeats of a key, that could show a violation
+    violations: int
+    solves: tuple[int, ...]  # columns that it determines
+
+
+def _signed(number: float, term: str = "") -> str:
+    size = f"{abs(number):.6g}"
+    size = term if term and size == "1" else f"{size} {term}".rstrip()
+    return f" {'-' if number < 0 else '+'} {size}"
+
+
+# ----------------------------------------
+# The fit
+
+
+def fit(
+    columns: Columns, formula: Formula, tried: int, fit_rows: int = _ROWS
+) -> Checked | None:
+    """Fit the coefficients of terms, and check the formula in all rows."""
+    rows = columns.complete(list(formula.columns))
+    if len(rows) > fit_rows:
+        rows = columns.rng.choice(rows, fit_rows, replace=False)
+    part = columns.cells[np.ix_(rows, formula.columns)]
+    features = formula.features(part)
+    good = np.isfinite(features).all(1)
+    part, features = part[good], features[good]
+    if len(part) < FEWEST + len(formula.terms) or not features.std(0).all():
+        return None
+    beta, constant, error = _regressed(features)
+    if beta is None or error > 5e-3 * features[:, 0].std():
+        return None
+    effect = abs(beta) * features[:, 1:].std(0) > 1e-4 * features[:, 0].std()
+    if not effect.any():
+        return None
+    if not effect.all():
+        return fit(columns, _without(formula, np.flatnonzero(~effect) + 1), tried)
+    if not _many_rows_show(features):
+        return None
+    for coefs, free in _coefficients(features, beta, constant):
+        some = formula._replace(coefs=(1.0, *(-coefs).tolist()), constant=float(free))
+        if _tier(columns, some, part) is None:
+            continue
+        checked = check(columns, some, tried)
+        if checked is not None:
+            return checked
+    return None
+
+
+def _coefficients(features: np.ndarray, beta: np.ndarray, constant: float) -> list:
+    """List coefficients and constants to try, the simplest ones first."""
+    y, X = features[:, 0], features[:, 1:]
+    without = np.linalg.lstsq(X, y, rcond=None)[0]
+    simple = _rounded(beta)
+    free = float(np.median(y - X @ simple))
+    free = _rounded(np.array([free]))[0] if abs(free) > 1e-6 * abs(y).mean() else 0.0
+    exact = float(np.median(y - X @ simple))
+    return [
+        (_rounded(without), 0.0),
+        (simple, free),
+        (simple, exact),
+        (without, 0.0),
+        (beta, constant),
+    ]
+
+
+def _regressed(features: np.ndarray) -> tuple:
+    """Regress the first term on the others, without the rows that fit worst.
+
+    Returns coefficients, constant and the error of four fifths of the rows; Nones if
+    the others are collinear.
+    """
+    y, X = features[:, 0], features[:, 1:]
+    rows = np.arange(len(y))
+    for _ in range(3):
+        mean, centre, deviation = X[rows].mean(0), y[rows].mean(), X[rows].std(0)
+        if not deviation.all():
+            return None, None, None
+        scaled = (X[rows] - mean) / deviation
+        beta, _, rank, _ = np.linalg.lstsq(scaled, y[rows] - centre, rcond=1e-11)
+        if rank < X.shape[1]:
+            return None, None, None
+        beta = beta / deviation
+        error = abs(y - centre - (X - mean) @ beta)
+        typical = np.quantile(error, 0.8)
+        kept = np.flatnonzero(error <= 4 * typical + 1e-12 * abs(y).max())
+        if len(kept) < 0.8 * len(y) or len(kept) == len(rows):
+            break
+        rows = kept
+    return beta, float(centre - mean @ beta), typical
+
+
+def _many_rows_show(features: np.ndarray) -> bool:
+    """Tell whether each coefficient stays determined without its two main rows."""
+    X = features[:, 1:]
+    design = np.column_stack([np.ones(len(X)), (X - X.mean(0)) / X.std(0)])
+    inverse = np.linalg.pinv(design.T @ design)
+    alone = abs(design @ inverse)  # the influence of each row
+    for k in range(1, design.shape[1]):
+        rest = np.delete(design, np.argpartition(alone[:, k], -2)[-2:], 0)
+        spread = rest / np.maximum(abs(rest).max(0), 1e-300)
+        if np.linalg.matrix_rank(spread, tol=1e-9 * len(X)) < design.shape[1]:
+            return False
+    return True
+
+
+def _without(formula: Formula, dropped: np.ndarray) -> Formula:
+    """Leave out terms, and their columns."""
+    terms = [t for k, t in enumerate(formula.terms) if k not in dropped]
+    places = sorted({j for term in terms for j, _ in term})
+    moved = {j: k for k, j in enumerate(places)}
+    return Formula(
+        tuple(formula.columns[j] for j in places),
+        tuple(tuple((moved[j], g) for j, g in term) for term in terms),
+    )
+
+
+def _rounded(numbers: np.ndarray) -> np.ndarray:
+    """Round to integers, their inverses or three digits, where these are near."""
+    found = numbers.copy()
+    for i, b in enumerate(numbers):
+        if b == 0 or not np.isfinite(b):
+            continue
+        digit = 10.0 ** (np.floor(np.log10(abs(b))) - 2)
+        inverse = 1 / np.rint(1 / b) if abs(b) < 1 else b
+        for near in (np.rint(b), inverse, np.rint(b / digit) * digit):
+            if near and abs(near - b) <= 2e-3 * abs(b):
+                found[i] = near
+                break
+    return found
+
+
+# ----------------------------------------
+# The check
+
+
+def check(columns: Columns, formula: Formula, tried: int) -> Checked | None:
+    """Check a formula in all rows that observe its columns; None if it fails."""
+    places = list(formula.columns)
+    part = columns.cells[np.ix_(columns.complete(places), places)]
+    formula, part = _defined(formula, part)
+    n, n_coefs = len(part), len(formula.terms)
+    if n < max(FEWEST, 2 * n_coefs) + n_coefs:
+        return None
+    if (part != columns.mode[places]).sum(0).min() < INFORMATIVE:
+        return None
+    if len(places) - n_coefs or n_coefs == 2:
+        # a curve through as many points as it has coefficients is a lookup
+        if len(np.unique(part[:, 1:], axis=0)) < n_coefs + 3:
+            return None
+    held = _tier(columns, formula, part)
+    if held is None:
+        return None
+    tier, limit, wrong = held
+    deviation, unit = columns.deviation[places], columns.unit[places]
+    steps = 2e-5 * deviation
+    slopes = [formula.change(part, k, step) / step for k, step in enumerate(steps)]
+    slack = np.array([np.median(limit / np.maximum(one, 1e-300)) for one in slopes])
+    fine = slack <= np.maximum(0.51 * unit, _SOLVED * deviation)
+    solves = [k for k in np.flatnonzero(fine) if _solves(columns, formula, part, k)]
+    if not solves or (slack / deviation).min() > _LOOSEST:
+        return None
+    shuffled = int((slack / deviation).argmin())
+    agree = _agreement(columns, formula, part, limit, shuffled)
+    chance = (n - wrong - n_coefs) * np.log10(agree) + np.log10(max(tried, 1))
+    if chance + wrong * np.log10(n) > CHANCE:  # any rows could be the violations
+        return None
+    return Checked(
+        formula._replace(tier=tier), n, wrong, tuple(places[k] for k in solves)
+    )
+
+
+def _defined(formula: Formula, part: np.ndarray) -> tuple[Formula, np.ndarray]:
+    """Leave out rows in which the formula is undefined, and remember their cells."""
+    good = np.isfinite(formula.gap(part))
+    if good.all():
+        return formula, part
+    voids = []
+    for k in range(part.shape[1]):
+        odd = np.unique(part[~good, k])
+        if len(odd) <= 3:
+            voids.append((k, odd))
+            good = good & ~np.isin(part[:, k], odd)
+    return formula._replace(voids=tuple(voids)), part[good]
+
+
+def _tier(columns: Columns, formula: Formula, part: np.ndarray) -> tuple | None:
+    """Return the first tier of rounding that explains the gaps.
+
+    Returns the tier, the tolerance of each row (rows,), and the number of violations.
+    """
+    gap = abs(formula.gap(part))
+    size = abs(formula.features(part)) @ abs(np.array(formula.coefs))
+    base = _FLOAT32 * (size + abs(formula.constant))
+    rounding = None
+    for tier in range(3):
+        limit = base
+        if tier:
+            if rounding is None:
+                units = columns.unit[list(formula.columns)]
+                steps = [formula.change(part, k, u) / 2 for k, u in enumerate(units)]
+                rounding = 1.02 * np.stack(steps, 1)
+            limit = base + (rounding[:, 0] if tier == 1 else rounding.sum(1))
+        wrong = int((gap > limit).sum())
+        if wrong <= _TYPOS * len(part):
+            return tier, limit, wrong
+    return None
+
+
+def _solves(columns: Columns, formula: Formula, part: np.ndarray, place: int) -> bool:
+    """Tell whether the formula gives the observed cells of a column."""
+    j = formula.columns[place]
+    solved, cells = formula.solve(part, place), part[:, place]
+    good = np.isfinite(solved)
+    if good.sum() < max(FEWEST, 0.2 * len(part)):
+        return False
+    unit, near = columns.unit[j], _SOLVED * columns.deviation[j]
+    solved, cells = snapped(solved[good], unit), cells[good]
+    allowed = 1.01 * unit * (unit < near) if unit else near
+    allowed = np.maximum(allowed, 4 * _FLOAT32 * abs(cells))
+    return (abs(solved - cells) <= allowed).mean() >= 1 - 2 * _TYPOS
+
+
+def _agreement(
+    columns: Columns, formula: Formula, part: np.ndarray, limit: np.ndarray, place: int
+) -> float:
+    """Return the share of rows that agree if a column is shuffled."""
+    shares = []
+    for _ in range(_SHUFFLES):
+        moved = part.copy()
+        moved[:, place] = columns.rng.permutation(moved[:, place])
+        shares.append((abs(formula.gap(moved)) <= limit).mean())
+    return max(np.mean(shares), 1 / (_SHUFFLES * len(part)), 1e-5)
+
+
+def snapped(numbers: np.ndarray, unit: float) -> np.ndarray:
+    """Round to the last stored digit."""
+    return np.rint(numbers / unit) * unit if unit else numbers

@@ -1,0 +1,260 @@
+"""Sets of which one is 1, lookups by one or two columns, and steps."""
+
+from math import lgamma, log
+from typing import NamedTuple
+
+import numpy as np
+
+from skvnce.relations.candidates import linear
+from skvnce.relations.columns import Columns
+from skvnce.relations.formulas import CHANCE, FEWEST, INFORMATIVE, Checked
+
+_TWO_KEYS = -9.0  # rare combinations of two columns name rows: less chance
+_PAIRS = 12_000  # of rows that agree in a column, over all columns
+_ROWS_OF_STEPS, _LEVELS_OF_STEPS = 40, 20
+_PER_TARGET = 3  # lookups by two columns of a column
+_CHUNK = 1000
+
+
+class Lookup(NamedTuple):
+    """The values of a column by those of one or two others."""
+
+    columns: tuple[int, ...]  # the first one is looked up
+    keys: np.ndarray  # (m, sources)
+    results: np.ndarray  # (m,)
+
+    def solve(self, part: np.ndarray, place: int = 0) -> np.ndarray:
+        """Look up the first of `columns` (rows,); NaN for other keys."""
+        table = dict(zip(map(tuple, self.keys.tolist()), self.results, strict=True))
+        keys = map(tuple, part[:, 1:].tolist())
+        return np.array([table.get(key, np.nan) for key in keys], dtype=float)
+
+
+class Steps(NamedTuple):
+    """A column that is constant between cut points of a number."""
+
+    columns: tuple[int, int]  # the column, and the number
+    first: np.ndarray  # (blocks,), the smallest number of each, ascending
+    last: np.ndarray  # (blocks,), the largest one
+    results: np.ndarray  # (blocks,)
+
+    def solve(self, part: np.ndarray, place: int = 0) -> np.ndarray:
+        """Return the value of the block (rows,); NaN between blocks."""
+        x = part[:, 1]
+        block = np.searchsorted(self.first, x, side="right") - 1
+        block = np.clip(block, 0, len(self.first) - 1)
+        inside = (x <= self.last[block]) | (block == len(self.first) - 1)
+        return np.where(np.isnan(x) | ~inside, np.nan, self.results[block])
+
+
+# ----------------------------------------
+# Sets of 0/1 columns of which one is 1: few rows need to be complete
+
+
+def one_of_sets(columns: Columns) -> list[Checked]:
+    """Find sets of 0/1 columns that never coincide and whose means add up to 1."""
+    places = [j for j in columns.numbers if columns.values[j].tolist() == [0, 1]]
+    if len(places) < 2:
+        return []
+    M = columns.seen[:, places]
+    X = np.where(M, columns.cells[:, places], 0)
+    together, n = X.T @ X, M.sum(0)
+    mean = X.sum(0) / n
+    expected = (M.T.astype(float) @ M) * np.outer(mean, mean)
+    free, found = np.argsort(-mean, kind="stable").tolist(), []
+    while free:
+        group = [free.pop(0)]
+        for j in free:
+            room = 1 - mean[group].sum() + 3 * np.sqrt(mean[j] / n[j])
+            if not together[j, group].any() and mean[j] <= room:
+                group.append(j)
+        pairs = expected[np.ix_(group, group)]
+        if _is_set(X[:, group], M[:, group], pairs, len(places)):
+            free = [j for j in free if j not in group]
+            some = [places[j] for j in group]
+            whole = linear(some)._replace(coefs=(1.0,) * len(some), constant=1.0)
+            found.append(Checked(whole, int(M[:, group].all(1).sum()), 0, tuple(some)))
+    return found
+
+
+def _is_set(X: np.ndarray, M: np.ndarray, expected: np.ndarray, tried: int) -> bool:
+    """Tell whether 0/1 columns add up to 1, and not by chance."""
+    n, k = M.sum(0), X.shape[1]
+    mean = X.sum(0) / n
+    error = np.sqrt((mean * (1 - mean) / n).sum())
+    full = M.all(1)
+    if k < 2 or abs(mean.sum() - 1) > 0.01 + 4 * error or full.sum() < FEWEST:
+        return False
+    if (X[full].sum(1) != 1).any() or X.sum(0).min() < INFORMATIVE:
+        return False
+    none = np.prod(1 - mean)  # the probability that no member is 1
+    pairs = expected[np.triu_indices(k, 1)].sum()
+    chance = full.sum() * np.log10(1 - none) - pairs / log(10) + 3 + np.log10(tried)
+    return chance <= CHANCE and full.sum() * none >= 5
+
+
+# ----------------------------------------
+# Lookups
+
+
+def lookups(columns: Columns, sources: list[int], *, wide: bool) -> list[Checked]:
+    """Find lookups by one of the sources and, unless the table is wide, by two."""
+    n_values, n_seen = columns.n_values, columns.seen.sum(0)
+    varied = (n_values >= 2) & ~columns.names_rows
+    keys = np.flatnonzero(varied & (n_values <= 0.7 * n_seen) & (n_seen >= 15))
+    keys = np.intersect1d(keys, sources)
+    targets = np.flatnonzero(varied)
+    if not len(keys):
+        return []
+    agree, differ = _pairs_of_rows(columns, keys)
+    wrong, right = agree.T @ differ, agree.T @ agree
+    found, single = [], np.zeros(wrong.shape, bool)
+    for x, y in np.argwhere((wrong == 0) & (right >= 5)).tolist():
+        if x != y and x in keys and y in targets:
+            one = _lookup(columns, (x,), y, len(keys) * len(targets))
+            found += [one] * (one is not None)
+            single[x, y] = one is not None
+    few = keys[n_values[keys] <= max(200, len(columns.cells) // 20)]
+    a, b = few[np.stack(np.triu_indices(len(few), 1))]
+    apart = ~single[a, b] & ~single[b, a]
+    pairs = np.stack([a, b], 1)[apart][: 0 if wide else None]
+    by_target = {}
+    for start in range(0, len(pairs), _CHUNK):
+        some = pairs[start : start + _CHUNK]
+        both = agree[:, some[:, 0]] * agree[:, some[:, 1]]
+        support = both.T @ agree
+        good = (both.T @ differ == 0) & (support >= 10)
+        for i, y in np.argwhere(good).tolist():
+            u, v = some[i].tolist()
+            if y in targets and y not in (u, v) and not single[[u, v], y].any():
+                by_target.setdefault(y, []).append((support[i, y], u, v))
+    for y, some in by_target.items():
+        tried = len(pairs) * len(targets)
+        made = [
+            _lookup(columns, (u, v), y, tried)
+            for _, u, v in sorted(some, reverse=True)[:8]
+        ]
+        found += [one for one in made if one is not None][:_PER_TARGET]
+    return found
+
+
+def _pairs_of_rows(columns: Columns, keys: np.ndarray) -> tuple:
+    """Pair rows that agree in a column; say where they agree, and where they differ."""
+    left, right = [], []
+    for j in keys:
+        rows = columns.complete([j])
+        rows = columns.rng.permutation(rows)[:3000]
+        rows = rows[np.argsort(columns.codes[rows, j], kind="stable")]
+        same = np.flatnonzero(np.diff(columns.codes[rows, j]) == 0)
+        most = max(100, _PAIRS // columns.cells.shape[1])
+        same = columns.rng.permutation(same)[:most]
+        left.append(rows[same])
+        right.append(rows[same + 1])
+    one, other = (columns.codes[np.concatenate(side)] for side in (left, right))
+    known = (one >= 0) & (other >= 0)
+    equal = one == other
+    return (known & equal).astype(np.float32), (known & ~equal).astype(np.float32)
+
+
+def _lookup(columns: Columns, sources: tuple, y: int, tried: int) -> Checked | None:
+    """Check a lookup in all rows."""
+    places = [y, *sources]
+    rows = columns.complete(places)
+    if len(rows) < FEWEST + 5:
+        return None
+    order = np.lexsort(columns.codes[np.ix_(rows, places)].T)  # by the last key first
+    rows = rows[order]
+    codes = columns.codes[np.ix_(rows, places)]
+    begin = np.flatnonzero(np.r_[True, (np.diff(codes[:, 1:], axis=0) != 0).any(1)])
+    results = codes[:, 0]
+    lowest = np.minimum.reduceat(results, begin)
+    if (lowest != np.maximum.reduceat(results, begin)).any():
+        return None
+    sizes = np.diff(np.r_[begin, len(rows)])
+    is_usual = lowest == np.bincount(results).argmax()
+    support = len(rows) - len(sizes)
+    if support < FEWEST or (sizes - 1)[~is_usual].sum() < INFORMATIVE:
+        return None
+    limit = CHANCE if len(sources) == 1 else _TWO_KEYS
+    if _chance(codes, begin, sizes) + np.log10(tried) > limit:
+        return None
+    cells = columns.cells[np.ix_(rows[begin], places)]
+    rule = Lookup(tuple(places), cells[:, 1:], cells[:, 0])
+    return Checked(rule, support, 0, (y,))
+
+
+def _chance(codes: np.ndarray, begin: np.ndarray, sizes: np.ndarray) -> float:
+    """Bound log10 of the probability that shuffled values agree within keys.
+
+    With two sources values are shuffled within each of them, so that a key that nearly
+    determines the column needs the second one.
+    """
+    results, sources = codes[:, 0], codes[:, 1:].T
+    if len(sources) == 1:
+        return _agreement(results, sizes)
+    bounds = []
+    for source in sources:
+        groups = np.argsort(source, kind="stable")
+        edges = np.flatnonzero(np.diff(source[groups])) + 1
+        first = source[begin]
+        bounds.append(
+            sum(
+                _agreement(results[rows], sizes[first == source[rows[0]]])
+                for rows in np.split(groups, edges)
+            )
+        )
+    return max(bounds)
+
+
+def _agreement(results: np.ndarray, sizes: np.ndarray) -> float:
+    """Return log10 of prod over keys of sum_v p_v^(size of the key)."""
+    shares = np.bincount(results) / len(results)
+    shares = shares[shares > 0][:, None]
+    sizes, counts = np.unique(sizes[sizes > 1], return_counts=True)
+    logs = np.log10(np.maximum((shares**sizes).sum(0), 1e-300))
+    return float((logs * counts).sum())
+
+
+# ----------------------------------------
+# Steps
+
+
+def steps(columns: Columns, sources: list[int]) -> list[Checked]:
+    """Find columns that are constant between cut points of a number."""
+    n_values = columns.n_values
+    xs = [j for j in sources if n_values[j] >= 8 and not columns.names_rows[j]]
+    ys = np.flatnonzero((n_values >= 2) & (n_values <= _LEVELS_OF_STEPS)).tolist()
+    found = []
+    for x in xs:
+        rows = columns.sample[columns.codes[columns.sample, x] >= 0]
+        rows = rows[np.argsort(columns.codes[rows, x], kind="stable")]
+        sorted_codes = columns.codes[rows]
+        for y in ys:
+            codes = sorted_codes[:, y]
+            codes = codes[codes >= 0]
+            few = np.count_nonzero(np.diff(codes)) <= n_values[y] - 1
+            if x != y and few and 2 * n_values[y] <= n_values[x]:
+                one = _steps(columns, x, y, len(xs) * len(ys))
+                found += [one] * (one is not None)
+    return found
+
+
+def _steps(columns: Columns, x: int, y: int, tried: int) -> Checked | None:
+    rows = columns.complete([x, y])
+    rows = rows[np.lexsort(columns.codes[np.ix_(rows, [y, x])].T)]
+    own, key = columns.codes[rows, y], columns.codes[rows, x]
+    change = np.flatnonzero(np.diff(own)) + 1
+    if len(change) > len(np.unique(own)) - 1 or (key[change] == key[change - 1]).any():
+        return None
+    begin = np.r_[0, change]
+    sizes = np.diff(np.r_[begin, len(own)])
+    n, k = len(own), len(sizes)
+    if n - sizes.max() < INFORMATIVE + k or n < _ROWS_OF_STEPS + 2 * k:
+        return None
+    orders = lgamma(k + 1) - lgamma(n + 1) + sum(lgamma(size + 1) for size in sizes)
+    if orders / log(10) + np.log10(tried) > CHANCE:
+        return None
+    numbers = columns.cells[rows, x]
+    last = numbers[np.r_[begin[1:] - 1, n - 1]]
+    rule = Steps((y, x), numbers[begin], last, columns.cells[rows[begin], y])
+    return Checked(rule, n, 0, (y,))

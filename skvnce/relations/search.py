@@ -1,0 +1,258 @@
+"""The search for relations, and what it returns."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skvnce.relations import candidates
+from skvnce.relations.closure import closed
+from skvnce.relations.columns import Columns, read_columns
+from skvnce.relations.formulas import Checked, Formula, Rule, fit
+from skvnce.relations.lookups import Lookup, lookups, one_of_sets, steps
+
+_FEWEST = 15  # rows of a table
+_FEWEST_OF_LOOKUPS = 60
+_WIDEST = 120  # columns of which pairs are combined with all others
+_FAILURES = 200  # candidates of a kind that may fail
+_FILLED = 1500  # rows by which long linear relations are chosen
+
+
+class Relation(NamedTuple):
+    """An exact relation between columns; its text is ``str(relation)``."""
+
+    text: str  # such as "lwage = log(wage)"
+    # {"affine", "function", "product", "ratio", "powers", "linear", "one-of", "lookup",
+    # "steps"}
+    kind: str
+    columns: tuple  # of str
+    support: int  # rows, or repeats of a key, that could show a violation
+    violations: int  # rows that violate it: perhaps errors of the table
+    solves: tuple  # of str: the columns that it determines if the others are observed
+    rule: Rule  # how it computes cells, of indices of columns and of codes
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return self.text
+
+    def __repr__(self) -> str:
+        """Show the text, the kind and the support."""
+        return f"<{self.kind}: {self.text} ({self.support} rows)>"
+
+
+def find_relations(X: ArrayLike) -> list[Relation]:
+    """Find exact relations between the columns of an incomplete table.
+
+    Tables often contain columns that follow from others: logarithms, squares, sums,
+    per-capita values, sets of dummies, names of codes, classes of a number. Each
+    relation here holds in all rows that observe its columns, up to rounding, and is
+    too improbable to hold by chance.
+
+    Parameters
+    ----------
+    X : array-like or dataframe of shape (n_samples, n_features)
+        A numeric or mixed table with missing cells: a data frame of pandas, polars or
+        pyarrow, or an array.
+
+    Returns
+    -------
+    list of Relation
+        Named tuples of `text`, `kind`, `columns`, `support`, `violations`, `solves`
+        and `rule`. Kinds are "affine", "function" (log, square, cube, inverse),
+        "product", "ratio", "powers" (a linear relation of logarithms), "linear",
+        "one-of" (columns of zeros and ones, one of which is 1), "lookup" (one or two
+        columns determine another one) and "steps" (a column is constant between cut
+        points of a number). `solves` names the columns that follow if all others are
+        observed.
+
+    Raises
+    ------
+    TypeError
+        If ``X`` is no table, or a table in parts.
+    ValueError
+        If ``X`` has no rows, no columns, not two dimensions, or infinite cells.
+
+    See Also
+    --------
+    skvnce.evaluation.missing_report : Describes a table with missing values.
+    ConstrainedImputer : Keeps equations true that the user knows.
+
+    Notes
+    -----
+    Four conditions must hold:
+
+    1. Up to rounding of float32, or of the last stored digit, a relation holds in every
+       row; 0.5 % of the rows may violate a formula, and none another relation.
+    2. If the values of one of its columns were shuffled, fewer than 1e-6 relations of
+       its kind would be expected in the table (1e-9 of lookups by two columns).
+    3. At least ten rows more than coefficients, or ten repeats of a key, support it:
+       40 rows of steps.
+    4. Each column leaves its most frequent value in five of these rows, and no
+       coefficient depends on one or two rows.
+
+    Candidates are chosen in a sample of the rows, which is the same in each call, and
+    checked in all. Products, ratios, powers and lookups by two columns are sought in
+    tables of up to 120 columns, lookups and steps in those of 60 rows or more. Dates
+    are in lookups only, and numbers of rows in formulas only. A value that implies one
+    of another column is no relation: such rules are often mere tendencies.
+
+    A relation describes the rows of this table. New rows may violate it, above all a
+    lookup. A cell that follows is not necessarily a gap: a question that was skipped
+    has no answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from skvnce import find_relations
+    >>> rng = np.random.default_rng(0)
+    >>> df = pd.DataFrame(rng.gamma(4.0, size=(200, 2)), columns=["wage", "hours"])
+    >>> df["lwage"] = np.log(df["wage"])
+    >>> df["income"] = df["wage"] * df["hours"]
+    >>> df = df.mask(rng.random(df.shape) < 0.1)
+    >>> for relation in find_relations(df):
+    ...     print(relation.kind, "|", relation, "|", relation.solves)
+    function | lwage = log(wage) | ('lwage', 'wage')
+    product | income = wage * hours | ('income', 'wage', 'hours')
+    """
+    with np.errstate(all="ignore"):
+        return relations_of(read_columns(X))
+
+
+def relations_of(columns: Columns) -> list[Relation]:
+    """Find the relations of columns that are read."""
+    n, p = columns.cells.shape
+    if n < _FEWEST:
+        return []
+    links = _Links(p)
+    found = _formulas(columns, links)
+    if n >= _FEWEST_OF_LOOKUPS:
+        found += _others(columns, links)
+    return [_described(columns, one) for one in found]
+
+
+class _Links:
+    """Which columns repeat others, and which sets of columns have a formula."""
+
+    def __init__(self, p: int) -> None:
+        self.same = np.arange(p)  # the column that each one repeats, or itself
+        self._linked = set()
+
+    def add(self, checked: Checked) -> None:
+        """Remember a formula."""
+        columns = list(checked.rule.columns)
+        self._linked.add(frozenset(self.same[columns].tolist()))
+        if len(columns) == len(checked.solves) == 2:
+            first, second = self.same[columns]
+            self.same[self.same == first] = second
+
+    def have(self, columns: Iterable[int]) -> bool:
+        """Tell whether columns, or those that they repeat, have a formula."""
+        columns = list(columns)
+        short = frozenset(self.same[columns].tolist())
+        return len(short) < len(columns) or short in self._linked
+
+
+def _formulas(columns: Columns, links: _Links) -> list[Checked]:
+    """Find sets of which one is 1, and formulas: short ones first."""
+    found = one_of_sets(columns)
+    for one in found:
+        links.add(one)
+    found += _fitted(columns, links, *candidates.curves(columns))
+    places = columns.numbers
+    pairs = candidates.pairs_of(places, links.same) if len(places) <= _WIDEST else []
+    found += _fitted(columns, links, *candidates.products(columns, pairs))
+    for logs in (False, True):
+        some = candidates.triples(columns, pairs, logs=logs)
+        found += _fitted(columns, links, *some)
+    return found + _long(columns, links, found)
+
+
+def _fitted(
+    columns: Columns, links: _Links, tried: int, formulas: list[Formula]
+) -> list[Checked]:
+    """Keep the candidates that hold and that say something new."""
+    found, failures = [], 0
+    for formula in formulas:
+        if links.have(formula.columns):
+            continue
+        one = fit(columns, formula, tried)
+        if one is not None and not links.have(one.rule.columns):
+            links.add(one)
+            found.append(one)
+            continue
+        failures += 1
+        if failures == _FAILURES:
+            break
+    return found
+
+
+def _long(columns: Columns, links: _Links, found: list[Checked]) -> list[Checked]:
+    """Find linear relations of many columns, by cells that others fill."""
+    places = [j for j in columns.numbers if links.same[j] == j]
+    if len(places) < 3:
+        return []
+    rows = np.sort(columns.rng.permutation(len(columns.cells))[:_FILLED])
+    filled = closed(columns, columns.cells[rows], found)[:, places]
+    pursued, tried, more = candidates.Pursued.of(filled), 50 * len(places), []
+    for target in pursued.targets:
+        for formula in pursued.formulas(columns, places, target):
+            if links.have(formula.columns):
+                break
+            one = fit(columns, formula, tried)
+            if one is not None and not links.have(one.rule.columns):
+                links.add(one)
+                more.append(one)
+                pursued = pursued.without(target)
+            if one is not None:
+                break
+    return more
+
+
+def _others(columns: Columns, links: _Links) -> list[Checked]:
+    """Find lookups and steps that formulas do not contain."""
+    sources = [j for j in range(len(columns.names)) if links.same[j] == j]
+    found = [
+        one
+        for one in steps(columns, [j for j in sources if columns.is_number[j]])
+        if not links.have(one.rule.columns)
+    ]
+    pairs = {one.rule.columns for one in found}  # steps say more than lookups
+    for one in lookups(columns, sources, wide=len(columns.names) > _WIDEST):
+        target, *keys = one.rule.columns
+        is_new = not any(links.have([target, key]) for key in keys)
+        if is_new and one.rule.columns not in pairs and not links.have([target, *keys]):
+            found.append(one)
+    return found
+
+
+def _described(columns: Columns, one: Checked) -> Relation:
+    names = [columns.names[j] for j in one.rule.columns]
+    solves = tuple(columns.names[j] for j in one.solves)
+    if isinstance(one.rule, Formula):
+        kind, text = _kind(one.rule), one.rule.text(columns.names)
+        if _is_set(columns, one.rule):
+            kind, text = "one-of", f"{' + '.join(names)} = 1"
+    elif isinstance(one.rule, Lookup):
+        kind, text = "lookup", f"{', '.join(names[1:])} -> {names[0]}"
+    else:
+        kind, text = "steps", f"cut points of {names[1]} -> {names[0]}"
+    rest = one.support, one.violations, solves, one.rule
+    return Relation(text, kind, tuple(names), *rest)
+
+
+def _is_set(columns: Columns, formula: Formula) -> bool:
+    """Tell whether one of some columns of zeros and ones is 1."""
+    are_binary = all(columns.values[j].tolist() == [0, 1] for j in formula.columns)
+    return are_binary and formula.constant == 1 and set(formula.coefs) == {1.0}
+
+
+def _kind(formula: Formula) -> str:
+    functions = [[g for _, g in term] for term in formula.terms]
+    if len(functions[-1]) == 2:
+        return "ratio" if functions[-1][1] == "inverse" else "product"
+    is_linear = all(term == ["same"] for term in functions)
+    if len(functions) == 2:
+        return "affine" if is_linear else "function"
+    return "linear" if is_linear else "powers"

@@ -1,0 +1,260 @@
+"""Relations that are there are found, and those that are not, are not."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skvnce import find_relations
+
+
+def hidden(frame, rng, share=0.1):
+    return frame.mask(rng.random(frame.shape) < share)
+
+
+def base(seed, n=300):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.gamma(3.0, size=(n, 5)) + 0.1, columns=list("abcde"))
+    return frame, rng
+
+
+FORMULAS = {
+    "affine": lambda x: 1.8 * x.a + 32,
+    "function": lambda x: np.log(x.a),
+    "product": lambda x: x.a * x.b,
+    "ratio": lambda x: 100 * x.a / x.b,
+    "powers": lambda x: 703 * x.a / x.b**2,
+    "linear": lambda x: x.a - x.b + 2 * x.c + x.d,
+}
+
+
+@pytest.mark.parametrize("kind", FORMULAS)
+def test_formulas_are_found(kind, seed):
+    frame, rng = base(seed)
+    frame["y"] = FORMULAS[kind](frame)
+    found = find_relations(hidden(frame, rng))
+    kinds = {"product", "ratio"} if kind in ("product", "ratio") else {kind}
+    assert len(found) == 1
+    assert found[0].kind in kinds
+    assert "y" in found[0].columns and set(found[0].solves) == set(found[0].columns)
+
+
+@pytest.mark.parametrize("power", [2, 3, -1])
+def test_functions_are_found_in_either_direction(power, seed):
+    frame, rng = base(seed)
+    frame["y"] = frame.a**power
+    [one] = find_relations(hidden(frame, rng))
+    assert one.kind == "function" and set(one.columns) == {"a", "y"}
+
+
+def test_a_square_with_both_signs_solves_for_the_square_only(seed):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"x": rng.normal(size=200), "z": rng.normal(size=200)})
+    frame["y"] = frame.x**2
+    [one] = find_relations(hidden(frame, rng))
+    assert one.solves == ("y",) and str(one) == one.text == "y = x^2"
+
+
+def test_rounded_formulas_are_found(seed):
+    frame, rng = base(seed)
+    frame["y"] = (frame.a + frame.b).round(2)
+    [one] = find_relations(hidden(frame, rng))
+    assert one.kind == "linear"
+
+
+def test_long_sums_are_found(seed):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.normal(size=(600, 9))).add_prefix("x")
+    frame["total"] = frame.sum(axis=1)
+    [one] = find_relations(hidden(frame, rng, 0.05))
+    assert one.kind == "linear" and len(one.columns) == 10
+    assert set(one.solves) == set(frame)
+
+
+def test_sets_are_found_with_few_complete_rows(seed):
+    rng = np.random.default_rng(seed)
+    level = rng.integers(8, size=600)
+    frame = pd.get_dummies(pd.Series(level)).add_prefix("d").astype(float)
+    [one] = find_relations(hidden(frame, rng, 0.15))
+    assert one.kind == "one-of" and set(one.columns) == set(frame)
+
+
+def test_lookups_are_found(seed):
+    rng = np.random.default_rng(seed)
+    code = rng.integers(12, size=400)
+    names = np.array(list("pqrstuvwxyzo"))
+    frame = pd.DataFrame({"code": code.astype(float), "name": names[code]})
+    found = find_relations(hidden(frame, rng))
+    assert {one.kind for one in found} == {"lookup"}
+    assert {one.solves[0] for one in found} == {"code", "name"}
+
+
+def test_lookups_by_two_columns_are_found(seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(6, size=(2, 900))
+    values = rng.permutation(36) ** 2
+    frame = pd.DataFrame({"a": a, "b": b, "y": values[6 * a + b]})
+    found = find_relations(hidden(frame, rng))
+    assert ("y", "a", "b") in {one.columns for one in found if one.kind == "lookup"}
+
+
+def test_steps_are_found_and_also_solve_for_new_numbers(seed):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"age": rng.uniform(18, 90, size=300)})
+    frame["group"] = pd.cut(frame.age, [0, 30, 50, 65, 100], labels=list("pqrs"))
+    frame = frame.astype({"group": "str"})
+    [one] = find_relations(hidden(frame, rng))
+    assert one.kind == "steps" and one.solves == ("group",)
+    codes = one.rule.solve(np.array([[np.nan, 20.0], [np.nan, 99.0]]), 0)
+    assert codes.tolist() == [0, 3]
+
+
+def test_rules_compute_the_hidden_cells(seed):
+    frame, rng = base(seed)
+    frame["y"] = frame.a * frame.b
+    frame["z"] = np.log(frame.c)
+    for one in find_relations(hidden(frame, rng)):
+        cells = frame.to_numpy()[:, list(one.rule.columns)]
+        for place in range(len(one.columns)):
+            solved = one.rule.solve(cells, place)
+            np.testing.assert_allclose(solved, cells[:, place], rtol=1e-9)
+
+
+def test_few_violations_are_counted(seed):
+    frame, rng = base(seed, 1000)
+    frame["y"] = np.log(frame.a)
+    frame.loc[17, "y"] += 1
+    [one] = find_relations(frame)
+    assert one.violations == 1
+    frame.loc[:20, "y"] += rng.normal(size=21)
+    assert find_relations(frame) == []
+
+
+# ----------------------------------------
+# What must not be found
+
+
+def test_a_coefficient_does_not_hang_on_one_row(seed):
+    frame, rng = base(seed)
+    frame["rare"] = 0.0
+    frame.loc[5, "rare"] = 1.0
+    frame["y"] = frame.a + frame.b + 3 * frame.rare
+    found = find_relations(hidden(frame, rng, 0.02))
+    assert all("rare" not in one.columns for one in found)
+
+
+def test_implications_are_no_relations(seed):
+    rng = np.random.default_rng(seed)
+    hours = rng.integers(0, 4, size=500) * rng.uniform(5, 10, size=500)
+    frame = pd.DataFrame({"hours": hours, "wage": rng.normal(size=500)})
+    frame["wage"] = frame.wage.where(frame.hours > 0, 0.0)
+    assert find_relations(frame) == []
+
+
+def test_nearly_exact_relations_are_none(seed):
+    frame, rng = base(seed)
+    frame["y"] = frame.a + frame.b + rng.normal(scale=1e-3, size=300)
+    frame["z"] = np.log(frame.c) + rng.normal(scale=1e-3, size=300)
+    assert find_relations(frame) == []
+
+
+def test_rare_combinations_do_not_name_rows(seed):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.integers(60, size=(400, 2)), columns=["a", "b"])
+    frame["y"] = rng.random(400) < 0.03
+    assert find_relations(frame) == []
+
+
+def test_numbers_of_rows_look_nothing_up(seed):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"id": np.arange(300), "site": np.arange(300) // 60})
+    frame["x"] = rng.normal(size=300)
+    assert find_relations(frame) == []
+
+
+def test_shuffled_columns_have_no_relation(seed):
+    frame, rng = base(seed)
+    frame["y"], frame["z"] = frame.a * frame.b, np.log(frame.c)
+    frame["group"] = (frame.d > 2).astype(int)
+    for name in frame:
+        frame[name] = rng.permutation(frame[name].to_numpy())
+    assert find_relations(frame) == []
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 14, 20, 40])
+def test_small_tables_have_no_relation(n, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.integers(3, size=(n, 6)).astype(float)
+    X[rng.random(X.shape) < 0.2] = np.nan
+    assert find_relations(X) == []
+
+
+def test_large_offsets_do_not_make_columns_equal(seed):
+    rng = np.random.default_rng(seed)
+    X = 1.7e9 + rng.uniform(0, 400, size=(300, 4))
+    assert find_relations(X) == []
+    assert find_relations(X.astype(np.float32)) == []
+
+
+def test_constants_and_empty_columns_are_in_no_relation(seed):
+    frame, rng = base(seed)
+    frame["one"], frame["none"], frame["y"] = 1.0, np.nan, 2 * frame.a
+    [one] = find_relations(hidden(frame, rng))
+    assert set(one.columns) == {"a", "y"}
+
+
+def test_dates_and_mixed_columns_are_read(seed):
+    rng = np.random.default_rng(seed)
+    day = pd.Timestamp("2020-01-01") + pd.to_timedelta(
+        rng.integers(12, size=200) * 90, "D"
+    )
+    frame = pd.DataFrame({"day": day, "x": rng.normal(size=200)})
+    frame["mixed"] = [("a", 1, None)[k] for k in rng.integers(3, size=200)]
+    frame["stay"] = pd.to_timedelta(rng.integers(90, size=200), "D")
+    assert find_relations(frame) == []
+    frame["year"] = frame.day.dt.year
+    assert [one.text for one in find_relations(frame)] == ["day -> year"]
+
+
+# ----------------------------------------
+# Input
+
+
+def test_containers_and_calls_agree(seed):
+    frame, rng = base(seed)
+    frame["y"] = frame.a * frame.b
+    frame = hidden(frame, rng)
+    [one] = find_relations(frame)
+    again = [find_relations(frame), find_relations(pl.from_pandas(frame))]
+    assert [repr(some) for some in again] == [f"[{one!r}]"] * 2
+    [of_array] = find_relations(frame.to_numpy())
+    assert of_array.support == one.support
+    assert set(of_array.columns) <= {f"x{j}" for j in range(6)}
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "match"),
+    [
+        (None, TypeError, "None"),
+        ("table.csv", TypeError, "read_csv"),
+        (np.arange(9.0), ValueError, "rows and columns"),
+        (np.empty((0, 3)), ValueError, "at least one row"),
+        (np.array([[1.0, np.inf]] * 20), ValueError, "infinity in column 1, row 0"),
+        (pd.DataFrame(np.eye(3), columns=["a", "a", "b"]), ValueError, "named 'a'"),
+    ],
+)
+def test_bad_input_is_an_error(X, error, match):
+    with pytest.raises(error, match=match):
+        find_relations(X)
+
+
+CELL = st.sampled_from([0.0, 1.0, -1.0, 1e300, 1e-300, 0.1, 7.0, np.nan])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.lists(CELL, min_size=4, max_size=4), min_size=1, max_size=80))
+def test_any_numbers_are_accepted(rows):
+    for one in find_relations(np.array(rows)):
+        assert one.support >= 10 and set(one.solves) <= set(one.columns)
