@@ -87,7 +87,11 @@ def public():
     """List (module, its first line, [(name, first line)]), `skvnce` first."""
     package = importlib.import_module("skvnce")
     values = {name: getattr(package, name) for name in package.__all__}
-    own = [(k, first_line(v)) for k, v in values.items() if inspect.isclass(v)]
+    own = [
+        (name, first_line(value))
+        for name, value in values.items()
+        if inspect.isclass(value) or inspect.isfunction(value)
+    ]
     found = [("skvnce", first_line(package), sorted(own))]
     for name, module in sorted(values.items()):
         if inspect.ismodule(module):
