@@ -11,7 +11,7 @@ ROWS = [  # from the top
     ["graphs", "autoencoder", "mixture"],
     ["contrast", "columns", "noisy_or"],
     ["gaussian"],
-    ["_imputer"],
+    ["relations", "_imputer"],
     ["_tables"],
     ["_core"],
 ]
