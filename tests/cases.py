@@ -125,7 +125,7 @@ ESTIMATORS = [
 # Those with a target.  The NaN contract does not apply to them: its checks fit X alone
 # and look at cells that `transform` and `sample` fill, and predictors have neither.
 # What it asks of tables (rows and columns without cells, zeros, data types, threads,
-# input that is not modified) `estimators/test_predictors.py` tests of predictions.
+# input that is not modified) `predictors/test_predictors.py` tests of predictions.
 FEW = {"n_estimators": 2, "n_draws": 4}
 PREDICTORS = [
     MultipleImputationClassifier(

@@ -57,7 +57,7 @@ from skvnce.gaussian.latent.columns import Latents, Marginal
 # The start of an autoencoder of a table with categories: a latent normal model.
 #
 # Gibbs sampling estimates the joint normal distribution of latent variables, one for
-# each output of the model (`skvnce.algorithms.mixed`); those of numbers are their
+# each output of the model (`gaussian.latent`); those of numbers are their
 # scores.  Its factors are the linear start.  The encoder starts at a normal posterior
 # of the factors z in which an observed level contributes the quadratic approximation
 # of log p(x_j | z) at the mode of p(z | x_j), and an observed number what it
