@@ -123,6 +123,8 @@ class Marginal(NamedTuple):
             return False
         middle = (self.low + self.high) / 2
         some = middle.isfinite()
+        if some.sum() < 2:  # no line, of three values or fewer
+            return False
         rows = torch.stack([middle, self.values, self.values.log()])[:, some]
         moments = torch.cov(rows, fweights=number[some].long())
         scales = moments.diagonal().sqrt()

@@ -55,6 +55,8 @@ def most_rows(request, monkeypatch):
     return request.param
 
 
+# normal marginals of a column of positive numbers
+@pytest.mark.filterwarnings("ignore:.*would be negative")
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("marginals", ["normal", "auto"])
 def test_fit_is_that_in_memory(marginals, most_rows):

@@ -165,3 +165,15 @@ def test_codes_and_values_of_many_cells_are_ends(seed):
     assert opened(codes)[1].cells(far).tolist() == [0.0, 9.0]
     low, high = opened(zeros)[1].cells(far)
     assert low == 0 and high > zeros.max()
+
+
+@pytest.mark.parametrize("values", [[0.5, 1.0], [0.5, 1.0, 4.0]])
+def test_few_positive_values_show_no_skew(values):
+    """Their intervals have fewer than two centres, through which no line goes."""
+    number = torch.arange(1, len(values) + 1)
+    few = Marginal.of_intervals(torch.tensor(values).double(), number.double())
+    assert not few._is_skewed(number)
+    skewed = torch.linspace(-4, 4, 9).double().exp()  # negative control
+    assert Marginal.of_intervals(skewed, torch.ones(9).double())._is_skewed(
+        torch.ones(9).long()
+    )
