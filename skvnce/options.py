@@ -8,15 +8,15 @@ These classes are no estimators: an object is passed to one, such as
 from importlib import import_module
 
 _HOMES = {
-    "ACMWG": "skvnce.autoencoder.lair",
+    "ACMWG": "skvnce.autoencoder.options",
     "Adam": "skvnce._imputer.options",
     "Chunks": "skvnce._imputer.parts.chunks",
     "IncompleteDensity": "skvnce.vgi.density",
-    "LAIR": "skvnce.autoencoder.lair",
+    "LAIR": "skvnce.autoencoder.options",
     "LBFGS": "skvnce._imputer.options",
     "MCEM": "skvnce.vgi.density",
-    "MWG": "skvnce.autoencoder.lair",
-    "TorchVAE": "skvnce.autoencoder.lair",
+    "MWG": "skvnce.autoencoder.options",
+    "TorchVAE": "skvnce.autoencoder.options",
     "VGI": "skvnce.vgi.density",
 }
 

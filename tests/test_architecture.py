@@ -68,6 +68,7 @@ INTERFACE = {
         "members",
         "column_scores",
         "model",
+        "options",
     },
     "vgi": {"estimator", "density", "fit", "model"},
     "columns": {"estimator", "constrained", "wrapper", "equations", "fit", "model"},
