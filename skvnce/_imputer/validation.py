@@ -21,7 +21,7 @@ from skvnce._tables.column_kinds import FROM_DTYPE, encode, reject_categories
 from skvnce._tables.findings.checks import check_deviations, warn_of_table
 from skvnce._tables.findings.columns import modelled_columns
 from skvnce._tables.frames import TEXT_REMEDY, cell_errors_named, check_exact, readable
-from skvnce._tables.memory import needs_memory
+from skvnce._tables.memory import check_fit, needs_memory
 from skvnce._tables.model_columns import (
     ModelCells,
     observed_columns,
@@ -147,6 +147,8 @@ def read_table(estimator, X, *, like=None, asked=None):
         table = _numbers(reader, X, reset=True)
     else:
         table = _codes(reader, X, columns, reset=True)
+    # before arrays of the size of the table are made
+    check_fit(type(estimator), table.shape)
     if np.isnan(table).all():
         raise ValueError("All columns of X are entirely missing: nothing to learn.")
     names = getattr(reader, "feature_names_in_", None)

@@ -38,7 +38,6 @@ from skvnce._imputer.validation import (
     names_table,
     warn_of_unused,
 )
-from skvnce._tables.memory import check_fit
 from skvnce._tables.model_columns import Handling
 from skvnce._tables.values import into_dtype
 from skvnce.autoencoder import vae
@@ -566,7 +565,6 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         X = self._read_table(X)
-        check_fit(type(self), X.shape)
         self._fit_table(X, self.random_state)
         # rows of a call of `fit` itself are not kept
         self._stream = None

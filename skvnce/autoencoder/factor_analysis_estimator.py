@@ -38,7 +38,6 @@ from skvnce._imputer.validation import (
     read_cells,
     read_table,
 )
-from skvnce._tables.memory import check_fit
 from skvnce._tables.model_columns import Handling
 from skvnce._tables.values import into_dtype
 from skvnce._tables.weights import check_scale
@@ -211,8 +210,6 @@ class IncompleteFactorAnalysis(
         tables = sums = None
         if source is None:
             table, schema = read_table(self, X)
-            # before arrays of the size of the table are made
-            check_fit(type(self), table.shape)
             given = schema, self._handling(schema), table, sample_weight, consequence
             cells, schema = read_cells(*given)
             check_scale(cells.weights, len(table))

@@ -29,7 +29,6 @@ from skvnce._imputer.validation import (
     warn_of_unused_by_levels,
 )
 from skvnce._tables.limits import CellLimits
-from skvnce._tables.memory import check_fit
 from skvnce._tables.model_columns import (
     observed_columns,
     warn_of_constants,
@@ -249,7 +248,6 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         """
         self._check_parameters()
         X, schema = self._read_for_fit(X, sample_weight)
-        check_fit(type(self), X.shape)
         X, weights = weighted_rows(X, sample_weight)
         _, finish = report_rounds(self, None, X=X)
         schema, members, unseen = self._members(schema, X, weights)

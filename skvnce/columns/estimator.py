@@ -19,7 +19,6 @@ from skvnce._imputer.validation import (
     read_table,
 )
 from skvnce._tables.cells import is_missing
-from skvnce._tables.memory import check_fit, needs_memory
 from skvnce._tables.schema import Encoded
 from skvnce.columns.fit import (
     EstimatorLearner,
@@ -263,9 +262,6 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     def _fit(self, X, sample_weight):
         """Fit a copy without `model_`, whose parameters say how columns are read."""
         self._check_parameters()
-        needs_memory(type(self), X, reset=True)
-        if len(getattr(X, "shape", ())) == 2:
-            check_fit(type(self), X.shape)
         rng = np.random.default_rng(seed_from(self.random_state))
         cells, schema = read_table(self, X)
         self._check_columns(schema)

@@ -31,7 +31,6 @@ from skvnce._imputer.validation import (
     read_table,
     warn_of_unused,
 )
-from skvnce._tables.memory import check_fit
 from skvnce._tables.values import column_moments
 from skvnce.contrast.fit import PER_ROUND
 from skvnce.contrast.model import (
@@ -338,7 +337,6 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
             reason = "the default model has no latent variables; pass a model with some"
             warn_of_unused(self, {"n_components": reason})
         cells, schema = read_table(self, X)
-        check_fit(type(self), cells.shape)
         table = self._chosen(schema, cells, is_whole=False)
         columns = table.schema.model_columns
         self._report_tails(table.schema, table.cells.table, columns)

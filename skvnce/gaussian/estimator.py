@@ -29,7 +29,6 @@ from skvnce._imputer.validation import names_table
 from skvnce._tables.cells import is_frame
 from skvnce._tables.column_kinds import column_of_groups
 from skvnce._tables.limits import check_distance, limits_of
-from skvnce._tables.memory import check_fit
 from skvnce._tables.schema import Encoded
 from skvnce.gaussian import fit as numbers
 from skvnce.gaussian import groups_fit
@@ -520,8 +519,6 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
 
     def _read_rows(self, X, sample_weight, lower, upper):
         table, schema = checks.read_table(self, X)
-        # before arrays of the size of the table are made
-        check_fit(type(self), table.shape)
         limits = limits_of(schema, lower, upper, X, table)
         if limits is None and schema.columns is None and is_large(table):
             large = self._large_array(schema, table, sample_weight)

@@ -35,7 +35,6 @@ from skvnce._imputer.validation import (
 from skvnce._tables.cells import is_frame
 from skvnce._tables.column_kinds import FROM_DTYPE
 from skvnce._tables.limits import limits_of
-from skvnce._tables.memory import check_fit
 from skvnce.gaussian.mixed_fit import (
     held_out_cells,
     kinds_of,
@@ -287,8 +286,6 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
             return self._publish(self._fit_parts(source))
         self._check_parameters()
         cells, schema = self._validated(X)
-        # before arrays of the size of the table are made
-        check_fit(type(self), cells.shape)
         limits = limits_of(schema, lower, upper, X, cells)
         table = self._chosen(schema, cells, limits, is_whole=is_frame(X))
         on_round, finish = report_rounds(self, self.max_iter, X=X)

@@ -33,7 +33,7 @@ from skvnce._imputer.validation import (
     integer_from,
     warn_of_unused,
 )
-from skvnce._tables.memory import check_fit, needs_memory
+from skvnce._tables.memory import needs_memory
 from skvnce._tables.schema import Schema
 from skvnce.graphs.copula_estimator import CopulaGraphLearner
 from skvnce.graphs.em import Fit, Path, learn_path, n_links
@@ -320,7 +320,6 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         # the search itself reports its steps
         learner.set_params(random_state=self.random_state, verbose=0)
         X, schema = learner._validated(X)
-        check_fit(type(learner), X.shape)
         table = learner._training_table(schema, X)
         schema, data = table.schema, Incomplete.from_array(table.cells.nodes)
         on_round, finish = report_rounds(self, learner.max_iter, X=X)

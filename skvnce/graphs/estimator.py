@@ -37,7 +37,6 @@ from skvnce._imputer.validation import (
     warn_of_unused,
 )
 from skvnce._tables.findings.checks import check_non_negative, check_squares
-from skvnce._tables.memory import check_fit
 from skvnce.graphs import em, model
 from skvnce.graphs.model import GraphParameters, edges, to_networkx
 from skvnce.graphs.problem import ALGORITHMS, Options, make_problem
@@ -468,8 +467,6 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         """
         self._check_parameters()
         cells, schema = self._validated(X)
-        # before arrays of the size of the table are made
-        check_fit(type(self), cells.shape)
         table = self._training_table(schema, cells)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         threads = self._threads(table.schema)
