@@ -18,7 +18,7 @@ from _report import Results, made_by, publish, table
 from _wild_tables import names, read
 
 from skvnce import find_relations
-from skvnce.relations.closure import closed
+from skvnce.relations.closure import Bounds, closed
 from skvnce.relations.columns import read_columns
 from skvnce.relations.formulas import Checked
 from skvnce.relations.lookups import Lookup, Steps
@@ -63,14 +63,14 @@ def hidden(name, share):
     )
     record = {"of": len(theirs), "found": len(theirs & ours)}
     start = np.where(away, np.nan, full.cells)
-    follow = away & ~np.isnan(closed(full, start, rules_of(frame, complete)))
-    cells = closed(columns, columns.cells, rules_of(frame, relations))
+    follow = away & ~np.isnan(closed(Bounds.of(full), start, rules_of(frame, complete)))
+    cells = closed(Bounds.of(columns), columns.cells, rules_of(frame, relations))
     record |= {
         "follow": int(follow.sum()),
         "filled": int((away & ~np.isnan(cells)).sum()),
     }
     exact = [one for one in relations if not isinstance(one.rule, Lookup | Steps)]
-    cells = closed(columns, columns.cells, rules_of(frame, exact))
+    cells = closed(Bounds.of(columns), columns.cells, rules_of(frame, exact))
     new = away & ~np.isnan(cells)
     off = abs(cells - full.cells) > 0.02 * full.deviation
     return record | {"cells": int(new.sum()), "wrong": int((new & off).sum())}

@@ -18,13 +18,13 @@ from skvnce import options
 
 ROOT = Path(skvnce.__file__).parent
 EVERYWHERE = {"_core.progress", "_core.warnings", "_version", "exceptions"}
-GROUND = {"_core", "_tables", "_imputer"}
+GROUND = {"_core", "_tables", "relations", "_imputer"}
 # The rooms from the ground floor upwards, and the rooms below that each one may import.
 ROOMS = {
     "_core": set(),
     "_tables": {"_core"},
     "relations": {"_core", "_tables"},
-    "_imputer": {"_core", "_tables"},
+    "_imputer": {"_core", "_tables", "relations"},
     "gaussian": {*GROUND, "metrics"},
     "mixture": {*GROUND, "gaussian"},
     "contrast": {*GROUND, "gaussian"},

@@ -42,6 +42,7 @@ from skvnce._imputer.parts.tables import (
     part_named,
     typical_row,
 )
+from skvnce._imputer.related import deduced, with_relations
 from skvnce._imputer.shift import spreads
 from skvnce._imputer.validation import (
     attributes_of,
@@ -324,7 +325,13 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         """Read a table in memory; see `_read`."""
         table, schema = read_table(self, X)
         limits = limits_of(schema, lower, upper, X, table)
+        if limits is None:
+            schema = self._related(schema, table)
         return self._chosen(schema, table, limits, sample_weight, is_whole=is_frame(X))
+
+    def _related(self, schema, table):
+        """Find the relations of columns, if the estimator uses them."""
+        return with_relations(schema, table, getattr(self, "relations", None))
 
     def _chosen(self, schema, table, limits=None, sample_weight=None, *, is_whole):
         """Choose the columns of the model by a table in memory; see `_read`.
@@ -332,7 +339,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         `limits` are those of missing cells, which must leave whole numbers to columns
         of these if `is_whole`.
         """
-        given = schema, self._handling(schema), table, sample_weight
+        given = schema, self._handling(schema), deduced(schema, table), sample_weight
         cells, schema = read_cells(*given, limits=limits)
         check_scale(cells.weights, len(table))
         schema = self._with_values(schema, cells.table)

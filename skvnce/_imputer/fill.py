@@ -15,6 +15,7 @@ from skvnce._core.progress import step
 from skvnce._core.random import seed_from
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, in_turn, n_chains
+from skvnce._imputer.related import deduced
 from skvnce._tables.limits import CellLimits, clip_to_limits, select_limits
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import ValidValues, half_sample_mode
@@ -43,6 +44,7 @@ def fill(
 
     `X` (n_samples, n_features_in_); `limits`: of the missing cells of X.
     """
+    X = X if limits else deduced(schema, X)
     filled, found = with_constants(schema, X), certain(schema, X)
     for (rows, columns), nodes in incomplete_chunks(schema, X, n_chains(model)):
         ends = select_limits(limits, rows[:, 0], columns[0])
@@ -67,6 +69,7 @@ def draw(
 
     Returns (n_draws, n_samples, n_features_out).
     """
+    X = X if limits else deduced(schema, X)
     filled = np.repeat(with_constants(schema, X)[None], n_draws, 0)
     turns = in_turn(len(models), n_draws)
     chains = n_chains(models[0], n_draws)

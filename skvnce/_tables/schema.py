@@ -36,6 +36,9 @@ class Schema(NamedTuple):
     spreads: np.ndarray | None = None
     # the columns of categories that others determine, see `skvnce._imputer.determined`
     determined: tuple = ()
+    # Related: the relations of columns, see `skvnce._imputer.related`; None if there
+    # are none
+    relations: tuple | None = None
     # sequence of int: the columns of which missing cells had limits
     limited: Sequence[int] = ()
     # dict of int to Marginal: the columns of the model that are filled by their

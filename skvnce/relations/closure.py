@@ -1,6 +1,7 @@
 """Cells that follow from the observed ones by relations."""
 
 from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -9,23 +10,86 @@ from skvnce.relations.formulas import Checked, Formula, Rule, snapped
 
 _ROUNDS = 10
 _BEYOND = 0.5  # of the observed range: values farther out are refused
+_OFF = 0.02  # standard deviations by which a cell may miss a rule
+_MOST_WRONG = 0.01  # share of the rows of a table that may violate a rule
 
 
-def closed(columns: Columns, cells: np.ndarray, rules: Sequence[Checked]) -> np.ndarray:
+class Bounds(NamedTuple):
+    """What computed cells of the columns of a table may be."""
+
+    unit: np.ndarray  # (p,), of the last stored digit; 0 if there is none
+    deviation: np.ndarray  # (p,), the standard deviation; 1 of constants
+    low: np.ndarray  # (p,), the smallest and the largest value
+    high: np.ndarray
+    pair: np.ndarray  # (p, 2), the values of columns of two; NaN of others
+
+    @classmethod
+    def of(cls, columns: Columns) -> Self:
+        """Describe the columns of a table."""
+        ends = np.full((2, len(columns.values)), np.nan)
+        pair = np.full((len(columns.values), 2), np.nan)
+        for j, values in enumerate(columns.values):
+            if len(values):
+                ends[:, j] = values[[0, -1]]
+            if len(values) == 2:
+                pair[j] = values
+        return cls(columns.unit, columns.deviation, *ends, pair)
+
+    def allow(self, numbers: np.ndarray, place: int) -> np.ndarray:
+        """Return which numbers a column may have (rows,)."""
+        if not np.isnan(self.pair[place, 0]):
+            return np.isin(numbers, self.pair[place])
+        low, high = self.low[place], self.high[place]
+        beyond = _BEYOND * (high - low)
+        return (numbers >= low - beyond) & (numbers <= high + beyond)
+
+
+def closed(bounds: Bounds, cells: np.ndarray, rules: Sequence[Checked]) -> np.ndarray:
     """Compute cells (rows, p) that rules determine, until nothing changes.
 
     Exact formulas come first, then lookups and steps, then formulas that hold up to
     rounding. Observed cells stay.
     """
     cells = cells.copy()
+    rules = sorted(rules, key=lambda one: _rank(one.rule))
     with np.errstate(all="ignore"):
         for _ in range(_ROUNDS):
             before = np.isnan(cells).sum()
-            for one in sorted(rules, key=lambda one: _rank(one.rule)):
-                _apply(columns, cells, one.rule, one.solves)
+            for one in rules:
+                _apply(bounds, cells, one.rule, one.solves)
             if np.isnan(cells).sum() == before:
                 break
     return cells
+
+
+def holds(bounds: Bounds, cells: np.ndarray, checked: Checked) -> bool:
+    """Return whether at most 1 % of the rows (rows, p), or one row, violate a rule."""
+    part = cells[:, list(checked.rule.columns)]
+    part = part[~np.isnan(part).any(1)]
+    wrong = misses(bounds, part, checked)
+    return wrong.sum() <= max(_MOST_WRONG * len(part), 1)
+
+
+def misses(bounds: Bounds, part: np.ndarray, checked: Checked) -> np.ndarray:
+    """Return which rows (rows, k) of the columns of a rule violate it (rows,)."""
+    places, wrong = checked.rule.columns, np.ones(len(part), bool)
+    with np.errstate(all="ignore"):
+        for k, j in enumerate(places):
+            if j not in checked.solves:
+                continue
+            near = max(bounds.unit[j] * 0.51, _OFF * bounds.deviation[j])
+            cells = snapped(checked.rule.solve(part, k), bounds.unit[j])
+            # where the rule says nothing, nothing is violated
+            wrong &= abs(cells - part[:, k]) > near
+    return wrong
+
+
+def is_set(bounds: Bounds, rule: Rule) -> bool:
+    """Tell whether a rule is that one of some columns of zeros and ones is 1."""
+    if not isinstance(rule, Formula) or rule.constant != 1:
+        return False
+    are_binary = (bounds.pair[list(rule.columns)] == [0, 1]).all()
+    return bool(are_binary) and set(rule.coefs) == {1.0}
 
 
 def _rank(rule: Rule) -> tuple[int, int]:
@@ -34,19 +98,20 @@ def _rank(rule: Rule) -> tuple[int, int]:
 
 
 def _apply(
-    columns: Columns, cells: np.ndarray, rule: Rule, solves: Sequence[int]
+    bounds: Bounds, cells: np.ndarray, rule: Rule, solves: Sequence[int]
 ) -> None:
     """Fill, in place, where a single column of a rule is missing."""
     places = list(rule.columns)
     missing = np.isnan(cells[:, places])
+    if is_set(bounds, rule):  # beside a 1 there are zeros
+        rows = missing.any(1) & (np.nansum(cells[:, places], 1) == 1)
+        cells[np.ix_(rows, places)] = np.nan_to_num(cells[np.ix_(rows, places)])
+        missing[rows] = False
+    alone = missing.sum(1) == 1
     for k, j in enumerate(places):
-        rows = np.flatnonzero(missing[:, k] & (missing.sum(1) == 1))
+        rows = np.flatnonzero(missing[:, k] & alone)
         if j not in solves or not len(rows):
             continue
-        new = snapped(rule.solve(cells[np.ix_(rows, places)], k), columns.unit[j])
-        low, high = columns.range(j)
-        beyond = _BEYOND * (high - low)
-        good = (new >= low - beyond) & (new <= high + beyond)
-        if len(columns.values[j]) <= 2:
-            good &= np.isin(new, columns.values[j])
+        new = snapped(rule.solve(cells[np.ix_(rows, places)], k), bounds.unit[j])
+        good = bounds.allow(new, j)
         cells[rows[good], j] = new[good]

@@ -11,6 +11,7 @@ CHANCE = -6.0  # log10 of the expected number of chance relations of a kind
 FEWEST = 10  # rows beyond the coefficients
 INFORMATIVE = 5  # rows in which each column leaves its most frequent value
 _TYPOS = 0.005  # share of the rows that may violate a formula
+_FLOAT64 = 1e-14  # relative rounding error of sums of a few numbers
 _FLOAT32 = 3e-7  # relative rounding error of values that were once stored in 32 bits
 _LOOSEST = 0.05  # rounding error of a formula, in standard deviations
 _SOLVED = 0.02  # error of a column that is solved for, in standard deviations
@@ -346,8 +347,10 @@ def _tier(columns: Columns, formula: Formula, part: np.ndarray) -> tuple | None:
     """
     gap = abs(formula.gap(part))
     size = abs(formula.features(part)) @ abs(np.array(formula.coefs))
-    base = _FLOAT32 * (size + abs(formula.constant))
-    rounding = None
+    size = size + abs(formula.constant)
+    if (gap <= _FLOAT64 * size).all():
+        return 0, _FLOAT64 * size, 0
+    base, rounding = _FLOAT32 * size, None
     for tier in range(3):
         limit = base
         if tier:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvnce.relations import candidates
-from skvnce.relations.closure import closed
+from skvnce.relations.closure import Bounds, closed, is_set
 from skvnce.relations.columns import Columns, read_columns
 from skvnce.relations.formulas import Checked, Formula, Rule, fit
 from skvnce.relations.lookups import Lookup, lookups, one_of_sets, steps
@@ -129,7 +129,8 @@ def relations_of(columns: Columns) -> list[Relation]:
     found = _formulas(columns, links)
     if n >= _FEWEST_OF_LOOKUPS:
         found += _others(columns, links)
-    return [_described(columns, one) for one in found]
+    bounds = Bounds.of(columns)
+    return [_described(columns, bounds, one) for one in found]
 
 
 class _Links:
@@ -194,7 +195,7 @@ def _long(columns: Columns, links: _Links, found: list[Checked]) -> list[Checked
     if len(places) < 3:
         return []
     rows = np.sort(columns.rng.permutation(len(columns.cells))[:_FILLED])
-    filled = closed(columns, columns.cells[rows], found)[:, places]
+    filled = closed(Bounds.of(columns), columns.cells[rows], found)[:, places]
     pursued, tried, more = candidates.Pursued.of(filled), 50 * len(places), []
     for target in pursued.targets:
         for formula in pursued.formulas(columns, places, target):
@@ -227,12 +228,12 @@ def _others(columns: Columns, links: _Links) -> list[Checked]:
     return found
 
 
-def _described(columns: Columns, one: Checked) -> Relation:
+def _described(columns: Columns, bounds: Bounds, one: Checked) -> Relation:
     names = [columns.names[j] for j in one.rule.columns]
     solves = tuple(columns.names[j] for j in one.solves)
     if isinstance(one.rule, Formula):
         kind, text = _kind(one.rule), one.rule.text(columns.names)
-        if _is_set(columns, one.rule):
+        if is_set(bounds, one.rule):
             kind, text = "one-of", f"{' + '.join(names)} = 1"
     elif isinstance(one.rule, Lookup):
         kind, text = "lookup", f"{', '.join(names[1:])} -> {names[0]}"
@@ -240,12 +241,6 @@ def _described(columns: Columns, one: Checked) -> Relation:
         kind, text = "steps", f"cut points of {names[1]} -> {names[0]}"
     rest = one.support, one.violations, solves, one.rule
     return Relation(text, kind, tuple(names), *rest)
-
-
-def _is_set(columns: Columns, formula: Formula) -> bool:
-    """Tell whether one of some columns of zeros and ones is 1."""
-    are_binary = all(columns.values[j].tolist() == [0, 1] for j in formula.columns)
-    return are_binary and formula.constant == 1 and set(formula.coefs) == {1.0}
 
 
 def _kind(formula: Formula) -> str:

@@ -7,6 +7,7 @@ from skvnce._core.warnings import warn_user
 from skvnce._imputer.callbacks import CallbackSupportMixin, report_rounds, reports_fit
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.imputer import Imputer
+from skvnce._imputer.related import with_relations
 from skvnce._imputer.validation import (
     AUTO,
     BOUND,
@@ -15,6 +16,7 @@ from skvnce._imputer.validation import (
     integer_from,
     warn_of_unused_by_levels,
 )
+from skvnce.relations.lookups import Lookup
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
 
@@ -160,6 +162,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
 
     _parameter_constraints = {
         "interactions": [AUTO, None, list, tuple],
+        "relations": [AUTO, None, list, tuple],
         "n_estimators": [AUTO, integer_from(0)],
         "n_parameter_draws": [integer_from(1)],
         "min_value": BOUND,
@@ -173,6 +176,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
         self,
         interactions="auto",
         *,
+        relations="auto",
         n_estimators="auto",
         n_parameter_draws=20,
         strategy="mean",
@@ -187,6 +191,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
         verbose=0,
     ):
         self.interactions = interactions
+        self.relations = relations
         self.n_estimators = n_estimators
         self.n_parameter_draws = n_parameter_draws
         self.strategy = strategy
@@ -240,6 +245,12 @@ class TableImputer(CallbackSupportMixin, Imputer):
         self._warn_of_unused(schema, report["interactions_"])
         return self._publish(Fitted(schema, model, report))
 
+    def _related(self, schema, table):
+        pairs = self.interactions if isinstance(self.interactions, list | tuple) else ()
+        pairs = [pair for pair in pairs if isinstance(pair, list | tuple)]
+        asked_for = [_place_of(schema, key) for pair in pairs for key in pair]
+        return with_relations(schema, table, self.relations, asked_for)
+
     def _rows_of_indicator(self, table, cells):
         return table
 
@@ -248,7 +259,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
             return None
         columns = schema.columns or [None] * schema.n_columns
         values = [_level_values(columns[j]) for j in schema.model_columns]
-        problem = Problem(cells.nodes, cells.weights, schema.n_categories, values)
+        given = cells.nodes, cells.weights, schema.n_categories, values
+        problem = Problem(*given, *_related_columns(schema))
         seed = int(np.random.default_rng(seed_from(self.random_state)).integers(2**31))
         trees = None if self.n_estimators == "auto" else int(self.n_estimators)
         settings = Settings(trees, int(self.n_parameter_draws), _PRIOR, seed)
@@ -272,6 +284,28 @@ class TableImputer(CallbackSupportMixin, Imputer):
     def _drawing_models(self, n_draws, *, is_joint=True):
         model = self._fitted.model
         return [model] if is_joint else model.with_one_draw()
+
+
+def _related_columns(schema):
+    """List the places of columns that follow from others, by relations.
+
+    Returns those of columns that are in no model, and of each relation the column that
+    it solves for, and those from which that follows.
+    """
+    if schema.relations is None:
+        return (), ()
+    place = {int(j): q for q, j in enumerate(schema.model_columns)}
+    source = {one.column: one.source for one in schema.relations.followers}
+    followers = [place[j] for j in source]
+    place |= {column: place[j] for column, j in source.items()}  # parents come first
+    pairs = set()
+    for one in schema.relations.checked:
+        for column in set(one.solves) - set(source):
+            others = {place[j] for j in one.rule.columns} - {place[column]}
+            is_lookup = isinstance(one.rule, Lookup)
+            pairs.add((place[column], tuple(sorted(others)), is_lookup))
+    pairs = [pair for pair in sorted(pairs) if pair[1]]
+    return followers, pairs
 
 
 def _level_values(column):

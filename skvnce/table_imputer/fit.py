@@ -5,10 +5,9 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce._core.progress import steps
-from skvnce.table_imputer.copies import copies_among, with_sources
 from skvnce.table_imputer.draws import some_rows
 from skvnce.table_imputer.expansion import content_order, expand
-from skvnce.table_imputer.model import TableModel, Training
+from skvnce.table_imputer.model import Mates, TableModel, Training
 from skvnce.table_imputer.normal import Normal, completed, fit_em
 from skvnce.table_imputer.products import (
     choose_products,
@@ -32,6 +31,9 @@ class Problem(NamedTuple):
     weights: np.ndarray  # (n,)
     n_categories: np.ndarray  # (p,), 0 for numbers
     level_values: list  # of p ndarray or None: the values of levels that are ordered
+    followers: tuple = ()  # columns that are functions of others, and in no model
+    # of (column, other columns, whether it is looked up): columns that follow
+    relations: tuple = ()
 
 
 def fit_table(problem, interactions, settings):
@@ -43,20 +45,20 @@ def fit_table(problem, interactions, settings):
     cells, weights = problem.cells, problem.weights
     rng = np.random.default_rng([settings.seed, 0])
     order = content_order(cells, weights)
-    copies = copies_among(cells, [q for q in order if not problem.n_categories[q]])
-    order = order[~np.isin(order, [one.place for one in copies])]
-    cells = with_sources(cells, copies)[:, order]
+    order = order[~np.isin(order, problem.followers)]
+    cells = cells[:, order]
     values = [problem.level_values[q] for q in order]
     rows = some_rows(np.arange(len(cells)), _MOST_ROWS, rng)
     expansion = expand(cells, weights, problem.n_categories[order], values)
     folds = rng.permutation(len(rows)) % _FOLDS
     training = Training(cells[rows], weights[rows], folds, weights.sum())
-    model = _fit_normal(order, copies, expansion, training, settings)
+    mates = _mates(order, problem.relations)
+    model = _fit_normal(order, expansion, training, settings, mates)
     chosen = _confirmed(model, _products(model, interactions))
     if chosen:
         X = expansion.matrix(training.cells)
         expansion = expansion.with_products(X, training.weights, chosen)
-        model = _fit_normal(order, copies, expansion, training, settings)
+        model = _fit_normal(order, expansion, training, settings, mates)
     if len(rows) < len(cells):
         model = model._replace(normal=_fit_all(model, cells, weights))
     columns = np.flatnonzero(np.isnan(cells).any(0)).tolist()
@@ -65,7 +67,17 @@ def fit_table(problem, interactions, settings):
     return model
 
 
-def _fit_normal(order, copies, expansion, training, settings):
+def _mates(order, relations):
+    """List the columns of each relation by the column that follows, in an order."""
+    mates, place = [[] for _ in order], {int(j): q for q, j in enumerate(order)}
+    for column, others, is_lookup in relations:
+        if column in place:
+            others = np.array([place[j] for j in others])
+            mates[place[column]].append(Mates(others, is_lookup))
+    return mates
+
+
+def _fit_normal(order, expansion, training, settings, mates):
     """Fit the normal distribution to the training rows, and without each fold."""
     X, weights = expansion.matrix(training.cells), training.weights
     strength = settings.share * X.shape[1]
@@ -81,7 +93,7 @@ def _fit_normal(order, copies, expansion, training, settings):
             one = fit_em(X[kept], weights[kept], strength, _ROUNDS, start)
             held_out.append(Normal.of(one.mean, one.covariance))
     return TableModel(
-        order, copies, expansion, fit, held_out, training, settings, {}, {}
+        order, expansion, fit, held_out, training, settings, mates, {}, {}
     )
 
 
@@ -106,7 +118,7 @@ def _confirmed(model, chosen):
     certain = [one._replace(probability=1.0) for one in chosen]
     expansion = model.expansion.with_products(X, training.weights, certain)
     posterior = _fit_normal(
-        model.order, model.copies, expansion, training, model.settings
+        model.order, expansion, training, model.settings, model.mates
     ).posterior()
     kept = []
     for one, product in zip(chosen, expansion.products, strict=True):
@@ -139,7 +151,6 @@ def _products(model, interactions):
     given = np.array(targets, int), expansion.n_base, predict, training.weights
     if isinstance(interactions, list):
         at = {int(node): q for q, node in enumerate(model.order)}
-        at |= {one.place: at[one.source] for one in model.copies}
         pairs = [
             tuple(int(expansion.parts[at[node]].base[0]) for node in pair)
             for pair in interactions

@@ -8,7 +8,6 @@ import torch
 from skvnce._imputer.fitted import in_turn
 from skvnce.table_imputer import draws
 from skvnce.table_imputer.columns import Rows, fit_column, levels_at
-from skvnce.table_imputer.copies import put_copies, with_sources
 from skvnce.table_imputer.expansion import ALONE, Expansion
 from skvnce.table_imputer.normal import Fit, Normal, completed
 
@@ -37,19 +36,27 @@ class Training(NamedTuple):
     weight_of_all: float  # of which these rows may be a sample
 
 
+class Mates(NamedTuple):
+    """Columns from which another one follows: where that is missing, one of them is."""
+
+    columns: np.ndarray  # int, among those of the order
+    is_lookup: bool  # whether equal cells must be in another row
+
+
 class TableModel(NamedTuple):
     """A normal distribution of the expanded table, and a model of each column.
 
-    Columns are in an order of their own, that of their content.
+    Columns are in an order of their own, that of their content.  Those that follow from
+    others stay missing, see `skvnce._imputer.related`.
     """
 
     order: np.ndarray  # (p,), places of the columns in the rows that are filled
-    copies: list  # of Copy, columns of those rows that are not in the order
     expansion: Expansion
     normal: Fit
     held_out: list  # of Normal, without the rows of each fold
     training: Training
     settings: Settings
+    mates: list  # (p,) of lists of Mates, for each column
     columns: dict  # of ColumnModel, or None; by column, fitted when first needed
     cache: dict  # the matrix of the training rows, and the posterior; not stored
 
@@ -59,7 +66,7 @@ class TableModel(NamedTuple):
 
     def fill(self, nodes, limits=None):
         """Fill missing cells; see `skvnce._imputer.fitted.CellModel`."""
-        filled, probabilities = with_sources(nodes, self.copies), {}
+        filled, probabilities = nodes.copy(), {}
         cells = filled[:, self.order]
         for q, rows, predicted in self._predictions(cells):
             part, node = self.expansion.parts[q], self.order[q]
@@ -71,15 +78,12 @@ class TableModel(NamedTuple):
                 continue
             filled[rows, node] = predicted.argmax(1)
             probabilities[node] = in_rows(predicted, rows, len(nodes))
-        put_copies(filled, nodes, self.copies)
         return filled, probabilities
 
     def points(self, nodes, levels, limits=None):
         """Compute quantiles of missing cells; see `skvnce._imputer.fill`."""
-        start, probabilities, n = with_sources(nodes, self.copies), {}, len(levels)
-        if self.copies:
-            levels = np.append(levels, 1 - levels)
-        cells, points = start[:, self.order], np.repeat(start[None], len(levels), 0)
+        probabilities, points = {}, np.repeat(nodes[None], len(levels), 0)
+        cells = nodes[:, self.order]
         for q, rows, predicted in self._predictions(cells):
             part, node, model = self.expansion.parts[q], self.order[q], self.column(q)
             if part.is_number:
@@ -90,8 +94,7 @@ class TableModel(NamedTuple):
             points[:, rows, node] = places if part.are_codes else part.values[places]
             if part.are_codes:
                 probabilities[node] = in_rows(predicted, rows, len(nodes))
-        put_copies(points[:n], nodes, self.copies, points[n:])
-        return points[:n], probabilities
+        return points, probabilities
 
     def _predictions(self, cells):
         """Yield columns, their rows that are missing, and numbers or probabilities."""
@@ -126,7 +129,8 @@ class TableModel(NamedTuple):
         part, training = self.expansion.parts[q], self.training
         seen = np.flatnonzero(~np.isnan(training.cells[:, q]))
         seen = draws.some_rows(seen, MOST_ROWS, self.settings.seed + q)
-        filled, L = self.held_out_predictions(q, seen)
+        gone = self._gone_with(q, seen)
+        filled, L = self.held_out_predictions(q, seen, gone)
         given = training.cells[seen, q], Rows(filled[None], L[None], L[None])
         seed = self.settings.seed + q
         weights = training.weights[seen]
@@ -134,15 +138,34 @@ class TableModel(NamedTuple):
             self.expansion, part, *given, weights, self.settings.n_trees, seed
         )
 
-    def held_out_predictions(self, q, rows):
+    def _gone_with(self, q, rows):
+        """Choose cells that are missing where a column is (n_rows, d)."""
+        parts, cells = self.expansion.parts, self.training.cells[rows]
+        gone = np.zeros((len(rows), self._training_matrix().shape[1]), bool)
+        rng = np.random.default_rng([self.settings.seed, 2, q])
+        for mates, is_lookup in self.mates[q]:
+            turns = mates[rng.integers(len(mates), size=len(rows))]
+            turns[np.isnan(cells[:, mates]).any(1)] = -1
+            if is_lookup:  # from a key of one row alone nothing follows
+                _, place, counts = np.unique(
+                    cells[:, mates], axis=0, return_inverse=True, return_counts=True
+                )
+                turns[counts[place] == 1] = -1
+            for mate in mates:
+                gone[np.ix_(turns == mate, parts[mate].own)] = True
+        return gone
+
+    def held_out_predictions(self, q, rows, hidden=False):
         """Predict a column of training rows by fits without them.
+
+        `hidden`, bool (n_rows, d): other cells that are hidden.
 
         Returns `filled` (n_rows, d): the rows, completed as if the column were missing;
         `L` (n_rows, len(base)).
         """
         part, training = self.expansion.parts[q], self.training
         X = self._training_matrix()[rows]
-        gone = np.isnan(X)
+        gone = np.isnan(X) | hidden
         gone[:, part.own] = True
         filled = completed(X, gone, Normal.of(*self.normal[:2]))
         L = np.empty((len(rows), len(part.base)))
@@ -192,8 +215,7 @@ class TableModel(NamedTuple):
     def draw(self, nodes, n_draws, limits=None):
         """Draw missing cells; see `skvnce._imputer.fitted.CellModel`."""
         rng = np.random.default_rng(torch.randint(2**62, (1,)).item())
-        start = with_sources(nodes, self.copies)
-        cells, drawn = start[:, self.order], np.repeat(start[None], n_draws, 0)
+        cells, drawn = nodes[:, self.order], np.repeat(nodes[None], n_draws, 0)
         gone = np.isnan(cells)
         columns = np.flatnonzero(gone.any(0))
         proposers = {}
@@ -216,7 +238,6 @@ class TableModel(NamedTuple):
             if q not in proposers:
                 shape = n_draws, gone[:, q].sum()
                 drawn[:, gone[:, q], self.order[q]] = self._observed(q, shape, rng)
-        put_copies(drawn, nodes, self.copies)
         return drawn
 
     def _sweep_order(self, columns):

