@@ -327,6 +327,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         limits = limits_of(schema, lower, upper, X, table)
         if limits is None:
             schema = self._related(schema, table)
+        if schema.relations is not None:  # cells that follow are within bounds
+            values = valid_values(schema, table, *self._bounds())
+            schema = schema._replace(values=values)
         return self._chosen(schema, table, limits, sample_weight, is_whole=is_frame(X))
 
     def _related(self, schema, table):
@@ -381,10 +384,14 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
         X may be a sample of a table of which `whole` is the `Summary`.
         """
-        bounds = (getattr(self, one, None) for one in _BOUNDS)
         schema = schema._replace(spreads=spreads(schema, X))
-        schema = schema._replace(values=valid_values(schema, X, *bounds, whole))
+        values = valid_values(schema, X, *self._bounds(), whole)
+        schema = schema._replace(values=values)
         return schema._replace(determined=determined_columns(schema, X))
+
+    def _bounds(self):
+        """List the parameters that bound columns."""
+        return [getattr(self, one, None) for one in _BOUNDS]
 
     def _large_table(self, source, sample_weight=None, impossible=None):
         """Read a table in parts, and choose the columns of the model.
@@ -436,6 +443,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         found["constants_"] = schema.constants
         if schema.values is not None:
             found["feature_ranges_"] = schema.values.ranges
+        if hasattr(self, "relations"):
+            related = schema.relations
+            found["relations_"] = [] if related is None else list(related.relations)
         return found
 
     def get_feature_names_out(self, input_features=None):

@@ -51,6 +51,9 @@ def determined_columns(schema: Schema, X: np.ndarray) -> tuple[tuple, ...]:
         return ()
     nodes = _nodes(schema, X)
     columns = np.flatnonzero(schema.is_categorical).tolist()
+    if schema.relations is not None:
+        gone = np.isin(schema.model_columns, schema.relations.dropped)
+        columns = [j for j in columns if not gone[j]]
     pairs = [(i, j) for i in columns for j in columns if i != j]
     some = _of_pairs(nodes[:_SOME], columns, pairs)
     every = _of_pairs(nodes, columns, [(one.by, one.column) for one in some])

@@ -126,6 +126,7 @@ class Fitted(NamedTuple):
 _KIND = "of"  # the key of the name of a class
 _TENSOR = "Tensor"
 _NOT_STORED = ("cache",)
+_OF_TUPLES = ("relations_",)  # public attributes that have values of our own
 
 
 def plain(value: object) -> object:
@@ -199,7 +200,9 @@ def with_plain_fit(state: dict) -> dict:
     fitted = state.get("_fitted")
     if not isinstance(fitted, Fitted):
         return state
-    return {**state, "_fitted": plain(fitted._replace(report=list(fitted.report)))}
+    tuples = {name: plain(state[name]) for name in _OF_TUPLES if name in state}
+    fitted = plain(fitted._replace(report=list(fitted.report)))
+    return {**state, **tuples, "_fitted": fitted}
 
 
 def with_fit(state: dict) -> dict:
@@ -208,5 +211,7 @@ def with_fit(state: dict) -> dict:
     if not isinstance(fitted, dict):
         return state
     fitted = of_plain(fitted)
+    tuples = {name: of_plain(state[name]) for name in _OF_TUPLES if name in state}
+    state = {**state, **tuples}
     report = {name: state[name] for name in fitted.report}
     return {**state, "_fitted": fitted._replace(report=report)}

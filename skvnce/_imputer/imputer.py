@@ -39,7 +39,7 @@ from skvnce._imputer.held_out import (
     warn_or_raise,
 )
 from skvnce._imputer.parts.tables import by_parts, samples_by_parts
-from skvnce._imputer.related import WithRelations
+from skvnce._imputer.related import WithRelations, WithSets, places_of_sets
 from skvnce._imputer.shift import Shifted, check_combination, shift_of, warn_of_cuts
 from skvnce._imputer.validation import check_sample
 from skvnce._tables.cells import is_frame
@@ -567,7 +567,8 @@ class Imputer(IncompleteTransformer):
         valid = schema.values, schema.node_columns, self._marginal_columns()
         models = with_determined(schema, models)
         if schema.relations is not None:
-            models = [WithRelations(one, schema) for one in models]
+            sets = places_of_sets(schema), schema.is_categorical
+            models = [WithRelations(WithSets(one, *sets), schema) for one in models]
         return [ValidCells(one, *valid, strategy) for one in models]
 
     def _valid_model(self):

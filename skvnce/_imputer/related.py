@@ -5,7 +5,7 @@ filled cells are then changed until the relations hold: `deduced` and `WithRelat
 """
 
 from collections.abc import Sequence
-from itertools import compress, permutations
+from itertools import chain, compress, permutations
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -44,7 +44,14 @@ class Related(NamedTuple):
     checked: tuple[Checked, ...]  # of each relation
     bounds: Bounds
     followers: tuple[Follower, ...]  # they are in no model
+    # tuples of columns of which one is 1, which are one column of the model each
+    sets: tuple[tuple[int, ...], ...]
     shares: np.ndarray  # (p,), the means of the columns
+
+    @property
+    def dropped(self) -> list[int]:
+        """The columns that are not in the model as they are."""
+        return [one.column for one in self.followers] + [*chain(*self.sets)]
 
     def valid(self, X: np.ndarray, *, warns: bool = False) -> Self:
         """Leave out what more than 1 % of the rows of a table (n, p) violate."""
@@ -129,11 +136,18 @@ def with_relations(
     if not relations:
         return schema
     checked = tuple(map(_checked, relations))
-    found = Related(tuple(relations), checked, Bounds.of(read), (), _shares(read.cells))
+    bounds, shares = Bounds.of(read), _shares(read.cells)
     # a number that follows may be no level
     with_levels = {j for j, one in enumerate(schema.columns or ()) if one.levels}
-    followers = _followers(found, read.cells, with_levels.union(kept))
-    return schema._replace(relations=found._replace(followers=followers))
+    followers = _followers(checked, read.cells, with_levels.union(kept))
+    taken = {*kept, *(j for one in followers for j in (one.column, one.source))}
+    sets = tuple(
+        one.rule.columns
+        for one in checked
+        if is_set(bounds, one.rule) and not taken.intersection(one.rule.columns)
+    )
+    found = Related(tuple(relations), checked, bounds, followers, sets, shares)
+    return schema._replace(relations=found)
 
 
 def _chosen(relations, asked):
@@ -164,13 +178,13 @@ def _shares(cells):
     return np.nan_to_num(cells).sum(0) / np.maximum(seen.sum(0), 1)
 
 
-def _followers(related, cells, kept):
+def _followers(checked, cells, kept):
     """Choose columns that leave the model: each tells no more than another one.
 
     Of columns that are functions of each other the least skewed one stays.
     """
     linked = {}
-    for one in related.checked:
+    for one in checked:
         is_pair = isinstance(one.rule, Formula) and len(one.rule.columns) == 2
         if is_pair and len(one.solves) == 2 and not (one.rule.voids or one.violations):
             for source, column in permutations(one.rule.columns):
@@ -207,6 +221,9 @@ def deduced(schema: Schema, X: np.ndarray) -> np.ndarray:
     values = values_of(schema, X)
     related = related.valid(values, warns=True)
     cells = codes_of(schema, closed(related.bounds, values, related.checked))
+    if schema.values is not None:  # bounds win
+        low, high = schema.values.ranges
+        cells = np.where((cells >= low) & (cells <= high), cells, np.nan)
     return np.where(np.isnan(X), cells, X).astype(X.dtype)
 
 
@@ -269,6 +286,111 @@ class WithRelations(NamedTuple):
         return np.stack(tables)
 
 
+class WithSets(NamedTuple):
+    """A model in which columns of which one is 1 are one column of levels.
+
+    Its columns are those of the rows, and then one for each set.
+    """
+
+    model: CellModel
+    sets: tuple[np.ndarray, ...]  # of columns of the rows
+    is_level: np.ndarray  # bool (n_nodes,), whether columns have probabilities
+
+    def n_chains(self, n_draws: int | None) -> int:
+        """Return how many copies of the rows are in memory at a time."""
+        return n_chains(self.model, n_draws)
+
+    @property
+    def n_points(self) -> int:
+        """The number of tables in memory when quantiles are computed."""
+        return getattr(self.model, "n_points", 1)
+
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Fill missing cells; see `CellModel`."""
+        wide = with_codes(nodes, self.sets)
+        cells, probabilities = self.model.fill(wide, limits)
+        for columns, shares in self._shares(wide, probabilities):
+            cells[:, columns] = np.eye(len(columns))[shares.argmax(1)]
+        return self._narrow(nodes, cells), probabilities
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Represent the distributions of cells; see `skvnce._imputer.fill`."""
+        wide = with_codes(nodes, self.sets)
+        points, probabilities = self.model.points(wide, levels, limits)
+        ranks = (np.arange(len(points)) + 0.5) / len(points)
+        ranks = levels if len(levels) == len(points) else ranks
+        for columns, shares in self._shares(wide, probabilities):
+            points[..., columns] = ranks[:, None, None] > 1 - shares
+        return self._narrow(nodes, points), probabilities
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        wide = with_codes(nodes, self.sets)
+        drawn = self.model.draw(wide, n_draws, limits)
+        for k, columns in enumerate(self.sets, nodes.shape[1]):
+            levels = drawn[..., k].astype(int)
+            gone = np.isnan(nodes[:, columns])
+            is_bad = ~gone[np.arange(len(nodes)), levels] & np.isnan(wide[:, k])
+            rows = np.flatnonzero(is_bad.any(0))
+            if len(rows):  # an observed 0
+                shares = self._shares(wide[rows], self.model.fill(wide[rows])[1])
+                below = dict(_by_first(shares))[columns[0]].cumsum(1)[:, :-1]
+                uniform = torch.rand(n_draws, len(rows), 1, dtype=torch.float64)
+                new = (uniform.numpy() >= below).sum(-1)
+                levels[:, rows] = np.where(is_bad[:, rows], new, levels[:, rows])
+            drawn[..., columns] = np.eye(len(columns))[levels]
+        return self._narrow(nodes, drawn)
+
+    def _narrow(self, nodes, cells):
+        return np.where(np.isnan(nodes), cells[..., : nodes.shape[1]], nodes)
+
+    def _shares(self, wide, probabilities):
+        """Move the probabilities of levels to those of the columns of sets.
+
+        Returns sets, and their probabilities that agree with what is observed.
+        """
+        found, n_nodes = [], len(self.is_level)
+        for k, columns in enumerate(self.sets, n_nodes):
+            code, seen = wide[:, k], ~np.isnan(wide[:, k])
+            shares = np.zeros((len(wide), len(columns)))
+            own = probabilities.pop(k, shares) + _LEAST
+            own = np.where(np.isnan(wide[:, columns]), own, 0)
+            shares[~seen] = own[~seen] / own[~seen].sum(1, keepdims=True)
+            shares[seen] = np.eye(len(columns))[code[seen].astype(int)]
+            for j, share in zip(columns, shares.T, strict=True):
+                if self.is_level[j]:
+                    probabilities[j] = np.stack([1 - share, share], 1)
+            found.append((columns, shares))
+        return found
+
+
+def places_of_sets(schema: Schema) -> tuple[np.ndarray, ...]:
+    """Find the columns of sets among those of the model."""
+    if schema.relations is None:
+        return ()
+    sets = schema.relations.sets
+    return tuple(np.searchsorted(schema.model_columns, columns) for columns in sets)
+
+
+def with_codes(nodes: np.ndarray, sets: Sequence[np.ndarray]) -> np.ndarray:
+    """Append a column (n,) for each set: which of its columns is 1, or NaN."""
+    codes = []
+    for columns in sets:
+        is_one = nodes[:, columns] == 1
+        codes.append(np.where(is_one.any(1), is_one.argmax(1), np.nan))
+    return np.column_stack([nodes, *codes])
+
+
+def _by_first(shares):
+    return [(int(columns[0]), own) for columns, own in shares]
+
+
 class Rows(NamedTuple):
     """Rows of the columns of a model, and the relations that they obey."""
 
@@ -308,6 +430,8 @@ class Rows(NamedTuple):
             _follow(related, values, self.free)
             loose = self.free.copy()
             loose[:, [one.column for one in related.followers]] = False
+            for columns in related.sets:  # of which one is 1 already
+                loose[:, columns] = False
             for one in related.checked:
                 if is_set(bounds, one.rule):
                     _choose(one, values, loose, order)

@@ -7,7 +7,7 @@ from skvnce._core.warnings import warn_user
 from skvnce._imputer.callbacks import CallbackSupportMixin, report_rounds, reports_fit
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.imputer import Imputer
-from skvnce._imputer.related import with_relations
+from skvnce._imputer.related import places_of_sets, with_codes, with_relations
 from skvnce._imputer.validation import (
     AUTO,
     BOUND,
@@ -41,6 +41,14 @@ class TableImputer(CallbackSupportMixin, Imputer):
         A list has pairs of columns of numbers, of ordered or of two levels, by name, or
         by index if X has no names, or as in `interactions_`; a pair of equal columns is
         a square.
+    relations : "auto", None or list, default="auto"
+        The exact relations between columns (totals, logarithms, products, sets of
+        dummies, codes and their names) that filled tables obey.  ``"auto"`` uses what
+        `find_relations` finds; a list has some of these, or their texts.  A missing
+        cell that follows from observed ones is computed.  Fills obey formulas and sets;
+        draws obey sums, sets and functions of one column, but not products, squares and
+        ratios, which bias regressions on them (von Hippel 2009).  Not for tables in
+        parts.
     n_estimators : "auto" or int, default="auto"
         Number of trees of the forest of each column.  ``"auto"`` is 21 to 80, the more
         the fewer rows there are; 0 grows none.
@@ -81,6 +89,9 @@ class TableImputer(CallbackSupportMixin, Imputer):
     interactions_ : list of tuple
         The products in the model: two columns, the column whose residuals ask for their
         product, and the probability that it belongs to the regression of this column.
+    relations_ : list of `skvnce.relations.search.Relation`
+        The relations that are used: their text, kind, columns, support, violations, and
+        the columns that they determine.
     n_iter_ : int
         Number of rounds of EM; 0 if all columns are constant.
     feature_indices_ : ndarray of shape (n_model_columns,)
@@ -108,9 +119,12 @@ class TableImputer(CallbackSupportMixin, Imputer):
     -----
     The steps, of which the user guide has the details:
 
-    1. Each column becomes one or several standardised columns, which are missing
-       together.  Numbers of at most ten values, and ordered levels, are grades: they
-       are drawn as levels.
+    1. Cells that follow from others by `relations` are computed; in new rows, too, if
+       at most 1 % of them violate the relation.  Columns that are functions of another
+       one, such as logarithms, leave the model, and a set of columns of which one is 1
+       is one column of levels.  Each column becomes one or several standardised
+       columns, which are missing together.  Numbers of at most ten values, and ordered
+       levels, are grades: they are drawn as levels.
     2. EM (Dempster, Laird and Rubin 1977) fits a normal distribution, with a weak
        prior, to all rows and without each of five folds.
     3. Products are chosen by the residuals of cells that are held out.  Where a target
@@ -138,8 +152,9 @@ class TableImputer(CallbackSupportMixin, Imputer):
 
     References
     ----------
-    Schafer (1997), Analysis of incomplete multivariate data; Seaman, Bartlett and White
-    (2012), Multiple imputation of missing covariates with non-linear effects and
+    Schafer (1997), Analysis of incomplete multivariate data; von Hippel (2009), How to
+    impute interactions, squares, and other transformed variables; Seaman, Bartlett and
+    White (2012), Multiple imputation of missing covariates with non-linear effects and
     interactions; Bartlett, Seaman, White and Carpenter (2015), Multiple imputation of
     covariates by fully conditional specification: accommodating the substantive model;
     Geurts, Ernst and Wehenkel (2006), Extremely randomized trees; Tanner and Wong
@@ -230,7 +245,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
         ------
         ValueError
             If X has infinite cells or no observed cell, if a parameter is out of range,
-            or if `interactions` names no column, or one of several unordered levels.
+            if `interactions` names no column, or one of several unordered levels, or if
+            a relation of `relations` does not hold.
         TypeError
             If a parameter has a wrong type.
         """
@@ -259,8 +275,14 @@ class TableImputer(CallbackSupportMixin, Imputer):
             return None
         columns = schema.columns or [None] * schema.n_columns
         values = [_level_values(columns[j]) for j in schema.model_columns]
-        given = cells.nodes, cells.weights, schema.n_categories, values
-        problem = Problem(*given, *_related_columns(schema))
+        sets = places_of_sets(schema)
+        problem = Problem(
+            with_codes(cells.nodes, sets),
+            cells.weights,
+            np.append(schema.n_categories, [len(one) for one in sets]).astype(int),
+            values + [None] * len(sets),
+            *_related_columns(schema),
+        )
         seed = int(np.random.default_rng(seed_from(self.random_state)).integers(2**31))
         trees = None if self.n_estimators == "auto" else int(self.n_estimators)
         settings = Settings(trees, int(self.n_parameter_draws), _PRIOR, seed)
@@ -294,18 +316,21 @@ def _related_columns(schema):
     """
     if schema.relations is None:
         return (), ()
+    related = schema.relations
     place = {int(j): q for q, j in enumerate(schema.model_columns)}
-    source = {one.column: one.source for one in schema.relations.followers}
-    followers = [place[j] for j in source]
-    place |= {column: place[j] for column, j in source.items()}  # parents come first
+    dropped = [place[j] for j in related.dropped]
+    for one in related.followers:  # of which parents come first
+        place[one.column] = place[one.source]
+    for k, columns in enumerate(related.sets, len(place)):
+        place |= dict.fromkeys(columns, k)
     pairs = set()
-    for one in schema.relations.checked:
-        for column in set(one.solves) - set(source):
+    for one in related.checked:
+        is_lookup = isinstance(one.rule, Lookup)
+        for column in set(one.solves).difference(related.dropped):
             others = {place[j] for j in one.rule.columns} - {place[column]}
-            is_lookup = isinstance(one.rule, Lookup)
-            pairs.add((place[column], tuple(sorted(others)), is_lookup))
-    pairs = [pair for pair in sorted(pairs) if pair[1]]
-    return followers, pairs
+            if others:
+                pairs.add((place[column], tuple(sorted(others)), is_lookup))
+    return dropped, sorted(pairs)
 
 
 def _level_values(column):
@@ -359,7 +384,8 @@ def _place_of(schema, key):
 def _named(schema, model):
     """List the products of a model: two factors, targets, and a probability."""
     names, expansion = schema.all_names, model.expansion
-    places = schema.model_columns[model.order]
+    first = [columns[0] for columns in places_of_sets(schema)]
+    places = np.append(schema.model_columns, schema.model_columns[first])[model.order]
 
     def name(column):
         return str(names[places[expansion.owner(column)]])

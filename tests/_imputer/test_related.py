@@ -1,0 +1,231 @@
+"""Relations between columns in imputers: what follows, and what filled tables obey."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from skvnce import TableImputer, find_relations
+
+QUICK = {"n_estimators": 0, "n_parameter_draws": 3, "random_state": 0}
+
+
+def wages(rng, n=300):
+    """A table with a logarithm, a product, a total and a set of dummies."""
+    X = pd.DataFrame(
+        {
+            "wage": rng.gamma(4, size=n),
+            "hours": rng.normal(40, 5, n),
+            "young": rng.integers(0, 3, n),
+            "old": rng.integers(0, 3, n),
+        }
+    )
+    X["lwage"] = np.log(X["wage"])
+    X["income"] = X["wage"] * X["hours"]
+    X["kids"] = X["young"] + X["old"]
+    region = rng.choice(3, n, p=[0.6, 0.3, 0.1])
+    for k, name in enumerate(("north", "south", "west")):
+        X[name] = (region == k).astype(int)
+    return X
+
+
+def hidden(rng, full, share=0.25):
+    return full.mask(rng.random(full.shape) < share)
+
+
+GAPS = {
+    "lwage": lambda X: X["lwage"] - np.log(X["wage"]),
+    "kids": lambda X: X["kids"] - X["young"] - X["old"],
+    "region": lambda X: X["north"] + X["south"] + X["west"] - 1,
+    "income": lambda X: (X["income"] - X["wage"] * X["hours"]) / 200,
+}
+
+
+@pytest.fixture
+def rng(seed):
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture
+def tables(rng):
+    full = wages(rng)
+    return full, hidden(rng, full)
+
+
+def fitted(X, **parameters):
+    imputer = TableImputer(**{**QUICK, **parameters}).fit(X)
+    return imputer.set_output(transform="pandas")
+
+
+def test_fills_obey_formulas_and_sets(tables):
+    full, X = tables
+    imputer = fitted(X)
+    kinds = {one.kind for one in imputer.relations_}
+    assert kinds == {"function", "product", "linear", "one-of"}
+    filled = imputer.transform(X)
+    free = fitted(X, relations=None).transform(X)
+    for name, gap in GAPS.items():
+        assert abs(gap(filled)).max() < 1e-12, name
+        assert abs(gap(free)).max() > 0.1, name  # the control
+    seen = X.notna()
+    assert (filled.where(seen, 0) == full.where(seen, 0)).all(axis=None)
+
+
+def test_cells_that_follow_are_exact(tables):
+    full, X = tables
+    X.loc[:29] = full.loc[:29]
+    X.loc[:9, "income"] = X.loc[10:19, "young"] = np.nan
+    X.loc[20:29, ["south", "west"]] = np.nan  # which follows beside a 1 alone
+    imputer = fitted(X)
+    tables = imputer.transform(X), *imputer.sample(X, 2, random_state=0)
+    for table in tables:
+        np.testing.assert_allclose(table.loc[:19], full.loc[:19], rtol=1e-12)
+        north = full.loc[20:29, "north"] == 1
+        assert (table.loc[20:29][north][["south", "west"]] == 0).all(axis=None)
+
+
+def test_draws_obey_sums_and_sets_but_no_products(tables):
+    _, X = tables
+    [first, second] = fitted(X).sample(X, 2, random_state=0)
+    for table in (first, second):
+        for name in ("lwage", "kids", "region"):
+            assert abs(GAPS[name](table)).max() < 1e-12, name
+        assert abs(GAPS["income"](table)).max() > 0.01
+    assert (first != second).any().sum() == 10  # all columns are drawn
+
+
+def test_levels_of_a_set_are_drawn_by_their_probabilities(rng):
+    """Without any other column, draws of a set have the observed shares."""
+    full = pd.get_dummies(pd.Series(rng.choice(4, 2000, p=[0.5, 0.3, 0.15, 0.05])))
+    full = full.astype(float).to_numpy()
+    X = np.where(rng.random((2000, 1)) < 0.5, np.nan, full)
+    drawn = TableImputer(**QUICK).fit(X).sample(X, 1, random_state=0)[0]
+    gone = np.isnan(X[:, 0])
+    assert (drawn[gone].sum(1) == 1).all()
+    shares = X[~gone].mean(0)
+    error = np.sqrt(2 * shares * (1 - shares) / 1000)  # of both shares
+    assert (abs(drawn[gone].mean(0) - shares) < 5 * error).all()
+
+
+def test_other_rows_keep_what_they_have(tables):
+    full, X = tables
+    imputer = fitted(X)
+    odd = full.head(200).copy()
+    odd.loc[0, "kids"] = 9  # contradicts the total
+    odd.loc[0, "hours"] = np.nan
+    table = imputer.set_params(handle_unknown="missing").transform(odd)
+    assert table.loc[0, "young"] == odd.loc[0, "young"]
+    np.testing.assert_allclose(table.loc[1:], full.loc[1:199])
+
+
+def test_a_relation_that_new_rows_violate_is_not_used(tables):
+    full, X = tables
+    imputer = fitted(X)
+    odd = full.copy()
+    odd["income"] += 100.0
+    odd.loc[:9, "income"] = np.nan
+    with pytest.warns(UserWarning, match="violate income = wage [*] hours, which held"):
+        table = imputer.transform(odd)
+    assert abs(GAPS["income"](table.loc[:9])).max() > 1e-3
+    some = full.copy()
+    some.loc[:9, "income"] = np.nan
+    table = imputer.transform(some)
+    np.testing.assert_allclose(table, full)
+
+
+def test_masks_and_bounds_win(tables):
+    full, X = tables
+    X.loc[0] = full.loc[0]
+    highest = X["income"].max()
+    X.loc[0, "wage"] = 1.2 * highest / X.loc[0, "hours"]
+    X.loc[0, ["lwage", "income"]] = np.nan
+    table = fitted(X).transform(X)
+    np.testing.assert_allclose(table.loc[0, "income"], 1.2 * highest)
+    table = fitted(X).transform(X, where={"income": np.zeros(len(X), bool)})
+    assert np.isnan(table.loc[0, "income"])
+    table = fitted(X, max_value={"income": 1.1 * highest}).transform(X)
+    assert table.loc[0, "income"] <= 1.1 * highest
+
+
+def test_shifted_cells_keep_their_relations(tables):
+    _, X = tables
+    imputer = fitted(X)
+    both = X["wage"].isna() & X["lwage"].isna()
+    for name in ("wage", "lwage"):
+        given = {"n_draws": 5, "random_state": 0}
+        drawn = imputer.sample(X, **given)
+        shifted = imputer.sample(X, **given, shift={name: 0.5})
+        for table in shifted:
+            assert abs(GAPS["lwage"](table)).max() < 1e-12
+        moved = np.mean(
+            [(b - a)[name][both].mean() for a, b in zip(drawn, shifted, strict=True)]
+        )
+        assert moved > 0.3 * X[name].std()
+
+
+def test_a_list_selects_relations(tables):
+    _, X = tables
+    some = [one for one in find_relations(X) if one.kind != "product"]
+    imputer = fitted(X, relations=some)
+    assert [str(one) for one in imputer.relations_] == [str(one) for one in some]
+    assert abs(GAPS["income"](imputer.transform(X))).max() > 0.01
+    by_text = fitted(X, relations=["lwage = log(wage)"])
+    assert [one.kind for one in by_text.relations_] == ["function"]
+    assert fitted(X, relations=[]).relations_ == []
+    with pytest.raises(ValueError, match="'kids = 2 old', which does not hold"):
+        fitted(X, relations=["kids = 2 old"])
+
+
+def test_relations_are_stored(tables):
+    _, X = tables
+    imputer = fitted(X)
+    again = pickle.loads(pickle.dumps(imputer))
+    pd.testing.assert_frame_equal(again.transform(X), imputer.transform(X))
+    assert list(map(str, again.relations_)) == list(map(str, imputer.relations_))
+    with pytest.raises(AttributeError):
+        TableImputer().relations_  # noqa: B018
+
+
+def test_unrelated_columns_have_no_relations(tables, rng):
+    full, _ = tables
+    X = hidden(rng, full.apply(rng.permutation))
+    imputer = fitted(X)
+    assert imputer.relations_ == []
+    pd.testing.assert_frame_equal(
+        imputer.transform(X), fitted(X, relations=None).transform(X)
+    )
+
+
+def test_codes_and_their_names_follow_from_each_other(rng):
+    code = rng.integers(0, 12, 400)
+    names = np.array([f"town {k}" for k in range(12)])
+    full = pd.DataFrame(
+        {"code": code * 7.0, "name": names[code], "x": rng.normal(size=400)}
+    )
+    X = hidden(rng, full, 0.2)
+    table = fitted(X).transform(X)
+    known = X["code"].notna() | X["name"].notna()
+    pd.testing.assert_frame_equal(
+        table.loc[known, ["code", "name"]], full.loc[known, ["code", "name"]]
+    )
+
+
+def test_booleans_are_numbers_of_formulas(rng):
+    full = pd.DataFrame({"a": rng.random(300) < 0.5, "x": rng.normal(size=300)})
+    full["total"] = full["x"] + 3.0 * full["a"]
+    X = full.copy()
+    X.loc[:19, "total"] = np.nan
+    table = fitted(X).transform(X)
+    np.testing.assert_allclose(table["total"], full["total"], rtol=1e-12)
+
+
+def test_chains_of_functions_leave_one_column(rng):
+    x = rng.gamma(3, size=300)
+    full = np.column_stack([x**2, x, 3 * x + 1, np.log(x), rng.normal(size=300)])
+    X = np.where(rng.random(full.shape) < 0.3, np.nan, full)
+    imputer = TableImputer(**QUICK).fit(X)
+    assert len(imputer._fitted.schema.relations.followers) == 3
+    table = imputer.transform(X)
+    others = table[:, 1] ** 2, 3 * table[:, 1] + 1, np.log(table[:, 1])
+    np.testing.assert_allclose(table[:, [0, 2, 3]].T, others, rtol=1e-9)
