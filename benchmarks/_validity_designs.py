@@ -39,6 +39,7 @@ class Design(NamedTuple):
     group: str | None = None  # the column that names groups
     # says which rows agree with a rule that all rows of a complete table agree with
     rule: Callable | None = None
+    has_relations: bool = False  # whether columns follow from others
 
 
 def chances(driver, rate, slope):
@@ -496,6 +497,56 @@ for _name, _other, _term, _formula, _slope in (
             formula=_formula,
             sizes=SIZES[:1] if _selected else SIZES,
         )
+
+# Columns that follow from others, and are in the analysis
+
+DERIVED = {
+    "square": {"x": 1.0, "xx": 0.5},
+    "total": {"a": 1.0, "total": 0.5},
+    "set": {"north": 1.0, "south": -0.5, "west": 0.5},
+}
+
+
+def derived(kind):
+    """Make a simulation with a column, or columns, that follow from others."""
+
+    def simulate(rng, n):
+        z, noise = rng.normal(size=(2, n))
+        x = 0.5 * z + np.sqrt(0.75) * noise
+        if kind == "square":
+            frame = {"x": x, "xx": x**2}
+        elif kind == "total":
+            b = np.exp(0.5 * rng.normal(size=n) + 0.3 * z)
+            frame = {"a": x + 3, "b": b, "total": x + 3 + b}
+        else:
+            region = np.digitize(x + 0.5 * rng.normal(size=n), (-1, 0.2, 1))
+            names = enumerate(("east", "north", "south", "west"))
+            frame = {name: (region == k).astype(float) for k, name in names}
+        return with_outcome(rng, pd.DataFrame(frame | {"z": z}), DERIVED[kind])
+
+    return simulate
+
+
+for _kind, _term, _incomplete, _words in (
+    ("square", "xx", (("x", "xx"), "y"), "x and a column of its square, which are"),
+    ("total", "total", ("a", "b", "total"), "a number and a total, each of which is"),
+    (
+        "set",
+        "west",
+        (("east", "north", "south", "west"), "y"),
+        "three of four 0/1 columns, of which one is 1 and which are",
+    ),
+):
+    add(
+        f"derived {_kind}",
+        f"y on {_words} missing{' together' if _kind != 'total' else ''}",
+        derived(_kind),
+        DERIVED[_kind],
+        _term,
+        _incomplete,
+        sizes=SIZES[:2],
+        has_relations=True,
+    )
 
 # Groups of rows
 

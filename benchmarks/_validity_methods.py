@@ -142,9 +142,9 @@ def _decoded(table, names, levels, array):
     return frame
 
 
-def _ours(name):
+def _ours(name, **parameters):
     """Return a method of an imputer of skvnce, by name."""
-    return lambda *task: by_imputer(getattr(skvnce, name), *task)
+    return lambda *task: by_imputer(partial(getattr(skvnce, name), **parameters), *task)
 
 
 def complete_data(tables, design, seeds, n_draws):
@@ -161,6 +161,7 @@ METHODS = {
     "complete": complete_data,
     "cases": complete_cases,
     "table": _ours("TableImputer"),
+    "table_alone": _ours("TableImputer", relations=None),
     "gaussian": _ours("GaussianImputer"),
     "gaussian_groups": partial(by_imputer, skvnce.GaussianImputer, groups=True),
     "mixture": _ours("MixtureImputer"),
@@ -178,6 +179,7 @@ NAMES = {
     "complete": "complete data",
     "cases": "complete cases",
     "table": "TableImputer",
+    "table_alone": "TableImputer(relations=None)",
     "gaussian": "GaussianImputer",
     "gaussian_groups": "GaussianImputer(groups)",
     "mixture": "MixtureImputer",
@@ -197,6 +199,8 @@ def applies(method, design):
     """Say whether a method is one for a design, and is there."""
     if method == "table":
         return hasattr(skvnce, "TableImputer")
+    if method == "table_alone":
+        return design.has_relations
     if method == "gaussian_groups":
         return design.group is not None
     return method != "smcfcs" or design.formula is not None
