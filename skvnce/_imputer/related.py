@@ -27,7 +27,7 @@ _LEAST = 1e-9  # share of a column of zeros
 
 
 class Follower(NamedTuple):
-    """A column that is a function of another one, and that of it."""
+    """A column that is a function of another one."""
 
     column: int
     source: int
@@ -181,14 +181,21 @@ def _shares(cells):
 def _followers(checked, cells, kept):
     """Choose columns that leave the model: each tells no more than another one.
 
-    Of columns that are functions of each other the least skewed one stays.
+    Of columns that are functions of each other the least skewed one stays.  A square
+    leaves if it is nowhere observed without its root: its product with a slope is then
+    one of the model, which bends draws of the root (Bartlett et al. 2015).
     """
-    linked = {}
+    linked, missing = {}, np.isnan(cells)
     for one in checked:
         is_pair = isinstance(one.rule, Formula) and len(one.rule.columns) == 2
-        if is_pair and len(one.solves) == 2 and not (one.rule.voids or one.violations):
-            for source, column in permutations(one.rule.columns):
+        if not is_pair or one.rule.voids or one.violations:
+            continue
+        for source, column in permutations(one.rule.columns):
+            has_more = (missing[:, source] & ~missing[:, column]).any()
+            # a square does not tell the sign
+            if column in one.solves and (source in one.solves or not has_more):
                 linked.setdefault(source, []).append((column, one))
+                linked.setdefault(column, [])
     skewness = {j: _skewness(cells[:, j]) for j in linked}
     followers, done = [], set(kept)
     for root in sorted(linked, key=lambda j: (j not in kept, skewness[j], j)):
@@ -275,7 +282,7 @@ class WithRelations(NamedTuple):
         """Draw missing cells; see `CellModel`."""
         rows = Rows.of(self.schema, nodes)  # some cells follow from shifted ones
         drawn = self.model.draw(rows.nodes, n_draws, limits)
-        # products and powers of draws are those of the model (von Hippel 2009)
+        # other products and powers are those of the model (von Hippel 2009)
         some = rows.related.of_kinds(_LINEAR)
         shares = some.shares[self.schema.node_columns].clip(_LEAST, 1)
         tables = []

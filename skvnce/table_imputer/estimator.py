@@ -46,9 +46,9 @@ class TableImputer(CallbackSupportMixin, Imputer):
         dummies, codes and their names) that filled tables obey.  ``"auto"`` uses what
         `find_relations` finds; a list has some of these, or their texts.  A missing
         cell that follows from observed ones is computed.  Fills obey formulas and sets;
-        draws obey sums, sets and functions of one column, but not products, squares and
-        ratios, which bias regressions on them (von Hippel 2009).  Not for tables in
-        parts.
+        draws obey sums, sets and functions of one column, but not products, ratios, and
+        squares that are observed alone, which would bias regressions on them (von
+        Hippel 2009).  Not for tables in parts.
     n_estimators : "auto" or int, default="auto"
         Number of trees of the forest of each column.  ``"auto"`` is 21 to 80, the more
         the fewer rows there are; 0 grows none.
