@@ -42,7 +42,6 @@ from skvnce._imputer.parts.tables import (
     part_named,
     typical_row,
 )
-from skvnce._imputer.related import deduced, with_relations
 from skvnce._imputer.shift import spreads
 from skvnce._imputer.validation import (
     attributes_of,
@@ -325,16 +324,14 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         """Read a table in memory; see `_read`."""
         table, schema = read_table(self, X)
         limits = limits_of(schema, lower, upper, X, table)
-        if limits is None:
-            schema = self._related(schema, table)
-        if schema.relations is not None:  # cells that follow are within bounds
-            values = valid_values(schema, table, *self._bounds())
-            schema = schema._replace(values=values)
         return self._chosen(schema, table, limits, sample_weight, is_whole=is_frame(X))
 
-    def _related(self, schema, table):
-        """Find the relations of columns, if the estimator uses them."""
-        return with_relations(schema, table, getattr(self, "relations", None))
+    def _kept_columns(self, schema):
+        """List columns that are in the model even if they follow from others.
+
+        These are all, unless the model knows of relations; see `with_relations`.
+        """
+        return range(schema.n_columns)
 
     def _chosen(self, schema, table, limits=None, sample_weight=None, *, is_whole):
         """Choose the columns of the model by a table in memory; see `_read`.
@@ -342,7 +339,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         `limits` are those of missing cells, which must leave whole numbers to columns
         of these if `is_whole`.
         """
-        given = schema, self._handling(schema), deduced(schema, table), sample_weight
+        given = schema, self._handling(schema), table, sample_weight
         cells, schema = read_cells(*given, limits=limits)
         check_scale(cells.weights, len(table))
         schema = self._with_values(schema, cells.table)
@@ -351,7 +348,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         if limits is not None:
             values = schema.values.reaching(cells.limits, schema.model_columns)
             schema = schema._replace(values=values)
-        report = self._report_of_missing(self._rows_of_indicator(table, cells))
+        report = self._report_of_missing(schema, self._rows_of_indicator(table, cells))
         return TrainingTable(schema, cells, table, report, limits)
 
     def _training_of_parts(self, schema, large):
@@ -359,7 +356,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         schema = self._with_values(schema, large.cells.table, large.summary)
         # one row that has the missing columns stands for all
         report = self._report_of_missing(
-            np.where(large.summary.missing, np.nan, 0.0)[None]
+            schema, np.where(large.summary.missing, np.nan, 0.0)[None]
         )
         return TrainingTable(
             schema, large.cells, large.cells.table, report, None, large
@@ -369,12 +366,14 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         """Select the rows whose missing cells decide which columns are indicated."""
         return cells.table
 
-    def _report_of_missing(self, X):
+    def _report_of_missing(self, schema, X):
         """Return the attribute of the indicator of missing cells, if there is one."""
         if not hasattr(self, "add_indicator"):
             return {}
         indicator = None
         if self.add_indicator:
+            if schema.relations is not None:  # cells that follow are missing, too
+                X = np.where(schema.relations.gaps, np.nan, X)
             indicator = MissingIndicator(error_on_new=False)
             indicator.set_output(transform="default").fit(X)
         return {"indicator_": indicator}

@@ -47,6 +47,7 @@ class Related(NamedTuple):
     # tuples of columns of which one is 1, which are one column of the model each
     sets: tuple[tuple[int, ...], ...]
     shares: np.ndarray  # (p,), the means of the columns
+    gaps: np.ndarray  # bool (p,), whether the table has missing cells
 
     @property
     def dropped(self) -> list[int]:
@@ -113,12 +114,10 @@ def with_relations(
 ) -> Schema:
     """Find the relations of a table (n, n_features), of codes.
 
-    `asked`: None, "auto" or a list of relations, or of their texts; `kept`: columns
+    `asked`: "auto" or a list of relations, or of their texts; `kept`: columns
     that are in the model even if they follow from another one. Raises `ValueError`: if
     a relation of a list does not hold.
     """
-    if asked is None or schema.group is not None:
-        return schema
     columns = schema.columns or [None] * schema.n_columns
     is_number = np.array(
         [
@@ -146,7 +145,8 @@ def with_relations(
         for one in checked
         if is_set(bounds, one.rule) and not taken.intersection(one.rule.columns)
     )
-    found = Related(tuple(relations), checked, bounds, followers, sets, shares)
+    gaps = np.isnan(X).any(0)
+    found = Related(tuple(relations), checked, bounds, followers, sets, shares, gaps)
     return schema._replace(relations=found)
 
 

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_array, validate_data
 from skvnce._core.numbers import check_bool, check_count, is_finite
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fill import STRATEGIES
+from skvnce._imputer.related import deduced, with_relations
 from skvnce._tables.cells import names_of, read_marked
 from skvnce._tables.column_kinds import FROM_DTYPE, encode, reject_categories
 from skvnce._tables.findings.checks import check_deviations, warn_of_table
@@ -30,7 +31,7 @@ from skvnce._tables.model_columns import (
     without_dropped,
 )
 from skvnce._tables.schema import Encoded, Schema, Table
-from skvnce._tables.values import column_moments, ends_of
+from skvnce._tables.values import column_moments, ends_of, valid_values
 from skvnce._tables.weights import rows_with_data
 
 _OF_READERS = (  # what to do about text in an array, if the estimator models categories
@@ -123,12 +124,12 @@ def read_table(estimator, X, *, like=None, asked=None):
     `estimator` estimator: its parameters say how the table is read; it does not change;
     `X` (n, features); `like` estimator: a fitted estimator whose levels are used;
     `asked` "from_dtype", array-like or dict: replaces `categorical_features`. Returns
-    `table` (n, features): may share memory with X: do not write to it; `schema` Schema.
-    Raises `ValueError`: for infinite values, text, integers that float64 cannot
-    represent (the message names row and column), and if no cell is observed. Raises
-    `TypeError`: for dates and durations (the message names row and column) where they
-    are not read, for tables in parts, and for containers that cannot be read, see
-    `readable`.
+    `table` (n, features): may share memory with X: do not write to it, and has cells
+    that follow by `relations`; `schema` Schema. Raises `ValueError`: for infinite
+    values, text, integers that float64 cannot represent (the message names row and
+    column), and if no cell is observed. Raises `TypeError`: for dates and durations
+    (the message names row and column) where they are not read, for tables in parts, and
+    for containers that cannot be read, see `readable`.
     """
     if isinstance(X, Encoded):
         return X.table, X.schema.as_read
@@ -156,7 +157,20 @@ def read_table(estimator, X, *, like=None, asked=None):
     ends = ends_of(table)
     schema = Schema(reader.n_features_in_, names, columns, ends, other_names=others)
     warn_of_table(Table.of_schema(table, schema))
-    return table, schema
+    return _with_cells_that_follow(estimator, schema, table)
+
+
+def _with_cells_that_follow(estimator, schema, table):
+    """Find relations, if an estimator uses them, and compute cells that follow."""
+    relations = getattr(estimator, "relations", None)
+    if relations is None or schema.group is not None:
+        return table, schema
+    kept = estimator._kept_columns(schema)
+    schema = with_relations(schema, table, relations, kept)
+    if schema.relations is None:
+        return table, schema
+    values = valid_values(schema, table, *estimator._bounds())  # which win
+    return deduced(schema._replace(values=values), table), schema
 
 
 def incomplete_array(estimator, X):

@@ -7,7 +7,7 @@ from skvnce._core.warnings import warn_user
 from skvnce._imputer.callbacks import CallbackSupportMixin, report_rounds, reports_fit
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.imputer import Imputer
-from skvnce._imputer.related import places_of_sets, with_codes, with_relations
+from skvnce._imputer.related import places_of_sets, with_codes
 from skvnce._imputer.validation import (
     AUTO,
     BOUND,
@@ -261,11 +261,10 @@ class TableImputer(CallbackSupportMixin, Imputer):
         self._warn_of_unused(schema, report["interactions_"])
         return self._publish(Fitted(schema, model, report))
 
-    def _related(self, schema, table):
+    def _kept_columns(self, schema):
         pairs = self.interactions if isinstance(self.interactions, list | tuple) else ()
         pairs = [pair for pair in pairs if isinstance(pair, list | tuple)]
-        asked_for = [_place_of(schema, key) for pair in pairs for key in pair]
-        return with_relations(schema, table, self.relations, asked_for)
+        return [_place_of(schema, key) for pair in pairs for key in pair]
 
     def _rows_of_indicator(self, table, cells):
         return table
