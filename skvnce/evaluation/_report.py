@@ -15,6 +15,7 @@ from skvnce.evaluation._imputers import (
     with_slopes,
 )
 from skvnce.missingness import _fractions, _generator, _numbers, hide, mar, mcar
+from skvnce.relations.search import find_relations, joined_columns
 
 # ----------------------------------------
 # Cells to hide in a table that has missing cells already.
@@ -142,7 +143,8 @@ def imputation_report(
         Which cells are hidden: completely at random (`skvnce.missingness.mcar`); at
         random given columns without missing cells (`skvnce.missingness.mar`); or by the
         patterns of the table's own rows (`own_patterns`); or all cells of some rows,
-        but for columns that are passed through. A function is called as
+        but for columns that are passed through. Columns that follow from each other
+        (`find_relations`) are hidden together by the first two. A function is called as
         ``mechanism(X, fraction, random_state=seed)``.
     fraction : float, default=0.2
         Expected fraction of the observed cells to hide.
@@ -209,7 +211,10 @@ def imputation_report(
     for label, choose in mechanisms.items():
         for repeat in range(n_repeats):
             seed = int(rng.integers(2**31))
-            hidden = np.asarray(choose(X, fraction, random_state=seed)) & ~kept
+            hidden = np.array(choose(X, fraction, random_state=seed))
+            if label in ("mcar", "mar"):
+                hidden = _joined(X, hidden, seed)
+            hidden = hidden & ~kept
             # fewer cells can look like identifiers
             hidden &= ~unfilled_by(imputers.values(), hide(X, hidden))
             scorer = _Scorer(X, hidden, n_draws, level, seed)
@@ -221,6 +226,18 @@ def imputation_report(
                     error.add_note(f"Raised by the imputer {name!r}.")
                     raise
     return pd.DataFrame(rows)
+
+
+def _joined(X, hidden, seed):
+    """Hide columns that follow from each other together, as real gaps are."""
+    rng, observed = np.random.default_rng(seed), ~np.isnan(_numbers(X)[0])
+    number = joined_columns(find_relations(X), hidden.shape[1])
+    for first in np.unique(number):
+        # those that decide what is missing at random stay complete
+        columns = np.flatnonzero((number == first) & hidden.any(0))
+        if len(columns):  # by the cells of one of them, so that the share stays
+            hidden[:, columns] = hidden[:, [rng.choice(columns)]]
+    return hidden & observed
 
 
 class _Scorer:

@@ -133,6 +133,15 @@ def relations_of(columns: Columns) -> list[Relation]:
     return [_described(columns, bounds, one) for one in found]
 
 
+def joined_columns(relations: Iterable[Relation], p: int) -> np.ndarray:
+    """Give the columns that relations join a number in common; int (p,)."""
+    number = np.arange(p)
+    for one in relations:
+        places = list(one.rule.columns)
+        number[np.isin(number, number[places])] = number[places].min()
+    return number
+
+
 class _Links:
     """Which columns repeat others, and which sets of columns have a formula."""
 

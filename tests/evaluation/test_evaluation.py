@@ -422,3 +422,29 @@ def test_reports_hide_no_categories_that_look_like_names_without_hidden_cells():
     report = imputation_report(imputer, X, fraction=0.5, n_repeats=1, random_state=0)
     assert report["rmse"].notna().all()
     assert report["pfc"].isna().all()
+
+
+class Recorder(Constant):
+    """Remembers which cells were missing in its fits."""
+
+    seen = []
+
+    def fit(self, X, y=None):
+        self.seen.append(np.isnan(X))
+        return super().fit(X)
+
+
+@pytest.mark.parametrize("mechanism", ["mcar", "mar"])
+def test_columns_that_follow_from_each_other_are_hidden_together(mechanism):
+    X = np.random.default_rng(0).gamma(3, size=(200, 5))
+    X[:, 1], X[:, 2] = np.log(X[:, 0]), X[:, 0] * X[:, 3]
+    X[1, :3] = np.nan
+    Recorder.seen.clear()
+    given = {"n_repeats": 1, "n_draws": 20, "random_state": 0}
+    imputation_report({"one": Recorder()}, X, mechanism=mechanism, **given)
+    hidden = Recorder.seen[0] & ~np.isnan(X)
+    rows = np.arange(200) != 1
+    for j in (1, 2):
+        np.testing.assert_array_equal(hidden[rows, j], hidden[rows, 0])
+    assert (hidden[:, 4] != hidden[:, 0]).any()  # the control
+    assert 10 < hidden[:, 0].sum() < 90
