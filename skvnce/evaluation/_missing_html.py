@@ -318,8 +318,8 @@ def _relations(report):
         parts.append(paragraph("Probably errors. The first row is row 0:"))
         parts.append(f'<ul class="warn">{lines}</ul>')
     if relations.redundant:
-        pairs = [f"{column} by {by}" for column, by in relations.redundant.items()]
-        parts.append(paragraph(f"Redundant, told by one other: {listed(pairs)}."))
+        pairs = listed([f"{one} by {by}" for one, by in relations.redundant.items()])
+        parts.append(paragraph(f"Columns that another one determines: {pairs}."))
     if relations.products:
         advice = (
             f"Products and powers: {listed(relations.products)}. Draws keep them as "

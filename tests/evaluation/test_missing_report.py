@@ -171,7 +171,7 @@ def test_relations_are_those_of_find_relations():
     for words in (
         "<div>log_pay = log(pay)</div>",
         f"follow from others: {expected}<",
-        "Redundant, told by one other: <bdi>log_pay by pay</bdi>.",
+        "Columns that another one determines: <bdi>log_pay by pay</bdi>.",
         "Products and powers: <bdi>total</bdi>.",
     ):
         assert words in page
