@@ -146,6 +146,7 @@ _CONTENTS = (
     ("imputer", "Imputer"),
     ("warnings", "Warnings"),
     ("columns", "Columns"),
+    ("relations", "Relations"),
     ("patterns", "Patterns"),
     ("where", "Where cells are missing"),
     ("hidden", "Hidden cells"),
@@ -165,6 +166,7 @@ def fragment(report):
         _answer,
         _warnings,
         _columns,
+        _relations,
         _patterns,
         _reasons,
         _hidden,
@@ -285,6 +287,48 @@ def _levels(column):
         lines.append(f"<span>{rest:,} {name}</span><span></span><span>{share}</span>")
     lines = [f"<li>{line}</li>" for line in lines]
     return f'<ul class="levels">{"".join(lines)}</ul>'
+
+
+def _relations(report):
+    key, title, relations = "relations", "Relations of columns", report.relations
+    if relations.why_not:
+        return section(key, title, paragraph(escaped(relations.why_not)))
+    if not relations.found:
+        return section(key, title, paragraph("None found: no column follows exactly."))
+    note = (
+        "Each holds in the rows that observe its columns, up to rounding. "
+        f"<b>Missing cells that follow from others: {relations.n_follow:,}</b>. "
+        "TableImputer computes them, and keeps formulas and sets of zeros and ones "
+        "true (<code>relations=</code>)."
+    )
+    rows = [
+        (escaped(one), one.kind, f"{one.support:,}", f"{one.violations:,}")
+        for one in relations.found[:_ROWS]
+    ]
+    table = table_of(("Relation", "Kind", "Shown by", "Violated in rows"), rows)
+    parts = [paragraph(note, soft=True), table]
+    if len(relations.found) > _ROWS:
+        more = len(relations.found) - _ROWS
+        parts.append(paragraph(f"And {more:,} more relations.", soft=True))
+    if relations.typos:
+        rest = relations.n_typos - len(relations.typos)
+        items = [escaped(one) for one in relations.typos]
+        items += [f"and {rest:,} more"] * (rest > 0)
+        lines = "".join(f"<li>{one}</li>" for one in items)
+        parts.append(paragraph("Probably errors. The first row is row 0:"))
+        parts.append(f'<ul class="warn">{lines}</ul>')
+    if relations.redundant:
+        pairs = listed([f"{one} by {by}" for one, by in relations.redundant.items()])
+        parts.append(paragraph(f"Columns that another one determines: {pairs}."))
+    if relations.products:
+        advice = (
+            f"Products and powers: {listed(relations.products)}. Draws keep them as "
+            "columns of their own. For a regression with an interaction or a square, "
+            "leave them out, and compute them from the draws: TableImputer finds them "
+            'by itself (how-to page "Estimate an interaction").'
+        )
+        parts.append(paragraph(advice))
+    return section(key, title, *parts)
 
 
 def _patterns(report):

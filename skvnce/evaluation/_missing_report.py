@@ -21,6 +21,7 @@ from skvnce.evaluation._table_findings import (
     skips_of,
     warnings_of,
 )
+from skvnce.evaluation._table_relations import RelationsFound, relations_in
 from skvnce.evaluation._user_table import percent, read_user_table
 from skvnce.missingness import _generator
 
@@ -159,8 +160,7 @@ class MissingReport(NamedTuple):
         ``imputer`` (the name of its class), ``code``, ``reasons`` and ``group``, the
         index of the column that names the groups of rows, or None.
     warnings : list of str
-        What is probably not as it seems, as `fit` warns of it, and columns of zeros and
-        ones that are the levels of one category.
+        What is probably not as it seems, as `fit` warns of it.
     columns : list of ColumnFound
         Of each column ``name``, ``kind``, ``n_missing``, ``share_missing`` and others.
     patterns : Patterns
@@ -178,6 +178,12 @@ class MissingReport(NamedTuple):
         ``level``.
     identifiers : list of Identifier
         ``name`` of columns of identifiers or free text, ``n_levels``, ``n_observed``.
+    relations : RelationsFound
+        Its list ``found`` is that of `skvnce.find_relations`. Of the missing cells
+        ``n_follow`` follow from others; ``redundant`` maps columns to another one that
+        determines them, and ``products`` names products, squares and cubes. ``typos``
+        are the first of ``n_typos`` cells that violate a formula, with ``row``,
+        ``column``, ``value``, ``expected`` and ``relation``.
     """
 
     shape: tuple
@@ -190,6 +196,7 @@ class MissingReport(NamedTuple):
     hidden: HiddenCells
     skips: list
     identifiers: list
+    relations: RelationsFound
 
     def to_html(self):
         """Return the page: HTML with its own style, and without scripts.
@@ -226,7 +233,8 @@ class MissingReport(NamedTuple):
             f"<MissingReport of {n:,} rows and {d:,} columns: "
             f"{self.share_missing:.1%} of the cells are missing, "
             f"{self.recommendation.imputer} is recommended, "
-            f"{len(self.warnings)} warnings>"
+            f"{len(self.warnings)} warnings, "
+            f"{len(self.relations.found)} relations of columns>"
         )
 
 
@@ -235,8 +243,9 @@ def missing_report(X, *, n_draws=20, n_rows=2000, random_state=None):
 
     The report recommends an imputer, with its code, and lists of what `fit` would warn;
     it describes the columns, patterns of missing cells, which columns tell where others
-    are missing, how well hidden cells are predicted, skip patterns and columns of names
-    of rows. The page has no scripts and needs no network.
+    are missing, how well hidden cells are predicted, skip patterns, columns of names of
+    rows, and exact relations between columns. The page has no scripts and needs no
+    network.
 
     Parameters
     ----------
@@ -266,6 +275,7 @@ def missing_report(X, *, n_draws=20, n_rows=2000, random_state=None):
     See Also
     --------
     imputation_report : Compares several imputers on hidden cells.
+    skvnce.find_relations : Lists exact relations between columns.
     skvnce.inspection.MissingnessDisplay : Plots patterns of missing cells.
 
     Notes
@@ -311,6 +321,7 @@ def missing_report(X, *, n_draws=20, n_rows=2000, random_state=None):
         hidden=hidden,
         skips=skips,
         identifiers=identifiers,
+        relations=relations_in(read),
     )
 
 

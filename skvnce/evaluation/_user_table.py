@@ -34,6 +34,7 @@ class UserTable(NamedTuple):
     asked: dict  # `categorical_features` of an imputer, beyond what it sees itself
     problems: dict  # dict of int to str: why columns cannot be read
     sources: list[Cells]  # list of Cells: the columns as they are
+    frame: object  # the data frame, or the array of two dimensions
 
     @property
     def missing(self):
@@ -94,7 +95,8 @@ def read_user_table(X):
     readables = [j for j in range(len(columns)) if j not in problems]
     codes = codes_of_passed(X, columns)
     table = table._replace(passed={j: codes[j] for j in codes if j in readables})
-    return UserTable(table, keys, _library(X), asked, problems, cells_of_columns(X))
+    sources = cells_of_columns(X)
+    return UserTable(table, keys, _library(X), asked, problems, sources, X)
 
 
 def shown(value):

@@ -95,7 +95,10 @@ def indicators(rng, n_levels, n=120):
     return frame.assign(x=rng.normal(size=n))
 
 
-ONE_HOT = "Levels of one category in columns of zeros and ones: "
+def texts(X, kind):
+    """List the relations of a kind."""
+    found = missing_report(X, **QUICK).relations.found
+    return [one.text for one in found if one.kind == kind]
 
 
 @pytest.mark.quick
@@ -114,9 +117,8 @@ def test_levels_in_several_columns_are_named(dtype, together, seed):
     holes = rng.random((120, 1 if together else 4)) < 0.2
     frame[binary[:4]] = frame[binary[:4]].mask(np.broadcast_to(holes, (120, 4)))
     frame["x"] = frame["x"].mask(rng.random(120) < 0.2)
-    found = [one for one in missing_report(frame, **QUICK).warnings if ONE_HOT in one]
-    (one,) = found  # complete pairs need no remedy
-    assert f"{ONE_HOT}is_0, is_1, is_2, is_3. Filled" in one
+    sets = {frozenset(one[:-4].split(" + ")) for one in texts(frame, "one-of")}
+    assert sets == {frozenset(["yes", "no"]), frozenset(f"is_{k}" for k in range(4))}
 
 
 def test_other_columns_of_zeros_and_ones_are_no_levels(seed):
@@ -125,12 +127,123 @@ def test_other_columns_of_zeros_and_ones_are_no_levels(seed):
     without = [
         frame.drop(columns="is_3"),  # rows without a level
         frame.assign(is_0=rng.integers(0, 2, 120)),
-        frame[:20],  # too few complete rows
+        frame[:14],  # too few rows
         frame[["x"]].assign(a=rng.integers(0, 2, 120), b=rng.integers(0, 2, 120)),
     ]
     for table in without:
-        report = missing_report(table, **QUICK)
-        assert not any(ONE_HOT in one for one in report.warnings)
+        assert texts(table, "one-of") == []
+
+
+def salaries():
+    """Columns that follow from two others, in rows of which a tenth is missing."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"pay": rng.gamma(9, 1000, N).round()})
+    table["log_pay"] = np.log(table["pay"])
+    table["weeks"] = rng.integers(10, 50, N).astype(float)
+    table["total"] = table["pay"] * table["weeks"]
+    table["noise"] = rng.normal(size=N)
+    holes = rng.random((N, 5)) < 0.1
+    holes[[7, 99, 412]] = False
+    return table, holes
+
+
+def test_relations_are_those_of_find_relations():
+    table, holes = salaries()
+    masked = table.mask(holes)
+    found = missing_report(masked, **QUICK)
+    relations = found.relations
+    assert relations.found == skvnce.find_relations(masked)
+    assert [str(one) for one in relations.found] == [
+        "log_pay = log(pay)",
+        "total = pay * weeks",
+    ]
+    assert relations.redundant == {"log_pay": "pay"}
+    assert relations.products == ["total"]
+    assert relations.typos == [] and relations.n_typos == 0 and not relations.why_not
+    assert "2 relations of columns" in repr(found)
+    # pay and its logarithm follow from each other or from both others
+    pay, log_pay, weeks, total, _ = holes.T
+    alone = pay & log_pay & ~weeks & ~total
+    expected = (pay ^ log_pay).sum() + 2 * alone.sum()
+    expected += (~(pay & log_pay) & (weeks ^ total)).sum()
+    assert relations.n_follow == expected
+    page = found.to_html()
+    for words in (
+        "<div>log_pay = log(pay)</div>",
+        f"follow from others: {expected}<",
+        "Columns that another one determines: <bdi>log_pay by pay</bdi>.",
+        "Products and powers: <bdi>total</bdi>.",
+    ):
+        assert words in page
+
+
+def test_cells_that_violate_formulas_are_named():
+    table, holes = salaries()
+    table.loc[412, "log_pay"] = 9.9
+    table.loc[99, "pay"] = 5555.0  # which contradicts two formulas
+    expected = {
+        412: ("log_pay", 9.9, np.log(table["pay"][412])),
+        99: ("pay", 5555.0, round(np.exp(table["log_pay"][99]))),
+    }
+    report = missing_report(table.mask(holes), **QUICK)
+    typos = report.relations.typos
+    assert {one.row for one in typos} == {*expected}
+    assert len(typos) == report.relations.n_typos == 2
+    for one in typos:
+        column, value, right = expected[one.row]
+        assert (one.column, one.value) == (column, value)
+        assert one.expected == pytest.approx(right, rel=1e-9)
+    said = [str(one) for one in typos if one.row == 412]
+    assert said == [f"row 412: log_pay is 9.9, log(pay) is {expected[412][2]:.4g}"]
+    assert said[0] in report.to_html()
+
+
+def test_typos_are_told_by_the_digits_that_differ():
+    table, holes = salaries()
+    right = table.loc[7, "total"]
+    table.loc[7, "total"] += 1
+    [typo] = missing_report(table.mask(holes), **QUICK).relations.typos
+    assert str(typo) == f"row 7: total is {right + 1:.0f}, pay * weeks is {right:.0f}"
+
+
+def test_few_typos_are_listed():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 3))
+    x[:, 2] = x[:, 0] + x[:, 1]
+    x[:15, 2] += 0.5
+    x[20:60, 0] = np.nan
+    found = missing_report(x, **QUICK)
+    assert found.relations.n_typos == 15
+    assert [one.row for one in found.relations.typos] == [*range(10)]
+    assert "and 5 more" in found.to_html()
+
+
+def test_shuffled_columns_have_no_relations():
+    table, holes = salaries()
+    rng = np.random.default_rng(1)
+    table = table.apply(rng.permutation).assign(**indicators(rng, 4, N).iloc[:, :1])
+    found = missing_report(table.mask(np.c_[holes, holes[:, :1]]), **QUICK)
+    assert found.relations == type(found.relations)([], 0, {}, [], [], 0)
+    assert "no column follows exactly" in found.to_html()
+
+
+def test_relations_of_other_columns_than_unreadable_ones():
+    table, holes = salaries()
+    masked = table.mask(holes).assign(
+        inf=np.where(np.arange(N) == 3, np.inf, 1.0),
+        mixed=pd.Series([1, "two"] * (N // 2), dtype=object),
+    )
+    relations = missing_report(masked, **QUICK).relations
+    assert relations.found == missing_report(table.mask(holes), **QUICK).relations.found
+
+
+def test_wide_tables_are_not_searched(monkeypatch):
+    monkeypatch.setattr("skvnce.evaluation._table_relations._WIDEST", 4)
+    table, holes = salaries()
+    report = missing_report(table.mask(holes), **QUICK)
+    assert report.relations.found == []
+    assert "more than 4 columns" in report.relations.why_not
+    assert "more than 4 columns" in report.to_html()
 
 
 def test_warnings_are_those_of_fit(unclean):
@@ -145,19 +258,21 @@ def test_warnings_are_those_of_fit(unclean):
 
 
 @pytest.mark.filterwarnings("error::skvnce.exceptions.TableWarning")
-@pytest.mark.parametrize("begins", ["Rows of the same level", "Products of columns"])
-def test_alike_rows_and_products_are_in_the_report_alone(begins):
+@pytest.mark.parametrize("about", ["rows", "products"])
+def test_alike_rows_and_products_are_in_the_report_alone(about):
     rng = np.random.default_rng(0)
     subject = np.repeat(np.arange(60), 4)
     a, b = 9 + rng.normal(size=(2, 240))
     y = rng.normal(size=60)[subject] + 0.3 * rng.normal(size=240)
     table = pd.DataFrame({"a": a, "b": b, "p": a * b, "y": y})
-    if begins.startswith("Rows"):
+    if about == "rows":
         table = table[["a", "y"]].assign(subject=[f"s{k}" for k in subject])
     table.loc[::7, ["p"] if "p" in table else ["y"]] = np.nan
     skvnce.TableImputer(n_estimators=0, random_state=0).fit(table)
     report = missing_report(table, **QUICK)
-    assert sum(one.startswith(begins) for one in report.warnings) == 1
+    alike = sum(one.startswith("Rows of the same level") for one in report.warnings)
+    assert alike == (about == "rows")
+    assert report.relations.products == (["p"] if about == "products" else [])
     skvnce.GaussianImputer(random_state=0).fit(table)
 
 

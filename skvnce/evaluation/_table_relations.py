@@ -1,0 +1,154 @@
+"""Exact relations of a table: what follows from them, and cells that violate them."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from skvnce._tables.mixed import select_columns
+from skvnce.evaluation._user_table import UserTable
+from skvnce.relations.closure import Bounds, closed
+from skvnce.relations.columns import Columns, read_columns
+from skvnce.relations.formulas import Checked, Formula, _tier, snapped
+from skvnce.relations.search import Relation, relations_of
+
+_WIDEST = 300  # columns of tables that are searched
+_TYPOS = 10  # that are listed
+_CURVES = "square", "even", "cube"
+
+
+class Typo(NamedTuple):
+    """A cell that violates a formula which holds in nearly all other rows."""
+
+    row: int  # the first one is 0
+    column: str
+    value: float
+    expected: float  # the value by the formula and the other cells of the row
+    relation: Relation
+
+    def __str__(self) -> str:
+        """Say what the cell is, and what the formula gives."""
+        formula, is_left = self.relation.text, self.column == self.relation.columns[0]
+        if is_left and formula.startswith(f"{self.column} = "):
+            formula, verb = formula.removeprefix(f"{self.column} = "), "is"
+        else:
+            verb = "gives"
+        value, expected = _distinct(self.value, self.expected)
+        return f"row {self.row}: {self.column} is {value}, {formula} {verb} {expected}"
+
+
+class RelationsFound(NamedTuple):
+    """The exact relations of a table."""
+
+    found: list[Relation]  # as of `find_relations`
+    n_follow: int  # missing cells that follow from observed ones
+    redundant: dict[str, str]  # columns, and another one that determines each
+    products: list[str]  # columns that are products, squares or cubes
+    typos: list[Typo]  # the first ones
+    n_typos: int
+    why_not: str = ""  # why nothing was sought
+
+
+def relations_in(read: UserTable) -> RelationsFound:
+    """Find the relations of a table, among the columns that can be read."""
+    nothing = RelationsFound([], 0, {}, [], [], 0)
+    places = [j for j in range(len(read.keys)) if j not in read.problems]
+    if len(places) > _WIDEST:
+        why = f"The table has more than {_WIDEST} columns. find_relations searches it."
+        return nothing._replace(why_not=why)
+    if not places:
+        return nothing
+    try:
+        with np.errstate(all="ignore"):
+            columns = read_columns(select_columns(read.frame, places))
+            relations = relations_of(columns)
+            typos = list(_typos(columns, relations))
+    except (ArithmeticError, TypeError, ValueError) as error:
+        return nothing._replace(why_not=f"The search failed: {error}")
+    cells = closed(Bounds.of(columns), columns.cells, list(map(_checked, relations)))
+    return RelationsFound(
+        relations,
+        int((~columns.seen & ~np.isnan(cells)).sum()),
+        _redundant(relations),
+        [one.columns[0] for one in relations if _is_product(one)],
+        typos[:_TYPOS],
+        len(typos),
+    )
+
+
+def _checked(relation):
+    named = zip(relation.columns, relation.rule.columns, strict=True)
+    solves = tuple(j for name, j in named if name in relation.solves)
+    return Checked(relation.rule, relation.support, relation.violations, solves)
+
+
+def _is_product(relation):
+    functions = [g for term in getattr(relation.rule, "terms", ()) for _, g in term]
+    return relation.kind == "product" or not set(functions).isdisjoint(_CURVES)
+
+
+def _redundant(relations: list[Relation]) -> dict[str, str]:
+    """Map columns to another one that determines them; one of each pair stays."""
+    by = {}
+    for one in relations:
+        for column in one.solves if len(one.columns) == 2 else ():
+            first, second = one.columns
+            source = end = second if column == first else first
+            while end in by:
+                end = by[end]
+            if column not in by and end != column:
+                by[column] = source
+                break
+    return by
+
+
+def _typos(columns: Columns, relations: list[Relation]) -> Iterator[Typo]:
+    """List cells that violate formulas, those of the rarest violations first.
+
+    The cell that most formulas of its row accuse, and fewest support, is named.
+    """
+    formulas = [one for one in relations if isinstance(one.rule, Formula)]
+    wrong = {one.text: _violated(columns, one) for one in formulas if one.violations}
+    rows = {int(row) for some in wrong.values() for row in some}
+    accused = {row: np.zeros(len(columns.names)) for row in rows}
+    for one in formulas:
+        places = list(one.rule.columns)
+        violated = set(wrong.get(one.text, ()))
+        for row in rows:
+            if columns.seen[row, places].all():
+                accused[row][places] += 1 if row in violated else -1
+    done = set()
+    for one in sorted(formulas, key=lambda one: one.violations):
+        places, checked = list(one.rule.columns), _checked(one)
+        for row in map(int, wrong.get(one.text, ())):
+            part = columns.cells[[row]][:, places]
+            place = max(checked.solves, key=lambda j, row=row: accused[row][j])
+            k = places.index(place)
+            expected = snapped(one.rule.solve(part, k), columns.unit[place])[0]
+            if (row, place) not in done and expected != part[0, k]:
+                done.add((row, place))
+                name, value = columns.names[place], part[0, k]
+                yield Typo(row, name, float(value), float(expected), one)
+
+
+def _violated(columns: Columns, relation: Relation) -> np.ndarray:
+    """List the rows that violate a formula by more than rounding."""
+    rule, places = relation.rule, list(relation.rule.columns)
+    rows = columns.complete(places)
+    part = columns.cells[np.ix_(rows, places)]
+    good = np.isfinite(rule.gap(part))
+    for k, odd in rule.voids:
+        good &= ~np.isin(part[:, k], odd)
+    held = _tier(columns, rule, part[good])
+    if held is None:
+        return rows[:0]
+    return rows[good][abs(rule.gap(part[good])) > held[1]]
+
+
+def _distinct(value, expected):
+    """Format two numbers by as many digits as tell them apart; three at least."""
+    for digits in range(4, 17):
+        texts = f"{value:.{digits}g}", f"{expected:.{digits}g}"
+        if abs(float(texts[0]) - float(texts[1])) > 0.5 * abs(value - expected):
+            break
+    return texts
