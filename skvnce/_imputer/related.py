@@ -433,6 +433,8 @@ class Rows(NamedTuple):
         values, bounds = _values_of_nodes(self.schema, cells), related.bounds
         order = np.full(values.shape, np.nan)
         order[:, self.schema.node_columns] = scores
+        ranges = _ranges_of(self.schema)  # first, as cut cells would not obey
+        values = np.where(self.free, values.clip(*ranges), values)
         with np.errstate(all="ignore"):
             _follow(related, values, self.free)
             loose = self.free.copy()
@@ -443,7 +445,7 @@ class Rows(NamedTuple):
                 if is_set(bounds, one.rule):
                     _choose(one, values, loose, order)
                 elif isinstance(one.rule, Formula):
-                    _solve(bounds, one, values, loose)
+                    _solve(bounds, one, values, loose, ranges)
             _follow(related, values, self.free)
         codes = codes_of(self.schema, values)[:, self.schema.node_columns]
         codes = np.where(np.isnan(codes), cells, codes)  # no level: as it was filled
@@ -487,7 +489,17 @@ def _choose(checked, values, free, scores):
     free[block] = False
 
 
-def _solve(bounds, checked, values, free):
+def _ranges_of(schema):
+    """Return the ranges of columns (2, p); levels have none."""
+    if schema.values is None:
+        return np.array([[-np.inf], [np.inf]]).repeat(schema.n_columns, 1)
+    low, high = schema.values.ranges
+    levels = [one.levels is not None for one in schema.columns or ()]
+    levels = np.array(levels or [False] * schema.n_columns)
+    return np.where(levels, -np.inf, low), np.where(levels, np.inf, high)
+
+
+def _solve(bounds, checked, values, free, ranges):
     """Solve a formula for a filled cell of the rows that violate it, in place.
 
     The left-hand side comes first. If it is observed, all other cells of a sum move.
@@ -498,11 +510,13 @@ def _solve(bounds, checked, values, free):
     solvable = [k for k, j in enumerate(places) if j in checked.solves]
     if all(g == "same" and len(term) == 1 for term in rule.terms for _, g in term):
         part = _moved(bounds, rule, part, missing)
+        part = np.where(missing, part.clip(*(ends[places] for ends in ranges)), part)
     left = np.ones(len(rows), bool)
     for k in solvable:
         some = np.flatnonzero(left & missing[:, k])
         new = snapped(rule.solve(part[some], k), bounds.unit[places[k]])
-        good = bounds.allow(new, places[k])
+        low, high = (ends[places[k]] for ends in ranges)
+        good = bounds.allow(new, places[k]) & (low <= new) & (new <= high)
         part[some[good], k] = new[good]
         left[some[good]] = False
     done = rows[~left]

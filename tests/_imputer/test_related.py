@@ -229,3 +229,14 @@ def test_chains_of_functions_leave_one_column(rng):
     table = imputer.transform(X)
     others = table[:, 1] ** 2, 3 * table[:, 1] + 1, np.log(table[:, 1])
     np.testing.assert_allclose(table[:, [0, 2, 3]].T, others, rtol=1e-9)
+
+
+def test_sums_of_parts_at_a_bound_are_kept(rng):
+    parts = rng.gamma(0.5, size=(300, 3))  # many are near 0
+    full = np.column_stack([parts, parts.sum(1)])
+    X = np.where(rng.random(full.shape) < 0.3, np.nan, full)
+    imputer = TableImputer(**QUICK).fit(X)
+    for table in [imputer.transform(X), *imputer.sample(X, 20, random_state=0)]:
+        gap = abs(table[:, :3].sum(1) - table[:, 3])
+        assert (gap > 1e-9).mean() < 0.01
+        assert (table >= 0).all()
