@@ -365,11 +365,7 @@ READING = [  # what to say, and the medians that show it
         [("thesis", m, True) for m in (0.5, 0.7, 0.8, 0.9)],
         [SCORE, MLE, TRUE, APPROX, LOGNORMAL, FREE_SCORE, FREE_MLE, FREE_TRUE, MEANS],
     ),
-    (
-        TEXTS("reading 5"),
-        [],
-        [],
-    ),
+    (TEXTS("reading 5"), [], []),
 ]
 
 

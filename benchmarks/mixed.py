@@ -161,11 +161,7 @@ def vgi(case, seed):
 
 BASE = "draws of the marginal"
 CLOCK = "IterativeImputer, codes and rounding"
-BASELINES = {
-    BASE: marginal,
-    CLOCK: iterative,
-    "chained random forests": forests,
-}
+BASELINES = {BASE: marginal, CLOCK: iterative, "chained random forests": forests}
 REMOVED = "ForestImputer", "ForestImputer, LAIR"  # only their results are left
 OURS = {
     "TableImputer": default,
@@ -201,7 +197,7 @@ ORDERS = {
     "Education": [
         *("8th Grade", "9 - 11th Grade", "High School", "Some College"),
         "College Grad",
-    ],
+    ]
 }
 
 

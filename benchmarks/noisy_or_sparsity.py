@@ -104,8 +104,7 @@ def report(results):
     return [
         "# Noisy-OR at several sparsities",
         made_by(
-            "noisy_or_sparsity.py",
-            f"One thread. Code of commit {results.commits()}.",
+            "noisy_or_sparsity.py", f"One thread. Code of commit {results.commits()}."
         ),
         " ".join(__doc__.split("\n\n")[2].split()),
         TEXTS("Held-out -ELBO a row in"),

@@ -317,10 +317,7 @@ def chained_forests(seed):
     return IterativeImputer(trees, max_iter=ROUNDS, random_state=seed)
 
 
-PACKAGES = {
-    "miceforest": "miceforest",
-    "UnmaskingTrees": "utrees",
-}
+PACKAGES = {"miceforest": "miceforest", "UnmaskingTrees": "utrees"}
 MICE = {f"mice {kind}": kind for kind in ("pmm", "cart", "rf")}
 RIVALS = {
     "KNN(1)": Plain(lambda seed: KNNImputer(n_neighbors=1)),

@@ -238,10 +238,7 @@ def fit_vgi(data, conditionals, seed, n_steps, settings=EFFORT):
         batch_size=settings.batch_size,
     )
     train(
-        pair,
-        chains,
-        settings._replace(n_updates=0),
-        n_epochs=-(-WARM_UP // per_epoch),
+        pair, chains, settings._replace(n_updates=0), n_epochs=-(-WARM_UP // per_epoch)
     )
     train(
         pair,
@@ -252,11 +249,7 @@ def fit_vgi(data, conditionals, seed, n_steps, settings=EFFORT):
         on_epoch=follow,
     )
     model = FactorModel(*(part.double() for part in averages[0].module.factors()))
-    return (
-        in_units(model, mean, std),
-        Scaled(averages[1].module, mean, std),
-        chains,
-    )
+    return (in_units(model, mean, std), Scaled(averages[1].module, mean, std), chains)
 
 
 def normal(model, other):

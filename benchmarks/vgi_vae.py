@@ -421,9 +421,7 @@ def by_blocks(kind):
             block.marginal_scheme(model, posterior)
             if kind == MARGINAL
             else block.block_scheme(
-                model,
-                posterior,
-                NormalLatentCells(perceptron(D + LATENTS, 2 * D)),
+                model, posterior, NormalLatentCells(perceptron(D + LATENTS, 2 * D))
             )
         )
         block.train(
