@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
-from _command import Some, options_of
 from _report import Texts, made_by, publish, specs, table
+from _runner import Some, options_of
 from graph_recovery import COSTLY, FREE, METHODS, Store, against, chosen, median, values
 from PIL import Image
 

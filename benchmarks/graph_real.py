@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from _command import options_of
 from _data import folder, load, peak_mib
 from _report import Texts, made_by, publish, table
+from _runner import options_of
 from graph_simulation import graph_learner
 from sklearn.covariance import GraphicalLassoCV
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401

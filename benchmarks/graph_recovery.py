@@ -18,8 +18,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from _command import Some, options_of
 from _report import Results, Texts, made_by, publish, table
+from _runner import Some, options_of
 from graph_simulation import GRAPHS, graph_learner, simulate
 from joblib import Parallel, delayed
 from sklearn.covariance import GraphicalLassoCV

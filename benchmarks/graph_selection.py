@@ -11,8 +11,8 @@ import time
 import warnings
 
 import numpy as np
-from _command import options_of
 from _report import Texts, made_by, publish, table
+from _runner import options_of
 from graph_simulation import simulate
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from _command import Some, options_of
 from _groups_methods import (
     METHODS,
     complete_tables,
@@ -27,6 +26,7 @@ from _groups_methods import (
     measure,
     numbers,
 )
+from _runner import Some, options_of
 
 from skvnce.metrics import crps
 

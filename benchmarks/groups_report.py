@@ -11,9 +11,9 @@ Methods that lack a repetition or a table are shown with the number of those the
 import groups_real
 import groups_simulation
 import numpy as np
-from _command import options_of
 from _groups_methods import METHODS
 from _report import Results, Texts, made_by, publish, table
+from _runner import options_of
 from groups_real import SETTINGS, TABLES
 from groups_simulation import truth
 

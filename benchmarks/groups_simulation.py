@@ -22,8 +22,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
-from _command import Some, options_of
 from _groups_methods import METHODS, complete_tables, data_of_r, measure, numbers
+from _runner import Some, options_of
 from _validity_analyses import random_intercept
 from scipy.stats import t as student
 

@@ -13,8 +13,8 @@ import warnings
 from itertools import product
 
 import numpy as np
-from _command import options_of
 from _report import Results, Texts, made_by, publish, table
+from _runner import options_of
 from noisy_or_synthetic import random_rows
 
 from skvnce import NoisyOr

@@ -11,8 +11,8 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from _command import options_of
 from _report import Texts, made_by, publish, table
+from _runner import options_of
 from joblib import Parallel, delayed
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array

@@ -9,9 +9,9 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from _command import options_of
 from _data import folder, load, peak_mib
 from _report import Texts, made_by, publish, table
+from _runner import options_of
 from joblib import Parallel, delayed
 from sklearn.decomposition import NMF, LatentDirichletAllocation
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer

@@ -14,8 +14,8 @@ import time
 import warnings
 
 import numpy as np
-from _command import Some, options_of
 from _report import Results, Texts, made_by, publish, table
+from _runner import Some, options_of
 from imputation_tables import score_points, split
 from sklearn.frozen import FrozenEstimator
 from threadpoolctl import threadpool_limits

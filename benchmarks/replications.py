@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import statsmodels.formula.api as smf
-from _command import options_of
 from _report import Results, Texts, made_by, publish, table
+from _runner import options_of
 
 from skvnce import ConstrainedImputer, GaussianImputer, MixtureImputer
 from skvnce.longitudinal import to_wide

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import _vae_networks
 import numpy as np
 import torch
-from _command import options_of
 from _report import Results, Texts, made_by, publish, table
+from _runner import options_of
 from _vae_networks import (
     LATENTS,
     WIDTH,

@@ -19,8 +19,8 @@ import _vae_networks
 import numpy as np
 import torch
 import vae_bounds as study
-from _command import options_of
 from _report import Results, Texts, commit, made_by, publish, table
+from _runner import options_of
 
 from skvnce.autoencoder.bounds import BOUNDS, COMPLETED_BOUNDS
 
@@ -260,7 +260,7 @@ FOUND = TEXTS("found")
 def main():
     """Measure what is lacking and report."""
     options = options_of(
-        __doc__, {}, results=..., only_report=False, methods=[*METHODS]
+        __doc__, {}, results=None, only_report=False, methods=[*METHODS]
     )
     quick = options.quick
     sizes = (500, 50) if quick else (study.N_TRAIN, study.N_TEST)

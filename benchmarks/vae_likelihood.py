@@ -21,8 +21,8 @@ from typing import NamedTuple
 import _vae_networks
 import numpy as np
 import torch
-from _command import Some, options_of
 from _report import Results, Texts, commit, made_by, publish, table
+from _runner import Some, options_of
 from _vae_networks import Autoencoder, Completed, Store, importance_resampled
 from torch import nn
 from torch.distributions import Independent, Normal
@@ -383,7 +383,7 @@ def main():
     options = options_of(
         __doc__,
         {"tables": ["simulated"]},
-        results=...,
+        results=None,
         only_report=False,
         tables=Some(["uci_power", "miniboone"]),
         methods=[*METHODS],

@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from _autoencoders import Autoencoder, bound, train
-from _command import options_of
 from _conditional_samplers import FRACTIONS, METHODS, N_CHAINS, WARM_UP, Problem
 from _conditional_scores import (
     Claim,
@@ -33,6 +32,7 @@ from _conditional_scores import (
 )
 from _data import load_array
 from _report import Results, Texts, made_by, publish, specs, table
+from _runner import options_of
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
@@ -254,7 +254,9 @@ FOUND = TEXTS("found")
 
 def main():
     """Measure and report."""
-    options = options_of(__doc__, {"seeds": 2}, results=..., only_report=False, seeds=5)
+    options = options_of(
+        __doc__, {"seeds": 2}, results=None, only_report=False, seeds=5
+    )
     torch.set_num_threads(1)
     name = "bars" if options.quick else "omniglot"
     records = Results(options.results)

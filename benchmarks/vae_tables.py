@@ -20,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from _autoencoders import Autoencoder, bound, train
-from _command import Some, options_of
 from _conditional_samplers import (
     ABLATIONS,
     FRACTIONS,
@@ -44,6 +43,7 @@ from _conditional_scores import (
 )
 from _data import load, load_array
 from _report import Results, Texts, made_by, publish, specs, table
+from _runner import Some, options_of
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
@@ -311,7 +311,7 @@ def main():
     options = options_of(
         __doc__,
         {"seeds": 2, "tables": ["simulated"]},
-        results=...,
+        results=None,
         only_report=False,
         tables=Some(["uci_power", "miniboone"]),
         seeds=3,

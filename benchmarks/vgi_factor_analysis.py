@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from _command import options_of
 from _report import Results, Texts, made_by, publish, table
+from _runner import options_of
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 from torch import nn

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from _command import Some, options_of
 from _data import load, load_array
 from _report import Results, Texts, commit, made_by, publish, table
+from _runner import Some, options_of
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 from torch import Tensor, nn

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from _command import options_of
 from _conditional_scores import results_of
 from _data import load_array
 from _report import Results, Texts, made_by, publish, table
+from _runner import options_of
 from torch import nn
 from torch.distributions import Normal
 from torch.nn.functional import embedding
@@ -412,7 +412,7 @@ FOUND = TEXTS("found")
 def main():
     """Fit and report."""
     options = options_of(
-        __doc__, {}, results=..., only_report=False, fractions=[1, 3, 5], seeds=1
+        __doc__, {}, results=None, only_report=False, fractions=[1, 3, 5], seeds=1
     )
     torch.set_num_threads(1)
     name = "simulated" if options.quick else "frey"

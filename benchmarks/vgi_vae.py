@@ -21,10 +21,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from _command import Some, options_of
 from _conditional_scores import results_of
 from _data import folder
 from _report import Results, Texts, made_by, publish, table
+from _runner import Some, options_of
 from torch import nn
 from torch.distributions import Independent, MultivariateNormal, Normal
 from torch.func import jvp, vmap
@@ -643,7 +643,7 @@ def main():
     options = options_of(
         __doc__,
         {},
-        results=...,
+        results=None,
         only_report=False,
         sixths=Some([], kind=int),
         seeds=Some([], kind=int),

@@ -10,8 +10,8 @@ import time
 import warnings
 
 import numpy as np
-from _command import options_of
 from _report import Texts, made_by, publish, table
+from _runner import options_of
 from imputation_tables import split
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401

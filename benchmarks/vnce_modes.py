@@ -12,8 +12,8 @@ from functools import partial
 
 import numpy as np
 import torch
-from _command import options_of
 from _report import Texts, made_by, table
+from _runner import options_of
 from torch import nn
 
 from skvnce import VNCEEstimator

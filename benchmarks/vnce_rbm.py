@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from _command import options_of
 from _data import load
 from _report import Results, Texts, made_by, publish, table
+from _runner import options_of
 from torch import nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LinearLR

@@ -1,0 +1,99 @@
+"""The command line of a benchmark, and the run of a study whose results are kept."""
+
+import argparse
+import warnings
+from typing import NamedTuple
+
+import torch
+from _report import Results, publish, read
+from threadpoolctl import threadpool_limits
+
+
+class Some(NamedTuple):
+    """What an option takes several of, and by default; without choices: any."""
+
+    default: list
+    choices: list | None = None
+    kind: type = str
+
+
+def options_of(doc, quick=None, **options):
+    """Read the command line of the script that runs.
+
+    Parameters
+    ----------
+    doc : str
+        Of the script; its first line says what it does.
+    quick : dict, optional
+        What the options are with ``--quick``; without it there is no such option.
+    **options
+        Defaults by name.  False is a switch, None a text that is not given, a list
+        takes several of its kind; of strings, those in it.
+
+    Returns
+    -------
+    argparse.Namespace
+        With ``output``, the file of the page, and ``quick``.
+    """
+    parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
+    for name, default in options.items():
+        flag = "--" + name.replace("_", "-")
+        if isinstance(default, list):
+            kind = type(default[0])
+            default = Some(default, default if kind is str else None, kind)
+        if isinstance(default, Some):
+            choices = default.choices and list(default.choices)
+            several = {"nargs": "+", "choices": choices, "type": default.kind}
+            parser.add_argument(flag, default=list(default.default), **several)
+        elif default is False:
+            parser.add_argument(flag, action="store_true")
+        else:
+            kind = str if default is None else type(default)
+            parser.add_argument(flag, type=kind, default=default)
+    parser.add_argument("--output", help="file of the page")
+    if quick is not None:
+        parser.add_argument("--quick", action="store_true", help="a small part of it")
+    found = parser.parse_args()
+    if quick is not None and found.quick:
+        vars(found).update(quick)
+    return found
+
+
+def carry_out(doc, cells, measured, page, quick=None, lacking=None, **options):
+    """Compute the cells that the results lack, and write the page of all of them.
+
+    Parameters
+    ----------
+    doc : str
+        Of the script.
+    cells : function of options to the keys of the results, dicts
+    measured : function of a key and options to a dict, the result, or to several
+    page : function of results and options to the parts of the page
+    quick : dict, optional
+        What the options are with ``--quick``.
+    lacking : function of methods to those that cannot be run here, optional
+    **options
+        Further ones than ``--results FILE``, which keeps a line for each result, and
+        ``--only-report``; ``also`` names files of results that are only read.
+    """
+    options = {"results": None, "only_report": False} | options
+    options = options_of(doc, quick, **options)
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    results = Results(options.results)
+    for path in getattr(options, "also", ()):
+        results.records += read(path)
+    if not options.only_report:
+        if absent := lacking(options.methods) if lacking else []:
+            print("not installed, left out:", ", ".join(absent))
+            options.methods = [m for m in options.methods if m not in absent]
+        with threadpool_limits(1):
+            for key in cells(options):
+                if not results.has(**key):
+                    found = measured(key, options)
+                    for one in [found] if isinstance(found, dict) else found:
+                        results.add(key | one)
+                        print(*results.records[-1].values(), flush=True)
+    elif not results.records:
+        raise SystemExit(f"There are no results in {options.results}.")
+    publish(page(results, options), options.output)
