@@ -21,7 +21,7 @@ from _data import load
 from _report import Texts, by, grid, made_by, mean, specs, table
 from _runner import Some, carry_out
 from _validity_methods import METHODS, NAMES, applies
-from protocol_tables import intercept
+from protocol_tables import mar_columns
 from sklearn.model_selection import train_test_split
 
 from skvnce.pooling import pool
@@ -39,7 +39,7 @@ TABLES = {  # the column of classes
 MECHANISMS, RATES = ("MCAR", "MAR"), (0.1, 0.3, 0.5, 0.7, 0.9)
 DESIGN = SimpleNamespace(group=None, formula=None)
 DEFAULT = "complete", "table", "gaussian", "mice", "iterative"
-COMPLETE, DRAWS = 0.3, 20  # share of the columns under MAR; completed tables
+DRAWS = 20  # completed tables
 # coverage and bias, the mean over eleven tables that the authors report
 REPORTED = specs("uvae")  # (mechanism and share, or table): coverage and bias
 
@@ -68,16 +68,7 @@ def hidden_cells(frame, mechanism, rate, seed):
     ]
     X = np.column_stack(numbers).astype(float)
     X = (X - X.mean(0)) / X.std(0)
-    places = rng.permutation(X.shape[1])
-    n_complete = max(1, int(COMPLETE * X.shape[1]))
-    inputs, others = places[:n_complete], places[n_complete:]
-    scores = X[:, inputs] @ rng.normal(size=(n_complete, len(others)))
-    scores /= scores.std(0)
-    hidden = np.zeros(X.shape, dtype=bool)
-    for j, score in zip(others, scores.T, strict=True):
-        chance = 1 / (1 + np.exp(-score - intercept(score, rate)))
-        hidden[:, j] = rng.random(len(X)) < chance
-    return hidden
+    return mar_columns(X, rng, rate)
 
 
 def shares(frame, columns):

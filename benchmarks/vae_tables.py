@@ -52,7 +52,6 @@ from skvnce.missingness import mcar
 
 TEXTS = Texts("vae_tables", globals())
 
-SAMPLERS = [name for name in METHODS if name != "marginal"]
 CLAIMS = [
     Claim(**one | {"pairs": [*map(tuple, one["pairs"])]})
     for one in specs("vae_tables")["claims"]

@@ -128,7 +128,7 @@ CHAINS, UPDATES, SELECTED, IMPORTANCE = 3, 5, 1, 5
 BATCH, RATE, Q_RATE, WARM_UP = 128, 1e-2, 3e-4, 10
 RATE_OF_TRUTH = 2e-3
 COMPLETE, MARGINAL, BLOCK, GIBBS = "VAE, complete data", "VBGI-VAE-M", "VBGI-VAE", "VGI"
-LINEAR, TRUTH = "factor analysis by EM", "the generator itself"
+LINEAR = "factor analysis by EM"
 DRAWS = "VAE, Gaussian draws"
 RIVALS = "MVAE", "MIWAE"
 
