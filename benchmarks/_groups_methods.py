@@ -13,8 +13,6 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 from _mice import run_r
-from _report import Results
-from threadpoolctl import threadpool_limits
 
 from skvnce import GaussianImputer
 
@@ -99,14 +97,26 @@ OURS = "ours", "ours_slopes", "flat", "id", "wide"
 METHODS = *OURS, *RIVALS
 
 
-def measure(run, options):
-    """Run with results and options, on one thread; show results that are not kept."""
-    results = Results(options.results)
-    with threadpool_limits(1):
-        run(results, options)
-    if options.quick:
-        for one in results.records:
-            print(one)
+NAMES = {
+    "complete": "complete data",
+    "ours": "GaussianImputer(groups)",
+    "ours_slopes": "GaussianImputer, slopes on time",
+    "flat": "GaussianImputer, no group",
+    "id": "GaussianImputer, group as category",
+    "wide": "GaussianImputer, a row a group",
+    "jomo": "jomo",
+    "jomo_200": "jomo, 200 between draws",
+    "pan": "pan",
+    "mice_2lpan": "mice, 2l.pan",
+    "mice_2lnorm": "mice, 2l.norm",
+    "mice_pmm": "mice, pmm",
+}
+
+
+def methods_of(records):
+    """List the methods of records, in the order of `NAMES`."""
+    there = {record["method"] for record in records}
+    return [name for name in NAMES if name in there]
 
 
 def complete_tables(method, frame, roles, n_draws, seed, visit=None):

@@ -18,9 +18,10 @@ _SCRIPT = Path(__file__).with_name("_mice.R")
 
 
 @cache
-def installed():
-    """Say whether Rscript is there and finds the package mice."""
-    ask = ["Rscript", "-e", "quit(status = !requireNamespace('mice', quietly = TRUE))"]
+def installed(package="mice"):
+    """Say whether Rscript is there and finds a package."""
+    code = f"quit(status = !requireNamespace('{package}', quietly = TRUE))"
+    ask = ["Rscript", "-e", code]
     return (
         which("Rscript") is not None
         and not subprocess.run(ask, capture_output=True, check=False).returncode

@@ -11,6 +11,7 @@ from collections import ChainMap
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 from pictures import PICTURES, illustrated
 
 
@@ -19,10 +20,7 @@ class Results:
 
     def __init__(self, path=None):
         self.path = Path(path) if path else None
-        lines = []
-        if self.path and self.path.exists():
-            lines = self.path.read_text(encoding="utf-8").splitlines()
-        self.records = [json.loads(line) for line in lines]
+        self.records = read(self.path) if path and self.path.exists() else []
 
     def of(self, **key):
         """Return the records with these entries."""
@@ -48,14 +46,20 @@ class Results:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(self.records[-1]) + "\n")
 
-    def write(self):
-        """Write all records anew, some of which have changed."""
-        lines = [json.dumps(record) + "\n" for record in self.records]
-        self.path.write_text("".join(lines), encoding="utf-8")
-
     def commits(self):
         """Name the commits of all records."""
-        return ", ".join(sorted({str(record["commit"]) for record in self.records}))
+        return commits(self.records)
+
+
+def read(path):
+    """Read the records of a file of JSON lines."""
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def commits(records):
+    """Name the commits of records."""
+    return ", ".join(sorted({str(record["commit"]) for record in records}))
 
 
 TEXTS = Path(__file__).parent / "texts"
@@ -102,10 +106,70 @@ def commit():
     return done.stdout.strip() or None
 
 
+def notes_of(doc):
+    """Return the notes of a page: the third paragraph of the script."""
+    return " ".join(doc.split("\n\n")[2].split())
+
+
 def table(header, rows):
     """Write a markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def grid(header, rows, columns, cell, *, empty=False):
+    """Write a table of the texts of a function of row and column.
+
+    Rows and columns are keys, or dicts of keys by label; rows without a text, or of
+    dashes alone, are left out, unless `empty`.
+    """
+    rows, columns = (
+        keys if isinstance(keys, dict) else {key: key for key in keys}
+        for keys in (rows, columns)
+    )
+    header = [header] if isinstance(header, str) else header
+    lines = []
+    for label, row in rows.items():
+        cells = [cell(row, column) for column in columns.values()]
+        if empty or any(text not in ("", "-") for text in cells):
+            lines.append([*(label if isinstance(label, tuple) else (label,)), *cells])
+    return table([*header, *columns], lines)
+
+
+def by(records, *names):
+    """Group records by fields, in the order in which their values come."""
+    groups = {}
+    for record in records:
+        groups.setdefault(tuple(record.get(name) for name in names), []).append(record)
+    return groups
+
+
+def mean(records, score):
+    """Average a score over the records that have it; None if there is none."""
+    values = [record[score] for record in records if score in record]
+    return float(np.mean(values)) if values else None
+
+
+def average(records, score, digits=3, blank="-"):
+    """Write the mean of a score."""
+    value = mean(records, score)
+    return blank if value is None else f"{value:.{digits}f}"
+
+
+def geometric_mean(values):
+    """Return the geometric mean."""
+    return float(np.exp(np.log(np.array([*values])).mean()))
+
+
+def differences(pairs):
+    """Write paired differences: how many are positive, and each."""
+    wins = f"{sum(value > 0 for value in pairs)} of {len(pairs)}"
+    return wins, ", ".join(f"{value:+.3f}" for value in pairs)
+
+
+def met(good):
+    """Say whether a goal is met."""
+    return "met" if good else "**missed**"
 
 
 def unanswered(records):

@@ -23,8 +23,8 @@ from statistics import median
 
 import numpy as np
 import torch
-from _command import options_of
 from _report import Texts, commit, made_by, publish, table
+from _runner import options_of
 
 from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer, VNCEEstimator
 from skvnce.options import LBFGS, Adam, IncompleteDensity

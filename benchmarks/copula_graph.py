@@ -13,21 +13,19 @@ FILE; those that are there are not computed again.
 """
 
 import time
-from functools import cache
-from itertools import product
+from functools import partial
+from itertools import groupby, product
 from math import inf
 from pathlib import Path
-from shutil import which
-from subprocess import run
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
-from _command import carry_out, options_of
-from _mice import run_r
-from _report import Texts, made_by, table
+from _mice import installed, run_r
+from _report import Texts, made_by, mean, notes_of, table
+from _runner import carry_out
 from copula_graph_tables import HOLES, TABLES, drawn
 from scipy.special import ndtri
 from sklearn.covariance import GraphicalLassoCV
@@ -92,18 +90,7 @@ class Found(NamedTuple):
 
 
 def copula(table, seed):
-    """Learn by `CopulaGraphLearnerCV`."""
-    learner, found, parameters = copula_learner(table, seed)
-    scores, unit = learner.cv_results_["ebic"], 4 * np.log(len(learner.nodes_))
-    further = {
-        f"ebic {gamma:g}": found.path[(scores + gamma * unit * parameters).argmin()] > 0
-        for gamma in OUR_GAMMAS
-    }
-    return found._replace(chosen=found.chosen | further)
-
-
-def copula_learner(table, seed):
-    """Fit `CopulaGraphLearnerCV`: it, its path, and the parameters of the graphs."""
+    """Learn by `CopulaGraphLearnerCV`, and choose by further rules of selection."""
     model = CopulaGraphLearner(categorical_features=table.categories or None)
     learner = CopulaGraphLearnerCV(model, random_state=seed).fit(table.frame)
     found = of_learner(learner, table.X.shape[1])
@@ -111,7 +98,13 @@ def copula_learner(table, seed):
         max(n - 1, 1) if kind == "nominal" else 1
         for kind, n in zip(table.kinds, table.n_levels, strict=True)
     ]
-    return learner, found, (np.outer(free, free) * (found.path > 0)).sum((1, 2)) / 2
+    parameters = (np.outer(free, free) * (found.path > 0)).sum((1, 2)) / 2
+    scores, unit = learner.cv_results_["ebic"], 4 * np.log(len(learner.nodes_))
+    further = {
+        f"ebic {gamma:g}": found.path[(scores + gamma * unit * parameters).argmin()] > 0
+        for gamma in OUR_GAMMAS
+    }
+    return found._replace(chosen=found.chosen | further)
 
 
 def truncated(table, seed):
@@ -277,16 +270,6 @@ def _matrices(file, rows, columns):
     return np.fromfile(file, "<f8").reshape(-1, columns, rows).transpose(0, 2, 1)
 
 
-@cache
-def _in_r(package):
-    """Say whether R has a package."""
-    ask = f"quit(status = !requireNamespace('{package}', quietly = TRUE))"
-    asked = ["Rscript", "-e", ask]
-    if which("Rscript") is None:
-        return False
-    return not run(asked, capture_output=True, check=False).returncode
-
-
 METHODS = {
     OURS: copula,
     TRUNCATED: truncated,
@@ -302,7 +285,7 @@ NEEDS = {"mice, graphical lasso": "mice", "huge": "huge", "BDgraph": "BDgraph"}
 
 def lacking(methods):
     """Return the methods whose packages R lacks."""
-    return [name for name in methods if name in NEEDS and not _in_r(NEEDS[name])]
+    return [name for name in methods if name in NEEDS and not installed(NEEDS[name])]
 
 
 NEAR = 0.03  # of the AUC of the truncated learner
@@ -312,72 +295,47 @@ WORDS = {"copula20": "20 nodes of five kinds", "copula100": "100 nodes of five k
 WORDS |= {"ring": "ring of truncated normals", "hub": "hub of truncated normals"}
 
 
-def cell(results, name, hole, method):
-    """Return the records of a method in a cell that have scores."""
-    found = results.of(
-        part="simulated", table=name, mechanism=hole[0], share=hole[1], method=method
-    )
-    return [record for record in found if "missing" not in record]
+class Place:
+    """The records of a table with holes that have scores: by method and seed."""
+
+    def __init__(self, results, name, hole):
+        key = {"part": "simulated", "table": name, "mechanism": hole[0]}
+        some = [r for r in results.of(**key, share=hole[1]) if "missing" not in r]
+        self.records = {
+            method: {r["seed"]: r for r in some if r["method"] == method}
+            for method in METHODS
+        }
+        self.name, self.share = name, hole[1]
+        self.label = (
+            f"{name}, {hole[1]:.0%} {hole[0]}" if hole[1] else f"{name}, complete"
+        )
+
+    def averages(self, method, seeds=None):
+        """Average scores over sets; the F1 is that of each rule of selection.
+
+        ``chosen`` is that of our default rule, or the best of those of a rival.
+        """
+        own = self.records[method]
+        records = [own[seed] for seed in (own if seeds is None else seeds)]
+        f1s = [record["f1"] for record in records]
+        rules = {rule: mean(f1s, rule) for rule in f1s[0]}
+        chosen = rules[DEFAULT] if method == OURS else max(rules.values())
+        means = {s: mean(records, s) for s in ("auc", "best_f1", "seconds")}
+        return means | {"f1": rules, "chosen": chosen, "sets": len(records)}
+
+    def paired(self):
+        """Average ours and each rival over the sets that both have."""
+        for rival in METHODS:
+            both = sorted(self.records[OURS].keys() & self.records[rival].keys())
+            if rival != OURS and both:
+                yield rival, self.averages(OURS, both), self.averages(rival, both)
 
 
-def averages(records):
-    """Average scores over sets; the F1 is that of each rule of selection.
-
-    Returns
-    -------
-    dict of str to float or dict
-        With ``f1``, those of the rules, and ``chosen``: that of our default rule, or
-        the best of those of a rival.
-    """
-    rules = {
-        rule: float(np.mean([r["f1"][rule] for r in records]))
-        for rule in records[0]["f1"]
-    }
-    names = "auc", "best_f1", "seconds"
-    means = {name: float(np.mean([r[name] for r in records])) for name in names}
-    ours = records[0]["method"] == OURS
-    chosen = rules[DEFAULT] if ours else max(rules.values())
-    return means | {"f1": rules, "chosen": chosen, "sets": len(records)}
-
-
-def scores(results, name, hole):
-    """Return the averages of all methods in a cell."""
-    found = {method: cell(results, name, hole, method) for method in METHODS}
-    return {method: averages(some) for method, some in found.items() if some}
-
-
-def paired(results, name, hole, rival):
-    """Average ours and a rival over the sets that both have."""
-    ours, other = (
-        {r["seed"]: r for r in cell(results, name, hole, method)}
-        for method in (OURS, rival)
-    )
-    both = sorted(ours.keys() & other.keys())
-    if not both:
-        return None
-    return tuple(averages([some[seed] for seed in both]) for some in (ours, other))
-
-
-def edge_cells(results, start):
-    """List the cells of tables whose names start so, which have results of ours."""
-    return [
-        (name, hole)
-        for name in TABLES
-        for hole in HOLES
-        if name.startswith(start) and cell(results, name, hole, OURS)
-    ]
-
-
-def label(name, hole):
-    """Name a cell."""
-    way, share = hole
-    return f"{name}, complete" if not share else f"{name}, {share:.0%} {way}"
-
-
-def recovery(results, name, hole):
+def recovery(place):
     """Tabulate the methods in a cell."""
     lines = []
-    for method, found in scores(results, name, hole).items():
+    for method in filter(place.records.get, METHODS):
+        found = place.averages(method)
         rules = ", ".join(f"{rule}: {value:.3f}" for rule, value in found["f1"].items())
         values = [f"{found[key]:.3f}" for key in ("auc", "best_f1")]
         seconds = f"{found['seconds']:.1f}"
@@ -386,113 +344,71 @@ def recovery(results, name, hole):
     return table([*header, "CPU, s"], lines)
 
 
-def rivals(results, name, hole):
-    """Compare ours with each rival on common sets: (rival, ours, theirs) averages."""
-    found = []
-    for method in METHODS:
-        pair = method != OURS and paired(results, name, hole, method)
-        if pair:
-            found.append((method, *pair))
-    return found
+def behind(score, place):
+    """Name the rivals that are ahead in a cell of copula data with holes."""
+    if not place.name.startswith("copula") or not place.share:
+        return None
+    return "; ".join(
+        f"{rival} ({theirs[score]:.3f} against {ours[score]:.3f}, {ours['sets']} sets)"
+        for rival, ours, theirs in place.paired()
+        if theirs[score] >= ours[score]
+    )
 
 
-def behind(results, score):
-    """List the cells of copula data with holes, and the rivals that are ahead."""
-    asked, lost = 0, []
-    for name, hole in edge_cells(results, "copula"):
-        if hole[1]:
-            asked += 1
-            ahead = [
-                f"{rival} ({theirs[score]:.3f} against {ours[score]:.3f}, "
-                f"{ours['sets']} sets)"
-                for rival, ours, theirs in rivals(results, name, hole)
-                if theirs[score] >= ours[score]
-            ]
-            if ahead:
-                lost.append(f"{label(name, hole)}: {'; '.join(ahead)}")
-    return asked, lost
+def far_below(place):
+    """Say by how much the AUC is too far below, on truncated normals."""
+    pair = [pair for rival, *pair in place.paired() if rival == TRUNCATED]
+    if not pair:
+        return None
+    gap = pair[0][1]["auc"] - pair[0][0]["auc"]
+    return f"{gap:.3f} below" if gap > NEAR else ""
 
 
-def verdict(goal, asked, lost):
+def badly_chosen(place):
+    """Say where EBIC's F1 is not near the best on the path."""
+    found = place.averages(OURS)
+    is_near = found["chosen"] >= SHARE * found["best_f1"]
+    return "" if is_near else f"{found['chosen']:.3f} of {found['best_f1']:.3f}"
+
+
+GOALS = {  # None where a goal is not asked for, "" where it is met
+    "Ahead of all rivals in AUC on copula data with holes": partial(behind, "auc"),
+    "Ahead of all rivals in F1 of the chosen graph on copula data with holes": partial(
+        behind, "chosen"
+    ),
+    f"At most {NEAR} below the AUC of {TRUNCATED} on truncated normals": far_below,
+    "F1 of EBIC within 10 % of the best F1 of the path": badly_chosen,
+}
+
+
+def verdict(goal, places):
     """Say whether a goal is met, and list the cells where it is not."""
+    answers = [(place.label, GOALS[goal](place)) for place in places]
+    asked = [(label, lost) for label, lost in answers if lost is not None]
+    missed = [f"  - {label}: {lost}" for label, lost in asked if lost]
     if not asked:
         return f"- {goal}: not measured."
-    if not lost:
-        return f"- {goal}: **met** in all {asked} cells."
-    head = f"- {goal}: **missed** in {len(lost)} of {asked} cells."
-    return "\n".join([head, *(f"  - {one}" for one in lost)])
+    if not missed:
+        return f"- {goal}: **met** in all {len(asked)} cells."
+    head = f"- {goal}: **missed** in {len(missed)} of {len(asked)} cells."
+    return "\n".join([head, *missed])
 
 
-def near_truncated(results):
-    """List the cells of truncated normals where the AUC is too far below."""
-    asked, lost = 0, []
-    for name in ("ring", "hub"):
-        for _, hole in edge_cells(results, name):
-            pair = paired(results, name, hole, TRUNCATED)
-            if pair:
-                asked += 1
-                gap = pair[1]["auc"] - pair[0]["auc"]
-                if gap > NEAR:
-                    lost.append(f"{label(name, hole)}: {gap:.3f} below")
-    return asked, lost
-
-
-def well_chosen(results):
-    """List the cells where EBIC's F1 is not near the best on the path."""
-    asked, lost = 0, []
-    for name, hole in edge_cells(results, ""):
-        found = scores(results, name, hole)[OURS]
-        asked += 1
-        if found["chosen"] < SHARE * found["best_f1"]:
-            lost.append(
-                f"{label(name, hole)}: {found['chosen']:.3f} of {found['best_f1']:.3f}"
-            )
-    return asked, lost
-
-
-def found(results):
-    """Name each goal as met or missed."""
-    goals = [
-        (
-            "Ahead of all rivals in AUC on copula data with holes",
-            behind(results, "auc"),
-        ),
-        (
-            "Ahead of all rivals in F1 of the chosen graph on copula data with holes",
-            behind(results, "chosen"),
-        ),
-        (
-            f"At most {NEAR} below the AUC of {TRUNCATED} on truncated normals",
-            near_truncated(results),
-        ),
-        ("F1 of EBIC within 10 % of the best F1 of the path", well_chosen(results)),
-    ]
-    return "\n".join(verdict(goal, *counts) for goal, counts in goals)
-
-
-def page(results, notes):
+def page(results, options):
     """Return the parts of the page."""
     commits = f"Code of commit {results.commits()}."
     parts = ["# Graphs of columns of any kind", made_by("copula_graph.py", commits)]
-    parts += [notes, "## Recovery of known graphs", RECOVERY]
-    for name in TABLES:
-        if edge_cells(results, name):
-            parts.append(f"### {name}: {WORDS[name]}")
-        for _, hole in edge_cells(results, name):
-            parts += [
-                label(name, hole).capitalize() + ":",
-                recovery(results, name, hole),
-            ]
+    parts += [notes_of(__doc__), "## Recovery of known graphs", TEXTS("recovery")]
+    places = [Place(results, *way) for way in product(TABLES, HOLES)]
+    places = [place for place in places if place.records[OURS]]
+    for name, some in groupby(places, lambda place: place.name):
+        parts.append(f"### {name}: {WORDS[name]}")
+        for place in some:
+            parts += [f"{place.label.capitalize()}:", recovery(place)]
     versions = sorted({r["version"] for r in results.records if "version" in r})
     parts.append(f"Packages of R: {', '.join(versions) or 'none'}.")
-    return [*parts, "## What was found", FOUND, found(results), WHY]
-
-
-RECOVERY = TEXTS("recovery")
-
-FOUND = TEXTS("found")
-
-WHY = TEXTS("why")
+    verdicts = "\n".join(verdict(goal, places) for goal in GOALS)
+    return [*parts, "## What was found", TEXTS("found"), verdicts, TEXTS("why")]
 
 
 def cells(options):
@@ -522,17 +438,18 @@ def measured(key, options):
 def main():
     """Measure and report."""
     quick = {"seeds": 1, "tables": ["copula20"], "shares": [0.3]}
-    options = options_of(
+    carry_out(
         __doc__,
+        cells,
+        measured,
+        page,
         quick | {"methods": [OURS, "Spearman of pairs, graphical lasso"]},
-        results=None,
+        lacking,
         tables=[*TABLES],
         methods=[*METHODS],
         shares=[0.0, 0.3, 0.5],
         seeds=10,
-        only_report=False,
     )
-    carry_out(cells, measured, page, options, __doc__, lacking)
 
 
 if __name__ == "__main__":

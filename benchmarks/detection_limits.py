@@ -12,8 +12,8 @@ coefficients of the regression of y on s and w, with s = (x - 10) / 2 or log x.
 """
 
 import numpy as np
-from _command import options_of
 from _report import made_by, publish, table
+from _runner import options_of
 
 from skvnce import GaussianImputer
 from skvnce.pooling import pool

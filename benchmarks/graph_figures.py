@@ -1,6 +1,6 @@
 """Figures of the papers on graphs, drawn again with all methods.
 
-    python benchmarks/graph_figures.py [--sets 10] [--n-jobs 2] [--only-draw]
+    python benchmarks/graph_figures.py [--sets 10] [--only-report]
         [--results graph_recovery.jsonl] [--output doc/benchmarks/graph_figures.md]
 
 Figure 5 of Rhodes and Gutmann (2019) and figures 5.2 to 5.4 of Rhodes (2018).  Fits
@@ -8,14 +8,27 @@ that the file of results lacks are made first, the costly methods last; the file
 of ``graph_recovery.py``.  Pictures go to ``images`` beside the page's folder.
 """
 
+from itertools import product
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
-from _command import Some, options_of
-from _report import Texts, made_by, publish, specs, table
-from graph_recovery import COSTLY, FREE, METHODS, Store, against, chosen, median, values
+from _report import Texts, grid, made_by, specs, table
+from _runner import Some, carry_out
+from graph_recovery import (
+    COSTLY,
+    FREE,
+    METHODS,
+    Fits,
+    against,
+    b_of,
+    chosen,
+    measured,
+    median,
+    values,
+)
 from PIL import Image
 
 TEXTS = Texts("graph_figures", globals())
@@ -48,39 +61,36 @@ THESIS = [name for name in STYLES if name not in (FILLED, PARTIAL)]
 CURVES = [TRUE, APPROX, MEANS, MLE, SCORE, FREE_MLE, FREE_TRUE]
 
 
-def place_of(name, linear):
-    """Find a method by its name and whether it fits b."""
-    return next(
-        place
-        for place, method in enumerate(METHODS)
-        if method.name == name and method.linear in (linear, None)
-    )
+def cell_of(fits, graph, missing, name, linear):
+    """Get {seed: record} of the method of a name that fits b or does not."""
+    methods = (m for m in METHODS if m.name == name and m.linear in (linear, None))
+    return fits.cell(graph, missing, next(methods))
 
 
-def cell_of(store, graph, missing, name, linear):
-    """Get {seed: Result}."""
-    return store.cell(graph, missing, METHODS[place_of(name, linear)])
-
-
-def jobs_of(options):
+def cells(options):
     """List the fits of the papers' figures: cheap methods first."""
     settings = [(g, m, False) for g in options.graphs for m in options.rates]
     settings += [("thesis", m, True) for m in options.thesis_rates]
-    jobs = [
-        (graph, seed, missing, place)
+    keys = [
+        (
+            method.name in COSTLY,
+            {"graph": graph, "seed": seed, "missing": missing},
+            method,
+        )
         for seed in range(options.sets)
         for graph, missing, linear in settings
-        for place in chosen(THESIS if linear else PAPER, graph, [linear])
-        if METHODS[place].name not in options.without
+        for method in chosen(THESIS if linear else PAPER, graph, [linear])
+        if method.name not in options.without
     ]
-    return sorted(jobs, key=lambda job: METHODS[job[3]].name in COSTLY)
+    for _, key, method in sorted(keys, key=itemgetter(0)):
+        yield key | {"method": method.label}
 
 
-def draw_quantiles(ax, store, graph, linear, rates, names, measure):
+def draw_quantiles(ax, fits, graph, linear, rates, names, measure):
     """Draw medians and quartiles against the share of missing cells."""
     for number, name in enumerate(names):
         style = STYLES[name]
-        cells = {m: cell_of(store, graph, m, name, linear) for m in rates}
+        cells = {m: cell_of(fits, graph, m, name, linear) for m in rates}
         at = [m for m in rates if cells[m]]
         if not at:
             continue
@@ -113,10 +123,10 @@ def add_legend(fig, names, ncols):
     fig.legend(handles=handles, loc="outside lower center", ncols=ncols, frameon=False)
 
 
-def has_any(store, graph, linear, rates):
+def has_any(fits, graph, linear, rates):
     """Tell whether anything was run."""
     cells = (
-        cell_of(store, graph, m, name, linear)
+        cell_of(fits, graph, m, name, linear)
         for m in rates
         for name in PAPER
         if name != PARTIAL
@@ -124,10 +134,10 @@ def has_any(store, graph, linear, rates):
     return any(cells)
 
 
-def paper_figure(store, options):
+def paper_figure(fits):
     """Draw figure 5: AUC against missing cells; b fitted and mixed signs beside it."""
     settings = [(g, b) for g in ALL_GRAPHS for b in (False, True)]
-    there = {s for s in settings if has_any(store, *s, PAPER_RATES)}
+    there = {s for s in settings if has_any(fits, *s, PAPER_RATES)}
     graphs = [g for g in ALL_GRAPHS if (g, False) in there or (g, True) in there]
     linears = sorted({b for _, b in there})
     fig, axes = plt.subplots(
@@ -141,7 +151,7 @@ def paper_figure(store, options):
     for row, linear in zip(axes, linears, strict=True):
         for ax, graph in zip(row, graphs, strict=True):
             ax.axhline(0.5, color="0.7", lw=0.8)
-            draw_quantiles(ax, store, graph, linear, PAPER_RATES, PAPER, "auc")
+            draw_quantiles(ax, fits, graph, linear, PAPER_RATES, PAPER, "auc")
             ax.set_title(f"{graph}, {'b fitted' if linear else 'b = 0'}")
             ax.set_ylim(top=1.01)
         row[0].set_ylabel("AUC of |K|")
@@ -151,13 +161,13 @@ def paper_figure(store, options):
     return fig
 
 
-def error_figure(store, options):
+def error_figure(fits):
     """Draw figure 5.2: errors of b, and of K on and off the diagonal."""
     panels = {"linear_mse": "b", "diagonal_mse": "diagonal of K"}
     panels["link_mse"] = "off-diagonal of K"
     fig, axes = plt.subplots(1, 3, figsize=(13, 5), layout="constrained")
     for ax, (measure, title) in zip(axes, panels.items(), strict=True):
-        draw_quantiles(ax, store, "thesis", True, THESIS_RATES, THESIS, measure)
+        draw_quantiles(ax, fits, "thesis", True, THESIS_RATES, THESIS, measure)
         ax.set_yscale("log")
         ax.set_title(f"MSE of {title}")
         ax.set_xlabel("% missing")
@@ -173,7 +183,7 @@ def roc(ranking, grid):
     return hits[np.searchsorted(false, grid + 1e-9, side="right") - 1]
 
 
-def curve_figure(store, options):
+def curve_figure(fits):
     """Draw figure 5.3: for each share of false edges, the median of the true."""
     fig, axes = plt.subplots(
         2, 5, figsize=(13, 5.6), layout="constrained", sharex=True, sharey=True
@@ -181,7 +191,7 @@ def curve_figure(store, options):
     grid = np.linspace(0, 1, 51)
     for ax, missing in zip(axes.flat, THESIS_RATES, strict=True):
         for number, name in enumerate(CURVES):
-            cell = cell_of(store, "thesis", missing, name, True)
+            cell = cell_of(fits, "thesis", missing, name, True)
             if cell:
                 curves = [roc(ranking, grid) for ranking in values(cell, "ranking")]
                 style = STYLES[name]
@@ -207,11 +217,11 @@ def curve_figure(store, options):
     return fig
 
 
-def auc_figure(store, options):
+def auc_figure(fits):
     """Draw figure 5.4: AUC on the graph of the thesis."""
     fig, ax = plt.subplots(figsize=(10, 5), layout="constrained")
     ax.axhline(0.5, color="0.7", lw=0.8)
-    draw_quantiles(ax, store, "thesis", True, THESIS_RATES, THESIS, "auc")
+    draw_quantiles(ax, fits, "thesis", True, THESIS_RATES, THESIS, "auc")
     ax.set_xlabel("% missing")
     ax.set_ylabel("AUC of |K|")
     add_legend(fig, THESIS, 4)
@@ -226,10 +236,10 @@ FIGURES = {
 }
 
 
-def draw(store, options, folder):
+def draw(fits, folder):
     """Draw all; save where a folder is given."""
     for name, (figure, _) in FIGURES.items():
-        fig = figure(store, options)
+        fig = figure(fits)
         fig.set_dpi(80)
         fig.canvas.draw()
         if folder:
@@ -240,167 +250,143 @@ def draw(store, options, folder):
         plt.close(fig)
 
 
-class Claim(NamedTuple):
-    """What a source says of two methods: the first is more accurate."""
-
-    source: str
-    first: str
-    second: str
-    graphs: list
-    rates: list
-
-    def settings(self):
-        """List the settings (graph, b fitted, missing)."""
-        linears = [True] if self.graphs == ["thesis"] else [False, True]
-        return [(g, b, m) for g in self.graphs for b in linears for m in self.rates]
+def settings_of(claim):
+    """List the settings of a claim: graph, whether b is fitted, share missing."""
+    linears = [True] if claim["graphs"] == ["thesis"] else [False, True]
+    return product(claim["graphs"], linears, claim["rates"])
 
 
-CLAIMS = [Claim(**one) for one in SPECS["claims"]]
+def evaluate(fits, claim):
+    """Compare the methods of a claim, the first more accurate, where both have results.
 
-
-def evaluate(store, claim):
-    """Compare the two methods of a claim in all settings that have both."""
-    for graph, linear, missing in claim.settings():
+    Yields the setting, the medians, the sets and a word.
+    """
+    for graph, linear, missing in settings_of(claim):
         first, second = (
-            cell_of(store, graph, missing, name, linear)
-            for name in (claim.first, claim.second)
+            cell_of(fits, graph, missing, claim[side], linear)
+            for side in ("first", "second")
         )
         if first.keys() & second.keys():
-            yield (graph, linear, missing), against(first, second)
+            yield (graph, linear, missing), *against(first, second)
 
 
-def claim_table(store):
+def claim_table(fits):
     """Write where each claim holds."""
+    rows = []
+    for claim in SPECS["claims"]:
+        for (graph, linear, missing), medians, sets, word in evaluate(fits, claim):
+            shown = [f"{value:.3f}" for value in medians]
+            setting = [claim["source"], graph, b_of(linear), f"{missing:.0%}"]
+            rows.append([*setting, *shown, sets, word])
     header = ["claim", "graph", "b", "missing", "first", "second"]
-    header += ["sets ahead, level, behind", "the first is"]
-    rows = [
-        [
-            claim.source,
-            graph,
-            "fitted" if linear else "0",
-            f"{missing:.0%}",
-            *(f"{value:.3f}" for value in medians),
-            sets,
-            word,
-        ]
-        for claim in CLAIMS
-        for (graph, linear, missing), (medians, sets, word) in evaluate(store, claim)
-    ]
-    return table(header, rows)
+    return table([*header, "sets ahead, level, behind", "the first is"], rows)
 
 
-def summary_table(store):
+def summary_table(fits):
     """Count the settings in which each claim holds, by kind of setting."""
     kinds = {
-        "b = 0, one sign": lambda g, b: not b and "mixed" not in g,
-        "b = 0, mixed signs": lambda g, b: not b and "mixed" in g,
-        "b fitted, one sign": lambda g, b: b and "mixed" not in g,
-        "b fitted, mixed signs": lambda g, b: b and "mixed" in g,
+        f"{b}, {signs}": (linear, signs == "mixed signs")
+        for b, linear in (("b = 0", False), ("b fitted", True))
+        for signs in ("one sign", "mixed signs")
     }
-    rows = []
-    for claim in CLAIMS:
-        found = list(evaluate(store, claim))
-        row = [claim.source]
-        for belongs in kinds.values():
-            gaps = [one[0][0] - one[0][1] for key, one in found if belongs(*key[:2])]
-            row.append(count(gaps))
-        rows.append(row)
+
+    def cell(claim, kind):
+        gaps = [
+            medians[0] - medians[1]
+            for (graph, linear, _), medians, *_ in evaluate(fits, claim)
+            if (linear, "mixed" in graph) == kind
+        ]
+        ahead = f"{sum(gap > 0 for gap in gaps)} of {len(gaps)}"
+        middle = f"median difference {np.median(gaps):+.3f}" if gaps else ""
+        return f"{ahead}, {middle}" if gaps else "not run"
+
+    rows = [
+        [claim["source"], *(cell(claim, kind) for kind in kinds.values())]
+        for claim in SPECS["claims"]
+    ]
     return table(["claim", *kinds], rows)
 
 
-def count(gaps):
-    """Write in how many settings the first is ahead, and by how much."""
-    if not gaps:
-        return "not run"
-    ahead = sum(gap > 0 for gap in gaps)
-    return f"{ahead} of {len(gaps)}, median difference {np.median(gaps):+.3f}"
-
-
-def set_table(store):
+def set_table(fits):
     """Write how many sets each cell of the figures has."""
     settings = [(g, b) for b in (False, True) for g in ALL_GRAPHS]
     rows = []
     for graph, linear in [*settings, ("thesis", True)]:
         for name in THESIS if graph == "thesis" else PAPER:
-            sets = [len(cell_of(store, graph, m, name, linear)) for m in THESIS_RATES]
+            sets = [len(cell_of(fits, graph, m, name, linear)) for m in THESIS_RATES]
             if any(sets):
                 shown = [n or "-" for n in sets]
-                b = "fitted" if linear else "0"
-                rows.append([graph, b, STYLES[name].shown, *shown])
+                rows.append([graph, b_of(linear), STYLES[name].shown, *shown])
     return table(["graph", "b", "method", *(f"{m:.0%}" for m in THESIS_RATES)], rows)
 
 
-def thesis_table(store):
+def thesis_table(fits):
     """Write the medians behind figures 5.2 and 5.4."""
-    rows = []
+
+    def cell(key, missing):
+        measure, name = key
+        found = cell_of(fits, "thesis", missing, name, True)
+        return f"{median(found, measure):.3g}" if found else "-"
+
     measures = {"auc": "AUC", "linear_mse": "MSE of b"}
     measures |= {"diagonal_mse": "MSE of diag K", "link_mse": "MSE of off-diag K"}
-    for measure, shown in measures.items():
-        for name in THESIS:
-            cells = [cell_of(store, "thesis", m, name, True) for m in THESIS_RATES]
-            if any(cells):
-                medians = [f"{median(c, measure):.3g}" if c else "-" for c in cells]
-                rows.append([shown, STYLES[name].shown, *medians])
-    return table(["measure", "method", *(f"{m:.0%}" for m in THESIS_RATES)], rows)
+    rows = {
+        (shown, STYLES[name].shown): (measure, name)
+        for measure, shown in measures.items()
+        for name in THESIS
+    }
+    rates = {f"{missing:.0%}": missing for missing in THESIS_RATES}
+    return grid(["measure", "method"], rows, rates, cell)
 
 
-READING = [  # what to say, and the medians that show it
+READING = [  # the text of what they say, and the medians that show it
     (
-        TEXTS("reading"),
+        "reading",
         [("ring", 0.3, False), ("hub", 0.3, False)],
         [MLE, SCORE, LOGNORMAL, MEANS],
     ),
     (
-        TEXTS("reading 2"),
+        "reading 2",
         [("ring", 0.5, False), ("ring", 0.5, True), ("hub", 0.5, True)],
         [MEANS, FILLED, PARTIAL, TRUE, MLE],
     ),
     (
-        TEXTS("reading 3"),
+        "reading 3",
         [("ring-mixed", 0.5, False), ("ring-mixed", 0.5, True)],
         [MLE, SCORE, FILLED, PARTIAL, MEANS],
     ),
     (
-        TEXTS("reading 4"),
+        "reading 4",
         [("thesis", m, True) for m in (0.5, 0.7, 0.8, 0.9)],
         [SCORE, MLE, TRUE, APPROX, LOGNORMAL, FREE_SCORE, FREE_MLE, FREE_TRUE, MEANS],
     ),
-    (
-        TEXTS("reading 5"),
-        [],
-        [],
-    ),
+    ("reading 5", [], []),
 ]
 
 
-def reading(store):
+def reading(fits):
     """Say what the figures show, with the medians behind it."""
     lines = []
-    for said, settings, names in READING:
-        lines.append(f"* {said}")
+    for text, settings, names in READING:
+        lines.append(f"* {TEXTS(text)}")
         for graph, missing, linear in settings:
-            shown = medians_of(store, graph, missing, linear, names)
+            shown = []
+            for name in names:
+                if found := cell_of(fits, graph, missing, name, linear):
+                    count = f"{len(found)} set{'s' if len(found) > 1 else ''}"
+                    few = "" if len(found) == 10 else f" ({count})"
+                    middle = median(found, "auc")
+                    shown.append(f"{STYLES[name].shown} {middle:.2f}{few}")
             b = "b fitted" if linear else "b = 0"
-            lines.append(f"    * {graph}, {missing:.0%} missing, {b}: {shown}.")
+            said = ", ".join(shown) or "not run"
+            lines.append(f"    * {graph}, {missing:.0%} missing, {b}: {said}.")
     return "\n".join(lines)
 
 
-def medians_of(store, graph, missing, linear, names):
-    """Write the median AUC of methods, and on how many sets where they are not ten."""
-    cells = {name: cell_of(store, graph, missing, name, linear) for name in names}
-    return (
-        ", ".join(
-            f"{STYLES[name].shown} {median(cell, 'auc'):.2f}"
-            + ("" if len(cell) == 10 else f" ({len(cell)} sets)")
-            for name, cell in cells.items()
-            if cell
-        ).replace("(1 sets)", "(1 set)")
-        or "not run"
-    )
-
-
-def report(store, options):
-    """Write the page."""
+def page(results, options):
+    """Draw, and write the page."""
+    fits = Fits(results)
+    draw(fits, options.output and Path(options.output).parent.parent / "images")
     notes = (
         "Medians and quartiles over the sets; AUC of |K|; n = 1000 rows, MCAR masks."
     )
@@ -409,43 +395,34 @@ def report(store, options):
         made_by("graph_figures.py", notes),
         TEXTS("Methods are named as in"),
         "## What holds, and what does not",
-        reading(store),
+        reading(fits),
         "## In how many settings the papers' orderings hold",
         TEXTS("By the median AUC on"),
-        summary_table(store),
+        summary_table(fits),
     ]
     for name, (_, title) in FIGURES.items():
         parts += [f"## {title}", f"![{title}](../images/{name}.png)"]
-    parts += ["### The medians on the graph of the thesis", thesis_table(store)]
-    parts += ["## Each setting", claim_table(store)]
-    filled = "Without `--only-draw` the command above fits what the figures lack."
-    parts += ["## Sets behind each point", filled, set_table(store)]
-    return parts
+    parts += ["### The medians on the graph of the thesis", thesis_table(fits)]
+    parts += ["## Each setting", claim_table(fits)]
+    filled = "Without `--only-report` the command above fits what the figures lack."
+    return [*parts, "## Sets behind each point", filled, set_table(fits)]
 
 
 def main():
     """Run what is missing, draw, and write the page."""
     quick = {"sets": 1, "graphs": ["ring"], "without": COSTLY}
-    options = options_of(
+    carry_out(
         __doc__,
+        cells,
+        measured,
+        page,
         quick | {"rates": [0.0, 0.3], "thesis_rates": [0.3, 0.8]},
         sets=10,
-        n_jobs=1,
         graphs=PAPER_GRAPHS,
         rates=PAPER_RATES,
         thesis_rates=THESIS_RATES,
         without=Some([]),
-        results=None,
-        only_draw=False,
     )
-    store = Store(options.results)
-    if not options.only_draw:
-        store.run(jobs_of(options), options.n_jobs)
-    elif not store.cells:
-        raise SystemExit(f"There are no results in {options.results}.")
-    folder = Path(options.output).parent.parent / "images" if options.output else None
-    draw(store, options, folder)
-    publish(report(store, options), options.output)
 
 
 if __name__ == "__main__":

@@ -11,22 +11,24 @@ row a group, is for tables with planned visits. A line of the results is a seed 
 method; what is there is not repeated.
 """
 
-import warnings
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from _command import Some, options_of
 from _groups_methods import (
     METHODS,
+    NAMES,
     complete_tables,
     data_of_r,
     is_categorical,
-    measure,
+    methods_of,
     numbers,
 )
+from _report import Texts, average, geometric_mean, grid, table
+from _runner import Some, carry_out
 
 from skvnce.metrics import crps
 
@@ -150,10 +152,8 @@ def mask(table, setting, seed):
 
 
 RESULTS = Path(__file__).with_name("results") / "groups_real.jsonl"
-DEFAULT, DRAWS = (
-    ("ours", "ours_slopes", "flat", "id", "wide", "jomo_200", "pan", "mice_2lpan"),
-    20,
-)
+DEFAULT = "ours", "ours_slopes", "flat", "id", "wide", "jomo_200", "pan", "mice_2lpan"
+DRAWS, REFERENCE = 20, "flat"
 
 
 def hide(frame, hidden):
@@ -187,33 +187,109 @@ def _rmse(truth, values, scale, where):
     return np.sqrt((errors**2).mean())
 
 
-def measured(method, table, setting, seed, n_draws):
+def measured(key, options):
     """Hide, complete and score."""
-    hidden, scored = mask(table, setting, seed)
-    incomplete = hide(table.frame, hidden)
-    draws, filled, costs = complete_tables(
-        method, incomplete, table.roles, n_draws, seed + 1, table.visit
-    )
-    return scores(table.frame, draws, filled, scored) | costs
+    table, seed = table_of(key["table"]), key["seed"]
+    hidden, scored = mask(table, key["setting"], seed)
+    rows = hide(table.frame, hidden), table.roles, options.draws, seed + 1, table.visit
+    draws, filled, costs = complete_tables(key["method"], *rows)
+    found = scores(table.frame, draws, filled, scored)
+    return {"draws": options.draws} | found | costs
 
 
-def run(results, options):
-    """Compute what the results lack."""
+@cache
+def table_of(name):
+    """Load a table."""
+    return TABLES[name]()
+
+
+def cells(options):
+    """List what is asked for, one table after the other."""
     for name in options.tables:
-        table = TABLES[name]()
+        table = table_of(name)
         ways = product(range(options.seeds), options.settings, options.methods)
         for seed, setting, method in ways:
-            key = {"table": name, "setting": setting, "seed": seed, "method": method}
             possible = method != "wide" or table.visit is not None
-            if possible and has_setting(table, setting) and not results.has(**key):
-                found = measured(method, table, setting, seed, options.draws)
-                results.add(key | {"draws": options.draws} | found)
+            if possible and has_setting(table, setting):
+                key = {"table": name, "setting": setting, "seed": seed}
+                yield key | {"method": method}
+
+
+def ratios(results, method, score, setting, tables):
+    """List the ratio of a method to the reference of each table, a mean over seeds."""
+    found = {}
+    for one in results.of(method=method, setting=setting):
+        same = {name: one[name] for name in ("table", "setting", "seed")}
+        other = results.find(method=REFERENCE, **same)
+        if one["table"] in tables and other:
+            found.setdefault(one["table"], []).append(one[score] / other[score])
+    return [geometric_mean(values) for values in found.values()]
+
+
+def geometric(values):
+    """Return a geometric mean as text."""
+    return f"{geometric_mean(values):.3f}" if len(values) else "-"
+
+
+def setting_tables(results, setting):
+    """Write the tables of a setting."""
+    records, key = results.of(setting=setting), {"setting": setting}
+    tables = [name for name in TABLES if results.has(**key, table=name)]
+    visits = {one["table"] for one in records if one["method"] == "wide"}
+    methods = {NAMES[method]: method for method in methods_of(records)}
+    parts = [f"### {setting}"]
+    for score, title in (("crps", "CRPS"), ("rmse", "RMSE of the mean of the draws")):
+        lines = []
+        for label, method in methods.items():
+            own = [results.of(**key, method=method, table=name) for name in tables]
+            of_tables = dict(zip(tables, own, strict=True))
+            means = [
+                geometric(ratios(results, method, score, setting, some))
+                if all(of_tables[name] for name in some)
+                else "-"
+                for some in (tables, visits)
+            ]
+            lines.append([label, *(average(some, score) for some in own), *means])
+        header = ["method", *tables, "ratio", "ratio, planned visits"]
+        parts += [f"{title}:", table(header, lines)]
+
+    def single_values(method, _):
+        return geometric(
+            [
+                one["rmse_transform"] / one["rmse_numbers"]
+                for one in results.of(**key, method=method)
+                if "rmse_transform" in one
+            ]
+        )
+
+    def seconds(method, name):
+        some = results.of(**key, method=method, table=name)
+        return average(some, "seconds", 2)
+
+    return [
+        *parts,
+        "RMSE of `transform` over that of the mean of the draws, numeric columns:",
+        grid("method", methods, ["ratio"], single_values),
+        "Seconds of CPU, fit and 20 draws:",
+        grid("method", methods, tables, seconds),
+    ]
+
+
+def page(results, options=None):
+    """Write the part of the page."""
+    text = Texts("groups", globals())("real", names=NAMES[REFERENCE])
+    settings = [setting for setting in SETTINGS if results.has(setting=setting)]
+    parts = [part for one in settings for part in setting_tables(results, one)]
+    return ["## Real tables", text, *parts]
 
 
 def main():
     """Measure."""
-    options = options_of(
+    carry_out(
         __doc__,
+        cells,
+        measured,
+        page,
         {"results": None, "seeds": 2},
         methods=Some(DEFAULT, METHODS),
         tables=[*TABLES],
@@ -222,8 +298,6 @@ def main():
         draws=DRAWS,
         results=str(RESULTS),
     )
-    warnings.simplefilter("ignore")
-    measure(run, options)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python benchmarks/groups_simulation.py [--methods complete ours flat id jomo pan
         mice_2lpan] [--repetitions 40] [--groups 30] [--rows 10] [--icc 0.3]
-        [--mechanisms MCAR MAR] [--outcome number] [--results FILE] [--quick] [--check]
+        [--mechanisms MCAR MAR] [--outcome number] [--results FILE] [--quick]
     python benchmarks/groups_report.py --output doc/benchmarks/groups.md
 
 y = 1 + x / 2 + w / 2 + u + e; x varies within groups (ICC .2), w does not, u is of the
@@ -14,16 +14,15 @@ analysed by REML with random intercepts and pooled by Rubin's rules. A line of t
 results is a repetition of a method; what is there is not repeated.
 """
 
-import warnings
 from functools import cache
 from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
-from _command import Some, options_of
-from _groups_methods import METHODS, complete_tables, data_of_r, measure, numbers
+from _groups_methods import METHODS, NAMES, complete_tables, methods_of, numbers
+from _report import Texts, by, table
+from _runner import Some, carry_out
 from _validity_analyses import random_intercept
 from scipy.stats import t as student
 
@@ -35,6 +34,9 @@ BETA, ICC_OF_X, SHARE, DRAWS = (1.0, 0.5, 0.5), 0.2, 0.3, 20
 CUTS = {"binary": [0], "ordinal": [-1, 0, 1]}  # of y less its mean
 DEFAULT = "complete", "ours", "flat", "id", "jomo", "pan", "mice_2lpan"
 MECHANISMS = "MCAR", "MAR"
+KEYS = "groups", "rows", "icc", "outcome", "mechanism"
+COEFFICIENTS = "b0", "b1 (x)", "b2 (w)"
+VARIANCES = "variance of groups", "of rows", "ICC"
 
 
 def simulate(rng, groups, rows, icc, outcome):
@@ -89,7 +91,7 @@ def pooled(draws, columns):
         else:
             ends.append(pool(beta[:, j], squares[:, j], dof).interval(0.95))
     low, high = np.array(ends, dtype=float).T
-    estimate = [*beta.mean(0), *variances.mean(0)]
+    estimate = np.array([*beta.mean(0), *variances.mean(0)]).tolist()
     return {"estimate": estimate, "low": low.tolist(), "high": high.tolist()}
 
 
@@ -103,61 +105,88 @@ def truth(icc, outcome):
     return [*beta, *variances]
 
 
-def measured(method, key, draws):
+def measured(key, options):
     """Simulate, complete and analyse."""
     sizes = key["groups"], key["rows"], key["icc"], key["outcome"]
     rng = np.random.default_rng([key["repetition"], *sizes[:2], int(1000 * key["icc"])])
     full = simulate(rng, *sizes)
     incomplete = hide(rng, full, key["mechanism"])
+    method, seed = key["method"], key["repetition"] + 1
     if method == "complete":
-        return pooled(numbers(full)[None], list(full)) | {"seconds": 0.0}
-    tables, _, costs = complete_tables(
-        method, incomplete, ROLES, draws, key["repetition"] + 1
-    )
-    return pooled(tables, list(full)) | costs
+        found = pooled(numbers(full)[None], list(full)) | {"seconds": 0.0}
+    else:
+        tables, _, costs = complete_tables(
+            method, incomplete, ROLES, options.draws, seed
+        )
+        found = pooled(tables, list(full)) | costs
+    return {"draws": options.draws} | found
 
 
-def run(results, options):
-    """Compute what the results lack."""
+def cells(options):
+    """List what is asked for, one repetition after the other."""
+    setting = {name: getattr(options, name) for name in KEYS[:-1]}
     ways = product(range(options.repetitions), options.mechanisms, options.methods)
-    names = "groups", "rows", "icc", "outcome"
     for repetition, mechanism, method in ways:
-        key = {name: getattr(options, name) for name in names}
-        key |= {"mechanism": mechanism, "repetition": repetition}
-        if not results.has(**key, method=method):
-            found = measured(method, key, options.draws)
-            found["estimate"] = [float(value) for value in found["estimate"]]
-            results.add(key | {"method": method, "draws": options.draws} | found)
+        key = setting | {"mechanism": mechanism, "repetition": repetition}
+        yield key | {"method": method}
 
 
-def check(repetitions=5):
-    """Compare the analysis with statsmodels, and standard errors with R's lme4.
+def mean_and_error(values):
+    """Return a mean as text, with its standard error."""
+    values = np.asarray(values)
+    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
+    return f"{values.mean():+.3f} ({error:.3f})"
 
-    Those of statsmodels are from another information matrix.
-    """
-    from statsmodels.api import MixedLM
 
-    for seed in range(repetitions):
-        frame = simulate(np.random.default_rng(seed), 30, 8, 0.3, "number")
-        beta, squares, (group, row, _) = analyse(numbers(frame), list(frame))
-        design = np.column_stack([np.ones(len(frame)), frame["x"], frame["w"]])
-        other = MixedLM(frame["y"].to_numpy(), design, groups=frame["g"]).fit()
-        theirs = [*other.fe_params, other.cov_re[0, 0], other.scale]
-        np.testing.assert_allclose([*beta, group, row], theirs, atol=1e-3)
-        with TemporaryDirectory() as folder:
-            file = Path(folder, "table.csv")
-            frame.to_csv(file, index=False)
-            model = f"lmer(y ~ x + w + (1 | g), read.csv('{file}'))"
-            found = data_of_r("lme4", f"summary({model})$coefficients")
-        theirs = found[["Estimate", "Std. Error"]].to_numpy().T
-        np.testing.assert_allclose([beta, np.sqrt(squares)], theirs, rtol=1e-4)
-    print(f"{repetitions} fits agree with statsmodels and lme4.")
+def arrays(results, method, key):
+    """Return estimates and ends of intervals of a method, a row a repetition."""
+    found = results.of(**key, method=method)
+    names = "estimate", "low", "high", "seconds"
+    return [np.array([one[name] for one in found]) for name in names]
+
+
+def setting_tables(results, key):
+    """Write the tables of a setting of the simulation."""
+    true = np.array(truth(key["icc"], key["outcome"]))
+    bias, cover = [], []
+    complete = arrays(results, "complete", key)
+    wide = (complete[2] - complete[1]).mean(0) if len(complete[0]) else np.nan
+    for method in methods_of(results.of(**key)):
+        estimate, low, high, seconds = arrays(results, method, key)
+        errors = [mean_and_error(one) for one in (estimate - true).T]
+        bias.append([NAMES[method], len(estimate), *errors])
+        covered = ((low < true[:3]) & (true[:3] < high)).mean(0)
+        shares = [f"{value:.1%}" for value in (*covered, covered.mean())]
+        ratios = [f"{value:.2f}" for value in (high - low).mean(0) / wide]
+        time = "" if method == "complete" else f"{seconds.mean():.2f}"
+        cover.append([NAMES[method], *shares, *ratios, time])
+    sizes = f"{key['groups']} groups of {key['rows']} rows, ICC {key['icc']:g}"
+    outcome = "" if key["outcome"] == "number" else f", {key['outcome']} outcome"
+    widths = [f"width {name}" for name in COEFFICIENTS]
+    return [
+        f"### {sizes}, {key['mechanism']}{outcome}",
+        "Bias (standard error):",
+        table(["method", "repetitions", *COEFFICIENTS, *VARIANCES], bias),
+        "Coverage of 95 % intervals, and their widths:",
+        table(["method", *COEFFICIENTS, "mean", *widths, "seconds"], cover),
+    ]
+
+
+def page(results, options=None):
+    """Write the part of the page."""
+    settings = sorted(by(results.records, *KEYS))
+    keys = [dict(zip(KEYS, values, strict=True)) for values in settings]
+    parts = [part for key in keys for part in setting_tables(results, key)]
+    return ["## Simulation", Texts("groups", globals())("simulated"), *parts]
 
 
 def main():
     """Measure."""
-    options = options_of(
+    carry_out(
         __doc__,
+        cells,
+        measured,
+        page,
         {"results": None, "repetitions": 2, "draws": 5},
         methods=Some(DEFAULT, ["complete", *METHODS]),
         repetitions=40,
@@ -168,13 +197,7 @@ def main():
         outcome="number",
         draws=DRAWS,
         results=str(RESULTS),
-        check=False,
     )
-    warnings.simplefilter("ignore")
-    if options.check:
-        return check()
-    measure(run, options)
-    return None
 
 
 if __name__ == "__main__":

@@ -20,9 +20,17 @@ import mixed_rivals
 import numpy as np
 import pandas as pd
 from _beside import beside
-from _command import carry_out, options_of
 from _data import load
-from _report import Texts, made_by, specs, table, unanswered
+from _report import (
+    Texts,
+    geometric_mean,
+    made_by,
+    notes_of,
+    specs,
+    table,
+    unanswered,
+)
+from _runner import carry_out
 from mixed_rivals import RIVALS, Missing, lacking
 from mixed_scores import SCORES, Answer, frame_of, score
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
@@ -37,7 +45,7 @@ from skvnce import (
     VGIImputer,
 )
 
-TEXTS = Texts("mixed", globals(), vars(mixed_rivals))
+TEXTS, SPECS = Texts("mixed", globals(), vars(mixed_rivals)), specs("mixed")
 
 DRAWS = 50
 ROUNDS = 5  # of chained forests
@@ -103,10 +111,15 @@ def forests(case, seed):
     return Answer(test, probabilities, np.repeat(test[None], DRAWS, 0))
 
 
-def of_estimator(estimator, case, seed):
-    """Fill and draw by one of our imputers that takes data frames."""
-    estimator.set_output(transform="pandas").fit(frame_of(case, case.masked[0]))
-    return answer_of(estimator, case, seed)
+def ours(make, **options):
+    """Make a method of one of our imputers, which take data frames."""
+
+    def method(case, seed):
+        model = make(handle_unknown="missing", random_state=seed, **options)
+        model.set_output(transform="pandas").fit(frame_of(case, case.masked[0]))
+        return answer_of(model, case, seed)
+
+    return method
 
 
 def answer_of(estimator, case, seed):
@@ -125,54 +138,16 @@ def answer_of(estimator, case, seed):
     return Answer(points, probabilities, draws)
 
 
-def default(case, seed):
-    """Fit the default imputer."""
-    model = TableImputer(handle_unknown="missing", random_state=seed)
-    return of_estimator(model, case, seed)
-
-
-def gaussian(case, seed):
-    """Fit the latent normal model."""
-    options = {"on_misfit": "ignore", "handle_unknown": "missing"}
-    model = GaussianImputer(random_state=seed, **options)
-    return of_estimator(model, case, seed)
-
-
-def mixture(case, seed):
-    """Fit mixtures of normals and of latent classes."""
-    options = {"on_misfit": "ignore", "handle_unknown": "missing"}
-    model = MixtureImputer(random_state=seed, **options)
-    return of_estimator(model, case, seed)
-
-
-def lair(case, seed):
-    """Fit autoencoders that start at the latent normal model."""
-    options = {"on_misfit": "ignore", "handle_unknown": "missing"}
-    model = LAIRImputer(n_draws=DRAWS, random_state=seed, **options)
-    return of_estimator(model, case, seed)
-
-
-def vgi(case, seed):
-    """Fit autoencoders by variational Gibbs inference."""
-    options = {"on_misfit": "ignore", "handle_unknown": "missing"}
-    model = VGIImputer(n_draws=DRAWS, random_state=seed, **options)
-    return of_estimator(model, case, seed)
-
-
 BASE = "draws of the marginal"
 CLOCK = "IterativeImputer, codes and rounding"
-BASELINES = {
-    BASE: marginal,
-    CLOCK: iterative,
-    "chained random forests": forests,
-}
+BASELINES = {BASE: marginal, CLOCK: iterative, "chained random forests": forests}
 REMOVED = "ForestImputer", "ForestImputer, LAIR"  # only their results are left
 OURS = {
-    "TableImputer": default,
-    "GaussianImputer": gaussian,
-    "MixtureImputer": mixture,
-    "LAIRImputer": lair,
-    "VGIImputer": vgi,
+    "TableImputer": ours(TableImputer),
+    "GaussianImputer": ours(GaussianImputer, on_misfit="ignore"),
+    "MixtureImputer": ours(MixtureImputer, on_misfit="ignore"),
+    "LAIRImputer": ours(LAIRImputer, n_draws=DRAWS, on_misfit="ignore"),
+    "VGIImputer": ours(VGIImputer, n_draws=DRAWS, on_misfit="ignore"),
     **dict.fromkeys(REMOVED),
 }
 METHODS = BASELINES | OURS | RIVALS
@@ -201,7 +176,7 @@ ORDERS = {
     "Education": [
         *("8th Grade", "9 - 11th Grade", "High School", "Some College"),
         "College Grad",
-    ],
+    ]
 }
 
 
@@ -282,50 +257,22 @@ def _intercepts(score):
 
 
 RATIOS = "pfc", "log_loss", "brier", "rps", "rmse", "crps"
-NAMES = {
-    "pfc": "PFC",
-    "log_loss": "log-loss",
-    "brier": "Brier",
-    "rps": "RPS",
-    "rmse": "RMSE",
-    "crps": "CRPS",
-    "ece": "ECE",
-    "auc": "AUC",
-    "coverage": "coverage",
-    "seconds": "CPU",
-}
+NAMES = SPECS["names"]
+GOALS = SPECS["goals"]  # of the best of ours, and of the plain imputer
 GOAL_TABLES = "adult", "titanic", "horse_colic"
-GOALS = {  # of the best of ours: at least, at most
-    "pfc": (0, 0.75),
-    "log_loss": (0, 0.79),
-    "brier": (0, 0.77),
-    "crps": (0, 0.83),
-    "rmse": (0, 0.86),
-    "ece": (0, 0.05),
-    "auc": (0, 0.59),
-    "coverage": (0.88, 0.93),
-    "seconds": (0, 18),
-}
 PLAIN = "GaussianImputer"
-PLAIN_GOALS = {
-    "pfc": (0, 0.80),
-    "log_loss": (0, 0.84),
-    "crps": (0, 0.85),
-    "auc": (0, 0.62),
-    "seconds": (0, 6),
-}
 BEHIND = 1.02  # of a rival's score
 COLUMNS = (*SCORES, "seconds")
-
-
-def scored_cells(records):
-    """Return the cells (table, mechanism, seed) of some records that have scores."""
-    return {place(r) for r in records if "missing" not in r}
 
 
 def place(record):
     """Return the cell of a record."""
     return record["table"], record["mechanism"], record["seed"]
+
+
+def scored_cells(records, method):
+    """Return the cells (table, mechanism, seed) of a method that have scores."""
+    return {place(r) for r in records if r["method"] == method and "missing" not in r}
 
 
 def values(records, method, name, among=None):
@@ -343,13 +290,13 @@ def values(records, method, name, among=None):
     return {cell: value / other[cell] for cell, value in own.items() if other.get(cell)}
 
 
-def mean(found, name):
+def mean(scores, name):
     """Average the scores of cells, geometrically if they are ratios; None if empty."""
-    some = np.array(list(found.values()))
+    some = np.array(list(scores.values()))
     if not len(some):
         return None
     if name in (*RATIOS, "seconds"):
-        return float(np.exp(np.log(np.maximum(some, 1e-6)).mean()))
+        return geometric_mean(np.maximum(some, 1e-6))
     return float(some.mean())
 
 
@@ -357,37 +304,30 @@ def written(value, name):
     """Write an average."""
     if value is None:
         return "-"
-    if name == "seconds":
-        return f"{value:.0f}" if value >= 9.5 else f"{value:.1f}"
-    return f"{value:.3f}"
+    digits = 3 if name != "seconds" else 0 if value >= 9.5 else 1
+    return f"{value:.{digits}f}"
 
 
 def pooled(records):
     """Make a table of all methods, pooled over the cells of these records."""
-    methods = [
-        m for m in METHODS if scored_cells(r for r in records if r["method"] == m)
-    ]
-    lines = [
-        [
-            method,
-            len(scored_cells(r for r in records if r["method"] == method)),
-            *(written(mean(values(records, method, c), c), c) for c in COLUMNS),
-        ]
-        for method in methods
-    ]
+    lines = []
+    for method in METHODS:
+        if count := len(scored_cells(records, method)):
+            scores = [written(mean(values(records, method, c), c), c) for c in COLUMNS]
+            lines.append([method, count, *scores])
     return table(["method", "cells", *(NAMES[c] for c in COLUMNS)], lines)
 
 
 def goal_cells(records, methods):
     """Return the cells of the tables of the goals that all these methods have."""
     of_tables = [r for r in records if r["table"] in GOAL_TABLES]
-    found = [scored_cells(r for r in of_tables if r["method"] == m) for m in methods]
-    return set.intersection(*found) if found else set()
+    there = [scored_cells(of_tables, method) for method in methods]
+    return set.intersection(*there) if there else set()
 
 
-def ours(records):
+def of_ours(records):
     """Return those of our methods that have results."""
-    return [m for m in OURS if scored_cells(r for r in records if r["method"] == m)]
+    return [method for method in OURS if scored_cells(records, method)]
 
 
 def best_of_ours(records):
@@ -395,8 +335,9 @@ def best_of_ours(records):
 
     Only methods with results on all cells are compared: one cell says little.
     """
-    every = max((goal_cells(records, [m]) for m in ours(records)), key=len, default=[])
-    methods = [m for m in ours(records) if goal_cells(records, [m]) >= set(every)]
+    there = {method: goal_cells(records, [method]) for method in of_ours(records)}
+    every = max(there.values(), key=len, default=set())
+    methods = [method for method, cells in there.items() if cells >= every]
     among = goal_cells(records, methods)
     losses = {
         m: mean(values(records, m, "log_loss", among), "log_loss") for m in methods
@@ -405,31 +346,32 @@ def best_of_ours(records):
     return min(losses, key=losses.get) if losses else None
 
 
-def evaluated(records, method, goals):
-    """Return for each goal of a method: score, bounds, average, whether it is met."""
-    among, found = goal_cells(records, [method]), []
-    for name, (low, high) in goals.items():
+def evaluated(records, method, role):
+    """Return for each goal of a role: score, bounds, average, whether it is met."""
+    among = goal_cells(records, [method])
+    for name, (low, high) in GOALS[role].items():
         value = mean(values(records, method, name, among), name)
         if value is not None:
-            found.append((name, (low, high), value, low <= value <= high))
-    return found
+            yield name, (low, high), value, low <= value <= high
+
+
+def roles(records):
+    """Return what has goals: role, words of it, and a method of ours."""
+    plain = "plain", "plain", "as the plain imputer", PLAIN
+    best = best_of_ours(records)
+    first = "best", "best of ours", "as the best of ours", best
+    return [first, plain] if best else [plain]
 
 
 def goals(records):
     """Make the table of the goals."""
-    best, lines = best_of_ours(records), []
-    for role, method, asked in (
-        ("best of ours", best, GOALS),
-        ("plain", PLAIN, PLAIN_GOALS),
-    ):
-        if method is None:
-            continue
-        for name, (low, high), value, met in evaluated(records, method, asked):
+    lines = []
+    for role, label, _, method in roles(records):
+        for name, (low, high), value, is_met in evaluated(records, method, role):
             goal = f"{low} to {high}" if low else f"at most {high}"
-            verdict = "met" if met else "missed"
-            lines.append(
-                [f"{role}: {method}", NAMES[name], goal, written(value, name), verdict]
-            )
+            verdict = "met" if is_met else "missed"
+            cells = [f"{label}: {method}", NAMES[name], goal, written(value, name)]
+            lines.append([*cells, verdict])
     return table(["method", "score", "goal", "value", ""], lines)
 
 
@@ -437,18 +379,14 @@ def versus(records, name):
     """Compare the best of ours with the best rival on each table.
 
     Of ours, the one of the least score on the cells that all of ours have; of the
-    rivals, the one that is best beside it on the cells that both have.
-
-    Returns
-    -------
-    list of (table, ours, rival, number of cells, score of ours, ratio to the rival)
+    rivals, the one that is best beside it on the cells that both have.  Yields table,
+    ours, rival, number of cells, score of ours, ratio to the rival.
     """
-    found = []
     rivals = [m for m in METHODS if m in RIVALS or m == "chained random forests"]
     for one in TABLES:
         some = [r for r in records if r["table"] == one]
-        scores = {m: values(some, m, name) for m in [*ours(some), *rivals]}
-        own = [m for m in ours(some) if scores[m]]
+        scores = {m: values(some, m, name) for m in [*of_ours(some), *rivals]}
+        own = [m for m in of_ours(some) if scores[m]]
         common = set.intersection(*(set(scores[m]) for m in own)) if own else ()
         if not common:
             continue
@@ -458,74 +396,60 @@ def versus(records, name):
         for rival in rivals:
             both = scores[rival].keys() & scores[best].keys()
             if both:
-                mine, other = (
-                    mean({cell: scores[m][cell] for cell in both}, name)
-                    for m in (best, rival)
+                sides = (
+                    {cell: scores[m][cell] for cell in both} for m in (best, rival)
                 )
+                mine, other = (mean(side, name) for side in sides)
                 pairs.append((mine / other, rival, len(both), mine))
         if pairs:
             ratio, rival, count, mine = max(pairs)
-            found.append((one, best, rival, count, mine, ratio))
-    return found
+            yield one, best, rival, count, mine, ratio
 
 
 def duel(records, name):
     """Write `versus` as a table."""
-    lines = [
-        [
-            *(one, best, f"{mine:.3f}", rival, f"{mine / ratio:.3f}", count),
-            f"{ratio:.3f}",
-            "behind by more than 2 %" if ratio > BEHIND else "",
-        ]
-        for one, best, rival, count, mine, ratio in versus(records, name)
-    ]
+    lines = []
+    for one, best, rival, count, mine, ratio in versus(records, name):
+        scores = [best, f"{mine:.3f}", rival, f"{mine / ratio:.3f}", count]
+        word = "behind by more than 2 %" if ratio > BEHIND else ""
+        lines.append([one, *scores, f"{ratio:.3f}", word])
     header = ["table", "best of ours", NAMES[name], "best rival", NAMES[name], "cells"]
     return table([*header, "ours / rival", ""], lines)
 
 
 def losses(records):
     """Set the default beside each other method, where it has results."""
-    scores = "pfc", "log_loss", "brier", "rmse", "crps"
-    columns = {NAMES[score]: partial(of_seeds, records, score) for score in scores}
-    return beside(list(METHODS), columns)
+
+    def scores(score, method):
+        return {
+            ((r["table"], r["mechanism"]), r["seed"]): r[score]
+            for r in records
+            if r["method"] == method and score in r
+        }
+
+    names = "pfc", "log_loss", "brier", "rmse", "crps"
+    return beside(list(METHODS), {NAMES[name]: partial(scores, name) for name in names})
 
 
-def of_seeds(records, score, method):
-    """Return a score of a method by table with mechanism, and by seed."""
-    return {
-        ((r["table"], r["mechanism"]), r["seed"]): r[score]
-        for r in records
-        if r["method"] == method and score in r
-    }
-
-
-def found(records):
+def summary(records):
     """Say in words how many goals are met, and where rivals are ahead."""
     lines = []
-    best = best_of_ours(records)
-    for method, asked, role in (
-        (best, GOALS, "as the best of ours"),
-        (PLAIN, PLAIN_GOALS, "as the plain imputer"),
-    ):
-        verdicts = evaluated(records, method, asked) if method else []
-        if verdicts:
-            missed = [NAMES[name] for name, _, _, met in verdicts if not met]
-            lines.append(
-                f"- {method} meets {len(verdicts) - len(missed)} of {len(verdicts)} "
-                f"goals {role} (on {len(goal_cells(records, [method]))} of 18 cells)"
-                + (f", and misses {', '.join(missed)}." if missed else ".")
-            )
+    for role, _, words, method in roles(records):
+        if verdicts := list(evaluated(records, method, role)):
+            missed = [NAMES[name] for name, *_, is_met in verdicts if not is_met]
+            met = f"{len(verdicts) - len(missed)} of {len(verdicts)} goals {words}"
+            count = len(goal_cells(records, [method]))
+            end = f", and misses {', '.join(missed)}." if missed else "."
+            lines.append(f"- {method} meets {met} (on {count} of 18 cells){end}")
     for name in ("log_loss", "crps"):
-        duels = versus(records, name)
-        if not duels:
-            continue
-        ahead = [one for one, *_, ratio in duels if ratio <= 1]
-        behind = [f"{d[0]} ({d[2]})" for d in duels if d[-1] > BEHIND]
-        lines.append(
-            f"- In {NAMES[name]}, the best of ours is ahead of all rivals with results "
-            f"on {len(ahead)} of {len(duels)} tables, and behind one by more than 2 % "
-            + (f"on {', '.join(behind)}." if behind else "on none.")
-        )
+        if duels := list(versus(records, name)):
+            ahead = sum(ratio <= 1 for *_, ratio in duels)
+            behind = [f"{d[0]} ({d[2]})" for d in duels if d[-1] > BEHIND]
+            lines.append(
+                f"- In {NAMES[name]}, the best of ours is ahead of all rivals with "
+                f"results on {ahead} of {len(duels)} tables, and behind one by more "
+                f"than 2 % on {', '.join(behind) or 'none'}."
+            )
     return "\n".join(lines)
 
 
@@ -543,51 +467,29 @@ def remarks(records):
     return "\n".join([f"Versions: {', '.join(versions)}.", "", *rows]).strip()
 
 
-def page(results, notes):
+def page(results, options):
     """Return the parts of the page."""
     records = results.records
     parts = [
         "# Imputing mixed tables",
         made_by("mixed.py", f"Code of commit {results.commits()}."),
-        notes,
-        TEXT,
+        notes_of(__doc__),
+        TEXTS("text"),
         *losses(records),
-        "## Goals",
-        GOALS_TEXT,
-        goals(records),
-        "## The best of ours beside the best rival",
-        DUEL_TEXT,
+        *("## Goals", TEXTS("goals"), goals(records)),
+        *("## The best of ours beside the best rival", TEXTS("duel")),
     ]
     for name in ("log_loss", "crps"):
         parts += [f"### {NAMES[name]}", duel(records, name)]
-    for mechanism in MECHANISMS:
-        some = [r for r in records if r["mechanism"] == mechanism]
-        if scored_cells(some):
-            parts += [f"## All tables, {mechanism}", pooled(some)]
-    for name in TABLES:
-        some = [r for r in records if r["table"] == name]
-        if scored_cells(some):
-            parts += [f"## {name}", pooled(some)]
-    parts += ["## What was found", FOUND_TEXT, found(records)]
-    parts += ["## Without an answer", MISSING_TEXT, unanswered(records)]
-    return [*parts, "## Rivals", RIVALS_TEXT, remarks(records)]
-
-
-TEXT = TEXTS("text")
-
-GOALS_TEXT = TEXTS("goals")
-
-DUEL_TEXT = TEXTS("duel")
-
-FOUND_TEXT = """\
-The script writes these lines from the tables above."""
-
-MISSING_TEXT = TEXTS("missing")
-
-RIVALS_TEXT = TEXTS("rivals")
-
-
-QUICK = [BASE, CLOCK, "GaussianImputer"]
+    places = [(f"All tables, {m}", {"mechanism": m}) for m in MECHANISMS]
+    for title, key in [*places, *((name, {"table": name}) for name in TABLES)]:
+        some = results.of(**key)
+        if any("missing" not in record for record in some):
+            parts += [f"## {title}", pooled(some)]
+    said = "The script writes these lines from the tables above."
+    parts += ["## What was found", said, summary(records)]
+    parts += ["## Without an answer", TEXTS("missing"), unanswered(records)]
+    return [*parts, "## Rivals", TEXTS("rivals"), remarks(records)]
 
 
 def cells(options):
@@ -595,8 +497,7 @@ def cells(options):
     mechanisms = MECHANISMS[: 1 if options.quick else None]
     ways = product(range(options.seeds), mechanisms, options.methods, options.tables)
     for seed, mechanism, method, name in ways:
-        key = {"table": name, "mechanism": mechanism, "seed": seed, "method": method}
-        yield key
+        yield {"table": name, "mechanism": mechanism, "seed": seed, "method": method}
 
 
 @cache
@@ -609,19 +510,20 @@ def clock(*place):
 
 def measured(key, options):
     """Run and score a method, or say why there is no answer."""
-    method, place = key["method"], (key["table"], key["mechanism"], key["seed"])
-    case, begin = split(*place), time.process_time()
+    case, begin = split(*place(key)), time.process_time()
     try:
-        answer = METHODS[method](case, key["seed"])
+        answer = METHODS[key["method"]](case, key["seed"])
     except Missing as reason:
-        found = {"missing": str(reason)}
+        scores = {"missing": str(reason)}
     else:
         seconds = time.process_time() - begin
         if answer.seconds is not None:
             seconds = answer.seconds
-        found = score(case, answer) | {"seconds": round(seconds, 2)}
-        found |= answer.notes or {}
-    return found if method == CLOCK else found | {"clock": clock(*place)}
+        scores = score(case, answer) | {"seconds": round(seconds, 2)}
+        scores |= answer.notes or {}
+    if key["method"] == CLOCK:
+        return scores
+    return scores | {"clock": clock(*place(key))}
 
 
 def left_out(methods):
@@ -631,16 +533,9 @@ def left_out(methods):
 
 def main():
     """Measure and report."""
-    options = options_of(
-        __doc__,
-        {"tables": ["titanic"], "seeds": 1, "methods": QUICK},
-        results=None,
-        tables=[*TABLES],
-        methods=[*METHODS],
-        seeds=3,
-        only_report=False,
-    )
-    carry_out(cells, measured, page, options, __doc__, left_out)
+    quick = {"tables": ["titanic"], "seeds": 1, "methods": [BASE, CLOCK, PLAIN]}
+    asked = {"tables": [*TABLES], "methods": [*METHODS], "seeds": 3}
+    carry_out(__doc__, cells, measured, page, quick, left_out, **asked)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@ as rows to learn from, at least 200, choose alpha of each fit.  Each result is a
 FILE; those that are there are not computed again.
 """
 
-import warnings
 from itertools import product
 
 import numpy as np
-from _command import options_of
-from _report import Results, Texts, made_by, publish, table
-from noisy_or_synthetic import random_rows
+from _report import Texts, average, made_by, mean, notes_of, table
+from _runner import carry_out
+from noisy_or_synthetic import loss_of_rates, random_rows
 
 from skvnce import NoisyOr
 
@@ -45,69 +44,58 @@ def model_of(sparsity, rng, d=50, k=100):
     return weight, leak, rng.beta(*of_prior, k)
 
 
-def measure(sparsity, way, n, seed, *, quick):
+def measured(key, options):
     """Learn with each alpha; the held-out -ELBO of the best one, and column rates."""
-    rng = np.random.default_rng([seed, *map(ord, sparsity)])
-    model = model_of(sparsity, rng)
+    n, seed = key["n"], key["seed"]
+    rng = np.random.default_rng([seed, *map(ord, key["sparsity"])])
+    model = model_of(key["sparsity"], rng)
     x, valid, test = (random_rows(rng, model, m) for m in (n, max(n, 200), N_TEST))
+    effort = {"max_iter": 1} if options.quick else {}
     found = []
-    for alpha in ALPHAS[: 1 if quick else None]:
-        options = {"max_iter": 1} if quick else {}
-        learner = NoisyOr(100, algorithm=way, alpha=alpha, random_state=seed, **options)
-        learner.fit(x)
+    for alpha in ALPHAS[: 1 if options.quick else None]:
+        fixed = {"algorithm": key["way"], "random_state": seed}
+        learner = NoisyOr(100, alpha=alpha, **fixed, **effort).fit(x)
         found.append((-learner.score(valid), alpha, -learner.score(test)))
-    rate = (x.sum(0) + 0.5) / (n + 1)
-    rates = -(test * np.log(rate) + (1 - test) * np.log1p(-rate)).sum(1).mean()
     _, alpha, loss = min(found)
-    return {
-        "alpha": alpha,
-        "loss": loss,
-        "independent": rates,
-        "zeros": float((test == 0).mean()),
-    }
+    zeros = float((test == 0).mean())
+    rates = loss_of_rates(x, test)
+    return {"alpha": alpha, "loss": loss, "independent": rates, "zeros": zeros}
 
 
-def report(results):
-    """Write the tables of the page."""
+def cells(options):
+    """List what is asked for."""
+    sizes = SIZES[: 1 if options.quick else None]
+    for seed, sparsity, n, way in product(range(options.seeds), DRAWS, sizes, WAYS):
+        yield {"sparsity": sparsity, "way": way, "n": n, "seed": seed}
+
+
+def page(results, options):
+    """Write the table of the page."""
     rows = []
     for sparsity, n in product(DRAWS, SIZES):
-        some = results.of(sparsity=sparsity, n=n)
-        if not some:
-            continue
-        by_way = {
-            way: np.array([x["loss"] for x in some if x["way"] == way]) for way in WAYS
-        }
-        behind = {
-            way: by_way[way] - by_way["acp"]
-            for way in WAYS[1:]
-            if len(by_way[way]) == len(by_way["acp"])
-        }
-        rows.append(
-            [
-                f"{100 * np.mean([x['zeros'] for x in some]):.1f} %",
-                n,
-                f"{np.mean([x['independent'] for x in some]):.2f}",
-                *(
-                    f"{v.mean():.2f} ({len(v)})" if len(v) else "-"
-                    for v in by_way.values()
-                ),
-                *(
-                    f"{v.mean():.2f} ± {v.std(ddof=1) / len(v) ** 0.5:.2f}"
-                    if len(v) > 1
-                    else "-"
-                    for v in behind.values()
-                ),
+        if some := results.of(sparsity=sparsity, n=n):
+            losses = {
+                way: np.array([x["loss"] for x in some if x["way"] == way])
+                for way in WAYS
+            }
+            row = [f"{100 * mean(some, 'zeros'):.1f} %", n]
+            row.append(average(some, "independent", 2))
+            row += [
+                f"{v.mean():.2f} ({len(v)})" if len(v) else "-" for v in losses.values()
             ]
-        )
+            for way in WAYS[1:]:
+                if len(losses[way]) == len(losses["acp"]):
+                    v = losses[way] - losses["acp"]
+                    error = v.std(ddof=1) / len(v) ** 0.5 if len(v) > 1 else 0.0
+                    row.append(f"{v.mean():.2f} ± {error:.2f}" if len(v) > 1 else "-")
+            rows.append(row)
     header = ["zeros", "rows", "independent columns", *WAYS]
     header += [f"{way} - acp" for way in WAYS[1:]]
+    made = f"One thread. Code of commit {results.commits()}."
     return [
         "# Noisy-OR at several sparsities",
-        made_by(
-            "noisy_or_sparsity.py",
-            f"One thread. Code of commit {results.commits()}.",
-        ),
-        " ".join(__doc__.split("\n\n")[2].split()),
+        made_by("noisy_or_sparsity.py", made),
+        notes_of(__doc__),
         TEXTS("Held-out -ELBO a row in"),
         table(header, rows),
     ]
@@ -115,18 +103,7 @@ def report(results):
 
 def main():
     """Measure and report."""
-    options = options_of(
-        __doc__, {"seeds": 1}, results=None, seeds=3, only_report=False
-    )
-    warnings.simplefilter("ignore")
-    results = Results(options.results)
-    seeds, sizes = range(options.seeds), SIZES[: 1 if options.quick else None]
-    for seed, sparsity, n, way in product(seeds, DRAWS, sizes, WAYS):
-        key = {"sparsity": sparsity, "way": way, "n": n, "seed": seed}
-        if options.only_report or results.has(**key):
-            continue
-        results.add(key | measure(**key, quick=options.quick))
-    publish(report(results), options.output)
+    carry_out(__doc__, cells, measured, page, {"seeds": 1}, seeds=3)
 
 
 if __name__ == "__main__":

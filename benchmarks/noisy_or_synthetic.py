@@ -11,8 +11,8 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from _command import options_of
-from _report import Texts, made_by, publish, table
+from _report import Texts, grid, made_by, publish, table
+from _runner import options_of
 from joblib import Parallel, delayed
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
@@ -66,8 +66,6 @@ EFFORTS = {  # passes and alphas, of which the validation rows choose
     "lb-cdi": {1000: ((20, 50), (100,))},
 }
 QUICK = {way: {100: ((1,), (1,))} for way in EFFORTS}
-
-FOUND = TEXTS("found")
 
 
 def sparse_rows(array):
@@ -222,17 +220,11 @@ def recovery_part(seeds, parallel):
     settings += [("NMF", "-", n) for n in (1000, 200, 50)]
     found = parallel(delayed(recovered)(*s, seed) for s in settings for seed in seeds)
     found = np.reshape(found, (len(settings), len(seeds), 3))
-    rows = [
-        (
-            n,
-            init,
-            way,
-            ", ".join(f"{int(one)}" for one in each[:, 0]),
-            f"{each[:, 1].mean():.3f}",
-            f"{each[:, 2].mean():.2f}" if way != "NMF" else "-",
-        )
-        for (way, init, n), each in zip(settings, found, strict=True)
-    ]
+    rows = []
+    for (way, init, n), each in zip(settings, found, strict=True):
+        counts = ", ".join(f"{int(one)}" for one in each[:, 0])
+        loss = f"{each[:, 2].mean():.2f}" if way != "NMF" else "-"
+        rows.append((n, init, way, counts, f"{each[:, 1].mean():.3f}", loss))
     header = ("rows", "start", "method", "patterns found", "match", "held-out -ELBO")
     return [
         "## Patterns recovered (figure 4)",
@@ -276,16 +268,15 @@ def generative(way, n, passes, alpha, n_test):
     return -learner.score(valid), -learner.score(test), seconds
 
 
-def independent(n, n_test):
+def loss_of_rates(x, test):
     """Return -log p of held-out rows by the rates of the columns."""
-    x, _, test = random_tables(n, n_test)
-    rate = (x.sum(0) + 0.5) / (n + 1)
+    rate = (x.sum(0) + 0.5) / (len(x) + 1)
     return -(test * np.log(rate) + (1 - test) * np.log1p(-rate)).sum(1).mean()
 
 
 def table_4(efforts, n_test, parallel):
     """Report table 4."""
-    ways, sizes = ("avi", "svi", "lb-cdi", "acp"), list(efforts["acp"])
+    ways = "avi", "svi", "lb-cdi", "acp"
     settings = [
         (way, n, passes, alpha)
         for way in ways
@@ -293,34 +284,27 @@ def table_4(efforts, n_test, parallel):
         for passes, alpha in product(*choices)
     ]
     found = parallel(delayed(generative)(*s, n_test) for s in settings)
-    best, by_score = {}, itemgetter(1)
-    for setting, scores in sorted(zip(settings, found, strict=True), key=by_score):
-        way, n, *effort = setting
-        best.setdefault((way, n), (*effort, *scores))
-    rows = [
-        (
-            n,
-            f"{independent(n, n_test):.1f}",
-            *(
-                _cell(best.get((way, n)), paper)
-                for way, paper in zip(ways, TABLE_4.get(n, ("-",) * 4), strict=True)
-            ),
-        )
-        for n in sizes
-    ]
+    best = {}
+    ranked = sorted(zip(settings, found, strict=True), key=itemgetter(1))
+    for (way, n, *effort), scores in ranked:
+        best.setdefault((n, way), (*effort, *scores))
+
+    def cell(n, way):
+        if way == "independent columns":
+            x, _, test = random_tables(n, n_test)
+            return f"{loss_of_rates(x, test):.1f}"
+        if (n, way) not in best:
+            return "-"
+        passes, alpha, _, loss, seconds = best[n, way]
+        paper = dict(zip(ways, TABLE_4.get(n, ("-",) * 4), strict=True))[way]
+        return f"{loss:.1f} / {paper} ({passes}, {alpha}, {seconds:.0f} s)"
+
     zeros = 100 * (1 - random_tables(1, n_test)[1].mean())
     return [
         "## Generative modelling (table 4: D = 500, K = 100)",
-        table(("rows", "independent columns", *ways), rows),
+        grid("rows", efforts["acp"].keys(), ["independent columns", *ways], cell),
         TEXTS("Held-out -ELBO of rows", locals()),
     ]
-
-
-def _cell(found, paper):
-    if found is None:
-        return "-"
-    passes, alpha, _, loss, seconds = found
-    return f"{loss:.1f} / {paper} ({passes}, {alpha}, {seconds:.0f} s)"
 
 
 def main():
@@ -340,7 +324,7 @@ def main():
         parts += recovery_part(seeds, parallel)
     parts += table_4(efforts, n_test, parallel)
     if not options.quick:
-        parts += ["## What was found", FOUND]
+        parts += ["## What was found", TEXTS("found")]
     publish(parts, options.output)
 
 

@@ -9,9 +9,9 @@ from time import perf_counter
 
 import numpy as np
 import torch
-from _command import options_of
 from _data import folder, load, peak_mib
 from _report import Texts, made_by, publish, table
+from _runner import options_of
 from joblib import Parallel, delayed
 from sklearn.decomposition import NMF, LatentDirichletAllocation
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
@@ -109,8 +109,6 @@ N_TOPICS, N_TERMS, N_CAUSES = 20, 10, 50
 TEST = 1000  # titles held out, as in the paper
 SIZES = (250, 1000, 5000)
 
-FOUND = TEXTS("found")
-
 
 def learners(n_topics, seed, **effort):
     """Make the methods, by name."""
@@ -160,17 +158,13 @@ def topics_part(seeds, parallel, effort):
         coherence = np.array([one[0] for one in each])
         top4 = np.sort(coherence, 1)[:, -4:].mean(1)
         distinct = [len({w for topic in one[1] for w in topic}) for one in each]
-        lines.append(
-            (
-                n,
-                name,
-                f"{coherence.mean():.3f} ({coherence.mean(1).std():.3f})",
-                f"{top4.mean():.3f}",
-                f"{np.mean(distinct):.0f}",
-                f"{np.mean([one[2] for one in each]):.2f}",
-                f"{np.mean([one[3] for one in each]):.0f}",
-            )
+        held_out, seconds = (np.mean([one[i] for one in each]) for i in (2, 3))
+        cells = (
+            f"{coherence.mean():.3f} ({coherence.mean(1).std():.3f})",
+            f"{top4.mean():.3f}",
         )
+        costs = f"{held_out:.2f}", f"{seconds:.0f}"
+        lines.append((n, name, *cells, f"{np.mean(distinct):.0f}", *costs))
         if n == sizes[0]:
             order = np.argsort(-each[0][0])
             best += [f"### {name}\n"] + [
@@ -244,7 +238,7 @@ def main():
         *time_part(effort),
         *topics_part(seeds, parallel, effort),
         *reuters_part(seeds, parallel, effort),
-        *([] if options.quick else ["## What was found", FOUND]),
+        *([] if options.quick else ["## What was found", TEXTS("found")]),
     ]
     publish(parts, options.output)
 

@@ -11,14 +11,14 @@ computed again.
 """
 
 import time
-import warnings
+from functools import lru_cache
+from itertools import product
 
 import numpy as np
-from _command import Some, options_of
-from _report import Results, Texts, made_by, publish, table
+from _report import Texts, average, by, made_by, table
+from _runner import Some, carry_out
 from imputation_tables import score_points, split
 from sklearn.frozen import FrozenEstimator
-from threadpoolctl import threadpool_limits
 
 from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer
 from skvnce.metrics import coverage, crps
@@ -39,24 +39,27 @@ SAMPLERS = {  # name: (sampler, iterations)
     "MWG, 20 steps": (MWG(), 20),
     "pseudo-Gibbs, 20 steps": ("pseudo-gibbs", 20),
 }
+
+
+def of(*conditionals, **options):
+    """Make the field of a setting of the algorithm."""
+    return {"algorithm": VGI(*conditionals, **options)}
+
+
 VGIS = {  # name: fields of IncompleteDensity
     "VGI (default)": {},
-    "start: observed cells of columns, f0 (paper)": {
-        "algorithm": VGI(start="marginals")
-    },
-    "f0 and 20 passes of regressions, algorithm 2 (paper)": {
-        "algorithm": VGI(start="marginals", n_warm_up=20)
-    },
-    "chains may leave the observed range (paper)": {
-        "algorithm": VGI(chain_range="unbounded")
-    },
-    "extended conditionals": {"algorithm": VGI(network="extended")},
-    "independent conditionals": {"algorithm": VGI(network="independent")},
-    "mixture conditionals": {"algorithm": VGI("mixture")},
-    "spline conditionals (paper, flows)": {"algorithm": VGI("spline")},
-    "bounded conditionals": {"algorithm": VGI("bounded")},
-    "G = 3": {"algorithm": VGI(n_updates=3)},
-    "M = 3": {"algorithm": VGI(n_selected=3)},
+    "start: observed cells of columns, f0 (paper)": of(start="marginals"),
+    "f0 and 20 passes of regressions, algorithm 2 (paper)": of(
+        start="marginals", n_warm_up=20
+    ),
+    "chains may leave the observed range (paper)": of(chain_range="unbounded"),
+    "extended conditionals": of(network="extended"),
+    "independent conditionals": of(network="independent"),
+    "mixture conditionals": of("mixture"),
+    "spline conditionals (paper, flows)": of("spline"),
+    "bounded conditionals": of("bounded"),
+    "G = 3": of(n_updates=3),
+    "M = 3": of(n_selected=3),
     "K = 1": {"n_training_draws": 1},
     "coupling flow (paper)": {"model": "coupling-flow"},
 }
@@ -73,79 +76,75 @@ def scores(imputer, data):
     return found | {"seconds": time.process_time() - seconds}
 
 
-def of_samplers(data, seed, done, *, quick):
-    """Yield the scores of all samplers on one autoencoder."""
-    names = [name for name in SAMPLERS if name not in done][: 2 if quick else None]
-    if not names:
-        return
-    part = QUICK if quick else {}
-    part = {key: value for key, value in part.items() if key != "n_training_draws"}
-    model = VariationalAutoencoder(random_state=seed, **part).fit(data.masked[0])
-    for name in names:
-        sampler, n_steps = SAMPLERS[name]
-        options = {"sampler": sampler, "n_steps": 2 if quick else n_steps}
-        imputer = LAIRImputer(
-            FrozenEstimator(model), n_draws=DRAWS, on_misfit="ignore", **options
-        )
-        yield name, scores(imputer.fit(data.masked[0]), data)
+@lru_cache(1)
+def autoencoder(name, seed, quick):
+    """Fit the autoencoder of all samplers."""
+    part = {key: QUICK[key] for key in ("max_iter", "solver")} if quick else {}
+    model = VariationalAutoencoder(random_state=seed, **part)
+    return model.fit(split(name, "MCAR 50", seed).masked[0])
 
 
-def of_vgi(data, seed, done, *, quick):
-    """Yield the scores of all settings of variational Gibbs inference."""
-    for name in [*VGIS][: 1 if quick else None]:
-        if name in done:
-            continue
-        fields = {"model": "flow"} | VGIS[name]
-        model = IncompleteDensity(**(QUICK if quick else {}) | fields)
-        seconds = time.process_time()
-        options = {"n_steps": 1} if quick else {}
-        options |= {"n_draws": 60, "on_misfit": "ignore", "random_state": seed}
-        imputer = VGIImputer(model, **options).fit(data.masked[0])
-        fitted = {"fit": time.process_time() - seconds}
-        yield name, scores(imputer, data) | fitted
+def of_sampler(setting, data, key, quick):
+    """Score a sampler on the autoencoder."""
+    sampler, n_steps = SAMPLERS[setting]
+    options = {"sampler": sampler, "n_steps": 2 if quick else n_steps}
+    model = FrozenEstimator(autoencoder(key["table"], key["seed"], quick))
+    imputer = LAIRImputer(model, n_draws=DRAWS, on_misfit="ignore", **options)
+    return scores(imputer.fit(data.masked[0]), data)
 
 
-KINDS = {"samplers of LAIRImputer": of_samplers, "VGI, flow": of_vgi}
+def of_vgi(setting, data, seed, quick):
+    """Score a setting of variational Gibbs inference."""
+    fields = {"model": "flow"} | VGIS[setting]
+    model = IncompleteDensity(**(QUICK if quick else {}) | fields)
+    options = {"n_steps": 1} if quick else {}
+    options |= {"n_draws": 60, "on_misfit": "ignore", "random_state": seed}
+    seconds = time.process_time()
+    imputer = VGIImputer(model, **options).fit(data.masked[0])
+    fitted = {"fit": time.process_time() - seconds}
+    return scores(imputer, data) | fitted
 
 
-def run(options, results):
-    """Compute what is not in the results, and add it."""
-    for seed in range(options.seeds):
-        for name in options.tables:
-            data = split(name, "MCAR 50", seed)
-            for kind, function in KINDS.items():
+KINDS = {"samplers of LAIRImputer": SAMPLERS, "VGI, flow": VGIS}
+
+
+def cells(options):
+    """List the settings."""
+    counts = (2, 1) if options.quick else (None, None)
+    for seed, name in product(range(options.seeds), options.tables):
+        for (kind, settings), count in zip(KINDS.items(), counts, strict=True):
+            for setting in [*settings][:count]:
                 key = {"table": name, "seed": seed, "kind": kind}
-                done = {line["setting"] for line in results.of(**key)}
-                for setting, found in function(data, seed, done, quick=options.quick):
-                    line = key | {"setting": setting} | found
-                    print(*line.values(), flush=True)
-                    results.add(line)
+                yield key | {"setting": setting}
 
 
-def ratio(lines, setting, first, score):
+def measured(key, options):
+    """Fit and score one setting."""
+    data, setting = split(key["table"], "MCAR 50", key["seed"]), key["setting"]
+    if setting in SAMPLERS:
+        return of_sampler(setting, data, key, options.quick)
+    return of_vgi(setting, data, key["seed"], options.quick)
+
+
+def ratio(first, mine, score):
     """Compare a setting with the first one, on equal tables and seeds."""
-    values = {
-        name: {
-            (line["table"], line["seed"]): line[score]
-            for line in lines
-            if line["setting"] == name
-        }
-        for name in (setting, first)
-    }
-    both = sorted(values[setting].keys() & values[first].keys())
-    if not both:
+    first, mine = (
+        {(r["table"], r["seed"]): r[score] for r in x} for x in (first, mine)
+    )
+    logs = [
+        np.log(mine[one] / first[one]) for one in sorted(mine.keys() & first.keys())
+    ]
+    if not logs:
         return "-"
-    logs = [np.log(values[setting][one] / values[first][one]) for one in both]
-    found = f"{np.exp(np.mean(logs)):.3f}"
-    if len(logs) > 1:
-        found += f" ± {np.std(logs, ddof=1) / np.sqrt(len(logs)):.3f}"
-    return found
+    error = (
+        f" ± {np.std(logs, ddof=1) / np.sqrt(len(logs)):.3f}" if len(logs) > 1 else ""
+    )
+    return f"{np.exp(np.mean(logs)):.3f}{error}"
 
 
-def report(results):
+def page(results, options):
     """Write the tables of the page."""
-    lines = results.records
-    where = sorted({(line["table"], line["seed"]) for line in lines})
+    where = sorted(by(results.records, "table", "seed"))
     parts = [
         "# The settings of the papers",
         made_by("paper_options.py", f"Code of commit {results.commits()}."),
@@ -153,22 +152,15 @@ def report(results):
         "Tables, with seeds: " + ", ".join(f"{name} ({seed})" for name, seed in where),
         TEXTS("RMSE and CRPS are ratios"),
     ]
-    for kind, settings in zip(KINDS, (SAMPLERS, VGIS), strict=True):
-        some = [line for line in lines if line["kind"] == kind]
-        first, rows = next(iter(settings)), []
-        for setting in settings:
-            mine = [line for line in some if line["setting"] == setting]
-            if not mine:
-                continue
-            seconds = [line["seconds"] + line.get("fit", 0) for line in mine]
-            rows.append(
-                [
-                    setting,
-                    *(ratio(some, setting, first, s) for s in ("rmse", "crps")),
-                    f"{np.mean([line['coverage'] for line in mine]):.3f}",
-                    f"{np.mean(seconds):.0f}",
-                ]
-            )
+    for kind, settings in KINDS.items():
+        records, rows = {s: results.of(kind=kind, setting=s) for s in settings}, []
+        first = next(iter(records.values()))
+        for setting, mine in records.items():
+            if mine:
+                ratios = [ratio(first, mine, score) for score in ("rmse", "crps")]
+                seconds = np.mean([r["seconds"] + r.get("fit", 0) for r in mine])
+                row = [setting, *ratios, average(mine, "coverage"), f"{seconds:.0f}"]
+                rows.append(row)
         header = ["setting", "RMSE", "CRPS", "coverage", "seconds"]
         parts += [f"## {kind}", table(header, rows)]
     return parts
@@ -176,15 +168,7 @@ def report(results):
 
 def main():
     """Measure and report."""
-    options = options_of(
-        __doc__, {}, results=None, tables=Some(TABLES), seeds=1, only_report=False
-    )
-    warnings.simplefilter("ignore")
-    results = Results(options.results)
-    if not options.only_report:
-        with threadpool_limits(1):
-            run(options, results)
-    publish(report(results), options.output)
+    carry_out(__doc__, cells, measured, page, {}, tables=Some(TABLES), seeds=1)
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 import statsmodels.api as sm
 import statsmodels.formula.api as smf
-from _command import options_of
 from _mice import installed
 from _report import Texts, made_by, publish, table
+from _runner import options_of
 from scipy.special import expit, logit
 
 from skvnce import GaussianImputer, MixtureImputer

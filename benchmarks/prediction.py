@@ -18,8 +18,8 @@ from functools import lru_cache
 from itertools import product
 
 import numpy as np
-from _command import carry_out, options_of
-from _report import Texts, made_by, table
+from _report import Texts, average, by, geometric_mean, made_by, notes_of, table
+from _runner import carry_out
 from imputation_tables import TABLES, split
 from sklearn.base import clone
 from sklearn.ensemble import (
@@ -49,56 +49,33 @@ WAYS = COMPLETE, RAW, FILLED, ONE, DRAWS
 ERRORS = {True: "log-loss", False: "RMSE"}
 
 
-def place(record):
-    """Return the cell of a record."""
-    return record["table"], record["mechanism"], record["seed"]
-
-
-def pairs(results, way, other, **key):
-    """Return the errors of two ways in the cells that have both, (n_cells, 2)."""
-    first = {place(r): r["error"] for r in results.of(way=way, **key)}
-    second = {place(r): r["error"] for r in results.of(way=other, **key)}
-    return np.array([(first[c], second[c]) for c in first if c in second])
-
-
 def comparison(results):
     """Compare several draws with the other ways, by models and targets."""
     rows = []
-    for model in MODELS:
-        for classes, error in ERRORS.items():
-            for other in WAYS[:-1]:
-                key = {"model": model, "classes": classes}
-                found = pairs(results, DRAWS, other, **key)
-                if not len(found):
-                    continue
-                ratio = np.exp(np.log(found[:, 0] / found[:, 1]).mean())
-                lower = int((found[:, 0] < found[:, 1]).sum())
-                cells = [f"{ratio:.3f}", f"{lower} of {len(found)}"]
-                rows.append([model, error, other, *cells])
+    for model, classes, other in product(MODELS, ERRORS, WAYS[:-1]):
+        draws, others = (
+            {
+                (r["table"], r["mechanism"], r["seed"]): r["error"]
+                for r in results.of(model=model, classes=classes, way=way)
+            }
+            for way in (DRAWS, other)
+        )
+        ratios = [draws[cell] / others[cell] for cell in draws if cell in others]
+        if ratios:
+            lower = f"{sum(ratio < 1 for ratio in ratios)} of {len(ratios)}"
+            mean = f"{geometric_mean(ratios):.3f}"
+            rows.append([model, ERRORS[classes], other, mean, lower])
     header = ["model", "error", "several draws against", "ratio", "smaller in"]
     return table(header, rows)
 
 
-def mean(records, name):
-    """Average a score over records."""
-    return float(np.mean([r[name] for r in records]))
-
-
 def detail(results, classes, names):
     """Write the scores of each table, averaged over the splits."""
-    rows = []
-    tables = dict.fromkeys(r["table"] for r in results.of(classes=classes))
-    mechanisms = dict.fromkeys(r["mechanism"] for r in results.records)
-    for name in tables:
-        for mechanism in mechanisms:
-            for model in MODELS:
-                for way in WAYS:
-                    key = {"table": name, "mechanism": mechanism}
-                    some = results.of(model=model, way=way, **key)
-                    if some:
-                        cells = [f"{mean(some, score):.3f}" for score in names]
-                        seconds = f"{mean(some, 'seconds'):.1f}"
-                        rows.append([name, mechanism, model, way, *cells, seconds])
+    groups = by(results.of(classes=classes), "table", "mechanism", "model", "way")
+    rows = [
+        [*key, *(average(some, score) for score in names), average(some, "seconds", 1)]
+        for key, some in groups.items()
+    ]
     header = ["table", "missing", "model", "from", *names.values(), "CPU, s"]
     return table(header, rows)
 
@@ -106,41 +83,28 @@ def detail(results, classes, names):
 def intervals(results):
     """Average coverage and length of intervals over tables and splits."""
     rows = []
-    for model in MODELS:
-        for way in WAYS:
-            some = results.of(model=model, way=way, classes=False)
-            if some:
-                shares = [r["coverage"] for r in some]
-                rows.append(
-                    [
-                        model,
-                        way,
-                        f"{np.mean(shares):.3f}",
-                        f"{min(shares):.3f} to {max(shares):.3f}",
-                        f"{mean(some, 'length'):.2f}",
-                    ]
-                )
+    for key, some in by(results.of(classes=False), "model", "way").items():
+        shares = [record["coverage"] for record in some]
+        ends = f"{min(shares):.3f} to {max(shares):.3f}"
+        rows.append([*key, average(some, "coverage"), ends, average(some, "length", 2)])
     return table(["model", "from", "coverage", "in single cells", "length"], rows)
 
 
 def calibration(results):
     """Average scores of probabilities over tables and splits."""
-    rows = []
-    for model in MODELS:
-        for way in WAYS:
-            some = results.of(model=model, way=way, classes=True)
-            if some:
-                names = ("error", "brier", "ece")
-                rows.append([model, way, *(f"{mean(some, n):.3f}" for n in names)])
+    rows = [
+        [*key, *(average(some, score) for score in ("error", "brier", "ece"))]
+        for key, some in by(results.of(classes=True), "model", "way").items()
+    ]
     return table(["model", "from", "log-loss", "Brier", "ECE"], rows)
 
 
-def page(results, notes):
+def page(results, options):
     """Write the page."""
     numbers = {"error": "RMSE", "coverage": "coverage", "length": "length"}
     classes = {"error": "log-loss", "brier": "Brier", "ece": "ECE"}
     seeds = len({r["seed"] for r in results.records})
-    made = f"{notes} {seeds} splits, commits {results.commits()}."
+    made = f"{notes_of(__doc__)} {seeds} splits, commits {results.commits()}."
     return [
         "# Prediction with missing values",
         made_by("prediction.py", made),
@@ -276,15 +240,8 @@ def measured(key, options):
 
 def main():
     """Measure and report."""
-    options = options_of(
-        __doc__,
-        {"tables": ["diabetes", "breast_cancer"], "seeds": 1},
-        results=None,
-        tables=[*TABLES],
-        seeds=3,
-        only_report=False,
-    )
-    carry_out(cells, measured, page, options, __doc__)
+    quick = {"tables": ["diabetes", "breast_cancer"], "seeds": 1}
+    carry_out(__doc__, cells, measured, page, quick, tables=[*TABLES], seeds=3)
 
 
 if __name__ == "__main__":

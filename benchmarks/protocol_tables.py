@@ -131,6 +131,7 @@ SCORERS = {"A": score_a, "B": score_b}
 
 
 HIDDEN_A, HIDDEN_B = 0.2, 0.3  # of the cells
+COMPLETE = 0.3  # share of the columns under MAR
 TABLES_A = (
     *("concrete", "yacht", "parkinsons", "wdbc", "ionosphere", "wine_red"),
     *("wine", "iris", "california"),
@@ -233,14 +234,13 @@ def case_a(name, mechanism, seed):
     return Case(key, (full[kept],), (masked[kept],), nominal)
 
 
-def mar_columns(x, rng):
-    """Hide cells by a logistic function of three of ten columns, which are complete."""
-    n_open = max(1, int(HIDDEN_B * x.shape[1]))
+def mar_columns(x, rng, share=HIDDEN_B / (1 - HIDDEN_B)):
+    """Hide a share of cells by a logistic function of complete columns, 3 of ten."""
+    n_open = max(1, int(COMPLETE * x.shape[1]))
     columns = rng.permutation(x.shape[1])
     inputs, others = columns[:n_open], columns[n_open:]
     scores = x[:, inputs] @ rng.normal(size=(n_open, len(others)))
     scores /= scores.std(0)
-    share = HIDDEN_B / (1 - HIDDEN_B)
     hidden = np.zeros(x.shape, dtype=bool)
     for j, score in zip(others, scores.T, strict=True):
         chance = 1 / (1 + np.exp(-score - intercept(score, share)))

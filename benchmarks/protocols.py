@@ -2,8 +2,7 @@
 
     python benchmarks/protocols.py [--results FILE] [--only-report] [--quick]
         [--protocols A B] [--tables concrete letter] [--mechanisms MCAR]
-        [--methods GaussianImputer] [--seeds 3] [--rivals-python RIVALS/bin/python]
-        [--limit 300] [--output doc/benchmarks/protocols.md]
+        [--methods GaussianImputer] [--seeds 3] [--output doc/benchmarks/protocols.md]
 
 Protocol A is that of ForestDiffusion and UnmaskingTrees: 80 % of the rows, each cell
 but the target's hidden with probability .2, five imputations of the same rows. The
@@ -13,20 +12,11 @@ scored on the 70 % of the rows that are learned from and on the others. Each res
 a line of FILE; those that are there are not computed again.
 
 R's mice needs `Rscript` with the packages mice, ranger and rpart. The Python packages
-of others need an environment (``RIVALS`` is the folder of your choice), whose
-interpreter is the argument ``--rivals-python RIVALS/bin/python``; each run is a process
-that reads an .npz file and writes another (`_protocol_rivals.py`):
-
-    python -m venv RIVALS
-    RIVALS/bin/pip install "scikit-learn==1.5.2" "numpy==2.2.6" "pandas==2.2.3" \\
-        "lightgbm==4.6.0" xgboost-cpu numba tqdm statsmodels importlib_resources
-    RIVALS/bin/pip install --no-deps miceforest==6.0.5 utrees==0.3.0 \\
-        kditransform==1.0.0
+of others need the environment of `mixed_rivals`; each run is a process that reads an
+.npz file and writes another (`_protocol_rivals.py`).
 """
 
-import subprocess
-import sys
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,11 +24,20 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 from _beside import beside
-from _command import carry_out, options_of
 from _data import cpu_seconds
 from _mice import Mice, installed
-from _report import Texts, made_by, table, unanswered
-from mixed_rivals import Missing, execute
+from _report import (
+    Texts,
+    geometric_mean,
+    made_by,
+    mean,
+    notes_of,
+    specs,
+    table,
+    unanswered,
+)
+from _runner import carry_out
+from mixed_rivals import Missing, execute, has_package, interpreter
 from protocol_tables import (
     IMPUTATIONS,
     MECHANISMS_A,
@@ -58,72 +57,24 @@ from sklearn.preprocessing import StandardScaler
 
 from skvnce import GaussianImputer, LAIRImputer, MixtureImputer, TableImputer
 
-TEXTS = Texts("protocols", globals())
-
-# Figures that others report; none was measured here.  Protocol A: the repository of
-# UnmaskingTrees (McCarter, arXiv 2407.05593), whose raw results hold those of
-# ForestDiffusion (Jolicoeur-Martineau et al., AISTATS 2024), too.  Protocol B:
-# DiffPuter (ICLR 2025, arXiv 2405.20690), its tables 7 and 8 as others quote them.
-NAMES_A = (
-    *("KNN(1)", "IterativeImputer, draws", "miceforest", "missForest"),
-    *("ForestDiffusion", "UnmaskingTrees"),
-)
-# of each table MinMAE, AvgMAE of these methods in turn
-_CELLS_A = {
-    "concrete": ".094 .094 .087 .209 .034 .073 .046 .061 .042 .118 .023 .052",
-    "yacht": ".192 .192 .117 .292 .035 .080 .055 .069 .061 .186 .027 .065",
-    "parkinsons": ".071 .071 .081 .140 .039 .057 .045 .051 .049 .078 .047 .065",
-    "wdbc": ".063 .063 .043 .069 .029 .040 .033 .036 .042 .059 .040 .052",
-    "ionosphere": ".115 .115 .132 .185 .095 .122 .099 .108 .091 .124 .085 .118",
-    "wine_red": ".077 .077 .075 .150 .043 .077 .053 .062 .048 .090 .041 .072",
-    "wine": ".139 .139 .128 .227 .079 .112 .095 .106 .085 .127 .095 .131",
-    "iris": ".105 .105 .048 .126 .045 .082 .061 .072 .046 .095 .060 .089",
-    "california": ".082 .082 .035 .088 .021 .056 .032 .039 .029 .077 .020 .050",
+TEXTS, SPECS = Texts("protocols", globals()), specs("protocols")
+NAMES, REPORTED_B = SPECS["names"], SPECS["reported_b"]
+_METHODS = SPECS["reported_a"].pop("methods")
+REPORTED_A = {  # of each table and method MinMAE, AvgMAE
+    name: dict(zip(_METHODS, pairs, strict=True))
+    for name, pairs in SPECS["reported_a"].items()
 }
-
-
-def _pairs(line):
-    cells = list(map(float, line.split()))
-    pairs = zip(cells[::2], cells[1::2], strict=True)
-    return {
-        name: dict(zip(("min_mae", "avg_mae"), pair, strict=True))
-        for name, pair in zip(NAMES_A, pairs, strict=True)
-    }
-
-
-REPORTED_A = {name: _pairs(line) for name, line in _CELLS_A.items()}
-REPORTED_B = {  # MAR, rows that were learned from: MAE, RMSE
-    "letter": {"DiffPuter": (0.3222, 0.4812), "TabCSDI": (0.7742, 1.0027)},
-    "california": {"DiffPuter": (0.3266, 0.5712), "TabCSDI": (0.8317, 1.1164)},
-}
-SAME = {"missForest": "IterativeImputer, forests"}  # what is measured beside it
 
 
 def goal_a(name, score):
     """Return the reported figure that a score of protocol A is compared with."""
-    found = REPORTED_A[name]
+    reported = REPORTED_A[name]
     if score == "avg_mae":
-        return found["missForest"]["avg_mae"]
-    return min(found[method][score] for method in ("UnmaskingTrees", "miceforest"))
+        return reported["missForest"][1]
+    return min(reported[method][0] for method in ("UnmaskingTrees", "miceforest"))
 
 
 _SCRIPT = str(Path(__file__).with_name("_protocol_rivals.py"))
-SETTINGS = {"python": None, "limit": 300}  # interpreter; seconds of CPU for a table
-
-
-def interpreter():
-    """Return the interpreter of the rivals: by default that of this process."""
-    return SETTINGS["python"] or sys.executable
-
-
-@cache
-def has_module(module):
-    """Say whether the environment of the rivals has a module."""
-    ask = [interpreter(), "-c", f"import {module}"]
-    try:
-        return not subprocess.run(ask, capture_output=True, check=False).returncode
-    except FileNotFoundError:
-        return False
 
 
 def exchange(learn, others, levels, *arguments):
@@ -132,7 +83,7 @@ def exchange(learn, others, levels, *arguments):
         given, answer = Path(folder, "given.npz"), Path(folder, "answer.npz")
         np.savez(given, learn=learn, others=others, levels=levels)
         command = [interpreter(), _SCRIPT, given, answer, *arguments]
-        execute([str(part) for part in command], SETTINGS["limit"])
+        execute([str(part) for part in command])
         with np.load(answer) as arrays:
             return dict(arrays)
 
@@ -317,10 +268,7 @@ def chained_forests(seed):
     return IterativeImputer(trees, max_iter=ROUNDS, random_state=seed)
 
 
-PACKAGES = {
-    "miceforest": "miceforest",
-    "UnmaskingTrees": "utrees",
-}
+PACKAGES = {"miceforest": "miceforest", "UnmaskingTrees": "utrees"}
 MICE = {f"mice {kind}": kind for kind in ("pmm", "cart", "rf")}
 RIVALS = {
     "KNN(1)": Plain(lambda seed: KNNImputer(n_neighbors=1)),
@@ -350,40 +298,14 @@ def lacking(methods):
     return r + [
         method
         for method in methods
-        if method in PACKAGES and not has_module(PACKAGES[method])
+        if method in PACKAGES and not has_package(PACKAGES[method])
     ]
 
-
-TEXT = TEXTS("text")
-
-GOALS_TEXT = TEXTS("goals")
-
-GOALS_B_TEXT = TEXTS("goals b")
-
-MISSING_TEXT = TEXTS("missing")
-
-RIVALS_TEXT = TEXTS("rivals")
 
 GOALS = {  # geometric mean of the ratios, worst table
     "avg_mae": (0.95, 1.10),
     "min_mae": (0.95, 0.95),
     "crps": (None, 1.02),
-}
-NAMES = {
-    "avg_mae": "AvgMAE",
-    "min_mae": "MinMAE",
-    "crps": "CRPS",
-    "avg_mae_draws": "AvgMAE of draws",
-    "mae_median": "MAE of the median",
-    "rmse": "RMSE",
-    "coverage": "coverage",
-    "energy": "energy distance",
-    "w_train": "W_train",
-    "seconds": "CPU s",
-    "mae_in": "MAE, in-sample",
-    "rmse_in": "RMSE, in-sample",
-    "mae_out": "MAE, out-of-sample",
-    "rmse_out": "RMSE, out-of-sample",
 }
 SCORES_A = (
     *("min_mae", "avg_mae", "avg_mae_draws", "mae_median", "crps", "rmse"),
@@ -392,101 +314,80 @@ SCORES_A = (
 SCORES_B = "mae_in", "rmse_in", "mae_out", "rmse_out", "seconds"
 
 
-def averages(records, score, seeds=None):
-    """Return the mean over seeds of a score, by method; or over some seeds only."""
-    found = {}
-    for r in records:
-        if score in r and (seeds is None or r["seed"] in seeds):
-            found.setdefault(r["method"], {})[r["seed"]] = r[score]
-    return {method: float(np.mean(list(own.values()))) for method, own in found.items()}
+class Place:
+    """The records of a table under a mechanism, by method."""
+
+    def __init__(self, results, protocol, name, mechanism):
+        key = {"protocol": protocol, "table": name, "mechanism": mechanism}
+        self.records = {m: results.of(**key, method=m) for m in METHODS}
+
+    def seeds(self, method):
+        """Return the seeds of a method that have scores."""
+        return {r["seed"] for r in self.records[method] if "missing" not in r}
+
+    def mean(self, method, score, seeds=None):
+        """Return the mean of a score over seeds, or over some only; None without."""
+        some = (r for r in self.records[method] if seeds is None or r["seed"] in seeds)
+        return mean([*some], score)
+
+    def cells(self, method, scores):
+        """Write the number of seeds and the scores of a method."""
+        return [len(self.seeds(method)), *(self._cell(method, s) for s in scores)]
+
+    def _cell(self, method, score):
+        value = self.mean(method, score)
+        digits = 4 if score != "seconds" else 0 if value and value >= 9.5 else 1
+        return "-" if value is None else f"{value:.{digits}f}"
+
+    def having(self, scores):
+        """Return those of scores that some method has."""
+        return [s for s in scores if any(self._cell(m, s) != "-" for m in METHODS)]
 
 
-def seeds_of(records, method):
-    """Return the seeds of a method that have scores."""
-    own = (r for r in records if r["method"] == method and "missing" not in r)
-    return {r["seed"] for r in own}
-
-
-def of(records, protocol, name, mechanism):
-    """Return the records of a table."""
-    asked = {"protocol": protocol, "table": name, "mechanism": mechanism}
-    return [r for r in records if asked.items() <= r.items()]
-
-
-def written(value, score):
-    """Write a score."""
-    if value is None:
-        return "-"
-    if score == "seconds":
-        return f"{value:.0f}" if value >= 9.5 else f"{value:.1f}"
-    return f"{value:.4f}"
-
-
-def ratios(records, method, score):
+def ratios(places, method, score):
     """Return the ratios of a method to what its goal names, by table of protocol A.
 
     For the CRPS this is the best rival that was run on the same masks, on the seeds
     that both have.
     """
     found = {}
-    for name in TABLES_A:
-        some = of(records, "A", name, "MCAR")
-        mine = averages(some, score).get(method)
-        if mine is None:
-            continue
-        if score != "crps":
+    for name, place in places.items():
+        mine = place.mean(method, score)
+        if mine is not None and score != "crps":
             found[name] = mine / goal_a(name, score)
-            continue
-        pairs = []
-        for rival in {r["method"] for r in some} - OURS.keys() - {method}:
-            common = seeds_of(some, rival) & seeds_of(some, method)
-            both = averages(some, score, common)
-            if rival in both and method in both:
-                pairs.append(both[method] / both[rival])
-        if pairs:
-            found[name] = max(pairs)
+        elif mine is not None:
+            pairs = []
+            for rival in RIVALS.keys() - {method}:
+                common = place.seeds(rival) & place.seeds(method)
+                both = [place.mean(m, score, common) for m in (method, rival)]
+                if None not in both:
+                    pairs.append(both[0] / both[1])
+            if pairs:
+                found[name] = max(pairs)
     return found
 
 
-def geometric(values):
-    """Return the geometric mean."""
-    return float(np.exp(np.mean(np.log(list(values)))))
-
-
-def verdict(found, score):
-    """Say whether ratios by table meet the goal of a score."""
-    mean, worst = GOALS[score]
-    met = max(found.values()) <= worst
-    return met and (mean is None or geometric(found.values()) <= mean)
-
-
-def goals_a(records):
+def goals_a(places):
     """Make the table of the goals of protocol A: all methods, ours evaluated."""
-    header = ["method", "score", "tables", "geometric mean", "worst table", ""]
     lines = []
-    for score in GOALS:
+    for score, (most, most_of_worst) in GOALS.items():
         for method in METHODS:
-            found = ratios(records, method, score)
-            if not found:
-                continue
-            worst = max(found, key=found.get)
-            lines.append(
-                [
-                    *(method, NAMES[score], len(found)),
-                    f"{geometric(found.values()):.3f}",
-                    f"{found[worst]:.3f} ({worst})",
-                    ("met" if verdict(found, score) else "missed")
-                    if method in OURS
-                    else "",
-                ]
-            )
+            if found := ratios(places, method, score):
+                worst, overall = (
+                    max(found, key=found.get),
+                    geometric_mean(found.values()),
+                )
+                good = found[worst] <= most_of_worst and (not most or overall <= most)
+                verdict = ("met" if good else "missed") if method in OURS else ""
+                cells = [method, NAMES[score], len(found), f"{overall:.3f}"]
+                lines.append([*cells, f"{found[worst]:.3f} ({worst})", verdict])
+    header = ["method", "score", "tables", "geometric mean", "worst table", ""]
     return table(header, lines)
 
 
-def by_table(records, score):
+def by_table(places, score):
     """Make the table of the ratios of ours by table."""
-    found = {m: ratios(records, m, score) for m in OURS}
-    found = {m: own for m, own in found.items() if own}
+    found = {m: own for m in OURS if (own := ratios(places, m, score))}
     lines = [
         [name, *(f"{own[name]:.3f}" if name in own else "-" for own in found.values())]
         for name in TABLES_A
@@ -495,76 +396,60 @@ def by_table(records, score):
     return table(["table", *found], lines)
 
 
-def table_a(records, name, mechanism):
+def table_a(place, reported):
     """Make the table of the scores of a table of protocol A."""
-    some = of(records, "A", name, mechanism)
-    reported = REPORTED_A[name] if mechanism == "MCAR" else {}
     head = ["MinMAE (reported)", "AvgMAE (reported)"] if reported else []
-    scores = [s for s in SCORES_A if averages(some, s)]
-    lines = []
-    for method in [*METHODS, *(m for m in reported if m not in METHODS)]:
-        seeds = seeds_of(some, method)
-        notes = reported.get(method, {})
-        if not seeds and not notes:
-            continue
-        cells = [f"{notes[s]:.3f}" if notes else "-" for s in ("min_mae", "avg_mae")]
-        own = (written(averages(some, s).get(method), s) for s in scores)
-        lines.append([method, *(cells if head else []), len(seeds), *own])
+    scores, lines = place.having(SCORES_A), []
+    for method in METHODS:
+        notes = [f"{value:.3f}" for value in reported.get(method, ())]
+        if place.seeds(method) or notes:
+            shown = (notes or ["-", "-"]) if head else []
+            lines.append([method, *shown, *place.cells(method, scores)])
+    for method in [m for m in reported if m not in METHODS]:
+        notes = [f"{value:.3f}" for value in reported[method]]
+        lines.append([method, *notes, 0, *["-"] * len(scores)])
     return table(["method", *head, "seeds", *(NAMES[s] for s in scores)], lines)
 
 
-def table_b(records, name, mechanism):
+def table_b(place, reported):
     """Make the table of the scores of a table of protocol B."""
-    some = of(records, "B", name, mechanism)
-    reported = REPORTED_B[name] if mechanism == "MAR" else {}
     head = ["MAE, in-sample (reported)", "RMSE, in-sample (reported)"]
     head = head if reported else []
     lines = [
         [method, *(f"{value:.4f}" for value in pair), "-", *["-"] * len(SCORES_B)]
         for method, pair in reported.items()
     ]
-    for method in METHODS:
-        seeds = seeds_of(some, method)
-        if seeds:
-            own = (written(averages(some, s).get(method), s) for s in SCORES_B)
-            lines.append([method, *["-"] * len(head), len(seeds), *own])
+    for method in filter(place.seeds, METHODS):
+        lines.append([method, *["-"] * len(head), *place.cells(method, SCORES_B)])
     return table(["method", *head, "masks", *(NAMES[s] for s in SCORES_B)], lines)
 
 
-def goals_b(records):
+def goals_b(results):
     """Compare ours with the figures that DiffPuter reports."""
     lines = []
     for name, reported in REPORTED_B.items():
-        some = of(records, "B", name, "MAR")
-        for i, score in enumerate(("mae_in", "rmse_in")):
-            other = reported["DiffPuter"][i]
-            own = averages(some, score)
+        place = Place(results, "B", name, "MAR")
+        for other, score in zip(reported["DiffPuter"], SCORES_B, strict=False):
             for method in OURS:
-                if method in own:
-                    ratio, value = own[method] / other, f"{own[method]:.4f}"
-                    met = "met" if ratio <= 1 else "missed"
-                    count = len(seeds_of(some, method))
+                own = place.mean(method, score)
+                if own is not None:
+                    count, value = len(place.seeds(method)), f"{own:.4f}"
                     line = [method, name, NAMES[score], count, value, f"{other:.4f}"]
-                    lines.append([*line, f"{ratio:.3f}", met])
+                    verdict = "met" if own / other <= 1 else "missed"
+                    lines.append([*line, f"{own / other:.3f}", verdict])
     head = ["method", "table", "score", "masks", "measured", "DiffPuter (reported)"]
     return table([*head, "ratio", ""], lines)
 
 
-def losses(records):
+def losses(results):
     """Set the default beside each other method in protocol A, MCAR."""
-    scores = "crps", "rmse", "mae_median", "min_mae", "energy"
-    columns = {NAMES[score]: partial(of_seeds, records, score) for score in scores}
-    return beside(list(METHODS), columns)
 
+    def scores(score, method):
+        some = results.of(protocol="A", mechanism="MCAR", method=method)
+        return {(r["table"], r["seed"]): r[score] for r in some if score in r}
 
-def of_seeds(records, score, method):
-    """Return a score of a method by table and seed."""
-    asked = {"protocol": "A", "mechanism": "MCAR", "method": method}
-    return {
-        (r["table"], r["seed"]): r[score]
-        for r in records
-        if score in r and asked.items() <= r.items()
-    }
+    names = "crps", "rmse", "mae_median", "min_mae", "energy"
+    return beside(list(METHODS), {NAMES[name]: partial(scores, name) for name in names})
 
 
 def versions(records):
@@ -574,34 +459,35 @@ def versions(records):
     return f"Versions: {', '.join(sorted(names)) or 'none'}."
 
 
-def page(results, notes):
+def page(results, options):
     """Return the parts of the page."""
-    records = results.records
+    places = {name: Place(results, "A", name, "MCAR") for name in TABLES_A}
     parts = [
         "# Two published protocols",
         made_by("protocols.py", f"Code of commit {results.commits()}."),
-        *(notes, TEXT, *losses(records), "## Goals", GOALS_TEXT, goals_a(records)),
+        *(notes_of(__doc__), TEXTS("text"), *losses(results)),
+        *("## Goals", TEXTS("goals"), goals_a(places)),
     ]
     for score in GOALS:
-        parts += [f"### {NAMES[score]} by table", by_table(records, score)]
-    parts += ["### Protocol B", GOALS_B_TEXT, goals_b(records)]
-    for mechanism in MECHANISMS_A:
-        for name in TABLES_A:
-            if of(records, "A", name, mechanism):
-                parts.append(f"## Protocol A: {name}, {mechanism}")
-                parts.append(table_a(records, name, mechanism))
-    for mechanism in MECHANISMS_B:
-        for name in TABLES_B:
-            if of(records, "B", name, mechanism):
-                parts.append(f"## Protocol B: {name}, {mechanism}")
-                parts.append(table_b(records, name, mechanism))
-    parts += ["## Without an answer", MISSING_TEXT, unanswered(records)]
-    return [*parts, "## Rivals", RIVALS_TEXT, versions(records)]
+        parts += [f"### {NAMES[score]} by table", by_table(places, score)]
+    parts += ["### Protocol B", TEXTS("goals b"), goals_b(results)]
+    written = {
+        "A": (table_a, "MCAR", REPORTED_A),
+        "B": (table_b, "MAR", REPORTED_B),
+    }
+    for protocol, (write, of_reported, reported) in written.items():
+        for mechanism, name in product(MECHANISMS[protocol], TABLES[protocol]):
+            place = Place(results, protocol, name, mechanism)
+            if any(place.records.values()):
+                parts.append(f"## Protocol {protocol}: {name}, {mechanism}")
+                beside_it = reported[name] if mechanism == of_reported else {}
+                parts.append(write(place, beside_it))
+    parts += ["## Without an answer", TEXTS("missing"), unanswered(results.records)]
+    return [*parts, "## Rivals", TEXTS("rivals"), versions(results.records)]
 
 
 TABLES = {"A": TABLES_A, "B": TABLES_B}
 MECHANISMS = {"A": MECHANISMS_A, "B": MECHANISMS_B}
-QUICK = ["KNN(1)", "GaussianImputer"]
 ASKED = {"A": IMPUTATIONS, "B": 20}  # draws
 
 
@@ -648,21 +534,20 @@ def observed_kept(case, tables):
 
 def main():
     """Measure and report."""
-    options = options_of(
+    methods = ["KNN(1)", "GaussianImputer"]
+    carry_out(
         __doc__,
-        {"protocols": ["A"], "tables": ["iris"], "seeds": 1, "methods": QUICK},
-        results=None,
+        cells,
+        measured,
+        page,
+        {"protocols": ["A"], "tables": ["iris"], "seeds": 1, "methods": methods},
+        lacking,
         protocols=[*TABLES],
         tables=[*TABLES_A, *TABLES_B],
         mechanisms=["MCAR", "MAR"],
         methods=[*METHODS],
         seeds=3,
-        rivals_python=None,
-        limit=SETTINGS["limit"],
-        only_report=False,
     )
-    SETTINGS.update(python=options.rivals_python, limit=options.limit)
-    carry_out(cells, measured, page, options, __doc__, lacking)
 
 
 if __name__ == "__main__":

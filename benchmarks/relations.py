@@ -14,8 +14,8 @@ import time
 import warnings
 
 import numpy as np
-from _command import options_of
 from _report import Results, made_by, publish, table
+from _runner import options_of
 from _wild_tables import FLOOR, WAYS, case_of, names, read, score_points
 
 from skvnce import TableImputer, find_relations

@@ -10,18 +10,19 @@ what the books do. Answers that the file of results has are not computed again, 
 the parts can be run one after the other.
 """
 
+import atexit
 import subprocess
 import warnings
-from functools import partial
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import statsmodels.formula.api as smf
-from _command import options_of
-from _report import Results, Texts, made_by, publish, table
+from _report import Texts, by, grid, made_by, mean, table
+from _runner import carry_out
 
 from skvnce import ConstrainedImputer, GaussianImputer, MixtureImputer
 from skvnce.longitudinal import to_wide
@@ -211,15 +212,8 @@ def boys_by_r(folder):
     return found
 
 
-OURS = {
-    "employee": employee,
-    "nhanes": nhanes,
-    "airquality": airquality,
-    "boys": boys,
-    "cement": cement,
-    "growth": growth,
-    "disaster": disaster,
-}
+_PARTS = employee, nhanes, airquality, boys, cement, growth, disaster
+OURS = {part.__name__: part for part in _PARTS}
 
 
 def run_r(folder, part):
@@ -245,50 +239,41 @@ def with_ratio(df):
     return df.assign(whr=100 * df["wgt"] / df["hgt"])
 
 
-_RULE = {"whr": (lambda wgt, hgt: 100 * wgt / hgt, ["wgt", "hgt"])}
+def constrained(imputer, **options):
+    """Make an imputer that keeps the ratio."""
+    rule = {"whr": (lambda wgt, hgt: 100 * wgt / hgt, ["wgt", "hgt"])}
+    return ConstrainedImputer(imputer, derived=rule, **options)
+
+
 #: Whether the ratio is in the table, and the imputer.
 RATIO_WAYS = {
     "impute, then transform": (False, GaussianImputer),
     "just another variable": (True, GaussianImputer),
-    "ConstrainedImputer": (
-        True,
-        lambda **options: ConstrainedImputer(
-            GaussianImputer(), derived=_RULE, **options
-        ),
-    ),
+    "ConstrainedImputer": (True, partial(constrained, GaussianImputer())),
     "MixtureImputer, then transform": (False, MixtureImputer),
     "ConstrainedImputer(MixtureImputer())": (
         True,
-        lambda **options: ConstrainedImputer(
-            MixtureImputer(), derived=_RULE, **options
-        ),
+        partial(constrained, MixtureImputer()),
     ),
 }
 
 
-class Masked(NamedTuple):
-    """A table of boys and what of it is known."""
-
-    full: pd.DataFrame
-    part: pd.DataFrame
-
-
 def hidden(full, seed):
-    """Hide a quarter of the heights and a quarter of the weights, at random."""
+    """Hide a quarter of the heights and a quarter of the weights: both tables."""
     rng, part = np.random.default_rng(seed), full.copy()
     for name in ("wgt", "hgt"):
         part[name] = part[name].mask(rng.random(len(part)) < 0.25)
-    return Masked(full, part)
+    return full, part
 
 
 def ratio(way, masked, seed, n_draws=5):
     """Return bias of the coefficient, whether covered, and length of the interval."""
-    inside, make = RATIO_WAYS[way]
-    rows = with_ratio(masked.part) if inside else masked.part
+    (full, part), (inside, make) = masked, RATIO_WAYS[way]
+    rows = with_ratio(part) if inside else part
     imputer = make(random_state=seed).set_output(transform="pandas").fit(rows)
     tables = imputer.sample(rows, n_draws, random_state=seed)
     tables = tables if inside else [with_ratio(one) for one in tables]
-    truth = smf.ols(RATIO, with_ratio(masked.full)).fit().params["whr"]
+    truth = smf.ols(RATIO, with_ratio(full)).fit().params["whr"]
     found = pool_models(fit_each(lambda one: smf.ols(RATIO, one).fit(), tables))
     found = found.summary().loc["whr"]
     return {
@@ -298,35 +283,37 @@ def ratio(way, masked, seed, n_draws=5):
     }
 
 
-def compute(options, results):
-    """Add the answers that are missing."""
-    with TemporaryDirectory() as folder:
-        folder = Path(folder)
-        run_r(folder, "tables")
-        if not results.has(part="versions"):
-            text = (folder / "versions.txt").read_text().split("\n")
-            results.add({"part": "versions", "text": ", ".join(filter(None, text))})
-        for part, function in OURS.items():
-            if part in options.parts:
-                for tool, run in (
-                    ("R", partial(by_r, part=part)),
-                    ("skvnce", function),
-                ):
-                    if not results.has(part=part, tool=tool):
-                        for one in run(folder):
-                            results.add({"part": part, "tool": tool} | clean(one))
-        if "ratio" in options.parts:
-            full = pd.read_csv(folder / "boys_complete.csv")
-            for way in RATIO_WAYS:
-                for seed in range(options.repetitions):
-                    key = {"part": "ratio", "way": way, "seed": seed}
-                    if not results.has(**key):
-                        results.add(key | ratio(way, hidden(full, seed), seed))
+@cache
+def folder():
+    """Return a folder with the tables that R writes; it is kept until the end."""
+    directory = TemporaryDirectory()
+    atexit.register(directory.cleanup)
+    run_r(Path(directory.name), "tables")
+    return Path(directory.name)
 
 
-def clean(record):
-    """Leave out what is NaN."""
-    return {name: value for name, value in record.items() if value == value}
+def cells(options):
+    """List the parts by both tools, and the repetitions of the ratio."""
+    yield {"part": "versions"}
+    for part, tool in product(OURS, ("R", "skvnce")):
+        if part in options.parts:
+            yield {"part": part, "tool": tool}
+    if "ratio" in options.parts:
+        for way, seed in product(RATIO_WAYS, range(options.repetitions)):
+            yield {"part": "ratio", "way": way, "seed": seed}
+
+
+def measured(key, options):
+    """Return the answers of a part, or of a repetition."""
+    part = key["part"]
+    if part == "versions":
+        lines = (folder() / "versions.txt").read_text().split("\n")
+        return {"text": ", ".join(filter(None, lines))}
+    if part == "ratio":
+        full = pd.read_csv(folder() / "boys_complete.csv")
+        return ratio(key["way"], hidden(full, key["seed"]), key["seed"])
+    by_tool = by_r(folder(), part) if key["tool"] == "R" else OURS[part](folder())
+    return [{k: v for k, v in one.items() if v == v} for one in by_tool]  # not NaN
 
 
 TITLES = {
@@ -351,42 +338,31 @@ NOTES = {
 }
 
 
-def cell(record):
-    """Write an estimate and its standard error."""
-    if record is None:
-        return ""
-    digits = 3
-    text = f"{record['coef']:.{digits}f}"
-    return text + (f" ({record['se']:.{digits}f})" if "se" in record else "")
-
-
 def part_table(results, part):
-    """Write the table of a part: terms by ways."""
+    """Write the table of a part: terms by ways, estimates with standard errors."""
+
+    def cell(term, way):
+        record = results.find(part=part, tool=way[0], way=way[1], term=term)
+        if record is None:
+            return ""
+        error = f" ({record['se']:.3f})" if "se" in record else ""
+        return f"{record['coef']:.3f}{error}"
+
     records = results.of(part=part)
-    ways = list(dict.fromkeys((one["tool"], one["way"]) for one in records))
-    terms = list(dict.fromkeys(one["term"] for one in records))
-    rows = [
-        [
-            term,
-            *(cell(results.find(part=part, tool=t, way=w, term=term)) for t, w in ways),
-        ]
-        for term in terms
-    ]
-    return table(["", *(f"{tool}: {way}" for tool, way in ways)], rows)
+    ways = {f"{tool}: {way}": (tool, way) for tool, way in by(records, "tool", "way")}
+    terms = list(dict.fromkeys(record["term"] for record in records))
+    return grid("", terms, ways, cell)
 
 
 def ratio_table(results):
     """Write the table of the ratio."""
     rows = []
     for way in RATIO_WAYS:
-        found = pd.DataFrame(results.of(part="ratio", way=way))
-        if len(found):
-            rmse = np.sqrt((found["bias"] ** 2).mean())
-            numbers = (
-                found["bias"].mean(),
-                found["covered"].mean(),
-                found["width"].mean(),
+        if found := results.of(part="ratio", way=way):
+            rmse = (
+                mean([{"square": one["bias"] ** 2} for one in found], "square") ** 0.5
             )
+            numbers = (mean(found, score) for score in ("bias", "covered", "width"))
             rows.append([f"skvnce: {way}", *numbers, rmse, len(found)])
     rows += [[way, *numbers, 200] for way, numbers in RATIO_BOOK.items()]
     formats = ("", "+.2f", ".2f", ".2f", ".2f", "")
@@ -394,38 +370,25 @@ def ratio_table(results):
     return table(["", "bias", "coverage", "width", "RMSE", "repetitions"], rows)
 
 
-def report(results, output):
+def page(results, options):
     """Write the page."""
     versions = results.find(part="versions")["text"]
-    parts = [
-        "# Examples of textbooks",
-        made_by(
-            "replications.py",
-            f"{versions}. {DRAWS} draws each, unless another number is stated. Cells: "
-            "estimate (standard error).",
-        ),
-    ]
+    notes = (
+        f"{versions}. {DRAWS} draws each, unless another number is stated. Cells: "
+        "estimate (standard error)."
+    )
+    parts = ["# Examples of textbooks", made_by("replications.py", notes)]
     for part, title in TITLES.items():
         if results.has(part=part):
-            body = ratio_table if part == "ratio" else None
-            text = body(results) if body else part_table(results, part)
-            parts += [f"## {title}", NOTES[part], text]
-    publish(parts, output)
+            write = ratio_table if part == "ratio" else partial(part_table, part=part)
+            parts += [f"## {title}", NOTES[part], write(results)]
+    return parts
 
 
 def main():
     """Compute what is missing, and report."""
-    options = options_of(
-        __doc__,
-        results=str(RESULTS),
-        repetitions=20,
-        parts=[*TITLES],
-        only_report=False,
-    )
-    results = Results(options.results)
-    if not options.only_report:
-        compute(options, results)
-    report(results, options.output)
+    asked = {"repetitions": 20, "parts": [*TITLES], "results": RESULTS}
+    carry_out(__doc__, cells, measured, page, **asked)
 
 
 if __name__ == "__main__":

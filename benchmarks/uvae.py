@@ -17,12 +17,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import torch
-from _command import Some, carry_out, options_of
 from _data import load
-from _report import Texts, made_by, specs, table
+from _report import Texts, by, grid, made_by, mean, specs, table
+from _runner import Some, carry_out
 from _validity_methods import METHODS, NAMES, applies
-from protocol_tables import intercept
+from protocol_tables import mar_columns
 from sklearn.model_selection import train_test_split
 
 from skvnce.pooling import pool
@@ -40,10 +39,9 @@ TABLES = {  # the column of classes
 MECHANISMS, RATES = ("MCAR", "MAR"), (0.1, 0.3, 0.5, 0.7, 0.9)
 DESIGN = SimpleNamespace(group=None, formula=None)
 DEFAULT = "complete", "table", "gaussian", "mice", "iterative"
-COMPLETE, DRAWS = 0.3, 20  # share of the columns under MAR; completed tables
+DRAWS = 20  # completed tables
 # coverage and bias, the mean over eleven tables that the authors report
 REPORTED = specs("uvae")  # (mechanism and share, or table): coverage and bias
-NOTES = TEXTS("notes")
 
 
 def complete_rows(name, seed):
@@ -70,16 +68,7 @@ def hidden_cells(frame, mechanism, rate, seed):
     ]
     X = np.column_stack(numbers).astype(float)
     X = (X - X.mean(0)) / X.std(0)
-    places = rng.permutation(X.shape[1])
-    n_complete = max(1, int(COMPLETE * X.shape[1]))
-    inputs, others = places[:n_complete], places[n_complete:]
-    scores = X[:, inputs] @ rng.normal(size=(n_complete, len(others)))
-    scores /= scores.std(0)
-    hidden = np.zeros(X.shape, dtype=bool)
-    for j, score in zip(others, scores.T, strict=True):
-        chance = 1 / (1 + np.exp(-score - intercept(score, rate)))
-        hidden[:, j] = rng.random(len(X)) < chance
-    return hidden
+    return mar_columns(X, rng, rate)
 
 
 def shares(frame, columns):
@@ -139,16 +128,11 @@ def cell(coverage, bias, width=None):
 
 def mean_cell(records):
     """Write the means of records over tables, and how many tables or failures."""
-    answers = {}
-    for record in records:
-        if "coverage" in record:
-            answers.setdefault(record["table"], []).append(record)
+    answers = by([one for one in records if "coverage" in one], "table").values()
     if not answers:
         return "-"
-    means = [
-        np.mean([np.mean([one[key] for one in of]) for of in answers.values()])
-        for key in ("coverage", "bias", "width")
-    ]
+    scores = ("coverage", "bias", "width")
+    means = [np.mean([mean(some, score) for some in answers]) for score in scores]
     failures = sum("coverage" not in record for record in records)
     return cell(*means) + (f", {failures} failures" if failures else "")
 
@@ -161,57 +145,61 @@ def extent(results, method):
     return f"{NAMES[method]} ({', '.join(words)})"
 
 
-def page(results, _):
+def page(results, options):
     """Write the page."""
     methods = [m for m in NAMES if results.has(method=m)]
-    parts = ["# Shares above the mean: the protocol of U-VAE"]
-    parts += [made_by("uvae.py", f"Commits of the results: {results.commits()}.")]
-    parts += [NOTES]
+    parts = [
+        "# Shares above the mean: the protocol of U-VAE",
+        made_by("uvae.py", f"Commits of the results: {results.commits()}."),
+        TEXTS("notes"),
+    ]
+
+    def scores(method, key):
+        return mean_cell(results.of(method=method, **key))
+
+    def reported(kind, keys):
+        for name, of in REPORTED[kind].items():
+            pairs = [of.get(key) for key in keys]
+            yield [name, *(cell(*pair) if pair else "" for pair in pairs)]
+
     for mechanism in MECHANISMS:
         rates = [r for r in RATES if results.has(mechanism=mechanism, rate=r)]
-        rows = []
-        for m in methods:
-            groups = [results.of(method=m, mechanism=mechanism, rate=r) for r in rates]
-            rows.append([extent(results, m), *map(mean_cell, groups)])
-        for name, of in REPORTED["shares"].items():
-            pairs = [of.get(f"{mechanism} {r}") for r in rates]
-            cells = [cell(*pair) if pair else "" for pair in pairs]
-            rows.append([f"{name}, reported (11 tables)", *cells])
+        keys = [{"mechanism": mechanism, "rate": r} for r in rates]
+        rows = [
+            [extent(results, m), *(scores(m, key) for key in keys)] for m in methods
+        ]
+        for name, *shown in reported("shares", [f"{mechanism} {r}" for r in rates]):
+            rows.append([f"{name}, reported (11 tables)", *shown])
         header = ["method", *(f"{r:.0%} missing" for r in rates)]
         parts += [f"## {mechanism}, mean over tables", table(header, rows)]
     for mechanism, rate in product(MECHANISMS, (0.3, 0.7)):
-        key = {"mechanism": mechanism, "rate": rate}
-        rows = []
-        for m in methods:
-            groups = [results.of(method=m, table=name, **key) for name in TABLES]
-            rows.append([NAMES[m], *map(mean_cell, groups)])
+        keys = [
+            {"mechanism": mechanism, "rate": rate, "table": name} for name in TABLES
+        ]
+        rows = [[NAMES[m], *(scores(m, k) for k in keys)] for m in methods]
         if (mechanism, rate) == ("MCAR", 0.3):
-            for name, of in REPORTED["tables"].items():
-                cells = [cell(*of[t]) if t in of else "" for t in TABLES]
-                rows.append([f"{name}, reported", *cells])
+            for name, *shown in reported("tables", TABLES):
+                rows.append([f"{name}, reported", *shown])
         title = f"## {mechanism}, {rate:.0%} missing"
         parts += [title, table(["method", *TABLES], rows)]
+
+    def seconds(method, name):
+        some = [r["seconds"] for r in results.of(method=method, table=name)]
+        return f"{np.median(some):.1f}" if some else ""
+
+    timed = {NAMES[m]: m for m in methods if m != "complete"}
     title = f"Median seconds of CPU of fit and {DRAWS} draws:"
-    return [*parts, title, table(["method", *TABLES], times(results, methods))]
-
-
-def times(results, methods):
-    """Write the median seconds of methods in each table."""
-    rows = []
-    for method in methods:
-        groups = [results.of(method=method, table=name) for name in TABLES]
-        cells = [
-            f"{np.median([r['seconds'] for r in g]):.1f}" if g else "" for g in groups
-        ]
-        rows.append([NAMES[method], *cells])
-    return [row for row in rows if row[0] != NAMES["complete"]]
+    return [*parts, title, grid("method", timed, TABLES.keys(), seconds)]
 
 
 def main():
     """Measure, and write the page."""
     quick = {"results": None, "seeds": 1, "draws": 5, "tables": ["banknote"]}
-    options = options_of(
+    carry_out(
         __doc__,
+        cells,
+        measured,
+        page,
         quick | {"rates": [0.3], "methods": ["complete", "gaussian"]},
         tables=[*TABLES],
         mechanisms=[*MECHANISMS],
@@ -220,10 +208,7 @@ def main():
         seeds=5,
         draws=DRAWS,
         results=str(RESULTS),
-        only_report=False,
     )
-    torch.set_num_threads(1)
-    carry_out(cells, measured, page, options, __doc__)
 
 
 if __name__ == "__main__":

@@ -10,16 +10,16 @@ two latents.  The score is log p(x) of complete test rows, integrated over the p
 the latents.  Fits that the file of results lacks are made, and added to it.
 """
 
-import sys
 import time
+from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
 import _vae_networks
 import numpy as np
 import torch
-from _command import options_of
-from _report import Results, Texts, made_by, publish, table
+from _report import Texts, commits, differences, made_by, table
+from _runner import carry_out
 from _vae_networks import (
     LATENTS,
     WIDTH,
@@ -239,6 +239,7 @@ class Table(NamedTuple):
     test: torch.Tensor
 
 
+@lru_cache(1)
 def simulated(seeds, n_train=N_TRAIN, n_test=N_TEST):
     """Make the tables; a seed has its own mask and start, the rows are the same."""
     rng = np.random.default_rng(DATA_SEED)
@@ -250,75 +251,85 @@ def simulated(seeds, n_train=N_TRAIN, n_test=N_TEST):
     return Table(truth, *parts, test)
 
 
-def made(data, seeds, method, epochs, budget, imputer):
+def sizes_of(options):
+    """Return the numbers of rows to learn from and to test."""
+    return (500, 50) if options.quick else (N_TRAIN, N_TEST)
+
+
+def best_score(options):
+    """Return the mean log-density of the test rows under the mixture itself."""
+    data = simulated(tuple(SEEDS[:1]), *sizes_of(options))
+    return log_truth(data.truth, data.test)
+
+
+def cells(options):
+    """List the fits of the studies."""
+    for name in options.studies:
+        study, seeds = STUDIES[name], list(SEEDS)
+        if options.quick:
+            study, seeds = (
+                study._replace(epochs=2, imputers=study.imputers[:2]),
+                seeds[:2],
+            )
+        for imputer, method in product(study.imputers, study.methods):
+            yield {
+                "study": name,
+                "imputer": imputer if method in COMPLETING else None,
+                "method": method,
+                "seeds": seeds[: study.n_seeds],
+                "epochs": study.epochs,
+                "budget": study.budget,
+                "rows": sizes_of(options)[0],
+            }
+
+
+def measured(key, options):
     """Fit a method to all seeds; test log-likelihoods, errors of the grid, minutes."""
-    begin = time.perf_counter()
-    move = imputers(data.truth)[imputer]
-    model = fit(method, data.x, data.observed, min(seeds), epochs, budget, move)
+    seeds, begin = key["seeds"], time.perf_counter()
+    data = simulated(tuple(seeds), *sizes_of(options))
+    move = imputers(data.truth)[key["imputer"] or "LAIR"]
+    effort = min(seeds), key["epochs"], key["budget"]
+    model = fit(key["method"], data.x, data.observed, *effort, move)
     minutes = (time.perf_counter() - begin) / 60
-    at = log_likelihood(model, data.test, len(seeds))
-    scores = log_likelihood(model, data.test, len(seeds), 2 * POINTS)
+    at, scores = (
+        log_likelihood(model, data.test, len(seeds), n) for n in (POINTS, 2 * POINTS)
+    )
     errors = np.abs(np.subtract(at, scores)).tolist()
     return {"scores": scores, "errors": errors, "minutes": minutes}
 
 
-def run(studies, seeds, sizes, results):
-    """Make the fits that a file of results lacks, and add them to it."""
-    for name, one in studies.items():
-        some = list(seeds)[: one.n_seeds]
-        data = simulated(some, *sizes)
-        for imputer, method in product(one.imputers, one.methods):
-            key = {
-                "study": name,
-                "imputer": imputer if method in COMPLETING else None,
-                "method": method,
-                "seeds": some,
-                "epochs": one.epochs,
-                "budget": one.budget,
-                "rows": sizes[0],
-            }
-            if results.find(**key) is None:
-                found = made(data, some, method, one.epochs, one.budget, imputer)
-                results.add({**key, **found})
-                print(name, imputer, method, found, file=sys.stderr)
-    return log_truth(data.truth, data.test)
-
-
 def of_study(results, name, imputer="LAIR"):
     """List the records of a study by method."""
-    found = {}
-    for record in results.records:
-        if record["study"] == name and record["imputer"] in (imputer, None):
-            found[record["method"]] = record
-    return found
-
-
-def scores_of(records):
-    """List the scores of records by method."""
-    return {method: record["scores"] for method, record in records.items()}
+    records = results.of(study=name)
+    return {r["method"]: r for r in records if r["imputer"] in (imputer, None)}
 
 
 def median_table(records, truth):
     """Set the scores of the methods in a table."""
-    rows = [
-        [name, f"{np.median(v):.3f}", f"{min(v):.3f} to {max(v):.3f}"]
-        + [", ".join(f"{score:.3f}" for score in v), f"{records[name]['minutes']:.1f}"]
-        for name, v in scores_of(records).items()
-    ]
+    rows = []
+    for name, record in records.items():
+        v = record["scores"]
+        each = ", ".join(f"{score:.3f}" for score in v)
+        row = [name, f"{np.median(v):.3f}", f"{min(v):.3f} to {max(v):.3f}", each]
+        rows.append([*row, f"{record['minutes']:.1f}"])
     rows.append(["the truth itself", f"{truth:.3f}", "", "", ""])
     return table(["method", "median", "range", "by seed", "minutes, all seeds"], rows)
 
 
-def difference_table(scores):
+def apart(records, better, other):
+    """Subtract the scores of two methods seed by seed; None if one is not there."""
+    if {better, other} <= records.keys():
+        return np.subtract(records[better]["scores"], records[other]["scores"])
+    return None
+
+
+def difference_table(records):
     """Compare pairs of methods seed by seed."""
-    rows = []
-    for better, other in PAIRS:
-        if not {better, other} <= scores.keys():
-            continue
-        apart = np.subtract(scores[better], scores[other])
-        wins = f"{int((apart > 0).sum())} of {len(apart)}"
-        each = ", ".join(f"{d:+.3f}" for d in apart)
-        rows.append([f"{better} - {other}", f"{np.median(apart):+.3f}", wins, each])
+    rows = [
+        [f"{better} - {other}", f"{np.median(gaps):+.3f}", *differences(gaps)]
+        for better, other in PAIRS
+        if (gaps := apart(records, better, other)) is not None
+    ]
     return table(["pair", "median", "better", "by seed"], rows)
 
 
@@ -326,25 +337,16 @@ def imputation_table(results, imputations):
     """Compare DeMissVAE with its controls for each kind of imputations."""
     rows = []
     for imputer in imputations:
-        scores = scores_of(of_study(results, "imputations", imputer))
-        if not {*COMPLETING} <= scores.keys():
-            continue
-        row = [imputer, *(f"{np.median(scores[name]):.3f}" for name in COMPLETING)]
-        for other in COMPLETING[1:]:
-            apart = np.subtract(scores["demiss-vae"], scores[other])
-            wins = f"{int((apart > 0).sum())} of {len(apart)}"
-            row.append(f"{np.median(apart):+.3f} ({wins})")
-        rows.append(row)
+        records = of_study(results, "imputations", imputer)
+        if {*COMPLETING} <= records.keys():
+            medians = [np.median(records[name]["scores"]) for name in COMPLETING]
+            row = [imputer, *(f"{median:.3f}" for median in medians)]
+            for other in COMPLETING[1:]:
+                gaps = apart(records, "demiss-vae", other)
+                row.append(f"{np.median(gaps):+.3f} ({differences(gaps)[0]})")
+            rows.append(row)
     head = ["imputations", *COMPLETING, *(f"demiss - {o}" for o in COMPLETING[1:])]
     return table(head, rows)
-
-
-def families(scores):
-    """Compare the means of the three bounds of each family, seed by seed."""
-    by_elbo, by_iwelbo = (
-        np.mean([scores[name] for name in names], 0) for names in (ELBOS, IWELBOS)
-    )
-    return by_iwelbo - by_elbo
 
 
 CLAIMS = {
@@ -352,112 +354,78 @@ CLAIMS = {
     "DeMissVAE fits better than CVI-VAE": ("demiss-vae", "cvi-vae"),
     "DeMissVAE fits better than MVB-VAE": ("demiss-vae", "mvb-vae"),
 }
+FAMILIES = "MIWAE, MissIWAE and MissSIWAE fit better than the ELBOs, on average"
 
 
-def verdict(scores):
+def verdict(records):
     """Say which of the findings of the paper come out."""
-    claims = {
-        claim: np.subtract(scores[better], scores[other])
-        for claim, (better, other) in CLAIMS.items()
-        if {better, other} <= scores.keys()
-    }
-    if scores.keys() >= {*IWELBOS, *ELBOS}:
-        claims[
-            "MIWAE, MissIWAE and MissSIWAE fit better than the ELBOs, on average"
-        ] = families(scores)
+    claims = {claim: apart(records, *pair) for claim, pair in CLAIMS.items()}
+    if records.keys() >= {*IWELBOS, *ELBOS}:
+        means = [
+            np.mean([records[name]["scores"] for name in names], 0)
+            for names in (IWELBOS, ELBOS)
+        ]
+        claims[FAMILIES] = np.subtract(*means)
     lines = []
-    for claim, apart in claims.items():
-        wins, middle = int((apart > 0).sum()), np.median(apart)
-        shown = "shown" if wins == len(apart) else "**not shown**"
-        lines.append(
-            f"- {claim}: {shown} (better at {wins} of {len(apart)} seeds, median "
-            f"difference {middle:+.3f})."
-        )
+    for claim, gaps in claims.items():
+        if gaps is not None:
+            wins, middle = int((gaps > 0).sum()), np.median(gaps)
+            shown = "shown" if wins == len(gaps) else "**not shown**"
+            lines.append(
+                f"- {claim}: {shown} (better at {wins} of {len(gaps)} seeds, median "
+                f"difference {middle:+.3f})."
+            )
     return "\n".join(lines)
 
 
-def sizes_of(records):
+def effort_of(records):
     """Say how much was fitted, and by which commits."""
     record = records[0]
     seeds, rows = record["seeds"], record["rows"]
-    commits = ", ".join(sorted({str(one["commit"]) for one in records}))
     steps = record["epochs"] * -(-rows // BATCH)
     return (
         f"{len(seeds)} seeds ({min(seeds)} to {max(seeds)}) of mask and start; {steps} "
         f"steps of {BATCH} of {rows} rows; a budget of {record['budget']} draws of "
-        f"each row. Code of commit {commits}."
-    )
-
-
-def setting(results, n_test):
-    """Say what was done, and where it is less than in the paper."""
-    worst = max(max(record.get("errors", [0])) for record in results.records)
-    return "\n\n".join(
-        [
-            TEXTS("normals in columns"),
-            TEXTS("latents; encoder and"),
-            TEXTS("All methods have the same"),
-            TEXTS("Score: mean log p(x) of", locals(), points=2 * POINTS),
-        ]
+        f"each row. Code of commit {commits(records)}."
     )
 
 
 def section(results, name, truth):
     """Write the part of a study that was made."""
     title, imputations = STUDIES[name].title, STUDIES[name].imputers
+    records = of_study(results, name)
     if name == "imputations":
-        records = [r for r in results.records if r["study"] == name]
-        if not records:
-            return []
+        some = results.of(study=name)
         shown = imputation_table(results, imputations)
         medians = "Medians of the scores, and of differences (better at so many seeds)."
-        return [f"## {title}", sizes_of(records), IMPUTATIONS, shown, medians]
-    records = of_study(results, name)
-    if not records:
-        return []
-    scores = scores_of(records)
-    return [
-        f"## {title}",
-        sizes_of([*records.values()]),
-        median_table(records, truth),
-        difference_table(scores),
-        verdict(scores),
+        parts = [TEXTS("imputations"), shown, medians]
+    else:
+        some = [*records.values()]
+        parts = [difference_table(records), verdict(records)]
+        parts = [median_table(records, truth), *parts]
+    return [f"## {title}", effort_of(some), *parts] if some else []
+
+
+def page(results, options):
+    """Write the page."""
+    n_test, truth = sizes_of(options)[1], best_score(options)
+    worst = max(max(record.get("errors", [0])) for record in results.records)
+    parts = [
+        "# Bounds for variational autoencoders with missing cells",
+        made_by("vae_bounds.py", "One thread; the seeds are fitted side by side."),
+        TEXTS("normals in columns"),
+        TEXTS("latents; encoder and"),
+        TEXTS("All methods have the same"),
+        TEXTS("Score: mean log p(x) of", locals(), points=2 * POINTS),
     ]
-
-
-def report(results, truth, n_test):
-    """Write all but what was found."""
-    note = "One thread; the seeds are fitted side by side."
-    parts = ["# Bounds for variational autoencoders with missing cells"]
-    parts += [made_by("vae_bounds.py", note), setting(results, n_test)]
     for name in STUDIES:
         parts += section(results, name, truth)
-    return parts
-
-
-IMPUTATIONS = TEXTS("imputations")
-
-FOUND = TEXTS("found")
+    return parts if options.quick else [*parts, "## What was found", TEXTS("found")]
 
 
 def main():
     """Make what is lacking and report."""
-    options = options_of(__doc__, {}, results=None, studies=[*STUDIES])
-    studies = {name: STUDIES[name] for name in options.studies}
-    seeds, sizes = SEEDS, (N_TRAIN, N_TEST)
-    if options.quick:
-        seeds, sizes = SEEDS[:2], (500, 50)
-        studies = {
-            name: one._replace(epochs=2, imputers=one.imputers[:2])
-            for name, one in studies.items()
-        }
-    torch.set_num_threads(1)
-    results = Results(options.results)
-    truth = run(studies, seeds, sizes, results)
-    parts = report(results, truth, sizes[1])
-    publish(
-        parts + ([] if options.quick else ["## What was found", FOUND]), options.output
-    )
+    carry_out(__doc__, cells, measured, page, {}, studies=[*STUDIES])
 
 
 if __name__ == "__main__":

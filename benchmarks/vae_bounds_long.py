@@ -19,34 +19,21 @@ import _vae_networks
 import numpy as np
 import torch
 import vae_bounds as study
-from _command import options_of
-from _report import Results, Texts, commit, made_by, publish, table
+from _report import Texts, differences, grid, made_by, table
+from _runner import carry_out
 
 from skvnce.autoencoder.bounds import BOUNDS, COMPLETED_BOUNDS
 
 TEXTS = Texts("vae_bounds_long", globals(), vars(_vae_networks))
 
 METHODS = (
-    "mvae",
-    "miss-svae",
-    "miss-vae",
-    "miwae",
-    "miss-siwae",
-    "miss-iwae",
+    *("mvae", "miss-svae", "miss-vae", "miwae", "miss-siwae", "miss-iwae"),
     "demiss-vae",
 )
 SEEDS = range(20, 23)
 BUDGET, RATE, WIDTH = 5, 1e-3, 32
-STEPS = (
-    500,
-    2000,
-    8000,
-    20000,
-    40000,
-    80000,
-    120000,
-    156000,
-)  # of which the fits are scored
+# after which the fits are scored
+STEPS = 500, 2000, 8000, 20000, 40000, 80000, 120000, 156000
 QUICK = 20, 40
 PAIRS = [
     ("miss-svae", "mvae"),
@@ -109,34 +96,39 @@ def fit(method, data, seed, steps, on_score, bound=None):
     return model
 
 
-def measure(method, seeds, sizes, steps, results, compiles):
-    """Fit a method, and add its scores to the results as they come."""
-    data = study.simulated(seeds, *sizes)
-    here, begin = commit(), time.process_time()
+def measured(key, options):
+    """Fit a method, and keep its scores after several numbers of steps."""
+    torch.distributions.Distribution.set_default_validate_args(False)
+    method, steps, records = key["method"], steps_of(options), []
+    sizes = study.sizes_of(options)
+    data = study.simulated(tuple(SEEDS), *sizes)
+    begin = time.process_time()
 
     def score(step, model):
         minutes = (time.process_time() - begin) / 60
-        n_fits = len(seeds)
         last = step == steps[-1]
         points = (study.POINTS, 2 * study.POINTS) if last else (study.POINTS,)
-        scores = [study.log_likelihood(model, data.test, n_fits, n) for n in points]
-        record = {
-            "method": method,
-            "seeds": list(seeds),
-            "step": step,
-            "budget": BUDGET,
-            "width": WIDTH,
-            "rows": sizes[0],
-            "scores": scores[-1],
-            "minutes": minutes,
-            "commit": here,
-        }
+        scores = [study.log_likelihood(model, data.test, len(SEEDS), n) for n in points]
+        record = {"seeds": list(SEEDS), "step": step, "budget": BUDGET, "width": WIDTH}
+        record |= {"rows": sizes[0], "scores": scores[-1], "minutes": minutes}
         if last:
             record["errors"] = np.abs(np.subtract(*scores)).tolist()
-        if results.find(method=method, step=step) is None:
-            results.add(record)
+        records.append(record)
 
-    fit(method, data, min(seeds), steps, score, compiled(method) if compiles else None)
+    bound = None if options.quick else compiled(method)
+    fit(method, data, min(SEEDS), steps, score, bound)
+    return records
+
+
+def steps_of(options):
+    """Return the numbers of steps after which fits are scored."""
+    return QUICK if options.quick else STEPS
+
+
+def cells(options):
+    """List the fits; the last record of each is looked for."""
+    for method in options.methods:
+        yield {"method": method, "step": steps_of(options)[-1]}
 
 
 # Report
@@ -144,7 +136,7 @@ def measure(method, seeds, sizes, steps, results, compiles):
 
 def final(results, method):
     """Return the last record of a method, or None."""
-    found = [record for record in results.records if record["method"] == method]
+    found = results.of(method=method)
     return max(found, key=lambda record: record["step"], default=None)
 
 
@@ -152,14 +144,12 @@ def score_table(results, truth):
     """Set the scores at the last step in a table."""
     rows = []
     for method in METHODS:
-        record = final(results, method)
-        if record is None:
-            continue
-        v = record["scores"]
-        each = ", ".join(f"{score:.3f}" for score in v)
-        error = np.std(v, ddof=1) / len(v) ** 0.5
-        row = [method, record["step"], f"{np.mean(v):.3f} ± {error:.3f}", each]
-        rows.append([*row, f"{record['minutes']:.1f}"])
+        if record := final(results, method):
+            v = record["scores"]
+            each = ", ".join(f"{score:.3f}" for score in v)
+            error = np.std(v, ddof=1) / len(v) ** 0.5
+            row = [method, record["step"], f"{np.mean(v):.3f} ± {error:.3f}", each]
+            rows.append([*row, f"{record['minutes']:.1f}"])
     rows.append(["the truth itself", "", f"{truth:.3f}", "", ""])
     head = ["method", "steps", "mean", "by seed", "CPU minutes, all seeds"]
     return table(head, rows)
@@ -167,118 +157,62 @@ def score_table(results, truth):
 
 def curve_table(results):
     """Set the means over seeds after different numbers of steps in a table."""
+
+    def cell(method, step):
+        record = results.find(method=method, step=step)
+        return f"{np.mean(record['scores']):.2f}" if record else ""
+
     steps = sorted({record["step"] for record in results.records})
-    rows = []
-    for method in METHODS:
-        found = [results.find(method=method, step=step) for step in steps]
-        if any(found):
-            means = ["" if r is None else f"{np.mean(r['scores']):.2f}" for r in found]
-            rows.append([method, *means])
-    return table(["steps", *steps], rows)
-
-
-def pairs(results):
-    """Compare methods seed by seed, after equal numbers of steps; the differences."""
-    found = {}
-    for better, other in PAIRS:
-        records = final(results, better), final(results, other)
-        if None not in records:
-            step = min(record["step"] for record in records)
-            both = [results.find(method=m, step=step) for m in (better, other)]
-            found[better, other] = step, np.subtract(*(r["scores"] for r in both))
-    return found
+    return grid("steps", METHODS, steps, cell)
 
 
 def pair_table(results):
-    """Set the differences in a table, in standard errors over seeds."""
+    """Compare methods seed by seed, after equal numbers of steps."""
     rows = []
-    for (better, other), (step, apart) in pairs(results).items():
-        error = apart.std(ddof=1) / len(apart) ** 0.5
-        each = ", ".join(f"{d:+.3f}" for d in apart)
-        row = [f"{better} - {other}", step, f"{apart.mean():+.3f} ± {error:.3f}"]
-        wins = f"{int((apart > 0).sum())} of {len(apart)}"
-        rows.append([*row, f"{apart.mean() / error:+.1f}", wins, each])
+    for pair in PAIRS:
+        records = [final(results, method) for method in pair]
+        if None not in records:
+            step = min(record["step"] for record in records)
+            both = [results.find(method=m, step=step)["scores"] for m in pair]
+            apart = np.subtract(*both)
+            error = apart.std(ddof=1) / len(apart) ** 0.5
+            row = [" - ".join(pair), step, f"{apart.mean():+.3f} ± {error:.3f}"]
+            rows.append([*row, f"{apart.mean() / error:+.1f}", *differences(apart)])
     head = ["pair", "steps", "mean", "in standard errors", "better", "by seed"]
     return table(head, rows)
 
 
-def setting(results, sizes):
+def setting(results, options):
     """Say what was done, and where it is less than in the paper."""
-    commits = ", ".join(sorted({str(one["commit"]) for one in results.records}))
+    sizes = {"sizes": study.sizes_of(options), "steps": STEPS[-1]}
     missing = [name for name in METHODS if final(results, name) is None]
-    return (
-        TEXTS(
-            "normals in columns, rows",
-            sizes=sizes,
-            first=min(SEEDS),
-            last=max(SEEDS),
-            steps=STEPS[-1],
-        )
-        + " "
-        + (
-            f"Not run, for lack of time: {', '.join(missing)}.\n\n"
-            if missing
-            else "\n\n"
-        )
-        + TEXTS(
-            "Score: mean log p(x) of",
-            locals(),
-            side=2 * study.POINTS,
-            steps=STEPS[-1],
-            changed=changed(results),
-            seeds=len(SEEDS),
-        )
-    )
-
-
-def changed(results):
-    """Say what the finer grid changes, if there are fits of all steps."""
+    absent = f"Not run, for lack of time: {', '.join(missing)}." if missing else ""
+    first = TEXTS("normals in columns, rows", sizes, first=SEEDS[0], last=SEEDS[-1])
     errors = [e for one in results.records for e in one.get("errors", [])]
-    return f", which changes a score by {max(errors):.0e} at most" if errors else ""
+    changed = f", which changes a score by {max(errors):.0e} at most" if errors else ""
+    more = {"side": 2 * study.POINTS, "seeds": len(SEEDS), "changed": changed}
+    more |= {"commits": results.commits()}
+    return f"{first} {absent}\n\n" + TEXTS("Score: mean log p(x) of", sizes, more)
 
 
-def report(results, truth, sizes, found):
+def page(results, options):
     """Write the page."""
     note = "One thread; the seeds are fitted side by side."
-    return [
+    parts = [
         "# Bounds for variational autoencoders, with the steps of the paper",
         made_by("vae_bounds_long.py", note),
-        setting(results, sizes),
+        setting(results, options),
         "## Log-likelihood of complete test rows (figure 2)",
-        score_table(results, truth),
-        "## Differences",
-        pair_table(results),
-        "## By the number of steps",
-        curve_table(results),
-        *found,
+        score_table(results, study.best_score(options)),
+        *("## Differences", pair_table(results)),
+        *("## By the number of steps", curve_table(results)),
     ]
-
-
-FOUND = TEXTS("found")
+    return parts if options.quick else [*parts, "## What was found", TEXTS("found")]
 
 
 def main():
     """Measure what is lacking and report."""
-    options = options_of(
-        __doc__, {}, results=..., only_report=False, methods=[*METHODS]
-    )
-    quick = options.quick
-    sizes = (500, 50) if quick else (study.N_TRAIN, study.N_TEST)
-    steps = QUICK if quick else STEPS
-    torch.set_num_threads(1)
-    torch.distributions.Distribution.set_default_validate_args(False)
-    results = Results(options.results)
-    for method in [] if options.only_report else options.methods:
-        if results.find(method=method, step=steps[-1]) is None:
-            measure(method, SEEDS, sizes, steps, results, not quick)
-            print(method, final(results, method)["scores"], flush=True)
-    rng = np.random.default_rng(study.DATA_SEED)
-    truth = study.bells(rng)
-    study.simulate(truth, sizes[0], rng)
-    rows = torch.tensor(study.simulate(truth, sizes[1], rng))
-    best = study.log_truth(truth, rows.float())
-    found = [] if quick else ["## What was found", FOUND]
-    publish(report(results, best, sizes, found), options.output)
+    carry_out(__doc__, cells, measured, page, {}, methods=[*METHODS])
 
 
 if __name__ == "__main__":

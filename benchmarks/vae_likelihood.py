@@ -16,13 +16,14 @@ table and needs no FILE.
 
 import math
 import time
+from itertools import product
 from typing import NamedTuple
 
 import _vae_networks
 import numpy as np
 import torch
-from _command import Some, options_of
-from _report import Results, Texts, commit, made_by, publish, table
+from _report import Texts, differences, made_by, table
+from _runner import Some, carry_out
 from _vae_networks import Autoencoder, Completed, Store, importance_resampled
 from torch import nn
 from torch.distributions import Independent, Normal
@@ -265,11 +266,23 @@ def log_likelihood(model, q, rows, n_draws):
     return torch.cat(found, -1)
 
 
-def measure(name, method, sizes):
+def sizes_of(options):
+    """Return the sizes of the study."""
+    return QUICK if options.quick else FULL
+
+
+def cells(options):
+    """List what is asked for."""
+    for name, method in product(options.tables, options.methods):
+        yield {"table": name, "method": method, "steps": sizes_of(options).steps}
+
+
+def measured(key, options):
     """Fit a method to a table under all masks, and score test rows."""
-    begin = time.process_time()
+    torch.distributions.Distribution.set_default_validate_args(False)
+    name, sizes, begin = key["table"], sizes_of(options), time.process_time()
     train, validation, test = split(name, sizes)
-    model, kept = fit(method, train, validation, LATENTS[name], sizes.steps)
+    model, kept = fit(key["method"], train, validation, LATENTS[name], sizes.steps)
     minutes = (time.process_time() - begin) / 60
     q = proposals(model, test, sizes)
     log_p, half = log_likelihood(model, q, test, sizes.draws)
@@ -284,29 +297,11 @@ def measure(name, method, sizes):
     }
 
 
-def run(names, methods, sizes, results):
-    """Measure all that the results lack."""
-    here = commit()
-    for name in names:
-        for method in methods:
-            key = {"table": name, "method": method, "steps": sizes.steps}
-            if results.find(**key) is None:
-                results.add({**key, **measure(name, method, sizes), "commit": here})
-                scores = np.mean(results.find(**key)["rows"], 1)
-                print(name, method, scores, flush=True)
-
-
 # Report
 
 
-def records_of(results, name):
-    """List the records of a table by method."""
-    found = {r["method"]: r for r in results.records if r["table"] == name}
-    return {method: found[method] for method in METHODS if method in found}
-
-
 def estimate(rows):
-    """Write a mean over masks and rows (masks, n), with its error over rows."""
+    """Average over masks and rows (masks, n): mean, its error over rows, by mask."""
     by_row = np.mean(rows, 0)
     error = by_row.std(ddof=1) / len(by_row) ** 0.5
     return by_row.mean(), error, np.mean(rows, 1)
@@ -317,11 +312,11 @@ def score_table(records):
     lines = []
     for method, record in records.items():
         mean, error, each = estimate(record["rows"])
+        by_mask = ", ".join(f"{v:.3f}" for v in each)
+        steps = ", ".join(map(str, record["best step"]))
         gain = max(record["gain of twice the draws"])
-        line = [method, f"{mean:.3f} ± {error:.3f}"]
-        line.append(", ".join(f"{v:.3f}" for v in each))
-        line.append(", ".join(map(str, record["best step"])))
-        lines.append([*line, f"{gain:.3f}", record["minutes"]])
+        line = [method, f"{mean:.3f} ± {error:.3f}", by_mask, steps, f"{gain:.3f}"]
+        lines.append([*line, record["minutes"]])
     head = ["method", "log p(x)", "by mask", "best step", "gain of the last draws"]
     return table([*head, "CPU minutes"], lines)
 
@@ -330,72 +325,47 @@ def pair_table(records):
     """Compare methods row by row, by the same test rows and masks."""
     lines = []
     for better, other in PAIRS:
-        if not {better, other} <= records.keys():
-            continue
-        apart = np.subtract(records[better]["rows"], records[other]["rows"])
-        mean, error, each = estimate(apart)
-        over = each.std(ddof=1) / len(each) ** 0.5
-        line = [f"{better} - {other}", f"{mean:+.3f}"]
-        line += [
-            f"{error:.3f} ({mean / error:+.1f})",
-            f"{over:.3f} ({mean / over:+.1f})",
-        ]
-        line.append(f"{np.median(np.mean(apart, 0)):+.3f}")
-        line.append(f"{int((each > 0).sum())} of {len(each)}")
-        lines.append([*line, ", ".join(f"{v:+.3f}" for v in each)])
-    head = [
-        "pair",
-        "mean",
-        "error over rows (in errors)",
-        "error over masks (in errors)",
-        "median row",
-    ]
-    return table([*head, "better", "by mask"], lines)
+        if {better, other} <= records.keys():
+            apart = np.subtract(records[better]["rows"], records[other]["rows"])
+            mean, error, each = estimate(apart)
+            over = each.std(ddof=1) / len(each) ** 0.5
+            errors = [f"{e:.3f} ({mean / e:+.1f})" for e in (error, over)]
+            middle = f"{np.median(np.mean(apart, 0)):+.3f}"
+            line = [f"{better} - {other}", f"{mean:+.3f}", *errors, middle]
+            lines.append([*line, *differences(each)])
+    head = ["pair", "mean", "error over rows (in errors)"]
+    head += ["error over masks (in errors)", "median row", "better", "by mask"]
+    return table(head, lines)
 
 
-def setting(results, sizes):
-    """Say what was done, and where it is less than in the paper."""
-    commits = ", ".join(sorted({str(one["commit"]) for one in results.records}))
-    return TEXTS("Half of the cells of", locals(), masks=len(MASKS))
-
-
-def report(results, names, sizes, found):
+def page(results, options):
     """Write the page."""
+    text = TEXTS(
+        "Half of the cells of",
+        sizes=sizes_of(options),
+        commits=results.commits(),
+        masks=len(MASKS),
+    )
     parts = [
         "# Log-likelihood of autoencoders fitted to incomplete tables",
         made_by("vae_likelihood.py", "One thread; the masks are fitted side by side."),
-        setting(results, sizes),
+        text,
     ]
-    for name in names:
-        records = records_of(results, name)
+    for name in options.tables:
+        found = {r["method"]: r for r in results.of(table=name)}
+        records = {method: found[method] for method in METHODS if method in found}
         if records:
             n = next(iter(records.values()))["training rows"]
             parts += [f"## {name}, {n} training rows", score_table(records)]
             parts.append(pair_table(records))
-    return [*parts, *found]
-
-
-FOUND = TEXTS("found")
+    return parts if options.quick else [*parts, "## What was found", TEXTS("found")]
 
 
 def main():
     """Measure what is lacking and report."""
-    options = options_of(
-        __doc__,
-        {"tables": ["simulated"]},
-        results=...,
-        only_report=False,
-        tables=Some(["uci_power", "miniboone"]),
-        methods=[*METHODS],
-    )
-    names, sizes = options.tables, QUICK if options.quick else FULL
-    torch.set_num_threads(1)
-    torch.distributions.Distribution.set_default_validate_args(False)
-    results = Results(options.results)
-    if not options.only_report:
-        run(names, options.methods, sizes, results)
-    found = [] if options.quick else ["## What was found", FOUND]
-    publish(report(results, names, sizes, found), options.output)
+    tables = {"tables": Some(["uci_power", "miniboone"]), "methods": [*METHODS]}
+    quick = {"tables": ["simulated"]}
+    carry_out(__doc__, cells, measured, page, quick, **tables)
 
 
 if __name__ == "__main__":

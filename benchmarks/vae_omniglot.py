@@ -13,12 +13,12 @@ from FILE alone.  `--quick` runs simulated images and needs no FILE.
 
 import time
 from functools import cache
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from _autoencoders import Autoencoder, bound, train
-from _command import options_of
 from _conditional_samplers import FRACTIONS, METHODS, N_CHAINS, WARM_UP, Problem
 from _conditional_scores import (
     Claim,
@@ -32,7 +32,8 @@ from _conditional_scores import (
     ssim,
 )
 from _data import load_array
-from _report import Results, Texts, made_by, publish, specs, table
+from _report import Texts, grid, made_by, specs
+from _runner import carry_out
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
@@ -135,27 +136,24 @@ def scores(name, x):
     return found
 
 
-def measure(name, method, seed):
-    """Run one sampler; one record for each number of hidden quadrants."""
-    problem = Problem(
-        fitted(name)[0],
-        incomplete(name)[1],
-        STUDIES[name].n_steps,
-        (-torch.inf, torch.inf),
-        EPS,
-        HISTORY,
-    )
+def measured(key, options):
+    """Run one sampler; a record for each number of hidden quadrants."""
+    name = key["images"]
+    if key["method"] == "fit":
+        _, bounds, seconds = fitted(name)
+        yield {"bounds": rounded(bounds), "seconds": round(seconds, 1)}
+        return
+    everywhere = -torch.inf, torch.inf
+    sizes = STUDIES[name].n_steps, everywhere, EPS, HISTORY
+    problem = Problem(fitted(name)[0], incomplete(name)[1], *sizes)
     begin = time.process_time()
-    with seeded(seed), torch.no_grad():
-        found = METHODS[method](problem)
+    with seeded(key["seed"]), torch.no_grad():
+        found = METHODS[key["method"]](problem)
     seconds = round(time.process_time() - begin, 1)
     evaluated = {fraction: scores(name, x) for fraction, x in found.items()}
     for k in QUADRANTS:
         f1_rows, ssim_rows = evaluated[1][k][2:]
         yield {
-            "images": name,
-            "method": method,
-            "seed": seed,
             "quadrants": k,
             "curve": [[at, *rounded(v[k][:2])] for at, v in evaluated.items()],
             "f1": rounded(f1_rows.tolist()),
@@ -164,18 +162,17 @@ def measure(name, method, seed):
         }
 
 
-def run(name, n_seeds, records):
-    """Measure all that the records lack."""
-    if not records.has(images=name, method="fit"):
-        _, bounds, seconds = fitted(name)
-        record = {"bounds": rounded(bounds), "seconds": round(seconds, 1)}
-        records.add({"images": name, "method": "fit"} | record)
-    for seed in range(n_seeds):
-        for method in METHODS:
-            key = {"images": name, "method": method, "seed": seed}
-            if not records.has(**key, quadrants=QUADRANTS[-1]):
-                for record in measure(name, method, seed):
-                    records.add(record)
+def cells(options):
+    """List the fit, and then the samplers; the last record of each is looked for."""
+    images = {"images": images_asked(options)}
+    yield images | {"method": "fit"}
+    for seed, method in product(range(options.seeds), METHODS):
+        yield images | {"method": method, "seed": seed, "quadrants": QUADRANTS[-1]}
+
+
+def images_asked(options):
+    """Name the images."""
+    return "bars" if options.quick else "omniglot"
 
 
 # Report
@@ -197,25 +194,13 @@ CLAIMS = [
 ]
 
 
-def scores_table(records, name, which):
-    """Tabulate F1 (0) or SSIM (1) at the end of the budget."""
-    rows = []
-    for method in METHODS:
-        cells = []
-        for k in QUADRANTS:
-            found = records.of(images=name, method=method, quadrants=k)
-            cells.append(spread([r["curve"][-1][1 + which] for r in found]))
-        rows.append([method, *cells])
-    return table(["sampler", *(f"{k} hidden" for k in QUADRANTS)], rows)
-
-
-def report(records, name, found=()):
+def page(records, options):
     """Return the parts of the page."""
-    (fit,) = records.of(images=name, method="fit")
-    seeds = {r["seed"] for r in records.records if r["method"] == "marginal"}
+    name = images_asked(options)
+    fit = records.find(images=name, method="fit")
     study = STUDIES[name]
-    text = INTRODUCTION.format(
-        n_seeds=len(seeds),
+    text = TEXTS("introduction").format(
+        n_seeds=len({r["seed"] for r in records.of(method="marginal")}),
         bounds=" and ".join(f"{b:.1f}" for b in fit["bounds"]),
         seconds=fit["seconds"],
         share=1 / WARM_UP,
@@ -224,44 +209,32 @@ def report(records, name, found=()):
         **study._asdict(),
         **{f"training_{k}": v for k, v in study.training.items()},
     )
-    keys = {f"{k} hidden": {"images": name, "quadrants": k} for k in QUADRANTS}
-    keys["all"] = {"images": name}
+    hidden = {f"{k} hidden": {"images": name, "quadrants": k} for k in QUADRANTS}
+    every = hidden | {"all": {"images": name}}
+
+    def last(which):
+        def cell(method, key):
+            found = records.of(method=method, **key)
+            return spread([r["curve"][-1][1 + which] for r in found])
+
+        return grid("sampler", METHODS.keys(), hidden, cell)
+
     return [
         f"# Samplers of missing quadrants: {name}",
         made_by("vae_omniglot.py", results_of(records)),
         text,
-        "## Verdicts",
-        VERDICTS,
-        claim_table(records, CLAIMS, keys),
-        *found,
-        "## F1",
-        scores_table(records, name, 0),
-        "## SSIM",
-        scores_table(records, name, 1),
+        *("## Verdicts", TEXTS("verdicts"), claim_table(records, CLAIMS, every)),
+        *([] if options.quick else ["## What was found", TEXTS("found")]),
+        *("## F1", last(0), "## SSIM", last(1)),
         "## F1 by the share of the evaluations made, 2 quadrants hidden",
         "Empty where these went into the warm-up.",
         curve_table(records, SAMPLERS, FRACTIONS, 0, images=name, quadrants=2),
     ]
 
 
-INTRODUCTION = TEXTS("introduction")
-
-VERDICTS = TEXTS("verdicts")
-
-
-FOUND = TEXTS("found")
-
-
 def main():
     """Measure and report."""
-    options = options_of(__doc__, {"seeds": 2}, results=..., only_report=False, seeds=5)
-    torch.set_num_threads(1)
-    name = "bars" if options.quick else "omniglot"
-    records = Results(options.results)
-    if not options.only_report:
-        run(name, options.seeds, records)
-    found = [] if options.quick else ["## What was found", FOUND]
-    publish(report(records, name, found), options.output)
+    carry_out(__doc__, cells, measured, page, {"seeds": 2}, seeds=5)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from _command import options_of
 from _conditional_samplers import Pooling, with_target_of_mwg
 from _report import Texts, made_by, publish, table
+from _runner import options_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

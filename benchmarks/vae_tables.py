@@ -20,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from _autoencoders import Autoencoder, bound, train
-from _command import Some, options_of
 from _conditional_samplers import (
     ABLATIONS,
     FRACTIONS,
@@ -43,7 +42,8 @@ from _conditional_scores import (
     squared_errors,
 )
 from _data import load, load_array
-from _report import Results, Texts, made_by, publish, specs, table
+from _report import Texts, made_by, specs, table
+from _runner import Some, carry_out
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
@@ -52,33 +52,27 @@ from skvnce.missingness import mcar
 
 TEXTS = Texts("vae_tables", globals())
 
-SAMPLERS = [name for name in METHODS if name != "marginal"]
 CLAIMS = [
     Claim(**one | {"pairs": [*map(tuple, one["pairs"])]})
     for one in specs("vae_tables")["claims"]
 ]
 
 
-def scores_table(records, methods, name, against=None):
+def scores_table(records, methods, name):
     """Tabulate the scores at the end of the budget."""
-    rows = []
+    hidden, rows = np.sum(records.find(table=name, method="exact")["hidden"]), []
     for method in methods:
         found = records.of(table=name, method=method)
-        hidden = np.sum(records.of(table=name, method="exact")[0]["hidden"])
-        error = [np.sqrt(np.sum(r["squared"]) / hidden) for r in found]
-        energy = [np.mean(r["energy"]) for r in found]
-        rows.append(
-            [
-                method,
-                spread(error),
-                spread(energy),
-                *(
-                    spread([r[k] for r in found], 4)
-                    for k in ("sinkhorn", "energy to truth")
-                ),
-                *(f"{r['seconds']:.0f}" if "seconds" in r else "" for r in found[:1]),
-            ]
-        )
+        cells = [
+            spread([np.sqrt(np.sum(r["squared"]) / hidden) for r in found]),
+            spread([np.mean(r["energy"]) for r in found]),
+            *(
+                spread([r[k] for r in found], 4)
+                for k in ("sinkhorn", "energy to truth")
+            ),
+            *(f"{r['seconds']:.0f}" if "seconds" in r else "" for r in found[:1]),
+        ]
+        rows.append([method, *cells])
     header = ["sampler", "RMSE", "to the exact conditional", "Sinkhorn"]
     return table([*header, "energy to the truth", "CPU s"], rows)
 
@@ -94,9 +88,6 @@ def setting(records, name, study):
         seconds=found["training seconds"],
         hidden=np.sum(found["hidden"]),
     )
-
-
-FOUND = TEXTS("found")
 
 
 def section(records, name, study):
@@ -115,25 +106,21 @@ def section(records, name, study):
     ]
 
 
-def report(records, names, studies, found=()):
+def page(records, options):
     """Return the parts of the page."""
-    n_seeds = len({r["seed"] for r in records.records if r["method"] == "marginal"})
-    keys = {name: {"table": name} for name in names}
-    return [
+    n_seeds = len({r["seed"] for r in records.of(method="marginal")})
+    keys = {name: {"table": name} for name in options.tables}
+    more = {"n_seeds": n_seeds, "n_chains": N_CHAINS, "share": 1 / WARM_UP}
+    parts = [
         "# Samplers of missing cells on real tables",
         made_by("vae_tables.py", results_of(records)),
-        INTRODUCTION.format(n_seeds=n_seeds, n_chains=N_CHAINS, share=1 / WARM_UP),
-        "## Verdicts",
-        VERDICTS,
-        claim_table(records, CLAIMS, keys),
-        *found,
-        *(part for name in names for part in section(records, name, studies[name])),
+        TEXTS("introduction").format(**more),
+        *("## Verdicts", TEXTS("verdicts"), claim_table(records, CLAIMS, keys)),
+        *([] if options.quick else ["## What was found", TEXTS("found")]),
     ]
-
-
-INTRODUCTION = TEXTS("introduction")
-
-VERDICTS = TEXTS("verdicts")
+    for name in options.tables:
+        parts += section(records, name, STUDIES[name])
+    return parts
 
 
 HIDDEN = 0.5
@@ -247,21 +234,24 @@ def scores(name, x):
     return squared_errors(x, truth), row_energy(x, exact)
 
 
-def measure(name, method, seed):
+def measured(key, options):
     """Run one sampler and score it at all fractions of the budget."""
+    name, method = key["table"], key["method"]
+    if method == "exact":
+        return of_exact(name)
     truth, data = incomplete(name, STUDIES[name].n_rows)
     problem, hidden = problem_of(name), ~data.observed
     exact_draws(name, 0)
     begin = time.process_time()
-    with seeded(seed), torch.no_grad():
+    with seeded(key["seed"]), torch.no_grad():
         found = (METHODS | ABLATIONS)[method](problem)
     seconds = time.process_time() - begin
-    curve = {}
+    curve = []
     for fraction, x in found.items():
         errors, energy = scores(name, x)
-        curve[fraction] = [rmse(errors, hidden), float(energy.mean())]
+        curve.append([fraction, *rounded([rmse(errors, hidden), energy.mean()])])
     return {
-        "curve": [[k, *rounded(v)] for k, v in curve.items()],
+        "curve": curve,
         **final(x, truth, errors, energy),
         "seconds": round(seconds, 1),
     }
@@ -295,34 +285,20 @@ def of_exact(name):
     }
 
 
-def run(names, n_seeds, records):
-    """Measure all that the records lack."""
-    for name in names:
-        if not records.has(table=name, method="exact"):
-            records.add({"table": name, "method": "exact", "seed": 0} | of_exact(name))
-    for seed, name, method in product(range(n_seeds), names, METHODS | ABLATIONS):
-        key = {"table": name, "method": method, "seed": seed}
-        if not records.has(**key):
-            records.add(key | measure(name, method, seed))
+def cells(options):
+    """List the reference of each table, and then the samplers."""
+    for name in options.tables:
+        yield {"table": name, "method": "exact", "seed": 0}
+    ways = product(range(options.seeds), options.tables, METHODS | ABLATIONS)
+    for seed, name, method in ways:
+        yield {"table": name, "method": method, "seed": seed}
 
 
 def main():
     """Measure and report."""
-    options = options_of(
-        __doc__,
-        {"seeds": 2, "tables": ["simulated"]},
-        results=...,
-        only_report=False,
-        tables=Some(["uci_power", "miniboone"]),
-        seeds=3,
-    )
-    torch.set_num_threads(1)
-    names = options.tables
-    records = Results(options.results)
-    if not options.only_report:
-        run(names, options.seeds, records)
-    found = [] if options.quick else ["## What was found", FOUND]
-    publish(report(records, names, STUDIES, found), options.output)
+    quick = {"seeds": 2, "tables": ["simulated"]}
+    tables = Some(["uci_power", "miniboone"])
+    carry_out(__doc__, cells, measured, page, quick, tables=tables, seeds=3)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from _command import Some, options_of
 from _report import Results, Texts, made_by, publish, table
+from _runner import Some, options_of
 from _validity_analyses import Failure, answer_of
 from _validity_designs import DESIGNS, incomplete_table
 from _validity_methods import METHODS, NAMES, applies

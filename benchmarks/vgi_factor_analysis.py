@@ -1,23 +1,23 @@
 """Does variational Gibbs inference estimate factor analysis as well as EM does?
 
-    python benchmarks/vgi_factor_analysis.py [--quick] [--records found.jsonl]
+    python benchmarks/vgi_factor_analysis.py [--quick] [--results found.jsonl]
         [--output doc/benchmarks/vgi_factor_analysis.md]
 
 Figures 3 to 7 of Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for
 statistical model estimation from incomplete data: factor analysis of six columns and
 two latents, one to five of six cells missing completely at random.  For this model EM
-is exact, so it is what any method of this kind may hope for.  With `--records` what was
+is exact, so it is what any method of this kind may hope for.  With `--results` what was
 fitted is kept in a file, and a later run goes on from there.
 """
 
-import sys
 import time
+from itertools import chain, product
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from _command import options_of
-from _report import Results, Texts, made_by, publish, table
+from _report import Texts, grid, made_by, met, table
+from _runner import carry_out
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 from torch import nn
@@ -56,18 +56,12 @@ TRUTH = FactorModel(
     torch.tensor([50.4794, 30.0988, 6.7666, 17.3357, 40.9839, 25.1122]).double(),
 )
 D, RANK = TRUTH.loadings.shape
-N_TRAIN, N_TEST = 6400, 5000
+N_TEST = 5000
 K = 5  # chains of a row, and imputations of the baselines
 EFFORT = TrainingSettings(
     n_updates=3, n_selected=1, batch_size=2048, learning_rate=0.1, q_learning_rate=0.02
 )
 Q_WARM_UP, WARM_UP = 120, 100  # steps
-FRACTIONS = [k / D for k in range(1, D)]
-SEEDS = range(20, 23)
-SIZES = [1000, 4000, 16000]
-SIZE_SEEDS = range(20, 23)
-STEPS = 800
-QUICK = [0.5], [20], 500, 40, [200, 400, 800], [20], 20
 DATA_SEED = 2027
 GOAL = 1.5
 LOWER = 0.2  # factor of the learning rates after a third of the epochs
@@ -238,10 +232,7 @@ def fit_vgi(data, conditionals, seed, n_steps, settings=EFFORT):
         batch_size=settings.batch_size,
     )
     train(
-        pair,
-        chains,
-        settings._replace(n_updates=0),
-        n_epochs=-(-WARM_UP // per_epoch),
+        pair, chains, settings._replace(n_updates=0), n_epochs=-(-WARM_UP // per_epoch)
     )
     train(
         pair,
@@ -252,11 +243,7 @@ def fit_vgi(data, conditionals, seed, n_steps, settings=EFFORT):
         on_epoch=follow,
     )
     model = FactorModel(*(part.double() for part in averages[0].module.factors()))
-    return (
-        in_units(model, mean, std),
-        Scaled(averages[1].module, mean, std),
-        chains,
-    )
+    return (in_units(model, mean, std), Scaled(averages[1].module, mean, std), chains)
 
 
 def normal(model, other):
@@ -351,14 +338,52 @@ def consistency(n, seed, n_steps):
     return found
 
 
-def computed(results, function, *arguments):
-    """Return what a function gives, and compute it once."""
-    key = {"function": function.__name__, "arguments": list(arguments)}
-    if not results.has(**key):
-        begin = time.perf_counter()
-        results.add(key | {"found": function(*arguments)})
-        print(f"{key}: {time.perf_counter() - begin:.0f} s", file=sys.stderr)
-    return results.find(**key)["found"]
+class Plan(NamedTuple):
+    """What is fitted: of both parts the settings, the seeds, rows and steps."""
+
+    fractions: list = [k / D for k in range(1, D)]
+    seeds: range | list = range(20, 23)
+    n_train: int = 6400
+    n_steps: int = 800
+    sizes: list = [1000, 4000, 16000]
+    size_seeds: range | list = range(20, 23)
+    size_steps: int = 800
+
+    @property
+    def parts(self):
+        """The arguments of the functions, by setting."""
+        effort = self.n_train, self.n_steps, N_TEST
+        return {
+            "accuracy": {
+                fraction: [[fraction, seed, *effort] for seed in self.seeds]
+                for fraction in self.fractions
+            },
+            "consistency": {
+                n: [[n, seed, self.size_steps] for seed in self.size_seeds]
+                for n in self.sizes
+            },
+        }
+
+
+QUICK = Plan([0.5], [20], 500, 40, [200, 400, 800], [20], 20)
+FUNCTIONS = {"accuracy": accuracy, "consistency": consistency}
+
+
+def plan_of(options):
+    """Return the plan."""
+    return QUICK if options.quick else Plan()
+
+
+def cells(options):
+    """List the fits."""
+    for part, settings in plan_of(options).parts.items():
+        for arguments in chain(*settings.values()):
+            yield {"function": part, "arguments": arguments}
+
+
+def measured(key, options):
+    """Fit."""
+    return {"found": FUNCTIONS[key["function"]](*key["arguments"])}
 
 
 METHODS = [
@@ -371,56 +396,56 @@ METHODS = [
 ]
 
 
-def accuracy_table(found):
-    """Set median divergences from the truth in a table, in thousandths."""
-    rows = [
-        [
-            name,
-            *(f"{1e3 * np.median([f[name] for f in v]):.2f}" for v in found.values()),
-        ]
-        for name in METHODS
-    ]
-    return table(["KL(truth, fit), 1e-3", *map(share, found)], rows)
-
-
 def share(fraction):
     """Write a fraction of the cells as sixths."""
     return f"{round(D * fraction)}/{D}"
 
 
-def ratios(found, method):
+def accuracy_table(found):
+    """Set median divergences from the truth in a table, in thousandths."""
+
+    def cell(method, fraction):
+        return f"{1e3 * np.median([f[method] for f in found[fraction]]):.2f}"
+
+    columns = {share(fraction): fraction for fraction in found}
+    return grid("KL(truth, fit), 1e-3", METHODS, columns, cell)
+
+
+def ratios(records, method):
     """Divide the divergence of a method by that of EM, seed by seed."""
-    return {key: [f[method] / f["EM"] for f in v] for key, v in found.items()}
+    return [record[method] / record["EM"] for record in records]
 
 
 def ratio_table(found):
     """Set medians and ranges of the ratios in a table."""
-    rows = [
-        [name]
-        + [
-            f"{np.median(v):.2f} ({min(v):.2f} to {max(v):.2f})"
-            for v in ratios(found, name).values()
-        ]
-        for name in METHODS
-        if name != "EM"
-    ]
-    return table(["KL over that of EM", *map(share, found)], rows)
+
+    def cell(method, fraction):
+        values = ratios(found[fraction], method)
+        return f"{np.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+    others = [name for name in METHODS if name != "EM"]
+    columns = {share(fraction): fraction for fraction in found}
+    return grid("KL over that of EM", others, columns, cell)
 
 
 def conditional_table(found):
     """Set the divergences of the conditionals in a table, medians of medians."""
-    rows = []
-    for target in ("truth", "model"):
-        for name in CONDITIONALS:
-            key = f"{target}, {name}"
-            cells = [
-                f"{1e4 * np.median([f[key] for f in v]):.2f} "
-                f"({1e4 * np.median([f[key + ', 95%'] for f in v]):.1f})"
-                for v in found.values()
-            ]
-            of = "the truth" if target == "truth" else "the fitted model"
-            rows.append([name, of, *cells])
-    return table(["conditionals", "against those of", *map(share, found)], rows)
+
+    def cell(key, fraction):
+        middle, high = (
+            1e4 * np.median([f[key + end] for f in found[fraction]])
+            for end in ("", ", 95%")
+        )
+        return f"{middle:.2f} ({high:.1f})"
+
+    targets = {"truth": "the truth", "model": "the fitted model"}
+    rows = {
+        (name, of): f"{target}, {name}"
+        for target, of in targets.items()
+        for name in CONDITIONALS
+    }
+    columns = {share(fraction): fraction for fraction in found}
+    return grid(["conditionals", "against those of"], rows, columns, cell)
 
 
 def slope(found, key):
@@ -443,103 +468,81 @@ ERRORS = {
 def consistency_table(found):
     """Set medians of errors over the number of rows in a table, and slopes."""
     rows = []
-    for error, label in ERRORS.items():
-        for name in ("EM", "VGI"):
-            key = f"{error}, {name}"
-            steep, std = slope(found, key)
-            cells = [f"{np.median([f[key] for f in v]):.4f}" for v in found.values()]
-            rows.append([f"{label}, {name}", *cells, f"{steep:.2f} ({std:.2f})"])
+    for (error, label), name in product(ERRORS.items(), ("EM", "VGI")):
+        key = f"{error}, {name}"
+        cells = [f"{np.median([f[key] for f in v]):.4f}" for v in found.values()]
+        rows.append(
+            [f"{label}, {name}", *cells, "{:.2f} ({:.2f})".format(*slope(found, key))]
+        )
     return table(["error", *(f"n = {n}" for n in found), "slope (error)"], rows)
 
 
 def verdict(found, consistent):
     """Say which goals are met."""
-    middle = {k: np.median(v) for k, v in ratios(found, METHODS[2]).items()}
-    rows = [
-        [f"VGI within {GOAL:g} of EM, {share(k)} missing", f"{v:.2f}", met(v <= GOAL)]
-        for k, v in middle.items()
-    ]
+    rows = []
+    for fraction, records in found.items():
+        middle = np.median(ratios(records, METHODS[2]))
+        goal = f"VGI within {GOAL:g} of EM, {share(fraction)} missing"
+        rows.append([goal, f"{middle:.2f}", met(middle <= GOAL)])
     for error in ("parameters", "covariance"):
         steep, _ = slope(consistent, f"{error}, VGI")
-        rows.append(
-            [
-                f"slope of the {ERRORS[error]} within 0.1 of -1/2",
-                f"{steep:.2f}",
-                met(abs(steep + 0.5) <= 0.1),
-            ]
-        )
+        goal = f"slope of the {ERRORS[error]} within 0.1 of -1/2"
+        rows.append([goal, f"{steep:.2f}", met(abs(steep + 0.5) <= 0.1)])
     return table(["goal", "found", ""], rows)
 
 
-def met(yes):
-    """Write whether a goal is met."""
-    return "met" if yes else "**missed**"
-
-
-def setting(n_train, seeds, n_steps, sizes, size_seeds, size_steps):
+def setting(plan):
     """Say what was done, and where it differs from the paper."""
-    return "\n\n".join(
-        [
-            f"The truth of appendix K: {D} columns, {RANK} latents; {n_train} rows, "
-            f"the same for all; {len(seeds)} seeds ({min(seeds)} to {max(seeds)}) of "
-            "mask and start. Cells are missing completely at random; rows without any "
-            "observed cell are dropped for all methods but EM on complete data.",
-            TEXTS("VGI: K = chains, G", n_steps=n_steps),
-            TEXTS("Chained regressions"),
-            TEXTS(
-                "Consistency: rows of",
-                size_seeds=len(size_seeds),
-                first=min(size_seeds),
-                last=max(size_seeds),
-                sizes=", ".join(map(str, sizes)),
-                size_steps=size_steps,
-            ),
-        ]
+    first = (
+        f"The truth of appendix K: {D} columns, {RANK} latents; {plan.n_train} rows, "
+        f"the same for all; {len(plan.seeds)} seeds ({min(plan.seeds)} to "
+        f"{max(plan.seeds)}) of mask and start. Cells are missing completely at "
+        "random; rows without any observed cell are dropped for all methods but EM on "
+        "complete data."
     )
+    sizes = {
+        "size_seeds": len(plan.size_seeds),
+        "first": min(plan.size_seeds),
+        "last": max(plan.size_seeds),
+        "sizes": ", ".join(map(str, plan.sizes)),
+        "size_steps": plan.size_steps,
+    }
+    of_vgi = TEXTS("VGI: K = chains, G", n_steps=plan.n_steps)
+    return [
+        *(first, of_vgi, TEXTS("Chained regressions")),
+        TEXTS("Consistency: rows of", sizes),
+    ]
+
+
+def page(results, options):
+    """Write the page."""
+    plan = plan_of(options)
+    found, consistent = (
+        {
+            key: [results.find(function=part, arguments=a)["found"] for a in arguments]
+            for key, arguments in settings.items()
+        }
+        for part, settings in plan.parts.items()
+    )
+    return [
+        "# Variational Gibbs inference of factor analysis",
+        made_by("vgi_factor_analysis.py", "One thread."),
+        "\n\n".join(setting(plan)),
+        *("## Goals", verdict(found, consistent)),
+        "## Accuracy (figures 3 and 4)",
+        accuracy_table(found),
+        ratio_table(found),
+        *("## Consistency (figure 5)", consistency_table(consistent)),
+        "## Conditionals (figures 6 and 7)",
+        TEXTS("Median KL(qj || exact"),
+        conditional_table(found),
+        *([] if options.quick else ["## What was found", TEXTS("found")]),
+    ]
 
 
 def main():
     """Fit, and report."""
-    options = options_of(__doc__, {}, records=None)
-    torch.set_num_threads(1)
-    plan = FRACTIONS, SEEDS, N_TRAIN, STEPS, SIZES, SIZE_SEEDS, STEPS
-    if options.quick:
-        plan = QUICK
-    fractions, seeds, n_train, n_steps, sizes, size_seeds, size_steps = plan
-    results = Results(options.records)
-    found = {
-        fraction: [
-            computed(results, accuracy, fraction, seed, n_train, n_steps, N_TEST)
-            for seed in seeds
-        ]
-        for fraction in fractions
-    }
-    consistent = {
-        n: [computed(results, consistency, n, seed, size_steps) for seed in size_seeds]
-        for n in sizes
-    }
-    publish(
-        [
-            "# Variational Gibbs inference of factor analysis",
-            made_by("vgi_factor_analysis.py", "One thread."),
-            setting(n_train, seeds, n_steps, sizes, size_seeds, size_steps),
-            "## Goals",
-            verdict(found, consistent),
-            "## Accuracy (figures 3 and 4)",
-            accuracy_table(found),
-            ratio_table(found),
-            "## Consistency (figure 5)",
-            consistency_table(consistent),
-            "## Conditionals (figures 6 and 7)",
-            TEXTS("Median KL(qj || exact"),
-            conditional_table(found),
-            *([] if options.quick else ["## What was found", FOUND]),
-        ],
-        options.output,
-    )
-
-
-FOUND = TEXTS("found")
+    carry_out(__doc__, cells, measured, page, {})
 
 
 if __name__ == "__main__":

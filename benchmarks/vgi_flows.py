@@ -11,7 +11,6 @@ complete test rows.  Each fit is a line of FILE; fits that are there are not rep
 `--quick` fits a simulated table of four columns for a few seconds.
 """
 
-import sys
 import time
 from contextlib import contextmanager
 from functools import cache, partial
@@ -20,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from _command import Some, options_of
 from _data import load, load_array
-from _report import Results, Texts, commit, made_by, publish, table
+from _report import Texts, commits, grid, made_by, mean, table
+from _runner import Some, carry_out
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 from torch import Tensor, nn
@@ -247,16 +246,11 @@ EPOCHS = 50, 150, 200, 300, 400, 600, 800
 HEADS = {"normal": "normal, by EM", "complete": "flow, complete rows"}
 
 
-def chosen(records, **key):
-    """Select the records with these entries, in the order of their masks."""
-    found = [r for r in records if all(r.get(k) == v for k, v in key.items())]
-    return sorted(found, key=lambda record: record.get("mask", 0))
-
-
-def cells(records):
-    """List tables and fractions."""
-    found = {(r["table"], r["fraction"]) for r in records if r.get("fraction")}
-    return sorted(found, key=lambda cell: (cell[1], cell[0] != "uci_power", cell[0]))
+def places(results):
+    """List tables and fractions, by what is written of them."""
+    found = {(r["table"], r["fraction"]) for r in results.records if r.get("fraction")}
+    ordered = sorted(found, key=lambda at: (at[1], at[0] != "uci_power", at[0]))
+    return {(name, percent(fraction)): (name, fraction) for name, fraction in ordered}
 
 
 def percent(fraction):
@@ -271,67 +265,48 @@ def mean_and_error(values):
     return values.mean(), error
 
 
-def written(values):
-    """Write a mean with its standard error, if there is one."""
-    if len(values) < 2:
-        return ", ".join(f"{value:.2f}" for value in values)
-    return "{:.2f} ({:.2f})".format(*mean_and_error(values))
+def of_place(results, place, method):
+    """Return the records of a method at a place, in the order of their masks."""
+    fraction = 0.0 if method == "complete" else place[1]
+    found = results.of(table=place[0], fraction=fraction, method=method)
+    return sorted(found, key=lambda record: record.get("mask", 0))
 
 
-def of_cell(records, name, fraction, method):
-    """Select the records of a method in a cell."""
-    at = 0.0 if method == "complete" else fraction
-    return chosen(records, table=name, fraction=at, method=method)
-
-
-def score_table(records, methods):
+def score_table(results, methods):
     """Set the scores at the end in a table (figure 10)."""
-    shown = [m for m in (*methods, "normal", "complete") if chosen(records, method=m)]
-    rows = [
-        [
-            name,
-            percent(fraction),
-            *(
-                written([r["score"] for r in of_cell(records, name, fraction, method)])
-                for method in shown
-            ),
+
+    def cell(place, method):
+        scores = [record["score"] for record in of_place(results, place, method)]
+        if len(scores) < 2:
+            return ", ".join(f"{score:.2f}" for score in scores)
+        return "{:.2f} ({:.2f})".format(*mean_and_error(scores))
+
+    shown = [m for m in (*methods, "normal", "complete") if results.has(method=m)]
+    columns = {HEADS.get(method, method): method for method in shown}
+    return grid(["table", "missing"], places(results), columns, cell, empty=True)
+
+
+def difference_table(results, rivals, method="VGI"):
+    """Compare a method with others on the same masks: who is ahead, and by how much."""
+
+    def cell(place, rival):
+        sides = [
+            {r["mask"]: r["score"] for r in of_place(results, place, m)}
+            for m in (method, rival)
         ]
-        for name, fraction in cells(records)
-    ]
-    return table(["table", "missing", *(HEADS.get(m, m) for m in shown)], rows)
-
-
-def differences(records, name, fraction, method, rival):
-    """Subtract the scores of a rival, mask by mask."""
-    first, second = (
-        {r["mask"]: r["score"] for r in of_cell(records, name, fraction, m)}
-        for m in (method, rival)
-    )
-    return [first[mask] - second[mask] for mask in sorted(first.keys() & second.keys())]
-
-
-def verdict(values):
-    """Write a mean difference, its standard error, and who is ahead."""
-    mean, error = mean_and_error(values)
-    if len(values) < 2:
-        return f"{mean:+.2f}"
-    if not abs(mean) > 2 * error:
+        both = sorted(sides[0].keys() & sides[1].keys())
+        values = [sides[0][mask] - sides[1][mask] for mask in both]
+        if len(values) < 2:
+            return "".join(f"{value:+.2f}" for value in values)
+        mean, error = mean_and_error(values)
         who = "level"
-    else:
-        who = "ahead" if mean > 0 else "**behind**"
-    each = ", ".join(f"{value:+.2f}" for value in values)
-    return f"{mean:+.2f} ({error:.2f}), {who}; {each}"
+        if abs(mean) > 2 * error:
+            who = "ahead" if mean > 0 else "**behind**"
+        each = ", ".join(f"{value:+.2f}" for value in values)
+        return f"{mean:+.2f} ({error:.2f}), {who}; {each}"
 
-
-def difference_table(records, rivals, method="VGI"):
-    """Compare a method with others on the same masks."""
-    rows = []
-    for name, fraction in cells(records):
-        found = [differences(records, name, fraction, method, m) for m in rivals]
-        rows.append(
-            [name, percent(fraction), *(verdict(v) if v else "" for v in found)]
-        )
-    return table(["table", "missing", *(f"{method} - {m}" for m in rivals)], rows)
+    columns = {f"{method} - {rival}": rival for rival in rivals}
+    return grid(["table", "missing"], places(results), columns, cell, empty=True)
 
 
 def arrival(record):
@@ -354,41 +329,32 @@ def epoch_seconds(record):
     return (last[0] - first[0]) / max(1, last[1] - first[1])
 
 
-def spans(values, form="{:.0f}"):
+def span(values, digits=0):
     """Write the mean of several numbers, and the smallest and the largest."""
-    mean, *ends = (form.format(v) for v in (np.mean(values), *_ends(values)))
-    return f"{mean} ({ends[0]} to {ends[1]})"
+    numbers = np.mean(values), min(values), max(values)
+    mean, low, high = (f"{value:.{digits}f}" for value in numbers)
+    return f"{mean} ({low} to {high})"
 
 
-def _ends(values):
-    return min(values), max(values)
-
-
-def time_table(records, methods):
+def time_table(results, methods):
     """Set times to converge in a table."""
     rows = []
-    for name, fraction in cells(records):
-        for method in (*methods, "complete"):
-            found = of_cell(records, name, fraction, method)
-            if not found:
-                continue
-            near = [arrival(record) for record in found]
-            ends = [record["curve"][-1] for record in found]
+    for (label, place), method in product(
+        places(results).items(), (*methods, "complete")
+    ):
+        if found := of_place(results, place, method):
+            seconds, epochs_there = zip(*map(arrival, found), strict=True)
             stopped = sum(record["ended"] == "rule" for record in found)
-            rows.append(
-                [
-                    name,
-                    percent(fraction),
-                    HEADS.get(method, method),
-                    spans([seconds for seconds, _ in near]),
-                    spans([epoch for _, epoch in near]),
-                    spans([end[0] for end in ends]),
-                    f"{stopped} of {len(found)}",
-                    spans([last_rise(record) for record in found], "{:.2f}"),
-                    f"{np.mean([epoch_seconds(record) for record in found]):.3f}",
-                    percent(np.mean([record["imputing"] for record in found])),
-                ]
-            )
+            cells = [
+                span(seconds),
+                span(epochs_there),
+                span([record["curve"][-1][0] for record in found]),
+                f"{stopped} of {len(found)}",
+                span([last_rise(record) for record in found], 2),
+                f"{np.mean([epoch_seconds(record) for record in found]):.3f}",
+                percent(mean(found, "imputing")),
+            ]
+            rows.append([*label, HEADS.get(method, method), *cells])
     header = ["table", "missing", "method", f"seconds to within {NEAR_END:g} nat"]
     header += ["epochs to there", "seconds in all", "ended by the rule"]
     header += [f"rise in the last {LAST} s"]
@@ -404,46 +370,44 @@ def along(record, axis, point):
     return record["score"] if over else before[-1][3]
 
 
-def curve_table(records, methods, axis, points):
+def curve_table(results, methods, axis, points):
     """Set the scores along the training in a table (figure 11)."""
-    rows = []
-    for name, fraction in cells(records):
-        for method in methods:
-            found = of_cell(records, name, fraction, method)
-            if not found:
-                continue
-            means = [
-                np.mean([along(r, axis, point) for r in found]) for point in points
-            ]
-            written = ["" if np.isnan(mean) else f"{mean:.2f}" for mean in means]
-            rows.append([name, percent(fraction), method, *written])
-    unit = "s" if axis == 0 else "epochs"
-    heads = [f"{point} {unit}" for point in points]
-    return table(["table", "missing", "method", *heads], rows)
+
+    def cell(key, point):
+        value = np.mean([along(r, axis, point) for r in of_place(results, *key)])
+        return "" if np.isnan(value) else f"{value:.2f}"
+
+    keys = {
+        (*label, method): (place, method)
+        for label, place in places(results).items()
+        for method in methods
+        if of_place(results, place, method)
+    }
+    columns = {f"{point} {('s', 'epochs')[axis]}": point for point in points}
+    return grid(["table", "missing", "method"], keys, columns, cell, empty=True)
 
 
-def chains_line(records):
+def chains_line(results):
     """Describe the chains of MCEM."""
-    found = [r["steps"] for r in chosen(records, method="MCEM")]
-    if not found:
-        return ""
+    found = [r["steps"] for r in results.of(method="MCEM")]
     counts, lengths = [len(s) for s in found], {n for s in found for n in s}
-    return (
+    text = (
         f"MCEM drew the missing cells {min(counts)} to {max(counts)} times in a fit, "
         f"by chains of {' and '.join(map(str, sorted(lengths)))} steps."
     )
+    return [text] if found else []
 
 
-def cost_table(seconds, per_epoch):
+def cost_table(seconds):
     """Set the seconds of an epoch in a table (figure 12)."""
     found = {
-        kind: np.array([one, plain + per_epoch * step, plain, step])
+        kind: np.array([one, plain + PER_EPOCH * step, plain, step])
         for kind, (one, plain, step) in seconds.items()
     }
     rows = [[kind, *(f"{v:.2f}" for v in row)] for kind, row in found.items()]
     ratios = found["autoregressive"] / found["coupling"]
     rows.append(["ratio", *(f"{ratio:.1f}" for ratio in ratios)])
-    header = ["flow", "VGI, an epoch", f"MCEM, an epoch and {per_epoch} steps"]
+    header = ["flow", "VGI, an epoch", f"MCEM, an epoch and {PER_EPOCH} steps"]
     return table([*header, "its training", "a step of its chains"], rows)
 
 
@@ -459,77 +423,60 @@ def looks_table(record):
 PER_EPOCH = 10  # steps of chains an epoch, in figure 12
 
 
-def setting(records, study):
+def setting(results):
     """Describe what was done."""
-    done = [r for r in records if "limit" in r]
-    names = dict.fromkeys(name for name, _ in cells(records))
-    limits = {r["limit"] for r in done}
-    sizes = "; ".join(
-        f"{name} {len(table_of(name).train)} rows of "
-        f"{table_of(name).train.shape[1]} columns"
-        for name in names
+    done = [r for r in results.records if "limit" in r]
+    shapes = {name: table_of(name).train.shape for name, _ in places(results).values()}
+    stacked = (
+        f" IterativeImputer: {STACKED} draws of posteriors, {ROUNDS} rounds each, on "
+        "which the flow is trained."
     )
-    settings, (warm_q, warm_p) = study.SETTINGS, study.WARM_UP
-    lengths = ", ".join(f"{n} from epoch {e} on" for e, n in study.LENGTHS.items())
     return TEXTS(
         "Tables: ; and other rows",
-        locals(),
+        sizes="; ".join(f"{k} {n} rows of {d} columns" for k, (n, d) in shapes.items()),
+        settings=SETTINGS,
+        warm_q=WARM_UP[0],
+        warm_p=WARM_UP[1],
+        lengths=", ".join(f"{n} from epoch {e} on" for e, n in LENGTHS.items()),
         units=" and ".join(map(str, FLOW["hidden"])),
-        stacked=_stacked(study) if chosen(done, method="IterativeImputer") else "",
-        limits=" or ".join(f"{v:g}" for v in sorted(limits)),
-        commits=", ".join(sorted({str(r["commit"]) for r in done})),
+        stacked=stacked if results.has(method="IterativeImputer") else "",
+        limits=" or ".join(f"{v:g}" for v in sorted({r["limit"] for r in done})),
+        commits=commits(done),
     )
 
 
-def _stacked(study):
-    """Describe the flow of chained regressions."""
-    return (
-        f" IterativeImputer: {study.STACKED} draws of posteriors, {study.ROUNDS} "
-        "rounds each, on which the flow is trained."
-    )
-
-
-def report(records, study):
+def page(results, options):
     """Write the parts of the page."""
-    methods = [m for m in study.METHODS if chosen(records, method=m)]
+    methods = [m for m in METHODS if results.has(method=m)]
     pair = [m for m in methods if m in ("VGI", "MCEM")]
-    (cost,) = chosen(records, kind="cost") or [None]
-    (chains,) = chosen(records, kind="chains") or [None]
     parts = [
         "# Normalising flows of incomplete rows",
         made_by("vgi_flows.py", "One thread."),
-        setting(records, study),
+        setting(results),
         "## Log-density of complete test rows (figure 10)",
         "Nats a row: mean over masks, and its standard error.",
-        score_table(records, methods),
+        score_table(results, methods),
         TEXTS("VGI minus the others on"),
-        difference_table(records, [m for m in (*methods[1:], "normal")]),
+        difference_table(results, [*methods[1:], "normal"]),
         "## Times to converge",
         "CPU seconds, means over masks with the smallest and the largest.",
-        time_table(records, methods),
-        chains_line(records),
+        time_table(results, methods),
+        *chains_line(results),
         "## Along the training (figure 11)",
         TEXTS("Log-density of the test"),
-        curve_table(records, pair, 0, SECONDS),
-        curve_table(records, pair, 1, EPOCHS),
+        curve_table(results, pair, 0, SECONDS),
+        curve_table(results, pair, 1, EPOCHS),
     ]
-    if chains:
-        parts += [
-            "## How far chains come",
-            TEXTS("PL-MCMC on rows of ", chains=chains),
-            looks_table(chains),
-        ]
-    if cost:
-        parts += [
-            "## Coupling and autoregressive steps (figure 12)",
-            TEXTS(
-                "CPU seconds, rows of",
-                cost=cost,
-                bins=BINS.get(cost["name"], FLOW["n_bins"]),
-            ),
-            cost_table(cost["seconds"], PER_EPOCH),
-        ]
-    return [part for part in parts if part]
+    if chains := results.find(kind="chains"):
+        text = TEXTS("PL-MCMC on rows of ", chains=chains)
+        parts += ["## How far chains come", text, looks_table(chains)]
+    if cost := results.find(kind="cost"):
+        bins = BINS.get(cost["name"], FLOW["n_bins"])
+        text = TEXTS("CPU seconds, rows of", cost=cost, bins=bins)
+        title = "## Coupling and autoregressive steps (figure 12)"
+        parts += [title, text, cost_table(cost["seconds"])]
+    found = [TEXTS(name) for name in ("found", "found 2", "found 3", "found 4")]
+    return parts if options.quick else [*parts, "## What was found", *found]
 
 
 TABLES = "uci_power", "gas_turbine"
@@ -697,34 +644,36 @@ def normal_fit(name, fraction, mask):
     return {"score": round(float(rows.mean()), 4)}
 
 
-def jobs(options):
+def cells(options):
     """List the fits: the main comparison, other methods, and complete rows, once."""
-    places = list(product(options.fractions, range(options.masks), options.tables))
+    ways = list(product(options.fractions, range(options.masks), options.tables))
     main = {"normal", "VGI", "MCEM"}
     methods = "normal", *options.methods
+    names = "table", "fraction", "method", "mask"
     for chosen in (main, {*methods} - main):
-        for fraction, mask, name in places:
+        for fraction, mask, name in ways:
             for method in (m for m in methods if m in chosen):
-                yield name, round(fraction, 3), method, mask
+                values = name, round(fraction, 3), method, mask
+                yield dict(zip(names, values, strict=True))
     for name in options.tables:
-        yield name, 0.0, "complete", 0
+        yield dict(zip(names, (name, 0.0, "complete", 0), strict=True))
+    yield {"kind": "cost"}
+    yield {"kind": "chains"}
 
 
-def run(results, options):
-    """Do the fits that are not done."""
-    made_at = commit()
-    for name, fraction, method, mask in jobs(options):
-        key = {"table": name, "fraction": fraction, "method": method, "mask": mask}
-        if results.find(**key):
-            continue
-        if method == "normal":
-            record = normal_fit(name, fraction, mask)
-        else:
-            record = fit(name, fraction, method, mask, options.limit)
-        results.add(key | record | {"limit": options.limit, "commit": made_at})
-        notes = {k: record.get(k) for k in ("score", "ended", "imputing", "steps")}
-        seconds = record["curve"][-1][:2] if "curve" in record else ()
-        print(*key.values(), *seconds, notes, file=sys.stderr, flush=True)
+def measured(key, options):
+    """Fit, or measure the costs of figure 12, or look at chains."""
+    if key.get("kind") == "cost":
+        costed = QUICK_COSTED if options.quick else COSTED
+        seconds = {kind: np.round(v, 4).tolist() for kind, v in costs(**costed).items()}
+        return {"seconds": seconds} | costed
+    if key.get("kind") == "chains":
+        return look_at_chains(**(QUICK_CHAINS if options.quick else CHAINS))
+    if key["method"] == "normal":
+        record = normal_fit(key["table"], key["fraction"], key["mask"])
+    else:
+        record = fit(*key.values(), options.limit)
+    return record | {"limit": options.limit}
 
 
 def costs(name, n_rows, seed=0):
@@ -747,13 +696,6 @@ def costs(name, n_rows, seed=0):
     return found
 
 
-def add_costs(results, costed):
-    """Measure the costs of figure 12, unless they are among the results."""
-    if not results.find(kind="cost"):
-        seconds = {key: np.round(v, 4).tolist() for key, v in costs(**costed).items()}
-        results.add({"kind": "cost", "seconds": seconds, "commit": commit()} | costed)
-
-
 @torch.no_grad()
 def chain_looks(model, data, steps):
     """Measure how far chains are from the observed cells that they are to reach.
@@ -771,10 +713,8 @@ def chain_looks(model, data, steps):
             yield [step, np.mean(taken[-100:]), float(apart.amax(1).median())]
 
 
-def add_chains(results, name, steps, limit, seed=100):
-    """Look at chains of a flow that was fitted to complete rows, if not done."""
-    if results.find(kind="chains"):
-        return
+def look_at_chains(name, steps, limit, seed=100):
+    """Look at chains of a flow that was fitted to complete rows."""
     table, start, clock = table_of(name), start_of(name, 0.0, seed), Clock()
     watch = Watch(table, clock, limit)
     with seeded(seed + 2):
@@ -782,40 +722,24 @@ def add_chains(results, name, steps, limit, seed=100):
         data = hidden(table.validation[:300], 0.5, seed)
         (model,) = watch.averaged.modules
         looks = [np.round(look, 4).tolist() for look in chain_looks(model, data, steps)]
-    key = {"kind": "chains", "table": name, "n_rows": len(data.x), "after": limit}
-    results.add(key | {"looks": looks, "commit": commit()})
+    return {"table": name, "n_rows": len(data.x), "after": limit, "looks": looks}
 
 
 def main():
     """Run the study and report."""
-    options = options_of(
+    quick = {"tables": ["simulated"], "fractions": [0.5], "masks": 1}
+    carry_out(
         __doc__,
-        {"tables": ["simulated"], "fractions": [0.5], "masks": 1, "limit": QUICK_LIMIT},
+        cells,
+        measured,
+        page,
+        quick | {"limit": QUICK_LIMIT},
         tables=Some(TABLES),
         fractions=[*FRACTIONS],
         methods=[*METHODS],
         masks=MASKS,
         limit=LIMIT,
-        results=None,
-        only_report=False,
     )
-    torch.set_num_threads(1)
-    results = Results(options.results)
-    if not options.only_report:
-        run(results, options)
-        add_costs(results, QUICK_COSTED if options.quick else COSTED)
-        add_chains(results, **(QUICK_CHAINS if options.quick else CHAINS))
-    parts = report(results.records, sys.modules[__name__])
-    publish(parts if options.quick else [*parts, *FOUND], options.output)
-
-
-FOUND = (
-    "## What was found",
-    TEXTS("found"),
-    TEXTS("found 2"),
-    TEXTS("found 3"),
-    TEXTS("found 4"),
-)
 
 
 if __name__ == "__main__":

@@ -13,15 +13,16 @@ Those that are there are not computed again, and the report is written from FILE
 
 import copy
 import time
-from functools import cache
+from functools import cache, lru_cache
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from _command import options_of
 from _conditional_scores import results_of
 from _data import load_array
-from _report import Results, Texts, made_by, publish, table
+from _report import Texts, grid, made_by
+from _runner import carry_out
 from torch import nn
 from torch.distributions import Normal
 from torch.nn.functional import embedding
@@ -51,14 +52,9 @@ COPIES = 5  # imputations of the observed marginals
 DECAY = 32  # epochs after which the learning rates start to fall
 SHARES = 3, 2, 1, 0  # of the epochs of a curve: 1/8, 1/4, 1/2, 1
 GIBBS, FROM_EM = "VGI", "VGI, started at EM"
-METHODS = (
-    "EM, complete data",
-    "EM",
-    GIBBS,
-    FROM_EM,
-    "observed marginals",
-    "means of columns",
-)
+FILLED = "observed marginals", "means of columns"
+METHODS = "EM, complete data", "EM", GIBBS, FROM_EM, *FILLED
+FITTED = "EM, complete data", *FILLED, "EM", GIBBS, FROM_EM  # in order of need
 
 
 class Study(NamedTuple):
@@ -78,20 +74,12 @@ class Study(NamedTuple):
 
 STUDIES = {
     "frey": Study(
-        43,
-        2400,
-        3000,
-        100,
-        1,
+        *(43, 2400, 3000, 100, 1),
         {1: 96, 3: 192, 5: 160},
         TrainingSettings(100, 8, 480, 0.03, 0.03),
     ),
     "simulated": Study(
-        2,
-        400,
-        300,
-        50,
-        2,
+        *(2, 400, 300, 50, 2),
         {k: 32 for k in range(1, 6)},
         TrainingSettings(5, 2, 100, 0.03, 0.03),
     ),
@@ -278,7 +266,7 @@ def evaluate(found, truth, test):
 
 
 def fits(name, data, sixths, seed):
-    """List the fits to one mask: functions that return a record, in order of need."""
+    """List the fits to one mask: functions that return a record."""
     study, truth = STUDIES[name], truth_of(name)
     x, test = simulate(name, study.n_train, 0), simulate(name, study.n_test, 1)
     em = cache(lambda: fit_em(data, study.rank, EM | {"max_iter": study.n_rounds}))
@@ -303,23 +291,31 @@ def fits(name, data, sixths, seed):
     }
 
 
-def run(name, fractions, n_seeds, results):
-    """Fit what the results lack."""
-    for seed in range(n_seeds):
-        for sixths in fractions:
+@lru_cache(1)
+def fits_of(name, sixths, seed):
+    """Hide cells by one mask, and list the fits to it."""
+    data = hide(simulate(name, STUDIES[name].n_train, 0), sixths / 6, seed)
+    return fits(name, data, sixths, seed)
+
+
+def cells(options):
+    """List the fits, one mask after the other."""
+    name = "simulated" if options.quick else "frey"
+    for seed, sixths in product(range(options.seeds), options.fractions):
+        for method in FITTED:
             key = {"data": name, "sixths": sixths, "seed": seed}
-            x = simulate(name, STUDIES[name].n_train, 0)
-            data = hide(x, sixths / 6, seed)
-            for method, fit in fits(name, data, sixths, seed).items():
-                if not results.has(**key, method=method):
-                    torch.manual_seed(seed)
-                    begin = time.process_time()
-                    found = fit()
-                    seconds = round(time.process_time() - begin, 1)
-                    results.add(key | {"method": method} | found | {"seconds": seconds})
+            yield key | {"method": method}
 
 
-def cell(numbers, digits):
+def measured(key, options):
+    """Fit by one method."""
+    fit = fits_of(key["data"], key["sixths"], key["seed"])[key["method"]]
+    torch.manual_seed(key["seed"])
+    begin = time.process_time()
+    return fit() | {"seconds": round(time.process_time() - begin, 1)}
+
+
+def median_and_range(numbers, digits=1):
     """Write the median over seeds, with the range."""
     if not numbers:
         return ""
@@ -328,98 +324,60 @@ def cell(numbers, digits):
     return f"{np.median(numbers):.{digits}f}{around}"
 
 
-def row(results, method, value, fractions, digits=1):
-    """Write a row: a value of the records of a method at each fraction."""
-    return [
-        cell([value(r) for r in results.of(method=method, sixths=k)], digits)
-        for k in fractions
-    ]
-
-
-def at_place(place, which):
-    """Make a function that reads a number of the curve of a record."""
-    return lambda record: record["curve"][place][which]
-
-
-def curve_table(results, fractions):
-    """Tabulate KL(truth, fit) of VGI after shares of its epochs."""
-    lines = []
-    for method in (GIBBS, FROM_EM):
-        for place, share in enumerate(SHARES):
-            part = f"1/{2**share}" if share else "all"
-            for which, label in ((1, "last"), (2, "averaged")):
-                found = row(results, method, at_place(place, which), fractions)
-                lines.append([method, part, label, *found])
-    header = ["start", "epochs", "parameters", *(f"{k}/6" for k in fractions)]
-    return table(header, lines)
-
-
-def report(results, name, fractions):
+def page(results, options):
     """Return the parts of the page."""
-    study, header = STUDIES[name], [f"{k}/6" for k in fractions]
-    settings = study.settings._asdict()
-    epochs = ", ".join(f"{study.n_epochs[k]} at {k}/6" for k in fractions)
+    name = "simulated" if options.quick else "frey"
+    study, sixths = STUDIES[name], {f"{k}/6": k for k in options.fractions}
+    epochs = ", ".join(f"{study.n_epochs[k]} at {k}/6" for k in options.fractions)
     steps = -(-study.n_train // study.settings.batch_size)
     shown = {"n_seeds": len({r["seed"] for r in results.records}), "steps": steps}
-    sizes = study._asdict() | settings | shown | {"n_epochs": epochs}
-    near = [
-        [
-            f"{method}, {label}",
-            *(
-                " ".join(
-                    f"{r['conditionals'][key][0]:.2g} ({r['conditionals'][key][1]:.2g})"
-                    for r in results.of(method=method, sixths=k)
-                )
-                for k in fractions
-            ),
-        ]
-        for method in (GIBBS, FROM_EM)
-        for key, label in (("truth", "to the truth"), ("model", "to the fitted model"))
-    ]
+    sizes = study._asdict() | study.settings._asdict() | shown | {"n_epochs": epochs}
+
+    def score(field, digits):
+        def cell(method, k):
+            values = [r[field] for r in results.of(method=method, sixths=k)]
+            return median_and_range(values, digits)
+
+        return grid("method", METHODS, sixths, cell)
+
+    def on_curve(key, k):
+        method, place, which = key
+        records = results.of(method=method, sixths=k)
+        return median_and_range([r["curve"][place][which] for r in records])
+
+    def near(key, k):
+        method, target = key
+        pairs = [r["conditionals"][target] for r in results.of(method=method, sixths=k)]
+        return " ".join(f"{middle:.2g} ({high:.2g})" for middle, high in pairs)
+
+    places = product((GIBBS, FROM_EM), enumerate(SHARES), (1, 2))
+    curves = {
+        (m, f"1/{2**k}" if k else "all", ("last", "averaged")[at - 1]): (m, i, at)
+        for m, (i, k), at in places
+    }
+    targets = {"truth": "to the truth", "model": "to the fitted model"}
+    conditionals = {
+        f"{method}, {targets[target]}": (method, target)
+        for method, target in product((GIBBS, FROM_EM), targets)
+    }
     return [
         "# Variational Gibbs inference of factor analysis, 560 columns",
         made_by("vgi_frey.py", results_of(results)),
-        SETTING.format(**sizes),
-        "## Accuracy (figure 4, right)",
-        "KL(truth, fit) in nats:",
-        table(
-            ["method", *header],
-            [[m, *row(results, m, lambda r: r["kl"], fractions)] for m in METHODS],
-        ),
+        TEXTS("setting").format(**sizes),
+        *("## Accuracy (figure 4, right)", "KL(truth, fit) in nats:", score("kl", 1)),
         "The same after shares of the epochs; averaged: over the second half of them:",
-        curve_table(results, fractions),
+        grid(["start", "epochs", "parameters"], curves, sixths, on_curve),
         "## Conditionals (figure 6, right)",
         TEXTS("KL(qj, exact conditional)", study=study),
-        table(["conditionals", *header], near),
-        "CPU seconds:",
-        table(
-            ["method", *header],
-            [
-                [m, *row(results, m, lambda r: r["seconds"], fractions, 0)]
-                for m in METHODS
-            ],
-        ),
-        *([] if name == "simulated" else ["## What was found", FOUND]),
+        grid("conditionals", conditionals, sixths, near),
+        *("CPU seconds:", score("seconds", 0)),
+        *([] if options.quick else ["## What was found", TEXTS("found")]),
     ]
-
-
-SETTING = TEXTS("setting")
-
-
-FOUND = TEXTS("found")
 
 
 def main():
     """Fit and report."""
-    options = options_of(
-        __doc__, {}, results=..., only_report=False, fractions=[1, 3, 5], seeds=1
-    )
-    torch.set_num_threads(1)
-    name = "simulated" if options.quick else "frey"
-    results = Results(options.results)
-    if not options.only_report:
-        run(name, options.fractions, options.seeds, results)
-    publish(report(results, name, options.fractions), options.output)
+    carry_out(__doc__, cells, measured, page, {}, fractions=[1, 3, 5], seeds=1)
 
 
 if __name__ == "__main__":

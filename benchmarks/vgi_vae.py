@@ -16,15 +16,17 @@ import copy
 import math
 import time
 from collections.abc import Callable
+from functools import cache, lru_cache
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
-from _command import Some, options_of
 from _conditional_scores import results_of
 from _data import folder
-from _report import Results, Texts, made_by, publish, table
+from _report import Texts, made_by, table
+from _runner import Some, carry_out
 from torch import nn
 from torch.distributions import Independent, MultivariateNormal, Normal
 from torch.func import jvp, vmap
@@ -126,7 +128,7 @@ CHAINS, UPDATES, SELECTED, IMPORTANCE = 3, 5, 1, 5
 BATCH, RATE, Q_RATE, WARM_UP = 128, 1e-2, 3e-4, 10
 RATE_OF_TRUTH = 2e-3
 COMPLETE, MARGINAL, BLOCK, GIBBS = "VAE, complete data", "VBGI-VAE-M", "VBGI-VAE", "VGI"
-LINEAR, TRUTH = "factor analysis by EM", "the generator itself"
+LINEAR = "factor analysis by EM"
 DRAWS = "VAE, Gaussian draws"
 RIVALS = "MVAE", "MIWAE"
 
@@ -215,6 +217,7 @@ def whole(x):
     return Incomplete(x, torch.ones_like(x, dtype=torch.bool))
 
 
+@cache
 def generator(n_epochs):
     """Fit the autoencoder that generates the rows."""
     torch.manual_seed(0)
@@ -421,9 +424,7 @@ def by_blocks(kind):
             block.marginal_scheme(model, posterior)
             if kind == MARGINAL
             else block.block_scheme(
-                model,
-                posterior,
-                NormalLatentCells(perceptron(D + LATENTS, 2 * D)),
+                model, posterior, NormalLatentCells(perceptron(D + LATENTS, 2 * D))
             )
         )
         block.train(
@@ -459,6 +460,9 @@ def by_gibbs(model, posterior, data, linear, settings):
         n_epochs=settings.n_epochs - warm,
         on_epoch=lambda epoch, loss: settings.on_epoch(epoch + warm, loss),
     )
+
+
+METHODS = LINEAR, COMPLETE, *RIVALS, DRAWS, MARGINAL, BLOCK, GIBBS
 
 
 def methods(rows, linear):
@@ -498,37 +502,53 @@ def autoencoder(name, rows, linear, size, seed):
     }
 
 
-def study(size, results):
-    """Fit what the results lack, all methods at one mask after the other."""
-    truth = generator(size.n_of_truth)
-    for missing in reversed(size.shares):
-        for seed in size.seeds:
-            key = {"missing": round(missing, 3), "seed": seed}
-            of_table(problem(truth, size, missing, seed), size, results, key)
+def size_of(options):
+    """Return the size of the study."""
+    size = QUICK if options.quick else FULL
+    if options.sixths:
+        size = size._replace(shares=tuple(k / 6 for k in options.sixths))
+    return size._replace(seeds=tuple(options.seeds)) if options.seeds else size
 
 
-def of_table(rows, size, results, key):
-    """Fit all methods to one table."""
+def cells(options):
+    """List the fits, all methods at one mask after the other."""
+    size = size_of(options)
+    for missing, seed, name in product(reversed(size.shares), size.seeds, METHODS):
+        if name not in (COMPLETE, DRAWS) or not seed:  # those at one mask alone
+            yield {"missing": round(missing, 3), "seed": seed, "method": name}
+
+
+@lru_cache(1)
+def table_of(size, missing, seed):
+    """Return rows of one mask and their factor analysis, with its CPU seconds."""
+    share = next(share for share in size.shares if round(share, 3) == missing)
+    rows = problem(generator(size.n_of_truth), size, share, seed)
     torch.manual_seed(0)
     begin = time.process_time()
     linear = linear_fit(rows.train)
-    seconds = time.process_time() - begin
-    if not results.has(**key, method=LINEAR):
+    return rows, linear, time.process_time() - begin
+
+
+def measured(key, options):
+    """Fit one method to one table."""
+    size = size_of(options)
+    rows, linear, seconds = table_of(size, key["missing"], key["seed"])
+    if key["method"] == LINEAR:
         found = log_prob_observed(linear, rows.test.x.double(), rows.test.observed)[0]
         score = float(found.mean()) - rows.log_unit
-        results.add(key | {"method": LINEAR, "score": score, "seconds": seconds})
-    for name in methods(rows, linear):
-        if name in (COMPLETE, DRAWS) and key["seed"]:
-            continue  # for comparison alone, at one mask
-        if not results.has(**key, method=name):
-            found = autoencoder(name, rows, linear, size, key["seed"])
-            results.add(key | {"method": name} | found)
+        return {"score": score, "seconds": seconds}
+    return autoencoder(key["method"], rows, linear, size, key["seed"])
+
+
+def by_method(found, missing):
+    """Yield the methods at one share of missing cells, and their records."""
+    yield from found[found.missing == missing].groupby("method", sort=False)
 
 
 def scores_table(found, missing):
     """Set the scores at one share of missing cells in a table."""
     lines = []
-    for name, group in found[found.missing == missing].groupby("method", sort=False):
+    for name, group in by_method(found, missing):
         of_training = [""] * 4
         if name != LINEAR:
             of_training = [
@@ -548,22 +568,18 @@ def goals(found):
     scores = found.pivot_table("score", "missing", ["method", "seed"])
     lines = []
     for missing, row in scores.iterrows():
-        for name in (GIBBS, BLOCK, MARGINAL):
-            for rival in RIVALS:
-                apart = (row[name] - row[rival]).dropna()
-                each = ", ".join(f"{value:+.2f}" for value in apart)
-                mean = f"{apart.mean():+.2f}"
-                if len(apart) > 1:
-                    mean += f" ({apart.std() / len(apart) ** 0.5:.2f})"
-                label = f"{name} ahead of {rival}"
-                lines.append([f"{missing:.0%}", label, each, mean, ahead(apart)])
+        for name, rival in product((GIBBS, BLOCK, MARGINAL), RIVALS):
+            apart = (row[name] - row[rival]).dropna()
+            each = ", ".join(f"{value:+.2f}" for value in apart)
+            mean = f"{apart.mean():+.2f}"
+            if len(apart) > 1:
+                mean += f" ({apart.std() / len(apart) ** 0.5:.2f})"
+            behind = "behind" if (apart < 0).all() else "level"
+            word = "ahead" if (apart > 0).all() else behind
+            label = f"{name} ahead of {rival}"
+            lines.append([f"{missing:.0%}", label, each, mean, word])
     header = ["missing", "claim", "difference by mask", "mean (standard error)", ""]
     return table(header, lines)
-
-
-def ahead(apart):
-    """Name the sign of paired differences, if they share it."""
-    return "ahead" if (apart > 0).all() else "behind" if (apart < 0).all() else "level"
 
 
 def at_time(path, seconds):
@@ -575,11 +591,10 @@ def at_time(path, seconds):
 def curve_table(found, missing):
     """Set the scores at stated CPU seconds in a table: means over masks (figure 9)."""
     lines = []
-    for name, group in found[found.missing == missing].groupby("method", sort=False):
+    for name, group in by_method(found, missing):
         if name != LINEAR:
             means = [
-                np.mean([at_time(path, seconds) for path in group.path])
-                for seconds in SECONDS
+                np.mean([at_time(path, s) for path in group.path]) for s in SECONDS
             ]
             shown = ["" if np.isnan(value) else f"{value:.1f}" for value in means]
             lines.append([name, *shown])
@@ -591,75 +606,40 @@ def cost_table(found):
     trained = found[found.method != LINEAR]
     seconds = trained.seconds / trained.n_epochs
     median = seconds.groupby(trained.method, sort=False).median()
-    paper = {GIBBS: "2.4", BLOCK: "1.6", MARGINAL: "1.25"}
+    paper, unit = {GIBBS: "2.4", BLOCK: "1.6", MARGINAL: "1.25"}, median["MIWAE"]
     rows = [
-        [
-            name,
-            f"{1e3 * value:.0f}",
-            f"{value / median['MIWAE']:.2f}",
-            paper.get(name, ""),
-        ]
+        [name, f"{1e3 * value:.0f}", f"{value / unit:.2f}", paper.get(name, "")]
         for name, value in median.items()
     ]
     return table(["method", "ms an epoch", "times MIWAE", "in the paper"], rows)
 
 
-def setting(size):
-    """Say what was done, and where it is less than in the paper."""
+def page(results, options):
+    """Return the parts of the page."""
+    size, found = size_of(options), pd.DataFrame(results.records)
     train, validation, test = size.n_rows
-    return [
+    parts = [
+        "# Variational Gibbs inference of variational autoencoders",
+        made_by("vgi_vae.py", "One thread. " + results_of(results)),
         TEXTS("Data: the 1965 Frey", locals()),
         TEXTS("Methods: autoencoders of"),
         TEXTS("End of training, by the", size=size),
         TEXTS("Score: mean log p(x) of", size=size),
-    ]
-
-
-FOUND = TEXTS("found") + "\n"
-
-
-def report(size, results):
-    """Return the parts of the page."""
-    found = pd.DataFrame(results.records)
-    parts = [
-        "# Variational Gibbs inference of variational autoencoders",
-        made_by("vgi_vae.py", "One thread. " + results_of(results)),
-        *setting(size),
         "## Methods of the paper against MVAE and MIWAE (figure 8)",
         goals(found),
     ]
     for missing in sorted(found.missing.unique()):
         parts += [f"## {missing:.0%} missing", scores_table(found, missing)]
-        parts += [CURVES, curve_table(found, missing)]
+        parts += [TEXTS("curves"), curve_table(found, missing)]
     parts += ["## Cost of an epoch (figure 9, right)", cost_table(found)]
-    return (
-        parts if size.n_rows == QUICK.n_rows else [*parts, "## What was found", FOUND]
-    )
-
-
-CURVES = TEXTS("curves")
+    said = ["## What was found", TEXTS("found") + "\n"]
+    return parts if options.quick else parts + said
 
 
 def main():
     """Read the command line, fit and report."""
-    options = options_of(
-        __doc__,
-        {},
-        results=...,
-        only_report=False,
-        sixths=Some([], kind=int),
-        seeds=Some([], kind=int),
-    )
-    torch.set_num_threads(1)
-    size = QUICK if options.quick else FULL
-    if options.sixths:
-        size = size._replace(shares=tuple(k / 6 for k in options.sixths))
-    if options.seeds:
-        size = size._replace(seeds=tuple(options.seeds))
-    results = Results(options.results)
-    if not options.only_report:
-        study(size, results)
-    publish(report(size, results), options.output)
+    several = Some([], kind=int)
+    carry_out(__doc__, cells, measured, page, {}, sixths=several, seeds=several)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from _command import options_of
 from _report import Texts, made_by, publish, table
+from _runner import options_of
 from threadpoolctl import threadpool_limits
 from torch import nn
 from torch.distributions import Normal

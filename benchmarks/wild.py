@@ -22,8 +22,8 @@ from pathlib import Path
 import _wild_methods
 import _wild_tables
 import numpy as np
-from _command import Some, options_of
 from _report import Results, Texts, commit, made_by, publish, table
+from _runner import Some, options_of
 from _wild_methods import BASE, CLOCK, METHODS, OURS, absent, limit_of
 from _wild_runs import Worker, warnings_of_fit
 from _wild_tables import FLOOR, WAYS, groups, names

@@ -4,7 +4,8 @@ import argparse
 import warnings
 from typing import NamedTuple
 
-from _report import Results, publish
+import torch
+from _report import Results, publish, read
 from threadpoolctl import threadpool_limits
 
 
@@ -27,8 +28,7 @@ def options_of(doc, quick=None, **options):
         What the options are with ``--quick``; without it there is no such option.
     **options
         Defaults by name.  False is a switch, None a text that is not given, a list
-        takes several of its kind; of strings, those in it.  ``...`` is a file that must
-        be named, but with ``--quick``.
+        takes several of its kind; of strings, those in it.
 
     Returns
     -------
@@ -38,50 +38,51 @@ def options_of(doc, quick=None, **options):
     parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
     for name, default in options.items():
         flag = "--" + name.replace("_", "-")
+        if isinstance(default, list):
+            kind = type(default[0])
+            default = Some(default, default if kind is str else None, kind)
         if isinstance(default, Some):
             choices = default.choices and list(default.choices)
             several = {"nargs": "+", "choices": choices, "type": default.kind}
             parser.add_argument(flag, default=list(default.default), **several)
-        elif isinstance(default, list):
-            kind = type(default[0])
-            choices = default if kind is str else None
-            parser.add_argument(
-                flag, nargs="+", type=kind, default=default, choices=choices
-            )
         elif default is False:
             parser.add_argument(flag, action="store_true")
         else:
-            kind = str if default in (None, ...) else type(default)
-            given = None if default is ... else default
-            parser.add_argument(flag, type=kind, default=given)
+            kind = str if default is None else type(default)
+            parser.add_argument(flag, type=kind, default=default)
     parser.add_argument("--output", help="file of the page")
     if quick is not None:
         parser.add_argument("--quick", action="store_true", help="a small part of it")
     found = parser.parse_args()
     if quick is not None and found.quick:
         vars(found).update(quick)
-    for name, default in options.items():
-        if default is ... and not (getattr(found, name) or found.quick):
-            parser.error(f"name the file of --{name}")
     return found
 
 
-def carry_out(cells, measured, page, options, doc, lacking=None):
+def carry_out(doc, cells, measured, page, quick=None, lacking=None, **options):
     """Compute the cells that the results lack, and write the page of all of them.
 
     Parameters
     ----------
-    cells : function of options to the keys of the results, dicts
-    measured : function of a key and options to a dict, the result
-    page : function of results and notes to the parts of the page
-    options : Namespace
-        With ``results``, ``only_report`` and ``output``.
     doc : str
-        Of the script; its third paragraph is the notes.
+        Of the script.
+    cells : function of options to the keys of the results, dicts
+    measured : function of a key and options to a dict, the result, or to several
+    page : function of results and options to the parts of the page
+    quick : dict, optional
+        What the options are with ``--quick``.
     lacking : function of methods to those that cannot be run here, optional
+    **options
+        Further ones than ``--results FILE``, which keeps a line for each result, and
+        ``--only-report``; ``also`` names files of results that are only read.
     """
+    options = {"results": None, "only_report": False} | options
+    options = options_of(doc, quick, **options)
     warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
     results = Results(options.results)
+    for path in getattr(options, "also", ()):
+        results.records += read(path)
     if not options.only_report:
         if absent := lacking(options.methods) if lacking else []:
             print("not installed, left out:", ", ".join(absent))
@@ -89,6 +90,10 @@ def carry_out(cells, measured, page, options, doc, lacking=None):
         with threadpool_limits(1):
             for key in cells(options):
                 if not results.has(**key):
-                    results.add(key | measured(key, options))
-                    print(*results.records[-1].values(), flush=True)
-    publish(page(results, " ".join(doc.split("\n\n")[2].split())), options.output)
+                    found = measured(key, options)
+                    for one in [found] if isinstance(found, dict) else found:
+                        results.add(key | one)
+                        print(*results.records[-1].values(), flush=True)
+    elif not results.records:
+        raise SystemExit(f"There are no results in {options.results}.")
+    publish(page(results, options), options.output)
