@@ -23,11 +23,9 @@ from pictures import (
 ROOT = Path(__file__).parents[1]
 DOC = ROOT / "doc" / "benchmarks"
 COMMAND = re.compile(r"`python benchmarks/(\w+\.py[^`]*)`")
-PAGES = {p.stem: p.read_text(encoding="utf-8") for p in sorted(DOC.glob("*.md"))}
 COMMANDS = {
-    name: shlex.split(command[1])
-    for name, text in PAGES.items()
-    if (command := COMMAND.search(text))
+    path.stem: shlex.split(COMMAND.search(path.read_text(encoding="utf-8"))[1])
+    for path in sorted(DOC.glob("*.md"))
 }
 # what makes a page of records without computing anything
 READS = "--only-report", "--repetitions=0", "--seeds=0", "groups_report.py"
@@ -58,11 +56,6 @@ def body(text):
 
 class ParsedError(Exception):
     """The command line was read."""
-
-
-def test_a_page_without_a_command_names_the_commit_of_its_script():
-    for name in PAGES.keys() - COMMANDS.keys():
-        assert re.search(r"the script \w+ of commit [0-9a-f]{8}", PAGES[name]), name
 
 
 @pytest.mark.parametrize("page", COMMANDS)
