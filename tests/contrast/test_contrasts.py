@@ -13,12 +13,9 @@ from skvnce.contrast.noise import (
     REAL,
     ColumnSummary,
     GaussianNoise,
-    NoPartialDensity,
     NotANoise,
     Rescaled,
-    UnsuitableNoise,
     check_density,
-    contrast_with,
     draw_contrast,
     fit_noise,
 )
@@ -93,23 +90,6 @@ def test_a_module_makes_the_noise():
 def test_noise_without_a_density_is_refused(noise):
     with pytest.raises(NotANoise, match=f"{type(noise).__name__} has no method"):
         check_density(noise)
-
-
-def test_noise_that_does_not_fit_is_refused():
-    with pytest.raises(UnsuitableNoise, match="noise draws arrays of shape"):
-        chosen(distributions.Normal(torch.zeros(5), 1.0))
-    joint = distributions.TransformedDistribution(
-        distributions.Independent(distributions.Normal(torch.zeros(3), 1.0), 1), []
-    )
-    data = UNITS.scaled(NODES)
-    with pytest.raises(NoPartialDensity):
-        contrast_with(chosen(joint).distribution, data, 2)
-    above = chosen(distributions.Exponential(torch.ones(3)), Units.none(3)).distribution
-    with pytest.raises(UnsuitableNoise, match="outside the support"):
-        contrast_with(above, Incomplete.from_array(NODES), 2)
-    inside = distributions.Uniform(torch.zeros(3), torch.ones(3), validate_args=False)
-    with pytest.raises(UnsuitableNoise, match="row 0 .* log-density -inf"):
-        contrast_with(chosen(inside).distribution, data, 2)
 
 
 def test_contrasts_have_the_masks_of_the_data():

@@ -115,18 +115,6 @@ def test_marginal_draws_have_the_moments(marginals, seed):
     assert abs(z_mean(centred, 0.2)).min() > GATE
 
 
-def test_marginals_of_one_kind_alone(seed):
-    torch.manual_seed(seed)
-    for kind in (REAL, POSITIVE, BINARY):
-        some = kind == KIND
-        alone = Marginals.fit(
-            KIND[some], MEAN[some], VARIANCE[some], OBSERVED_CELLS[some]
-        )
-        drawn = alone.sample(4)
-        assert drawn.shape == (4, int(some.sum()))
-        assert alone.log_prob(drawn, torch.ones_like(drawn).bool()).isfinite().all()
-
-
 @pytest.fixture
 def normal(seed):
     torch.manual_seed(seed)
@@ -217,12 +205,6 @@ def test_a_given_joint_distribution_of_complete_rows(joint, seed):
     assert found.dtype == torch.float64
     expected = UnivariateNormal(0.0, 1.0).log_prob(x).sum(-1)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_a_given_joint_distribution_has_no_density_of_a_part(joint, patterns):
-    noise = given(joint, D)
-    with pytest.raises(ValueError, match="MixtureSameFamily has no density of a"):
-        noise.log_prob(noise.sample(len(patterns)), patterns)
 
 
 @pytest.mark.parametrize(
