@@ -139,24 +139,6 @@ def test_missing_cells_are_listed_by_column():
     ]
 
 
-def test_a_step_changes_no_argument_and_is_counted():
-    state, seen = start(ROWS), []
-    before = state.x.clone()
-    missing = missing_cells(torch.tensor(~np.isnan(ROWS)))
-
-    def uniforms(step, x):
-        seen.append(step)
-        return torch.full_like(x, 0.5)
-
-    sampler, visited = gibbs(model(), missing, uniforms), []
-    end = run_chain(sampler, state, DATA, 4, lambda state, _: visited.append(state.x))
-    assert torch.equal(state.x, before)
-    assert seen == [0, 1, 2, 3]
-    assert end.step == len(visited) == 4
-    assert torch.equal(visited[-1], end.x)
-    assert not torch.equal(visited[0], visited[1])
-
-
 def test_cells_are_drawn_through_the_quantile_function():
     state, missing = start(ROWS), missing_cells(torch.tensor(~np.isnan(ROWS)))
     step = gibbs(model(), missing, lambda step, x: torch.full_like(x, 0.3)).step
@@ -166,18 +148,3 @@ def test_cells_are_drawn_through_the_quantile_function():
         x[:, j] = drawn.where(torch.tensor(np.isnan(ROWS[:, j])), x[:, j])
     moved, _ = step(state, DATA)
     torch.testing.assert_close(moved.x, x.detach(), rtol=0, atol=1e-12)
-
-
-def test_chains_start_where_they_are_reported():
-    x = torch.tensor([5.0, 6.0, 7.0, 8.0]).double().expand(2, *ROWS.shape)
-    state = gibbs(model(), []).init(DATA, x)
-    assert state.x.shape == (2, *ROWS.shape)
-    assert state.x[1, 1].tolist() == [5.0, 0.2, 7.0, 1.0]
-
-
-def test_uniforms_stay_inside_the_unit_interval(seed):
-    x = torch.zeros(2, 10_000, 3)
-    with seeded(seed):
-        u, v = antithetic(0, x)
-    assert ((u >= 0) & (v >= 0) & (u < 1) & (v < 1)).all()
-    torch.testing.assert_close(u + v, torch.ones_like(u))

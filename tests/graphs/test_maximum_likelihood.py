@@ -112,15 +112,6 @@ def test_observed_cells_are_taken_as_they_are_and_chains_are_rows(seed):
     torch.testing.assert_close(chains, flat)
 
 
-def test_with_one_column_hidden_cells_are_not_read(seed):
-    """A single column has no neighbours: all of T is integrated out."""
-    model, centre = model_of(1), CENTRE[:1]
-    hidden = torch.zeros(9, 1).bool()
-    x = torch.rand(9, 1, generator=torch.Generator().manual_seed(seed)).double()
-    found = expected_statistic(model, x, hidden, centre)
-    torch.testing.assert_close(found, exact_statistic(model, centre))
-
-
 # The information
 
 

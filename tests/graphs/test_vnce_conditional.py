@@ -104,19 +104,6 @@ def test_latent_cells_are_missing_cells_chosen_evenly(seed):
     assert np.abs(z_mean(latent[:, 1, None] == [0, 2, 3], 0.4)).max() > GATE
 
 
-@pytest.mark.parametrize("value", [np.nan, 1e6])
-def test_the_latent_value_is_never_read(value, data, noise, seed):
-    observed = one_hidden(len(data), np.random.default_rng([seed, 1]))
-    hidden = data.where(observed, torch.tensor(value).double())
-    centre = data.mean(0)
-    theta = Theta(torch.tensor(PRECISION), torch.tensor(LINEAR), torch.tensor(0.1))
-    ratios = [
-        conditional_log_ratio(latent_rows(x, observed, noise), theta, centre)
-        for x in (data, hidden)
-    ]
-    assert torch.equal(*ratios)
-
-
 def test_complete_rows_have_the_ratio_of_the_densities(data, noise):
     rows = latent_rows(data, torch.ones_like(data).bool(), noise)
     assert (rows.latent == -1).all()
