@@ -108,13 +108,6 @@ def test_log_prob_is_that_of_the_conditional(make, observed, positive):
         torch.testing.assert_close(draws.log_prob[:, i], expected)
 
 
-@KINDS
-def test_complete_rows_are_left_alone(make, positive):
-    x = table(torch.ones(3, D).bool(), positive)
-    draws = repeated(x, 2)
-    assert make(positive)(draws, torch.ones(3, D).bool(), stream(0)) is draws
-
-
 def network(n_outputs, width=D):
     zeros, ones = torch.zeros(width).double(), torch.ones(width).double()
     return shaken(Perceptron(zeros, ones, [5], n_outputs).double(), 0.6)

@@ -11,7 +11,6 @@ from skvnce.contrast.modules import (
     build_model,
     build_posterior,
     count_latents,
-    rebuild,
     standard_normal,
 )
 from skvnce.contrast.noise import BINARY, POSITIVE, REAL, ColumnSummary
@@ -98,21 +97,3 @@ def test_states_are_enumerated_unless_asked_otherwise():
     machine = RestrictedBoltzmann(D, 2)
     assert isinstance(posterior(None, machine, 2)[-1], ExactStates)
     assert isinstance(posterior("bernoulli", machine, 2)[-1], Latents)
-
-
-@pytest.mark.parametrize(
-    ("make", "choice", "n_latents"),
-    [
-        (None, None, 0),
-        (lambda d: FreeGaussian(standard_normal(d)), None, 0),
-        (Factor, "normal", 1),
-        (RestrictedBoltzmann, None, 8),
-    ],
-)
-def test_modules_made_again_have_the_shapes_of_the_first(make, choice, n_latents):
-    model, steps = rebuild(make, choice, n_latents, REALS)
-    again, others = rebuild(make, choice, n_latents, REALS)
-    again.load_state_dict(model.state_dict())
-    others.load_state_dict(steps.state_dict())
-    if n_latents == 0:  # exact cells, as after the fit
-        assert not isinstance(steps[0], DefensiveCells)

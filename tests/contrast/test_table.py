@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from energies import Bell, Factor
+from energies import Bell
 
 from skvnce._core.progress import tell_round
 from skvnce.contrast import fit
@@ -140,11 +140,3 @@ def test_conditional_noise_leaves_the_scale_to_the_reference(seed):
     assert float(found.outcome.fitted.model.log_scale) != 0
     assert abs(found.scale_gap(settings)) < 0.3
     assert 0.5 <= found.accuracy() <= 1
-
-
-def test_a_latent_model_is_fitted_with_its_posterior():
-    _, found = fitted(table(), model=Factor)
-    fit_of = found.outcome.fitted
-    assert fit_of.n_components == 1 and not fit_of.is_integrated
-    assert len(found.outcome.losses) == 3 and not found.outcome.converged
-    assert not any(p.requires_grad for p in fit_of.steps.parameters())

@@ -11,7 +11,7 @@ from skvnce.graphs import em, samplers
 from skvnce.graphs import em as rounds
 from skvnce.graphs.empirical_bayes import ridge_of_links
 from skvnce.graphs.model import draw
-from skvnce.graphs.score_matching import minimise_loss, score_matching, statistics
+from skvnce.graphs.score_matching import score_matching
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 
 D = 5
@@ -115,23 +115,6 @@ def test_ridge_shrinks_weak_graphs_more(seed):
 
 
 # EM
-
-
-def test_complete_data_need_one_round(seed):
-    rng = np.random.default_rng(seed)
-    _, x = simulate(200, rng)
-    data, units = scaled(x)
-    _, fit = learn(x, alpha=0.05, ridge=0.1)
-    stats = statistics(data.x, units.centre, True)
-    start = em.independence(data, units.centre, True)
-    penalty = em.Penalty(0.05 * em.off_diagonal(D), 0.1)
-    direct = minimise_loss(stats, start, units.centre, penalty, 1e-13)
-    assert (len(fit.losses), fit.change) == (1, 0)
-    torch.testing.assert_close(
-        fit.theta.precision, direct.theta.precision, rtol=0, atol=1e-4
-    )
-    assert -1e-14 <= fit.losses[-1] - direct.loss <= fit.gap + 1e-14
-    assert fit.gap < 1e-7
 
 
 def test_columns_and_rows_have_no_order(seed):

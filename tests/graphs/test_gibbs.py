@@ -91,13 +91,6 @@ def test_too_few_steps_are_seen(seed):
     assert worst_z(drawn[:, 0], ROWS[0], rng) > GATE
 
 
-def test_observed_cells_never_change(seed):
-    drawn = chains(model(), seed, n_steps=3)
-    observed = ~np.isnan(ROWS)
-    assert (drawn[:, observed] == ROWS[observed]).all()
-    assert (drawn[:, ~observed] != 0.5).all()  # and all the others do
-
-
 def two_chains(uniforms, seed):
     """Run two chains on many copies of a row; their missing cells, (2, n, hidden)."""
     data = Incomplete.from_array(np.repeat(ROWS[[1]], N_CHAINS, 0))
@@ -126,17 +119,6 @@ def test_antithetic_chains(seed):
 
 
 # The plain mechanics
-
-
-def test_missing_cells_are_listed_by_column():
-    observed = torch.tensor([[1, 0, 1], [1, 1, 0], [1, 0, 0]]).bool()
-    listed = [(j, rows[0].tolist()) for j, rows in missing_cells(observed)]
-    assert listed == [(1, [0, 2]), (2, [1, 2])]
-    chained = missing_cells(observed.expand(2, 3, 3))
-    assert [(j, len(rows), len(rows[0])) for j, rows in chained] == [
-        (1, 2, 4),
-        (2, 2, 4),
-    ]
 
 
 def test_cells_are_drawn_through_the_quantile_function():

@@ -14,8 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
 from skvnce import TruncatedGaussianGraphLearner
-from skvnce.graphs import em, model
-from skvnce.graphs import model as graph
+from skvnce.graphs import em
 
 # few rounds on small tables, where a warning of a misfit is right at some seeds
 pytestmark = pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning")
@@ -400,21 +399,6 @@ def test_draws_forget_where_chains_start(seed):
     assert np.abs(drawn.mean(0) - X.mean(0)).max() < 1
 
 
-def test_means_forget_where_chains_start(seed, monkeypatch):
-    """Each chain is burnt in: no table near its start is averaged."""
-    fitted, _ = far_start(seed)
-    seen = []
-    mean = model.conditional_mean
-
-    def remember(*args, burn_in, n_steps):
-        seen.append((burn_in, n_steps))
-        return mean(*args, burn_in=burn_in, n_steps=n_steps)
-
-    monkeypatch.setattr(model, "conditional_mean", remember)
-    fitted.transform(np.full((3, 2), np.nan))
-    assert seen == [(15, 30)]
-
-
 def test_rounds_stop_at_a_share_of_the_standard_error():
     observed = torch.ones(400, 3, dtype=torch.bool)
     assert em.tolerance(observed) == pytest.approx(0.1 / 20)
@@ -422,19 +406,3 @@ def test_rounds_stop_at_a_share_of_the_standard_error():
     pairs = (5 * 100 + 4 * 400) / 9  # of nine pairs, five have the column
     assert em.tolerance(observed) == pytest.approx(0.1 / pairs**0.5)
     assert em.tolerance(torch.ones(100_000, 3, dtype=torch.bool)) == 0.002
-
-
-def test_estimates_of_a_score_have_random_numbers_of_their_own(monkeypatch):
-    seen, module = [], graph
-
-    def recorded(model, data, start, streams, **options):
-        places = torch.empty(2, 1)
-        seen.extend(streams(block)(0, places) for block in range(module.N_CHAINS))
-        return torch.zeros(2, dtype=torch.float64)
-
-    monkeypatch.setattr(module, "log_predictive", recorded)
-    model = graph.GraphModel(None, None, n_steps=10)
-    model.log_density(np.array([[1.0], [2.0]]), with_errors=True)
-    numbers = torch.cat(seen)
-    assert len(numbers) == 9 * 2 * module.N_CHAINS
-    assert len(numbers.unique()) == len(numbers)

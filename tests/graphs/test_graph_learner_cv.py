@@ -260,15 +260,6 @@ def test_the_wider_path_of_the_warning_contains_the_choice(selection, data):
     assert 0 <= learner.alpha_ < 0.3
 
 
-def test_jobs_change_nothing(data, by_rule):
-    one = by_rule("stability")
-    with joblib.parallel_config("threading"):
-        two = fitted(data[0], selection="stability", n_jobs=2)
-    np.testing.assert_array_equal(one.precision_, two.precision_)
-    for name, column in one.cv_results_.items():
-        np.testing.assert_array_equal(column, two.cv_results_[name])
-
-
 def test_a_dask_cluster_finds_the_same(data, by_rule):
     distributed = pytest.importorskip("distributed")
     here = by_rule("stability")

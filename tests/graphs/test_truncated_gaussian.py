@@ -9,7 +9,6 @@ from skvnce._core.distributions.truncated_normal import TruncatedNormal
 from skvnce._core.models import observed_log_prob
 from skvnce.graphs.truncated_gaussian import (
     TruncatedGaussian,
-    log_marginal,
     safe_on_orthant,
 )
 
@@ -92,15 +91,6 @@ def test_log_marginal_mixes_rows(model, x):
         torch.testing.assert_close(mixed[row : row + 1], alone)
     none = model.log_marginal(x, torch.full_like(latent, -1))
     torch.testing.assert_close(none, model.log_density(x), rtol=1e-13, atol=1e-13)
-
-
-def test_gradients_of_the_marginal(model, x):
-    latent = torch.tensor([-1, 0, 1, 2, 3, -1])
-    total = model.log_marginal(x, latent).sum()
-    gradients = torch.autograd.grad(total, list(model.parameters()))
-    assert all((gradient != 0).all() for gradient in gradients)
-    natural = [p.detach().requires_grad_() for p in (model.precision, model.linear)]
-    assert torch.autograd.gradcheck(lambda K, b: log_marginal(x, latent, K, b), natural)
 
 
 # The masked sum

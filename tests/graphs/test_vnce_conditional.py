@@ -104,17 +104,6 @@ def test_latent_cells_are_missing_cells_chosen_evenly(seed):
     assert np.abs(z_mean(latent[:, 1, None] == [0, 2, 3], 0.4)).max() > GATE
 
 
-def test_complete_rows_have_the_ratio_of_the_densities(data, noise):
-    rows = latent_rows(data, torch.ones_like(data).bool(), noise)
-    assert (rows.latent == -1).all()
-    torch.testing.assert_close(rows.log_noise, noise.log_prob(data).sum(-1))
-    theta = Theta(torch.tensor(PRECISION), torch.tensor(LINEAR), torch.tensor(0.1))
-    model = em.to_model(theta, data.mean(0))
-    expected = model.log_density(data) - noise.log_prob(data).sum(-1)
-    found = conditional_log_ratio(rows, theta, data.mean(0))
-    torch.testing.assert_close(found, expected.detach(), rtol=1e-12, atol=1e-12)
-
-
 # The M-step
 
 
