@@ -210,15 +210,6 @@ def test_degenerate_tables_are_filled(name):
     np.testing.assert_array_equal(drawn[seen], X[seen])
 
 
-def test_draws_of_two_values_are_these_values():
-    X = binary()
-    drawn = MixtureImputer(n_estimators=2, **QUIET).fit(X).sample(X, 20, 0)
-    values = np.concatenate(drawn)[:, 0]
-    assert set(values) == {0.0, 1.0}
-    filled = MixtureImputer(n_estimators=2, **QUIET).fit_transform(X)[::5, 0]
-    assert ((filled > 0) & (filled < 1)).all()  # means are not
-
-
 @pytest.mark.parametrize(
     ("requested", "n_rows", "n_columns", "expected"),
     [

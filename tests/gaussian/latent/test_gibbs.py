@@ -16,7 +16,7 @@ from skvnce.gaussian.latent import fill, gibbs
 from skvnce.gaussian.latent import fill as score
 from skvnce.gaussian.latent.columns import Latents, Marginal
 from skvnce.gaussian.latent.fill import Chains
-from skvnce.gaussian.latent.nominal import above, below, largest_others
+from skvnce.gaussian.latent.nominal import above, below
 
 SCALE = torch.tensor(0.7).double()
 ROWS = 400  # equal rows whose chains differ, for standard errors
@@ -358,10 +358,3 @@ def test_rows_without_observed_cells_are_drawn_at_once(seed):
     with seeded(seed):
         drawn = fill.draw(latents, [model], data, Chains(0, 1))[0].numpy()
     assert np.cov(drawn.T) == pytest.approx(cov.numpy(), abs=0.17)  # five errors
-
-
-def test_the_largest_of_the_others(seed):
-    z = np.random.default_rng(seed).normal(size=(4, 30))
-    found = largest_others(z)
-    for k in range(4):
-        assert np.array_equal(found[k], np.delete(z, k, 0).max(0))

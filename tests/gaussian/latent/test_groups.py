@@ -196,17 +196,6 @@ def test_groups_have_any_numbers():
     np.testing.assert_allclose(groups.means(m), expected[None])
 
 
-def test_groups_that_are_repeated_are_others():
-    rng = np.random.default_rng(0)
-    given = np.array([5, 2, 5]), rng.normal(size=(3, 1)), np.array([1.0, 2.0, 3.0])
-    groups = Groups.of(levels_of(1, 0, 1), *given)
-    twice = groups.twice()
-    assert twice.codes.tolist() == [1, 0, 1, 3, 2, 3]
-    assert twice.number == 4
-    assert twice.weights.tolist() == [1, 2, 3, 1, 2, 3]
-    np.testing.assert_array_equal(twice.design, np.hstack([groups.design] * 2))
-
-
 PROBIT = {"beta": 0.3, "psi": 1.5, "omega": 0.8, "threshold": -0.2}
 CELLS = [[1, 1, np.nan], [0, 0, 1, 0], [1, 1]]
 COPIES = 500  # of the groups, whose chains are independent
@@ -407,11 +396,6 @@ def test_the_prior_of_covariances_is_that_of_huang_and_wand(seed):
     for own in deviations.T:
         assert stats.kstest(own, half_t).pvalue > FAILURE
         assert stats.kstest(own, partial(half_t, scale=2.0)).pvalue < FAILURE
-
-
-def test_no_column_has_no_covariance():
-    nothing = torch.zeros(0, 0).double()
-    assert draw_covariance(nothing, 5.0, nothing).shape == (0, 0)
 
 
 @pytest.mark.parametrize("design", [None, [1.0, -0.7]])
