@@ -9,10 +9,6 @@ import polars as pl
 import pytest
 from cases import quick_columns, quick_gaussian, quick_lair, quick_vgi
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
 
 from skvnce import (
     ColumnImputer,
@@ -342,30 +338,6 @@ def test_other_estimators_name_the_column_and_the_imputer(estimator):
         estimator.fit(codes)
     with pytest.raises(ValueError, match="column 'name', row .*TableImputer"):
         estimator.fit(whole()[["x", "name"]])
-
-
-@pytest.mark.quick(1)
-def test_a_pipeline_with_a_search_over_a_frame(make):
-    X = incomplete()[["x", "port", "count", "yes"]]
-    y = np.arange(N) % 2
-    columns = ColumnTransformer(
-        [("own", make(handle_unknown="missing"), list(X.columns))],
-        verbose_feature_names_out=False,
-    ).set_output(transform="pandas")
-    forest = HistGradientBoostingClassifier(
-        categorical_features="from_dtype", max_iter=2
-    )
-    own = columns.transformers[0][1]
-    [name] = [key for key in own.get_params() if key.endswith("keep_empty_features")]
-    search = GridSearchCV(
-        make_pipeline(columns, forest),
-        {f"columntransformer__own__{name}": [False, True]},
-        cv=2,
-        error_score="raise",
-    ).fit(X, y)
-    steps = search.best_estimator_
-    assert steps[0].transform(X)["port"].dtype == X["port"].dtype
-    assert steps[1].is_categorical_.tolist() == [False, True, False, False]
 
 
 def test_names_of_rows_are_announced(make):
