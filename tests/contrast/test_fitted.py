@@ -158,3 +158,12 @@ def test_fresh_noise_gives_the_integral(normal, data, seed):
     assert float(em.log_mean(fitted.evaluation(noise, data, 5, 3).noise)) == (
         pytest.approx(2.0)
     )
+
+
+def test_rows_at_once_bound_the_draws(normal, data, monkeypatch):
+    fitted = gaussian(normal, is_integrated=False)
+    monkeypatch.setattr("skvnce.contrast.fit.PART", 5 * (1 + 4) * D * 6)
+    posterior = SequentialPosterior(fitted.steps, 5)
+    assert fitted.rows_at_once(data, posterior, 4) == 6
+    assert fitted._replace(n_components=D).rows_at_once(data, posterior, 4) == 3
+    assert fitted.rows_at_once(data, posterior, 10**6) == 1
