@@ -112,6 +112,26 @@ def test_it_is_the_objective_of_its_log_ratios(parts):
     assert (found[0] + wrong).abs() > 1e-6
 
 
+def test_parts_of_a_contrast(parts):
+    _, _, contrast = parts
+    split = contrast.split(5)
+    sizes = [len(part.data.observed) for part in split]
+    assert sum(sizes) == N and max(sizes) <= 5
+    complete = [part.data.observed.all(1) for part in split]
+    assert all(bool(some.all()) == bool(some.any()) for some in complete)
+    order = contrast.data.observed.all(1).logical_not().sort(stable=True).indices
+    whole = contrast.take(order)
+    for place in range(2):
+        for field, axis in (("x", -2), ("observed", 0), ("log_noise", -1)):
+            joined = torch.cat([getattr(part[place], field) for part in split], axis)
+            assert (joined == getattr(whole[place], field)).all()
+    rows = torch.tensor([3, 0])
+    taken = contrast.take(rows)
+    assert (taken.noise.x == contrast.noise.x[:, rows]).all()
+    assert (taken.noise.log_noise == contrast.noise.log_noise[:, rows]).all()
+    assert (taken.data.x == contrast.data.x[rows]).all()
+
+
 def test_averages_are_above_the_bound_and_below_the_objective(parts):
     """Eq. (7): of each row with the same draws, and for many draws near equality."""
     model, q, contrast = parts

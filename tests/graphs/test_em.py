@@ -17,6 +17,10 @@ from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 D = 5
 
 
+def column(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
 def simulate(n, rng):
     """Draw K of the thesis and n rows of its model with b = K 1."""
     precision = torch.tensor(ring(D, rng))
@@ -61,6 +65,19 @@ def test_units_use_the_observed_cells_alone(fit_linear, seed):
     centre = np.nanmean(x, 0) / std if fit_linear else np.zeros(3)
     np.testing.assert_allclose(units.scale, std, rtol=1e-12)
     np.testing.assert_allclose(units.centre, centre, rtol=1e-12)
+
+
+def test_uncentring_keeps_the_density(seed):
+    rng = np.random.default_rng(seed)
+    K, b, centre = torch.tensor(ring(D, rng)), *torch.tensor(rng.normal(size=(2, D)))
+    theta, x = (
+        em.Theta(K, b, column(0.7)[0]),
+        torch.tensor(rng.gamma(2.0, size=(9, D))),
+    )
+    z = x - centre
+    expected = -0.7 - ((z @ K) * z).sum(-1) / 2 + z @ b
+    found = em.to_model(theta, centre).log_density(x)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_marginals_have_the_moments_of_the_observed_cells(seed):
