@@ -434,3 +434,16 @@ def test_optimality_without_a_reference(share, fit_linear, seed):
     else:
         assert (found.theta.linear == 0).all()
     assert found.gap < 1e-5
+
+
+def test_the_objective_averages_over_all_tables(seed):
+    x = rows_of_model(100, np.random.default_rng(seed))
+    m_step = pseudo_likelihood(complete(x), x.mean(0), fit_linear=True).m_step
+    first, second = m_step.summarise(x), m_step.summarise(x.flip(0) + 0.1)
+    start = em.independence(complete(x), x.mean(0), True)
+    free = Penalty(torch.zeros(D, D).double(), 0.0)
+    found = m_step.solve(m_step.merge(first, second, 0.5), start, free, 1e-7)
+    losses = [
+        m_step.solve(part, found.theta, free, 1e6).loss for part in (first, second)
+    ]
+    assert found.loss == pytest.approx(sum(losses) / 2, rel=1e-9)

@@ -18,10 +18,12 @@ from skvnce.graphs.em import (
     off_diagonal,
 )
 from skvnce.graphs.score_matching import (
+    Statistics,
     free_quadratic,
     minimise_loss,
     pooled,
     quadratic_of,
+    running_mean,
     score_matching,
     statistics,
     table_of,
@@ -183,6 +185,15 @@ def test_too_few_rows_are_not_certified(x):
     found, _ = solve(x[:2], True)
     assert found.theta.precision.isfinite().all()
     assert found.gap > 1e-3
+
+
+def test_statistics_merge_to_weighted_means(x):
+    first, second = (statistics(part, x.mean(0), True) for part in (x[:50], x[50:]))
+    whole = statistics(x, x.mean(0), True)
+    merged = running_mean(first, second, 2 / 3)
+    for got, expected in zip(merged, whole, strict=True):
+        torch.testing.assert_close(got, expected)
+    assert isinstance(merged, Statistics)
 
 
 # The ridge of b, and links of infinite weight
