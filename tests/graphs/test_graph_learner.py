@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV
 
 from skvnce import TruncatedGaussianGraphLearner
-from skvnce.graphs import em
+from skvnce.graphs import em, model
 
 # few rounds on small tables, where a warning of a misfit is right at some seeds
 pytestmark = pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning")
@@ -397,6 +397,21 @@ def test_draws_forget_where_chains_start(seed):
     drawn = fitted.sample(np.full((2000, 2), np.nan), random_state=seed)[0]
     # the model's mean is that of the rows, up to the ridge; 2 sweeps are 100 away
     assert np.abs(drawn.mean(0) - X.mean(0)).max() < 1
+
+
+def test_means_forget_where_chains_start(seed, monkeypatch):
+    """Each chain is burnt in: no table near its start is averaged."""
+    fitted, _ = far_start(seed)
+    seen = []
+    mean = model.conditional_mean
+
+    def remember(*args, burn_in, n_steps):
+        seen.append((burn_in, n_steps))
+        return mean(*args, burn_in=burn_in, n_steps=n_steps)
+
+    monkeypatch.setattr(model, "conditional_mean", remember)
+    fitted.transform(np.full((3, 2), np.nan))
+    assert seen == [(15, 30)]
 
 
 def test_rounds_stop_at_a_share_of_the_standard_error():
