@@ -18,6 +18,7 @@ from skvnce.testing._requirements import draws_cells, incomplete_table
 
 N = 60
 LEARNERS = [*SMALL_IMPUTERS, CopulaGraphLearner(0.1, max_iter=20, random_state=0)]
+GRAPHS = [one for name, one in SMALL.items() if "Graph" in name]
 pytestmark = [
     pytest.mark.usefixtures("short_training"),
     pytest.mark.filterwarnings(
@@ -166,19 +167,19 @@ def test_a_failed_fit_leaves_everything_as_it_was(name):
     assert not hasattr(one, "feature_names_in_")
 
 
-@pytest.mark.parametrize("estimator", LEARNERS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("estimator", [*LEARNERS, *GRAPHS, SMALL["VNCEEstimator"]])
 def test_tables_of_constants_are_filled(estimator):
     """As a fold of a search may be one."""
-    X = np.tile([2.0, -1.0, np.nan], (8, 1))
+    X = np.tile([2.0, 1.0, np.nan], (8, 1))
     X[0, 0] = X[3, 1] = np.nan
     with pytest.warns(UserWarning, match="Entirely missing: column 2"):
         model = clone(estimator).fit(X)
-    expected = np.tile([2.0, -1.0], (8, 1))
+    expected = np.tile([2.0, 1.0], (8, 1))
     for table in (model.transform(X), *model.sample(X, n_draws=2, random_state=0)):
         np.testing.assert_array_equal(table, expected)
-    assert model.constants_ == {0: 2.0, 1: -1.0} and not model.feature_indices_.size
+    assert model.constants_ == {0: 2.0, 1: 1.0} and not model.feature_indices_.size
     moved = model.transform(np.array([[5.0, np.nan, 7.0]]))
-    assert moved.tolist() == [[5.0, -1.0]]
+    assert moved.tolist() == [[5.0, 1.0]]
     if hasattr(model, "score_samples"):
         assert model.score_samples(X).tolist() == [0.0] * 8
     assert np.isnan(getattr(model, "held_out_gain_", np.nan))

@@ -282,6 +282,7 @@ SOME = {1: [0, 4], 3: [2]}
     [
         (None, {1: [0, 2, 3, 4], 3: [0, 1, 2, 4]}),
         (SOME, SOME),
+        ({1: [0, 4], 3: None}, {1: [0, 4], 3: [0, 1, 2, 4]}),
         ({1: [4, 1]}, {1: [4], 3: [0, 1, 2, 4]}),  # a column does not see itself
         ({1: []}, {3: [0, 1, 2, 4]}),  # and without others it has no model
         (MATRIX, SOME),
@@ -917,21 +918,6 @@ def test_a_frame_of_predictors_is_read_by_its_names(log):
         columns(regressor=LINEAR, predictors=seen.rename(index={"a": "x"})).fit(X)
 
 
-@pytest.mark.parametrize("value", [5, "bc"])
-def test_lists_of_predictors_are_lists(value):
-    X = pd.DataFrame(linear()[0][:, :3], columns=list("abc"))
-    with pytest.raises(TypeError, match="'a'.* must be a list of columns or None"):
-        columns(regressor=LINEAR, predictors={"a": value}).fit(X)
-    columns(regressor=LINEAR, predictors={"a": None}).fit(X)
-
-
-def test_averages_would_not_satisfy_equations():
-    X, _ = linear()
-    model = ConstrainedImputer(sums={2: [0, 1]})
-    with pytest.raises(TypeError, match="Pass ColumnImputer as its model instead"):
-        ColumnImputer(model).fit(X)
-
-
 def test_a_tuple_of_models_and_of_quantiles():
     X, _ = linear()
 
@@ -1030,6 +1016,7 @@ class WithoutPredict(BaseEstimator):
         return self
 
 
+SUMMED = ConstrainedImputer(sums={"x": ["y"]})
 LISTED = "model is an empty list. Pass at least one imputer"
 ERRORS = {
     TypeError: [
@@ -1050,6 +1037,8 @@ ERRORS = {
         ({"estimators": {"town": LINEAR}}, "column .*town.* has categories"),
         ({"estimators": [LINEAR]}, "'estimators' parameter"),
         ({"predictors": {"x": "yes"}}, r"predictors\['x'\] must be a list"),
+        ({"predictors": {"x": 5}}, "'x'.* must be a list of columns or None"),
+        ({"model": SUMMED}, "Pass ColumnImputer as its model instead"),
         ({"model": [READER, Ridge()]}, r"model has Ridge\(\), no imputer"),
         ({"model": Ridge()}, "'model' parameter"),
     ],

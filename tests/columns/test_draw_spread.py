@@ -68,17 +68,6 @@ def test_columns_choose_their_own_factor_if_they_have_cells():
     assert found[3] == 1
 
 
-def test_without_numbers_nothing_is_chosen():
-    found = held_out(np.random.default_rng(0), 1.0)
-    assert spreads_of(found, np.ones((1, 1)), np.zeros(1, dtype=bool)).tolist() == [1]
-
-
-def test_draws_move_towards_their_means():
-    draws, means = np.array([[1.0, 3.0], [5.0, 3.0]]), np.array([3.0, 2.0])
-    found = narrowed(draws, means, np.array([0.5, 1.0]))
-    assert found.tolist() == [[2.0, 3.0], [4.0, 3.0]]
-
-
 NEAR = KNeighborsRegressor(20)
 
 

@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-import torch
 from scipy import stats
 from statistical import FAILURE, p_mean, p_share
 
@@ -79,15 +78,6 @@ def test_no_draw_is_paired_with_itself(n_draws):
     np.testing.assert_array_equal(found.apart, 1)
 
 
-def test_units_of_columns_have_no_influence():
-    draws, nodes, hidden, scale, level = table(9)
-    unit = np.array([1000.0, 1.0])
-    moved = [one * unit for one in draws]
-    found = distances(moved, nodes * unit, hidden, scale * unit, level)
-    for one, other in zip(found, distances(*table(9)), strict=True):
-        np.testing.assert_allclose(one, other)
-
-
 def energy(found, weights):
     """Compute eq. (1) of the module in each cell."""
     between = np.einsum("k,l,kln->n", weights, weights, found.apart)
@@ -146,19 +136,6 @@ def test_weights_of_two_models_have_a_closed_form(first, second, n):
     found = weights_of(constant(first, second, n, apart=0.6), NUMBERS)
     expected = closed_form(first, second, 0.6, n)
     np.testing.assert_allclose(found[:, 0], [1 - expected, expected], atol=1e-5)
-
-
-def test_weights_reach_0_and_1():
-    found = weights_of(constant(0.2, 1.0, 1000), NUMBERS)[:, 0]
-    assert found.tolist() == [1, 0]  # exactly: a model without weight is not drawn
-    found = weights_of(constant(1.0, 0.2, 1000), NUMBERS)[:, 0]
-    assert found.tolist() == [0, 1]
-
-
-def test_few_cells_leave_weights_near_to_equal_ones():
-    """Cells of one kind count `OF_KIND` times at least, so it is a small difference."""
-    few, many = (weights_of(constant(1.0, 1.05, n), NUMBERS)[1, 0] for n in (1, 3000))
-    assert 0.3 < few < 0.5 and many == 0
 
 
 def test_cells_without_error_leave_a_number():
@@ -286,15 +263,6 @@ def test_models_of_draws_take_turns(seed):
         first = [int(turns.draw(EMPTY, 1)[0, 0, 0]) for _ in range(300)]
     assert sorted(np.bincount(drawn.astype(int))) == [2, 2, 3]
     assert stats.chisquare(np.bincount(first, minlength=3)).pvalue > FAILURE
-
-
-def test_the_stream_is_that_of_torch():
-    pool = Pool([Fixed(0.0), Fixed(1.0)], np.full((2, 3), 0.5))
-    found = []
-    for _ in range(2):
-        with seeded(5), torch.no_grad():
-            found.append(pool.draw(EMPTY, 9))
-    np.testing.assert_array_equal(*found)
 
 
 # Gibbs chains

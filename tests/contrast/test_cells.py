@@ -108,43 +108,6 @@ def test_log_prob_is_that_of_the_conditional(make, observed, positive):
         torch.testing.assert_close(draws.log_prob[:, i], expected)
 
 
-@KINDS
-def test_values_under_the_mask_of_normal_cells_are_never_read(make, observed, positive):
-    cells, x = make(positive), table(observed, positive)
-    found = []
-    for junk in (1.0, -1e6, torch.nan):
-        hidden = x.masked_fill(~observed, junk)
-        draws = cells(repeated(hidden, 2), observed, stream(0))
-        slopes = torch.autograd.grad(
-            draws.log_prob.sum() + draws.values[0].sum(), cells.parameters()
-        )
-        found.append([*draws.values, draws.log_prob, *slopes])
-    for other in found[1:]:
-        assert all((a == b).all() for a, b in zip(found[0], other, strict=True))
-
-
-@KINDS
-def test_rows_of_noise_share_a_mask(make, observed, positive):
-    cells, nu, n_draws = make(positive), 3, 2
-    y = table(observed, positive, nu)
-    numbers = torch.rand(n_draws, *y.shape).double()
-    whole = cells(repeated(y, n_draws), observed, lambda step, like: numbers)
-    assert whole.log_prob.shape == (n_draws, *y.shape[:-1])
-    for i in range(nu):
-        alone = cells(
-            repeated(y[i], n_draws), observed, lambda step, like, i=i: numbers[:, i]
-        )
-        torch.testing.assert_close(whole.values[0][:, i], alone.values[0])
-        torch.testing.assert_close(whole.log_prob[:, i], alone.log_prob)
-
-
-@KINDS
-def test_complete_rows_are_left_alone(make, positive):
-    x = table(torch.ones(3, D).bool(), positive)
-    draws = repeated(x, 2)
-    assert make(positive)(draws, torch.ones(3, D).bool(), stream(0)) is draws
-
-
 def network(n_outputs, width=D):
     zeros, ones = torch.zeros(width).double(), torch.ones(width).double()
     return shaken(Perceptron(zeros, ones, [5], n_outputs).double(), 0.6)

@@ -12,7 +12,7 @@ from torch.distributions import Normal
 from skvnce._core.models import log_joint
 from skvnce._core.posteriors import repeated, with_latents, with_states
 from skvnce._core.training.lbfgs import minimise_parameters
-from skvnce.contrast.em import Problem, evaluate, fit_model, variational_em
+from skvnce.contrast.em import Problem, evaluate, variational_em
 from skvnce.contrast.models import NormalScaleMixture, UnnormalisedScaleMixture
 from skvnce.contrast.objective import Contrast, Rows, nce
 from skvnce.contrast.posteriors import exact_posterior
@@ -195,13 +195,3 @@ def test_the_random_numbers_of_a_problem_are_those_of_its_seed(contrast):
     assert (torch.get_rng_state() == state).all()
     assert (first.values == second.values).all()
     assert (first.values != other.values).any()
-
-
-def test_the_m_step_leaves_the_posterior_alone(contrast):
-    model = mixture(UnnormalisedScaleMixture)
-    q = Logistic(model.states)
-    problem = Problem(model.log_density, q, contrast)
-    found = fit_model(problem, model.parameters())
-    assert (q.w == 0).all()
-    assert q.w.grad is None
-    assert np.isfinite(found.objective)

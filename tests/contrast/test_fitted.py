@@ -148,17 +148,6 @@ def test_the_objective_is_that_of_its_parts(normal, data):
     torch.testing.assert_close(found, whole)  # its posterior is exact
 
 
-def test_noise_of_a_row_is_chosen_by_its_numbers(normal, data):
-    noise = GaussianNoise(normal)
-    pool = noise.sample(7)
-    levels = torch.rand(3, N, 1).double()
-    found = keyed_contrast(noise, pool, data, 3, lambda step, like: levels)
-    torch.testing.assert_close(found.noise.x, pool[(levels[..., 0] * 7).long()])
-    expected = noise.log_prob(found.noise.x, data.observed)
-    torch.testing.assert_close(found.noise.log_noise, expected)
-    torch.testing.assert_close(found.data.log_noise, noise.log_prob(*data))
-
-
 def test_fresh_noise_gives_the_integral(normal, data, seed):
     torch.manual_seed(seed)
     fitted = gaussian(normal, is_integrated=True)

@@ -62,45 +62,6 @@ def test_complete_rows_take_the_short_way(model, x, observed):
     torch.testing.assert_close(found[-1], model.log_density(x[-1]))
 
 
-def test_values_under_the_mask_are_never_read(model, x, observed):
-    found = []
-    for junk in (0.0, 1e6, torch.nan):
-        hidden = x.masked_fill(~observed, junk)
-        value = model.log_marginal(hidden, observed)
-        slopes = torch.autograd.grad(value.sum(), model.parameters())
-        with torch.no_grad():
-            filled = model.conditional_mean(hidden, observed)
-        found.append([value, filled, *slopes])
-    for other in found[1:]:
-        assert all((a == b).all() for a, b in zip(found[0], other, strict=True))
-
-
-def test_leading_dimensions(model, observed):
-    y = torch.randn(3, *observed.shape).double()
-    found = model.log_marginal(y, observed)
-    assert found.shape == (3, len(observed))
-    for i in range(3):
-        torch.testing.assert_close(found[i], model.log_marginal(y[i], observed))
-
-
-def test_gradients(model, x, observed):
-    names, leaves = zip(*model.named_parameters(), strict=True)
-
-    class Marginal(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-
-        def forward(self):
-            return self.model.log_marginal(x, observed)
-
-    def function(*values):
-        given = {f"model.{k}": v for k, v in zip(names, values, strict=True)}
-        return torch.func.functional_call(Marginal(), given, ())
-
-    assert torch.autograd.gradcheck(function, leaves)
-
-
 def test_missing_cells_are_filled_by_their_conditional_means(model, x, observed):
     mean, S = model.free.normal()
     with torch.no_grad():

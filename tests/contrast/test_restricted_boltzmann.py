@@ -5,7 +5,6 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from torch.func import functional_call
 
 from skvnce._core.models import log_joint
 from skvnce.contrast.models import RestrictedBoltzmann
@@ -97,21 +96,6 @@ def test_the_marginal_of_incomplete_rows(model, rows):
     assert np.abs(found.numpy() - as_zeros).max() > 0.1  # the mask matters
 
 
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, 1e6])
-def test_values_under_the_mask_are_never_read(model, rows, value):
-    x, observed = rows
-    results = []
-    for table in (x, x.where(observed, value)):
-        table = table.clone().requires_grad_()
-        found = model.log_marginal(table, observed)
-        slopes = torch.autograd.grad(found.sum(), [table, *model.parameters()])
-        results.append([found.detach(), *slopes])
-    for one, other in zip(*results, strict=True):
-        assert torch.isfinite(other).all()
-        assert torch.equal(one, other)
-    assert (results[1][1][~observed] == 0).all()
-
-
 @pytest.mark.parametrize(("d", "k"), [(5, 3), (3, 5), (4, 4), (1, 1)])
 def test_the_normaliser(seed, d, k):
     model = machine(seed, d, k)
@@ -128,52 +112,6 @@ def test_the_posterior_of_the_latents(model, rows):
     weights = log_joint(model, x).softmax(0)  # (n_states, n)
     expected = weights.T @ model.states
     torch.testing.assert_close(model.latent_probability(x), expected)
-
-
-class _Call(torch.nn.Module):
-    """All that is differentiated, as a module whose parameters can be replaced."""
-
-    def __init__(self, inside):
-        super().__init__()
-        self.inside = inside
-
-    def forward(self, x, z, observed):
-        incomplete = x.where(observed, torch.nan)
-        return (
-            self.inside.log_density(x, z),
-            self.inside.log_marginal(x, torch.ones_like(observed)),
-            self.inside.log_marginal(incomplete, observed),
-            self.inside.log_normaliser(),
-            self.inside.latent_probability(x),
-        )
-
-
-def test_gradients(model, rows):
-    x, observed = rows
-    call = _Call(model)
-    names, values = zip(*call.named_parameters(), strict=True)
-    arguments = x, model.states[:N], observed
-
-    def outputs(*values):
-        return functional_call(call, dict(zip(names, values, strict=True)), arguments)
-
-    assert torch.autograd.gradcheck(outputs, values)
-
-
-def test_batch_dimensions_are_free(model, rows):
-    x, observed = rows
-    many = torch.stack([torch.stack([x, 1 - x]), torch.stack([x.flip(0), x])])
-    for mask in (observed, torch.ones_like(observed)):
-        together = model.log_marginal(many, mask)
-        assert together.shape == (2, 2, N)
-        torch.testing.assert_close(together[0, 1], model.log_marginal(1 - x, mask))
-    assert model.latent_probability(many).shape == (2, 2, N, K)
-    z = model.latent_probability(many)
-    assert model.log_density(many, z).shape == (2, 2, N)
-    torch.testing.assert_close(
-        model.log_density(many, z)[1, 0], model.log_density(x.flip(0), z[1, 0])
-    )
-    assert model.log_density(x[0], z[0, 0, 0]).shape == ()
 
 
 def test_too_many_latents_to_enumerate():

@@ -50,12 +50,3 @@ def test_posteriors_as_printed_but_for_a_sign(width):
     np.testing.assert_allclose(other, expected, rtol=1e-10)
     as_printed = expit(U**2 / 2 * (KNOWN**-2 + width**-2))
     assert np.abs(other.numpy() - as_printed).max() > 0.01
-
-
-def test_batch_dimensions_are_free():
-    x = torch.randn(2, 3, 1).double()
-    mixture = model(UnnormalisedScaleMixture, 4.0)
-    together = log_joint(mixture, x)
-    assert together.shape == (2, 2, 3)
-    one = mixture.log_density(x[1, 2], mixture.states[1])
-    assert together[1, 1, 2] == one

@@ -4,14 +4,18 @@ import numpy as np
 import pytest
 import torch
 from oracles import GATE, z_mean
+from scipy import stats
 from scipy.optimize import minimize
 from scipy.stats import chi2, kstest, norm
 from statistical import FAILURE, p_mean
 
+from skvnce import GaussianImputer
+from skvnce._core.distributions import normal
 from skvnce._core.distributions.normal import Normal, arrange, prepare
+from skvnce._core.distributions.patterns import Parts, Rows
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
-from skvnce.gaussian import em
+from skvnce.gaussian import em, enlarged, wide
 
 D, N = 3, 60
 COVARIANCE = np.array([[1.0, 0.6, -0.3], [0.6, 1.5, 0.2], [-0.3, 0.2, 0.8]])
@@ -213,8 +217,8 @@ def test_draws_of_parameters_are_burnt_in_and_thinned(data, monkeypatch):
     weights = torch.ones(len(data.x)).double()
     found = em.posterior_draws(START, data, weights, 0.5, n_draws=3)
     assert len(made) == 1 + 2 * 4 + 3 * 4  # the first is of the rate
-    for normal, place in zip(found, (12, 16, 20), strict=True):
-        assert normal is made[place]
+    for drawn, place in zip(found, (12, 16, 20), strict=True):
+        assert drawn is made[place]
 
 
 def test_jumps_that_lower_the_objective_are_taken_back(data, monkeypatch):
@@ -301,3 +305,229 @@ def test_the_prior_is_chosen_by_held_out_cells(seed):
         for scatter in (COVARIANCE * 2, np.eye(D))
     )
     assert linked < noise
+
+
+# Sums over a large table from a sample of its rows
+
+
+def shifted_table(n, seed):
+    rng = np.random.default_rng(seed)
+    root = [[1.0, 0.0, 0.0], [0.7, 0.7, 0.0], [0.3, 0.5, 0.8]]
+    X = rng.normal(size=(n, D)) @ np.transpose(root) + [1.0, 2.0, 3.0]
+    X[rng.random(X.shape) < 0.3] = np.nan
+    return Incomplete.from_array(X)
+
+
+def rows_of(data, some=slice(None)):
+    part = data.take(some)
+    return Rows(part, torch.ones(len(part.x)).double())
+
+
+def fitted(rows):
+    return em.fit_table(rows.condensed(), 0.1, START, max_iter=200, tol=1e-5).normal
+
+
+def test_moments_about_another_mean():
+    by = torch.tensor([1.0, -2.0, 0.5]).double()
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(20, D)))
+    sums = em.Moments(x.sum(0), x.T @ x)
+    moved = x + by
+    found = sums.shifted(by, torch.tensor(20.0).double())
+    torch.testing.assert_close(found.first, moved.sum(0))
+    torch.testing.assert_close(found.second, moved.T @ moved)
+    assert (sums.second - found.second).abs().max() > 1  # negative control
+
+
+def test_sums_over_parts_are_those_over_rows():
+    data = shifted_table(50, 0)
+    ends = [slice(0, 7), slice(7, 7), slice(7, 50)]
+
+    def reduce(of, merge):
+        first, *rest = (of(rows_of(data, some)) for some in ends)
+        for one in rest:
+            first = merge(first, one)
+        return first
+
+    parts = Parts(reduce, torch.tensor(50.0).double())
+    double = parts.mapped(lambda one: one._replace(x=2 * one.x))
+    for found, rows in (
+        (parts, rows_of(data)),
+        (double, rows_of(data._replace(x=2 * data.x))),
+    ):
+        fits = [
+            em.fit_table(one.condensed(), 0.1, START, max_iter=50, tol=1e-6)
+            for one in (found, rows)
+        ]
+        for a, b in zip(fits[0].normal, fits[1].normal, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-11, atol=1e-12)
+
+
+def test_of_all_rows_the_draws_are_those_of_data_augmentation(seed):
+    rows = rows_of(shifted_table(200, seed))
+    estimate = fitted(rows)
+    with seeded(seed):
+        exact = em.posterior_draws(estimate, rows.data, rows.weights, 0.1, n_draws=3)
+    found = []
+    for total in (None, 200.0):
+        with seeded(seed):
+            found.append(
+                enlarged.posterior_draws(estimate, rows, total, 0.1, n_draws=3)
+            )
+    for one, same, near in zip(exact, *found, strict=True):
+        torch.testing.assert_close(one.covariance, same.covariance, rtol=0, atol=0)
+        torch.testing.assert_close(one.covariance, near.covariance, atol=1e-3, rtol=0)
+        torch.testing.assert_close(one.mean, near.mean, atol=1e-3, rtol=0)
+
+
+def test_draws_from_a_sample_are_those_of_the_table(seed):
+    """They lie around the estimate from all rows, with the spread of all rows."""
+    data = shifted_table(4000, seed)
+    rows, sample = rows_of(data), rows_of(data, slice(0, 400))
+    estimate, own = fitted(rows), fitted(sample)
+
+    def drawn(part, total, start=estimate):
+        with seeded(seed):
+            found = enlarged.posterior_draws(start, part, total, 0.1, n_draws=100)
+        return torch.stack([torch.cat([m, S.diagonal().log()]) for m, S in found])
+
+    many, few = drawn(rows, None), drawn(sample, 4000.0)
+    small = drawn(sample, None, own)
+    # 100 draws with an autocorrelation of up to 0.3 are at least 50 independent ones,
+    # and the spread that the sample estimates is known to 13 %
+    most = 1.4 * stats.f.isf(FAILURE / 4 / D, 49, 49)
+    ratio, wrong = (one.var(0) / many.var(0) for one in (few, small))
+    assert ((ratio < most) & (ratio > 1 / most)).all()
+    assert (wrong > most).any() and (wrong > 3).all()  # ten times fewer rows
+    centre = torch.cat([estimate.mean, estimate.covariance.diagonal().log()])
+    assert p_mean((few - centre)[::3], 0.0) > FAILURE
+    # negative control: the estimate of a tenth of the rows is off by three times the
+    # deviation of the draws, as the root of 1 / 400 - 1 / 4000 is that of 9 / 4000
+    elsewhere = few + 3 * many.std(0)
+    assert p_mean((elsewhere - centre)[::3], 0.0) < FAILURE
+
+
+def test_draws_of_a_sample_with_a_far_row_are_positive_definite(seed):
+    data = shifted_table(60, seed)
+    x, observed = data.x.clone(), data.observed.clone()
+    x[0], observed[0] = (
+        torch.tensor([40.0, 0.0, 0.0]),
+        torch.tensor([True, False, False]),
+    )
+    rows = rows_of(Incomplete(x, observed))
+    estimate = fitted(rows_of(data, slice(1, None)))
+    with seeded(seed):
+        draws = enlarged.posterior_draws(estimate, rows, 6e4, 0.1, n_draws=5)
+    for one in draws:
+        assert torch.linalg.eigvalsh(one.covariance)[0] > 0
+        assert (one.mean - estimate.mean).abs().max() < 0.1
+
+
+# Draws of parameters of tables with far more columns than rows
+
+
+def wide_table(n=6, d=30, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2)) @ rng.normal(size=(2, d)) + rng.normal(size=(n, d))
+    X[rng.random(X.shape) < 0.25] = np.nan
+    X[1] = np.where(np.isnan(X[1]), 1.0, X[1])  # a complete row
+    return X
+
+
+def start(d):
+    return Normal(torch.zeros(d).double(), torch.eye(d).double())
+
+
+def student(x, row, missing, strength):
+    """Condition the t distribution of a row given the others, by dense matrices.
+
+    Returns location, covariance and degrees of freedom of the missing cells.
+    """
+    n, d = x.shape
+    f = max(n - 1 + strength, d + 2)
+    others = np.delete(x, row, 0)
+    mean = others.mean(0)
+    scale = (others - mean).T @ (others - mean) + strength * np.eye(d)
+    scale *= n / (n - 1) / (f - d)
+    seen = np.setdiff1d(np.arange(d), missing)
+    weights = np.linalg.solve(scale[np.ix_(seen, seen)], scale[np.ix_(seen, missing)])
+    gap = x[row, seen] - mean[seen]
+    square = gap @ np.linalg.solve(scale[np.ix_(seen, seen)], gap)
+    freedom = f - d + len(seen)
+    own = scale[np.ix_(missing, missing)] - scale[np.ix_(missing, seen)] @ weights
+    spread = (f - d + square) / freedom * own
+    return mean[missing] + gap @ weights, spread * freedom / (freedom - 2), freedom
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("strength", [0.3, 40.0])  # freedom at its minimum, and above
+def test_a_row_has_its_conditional_distribution(strength, seed):
+    torch.manual_seed(seed)
+    data = Incomplete.from_array(wide_table())
+    x = em.draw(start(30), data)[0]
+    rows = wide._Rows(x.clone(), data.observed, strength)
+    missing = rows.missing[0]
+    n_draws = 2000
+    drawn = torch.stack([rows.drawn(0, missing) for _ in range(n_draws)]).numpy()
+    drawn += rows.centre[missing].numpy()
+    mean, covariance, freedom = student(x.numpy(), 0, missing.numpy(), strength)
+    error = np.sqrt(covariance.diagonal() / n_draws)
+    assert (abs(drawn.mean(0) - mean) < 5 * error).all()
+    # the kurtosis of a t distribution makes its variances less certain
+    excess = 6 / (freedom - 4)
+    root = np.linalg.inv(np.linalg.cholesky(covariance))
+    white = (drawn - mean) @ root.T
+    found = white.T @ white / n_draws
+    diagonal = found.diagonal() - 1
+    assert (abs(diagonal) < 5 * np.sqrt((2 + excess) / n_draws)).all()
+    cross = found - np.diag(found.diagonal())
+    assert (abs(cross) < 5 * np.sqrt((1 + excess) / n_draws)).all()
+    other, _, _ = student(-x.numpy(), 0, missing.numpy(), strength)
+    assert (abs(drawn.mean(0) - other) > 5 * error).any()  # negative control
+
+
+def test_sweeps_keep_observed_cells_and_products():
+    data = Incomplete.from_array(wide_table())
+    rows = wide._Rows(em.draw(start(30), data)[0], data.observed, 1.0)
+    before = rows.x.clone()
+    for _ in range(5):
+        rows.sweep()
+    changed = rows.x != before
+    assert torch.equal(changed, ~data.observed)
+    torch.testing.assert_close(rows.products, rows.x @ rows.x.T)
+
+
+def test_tables_that_are_wide():
+    data, ones = Incomplete.from_array(wide_table()), torch.ones(6).double()
+    assert wide.is_wide(data, ones, 1.0)
+    assert not wide.is_wide(data, 2 * ones, 1.0)
+    assert not wide.is_wide(data, ones, 1e-9)
+    assert not wide.is_wide(
+        Incomplete.from_array(wide_table(8, 30)), torch.ones(8), 1.0
+    )
+    rows = Rows(Incomplete.from_array(wide_table(40, 6)), torch.ones(40).double())
+    given = rows.data, rows.weights, 1.0
+    torch.manual_seed(0)
+    expected = em.posterior_draws(start(6), *given, n_draws=2)
+    torch.manual_seed(0)
+    found = enlarged.posterior_draws(start(6), rows, None, 1.0, n_draws=2)
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one.covariance, other.covariance)
+
+
+def test_draws_factorise_few_matrices_of_all_columns(monkeypatch):
+    X, sizes = wide_table(12, 60), []
+    imputer = GaussianImputer(
+        marginals="normal", n_parameter_draws=30, on_misfit="ignore", random_state=0
+    ).fit(X)
+    original = normal.jittered_cholesky
+
+    def counted(matrix):
+        sizes.extend([matrix.shape[-1]] * matrix.shape[:-2].numel())
+        return original(matrix)
+
+    monkeypatch.setattr(normal, "jittered_cholesky", counted)
+    [filled] = imputer.sample(X, random_state=0)
+    assert np.isfinite(filled).all()
+    # one for each draw of parameters, at most 22 for the rate of EM, one to complete
+    # the rows, and one to fill cells
+    assert sizes.count(60) <= 30 + 22 + 2

@@ -14,9 +14,7 @@ from pandas.testing import assert_frame_equal
 from scipy import stats
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.model_selection import GridSearchCV, GroupKFold
-from sklearn.pipeline import make_pipeline
+from sklearn.linear_model import LogisticRegression
 
 from skvnce import (
     ColumnImputer,
@@ -500,20 +498,6 @@ def test_copies_are_equal(method, sloped):
         other.fit(X)
     assert_frame_equal(other.transform(X), sloped.transform(X))
     assert_frame_equal(other.sample(X, 2, 0)[1], sloped.sample(X, 2, 0)[1])
-
-
-def test_a_pipeline_and_a_search():
-    table, u = alike()
-    y = np.repeat(u, 6)
-    steps = make_pipeline(imputer(), LinearRegression())
-    search = GridSearchCV(
-        steps, {"gaussianimputer__max_iter": [20, 30]}, cv=GroupKFold(3)
-    )
-    search.fit(table, y, groups=table["g"])
-    assert search.best_score_ > 0.9
-    assert search.best_params_["gaussianimputer__max_iter"] in (20, 30)
-    found = search.best_estimator_[0].transform(table)
-    assert list(found.columns) == ["g", "y", "x"]
 
 
 def test_the_output_has_an_indicator_and_empty_columns():

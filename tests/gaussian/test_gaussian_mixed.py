@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 import torch
 from scipy import stats
-from sklearn.exceptions import ConvergenceWarning
 from statistical import FAILURE, p_counts, p_means
 
 from skvnce import GaussianImputer
@@ -187,23 +186,6 @@ def test_standard_errors_of_scores(fitted):
     assert (exact.score_samples(numbers, return_std=True)[1] == 0).all()
     with pytest.raises(ValueError, match="return_std is not available for a table in"):
         exact.score_samples(Chunks([numbers]), return_std=True)
-
-
-def test_shapes_of_parameters(fitted):
-    model, _, _, _ = fitted
-    with pytest.warns(ConvergenceWarning, match="R-hat"):  # of 50 sweeps
-        means, covariances = model.sample_parameters()
-    assert means.shape == (20, 6) and covariances.shape == (20, 6, 6)
-    assert model.mean_.shape == (6,)
-    assert len(model.loss_curve_) == model.n_iter_ == 50
-    assert model.sample_rows(5, random_state=0).shape == (5, 4)
-
-
-def test_categories_alone():
-    X, _, _ = frame(3)
-    X = X[["colour", "grade"]]
-    filled = imputer(on_misfit="warn").fit(X).transform(X)
-    assert not filled.isna().any().any()
 
 
 def test_a_constant_category_is_certain_among_numbers():

@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 import torch
 from oracles import GATE
-from scipy.stats import norm
-from statistical import FAILURE, p_share
+from scipy.stats import ks_2samp, norm
+from statistical import FAILURE, p_share, standard_errors
 
 from skvnce._core.distributions.normal import Normal
-from skvnce._core.distributions.patterns import Rows
+from skvnce._core.distributions.patterns import Parts, Rows, grouped
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.random import row_lattice, seeded
 from skvnce.gaussian import copula, em, marginals
-from skvnce.gaussian.copula import Copula
+from skvnce.gaussian.calibration import Calibration
+from skvnce.gaussian.copula import Copula, continue_marginals
 
 
 def lognormal(seed, n, missing="mcar"):
@@ -262,3 +264,292 @@ def test_an_extreme_cell_counts_as_an_extreme_normal_score(some):
     straight = Copula(normal, marginals.linear(2))
     free = copula.conditional_mean(straight, straight.scores(data)[0], None)[:, 0]
     assert free[1] > free[0] + 1  # negative control
+
+
+# Predictions of single cells through marginals and bounds
+
+
+CORRELATION = torch.tensor([[1, 0.6, 0.3], [0.6, 1, 0.2], [0.3, 0.2, 1]]).double()
+
+
+def lattice(rows):
+    return row_lattice(rows.to_array(), 0)
+
+
+def skewed_marginals():
+    lines = marginals.linear(3)
+    knots = lines.knots[:, 1:-1].clone()
+    knots[0] = torch.exp(knots[0] / 2)
+    return marginals.with_tails(knots, lines.scores[:, 1:-1])
+
+
+@pytest.mark.parametrize("bent", [False, True])
+@pytest.mark.parametrize("ends", [(0.3, 3.0), (0.2, np.inf), (-np.inf, 2.8), None])
+def test_one_missing_cell_is_predicted_alike(bent, ends, seed):
+    """With one missing cell in a row the mean of the row is exact, too."""
+    x = np.random.default_rng(seed).normal(scale=1.5, size=(100, 3))
+    x[:, 0] = np.nan
+    data = Incomplete.from_array(x)
+    bounds = ends and tuple(
+        torch.tensor([end, s, s])
+        for end, s in zip(ends, (-np.inf, np.inf), strict=True)
+    )
+    lines = skewed_marginals() if bent else None
+    if bent and ends:
+        lines = lines.within(*bounds)
+    model = Copula(Normal(torch.zeros(3).double(), CORRELATION), lines, bounds)
+    found = copula.cell_means(model, data)[:, 0]
+    expected = copula.conditional_mean(model, data, lattice)[:, 0]
+    torch.testing.assert_close(found, expected, atol=1e-3, rtol=0)
+    free = copula.cell_means(model._replace(bounds=None, marginals=None), data)[:, 0]
+    if bent or ends:
+        assert float((free - expected).abs().max()) > 0.01  # control
+
+
+@pytest.mark.parametrize("lines", [None, skewed_marginals()])
+def test_bounds_truncate_calibrated_cells(lines, seed):
+    """As those calibrated draws without bounds that lie within them."""
+    z = torch.special.ndtri((torch.arange(17).double() + 0.5) / 17)
+    centres = torch.linspace(-2, 2, 17).double()
+    shifts = 0.3 * centres[:, None] ** 2 + 0.4 * z
+    columns = torch.tensor([0, 1])
+    learnt = Calibration(columns, centres.expand(2, -1), shifts.expand(2, -1, -1))
+    low = torch.tensor([0.9, -0.2, -torch.inf]).double()
+    high = torch.tensor([torch.inf, 1.0, torch.inf]).double()
+    normal = Normal(torch.zeros(3).double(), CORRELATION)
+    model = Copula(normal, lines, (low, high), calibration=learnt)
+    data = Incomplete.from_array(np.array([[np.nan, np.nan, 1.1]]))
+    torch.manual_seed(seed)
+    inside = copula.draw(model, data, 4000)[:, 0, :2]
+    free = copula.draw(model._replace(bounds=None), data, 40_000)[:, 0, :2]
+    kept = free[((free >= low[:2]) & (free <= high[:2])).all(1)]
+    assert 2000 < len(kept) < 30_000
+    p = [ks_2samp(inside[:, j], kept[:, j]).pvalue for j in (0, 1)]
+    assert 2 * min(p) > FAILURE
+    plain = copula.draw(model._replace(calibration=None), data, 4000)[:, 0, :2]
+    assert ks_2samp(plain[:, 0], kept[:, 0]).pvalue < FAILURE  # control
+    mean = copula.conditional_mean(model, data, lattice)[0, :2]
+    std = kept.std(0)
+    chance = standard_errors(2) * std / len(kept) ** 0.5
+    assert ((mean - kept.mean(0)).abs() < 0.05 * std + chance).all()
+    plain = copula.conditional_mean(model._replace(calibration=None), data, lattice)
+    assert ((plain[0, :2] - mean).abs() > 0.1 * std).any()  # control
+
+
+# Steps to observed values: predictions and frequencies, against independent ways
+
+
+COVARIANCE = np.array([[1.0, 0.7, 0.5], [0.7, 1.0, 0.6], [0.5, 0.6, 1.0]])
+NORMAL = Normal(torch.tensor([0.3, -0.2, 0.0]).double(), torch.tensor(COVARIANCE))
+
+
+def incomplete(seed, n=40):
+    rng = np.random.default_rng(seed)
+    X = rng.multivariate_normal(NORMAL.mean.numpy(), COVARIANCE, size=n)
+    X[rng.uniform(size=X.shape) < 0.3] = np.nan
+    return Incomplete.from_array(X)
+
+
+def test_cells_are_predicted_by_the_others_of_their_row(seed):
+    data = incomplete(seed)
+    columns = torch.tensor([0, 2])
+    mean, std = marginals.left_out_moments(NORMAL, data, columns)
+    for k, j in enumerate(columns.tolist()):
+        rest = Incomplete(data.x.clone(), data.observed.clone())
+        rest.observed[:, j] = False
+        rest.x[:, j] = 0.0
+        exact = em.conditional_moments(NORMAL, rest)
+        seen = data.observed[:, j]
+        torch.testing.assert_close(mean[seen, k], exact[0][seen, j])
+        torch.testing.assert_close(std[seen, k], exact[1][seen, j])
+
+
+def binary_table(seed, n, share):
+    """Make scores and a two-valued column of them with a share of ones."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    ones = 0.8 * x + 0.6 * rng.normal(size=n) > norm.ppf(1 - share)
+    return np.column_stack([x, ones.astype(float)])
+
+
+@pytest.mark.parametrize("share", [0.03, 0.2, 0.5])
+def test_draws_have_the_observed_frequencies(share, seed):
+    n, d = 4000, 2
+    X = binary_table(seed, n, share)
+    data = Incomplete.from_array(X)
+    ones = torch.ones(n).double()
+    start = Normal(torch.zeros(d).double(), torch.eye(d).double())
+    effort = {"max_iter": 50, "tol": 1e-6}
+    normal = em.fit_normal(data, ones, 0.1, start, **effort).normal
+    values = {1: torch.tensor([0.0, 1.0]).double()}
+    found = marginals.fit_steps(normal, data, data.x, ones, values)
+    hidden = data.observed.clone()
+    hidden[:, 1] = False
+    rows = Incomplete(data.x.where(hidden, 0.0), hidden)
+    with seeded(seed):
+        drawn = copula.draw(Copula(normal, steps=found), rows, 50)[..., 1].numpy()
+        plain = copula.draw(Copula(normal), rows, 50)[..., 1].numpy()
+    assert set(np.unique(drawn)) == {0.0, 1.0}
+    error = np.sqrt(share * (1 - share) / n)  # of the observed share
+    assert abs(drawn.mean() - X[:, 1].mean()) < GATE * error + 0.01 * share
+    if share == 0.03:  # negative control: the nearest value is too seldom a one
+        assert abs((plain > 0.5).mean() - X[:, 1].mean()) > GATE * error
+    # ones are drawn where they are likely
+    above = X[:, 0] > 0
+    assert drawn[:, above].mean() > 1.5 * drawn[:, ~above].mean()
+
+
+def test_steps_solve_the_equation_of_frequencies(seed):
+    """Eq. (1), its left side by exact normal probabilities; rare values, too.
+
+    Twelve levels stand for each prediction: they miss less than a fifth of the share
+    of a value that one row in 70 has, over 2000 predictions that differ.
+    """
+    n, correlation = 2000, 0.6
+    rng = np.random.default_rng(seed)
+    x, noise = rng.normal(size=(2, n))
+    std = np.sqrt(1 - correlation**2)
+    cuts = norm.ppf([1 / 70, 0.1, 0.5, 0.9, 69 / 70])
+    places = np.searchsorted(cuts, correlation * x + std * noise)
+    values = torch.tensor([-3.0, 0.0, 1.0, 1.5, 9.0, 10.0]).double()
+    data = Incomplete.from_array(np.column_stack([x, values.numpy()[places]]))
+    weights = torch.from_numpy(rng.integers(1, 4, size=n)).double()
+    covariance = torch.tensor([[1.0, correlation], [correlation, 1.0]]).double()
+    normal = Normal(torch.zeros(2).double(), covariance)
+    found = marginals.fit_steps(normal, data, data.x, weights, {1: values})
+
+    edges, share = found.edges[0].numpy(), weights.numpy() / weights.sum().item()
+    predicted = share @ norm.cdf((edges - correlation * x[:, None]) / std)
+    observed = share @ (places[:, None] <= np.arange(5))
+    rarer = np.minimum(observed, 1 - observed)
+    assert (abs(predicted - observed) < rarer / 5).all()
+
+
+def test_edges_are_the_least_scores_of_their_shares(seed):
+    """Of equal predictions twelve levels are all scores: 14 cuts, two of them ties."""
+    rng = np.random.default_rng(seed)
+    mean, deviation = torch.zeros(3).double(), torch.ones(3).double()
+    counts = torch.tensor(rng.integers(1, 9, size=7)).double()
+    counts = torch.cat([counts, counts.flip(0)])  # half of them are below the middle
+    edges = marginals._edges(mean, deviation, torch.ones(3).double(), counts)
+
+    t = (np.arange(12) + 0.5) / 12
+    scores, below = norm.ppf(t**2 * (3 - 2 * t)), np.cumsum(t * (1 - t))
+    below /= below[-1]
+    shares = np.cumsum(counts.numpy())[:-1] / counts.sum().item()
+    expected = [scores[below > share - 1e-6][0] for share in shares]
+    np.testing.assert_allclose(edges, expected, atol=1e-9)
+    assert edges[6] == pytest.approx(scores[5])  # half of the weight, and no more
+
+
+def test_steps_weights_count_rows(seed):
+    data = incomplete(seed, 60)
+    data = Incomplete(data.x.round(), data.observed)
+    values = {1: data.x[data.observed[:, 1], 1].unique()}
+    count = torch.arange(60) % 3
+    twice = data.take(torch.arange(60).repeat_interleave(count))
+    one = marginals.fit_steps(NORMAL, data, data.x, count.double(), values)
+    ones = torch.ones(len(twice.x)).double()
+    other = marginals.fit_steps(NORMAL, twice, twice.x, ones, values)
+    torch.testing.assert_close(one.edges, other.edges)
+
+
+def test_columns_of_other_numbers_of_values(seed):
+    """The table of values is as wide as the longest; no column takes another's."""
+    data = incomplete(seed, 200)
+    x = data.x.clone()
+    x[:, 0] = (x[:, 0] > 0).double()
+    x[:, 2] = x[:, 2].round()
+    x = x.where(data.observed, 0.0)
+    data = Incomplete(x, data.observed)
+    values = {j: x[data.observed[:, j], j].unique() for j in (0, 2)}
+    found = marginals.fit_steps(NORMAL, data, x, torch.ones(200).double(), values)
+    scores = torch.linspace(-9, 9, 999).double()[:, None].expand(-1, 3)
+    cells = found.put(scores, scores.clone())
+    assert torch.equal(cells[:, 1], scores[:, 1])
+    for j, known in values.items():
+        assert torch.equal(cells[:, j].unique(), known)
+        assert (cells[:, j].diff() >= 0).all()
+
+
+# Marginals that are continued with all rows against those fitted to all rows
+
+
+N, D = 1500, 3
+
+
+@pytest.fixture
+def data(seed):
+    """Make a table of which the first column is skewed, and the third rounded."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, 1)) + rng.normal(size=(N, D))
+    X[:, 0], X[:, 2] = np.exp(X[:, 0] / 2), np.round(X[:, 2])
+    X[rng.random(X.shape) < 0.3] = np.nan
+    return Incomplete.from_array((X - np.nanmean(X, 0)) / np.nanstd(X, 0))
+
+
+def rows_of(data, some=slice(None)):
+    part = data.take(some)
+    return Rows(part, torch.linspace(0.5, 1.5, N).double()[some])
+
+
+def begin(data):
+    """Fit to some of the rows."""
+    few = rows_of(data, slice(300))
+    lines = marginals.start(few.data, few.weights)
+    normal = Normal(torch.zeros(D).double(), torch.eye(D).double())
+    return marginals.fit_marginals(few, 0.3, lines, normal, tol=1e-2)
+
+
+def in_parts(data):
+    def reduce(of, merge):
+        one, *others = (of(rows_of(data, s)) for s in (slice(400), slice(400, N)))
+        return merge(one, *others)
+
+    return Parts(reduce, rows_of(data).total)
+
+
+def test_it_ends_where_a_fit_to_all_rows_ends(data):
+    lines, normal = begin(data)
+    whole = rows_of(data)
+    wanted = marginals.fit_marginals(whole, 0.3, lines, normal, tol=1e-9)
+    for table in (whole, in_parts(data)):
+        found = continue_marginals(table, 0.3, lines, normal, tol=1e-9)
+        torch.testing.assert_close(found[0].scores, wanted[0].scores, atol=1e-6, rtol=0)
+        torch.testing.assert_close(found[1].mean, wanted[1].mean, atol=1e-4, rtol=0)
+    assert (lines.scores - wanted[0].scores).abs().max() > 0.01  # negative control
+
+
+def test_parts_give_what_rows_give(data):
+    lines, normal = begin(data)
+    one = continue_marginals(rows_of(data), 0.3, lines, normal, tol=1e-2)
+    other = continue_marginals(in_parts(data), 0.3, lines, normal, tol=1e-2)
+    for part, same in zip(
+        (*one[0][:2], *one[1]), (*other[0][:2], *other[1]), strict=True
+    ):
+        torch.testing.assert_close(part, same, atol=1e-12, rtol=1e-12)
+
+
+def test_scores_by_ramps_are_those_by_pieces(data):
+    lines, _ = begin(data)
+    found = marginals.scores_of(lines, data).x
+    torch.testing.assert_close(found, marginals.scored(lines, data)[0].x)
+    assert (found - data.x).abs().max() > 0.1  # negative control
+
+
+def test_shares_below_knots(data):
+    """By definition, and the missing cells by the moments of each row."""
+    lines, normal = begin(data)
+    knots, inner = lines.knots[:, 1:-1].clone(), lines.scores[:, 1:-1]
+    knots[2, 4] = data.x[data.observed[:, 2], 2][0]  # upon cells
+    rows = rows_of(data)
+    seen = (data.observed * rows.weights[:, None])[:, :, None]
+    below = (data.x[:, :, None] < knots) + 0.5 * (data.x[:, :, None] == knots)
+    found = marginals.observed_below(knots, rows)
+    torch.testing.assert_close(found, (seen * below).sum(0))
+    mean, deviation = em.conditional_moments(normal, data)
+    lost = (~data.observed * rows.weights[:, None])[:, :, None]
+    t = (inner - mean[:, :, None]) / deviation.clamp(min=em.LEAST_DEVIATION)[:, :, None]
+    wanted = (lost * torch.special.ndtr(t)).sum(0)
+    torch.testing.assert_close(marginals.expected_below(inner, normal, rows), wanted)
+    assert {group.by_observed for group in grouped(*data)} == {True, False}

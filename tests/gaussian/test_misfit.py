@@ -49,19 +49,6 @@ def test_judge_by_hand():
     assert np.isnan(gain) and not marginal.any()
 
 
-def test_a_weight_of_two_is_a_row_given_twice(seed):
-    rng = np.random.default_rng(seed)
-    nodes, filled = rng.normal(size=(2, 40, 3))
-    hidden, weights = rng.uniform(size=(40, 3)) < 0.3, rng.integers(1, 4, size=40)
-    mean, scale = rng.normal(size=3), rng.uniform(1, 2, size=3)
-    found = compare_errors(nodes, hidden, filled, mean, scale, weights)
-    rows = np.repeat(np.arange(40), weights)
-    expected = compare_errors(nodes[rows], hidden[rows], filled[rows], mean, scale)
-    assert found.gain == pytest.approx(expected.gain)
-    plain = compare_errors(nodes, hidden, filled, mean, scale)
-    assert found.gain != pytest.approx(plain.gain)  # control: weights do count
-
-
 @pytest.mark.parametrize("worst", [3.0, np.inf])
 def test_columns_are_judged_together(worst):
     """A column that is 20 % worse, which alone may be chance, beside a bad one."""

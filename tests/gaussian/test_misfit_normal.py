@@ -9,7 +9,6 @@ from sklearn.exceptions import ConvergenceWarning
 from tables import misfits
 
 from skvnce import GaussianImputer, VNCEEstimator
-from skvnce._imputer.fill import Marginal
 
 
 def normal_table(seed, n, d, correlation, missing=0.0):
@@ -110,14 +109,6 @@ def test_a_weight_of_two_is_a_row_given_twice_here_too(seed):
     misfits(twin, np.repeat(X, weights, axis=0))
     assert (imputer.marginal_columns_ == twin.marginal_columns_).all()
     assert imputer.held_out_gain_ == pytest.approx(twin.held_out_gain_, rel=1e-4)
-
-
-def test_marginals_count_weights():
-    column, weights = np.array([3.0, np.nan, 1.0, 2.0]), np.array([1.0, 5.0, 1.0, 2.0])
-    mean, values, below = Marginal.of(column, weights, is_category=False)
-    assert mean == pytest.approx(2.0)
-    assert values.tolist() == [1.0, 2.0, 3.0]
-    np.testing.assert_allclose(below, [0.25, 0.75])
 
 
 class FarOff(torch.nn.Module):

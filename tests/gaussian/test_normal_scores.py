@@ -77,15 +77,6 @@ def test_cells_come_back(scores, data):
     assert torch.equal(back[exact], data.x[exact])  # to the last digit
 
 
-def test_any_score_is_one_of_the_values(scores, seed):
-    torch.manual_seed(seed)
-    cells = scores.cells(4 * torch.randn(5, 200, 4).double())
-    assert cells.shape == (5, 200, 4)
-    for j, known in ((1, COUNTS), (2, GRADES), (3, PAIR)):
-        assert set(cells[..., j].unique().tolist()) == set(known.tolist())
-    assert len(cells[..., 0].unique()) == 1000
-
-
 def test_scores_increase_with_cells(scores, data):
     x = torch.linspace(-50, 200, 501).double()[:, None].expand(-1, 4)
     found, _ = scores.scores(Incomplete(x, torch.ones_like(x).bool()))
@@ -112,15 +103,6 @@ def test_slopes_are_those_of_finite_differences(scores, data):
     none = data.observed[:, 0].logical_not()  # rounded columns have no slope
     assert (slopes[none] == 0).all()
     assert none.any() and (slopes[~none] != 0).all()
-
-
-@pytest.mark.parametrize("junk", [0.0, torch.nan, 1e9])
-def test_values_under_the_mask_are_never_read(junk, scores, data):
-    found, slopes = scores.scores(data)
-    hidden = Incomplete(data.x.masked_fill(~data.observed, junk), data.observed)
-    other, same = scores.scores(hidden)
-    assert torch.equal(found.x, other.x) and torch.equal(slopes, same)
-    assert (found.x[~data.observed] == 0).all()
 
 
 def test_edges_lie_between_values(scores):
@@ -166,15 +148,6 @@ def test_observed_cells_have_the_probability_of_their_value(X, seed):
     inside = torch.special.ndtr(edges).diff(dim=1).gather(1, place.T).T
     log_prob = cells.log_prob(found.x)[:, 1:]
     torch.testing.assert_close(log_prob.exp(), inside)
-
-
-def test_nothing_needs_to_be_rounded(seed):
-    X = np.random.default_rng(seed).normal(size=(50, 2)) * [1e-6, 1e6]
-    scores, data = made(X, bend=False)
-    assert scores.rounded.tolist() == []
-    torch.testing.assert_close(scores.cells(scores.scores(data)[0].x), data.x)
-    values, edges = scores.values_and_edges()
-    assert len(values) == len(edges) == 0
 
 
 def test_the_nearest_value():

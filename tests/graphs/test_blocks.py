@@ -13,7 +13,7 @@ from oracles import (
 )
 
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.random import row_keyed, seeded
+from skvnce._core.random import seeded
 from skvnce._core.samplers import State, run_chain
 from skvnce.contrast.models import BoxGaussian
 from skvnce.graphs.samplers import (
@@ -201,11 +201,6 @@ def swept(precision, rows, seed):
     return ends
 
 
-def test_weak_links_need_no_lines(seed):
-    plain, by_blocks = swept(torch.eye(4).double() + 0.2, np.full((3, 4), np.nan), seed)
-    torch.testing.assert_close(by_blocks, plain, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("d", [15, 16, 17, 40])
 def test_sweeps_are_those_of_single_cells(d, seed):
     rng = np.random.default_rng(seed)
@@ -249,21 +244,6 @@ def test_patterns_are_distinguished(d, seed):
     assert torch.equal(patterns.missing[patterns.which], missing[patterns.rows])
     assert len(patterns.missing) == len(np.unique(missing.numpy(), axis=0))
     assert patterns.rows.tolist() == list(range(50))
-
-
-def test_draws_belong_to_rows():
-    covariance, mean, row = CASES["near zero"]
-    model = orthant_of(covariance, mean)
-    rows = np.stack([row, [np.nan, np.nan, 1.1, 1.0], np.full(4, np.nan), row + 0.3])
-
-    def run(rows):
-        data = Incomplete.from_array(rows)
-        sampler = block_gibbs(model, missing_of(data.observed), row_keyed(rows, 0))
-        start = sampler.init(data, torch.ones(data.x.shape).double())
-        return run_chain(sampler, start, data, 5).x
-
-    torch.testing.assert_close(run(rows[::-1]), run(rows).flip(0), rtol=0, atol=1e-10)
-    torch.testing.assert_close(run(rows[2:3]), run(rows)[2:3], rtol=0, atol=1e-10)
 
 
 def test_antithetic_chains_stay_exact(seed):

@@ -18,7 +18,6 @@ from skvnce.graphs import copula as copula_m_step
 from skvnce.graphs.graphical_lasso import Blocks
 
 N = 4000
-NAMES = {"numeric": 0, "ordinal": 5, "nominal": 4}
 
 
 def information(x, kinds, n_levels, seed):

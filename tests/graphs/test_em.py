@@ -11,7 +11,7 @@ from skvnce.graphs import em, samplers
 from skvnce.graphs import em as rounds
 from skvnce.graphs.empirical_bayes import ridge_of_links
 from skvnce.graphs.model import draw
-from skvnce.graphs.score_matching import minimise_loss, score_matching, statistics
+from skvnce.graphs.score_matching import score_matching
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 
 D = 5
@@ -131,37 +131,7 @@ def test_ridge_shrinks_weak_graphs_more(seed):
     assert ridge_of_links(scaled(noise)[0]) <= 10  # tau**2 >= 0.1 / n
 
 
-@pytest.mark.parametrize("fit_linear", [True, False])
-def test_ridge_is_free_of_units_and_of_what_is_hidden(fit_linear, seed):
-    rng = np.random.default_rng(seed)
-    x = hide(rng.gamma(2.0, size=(100, 3)) + rng.gamma(2.0, size=(100, 1)), rng)
-    ridge = ridge_of_links(scaled(x, fit_linear)[0])
-    again = ridge_of_links(scaled(x * [1e3, 1, 1e-4], fit_linear)[0])
-    assert again == pytest.approx(ridge, rel=1e-8)
-
-
-def test_ridge_of_one_column():
-    assert ridge_of_links(scaled(np.array([[1.0], [2.0]]))[0]) == 0
-
-
 # EM
-
-
-def test_complete_data_need_one_round(seed):
-    rng = np.random.default_rng(seed)
-    _, x = simulate(200, rng)
-    data, units = scaled(x)
-    _, fit = learn(x, alpha=0.05, ridge=0.1)
-    stats = statistics(data.x, units.centre, True)
-    start = em.independence(data, units.centre, True)
-    penalty = em.Penalty(0.05 * em.off_diagonal(D), 0.1)
-    direct = minimise_loss(stats, start, units.centre, penalty, 1e-13)
-    assert (len(fit.losses), fit.change) == (1, 0)
-    torch.testing.assert_close(
-        fit.theta.precision, direct.theta.precision, rtol=0, atol=1e-4
-    )
-    assert -1e-14 <= fit.losses[-1] - direct.loss <= fit.gap + 1e-14
-    assert fit.gap < 1e-7
 
 
 def test_columns_and_rows_have_no_order(seed):
@@ -177,68 +147,6 @@ def test_columns_and_rows_have_no_order(seed):
     np.testing.assert_allclose(second, first[np.ix_(columns, columns)], atol=1e-4)
     edges = np.abs(first) > 1e-3
     assert (second[edges[np.ix_(columns, columns)]] != 0).all()
-
-
-def test_columns_have_no_units(seed):
-    rng = np.random.default_rng(seed)
-    x, scale = hide(simulate(200, rng)[1], rng), np.array([1e3, 1, 1e-3, 7, 1])
-    for table in (np.where(np.isnan(x), 1, x), x):
-        with seeded(seed):
-            first, _ = learn(table, alpha=0.02, max_iter=12)
-        with seeded(seed):
-            second, _ = learn(table * scale, alpha=0.02, max_iter=12)
-        np.testing.assert_allclose(second * np.outer(scale, scale), first, atol=1e-6)
-
-
-def test_rounds_end_on_request_or_on_tolerance(seed):
-    rng = np.random.default_rng(seed)
-    x, seen = hide(simulate(200, rng)[1], rng), []
-
-    def stop_at_third(n_round, loss, change):
-        seen.append((n_round, loss, change))
-        return n_round == 3
-
-    with seeded(seed):
-        _, fit = learn(x, on_round=stop_at_third)
-        assert [n for n, *_ in seen] == [1, 2, 3]
-        assert len(fit.losses) == 3
-        assert fit.change == seen[-1][2]
-        assert fit.losses[:2] == [loss for _, loss, _ in seen[:2]]
-        _, settled = learn(x, tol=0.05)
-        _, longest = learn(x, tol=0.0, max_iter=25)
-    assert settled.change < 0.05
-    assert len(settled.losses) < len(longest.losses) == 25
-    assert longest.change < settled.change + 0.05
-
-
-def learned(data):
-    units = em.Units(torch.ones(D).double(), torch.ones(D).double())
-    linked = torch.eye(D).double() + 0.2
-    with seeded(0):
-        return em.learn_graph(
-            score_matching(data, units.centre, fit_linear=True),
-            em.Theta(linked, torch.zeros(D).double(), column(0)[0]),
-            em.Penalty(torch.zeros(D, D).double(), 0.0),
-            max_iter=3,
-            tol=0.0,
-        ).theta.precision
-
-
-READERS = {
-    "units": lambda data: em.units_of(data, True).scale,
-    "marginals": lambda data: em.marginals(data).loc,
-    "ridge": lambda data: column(ridge_of_links(data)),
-    "learn_graph": learned,
-}
-
-
-@pytest.mark.parametrize("value", [1e6, np.nan])
-@pytest.mark.parametrize("reader", READERS)
-def test_cells_under_the_mask_are_never_read(reader, value, seed):
-    rng = np.random.default_rng(seed)
-    data, _ = scaled(hide(simulate(100, rng)[1], rng))
-    filled = Incomplete(data.x.where(data.observed, column(value)), data.observed)
-    assert torch.equal(READERS[reader](filled), READERS[reader](data))
 
 
 @pytest.mark.slow

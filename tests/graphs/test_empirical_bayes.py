@@ -126,17 +126,6 @@ def test_the_pilot_is_a_better_start_than_independence(seed):
     assert found[0, 1] > 0.05 > -0.05 > found[0, 2]
 
 
-@pytest.mark.parametrize("value", [1e6, np.nan])
-def test_cells_under_the_mask_are_never_read(value, seed):
-    data, centre = scaled(table(1.0, 100, seed))
-    dirty = data.x.where(data.observed, torch.tensor(value).double())
-    results = [run_pilot(Incomplete(x, data.observed), centre) for x in (data.x, dirty)]
-    assert results[0].ridge_linear == results[1].ridge_linear
-    assert torch.equal(results[0].theta.precision, results[1].theta.precision)
-    of_dirty = Incomplete(dirty, data.observed)
-    assert ridge_of_links(of_dirty) == ridge_of_links(data)
-
-
 def test_pairs_that_are_never_observed_together_say_nothing(seed):
     rng = np.random.default_rng(seed)
     x = rng.gamma(4.0, size=(1000, 6))

@@ -91,13 +91,6 @@ def test_too_few_steps_are_seen(seed):
     assert worst_z(drawn[:, 0], ROWS[0], rng) > GATE
 
 
-def test_observed_cells_never_change(seed):
-    drawn = chains(model(), seed, n_steps=3)
-    observed = ~np.isnan(ROWS)
-    assert (drawn[:, observed] == ROWS[observed]).all()
-    assert (drawn[:, ~observed] != 0.5).all()  # and all the others do
-
-
 def two_chains(uniforms, seed):
     """Run two chains on many copies of a row; their missing cells, (2, n, hidden)."""
     data = Incomplete.from_array(np.repeat(ROWS[[1]], N_CHAINS, 0))
@@ -128,35 +121,6 @@ def test_antithetic_chains(seed):
 # The plain mechanics
 
 
-def test_missing_cells_are_listed_by_column():
-    observed = torch.tensor([[1, 0, 1], [1, 1, 0], [1, 0, 0]]).bool()
-    listed = [(j, rows[0].tolist()) for j, rows in missing_cells(observed)]
-    assert listed == [(1, [0, 2]), (2, [1, 2])]
-    chained = missing_cells(observed.expand(2, 3, 3))
-    assert [(j, len(rows), len(rows[0])) for j, rows in chained] == [
-        (1, 2, 4),
-        (2, 2, 4),
-    ]
-
-
-def test_a_step_changes_no_argument_and_is_counted():
-    state, seen = start(ROWS), []
-    before = state.x.clone()
-    missing = missing_cells(torch.tensor(~np.isnan(ROWS)))
-
-    def uniforms(step, x):
-        seen.append(step)
-        return torch.full_like(x, 0.5)
-
-    sampler, visited = gibbs(model(), missing, uniforms), []
-    end = run_chain(sampler, state, DATA, 4, lambda state, _: visited.append(state.x))
-    assert torch.equal(state.x, before)
-    assert seen == [0, 1, 2, 3]
-    assert end.step == len(visited) == 4
-    assert torch.equal(visited[-1], end.x)
-    assert not torch.equal(visited[0], visited[1])
-
-
 def test_cells_are_drawn_through_the_quantile_function():
     state, missing = start(ROWS), missing_cells(torch.tensor(~np.isnan(ROWS)))
     step = gibbs(model(), missing, lambda step, x: torch.full_like(x, 0.3)).step
@@ -166,18 +130,3 @@ def test_cells_are_drawn_through_the_quantile_function():
         x[:, j] = drawn.where(torch.tensor(np.isnan(ROWS[:, j])), x[:, j])
     moved, _ = step(state, DATA)
     torch.testing.assert_close(moved.x, x.detach(), rtol=0, atol=1e-12)
-
-
-def test_chains_start_where_they_are_reported():
-    x = torch.tensor([5.0, 6.0, 7.0, 8.0]).double().expand(2, *ROWS.shape)
-    state = gibbs(model(), []).init(DATA, x)
-    assert state.x.shape == (2, *ROWS.shape)
-    assert state.x[1, 1].tolist() == [5.0, 0.2, 7.0, 1.0]
-
-
-def test_uniforms_stay_inside_the_unit_interval(seed):
-    x = torch.zeros(2, 10_000, 3)
-    with seeded(seed):
-        u, v = antithetic(0, x)
-    assert ((u >= 0) & (v >= 0) & (u < 1) & (v < 1)).all()
-    torch.testing.assert_close(u + v, torch.ones_like(u))

@@ -111,19 +111,6 @@ def test_columns_may_be_constant_in_a_part_of_the_rows(rule, data):
     assert len(learner.nodes_) == D
 
 
-@pytest.mark.parametrize("rule", ["ebic", "cv", "cv-1se", "stability"])
-def test_a_table_of_constants_has_no_links(rule):
-    X = np.tile([2.0, np.nan, 1.0], (12, 1))
-    X[::2, 1] = 5.0
-    learner = TruncatedGaussianGraphLearnerCV(selection=rule, random_state=0)
-    with pytest.warns(UserWarning, match="No column is left in the model"):
-        learner.fit(X)
-    assert learner.path_.shape == (1, 0, 0) and learner.alpha_ == 0
-    assert learner.cv_results_["n_edges"].tolist() == [0]
-    assert learner.transform(X)[:, 1].tolist() == [5.0] * 12
-    assert learner.edges().empty and learner.score(X) == 0
-
-
 @pytest.mark.quick(1)
 @pytest.mark.filterwarnings("ignore:.* has no effect. selection")
 @pytest.mark.parametrize("rule", ["cv", "cv-1se", "stability"])
@@ -271,15 +258,6 @@ def test_the_wider_path_of_the_warning_contains_the_choice(selection, data):
     wider = [*np.geomspace(first, last, int(n_alphas)), 0]
     learner.set_params(alphas=wider).fit(data[0])  # warnings are errors
     assert 0 <= learner.alpha_ < 0.3
-
-
-def test_jobs_change_nothing(data, by_rule):
-    one = by_rule("stability")
-    with joblib.parallel_config("threading"):
-        two = fitted(data[0], selection="stability", n_jobs=2)
-    np.testing.assert_array_equal(one.precision_, two.precision_)
-    for name, column in one.cv_results_.items():
-        np.testing.assert_array_equal(column, two.cv_results_[name])
 
 
 def test_a_dask_cluster_finds_the_same(data, by_rule):

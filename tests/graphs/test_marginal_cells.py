@@ -88,17 +88,6 @@ def test_draws_are_of_the_mixture(mixture, parts, seed):
         assert z < GATE if right else z > GATE
 
 
-def test_values_under_the_mask_are_never_read(mixture):
-    observed = torch.tensor(MASKS)
-    x = torch.full((3, D), 0.7, dtype=torch.float64)
-    found = [
-        mixture(repeated(x.where(observed, value), 4), observed, stream(1))
-        for value in (torch.tensor(np.nan).double(), torch.tensor(1e6).double())
-    ]
-    assert torch.equal(found[0].values[0], found[1].values[0])
-    assert torch.equal(found[0].log_prob, found[1].log_prob)
-
-
 def test_only_the_learnt_part_learns(mixture):
     observed = torch.tensor(MASKS)
     x = torch.full((3, D), 0.7, dtype=torch.float64)

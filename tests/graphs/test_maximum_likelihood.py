@@ -12,7 +12,7 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
 from skvnce._core.training.adam import Diverged
 from skvnce.graphs import em
-from skvnce.graphs.em import Penalty, Theta
+from skvnce.graphs.em import DIAGONAL_FLOOR, Penalty, Theta, off_diagonal
 from skvnce.graphs.maximum_likelihood import (
     DrawnMoments,
     Information,
@@ -24,6 +24,10 @@ from skvnce.graphs.maximum_likelihood import (
     quadratic_of,
     running_mean,
     within_reach,
+)
+from skvnce.graphs.pseudo_likelihood import (
+    negative_log_pseudo_likelihood,
+    pseudo_likelihood,
 )
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 
@@ -110,15 +114,6 @@ def test_observed_cells_are_taken_as_they_are_and_chains_are_rows(seed):
     chains = expected_statistic(model_of(), x.reshape(2, 20, D), observed, CENTRE)
     flat = expected_statistic(model_of(), x, observed.repeat(2, 1), CENTRE)
     torch.testing.assert_close(chains, flat)
-
-
-def test_with_one_column_hidden_cells_are_not_read(seed):
-    """A single column has no neighbours: all of T is integrated out."""
-    model, centre = model_of(1), CENTRE[:1]
-    hidden = torch.zeros(9, 1).bool()
-    x = torch.rand(9, 1, generator=torch.Generator().manual_seed(seed)).double()
-    found = expected_statistic(model, x, hidden, centre)
-    torch.testing.assert_close(found, exact_statistic(model, centre))
 
 
 # The information
@@ -368,3 +363,87 @@ def test_chains_that_leave_the_data_are_refused(seed):
     for factor in ([1.0, 1e-3, 1.0], [1.0, 1.0, 1e3], [np.nan, 1.0, 1.0]):
         with pytest.raises(Diverged, match="chains of the model have left the data"):
             check_chains(rows * torch.tensor(factor), rows)
+
+
+# Pseudo-likelihood against quadrature, and stationary at the truth
+
+
+OFF = ~np.eye(D, dtype=bool)
+
+
+@pytest.mark.parametrize("d", [1, D])
+def test_it_is_the_sum_of_the_conditionals(d, seed):
+    x = rows_of_model(20, np.random.default_rng(seed))[:, :d]
+    K, b = torch.tensor(PRECISION[:d, :d]), torch.tensor(LINEAR[:d])
+    model = TruncatedGaussian(K, b)
+    points, weights = orthant_rule(1, 12.0, 80)
+    total = 0.0
+    for j in range(d):
+        moved = x.repeat(len(points), 1, 1)
+        moved[:, :, j] = points
+        log_z = log_integral(model.log_density(moved), weights[:, None])
+        total = total - (model.log_density(x) - log_z).mean().detach()
+    found = negative_log_pseudo_likelihood(x, K, b)
+    torch.testing.assert_close(found, total, rtol=1e-9, atol=1e-9)
+
+
+def solve(x, alpha, ridge, ridge_linear, fit_linear, tol=1e-7):
+    centre = x.mean(0) * fit_linear
+    m_step = pseudo_likelihood(complete(x), centre, fit_linear=fit_linear).m_step
+    start = em.independence(complete(x), centre, fit_linear)
+    penalty = Penalty(alpha * off_diagonal(D), ridge, ridge_linear)
+    return m_step.solve(m_step.summarise(x), start, penalty, tol), centre
+
+
+def slopes(theta, x, centre, ridge, ridge_linear):
+    """Compute K, and the slopes of the smooth loss in K (symmetric) and b.
+
+    Of b at the origin: what moves it along with K counts nothing where its slope is 0.
+    """
+    model = em.to_model(theta, centre)
+    K, b = model.precision, model.linear
+    loss = negative_log_pseudo_likelihood(x, K, b)
+    loss = loss + ridge_linear * b.square().sum() / 2
+    by_K, by_b = (part.numpy() for part in torch.autograd.grad(loss, [K, b]))
+    K = K.detach().numpy()
+    return K, (by_K + by_K.T) / 2 + ridge * K * OFF, by_b
+
+
+@pytest.mark.parametrize("fit_linear", [True, False])
+@pytest.mark.parametrize("share", [0.0, 0.9])
+def test_optimality_without_a_reference(share, fit_linear, seed):
+    x = rows_of_model(300, np.random.default_rng(seed))
+    x = x / x.std(0)
+    ridges = 0.02, 0.1 * fit_linear
+    empty, centre = solve(x, 1e3, *ridges, fit_linear)
+    assert (empty.theta.precision.numpy()[OFF] == 0).all()
+    # a share of the smallest alpha that gives no links
+    alpha = share * np.abs(slopes(empty.theta, x, centre, *ridges)[1][OFF]).max()
+    found, _ = solve(x, alpha, *ridges, fit_linear)
+    K, by_K, by_b = slopes(found.theta, x, centre, *ridges)
+    zero = (K == 0) & OFF
+    linked = OFF & ~zero
+    assert zero.any() == (alpha > 0)
+    assert linked.any()
+    np.testing.assert_array_less(np.abs(by_K[zero]), alpha + 1e-5)
+    np.testing.assert_allclose(by_K[linked], -alpha * np.sign(K[linked]), atol=1e-5)
+    inside = K.diagonal() > DIAGONAL_FLOOR
+    np.testing.assert_allclose(by_K.diagonal()[inside], 0, atol=1e-5)
+    if fit_linear:
+        np.testing.assert_allclose(by_b, 0, atol=1e-5)
+    else:
+        assert (found.theta.linear == 0).all()
+    assert found.gap < 1e-5
+
+
+def test_the_objective_averages_over_all_tables(seed):
+    x = rows_of_model(100, np.random.default_rng(seed))
+    m_step = pseudo_likelihood(complete(x), x.mean(0), fit_linear=True).m_step
+    first, second = m_step.summarise(x), m_step.summarise(x.flip(0) + 0.1)
+    start = em.independence(complete(x), x.mean(0), True)
+    free = Penalty(torch.zeros(D, D).double(), 0.0)
+    found = m_step.solve(m_step.merge(first, second, 0.5), start, free, 1e-7)
+    losses = [
+        m_step.solve(part, found.theta, free, 1e6).loss for part in (first, second)
+    ]
+    assert found.loss == pytest.approx(sum(losses) / 2, rel=1e-9)

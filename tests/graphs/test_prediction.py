@@ -24,7 +24,6 @@ from skvnce.graphs.model import (
     draw,
     log_predictive,
 )
-from skvnce.graphs.samplers import block_gibbs, missing_of
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 
 D = 3
@@ -152,18 +151,6 @@ def test_means_of_correlated_cells_near_the_truncation(mean, seed):
     assert error(averages_of_draws(model, rows, seed)) > 0.1
 
 
-def test_one_step_is_the_mean_of_the_conditionals(model, seed):
-    x = np.random.default_rng(seed).gamma(1.5, size=(20, D))
-    x[:, :2] = N
-    data, u = Incomplete.from_array(x), row_keyed(x, 0)
-    found = conditional_mean(model, data, START, u, burn_in=0, n_steps=1)
-    sampler = block_gibbs(model, missing_of(data.observed[None]), u)
-    state = sampler.init(data, START.expand(1, *x.shape))
-    moved = sampler.step(state, data)[0].x[0]
-    expected = data.with_values(model.conditionals(moved).mean)
-    torch.testing.assert_close(found, expected.detach())
-
-
 # Draws
 
 
@@ -236,42 +223,6 @@ def test_nothing_observed_scores_nothing(model):
 
 
 # The mask
-
-
-@pytest.mark.parametrize("value", [1e6, np.nan])
-@pytest.mark.parametrize("function", ["mean", "draw", "score"])
-def test_cells_under_the_mask_are_never_read(function, value, model):
-    def run(data):
-        if function == "score":
-            return score(model, data)
-        with seeded(0):
-            if function == "draw":
-                return draw(model, data, START, n_draws=2, n_steps=3)
-            return conditional_mean(
-                model, data, START, global_stream, burn_in=2, n_steps=3
-            )
-
-    data = Incomplete.from_array(ROWS)
-    hidden = data.x.where(data.observed, torch.tensor(value).double())
-    assert torch.equal(run(Incomplete(hidden, data.observed)), run(data))
-
-
-def test_answers_belong_to_rows(model):
-    rows = ROWS.repeat(2, 0)
-    order = np.random.default_rng(0).permutation(len(rows))
-
-    def mean(rows):
-        return conditional_mean(
-            model,
-            Incomplete.from_array(rows),
-            START,
-            row_keyed(rows, 0),
-            burn_in=2,
-            n_steps=3,
-        )
-
-    torch.testing.assert_close(mean(rows[order]), mean(rows)[order], rtol=0, atol=1e-12)
-    torch.testing.assert_close(mean(rows[3:4]), mean(rows)[3:4], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("d", [1, 4, 5, 6, 25, 26, 130])

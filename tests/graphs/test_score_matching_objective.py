@@ -92,20 +92,3 @@ def test_the_truth_is_stationary_in_a_sample(seed):
     assert worst_z(PRECISION, LINEAR) < GATE
     assert worst_z(PRECISION, LINEAR + 0.3) > 2 * GATE
     assert worst_z(np.diag(np.diag(PRECISION)), LINEAR) > 2 * GATE
-
-
-def test_gradcheck(seed):
-    x = torch.tensor(np.random.default_rng(seed).gamma(2.0, size=(5, 3)))
-
-    class Density:
-        def __init__(self, *natural):
-            self.natural = natural
-
-        def log_density(self, x):
-            K, b = self.natural
-            return ((b - x @ K / 2) * x).sum(-1)
-
-    natural = [torch.tensor(part).requires_grad_() for part in (PRECISION, LINEAR)]
-    assert torch.autograd.gradcheck(
-        lambda *natural: score_matching_loss(Density(*natural), x), natural
-    )

@@ -1,21 +1,43 @@
-"""Cumulative data imputation with learnt conditionals."""
+"""Cumulative data imputation with learnt conditionals, and VNCE with lognormal ones."""
 
 import numpy as np
 import pytest
 import torch
-from oracles import GATE, first_and_second, orthant_rule, rejection, z_mean
+from oracles import (
+    GATE,
+    first_and_second,
+    log_integral,
+    orthant_rule,
+    rejection,
+    z_mean,
+)
 
+from skvnce._core.distributions.truncated_normal import TruncatedNormal
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.posteriors import stream
 from skvnce._core.random import seeded
-from skvnce.contrast.objective import nce
+from skvnce.contrast.objective import (
+    Contrast,
+    data_term,
+    log_is_data,
+    log_marginal,
+    log_ratio,
+    nce,
+)
+from skvnce.contrast.posteriors import SequentialPosterior
 from skvnce.graphs import em
-from skvnce.graphs.em import Penalty, Theta
+from skvnce.graphs.em import DIAGONAL_FLOOR, Penalty, Theta, minimise_loss, off_diagonal
+from skvnce.graphs.vnce import contrast_of, defended, improve, lognormal, vnce_lognormal
 from skvnce.graphs.vnce_cdi import (
     AffineConditionals,
     LatentCells,
+    choose_latent,
+    conditional_log_ratio,
     latent_cells,
+    latent_rows,
     mean_of_draws,
     one_draw,
+    vnce,
     vnce_cdi,
 )
 
@@ -36,16 +58,20 @@ def simulate(n, share, seed):
     return Incomplete(x.where(observed, 0.0), observed)
 
 
-def method(data, **options):
+def method(data, kind=vnce_cdi, **options):
     noise = em.marginals(data)
     options = {"noise_ratio": NU, "fit_linear": True, **options}
-    return vnce_cdi(data, noise, CENTRE, **options), noise
+    return kind(data, noise, CENTRE, **options), noise
 
 
-def test_without_holes_it_is_nce(seed):
+@pytest.mark.parametrize(
+    "options",
+    [{}, *({"kind": vnce_lognormal, "family": one} for one in (lognormal, defended))],
+)
+def test_without_holes_it_is_nce(options, seed):
     data = simulate(150, 0.0, seed)
     with seeded(seed):
-        (e_step, m_step, _), noise = method(data)
+        (e_step, m_step, _), noise = method(data, **options)
     with seeded(seed):
         y = noise.sample((NU * len(data.x),))
     _, both = e_step.step(e_step.init(), em.to_model(TRUTH, CENTRE))
@@ -163,3 +189,433 @@ def test_single_draws_have_the_spread_of_the_data_and_means_have_not(seed):
         z[write] = np.abs(z_mean(change, 0)).max()
     assert z[one_draw] < GATE
     assert z[mean_of_draws] > GATE
+
+
+# VNCE with a joint lognormal posterior, defended by the noise's marginals
+
+
+D, NU = 3, 4
+FAMILIES = [lognormal, defended]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("value", [np.nan, 1e6])
+def test_observed_cells_stay_and_those_under_the_mask_are_never_read(
+    family, value, seed
+):
+    data, found = simulate(100, 0.5, seed), []
+    hidden = data.x.where(data.observed, torch.tensor(value).double())
+    for x in (data.x, hidden):
+        with seeded(seed):
+            e_step = method(
+                Incomplete(x, data.observed), vnce_lognormal, family=family
+            )[0].e_step
+            found.append(e_step.step(e_step.init(), em.to_model(TRUTH, CENTRE))[1])
+    first, second = found
+    assert torch.equal(first.data.x, second.data.x)
+    assert torch.equal(first.noise.log_base, second.noise.log_base)
+    seen = data.observed
+    assert torch.equal(first.data.x[:, seen], data.x[seen].expand(5, -1))
+    for part in first:
+        assert (part.x >= 0).all()
+        assert part.log_base.isfinite().all()
+        changed = (part.x != part.x[0]).any(0)
+        assert torch.equal(changed, (~seen).expand_as(changed))
+
+
+def test_zeros_have_logarithms(seed):
+    data = simulate(100, 0.4, seed)
+    zeros = data.x.where(torch.arange(100)[:, None] > 5, 0.0)
+    with seeded(seed):
+        e_step = method(Incomplete(zeros, data.observed), vnce_lognormal)[0].e_step
+        _, both = e_step.step(e_step.init(), em.to_model(TRUTH, CENTRE))
+    assert both.data.log_base.isfinite().all()
+    assert float(both.data.x.max()) < 100
+
+
+def exact_log_ratio(model, rows):
+    """Integrate the missing cells out of phi; log phi(u) - log p_y(u) of each row."""
+    points, weights = orthant_rule(D, 9.0, 20)
+    found = []
+    for x, seen in zip(rows.x, rows.observed, strict=True):
+        log_phi = model.log_density(points.where(~seen, x))
+        found.append((log_phi + weights.log()).logsumexp(0))
+    length_of_seen = rows.observed.sum(1) * np.log(9.0)
+    return torch.stack(found) - length_of_seen - rows.log_noise
+
+
+def bound(q, model, rows):
+    draws = q(rows.x, rows.observed, stream(5))
+    ratio = log_ratio(model.log_density, draws, rows.log_noise)
+    return float(data_term(ratio, NU, draws.log_weight).mean().detach())
+
+
+def problem(seed, n=300):
+    data = simulate(n, 0.4, seed)
+    data = data.take(data.observed.any(1))
+    noise = em.marginals(data)
+    with seeded(seed):
+        contrast = contrast_of(data, noise, NU)
+    return data, noise, contrast, em.to_model(TRUTH, CENTRE).requires_grad_(False)
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_e_step_raises_the_data_term_below_its_limit(family, seed):
+    data, noise, contrast, model = problem(seed)
+    q = SequentialPosterior([family(data, noise)], 200)
+    before = bound(q, model, contrast.data)
+    for _ in range(3):
+        improve(q, model, contrast.data, stream(1), NU, 5)
+    after = bound(q, model, contrast.data)
+    limit = float(log_is_data(exact_log_ratio(model, contrast.data), NU).mean())
+    assert before < after < limit
+
+
+def test_a_lognormal_q_learns_from_the_data_alone(seed, monkeypatch):
+    data, found = simulate(100, 0.4, seed), []
+
+    def moved(*arguments):
+        """Shift the noise."""
+        data, noise = contrast_of(*arguments)
+        return Contrast(data, noise._replace(x=noise.x + 50))
+
+    for replacement in (contrast_of, moved):
+        monkeypatch.setattr(f"{lognormal.__module__}.contrast_of", replacement)
+        with seeded(seed):
+            e_step = method(data, vnce_lognormal)[0].e_step
+            q, both = e_step.step(e_step.init(), em.to_model(TRUTH, CENTRE))
+        found.append([leaf.detach() for leaf in q.parameters()])
+        assert not any(part.requires_grad for part in (*both.data, *both.noise))
+    assert all(map(torch.equal, *found))
+    assert float(found[0][0].abs().max()) > 0
+
+
+def errors_of_the_noise_term(family, n_draws, seed):
+    """Compute the errors of log phi(y) at rows of noise, q learnt; (20, n)."""
+    data, noise, contrast, model = problem(seed, 200)
+    q = SequentialPosterior([family(data, noise)], n_draws)
+    for _ in range(3):
+        improve(q, model, contrast.data, stream(1), NU, 5)
+    rows = contrast.noise._replace(
+        x=contrast.noise.x[0], log_noise=contrast.noise.log_noise[0]
+    )
+    exact, found = exact_log_ratio(model, rows), []
+    for i in range(20):
+        with torch.no_grad():
+            draws = q(rows.x, rows.observed, stream(100 + i))
+        ratio = log_ratio(model.log_density, draws, rows.log_noise)
+        found.append(log_marginal(ratio, draws.log_weight) - exact)
+    return torch.stack(found)
+
+
+@pytest.mark.slow
+def test_the_mixture_estimates_the_noise_term_well(seed):
+    """The lognormal alone does not: it has no mass at zero, where the model has most.
+
+    Few of its weights are far too large, and all others too small.
+    """
+    errors = [errors_of_the_noise_term(family, 6, seed) for family in FAMILIES]
+    alone, mixed = (float(part.square().mean().sqrt()) for part in errors)
+    assert mixed < 0.75 * alone
+    many = errors_of_the_noise_term(defended, 400, seed)
+    assert float(many.square().mean().sqrt()) < 0.25 * mixed
+
+
+# The M-step by VNCE: exact where at most one cell is hidden, and stationary at p*
+
+
+D, NU = 3, 4
+
+
+def rows_of_model(n, rng):
+    return torch.tensor(rejection(PRECISION, LINEAR, np.full(D, np.nan), n, rng))
+
+
+@pytest.fixture
+def data(seed):
+    """Complete rows of the model."""
+    return rows_of_model(200, np.random.default_rng(seed))
+
+
+@pytest.fixture
+def noise(data):
+    return em.marginals(Incomplete(data, torch.ones_like(data).bool()))
+
+
+def one_hidden(n, rng):
+    """Hide at most one cell a row."""
+    hidden = torch.tensor(rng.integers(-1, D, size=n))
+    return hidden[:, None] != torch.arange(D)
+
+
+def tables(data, noise, observed, seed):
+    """Make the rows of an M-step: those of the data and those of the noise."""
+    with seeded(seed):
+        drawn = noise.sample((len(data) * NU,))
+        observed_noise = observed.repeat(NU, 1)
+        return (
+            latent_rows(data, observed, noise),
+            latent_rows(drawn, observed_noise, noise),
+        )
+
+
+def solve(rows, centre, alpha=0.0, ridge=0.0, fit_linear=True, tol=1e-7):
+    """Run the M-step on given rows of the data and of the noise."""
+    of_data, contrast = rows
+    start = Theta(torch.eye(D).double(), torch.zeros(D).double(), torch.zeros(()))
+
+    def loss(theta):
+        ratios = [
+            conditional_log_ratio(part, theta, centre) for part in (of_data, contrast)
+        ]
+        return nce(*ratios, NU).loss
+
+    return minimise_loss(
+        loss,
+        start._replace(log_scale=torch.zeros((), dtype=torch.float64)),
+        centre,
+        Penalty(alpha * off_diagonal(D), ridge),
+        fit_linear=fit_linear,
+        fit_scale=True,
+        tol=tol,
+    )
+
+
+FREE = Penalty(torch.zeros(D, D).double(), 0.0)
+
+
+def m_step(data, noise, noise_ratio):
+    """Build the M-step of complete data."""
+    complete = Incomplete(data, torch.ones_like(data).bool())
+    built = vnce(
+        complete, noise, data.mean(0), noise_ratio=noise_ratio, fit_linear=True
+    )
+    return built.m_step
+
+
+# Rows with one latent cell
+
+
+def test_latent_cells_are_missing_cells_chosen_evenly(seed):
+    observed = torch.tensor([[1, 1, 1, 1], [0, 1, 0, 0], [1, 1, 0, 1]]).bool()
+    with seeded(seed):
+        latent = choose_latent(observed.repeat(5000, 1, 1)).numpy()
+    assert (latent[:, 0] == -1).all()
+    assert (latent[:, 2] == 2).all()
+    assert set(latent[:, 1]) == {0, 2, 3}
+    z = z_mean(latent[:, 1, None] == [0, 2, 3], 1 / 3)
+    assert np.abs(z).max() < GATE
+    assert np.abs(z_mean(latent[:, 1, None] == [0, 2, 3], 0.4)).max() > GATE
+
+
+# The M-step
+
+
+def test_on_complete_data_it_is_nce(data, noise, seed):
+    observed, centre = torch.ones_like(data).bool(), data.mean(0)
+    with seeded(seed):
+        step = m_step(data, noise, noise_ratio=NU)
+    with seeded(seed):
+        drawn = noise.sample((len(data) * NU,))
+    summary = step.summarise(data)
+    assert (summary[0].latent == -1).all()
+    start = em.independence(Incomplete(data, observed), centre, True)
+    found = step.solve(summary, start, FREE, 1e-7)
+    model = em.to_model(found.theta, centre)
+    ratios = [
+        (model.log_density(x) - noise.log_prob(x).sum(-1)).detach()
+        for x in (data, drawn)
+    ]
+    assert found.loss == pytest.approx(float(nce(*ratios, NU).loss), rel=1e-12)
+    assert found.gap < 1e-5
+
+
+def test_with_one_hidden_cell_a_row_it_is_nce(data, noise, seed):
+    observed = one_hidden(len(data), np.random.default_rng([seed, 1]))
+    rows = tables(data, noise, observed, seed)
+    centre = data.mean(0)
+    found = solve(rows, centre)
+    model = em.to_model(found.theta, centre)
+    points, weights = orthant_rule(1, 12.0, 80)
+
+    def exact_ratio(part):
+        moved = part.x.repeat(len(points), 1, 1)
+        latent = part.latent[:, None] == torch.arange(D)
+        log_density = model.log_density(moved.where(~latent, points[:, :, None]))
+        marginal = log_integral(log_density, weights[:, None])
+        given = marginal.where(part.latent >= 0, model.log_density(part.x))
+        log_noise = noise.log_prob(part.x).where(~latent, 0.0).sum(-1)
+        return (given - log_noise).detach()
+
+    loss = nce(*map(exact_ratio, rows), NU).loss
+    assert 0 < (rows[0].latent == -1).sum() < len(data)
+    assert found.loss == pytest.approx(float(loss), rel=1e-9)
+
+
+def gradients(rows, theta, centre):
+    """Compute the gradient of the loss in K (symmetric), b and c by autograd."""
+    model = em.to_model(theta, centre)
+    ratios = [model.log_marginal(part.x, part.latent) - part.log_noise for part in rows]
+    found = torch.autograd.grad(nce(*ratios, NU).loss, list(model.parameters()))
+    by_K, by_b, by_c = (gradient.numpy() for gradient in found)
+    return (by_K + by_K.T) / 2, by_b, by_c
+
+
+@pytest.mark.parametrize("fit_linear", [True, False])
+@pytest.mark.parametrize("share", [0.0, 0.9])
+def test_optimality_without_a_reference(fit_linear, share, data, noise, seed):
+    rng = np.random.default_rng([seed, 2])
+    observed = torch.tensor(rng.uniform(size=data.shape) < 0.7)
+    rows, ridge = tables(data, noise, observed, seed), 0.01
+    centre, off = data.mean(0) * fit_linear, ~np.eye(D, dtype=bool)
+    empty = solve(rows, centre, 1e3, ridge, fit_linear).theta
+    assert (empty.precision.numpy()[off] == 0).all()
+    # a share of the smallest alpha that gives no links
+    alpha = share * np.abs(gradients(rows, empty, centre)[0][off]).max()
+    found = solve(rows, centre, alpha, ridge, fit_linear)
+    K = found.theta.precision.numpy()
+    gradient, by_b, by_c = gradients(rows, found.theta, centre)
+    gradient += ridge * K * off
+
+    assert (K.diagonal() >= DIAGONAL_FLOOR).all()
+    at_floor = K.diagonal() == DIAGONAL_FLOOR  # in one table of hundreds
+    assert not at_floor.all()
+    zero = K == 0
+    linked = off & ~zero
+    assert zero.any() == (alpha > 0)
+    assert linked.any()
+    np.testing.assert_array_less(np.abs(gradient[zero]), alpha + 1e-5)
+    np.testing.assert_allclose(gradient[linked], -alpha * np.sign(K[linked]), atol=1e-5)
+    np.testing.assert_allclose(gradient.diagonal()[~at_floor], 0, atol=1e-5)
+    assert (gradient.diagonal()[at_floor] > -1e-5).all()
+    np.testing.assert_allclose(by_c, 0, atol=1e-5)
+    if fit_linear:
+        np.testing.assert_allclose(by_b, 0, atol=1e-5)
+    else:
+        assert (found.theta.linear == 0).all()
+    assert found.gap < 1e-5
+
+
+def test_the_objective_averages_over_all_tables(data, noise):
+    step = m_step(data, noise, noise_ratio=1)
+    first, second = step.summarise(data), step.summarise(data.flip(0) + 0.1)
+    start = em.independence(
+        Incomplete(data, torch.ones_like(data).bool()), data.mean(0), True
+    )
+    both = step.merge(first, second, 0.5)
+    found = step.solve(both, start, FREE, 1e-7)
+    losses = [step.solve(part, found.theta, FREE, 1e6).loss for part in (first, second)]
+    assert found.loss == pytest.approx(sum(losses) / 2, rel=1e-9)
+    assert losses[0] != pytest.approx(losses[1], rel=1e-4)
+
+
+# Consistency
+
+
+def hidden_at_random(n, rng):
+    return torch.tensor(rng.uniform(size=(n, D)) < 0.6)
+
+
+def gradients_at_the_truth(seed, shift=0.0, neighbours=None, noise_cells=None):
+    """Compute the gradient of the loss at p* in independent batches; (50, 10).
+
+    Hidden cells of the data stand at their true values: exact draws given the others.
+    """
+    points, weights = orthant_rule(D, 9.0, 30)
+    model = em.to_model(
+        Theta(torch.tensor(PRECISION), torch.tensor(LINEAR), torch.zeros(()).double()),
+        torch.zeros(D).double(),
+    )
+    log_z = float(log_integral(model.log_density(points), weights).detach())
+    model.log_scale.data.fill_(log_z + shift)
+    noise = TruncatedNormal(
+        torch.tensor([0.5, 0.2, 0.8]).double(), torch.ones(D).double()
+    )
+    rng, gradients = np.random.default_rng(seed), []
+    with seeded(seed):
+        for _ in range(50):
+            x, drawn = rows_of_model(1000, rng), noise.sample((1000,))
+            observed = hidden_at_random(1000, rng)
+            if neighbours is not None:
+                x = x.where(observed, x.mean(0))
+            if noise_cells is not None:
+                drawn = drawn.where(observed, rows_of_model(1000, rng))
+            rows = (latent_rows(part, observed, noise) for part in (x, drawn))
+            ratios = [
+                model.log_marginal(part.x, part.latent) - part.log_noise
+                for part in rows
+            ]
+            found = torch.autograd.grad(
+                nce(*ratios, 1.0).loss, list(model.parameters())
+            )
+            by_K = (found[0] + found[0].T)[*np.triu_indices(D)]
+            gradients.append(torch.cat([by_K, found[1], found[2][None]]))
+    return torch.stack(gradients)
+
+
+def test_the_truth_is_stationary(seed):
+    assert np.abs(z_mean(gradients_at_the_truth(seed), 0)).max() < GATE
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"shift": 0.2},
+        {"neighbours": "means"},  # too little spread
+        {"noise_cells": "of the model"},  # whose density is not p_y
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_not_stationary(wrong, seed):
+    assert np.abs(z_mean(gradients_at_the_truth(seed, **wrong), 0)).max() > 1.25 * GATE
+
+
+# Affine truncated-normal conditionals: they contain those of a truncated Gaussian
+
+
+N = 40
+START = TruncatedNormal(torch.tensor([0.1, -2, 1]).double(), torch.tensor(LINEAR).exp())
+COLUMNS = torch.arange(N) % D
+
+
+def positive_rows(seed):
+    return START.sample((N,)) * (1 + seed)
+
+
+def test_they_start_at_the_marginals(seed):
+    q = AffineConditionals(START, torch.ones(D).double())
+    found = q.at(positive_rows(seed), COLUMNS)
+    torch.testing.assert_close(found.loc, START.loc[COLUMNS])
+    torch.testing.assert_close(found.scale, START.scale[COLUMNS])
+
+
+def test_they_contain_the_conditionals_of_the_model(seed):
+    model = em.to_model(TRUTH, CENTRE).requires_grad_(False)
+    origin, precision = torch.tensor([0.3, 1.0, 2.0]).double(), torch.tensor(PRECISION)
+    diagonal, linear = precision.diagonal(), torch.tensor(LINEAR)
+    q = AffineConditionals(START, origin)
+    slopes = diagonal.diag() - precision
+    with torch.no_grad():
+        q.slopes[0] = slopes / diagonal[:, None]
+        q.intercepts[0] = (linear + slopes @ origin) / diagonal
+        q.intercepts[1] = -diagonal.log() / 2
+    x = positive_rows(seed)
+    found, expected = q.at(x, COLUMNS), model.conditionals(x)
+    own = torch.arange(N), COLUMNS
+    torch.testing.assert_close(found.loc, expected.loc[own])
+    torch.testing.assert_close(found.scale, expected.scale[own])
+
+
+def test_they_do_not_see_their_own_column(seed):
+    q = AffineConditionals(START, torch.ones(D).double())
+    with torch.no_grad():
+        q.slopes += 1
+    x = positive_rows(seed)
+    moved = x.scatter(1, COLUMNS[:, None], 1e6)
+    found, other = q.at(x, COLUMNS), q.at(moved, COLUMNS)
+    assert torch.equal(found.loc, other.loc)
+    assert torch.equal(found.scale, other.scale)
+    found = q.at(x.expand(2, N, D), COLUMNS)
+    assert found.batch_shape == (2, N)

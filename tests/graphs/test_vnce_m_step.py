@@ -75,13 +75,6 @@ def test_the_noise_term_is_free_of_q(seed):
     torch.testing.assert_close(*found, rtol=0, atol=1e-9)
 
 
-def test_the_log_ratio_is_that_of_the_model(seed):
-    x = torch.stack([rows(N, seed), rows(N, seed + 1)])
-    base, weight = torch.rand(2, 2, N).double()
-    found = log_ratio(Drawn(x, base, weight), THETA, CENTRE)
-    torch.testing.assert_close(found, MODEL.log_density(x) - base)
-
-
 def test_draws_are_constants():
     leaf = torch.ones(3, N, D, dtype=torch.float64, requires_grad=True)
     log_prob = leaf.sum(-1)

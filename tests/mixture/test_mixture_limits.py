@@ -135,16 +135,6 @@ def test_means_are_functions_of_each_row():
     np.testing.assert_allclose(part, whole[rows], rtol=1e-9)
 
 
-@pytest.mark.slow
-def test_threads_and_seeds_repeat_a_fit():
-    _, X, hidden, limit = two_groups(2, 100)
-    upper = {"upper": {0: limit}}
-    one = drawn(FEW, X, 2, **upper)
-    assert_array_equal(one, drawn(clone(FEW).set_params(n_jobs=2), X, 2, **upper))
-    other = drawn(clone(FEW).set_params(random_state=1), X, 2, **upper)
-    assert (one != other).any()
-
-
 def test_rows_of_limits_alone_and_scores():
     """Scores take limited cells as missing, as those of GaussianImputer do."""
     _, X, hidden, limit = two_groups(3, 120)

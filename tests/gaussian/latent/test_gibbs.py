@@ -12,11 +12,12 @@ from skvnce._core.distributions.truncated_normal import BoundedNormal
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import global_stream
 from skvnce._core.random import row_lattice, seeded
-from skvnce.gaussian.latent import fill, gibbs
+from skvnce.gaussian.latent import fill, gibbs, nominal
 from skvnce.gaussian.latent import fill as score
 from skvnce.gaussian.latent.columns import Latents, Marginal
 from skvnce.gaussian.latent.fill import Chains
-from skvnce.gaussian.latent.nominal import above, below, largest_others
+from skvnce.gaussian.latent.gibbs import Factors, Rows
+from skvnce.gaussian.latent.nominal import GivenOthers, Nominal, above, below
 
 SCALE = torch.tensor(0.7).double()
 ROWS = 400  # equal rows whose chains differ, for standard errors
@@ -360,8 +361,133 @@ def test_rows_without_observed_cells_are_drawn_at_once(seed):
     assert np.cov(drawn.T) == pytest.approx(cov.numpy(), abs=0.17)  # five errors
 
 
-def test_the_largest_of_the_others(seed):
-    z = np.random.default_rng(seed).normal(size=(4, 30))
-    found = largest_others(z)
-    for k in range(4):
-        assert np.array_equal(found[k], np.delete(z, k, 0).max(0))
+# Joint moves of latent variables that are nearly the same
+
+
+N, SWEEPS = 4000, 12
+C = np.array(
+    [
+        [1.0, 0.9998, -0.9998, 0.6],
+        [0.9998, 1.0, -0.9998, 0.6],
+        [-0.9998, -0.9998, 1.0, -0.6],
+        [0.6, 0.6, -0.6, 1.0],
+    ]
+)
+
+
+def test_groups_are_connected_by_strong_correlations():
+    found = np.eye(6)
+    for i, j, r in ((0, 3, 0.97), (3, 5, -0.96), (1, 2, 0.99), (2, 4, 0.9)):
+        found[i, j] = found[j, i] = r
+    scale = np.arange(1.0, 7.0)
+    names = [one.tolist() for one in gibbs.groups(found * np.outer(scale, scale))]
+    assert names == [[0, 3, 5], [1, 2]]
+    assert gibbs.groups(np.eye(3)) == []
+
+
+def swept(together, seed):
+    """Sweep rows that miss three columns, given the fourth."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(N, 4))
+    x[:, :3] = np.nan
+    x[:2, :3] = 0.0, 1.0, 2.0  # some cells make a marginal
+    x[1] += 1.0
+    data = Incomplete.from_array(x)
+    latents = Latents.of(data, torch.ones(N).double(), ["numeric"] * 4, [0] * 4)
+    rows = Rows.of(latents, latents.bounds(data))
+    factors = Factors.of(Normal(torch.zeros(4).double(), torch.tensor(C)), latents)
+    assert list(factors.lines) == [0]
+    z = rows.start(torch.zeros(4).double())
+    with seeded(seed):
+        for _ in range(SWEEPS):
+            rows.redraw(z, factors if together else factors._replace(lines={}))
+    return z[:, 2:]
+
+
+def test_few_sweeps_draw_columns_that_are_all_missing(seed):
+    """Given the fourth column the variance of the first is .64; without lines ~0.
+
+    The chain of the mean along the line is independent from sweep to sweep; variances
+    of N draws have the relative deviation sqrt(2 / N), and slopes .8 / sqrt(N).
+    """
+    z = swept(True, seed)
+    slope = np.cov(z[0], z[3])[0, 1] / z[3].var()
+    left = z[0] - slope * z[3]
+    assert abs(slope - 0.6) < 4 * 0.8 / np.sqrt(N)
+    assert abs(left.var() / 0.64 - 1) < 4 * np.sqrt(2 / N)
+    for other in (z[0] - z[1], z[0] + z[2]):
+        assert other.std() < 0.04  # .02; a chain of twelve sweeps has not more
+    z = swept(False, seed)
+    assert (z[0] - 0.6 * z[3]).std() > 3 * 0.04
+    assert z[0].std() < 0.3
+
+
+# Draws of the latent variables of a column of many levels
+
+
+N_LEVELS, N_ROWS = 70, 40
+BLOCK = slice(2, 2 + N_LEVELS)
+
+
+def given_others(rng):
+    """Draw a covariance of two numbers, a nominal column, and a number."""
+    size = N_LEVELS + 3
+    root = rng.normal(size=(size, 2 * size))
+    precision = np.linalg.inv(root @ root.T / size)
+    slopes = precision / precision.diagonal()[:, None]
+    scales = precision.diagonal() ** -0.5
+    mean = rng.normal(size=size)
+    return GivenOthers.of(BLOCK, slopes, slopes @ mean, scales), slopes, mean
+
+
+def rows_of(rng):
+    levels = rng.integers(-1, N_LEVELS, N_ROWS)
+    z = rng.normal(size=(N_LEVELS + 3, N_ROWS))
+    seen = levels >= 0
+    z[2 + levels[seen], seen] = 5.0
+    return Nominal.of(BLOCK, levels), z, rng.random(z.shape)
+
+
+@pytest.mark.parametrize("together", [1, 32, 69])
+def test_levels_follow_the_draws_of_all_before(together, seed, monkeypatch):
+    """One at a time, of all levels: the definition of the Gibbs sampler."""
+    rng = np.random.default_rng(seed)
+    given, slopes, mean = given_others(rng)
+    column, z, uniform = rows_of(rng)
+    expected, found = z.copy(), z.copy()
+    own = 2 + column.levels, column.seen
+    bound = np.full(N_ROWS, np.inf)
+    bound[column.seen] = expected[own]
+
+    def conditional(j):
+        return expected[j] - slopes[j] @ (expected - mean[:, None])
+
+    for k in range(N_LEVELS):
+        j, rows = 2 + k, np.setdiff1d(np.arange(N_ROWS), column.rows_of[k])
+        moved = nominal.below(conditional(j), given.scales[k], bound, uniform[j])
+        expected[j, rows] = moved[rows]
+    means = np.array([conditional(j)[row] for j, row in zip(*own, strict=True)])
+    others = expected.copy()
+    others[own] = -np.inf
+    most = others[BLOCK].max(0)[column.seen]
+    parts = given.scales[column.levels], most, uniform[own]
+    expected[own] = nominal.above(means, *parts)
+
+    monkeypatch.setattr(nominal, "_TOGETHER", together)
+    column.sweep(found, given, uniform)
+    np.testing.assert_allclose(
+        found[:, column.seen], expected[:, column.seen], atol=1e-8
+    )
+    np.testing.assert_array_equal(found[:2], z[:2])
+    np.testing.assert_array_equal(found[-1], z[-1])
+
+
+def test_missing_cells_have_their_joint_distribution(seed):
+    """Maps of uniform numbers 1/2 are conditional means."""
+    rng = np.random.default_rng(seed)
+    given, slopes, mean = given_others(rng)
+    column, z, uniform = rows_of(rng)
+    column.sweep(z, given, np.full_like(uniform, 0.5))
+    gaps = slopes[BLOCK] @ (z - mean[:, None])  # z_j - E[z_j | others]
+    np.testing.assert_allclose(gaps[:, column.missing], 0.0, atol=1e-7)
+    assert abs(gaps[:, column.seen]).max() > 0.01
