@@ -1,4 +1,4 @@
-"""What `fit` reports about a table: marks, codes, skipped questions, repeated rows."""
+"""What a fit reports about a table: marks, codes, repeated rows, names, products."""
 
 import gzip
 import os
@@ -11,7 +11,7 @@ from pandas._libs.parsers import STR_NA_VALUES
 from scipy import stats
 from statistical import FAILURE, p_share
 
-from skvnce._tables.column_kinds import Column, encode
+from skvnce._tables.column_kinds import PASSED, Column, encode, read_columns
 from skvnce._tables.findings import checks
 from skvnce._tables.findings.checks import (
     Groups,
@@ -19,12 +19,15 @@ from skvnce._tables.findings.checks import (
     many_levels,
     names_of_groups,
     never_observed,
+    products,
     repeated_rows,
     warn_of_table,
 )
 from skvnce._tables.findings.columns import (
+    FEWEST,
     codes_of_missing,
     codes_of_passed,
+    is_identifier,
     marks_of_missing,
     modelled_columns,
     numbers_as_text,
@@ -32,6 +35,9 @@ from skvnce._tables.findings.columns import (
 from skvnce._tables.schema import Table
 from skvnce.evaluation import missing_report
 from skvnce.exceptions import TableWarning
+
+# What `fit` reports about a table: marks, codes, skipped questions, repeated rows
+
 
 N = 300
 
@@ -596,3 +602,159 @@ def test_tables_of_research_have_no_false_reports():
         assert len(messages) == len(expected), path.name
         for message, part in zip(messages, expected, strict=True):
             assert part in message
+
+
+# Which columns of text are identifiers or free text, and are passed through
+
+
+N_NAMES = 200
+
+
+def text(n_levels, n=N_NAMES, words=1):
+    """Make cells of as many levels, each of some words."""
+    return [" ".join([f"level{k % n_levels}"] * words) for k in range(n)]
+
+
+def kind_of(cells, **options):
+    columns = modelled_columns(pd.DataFrame({"a": cells}), **options)
+    return columns[0].kind
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (text(N_NAMES), PASSED),
+        ([*text(101, 101), *text(20, 99)], PASSED),
+        ([*text(100, 100), *text(20, 100)], "nominal"),  # two cells for each level
+        (text(30), "nominal"),
+        (text(30, words=5), PASSED),
+        (text(30, words=4), "nominal"),
+        (text(20, words=9), "nominal"),  # answers of a form
+        ([*text(29, 29), "a b c d e f g h i"] * 6, "nominal"),  # one is long
+        (text(FEWEST, FEWEST), PASSED),
+        (text(FEWEST - 1, FEWEST - 1), "nominal"),  # too few cells to know
+        (text(8, 10), "nominal"),
+        (text(FEWEST - 5, FEWEST - 5, words=12), PASSED),  # few comments
+        (text(3, FEWEST - 5, words=12), "nominal"),
+        (text(100)[: N_NAMES - 13], "nominal"),  # two rows of subjects, and lost names
+        (text(100, words=5)[: N_NAMES - 13], PASSED),
+        (
+            [*text(N_NAMES // 2, N_NAMES // 2), *["level0"] * 80],
+            PASSED,
+        ),  # one frequent level
+        (pd.Categorical(text(N_NAMES)), PASSED),
+        (pd.Categorical(text(N_NAMES), ordered=True), "ordinal"),
+    ],
+)
+def test_names_and_sentences_are_passed_through(cells, kind):
+    assert kind_of(cells) == kind
+
+
+def test_only_observed_cells_count():
+    cells = pd.Series(text(40), dtype=object)
+    assert kind_of(cells) == "nominal"
+    assert kind_of(cells.where(np.arange(N_NAMES) < 60)) == PASSED
+
+
+@pytest.mark.parametrize("kind", ["nominal", "ordinal"])
+def test_what_is_asked_for_is_modelled(kind):
+    assert kind_of(text(N_NAMES), categorical_features={"a": kind}) == kind
+    assert kind_of(text(5), categorical_features={"a": PASSED}) == PASSED
+    columns = modelled_columns(pd.DataFrame({"a": text(N_NAMES)}), ["a"])
+    assert columns[0].kind == "nominal"
+
+
+def test_numbers_are_never_names():
+    X = pd.DataFrame(
+        {"i": np.arange(N_NAMES), "x": np.linspace(0, 1, N_NAMES), "s": "a"}
+    )
+    assert modelled_columns(X) == read_columns(X)
+    assert modelled_columns(X.drop(columns="s")) is None
+    assert not any(is_identifier(column, [N_NAMES]) for column in modelled_columns(X))
+
+
+def test_any_data_type_is_passed_through_if_asked():
+    X = pd.DataFrame(
+        {
+            "x": np.linspace(0, 1, N_NAMES),
+            "i": np.arange(N_NAMES),
+            "day": pd.Timestamp("2020-01-01")
+            + pd.to_timedelta(np.arange(N_NAMES), "D"),
+        }
+    )
+    asked = dict.fromkeys(["i", "day"], PASSED)
+    assert [one.kind for one in modelled_columns(X, asked)] == [
+        "numeric",
+        PASSED,
+        PASSED,
+    ]
+
+
+# Products of columns that are not centred, of which `missing_report` tells
+
+
+def with_product(shift, names=("a", "b"), seed=0):
+    """Make two columns with missing cells, and their product."""
+    rng = np.random.default_rng(seed)
+    df = pd.DataFrame(rng.normal(size=(N_NAMES, 3)), columns=list("abc"))
+    df[["a", "b"]] += shift
+    df[["a", "b"]] = df[["a", "b"]].mask(rng.random((N_NAMES, 2)) < 0.2)
+    return df.assign(p=df[names[0]] * df[names[1]])
+
+
+def found(df):
+    names = [repr(name) for name in df]
+    return products(Table.of(df.to_numpy(), None, names))
+
+
+@pytest.mark.parametrize("shift", [2.0, -5.0, 1000.0])
+def test_products_far_from_zero_are_reported(shift):
+    [message] = found(with_product(shift))
+    assert "'p' is 'a' times 'b'" in message and "Subtract" in message
+
+
+def test_squares_are_reported():
+    [message] = found(with_product(3.0, ("a", "a")))
+    assert "'p' is 'a' times 'a'" in message
+
+
+def test_centred_products_are_not():
+    assert found(with_product(0.0)) == found(with_product(0.0, ("a", "a"))) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda df: df["a"] + df["b"],
+        lambda df: df["a"] * df["b"] + 1e-5,
+        lambda df: df["a"] / df["b"],
+        lambda df: df["a"],
+        lambda df: 2 * df["a"],
+    ],
+)
+def test_other_columns_are_not(other):
+    df = with_product(3.0)
+    assert found(df.assign(p=other(df))) == []
+
+
+def test_a_factor_that_is_constant_is_none():
+    df = with_product(3.0).assign(b=1.0)
+    assert found(df.assign(p=df["a"])) == []
+
+
+def test_complete_products_need_no_advice():
+    df = with_product(3.0).fillna(3.0)
+    assert found(df.assign(p=df["a"] * df["b"])) == []
+
+
+def test_few_rows_show_nothing():
+    assert found(with_product(3.0)[:15]) == []
+    assert found(with_product(3.0)[:60])
+
+
+def test_wide_tables_are_not_searched():
+    df = with_product(3.0)
+    rng = np.random.default_rng(1)
+    more = pd.DataFrame(rng.normal(size=(N_NAMES, 120))).add_prefix("x")
+    assert found(pd.concat([df, more.iloc[:, :50]], axis=1))
+    assert found(pd.concat([df, more], axis=1)) == []
