@@ -351,16 +351,6 @@ def test_rows_of_any_length_come_back_in_their_order():
     np.testing.assert_allclose(model.transform(x)[:40], alone, rtol=1e-9)
 
 
-def test_any_default_dtype_of_torch(X):
-    expected = NoisyOr(3, **QUICK).fit(X).transform(X)
-    torch.set_default_dtype(torch.float64)
-    try:
-        found = NoisyOr(3, **QUICK).fit(X).partial_fit(X).transform(X)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert found.shape == expected.shape and np.isfinite(found).all()
-
-
 def test_empty_rows_say_nothing(X):
     more = np.vstack([X, np.full((7, 20), np.nan)])
     first, second = (NoisyOr(3, **QUICK).fit(table) for table in (X, more))
