@@ -86,22 +86,6 @@ def test_all_parts_are_trained(kind, seed):
 
 
 @kinds
-@pytest.mark.parametrize("garbage", [torch.nan, 1e6])
-def test_values_under_the_mask_are_never_read(kind, garbage, seed):
-    data = table(seed)
-    dirty = Incomplete(data.x.where(data.observed, garbage), data.observed)
-    found = []
-    for rows in (data, dirty):
-        torch.manual_seed(seed)
-        parts = scheme(kind)
-        chains = BlockChains(parts, rows, from_marginals(rows, 2))
-        losses = train(parts, chains, epochs(N, 8), n_epochs=3, n_warm_up=1)
-        found.append((losses, chains.now[0]))
-    assert found[0][0] == found[1][0]
-    assert torch.equal(found[0][1], found[1][1])
-
-
-@kinds
 def test_a_visit_moves_its_rows_alone(kind, seed):
     data, parts = table(seed), scheme(kind)
     chains = BlockChains(parts, data, from_marginals(data, 3))

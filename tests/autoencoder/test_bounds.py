@@ -102,13 +102,6 @@ def test_one_loss_has_the_gradients_of_two(model, encoder, completed):
     assert COMPLETED_BOUNDS["demiss-vae"] is demiss_vae
 
 
-def test_backward_reaches_both(model, encoder, completed):
-    by_theta, by_phi = two_objectives(model, encoder, *completed)
-    demiss_vae(model, encoder, *completed, stream(0), L).mean().backward()
-    assert_equal([p.grad for p in model.parameters()], gradients(by_theta, model))
-    assert_equal([p.grad for p in encoder.parameters()], gradients(by_phi, encoder))
-
-
 def test_the_value_is_a_bound(model, encoder, completed):
     """On average over many draws, that of the mixture of q over the imputations."""
     x, observed = completed

@@ -12,7 +12,6 @@ from skvnce.autoencoder import factor_analysis
 from skvnce.autoencoder.factor_analysis import (
     FactorModel,
     batches,
-    infer,
     log_prob_observed,
 )
 
@@ -110,16 +109,6 @@ def test_its_limit_is_the_maximum(seed):
 def test_more_latents_fit_better(data):
     values = [fit(data, rank, tol=1e-3).objectives[-1] for rank in (1, 2, 3)]
     assert values[0] < values[1] < values[2] + 1e-2
-
-
-@pytest.mark.slow
-@pytest.mark.sampled
-def test_weights_count_rows(data):
-    count = torch.arange(len(data.x)) % 3
-    repeated = data.take(torch.arange(len(data.x)).repeat_interleave(count))
-    a, b = fit(data, weights=count.double()).model, fit(repeated).model
-    torch.testing.assert_close(a.covariance(), b.covariance(), rtol=0, atol=1e-6)
-    torch.testing.assert_close(a.mean, b.mean, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("value", [float("nan"), 1e6])
@@ -343,29 +332,6 @@ def test_every_pattern_against_dense_algebra(model, x, observed):
             close(log_prob[i], marginal.log_prob(x[i][o]))
     assert log_prob[0] == 0  # nothing observed
     assert (found.mean[0] == 0).all()
-
-
-def test_covariance_and_precision_are_inverse(model):
-    unit = torch.eye(D, dtype=torch.float64)
-    close(model.covariance() @ model.precision(), unit)
-    close(
-        model.covariance() - model.noise_variance.diag(),
-        model.loadings @ model.loadings.T,
-    )
-
-
-@pytest.mark.parametrize("value", [float("nan"), 1e6])
-def test_values_under_the_mask_are_never_read_rows(value, model, x, observed):
-    hidden = x.where(observed, torch.tensor(value, dtype=x.dtype))
-    for a, b in zip(
-        (*infer(model, x, observed), log_prob_observed(model, x, observed)[0]),
-        (
-            *infer(model, hidden, observed),
-            log_prob_observed(model, hidden, observed)[0],
-        ),
-        strict=True,
-    ):
-        assert torch.equal(a, b)
 
 
 def test_little_noise_costs_no_digits(model, x, observed):

@@ -6,7 +6,7 @@ import torch
 from statistical import FAILURE, p_mean, within_standard_errors
 from vaes import grid, log_evidence
 
-from skvnce._core.distributions.cells import Cells, Families, Nominal, Ordinal
+from skvnce._core.distributions.cells import Families, Nominal, Ordinal
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import global_stream
 from skvnce._core.random import seeded
@@ -198,13 +198,3 @@ def test_latents_of_levels_are_in_the_order_of_the_outputs(seed):
     first = correlation[0]
     assert first[2] > 0.6 and first[3] > 0.3 and first[5] < -0.3
     assert abs(first[1]) < 0.25
-
-
-def test_cells_of_levels_keep_their_codes(seed):
-    """Draws are codes, whatever the numbers are."""
-    auto = made(seed)
-    with torch.no_grad():
-        cells = auto.model.likelihood(torch.randn(50, 2).double())
-        drawn = cells.icdf(torch.rand(50, D).double())
-    assert isinstance(cells, Cells)
-    assert set(drawn[:, 2].tolist()) <= {0, 1, 2} >= set(drawn[:, 3].tolist())

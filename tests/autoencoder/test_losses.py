@@ -466,16 +466,3 @@ def test_they_are_those_of_the_model(rounded, student, far, seed, monkeypatch):
     x = data.x.where(data.observed, torch.nan)
     again = vae.HeldOut(auto, Incomplete(x, data.observed), hidden).log_prob()
     assert torch.equal(again, found)
-
-
-def test_the_modes_of_the_modules_stay(seed):
-    torch.manual_seed(seed)
-    auto, data = (
-        moved_autoencoder(4, 2, (), Architecture((6,), 0.2, 1)),
-        rounded_table((), 4),
-    )
-    hidden = data.observed & (torch.rand(data.x.shape) < 0.3)
-    auto.posterior.eval()
-    found = vae.held_out_log_prob(auto, data, hidden)
-    assert auto.model.training and not auto.posterior.training
-    assert torch.equal(found, vae.held_out_log_prob(auto, data, hidden))
