@@ -17,13 +17,12 @@ from vaes import (
 
 from skvnce._core.distributions.cells import Families
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import draw_latents, global_stream, stream
+from skvnce._core.posteriors import draw_latents, stream
 from skvnce._core.random import seeded
 from skvnce._core.samplers import Sampler, State
 from skvnce._core.training.adam import named_leaves
 from skvnce.autoencoder import losses, vae
 from skvnce.autoencoder.block import Scheme
-from skvnce.autoencoder.bounds import of_cells, of_latents
 from skvnce.autoencoder.factor_analysis import fit_factors, log_prob
 from skvnce.autoencoder.losses import ALGORITHMS, Completed, Rounds, WeightedBound
 from skvnce.autoencoder.vae import Architecture, Autoencoder, Training
@@ -182,42 +181,6 @@ def test_the_two_blocks_at_the_start_are_log_densities(seed):
     apart = (2 * value - first - second)[:, ~data.observed.all(1)]
     assert abs(z_mean(apart, 0.0)).max() < GATE
     assert abs(z_mean(apart + 0.5, 0.0)).max() > GATE  # control
-
-
-def test_both_blocks_train_the_model(seed):
-    """At wrong imputations, where the gradient of A alone is another one."""
-    data, states = table(seed, 40), []
-    rows, move = torch.arange(len(data.x)), losses.block.BlockChains.move
-
-    def wrong(chains, rows, n_sweeps):
-        x, z = move(chains, rows, n_sweeps)
-        states.append((chains.data.take(rows).with_values(x + 1.0), z))
-        torch.manual_seed(0)
-        return list(states[-1])
-
-    with seeded(seed), pytest.MonkeyPatch.context() as patch:
-        auto, _ = started(data)
-        training = rounds("vbgi-vae", auto, data)
-        patch.setattr(losses.block.BlockChains, "move", wrong)
-        parts = training.parts
-        loss = training.algorithm.loss(auto, parts, data, training.training)
-        value = loss(rows)
-        ((x, z),) = states
-        model = Completed(auto.model, data.observed)
-        torch.manual_seed(0)
-        first = of_latents(model, auto.posterior, x, data.observed, global_stream)
-        second = of_cells(model, parts["cells"], x, z, data.observed)
-    leaves = list(auto.model.parameters())
-    found, of_both, of_one = (
-        torch.autograd.grad(one, leaves, retain_graph=True, allow_unused=True)
-        for one in (value, -(first + second).mean() / 2, -first.mean())
-    )
-    used = [place for place, slope in enumerate(of_both) if slope is not None]
-    assert used
-    for place in used:
-        torch.testing.assert_close(found[place], of_both[place])
-    apart = [abs(found[place] - of_one[place]).max() for place in used]
-    assert max(apart) > 1e-2
 
 
 def test_chains_start_at_the_conditional_of_the_linear_model(seed):
