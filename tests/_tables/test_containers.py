@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import torch
-from cases import ESTIMATORS
+from cases import FIRST
 from scipy import sparse
 from sklearn.base import clone
 
@@ -25,7 +25,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),  # tables too small to settle
 ]
 
-FIRST = {type(one).__name__: one for one in reversed(ESTIMATORS)}
 ROWS, PLACE = 16, (2, 1)
 DAY = dt.datetime(2020, 1, 1)
 TIMES = "column 'b', row 0. Drop dates and durations, or turn them into numbers."
