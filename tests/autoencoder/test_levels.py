@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 from statistical import FAILURE, p_mean, within_standard_errors
-from vaes import grid, log_evidence
+from vaes import NORMAL, grid, log_evidence
 
-from skvnce._core.distributions.cells import Families, Nominal, Ordinal
+from skvnce._core.distributions.cells import Nominal, Ordinal
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import global_stream
 from skvnce._core.random import seeded
@@ -15,10 +15,8 @@ from skvnce.autoencoder.factor_analysis import FactorModel, infer
 from skvnce.autoencoder.sampling import SAMPLERS
 from skvnce.autoencoder.vae import Architecture, Training, build, fit_latents, sites
 
-NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
 D, N_OUTPUTS = 4, 6  # two numbers, an ordinal and a nominal column
-FAMILIES = Families(
-    *(NONE, NONE, NONE, EMPTY, EMPTY, EMPTY),
+FAMILIES = NORMAL._replace(
     levels=(Ordinal.of([2], [torch.tensor([-0.6, 0.5])]), Nominal.of([3], [3], D)),
 )
 

@@ -7,15 +7,16 @@ import pytest
 import torch
 from oracles import GATE, z_mean
 from vaes import (
+    NORMAL,
     N,
     circle,
+    families,
     log_evidence,
     moved_autoencoder,
     rounded_families,
     rounded_table,
 )
 
-from skvnce._core.distributions.cells import Families
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import draw_latents, stream
 from skvnce._core.random import seeded
@@ -30,12 +31,8 @@ from skvnce.autoencoder.vae import Architecture, Autoencoder, Training
 # The algorithms that train autoencoders: what they complete, move and raise
 
 
-NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
-NORMAL = Families(NONE, NONE, NONE, EMPTY, EMPTY, EMPTY)
 HALVES = torch.arange(-8.0, 8.5, 0.5).double()[None]
-ROUNDED = Families(
-    NONE, NONE, torch.tensor([1]), EMPTY, HALVES, torch.arange(-8.25, 8.5, 0.5)[None]
-)
+ROUNDED = families((), (), [1], (), HALVES, torch.arange(-8.25, 8.5, 0.5)[None])
 COMPLETING = ["vbgi-vae", "demiss-vae", "cvi-vae", "mvb-vae", "vbgi-vae-m"]
 TRAINING = Training(3, 128, 8e-3, 0.05)
 SIZES = Architecture((16,), 0.0, 1)

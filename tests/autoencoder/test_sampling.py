@@ -6,9 +6,9 @@ import torch
 from oracles import GATE, first_and_second, z_mean
 from scipy.stats import multivariate_normal
 from toy import LINEAR, ROWS, exact_moments, repeat
+from vaes import NORMAL, families
 
 from skvnce import LAIRImputer, VariationalAutoencoder
-from skvnce._core.distributions.cells import Families
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import global_stream, shifted_lattice
 from skvnce._core.random import row_keyed, seeded
@@ -22,8 +22,6 @@ from skvnce.options import ACMWG, LAIR, MWG
 # Draws of missing cells from autoencoders whose conditionals are known
 
 
-NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
-NORMAL = Families(NONE, NONE, NONE, EMPTY, EMPTY, EMPTY)
 N, DRAWS = 600, 4
 
 
@@ -259,9 +257,8 @@ def test_any_sampler_makes_a_rule(rows):
 def test_cells_are_drawn_from_their_families(rule, rows, seed):
     values = torch.tensor([[-1.0, 0.0, 1.0, 2.5]]).double()
     edges = torch.tensor([[-1.5, -0.5, 0.5, 1.75, 3.25]]).double()
-    places = (torch.tensor([j]) for j in (1, 2, 3))
     pairs = torch.tensor([[-0.5, 2.0]]).double()
-    auto = autoencoder(families=Families(*places, pairs, values, edges))
+    auto = autoencoder(families=families([1], [2], [3], pairs, values, edges))
     rows[:, 2] = np.where(np.isnan(rows[:, 2]), np.nan, -0.5)
     rows[:, 3] = np.where(np.isnan(rows[:, 3]), np.nan, 2.5)
     data = Incomplete.from_array(rows)
