@@ -122,6 +122,9 @@ ESTIMATORS = [
     ),
 ]
 
+# The first of each class.
+FIRST = {type(one).__name__: one for one in reversed(ESTIMATORS)}
+
 # Those with a target.  The NaN contract does not apply to them: its checks fit X alone
 # and look at cells that `transform` and `sample` fill, and predictors have neither.
 # What it asks of tables (rows and columns without cells, zeros, data types, threads,

@@ -8,7 +8,14 @@ from functools import partial
 
 import pytest
 import sklearn.utils.estimator_checks as checks
-from cases import CLUSTERED, CONTRACT, CONTRACT_SLOWLY, ESTIMATORS, PREDICTORS
+from cases import (
+    CLUSTERED,
+    CONTRACT,
+    CONTRACT_SLOWLY,
+    ESTIMATORS,
+    FIRST,
+    PREDICTORS,
+)
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -63,9 +70,6 @@ def short_training(request, monkeypatch):
         monkeypatch.setattr(fit, "_WARM_UP_STEPS", 20)
         few = partial(fit_covariance, n_rounds=30)
         monkeypatch.setattr(_scores, "fit_covariance", few)
-
-
-FIRST = {type(estimator).__name__: estimator for estimator in reversed(ESTIMATORS)}
 
 
 @pytest.mark.quick(29)

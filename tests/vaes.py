@@ -15,7 +15,6 @@ from skvnce.autoencoder import vae
 from skvnce.autoencoder.factor_analysis import FactorModel
 from skvnce.autoencoder.vae import Autoencoder
 
-NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
 N = 40  # number of rows of `rounded_table`
 
 
@@ -76,12 +75,24 @@ def log_evidence(model, x, observed, n_points=60):
     return log_integral(joint, weights.unsqueeze(1))
 
 
+def families(student=(), bernoulli=(), rounded=(), pairs=(), values=(), edges=()):
+    """Make columns of these families; the others are normal."""
+    places = (
+        torch.tensor(at, dtype=torch.long) for at in (student, bernoulli, rounded)
+    )
+    numbers = (one if len(one) else torch.zeros(0, 2) for one in (pairs, values, edges))
+    tables = (torch.as_tensor(one, dtype=torch.float64) for one in numbers)
+    return Families(*places, *tables)
+
+
+NORMAL = families()
+
+
 def rounded_families(*rounded):
     """Make columns of the values -1, 0 and 1, and normal ones."""
-    at = torch.tensor(rounded, dtype=torch.long)
-    values = torch.tensor([-1.0, 0.0, 1.0]).double().repeat(len(at), 1)
-    edges = torch.tensor([-1.5, -0.5, 0.5, 1.5]).double().repeat(len(at), 1)
-    return Families(NONE, NONE, at, EMPTY, values, edges)
+    values, edges = [-1.0, 0.0, 1.0], [-1.5, -0.5, 0.5, 1.5]
+    n = len(rounded)
+    return families(rounded=rounded, values=[values] * n, edges=[edges] * n)
 
 
 def rounded_table(rounded, d):

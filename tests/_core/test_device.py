@@ -1,4 +1,4 @@
-"""Where training takes place, without a GPU: the device `meta` refuses to mix."""
+"""Where training takes place, without a GPU; see `autoencoder/test_devices.py`."""
 
 import subprocess
 import sys
@@ -8,24 +8,11 @@ import pytest
 import torch
 
 from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer, VNCEEstimator
-from skvnce._core.distributions.cells import Families
-from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import global_stream
 from skvnce._core.random import seeded
 from skvnce._core.runtime import resolve_device
-from skvnce._core.training.adam import FlatAdam
 from skvnce._core.training.rounds import rows_of
-from skvnce.autoencoder import losses, vae
-from skvnce.autoencoder.factor_analysis import fit_factors
 from skvnce.options import LBFGS, Adam, IncompleteDensity
-
-META = torch.device("meta")
-NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
-PAIR = torch.tensor([[-1.0, 1.0]]).double()
-FAMILIES = {
-    "normal": Families(NONE, NONE, NONE, EMPTY, EMPTY, EMPTY),
-    "binary": Families(NONE, torch.tensor([1]), NONE, PAIR, EMPTY, EMPTY),
-}
 
 
 def rows(seed, n=60):
@@ -33,42 +20,6 @@ def rows(seed, n=60):
     x = rng.normal(size=(n, 1)) + 0.5 * rng.normal(size=(n, 3))
     x[rng.random(x.shape) < 0.3] = np.nan
     return x[~np.isnan(x).all(1)]
-
-
-def started(seed, families):
-    data = Incomplete.from_array(rows(seed))
-    weights = torch.ones(len(data.x)).double()
-    found = fit_factors(data, weights, 1, floor=2e-3, max_iter=50, tol=1e-2).model
-    sizes = vae.Architecture((4,), 0.1, 1)
-    auto = vae.build(found, families, sizes)
-    auto = vae.Autoencoder(*(part.float() for part in auto))
-    return auto, Incomplete(data.x.float(), data.observed)
-
-
-def step(auto, data):
-    """Make a step of training; return where its gradients are."""
-    leaves = [leaf for part in auto for leaf in part.parameters()]
-    adam = FlatAdam(leaves)
-    loss = losses.ALGORITHMS["miwae"].loss(
-        auto, {}, data, vae.Training(5, 16, 1e-3, 0.05)
-    )
-    (batch, *_) = rows_of(torch.ones(len(data.x)), 16, device=data.x.device)
-    loss(batch).backward()
-    adam.step()
-    return {leaf.grad.device.type for leaf in leaves}
-
-
-@pytest.mark.parametrize("families", FAMILIES)
-def test_a_step_stays_on_its_device(families, seed):
-    auto, data = started(seed, FAMILIES[families])
-    assert step(auto.on(META), data.on(META)) == {"meta"}
-
-
-@pytest.mark.parametrize("families", FAMILIES)
-def test_a_mixture_of_devices_fails(families, seed):
-    auto, data = started(seed, FAMILIES[families])
-    with pytest.raises(RuntimeError, match=r"(?i)device|meta"):
-        step(auto.on(META), data)
 
 
 def test_random_numbers_are_drawn_on_the_cpu():
@@ -121,24 +72,6 @@ def test_wrong_devices_are_refused(name):
         match = rf"'{slot}\.device' parameter .*'auto'.*Got {name!r}"
         with pytest.raises(ValueError, match=match):
             estimator.fit(rows(0))
-
-
-def test_auto_fits_as_the_cpu_does():
-    if torch.cuda.is_available():
-        tolerance = 1e-3
-    else:
-        tolerance = 0.0
-    found = [
-        VariationalAutoencoder(
-            solver=Adam(device=device), max_iter=1, random_state=0
-        ).fit(rows(0, 200))
-        for device in ("cpu", "auto")
-    ]
-    for name, value in found[0].model_state_.items():
-        assert isinstance(value, np.ndarray)
-        np.testing.assert_allclose(
-            value, found[1].model_state_[name], atol=tolerance, rtol=tolerance
-        )
 
 
 @pytest.mark.slow

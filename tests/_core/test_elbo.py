@@ -11,7 +11,6 @@ from skvnce._core.elbo import (
     elbo,
     iwelbo,
     log_joint,
-    negative_mean,
     standard_error,
     stratified_elbo,
     stratified_iwelbo,
@@ -95,26 +94,6 @@ def test_the_error_of_a_mean_of_weights_by_hand():
     log_w = torch.tensor([1.0, 1.0, 3.0, 3.0]).double().log()[:, None] - 700.0
     assert standard_error(log_w).item() == pytest.approx((1 / 3 / 4) ** 0.5)
     assert standard_error(log_w[:1]).isinf()
-
-
-def test_gradients_of_the_functions(seed):
-    torch.manual_seed(seed)
-    log_w = torch.randn(3, 2, 4, requires_grad=True, dtype=torch.float64)
-    logits = torch.randn(3, 4, requires_grad=True, dtype=torch.float64)
-    for function in (elbo, iwelbo):
-        assert torch.autograd.gradcheck(function, log_w)
-    for function in (stratified_elbo, stratified_iwelbo):
-        assert torch.autograd.gradcheck(
-            lambda a, b, f=function: f(a.log_softmax(0), b), (logits, log_w)
-        )
-
-
-def test_a_bound_becomes_an_objective():
-    bound = torch.tensor([1.0, -3.0], requires_grad=True)
-    found = negative_mean(bound)
-    assert float(found.loss.detach()) == 1.0
-    assert float(found.metrics["bound"]) == -1.0
-    assert not found.metrics["bound"].requires_grad
 
 
 @pytest.mark.parametrize("n_draws", [1, 5])

@@ -34,7 +34,6 @@ from skvnce._core.progress import (
     tell,
     tell_round,
 )
-from skvnce._core.training import rounds
 from skvnce._imputer import callbacks
 from skvnce._imputer.callbacks import (
     CallbackSupportMixin,
@@ -310,11 +309,6 @@ SHORT = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning",
     "ignore::skvnce.exceptions.MisfitWarning",
 )
-
-
-@pytest.fixture
-def short_training(monkeypatch):
-    monkeypatch.setattr(rounds, "STEPS", 2)
 
 
 def name_of(estimator):

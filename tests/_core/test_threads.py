@@ -11,10 +11,9 @@ from threading import Barrier
 import numpy as np
 import pytest
 import torch
-from cases import ESTIMATORS
+from cases import FIRST
 from sklearn.base import clone
 
-from skvnce import GaussianImputer
 from skvnce.gaussian import em
 
 SCRIPT = Path(__file__).with_name("thread_checks.py")
@@ -68,13 +67,8 @@ def fitted(estimator):
         return clone(estimator).fit(table), table
 
 
-REBUILT = {type(one): one for one in reversed(ESTIMATORS)}
-
-
 @pytest.mark.quick(4)
-@pytest.mark.parametrize(
-    "estimator", REBUILT.values(), ids=lambda one: type(one).__name__
-)
+@pytest.mark.parametrize("estimator", FIRST.values(), ids=FIRST)
 def test_what_was_unpickled_serves_several_threads(estimator, switching, monkeypatch):
     calls, load = [], torch.nn.Module.load_state_dict
 
@@ -106,7 +100,7 @@ def test_parameters_are_drawn_once(switching, monkeypatch):
         calls.append(1)
         return draw(*args, **kwargs)
 
-    estimator, table = fitted(REBUILT[GaussianImputer])
+    estimator, table = fitted(FIRST["GaussianImputer"])
     text = pickle.dumps(estimator)
     expected = estimator.sample(table, 2, random_state=0)
     monkeypatch.setattr(em, "posterior_draws", counted)

@@ -4,12 +4,11 @@ import time
 
 import numpy as np
 import pytest
-from cases import ESTIMATORS, PREDICTORS
+from cases import FIRST, PREDICTORS
 from sklearn.base import clone
 
 from skvnce import (
     ColumnImputer,
-    ConstrainedImputer,
     GaussianImputer,
     MixtureImputer,
     TableImputer,
@@ -35,21 +34,13 @@ def test_the_limit_is_that_of_the_machine_or_its_container(monkeypatch, tmp_path
     assert memory.memory_limit() >= here
 
 
-def quickest():
-    """Choose one configuration of each estimator that does not fit another one first.
-
-    ConstrainedImputer and the predictors fit their imputer, which checks the memory.
-    """
-    found = {}
-    for one in ESTIMATORS:
-        if not isinstance(one, ConstrainedImputer):
-            found.setdefault(type(one).__name__, one)
-    return list(found.values())
+# ConstrainedImputer and the predictors fit their imputer, which checks the memory
+READING = [one for name, one in FIRST.items() if name != "ConstrainedImputer"]
 
 
 @pytest.mark.quick(4)
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("estimator", quickest(), ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("estimator", READING, ids=lambda one: type(one).__name__)
 def test_a_fit_that_cannot_fit(estimator, X, monkeypatch):
     X, name = abs(X), type(estimator).__name__
     if name == "NoisyOr":
@@ -85,7 +76,7 @@ HUGE = np.broadcast_to(1.0, (10**7, 10**4))  # takes 8 bytes, and its copies 745
 
 @pytest.mark.parametrize(
     "estimator",
-    [*quickest(), *PREDICTORS, ConstrainedImputer()],
+    [*FIRST.values(), *PREDICTORS],
     ids=lambda one: type(one).__name__,
 )
 def test_the_memory_is_checked_before_the_table_is_copied(estimator, monkeypatch):

@@ -7,22 +7,18 @@ import pandas as pd
 import polars as pl
 import pytest
 import sklearn
+from cases import SMALL
 from energies import Factor
 from sklearn.linear_model import LinearRegression
 from statistical import FAILURE, p_mean, within_standard_errors
 
 from skvnce import (
     ColumnImputer,
-    CopulaGraphLearner,
-    CopulaGraphLearnerCV,
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
     MixtureImputer,
     MultipleImputationRegressor,
-    NoisyOr,
-    TruncatedGaussianGraphLearner,
-    TruncatedGaussianGraphLearnerCV,
     VariationalAutoencoder,
     VGIImputer,
     VNCEEstimator,
@@ -31,34 +27,24 @@ from skvnce.evaluation import imputation_report
 from skvnce.metrics import crps
 from skvnce.options import IncompleteDensity
 from skvnce.pooling import fit_each
+from skvnce.testing._requirements import draws_cells
 
 LINEAR = VariationalAutoencoder(max_iter=0)
 QUICK = {"random_state": 0, "on_misfit": "ignore"}
 SHORT = {"n_steps": 1, "n_draws": 4, "add_indicator": True, **QUICK}
+
+
+def with_indicators(estimator):
+    some = {"add_indicator": True} if hasattr(estimator, "add_indicator") else {}
+    return sklearn.clone(estimator).set_params(**some)
+
+
 OF_CELLS = {
-    "graph": TruncatedGaussianGraphLearner(**QUICK),
-    "path": TruncatedGaussianGraphLearnerCV(
-        TruncatedGaussianGraphLearner(on_misfit="ignore"), alphas=3, random_state=0
-    ),
-    "copula graph": CopulaGraphLearner(**QUICK),
-    "copula path": CopulaGraphLearnerCV(
-        CopulaGraphLearner(on_misfit="ignore"), alphas=3, random_state=0
-    ),
-    "gaussian": GaussianImputer(n_parameter_draws=2, add_indicator=True, **QUICK),
-    "mixtures": MixtureImputer(2, n_estimators=2, add_indicator=True, **QUICK),
-    "lair": LAIRImputer(LINEAR, n_estimators=1, **SHORT),
-    "vgi": VGIImputer(IncompleteDensity("flow", max_iter=0), n_estimators=1, **SHORT),
-    "vnce": VNCEEstimator(max_iter=1, **QUICK),
-    "latents": VNCEEstimator(Factor, max_iter=1, **QUICK),
+    name: with_indicators(one) for name, one in SMALL.items() if draws_cells(one)
 }
-OF_ROWS = {
-    "copula graph": CopulaGraphLearner(**QUICK),
-    "gaussian": GaussianImputer(n_parameter_draws=2, **QUICK),
-    "mixtures": MixtureImputer(2, n_estimators=2, **QUICK),
-    "factors": IncompleteFactorAnalysis(1),
-    "vae": VariationalAutoencoder(max_iter=0, random_state=0),
-    "noisy-or": NoisyOr(1, binarize=2.0, max_iter=1, random_state=0),
-}
+OF_CELLS["latents"] = VNCEEstimator(Factor, max_iter=1, **QUICK)
+OF_ROWS = {name: one for name, one in SMALL.items() if hasattr(one, "sample_rows")}
+OF_ROWS["NoisyOr"] = sklearn.clone(SMALL["NoisyOr"]).set_params(binarize=2.0)
 NAMES = ["a", "b", "c", "d"]
 
 
@@ -137,7 +123,7 @@ def test_draws_come_in_the_container_of_transform(fitted, frame, name, library):
 
 
 def test_draws_of_an_array_have_generic_names(frame):
-    model = sklearn.clone(OF_CELLS["gaussian"]).fit(frame.to_numpy())
+    model = sklearn.clone(OF_CELLS["GaussianImputer"]).fit(frame.to_numpy())
     model.set_output(transform="pandas")
     (table,) = model.sample(frame.to_numpy(), random_state=0)
     assert list(table.columns) == ["x0", "x1", "x2", "x3"]
@@ -174,7 +160,7 @@ def test_a_call_without_a_table_names_the_estimator(fitted, frame, name):
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("library", ["default", "pandas", "polars"])
 def test_lists_of_tables_are_pooled_and_scored(fitted, frame, library):
-    model = fitted(OF_CELLS, "gaussian").set_output(transform=library)
+    model = fitted(OF_CELLS, "GaussianImputer").set_output(transform=library)
     draws = model.sample(frame, 3, random_state=0)
     hidden = frame[NAMES].isna().to_numpy()
     same = model.sample(frame, 3, random_state=0, as_array=True)
@@ -197,7 +183,7 @@ def test_latents_are_drawn_in_the_container_of_transform(fitted, frame):
             table, pd.DataFrame(values, frame.index, ["vnceestimator0"])
         )
     with pytest.raises(ValueError, match="no latents. sample draws missing cells"):
-        fitted(OF_CELLS, "vnce").sample_latents(frame)
+        fitted(OF_CELLS, "VNCEEstimator").sample_latents(frame)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +213,7 @@ def test_new_rows_are_an_array_of_all_columns(fitted, name):
     np.testing.assert_array_equal(rows, model.sample_rows(n_rows=5, random_state=0))
     assert not np.array_equal(rows, model.sample_rows(5, 1), equal_nan=True)
     assert model.sample_rows().shape == (1, 5)
-    if name != "noisy-or":
+    if name != "NoisyOr":
         assert (rows[:, 3] == 2).all()
     with pytest.raises(ValueError, match="n_rows must be finite and at least 1"):
         model.sample_rows(0)

@@ -104,25 +104,6 @@ def test_masks_are_arrays_frames_or_dicts():
     assert_frame_equal(nothing, frame)
 
 
-def test_polars_frames_keep_empty_cells():
-    frame, skipped = survey()
-    frame = pl.from_pandas(frame)
-    fitted = GaussianImputer(random_state=0, max_iter=20).fit(frame)
-    fitted.set_output(transform="polars")
-    found = fitted.transform(frame, where={"cigarettes": (~skipped).to_numpy()})
-    assert_array_equal(found["cigarettes"].is_null(), skipped)
-    assert found.schema == frame.schema and found["brand"].null_count() == 0
-
-
-def test_arrays_of_objects_keep_empty_cells():
-    frame, skipped = survey()
-    fitted = GaussianImputer(random_state=0, max_iter=20).fit(frame)
-    found = fitted.transform(frame, where={"brand": ~skipped})
-    assert found.dtype == object
-    assert_array_equal(pd.isna(found[:, 3]), skipped)
-    assert not pd.isna(found[:, :3]).any()
-
-
 def test_indicators_and_empty_columns_are_kept():
     X, where = numbers()
     X = np.column_stack([X, np.full(len(X), np.nan)]).astype(np.float32)

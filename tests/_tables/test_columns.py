@@ -345,8 +345,6 @@ def test_a_dict_decides_about_its_columns():
     assert found["count"] == ("nominal", (1, 3, 7))
     assert found["grade"] == ("ordinal", ("lo", "hi"))
     assert kinds(X, {"grade": "nominal"})["grade"] == ("nominal", ("lo", "hi"))
-    with pytest.raises(ValueError, match="has the key 2, no column of X: 'number'"):
-        kinds(X, {2: "nominal"})  # an index
 
 
 def test_levels_that_are_numbers_can_be_numeric():
@@ -355,8 +353,6 @@ def test_levels_that_are_numbers_can_be_numeric():
         return encode(X, read_columns(X, {"a": "numeric"}))[:, 0]
 
     np.testing.assert_array_equal(codes([3, 1, None, 3]), [3.0, 1.0, np.nan, 3.0])
-    with pytest.raises(ValueError, match="text where numbers are expected: '3'"):
-        codes(["3", "x", None, "3"])
 
 
 @pytest.mark.parametrize("make", [np.asarray, np.ndarray.tolist, np.ma.asarray])
@@ -383,18 +379,6 @@ def test_arrays_of_numbers_are_nominal_where_named():
     np.testing.assert_array_equal(codes, [[1, 0.1], [0, 0.2], [np.nan, 0.3]])
     found = in_array(X, columns, [0, 1], np.nan_to_num(codes), np.isnan(codes))
     assert found.dtype == float and found.tolist() == [[3, 0.1], [1, 0.2], [1, 0.3]]
-
-
-def test_what_names_no_columns_is_refused():
-    X = mixed()
-    for asked in (np.ones((2, 6), dtype=bool), [["text"]]):
-        with pytest.raises(ValueError, match="categorical_features .*one dimension"):
-            read_columns(X, asked)
-    with pytest.raises(ValueError, match="'text': it must be .*list of different"):
-        read_columns(X, {"text": [["a"], ["b"]]})
-    for empty in (pd.DataFrame(index=range(3)), pl.DataFrame()):
-        with pytest.raises(ValueError, match="X has no columns"):
-            read_columns(empty)
 
 
 def test_a_cell_that_is_no_number_is_named_once():
@@ -603,75 +587,44 @@ def test_levels_that_the_data_type_lacks_are_added():
     assert filled["e"].to_list() == ["b", "a"]
 
 
-HOSTILE = {  # a frame, categorical_features, and what the error says
-    "numbers and text": (
-        {"a": [1.5, 2.0, "x", None]},
-        "from_dtype",
-        "'x'.* row 2.*to_numeric",
-    ),
-    "text and numbers": (
-        {"a": ["u", "v", "w", 2]},
-        "from_dtype",
-        "2 in column 'a', row 3",
-    ),
-    "lists": ({"a": [[1], [2], [1]], "s": "t"}, "from_dtype", "'a', row 0"),
-    "sets as categories": (
-        {"a": [{1}, {2}, {1}]},
-        ["a"],
-        r"\{1\} in column 'a', row 0",
-    ),
-    "not listed": (
-        {"a": ["u", "v"], "b": ["w", "w"]},
-        ["a"],
-        "'w' in column 'b', row 0",
-    ),
-    "no category": ({"a": ["u", "v"]}, None, "'u' in column 'a', row 0.* List"),
-    "no column": ({"a": [1, 2]}, ["b"], "'b', no column of X: 'a'"),
-    "no index": ({"a": [1, 2]}, [1], "the key 1, no column of X: 'a'"),
-    "mask too long": ({"a": [1, 2]}, [True, False], "mask of 2 columns, and X has 1"),
-    "no kind": ({"a": [1, 2]}, {"a": "count"}, "'count' for column 'a'"),
-    "level not listed": ({"a": ["u", "v"]}, {"a": ["u"]}, "'v' in column 'a', row 1"),
-    "level twice": ({"a": ["u", "v"]}, {"a": ["u", "u"]}, "different levels"),
-    "text as numbers": (
-        {"a": ["u", "v"]},
-        {"a": "numeric"},
-        "'u' in column 'a', row 0",
-    ),
-    "periods": (
-        {"a": pd.period_range("2020", periods=3), "s": "t"},
-        "from_dtype",
-        "'a', row 0",
-    ),
-    "dates as objects": (
-        {"a": np.array(DAYS, object), "s": "t"},
-        "from_dtype",
-        "'a', row 0.*pandas.to_datetime",
-    ),
-    "dates as objects beside numbers": (
-        {"a": np.array(DAYS, object), "x": 1.5},
-        "from_dtype",
-        "'a', row 0.*pandas.to_datetime",
-    ),
-    "arrow dates of 64 bits": (
-        {"a": arrow(pa.date64())(DAYS), "s": "t"},
-        "from_dtype",
-        "'a', row 0.*pandas.to_datetime",
-    ),
-}
+LEVELS = pd.Categorical(["u", "v"])
+DTYPE, CONVERT = "from_dtype", "pandas.to_datetime"
+HOSTILE = [  # a frame, categorical_features, and what the error says
+    ({"a": [1.5, 2.0, "x", None]}, DTYPE, "'x'.* row 2.*to_numeric"),
+    ({"a": ["u", "v", "w", 2]}, DTYPE, "2 in column 'a', row 3"),
+    ({"a": [[1], [2], [1]], "s": "t"}, DTYPE, "'a', row 0"),
+    ({"a": [{1}, {2}, {1}]}, ["a"], r"\{1\} in column 'a', row 0"),
+    ({"a": ["u", "v"], "b": ["w", "w"]}, ["a"], "'w' in column 'b', row 0"),
+    ({"a": ["u", "v"]}, None, "'u' in column 'a', row 0.* List"),
+    ({"a": [1, 2]}, ["b"], "'b', no column of X: 'a'"),
+    ({"a": [1, 2]}, [1], "the key 1, no column of X: 'a'"),
+    ({"a": [1, 2]}, {2: "nominal"}, "has the key 2, no column of X: 'a'"),
+    ({"a": [1, 2]}, [True, False], "mask of 2 columns, and X has 1"),
+    ({"a": [1, 2]}, np.ones((2, 6), dtype=bool), "categorical_features .*one dim"),
+    ({"a": [1, 2]}, [["text"]], "categorical_features .*one dimension"),
+    ({"a": [1, 2]}, {"a": "count"}, "'count' for column 'a'"),
+    ({"a": ["u", "v"]}, {"a": ["u"]}, "'v' in column 'a', row 1"),
+    ({"a": ["u", "v"]}, {"a": ["u", "u"]}, "different levels"),
+    ({"a": ["u", "v"]}, {"a": [["u"], ["v"]]}, "'a': it must be .*list of diff"),
+    ({"a": ["u", "v"]}, {"a": "numeric"}, "'u' in column 'a', row 0"),
+    ({"a": LEVELS}, {"a": "numeric"}, "text where numbers are expected: 'u'"),
+    ({"a": pd.period_range("2020", periods=3), "s": "t"}, DTYPE, "'a', row 0"),
+    ({"a": np.array(DAYS, object), "s": "t"}, DTYPE, f"'a', row 0.*{CONVERT}"),
+    ({"a": np.array(DAYS, object), "x": 1.5}, DTYPE, f"'a', row 0.*{CONVERT}"),
+    ({"a": arrow(pa.date64())(DAYS), "s": "t"}, DTYPE, f"'a', row 0.*{CONVERT}"),
+    ({"a": [1, 2**53 + 1], "s": "t"}, DTYPE, "9007199254740993 in column 'a', row 1"),
+    ({"a": np.arange(2) * 1j, "s": "t"}, DTYPE, "'a' has complex numbers.*real"),
+    (pd.DataFrame([["u", 1]], columns=["a", "a"]), DTYPE, "2 columns named 'a'"),
+    (pd.DataFrame(index=range(3)), DTYPE, "X has no columns"),
+    (pl.DataFrame(), DTYPE, "X has no columns"),
+]
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_hostile_frames_are_refused_by_name(kind):
-    cells, asked, message = HOSTILE[kind]
-    X = pd.DataFrame(cells)
+@pytest.mark.parametrize(("cells", "asked", "message"), HOSTILE)
+def test_hostile_frames_are_refused_by_name(cells, asked, message):
+    X = cells if isinstance(cells, pl.DataFrame) else pd.DataFrame(cells)
     with pytest.raises((ValueError, TypeError), match=f"(?s){message}"):
         encode(X, read_columns(X, asked))
-
-
-def test_names_that_occur_twice_are_refused():
-    X = pd.DataFrame([["u", 1], ["v", 2]], columns=["a", "a"])
-    with pytest.raises(ValueError, match="2 columns named 'a'"):
-        read_columns(X)
 
 
 def test_a_column_that_changes_its_type_is_refused():
@@ -683,11 +636,8 @@ def test_a_column_that_changes_its_type_is_refused():
     assert np.isnan(encode(X.assign(day=np.nan), columns)[:, -1]).all()
 
 
-def test_large_integers_beside_categories_are_refused():
-    X = pd.DataFrame({"sex": ["f", "m", "f"], "id": [1, 2**53 + 1, 5]})
-    with pytest.raises(ValueError, match="9007199254740993 in column 'id', row 1"):
-        encode(X, read_columns(X))
-    X["id"] = [1, 2**60, 5]  # which float64 represents
+def test_large_integers_that_floats_represent_are_read():
+    X = pd.DataFrame({"sex": ["f", "m", "f"], "id": [1, 2**60, 5]})
     assert encode(X, read_columns(X))[1, 1] == 2.0**60
 
 
@@ -697,12 +647,6 @@ def test_columns_without_a_type_are_entirely_missing():
         columns = read_columns(frame)
         assert columns[1] == Column("numeric")
         assert np.isnan(encode(frame, columns)[:, 1]).all()
-
-
-def test_complex_numbers_are_refused():
-    X = pd.DataFrame({"sex": list("fmfm"), "signal": np.arange(4) * 1j})
-    with pytest.raises(ValueError, match="'signal' has complex numbers.*real"):
-        encode(X, read_columns(X))
 
 
 @pytest.mark.parametrize("library", [pa.table, pl.DataFrame])

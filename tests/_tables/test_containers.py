@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import torch
-from cases import ESTIMATORS
+from cases import FIRST
 from scipy import sparse
 from sklearn.base import clone
 
@@ -25,7 +25,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning"),  # tables too small to settle
 ]
 
-FIRST = {type(one).__name__: one for one in reversed(ESTIMATORS)}
 ROWS, PLACE = 16, (2, 1)
 DAY = dt.datetime(2020, 1, 1)
 TIMES = "column 'b', row 0. Drop dates and durations, or turn them into numbers."
@@ -137,6 +136,8 @@ NO_TABLES = {  # how to make it, and what the error says
         "0000... in column 1, row 0. Rescale the column.",
     ),
     "text": (lambda: frame(b="q"), "'q' in column 'b', row 0. "),
+    "three dimensions": (lambda: np.zeros((4, 3, 2)), "dim 3"),
+    "one dimension": (lambda: pd.Series(list("abc")), "got 1 dimensions.*X[[name]]"),
     "NA in lists": (
         lambda: [[1.0, pd.NA], *[[2.0, 1.0]] * (ROWS - 1)],
         "column 1, row 0. Mark missing cells by NaN",
@@ -344,30 +345,6 @@ def test_missingness_refuses_what_is_no_table():
         missingness.mcar(NO_TABLES["period"][0](), 0.1)
 
 
-@pytest.mark.parametrize("container", ["array", "frame"])
-def test_na_among_objects_is_missing(container):
-    X = numbers().astype(object)
-    X[3, 0] = pd.NA
-    X = X if container == "array" else pd.DataFrame(X, columns=list("abc"))
-    np.testing.assert_array_equal(readable(X).astype(float), numbers())
-    assert np.asarray(X)[3, 0] is pd.NA  # X is not modified
-    model = clone(FIRST["GaussianImputer"]).set_params(random_state=0)
-    expected = model.fit(numbers()).transform(numbers())
-    np.testing.assert_array_equal(model.fit(X).transform(X), expected)
-
-
-def test_text_of_one_dimension_is_no_table():
-    for text in (pd.Series(list("abc")), np.array(list("abc"))):
-        with pytest.raises(ValueError, match=r"got 1 dimensions.*X\[\[name\]\]"):
-            clone(FIRST["GaussianImputer"]).fit(text)
-
-
-@pytest.mark.parametrize("name", FIRST)
-def test_three_dimensions_are_refused_by_name(name):
-    with pytest.raises(ValueError, match=f"dim 3.* required by {name}"):
-        clone(FIRST[name]).fit(np.zeros((4, 3, 2)))
-
-
 def test_sparse_columns_beside_categories_are_read():
     X = frame(b=pd.arrays.SparseArray(numbers()[:, 1]), sex=["f", "m"] * (ROWS // 2))
     model = clone(FIRST["GaussianImputer"]).set_params(random_state=0)
@@ -392,13 +369,24 @@ def test_sparse_frames_of_zeros_are_noisy_or_s():
         lambda: frame().astype("Float64"),
         lambda: frame().astype("double[pyarrow]"),
         lambda: frame().astype(object).where(frame().notna(), None),
+        lambda: frame().astype(object).where(frame().notna(), pd.NA).to_numpy(),
         lambda: polars_frame().fill_nan(None),
         lambda: pa.table(dict(zip("abc", numbers().T, strict=True))),
         lambda: torch.tensor(numbers()),
         lambda: numbers().tolist(),
         lambda: frame(b=frame().b.astype(pd.SparseDtype(float, np.nan))),
     ],
-    ids=["Float64", "arrow", "None", "polars", "table", "torch", "list", "thin column"],
+    ids=[
+        "Float64",
+        "arrow",
+        "None",
+        "NA",
+        "polars",
+        "table",
+        "torch",
+        "list",
+        "thin column",
+    ],
 )
 def test_what_is_a_table_is_read(make):
     model = clone(FIRST["GaussianImputer"]).set_params(random_state=0)

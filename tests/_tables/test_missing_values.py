@@ -4,7 +4,6 @@ import copy
 import re
 import warnings
 from decimal import Decimal
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -17,13 +16,9 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from skvnce import ConstrainedImputer, GaussianImputer, MultipleImputationClassifier
-from skvnce._core.training import rounds
 from skvnce._tables.cells import read_marked, with_marker, without_marker
-from skvnce.autoencoder import column_scores as _scores
-from skvnce.autoencoder.factor_analysis import fit_covariance
 from skvnce.options import Chunks
 from skvnce.testing._requirements import imputes
-from skvnce.vgi import fit
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning",
@@ -35,14 +30,6 @@ NAMES = "GaussianImputer ColumnImputer CopulaGraphLearner LAIRImputer VGIImputer
 NORMAL, COLUMNS, COPULA, LATENT, DENSITY = map(SMALL.get, NAMES.split())
 IMPUTERS = [one for one in SMALL.values() if imputes(one)]
 MIXED = [one for one in IMPUTERS if one.__sklearn_tags__().input_tags.categorical]
-
-
-@pytest.fixture
-def short_training(monkeypatch):
-    """Start less exactly, and train for fewer steps what takes by far the longest."""
-    monkeypatch.setattr(_scores, "fit_covariance", partial(fit_covariance, n_rounds=5))
-    monkeypatch.setattr(rounds, "STEPS", 2)
-    monkeypatch.setattr(fit, "_WARM_UP_STEPS", 2)
 
 
 def named(estimators):

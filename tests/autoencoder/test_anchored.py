@@ -3,8 +3,8 @@
 import pytest
 import torch
 from torch.distributions import MultivariateNormal
+from vaes import NORMAL
 
-from skvnce._core.distributions.cells import Families
 from skvnce._core.posteriors import draw_latents, stream
 from skvnce._core.training.adam import named_leaves
 from skvnce.autoencoder.bounds import BOUNDS
@@ -14,9 +14,6 @@ from skvnce.autoencoder.posteriors import AnchoredEncoder
 from skvnce.autoencoder.vae import Architecture, LinearPosterior, build
 
 D, K = 4, 2
-NONE = torch.zeros(0, dtype=torch.long)
-EMPTY = torch.zeros(0, 2).double()
-NORMAL = Families(NONE, NONE, NONE, EMPTY, EMPTY, EMPTY)
 
 
 @pytest.fixture

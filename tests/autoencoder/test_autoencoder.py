@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 from oracles import GATE, z_mean
-from vaes import circle
+from vaes import NORMAL, circle, families
 
-from skvnce._core.distributions.cells import Families
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import stream
 from skvnce._core.random import seeded
@@ -19,9 +18,6 @@ from skvnce._core.training.rounds import STEPS
 from skvnce.autoencoder import losses, vae
 from skvnce.autoencoder.factor_analysis import FactorModel, fit_factors, infer, log_prob
 from skvnce.autoencoder.vae import Architecture, Autoencoder, Training
-
-NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
-NORMAL = Families(NONE, NONE, NONE, EMPTY, EMPTY, EMPTY)
 
 
 def linear(rng, n):
@@ -77,9 +73,8 @@ def test_a_linear_model_keeps_its_moments_in_every_family(seed):
         torch.rand(4).double(),
     )
     before = [part.clone() for part in given]
-    places = (torch.tensor(p) for p in ([1], [0, 3]))
-    families = Families(*places, NONE, pairs, EMPTY, EMPTY)
-    mean, loadings, scale = vae.as_family(given, families)
+    mixed = families([1], [0, 3], (), pairs)
+    mean, loadings, scale = vae.as_family(given, mixed)
     assert all(map(torch.equal, given, before))
     deviation = given.noise_variance.sqrt()
     assert (mean[1:3] == given.mean[1:3]).all()
@@ -129,13 +124,13 @@ def test_held_out_cells_at_the_start(seed):
     hidden = torch.tensor([False, True, False]).expand(n, -1)
     kept = Incomplete(data.x, data.observed & ~hidden)
     exact = (log_prob(known, data) - log_prob(known, kept)).exp()[0]
-    before = auto.model.training
+    auto.posterior.eval()
     found = vae.held_out_log_prob(auto, data, hidden).exp()
     assert abs(z_mean(found, exact)) < GATE
     assert abs(z_mean(found, 1.1 * exact)) > GATE
     again = vae.held_out_log_prob(auto, data, hidden).exp()
     assert torch.equal(found, again)
-    assert before is auto.model.training is auto.posterior.training is True
+    assert auto.model.training and not auto.posterior.training
     nothing = vae.held_out_log_prob(auto, data, torch.zeros(n, 3).bool())
     assert (nothing == 0).all()
 

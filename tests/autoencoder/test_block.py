@@ -1,21 +1,30 @@
-"""Training by variational block-Gibbs inference."""
+"""Variational block-Gibbs: chains that train, and chains that draw."""
 
 import pytest
 import torch
+from oracles import GATE, first_and_second, z_mean
 from torch import nn
+from torch.distributions import Normal
+from toy import LINEAR, ROWS, exact_moments, linear_posterior, repeat
 from vaes import Curved
 
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.posteriors import stream
+from skvnce._core.samplers import run_chain
 from skvnce.autoencoder.block import (
     BlockChains,
     block_scheme,
     marginal_scheme,
     train,
+    variational_block_gibbs,
     visit_loss,
 )
 from skvnce.autoencoder.posteriors import IndependentNormalEncoder, NormalLatentCells
 from skvnce.contrast.posteriors import Perceptron
 from skvnce.vgi.training import epochs, from_marginals
+
+# Training by variational block-Gibbs inference
+
 
 LOADINGS, SCALE = [[1.0], [-0.8], [0.9], [0.7]], [0.4, 0.6, 0.5, 0.3]
 D, N = 4, 30
@@ -77,22 +86,6 @@ def test_all_parts_are_trained(kind, seed):
 
 
 @kinds
-@pytest.mark.parametrize("garbage", [torch.nan, 1e6])
-def test_values_under_the_mask_are_never_read(kind, garbage, seed):
-    data = table(seed)
-    dirty = Incomplete(data.x.where(data.observed, garbage), data.observed)
-    found = []
-    for rows in (data, dirty):
-        torch.manual_seed(seed)
-        parts = scheme(kind)
-        chains = BlockChains(parts, rows, from_marginals(rows, 2))
-        losses = train(parts, chains, epochs(N, 8), n_epochs=3, n_warm_up=1)
-        found.append((losses, chains.now[0]))
-    assert found[0][0] == found[1][0]
-    assert torch.equal(found[0][1], found[1][1])
-
-
-@kinds
 def test_a_visit_moves_its_rows_alone(kind, seed):
     data, parts = table(seed), scheme(kind)
     chains = BlockChains(parts, data, from_marginals(data, 3))
@@ -105,3 +98,63 @@ def test_a_visit_moves_its_rows_alone(kind, seed):
         assert torch.equal(value[:, others], old[:, others])
         assert not torch.equal(value[:, rows], old[:, rows])
         assert not value.requires_grad
+
+
+# Two variational blocks: exact where both conditionals are
+
+
+N_COPIES, N_STEPS = 3000, 60
+
+
+def cells_of(wider=1.0, garbled=0.0):
+    """Make p(x_mis | z), or what is wider, or reads what it should not."""
+
+    def cells(x, observed, z):
+        found = LINEAR.likelihood(z)
+        return Normal(found.loc + garbled * x.where(observed, 0.0).sum(-1, True), wider)
+
+    def exact(x, observed, z):
+        return LINEAR.likelihood(z)
+
+    return exact if wider == 1.0 and not garbled else cells
+
+
+def moments(posterior, cells, row, seed):
+    """Run many chains of one row; first and second moments of its missing cells."""
+    torch.manual_seed(seed)
+    data = repeat(row[None], N_COPIES)
+    sampler = variational_block_gibbs(LINEAR, posterior, cells)
+    end = run_chain(sampler, sampler.init(data), data, N_STEPS)
+    return first_and_second(end.x[0][:, ~data.observed[0]])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=["two", "three", "all"])
+def test_exact_conditionals_lead_to_the_exact_conditional(row, seed):
+    found = moments(linear_posterior(), cells_of(), row, seed)
+    assert abs(z_mean(found, exact_moments(row))).max() < GATE
+
+
+@pytest.mark.parametrize(
+    ("posterior", "cells"),
+    [(linear_posterior(widen=1.5), cells_of()), (linear_posterior(), cells_of(0.5))],
+    ids=["latents", "cells"],
+)
+def test_others_lead_elsewhere(posterior, cells, seed):
+    found = moments(posterior, cells, ROWS[1], seed)
+    assert abs(z_mean(found, exact_moments(ROWS[1]))).max() > GATE
+
+
+def test_latents_go_on_from_where_they_are(seed):
+    """They persist; the first move replaces them."""
+    data = repeat(ROWS, 2)
+    sampler = variational_block_gibbs(
+        LINEAR, linear_posterior(), cells_of(), uniforms=stream(seed)
+    )
+    x, z = torch.zeros(3, 6, 4).double(), torch.full((3, 6, 2), 0.5).double()
+    state = sampler.init(data, x, z)
+    assert (state.z == z).all()
+    drawn = sampler.init(data, x).z
+    assert (drawn.shape, bool((drawn != z).all())) == (z.shape, True)
+    moved, _ = sampler.step(state, data)
+    assert (moved.z != z).all()
+    assert torch.equal(moved.x, sampler.step(sampler.init(data, x), data)[0].x)

@@ -1,14 +1,22 @@
-"""EM for incomplete factor analysis: monotone, at the maximum, and its rank."""
+"""EM for incomplete factor analysis, its rank, and its rows against dense algebra."""
 
 import numpy as np
 import pytest
 import torch
 from oracles import GATE, z_mean
 from scipy.optimize import minimize
+from torch.distributions import MultivariateNormal
 
 from skvnce._core.incomplete import Incomplete
 from skvnce.autoencoder import factor_analysis
-from skvnce.autoencoder.factor_analysis import FactorModel
+from skvnce.autoencoder.factor_analysis import (
+    FactorModel,
+    batches,
+    log_prob_observed,
+)
+
+# EM for incomplete factor analysis: monotone, at the maximum, and its rank
+
 
 FLOOR = 1e-4
 
@@ -101,16 +109,6 @@ def test_its_limit_is_the_maximum(seed):
 def test_more_latents_fit_better(data):
     values = [fit(data, rank, tol=1e-3).objectives[-1] for rank in (1, 2, 3)]
     assert values[0] < values[1] < values[2] + 1e-2
-
-
-@pytest.mark.slow
-@pytest.mark.sampled
-def test_weights_count_rows(data):
-    count = torch.arange(len(data.x)) % 3
-    repeated = data.take(torch.arange(len(data.x)).repeat_interleave(count))
-    a, b = fit(data, weights=count.double()).model, fit(repeated).model
-    torch.testing.assert_close(a.covariance(), b.covariance(), rtol=0, atol=1e-6)
-    torch.testing.assert_close(a.mean, b.mean, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("value", [float("nan"), 1e6])
@@ -288,3 +286,75 @@ def test_noise_of_a_covariance_stays_above_its_floor(seed):
     )
     assert (found.noise_variance >= 2e-3).all()
     torch.testing.assert_close(found.covariance(), covariance, rtol=0, atol=2e-2)
+
+
+# Incomplete rows of factor analysis against dense algebra, every pattern at d = 5
+
+
+D, K = 5, 2
+
+
+@pytest.fixture
+def model(seed):
+    generator = torch.Generator().manual_seed(seed)
+    numbers = torch.randn(D, K + 2, generator=generator, dtype=torch.float64)
+    return FactorModel(numbers[:, 0], numbers[:, 1:-1], numbers[:, -1].exp())
+
+
+@pytest.fixture
+def observed():
+    """Make every pattern."""
+    return (torch.arange(2**D)[:, None] >> torch.arange(D)) % 2 == 1
+
+
+@pytest.fixture
+def x(seed, observed):
+    generator = torch.Generator().manual_seed(seed + 1)
+    return torch.randn(observed.shape, generator=generator, dtype=torch.float64)
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_every_pattern_against_dense_algebra(model, x, observed):
+    log_prob, found = log_prob_observed(model, x, observed)
+    covariance = found.covariance()
+    S = model.covariance()
+    for i, o in enumerate(observed):
+        gain = torch.linalg.solve(S[o][:, o], model.loadings[o]).T
+        close(found.mean[i], gain @ (x[i] - model.mean)[o])
+        close(covariance[i], torch.eye(K) - gain @ model.loadings[o])
+        if o.any():
+            marginal = MultivariateNormal(
+                model.mean[o], S[o][:, o], validate_args=False
+            )
+            close(log_prob[i], marginal.log_prob(x[i][o]))
+    assert log_prob[0] == 0  # nothing observed
+    assert (found.mean[0] == 0).all()
+
+
+def test_little_noise_costs_no_digits(model, x, observed):
+    """The textbook difference of squares would leave 1e-16 * 1e10 here."""
+    quiet = model._replace(noise_variance=torch.full_like(model.mean, 1e-10))
+    z = torch.linalg.lstsq(model.loadings, torch.ones(D, 1).double()).solution[:, 0]
+    row = (model.mean + model.loadings @ z)[None].clone()
+    row[0, 0] += 1e-6
+    full = torch.ones_like(row, dtype=torch.bool)
+    log_prob, _ = log_prob_observed(quiet, row, full)
+    noise = torch.zeros(D, dtype=torch.float64)
+    noise[0] = 1e-6
+    plane = quiet.loadings @ torch.linalg.pinv(quiet.loadings)
+    off = (noise - plane @ noise).square().sum() / 1e-10
+    size = torch.linalg.slogdet(quiet.covariance()).logabsdet
+    near = torch.linalg.pinv(quiet.loadings) @ (row[0] - model.mean)
+    constant = D * torch.log(torch.tensor(2 * torch.pi, dtype=torch.float64))
+    exact = -(off + near.square().sum() + size + constant) / 2
+    torch.testing.assert_close(log_prob[0], exact, rtol=0, atol=1e-5)
+
+
+def test_batches_partition_the_rows(model, monkeypatch):
+    monkeypatch.setattr("skvnce.autoencoder.factor_analysis._CELLS_AT_ONCE", 60)
+    found = [torch.arange(32)[rows] for rows in batches(model, 32)]
+    assert torch.equal(torch.cat(found), torch.arange(32))
+    assert [len(rows) for rows in found] == [6] * 5 + [2]

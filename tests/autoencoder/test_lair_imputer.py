@@ -18,7 +18,6 @@ from skvnce.autoencoder.members import EncoderMember
 from skvnce.autoencoder.samplers import mwg
 from skvnce.metrics import coverage, imputation_rmse
 from skvnce.missingness import hide, mcar
-from skvnce.options import LAIR
 
 LINEAR = VariationalAutoencoder(max_iter=0, likelihood="normal", marginals="normal")
 
@@ -224,13 +223,6 @@ def test_a_frozen_estimator_that_was_fitted_anew_is_seen(X):
         imputer.transform(X)
 
 
-def test_columns_keep_the_names_of_the_table(X, fitted):
-    frame = pd.DataFrame(X)
-    fitted.set_output(transform="pandas")
-    for found in (fitted.transform(frame), fitted.sample(frame)[0]):
-        assert list(found.columns) == ["x0", "x1", "x2", "x3"]
-
-
 def test_fits_and_draws_in_threads_do_not_wait_for_each_other(X, fitted):
     """Locks that are taken in two orders would stop both for good."""
     with ThreadPoolExecutor(2) as pool:
@@ -240,14 +232,6 @@ def test_fits_and_draws_in_threads_do_not_wait_for_each_other(X, fitted):
     assert not late
     tables = [future.result()[0] for future in fills]
     assert all(np.array_equal(tables[0], table) for table in tables)
-
-
-def test_integers_may_be_numpys(X):
-    two, names = np.int64(2), ("n_estimators", "n_steps", "n_draws")
-    options = {"sampler": LAIR(two, two), **dict.fromkeys(names, two)}
-    imputer = LAIRImputer(LINEAR, **options).fit(X)
-    assert not np.isnan(imputer.transform(X)).any()
-    assert len(imputer.sample(X, n_draws=np.int64(3))) == 3
 
 
 def test_several_members_weigh_the_rows_at_random():

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 from statistical import FAILURE, p_mean, within_standard_errors
-from vaes import grid, log_evidence
+from vaes import NORMAL, grid, log_evidence
 
-from skvnce._core.distributions.cells import Cells, Families, Nominal, Ordinal
+from skvnce._core.distributions.cells import Nominal, Ordinal
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import global_stream
 from skvnce._core.random import seeded
@@ -15,10 +15,8 @@ from skvnce.autoencoder.factor_analysis import FactorModel, infer
 from skvnce.autoencoder.sampling import SAMPLERS
 from skvnce.autoencoder.vae import Architecture, Training, build, fit_latents, sites
 
-NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
 D, N_OUTPUTS = 4, 6  # two numbers, an ordinal and a nominal column
-FAMILIES = Families(
-    *(NONE, NONE, NONE, EMPTY, EMPTY, EMPTY),
+FAMILIES = NORMAL._replace(
     levels=(Ordinal.of([2], [torch.tensor([-0.6, 0.5])]), Nominal.of([3], [3], D)),
 )
 
@@ -198,13 +196,3 @@ def test_latents_of_levels_are_in_the_order_of_the_outputs(seed):
     first = correlation[0]
     assert first[2] > 0.6 and first[3] > 0.3 and first[5] < -0.3
     assert abs(first[1]) < 0.25
-
-
-def test_cells_of_levels_keep_their_codes(seed):
-    """Draws are codes, whatever the numbers are."""
-    auto = made(seed)
-    with torch.no_grad():
-        cells = auto.model.likelihood(torch.randn(50, 2).double())
-        drawn = cells.icdf(torch.rand(50, D).double())
-    assert isinstance(cells, Cells)
-    assert set(drawn[:, 2].tolist()) <= {0, 1, 2} >= set(drawn[:, 3].tolist())

@@ -1,4 +1,4 @@
-"""The algorithms that train autoencoders: what they complete, move and raise."""
+"""Losses of autoencoders, their gradients, and predictions of held-out cells."""
 
 from copy import deepcopy
 
@@ -6,26 +6,33 @@ import numpy as np
 import pytest
 import torch
 from oracles import GATE, z_mean
-from vaes import circle, log_evidence
+from vaes import (
+    NORMAL,
+    N,
+    circle,
+    families,
+    log_evidence,
+    moved_autoencoder,
+    rounded_families,
+    rounded_table,
+)
 
-from skvnce._core.distributions.cells import Families
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import global_stream
+from skvnce._core.posteriors import draw_latents, stream
 from skvnce._core.random import seeded
 from skvnce._core.samplers import Sampler, State
+from skvnce._core.training.adam import named_leaves
 from skvnce.autoencoder import losses, vae
 from skvnce.autoencoder.block import Scheme
-from skvnce.autoencoder.bounds import of_cells, of_latents
 from skvnce.autoencoder.factor_analysis import fit_factors, log_prob
-from skvnce.autoencoder.losses import ALGORITHMS, Completed, Rounds
+from skvnce.autoencoder.losses import ALGORITHMS, Completed, Rounds, WeightedBound
 from skvnce.autoencoder.vae import Architecture, Autoencoder, Training
 
-NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
-NORMAL = Families(NONE, NONE, NONE, EMPTY, EMPTY, EMPTY)
+# The algorithms that train autoencoders: what they complete, move and raise
+
+
 HALVES = torch.arange(-8.0, 8.5, 0.5).double()[None]
-ROUNDED = Families(
-    NONE, NONE, torch.tensor([1]), EMPTY, HALVES, torch.arange(-8.25, 8.5, 0.5)[None]
-)
+ROUNDED = families((), (), [1], (), HALVES, torch.arange(-8.25, 8.5, 0.5)[None])
 COMPLETING = ["vbgi-vae", "demiss-vae", "cvi-vae", "mvb-vae", "vbgi-vae-m"]
 TRAINING = Training(3, 128, 8e-3, 0.05)
 SIZES = Architecture((16,), 0.0, 1)
@@ -173,42 +180,6 @@ def test_the_two_blocks_at_the_start_are_log_densities(seed):
     assert abs(z_mean(apart + 0.5, 0.0)).max() > GATE  # control
 
 
-def test_both_blocks_train_the_model(seed):
-    """At wrong imputations, where the gradient of A alone is another one."""
-    data, states = table(seed, 40), []
-    rows, move = torch.arange(len(data.x)), losses.block.BlockChains.move
-
-    def wrong(chains, rows, n_sweeps):
-        x, z = move(chains, rows, n_sweeps)
-        states.append((chains.data.take(rows).with_values(x + 1.0), z))
-        torch.manual_seed(0)
-        return list(states[-1])
-
-    with seeded(seed), pytest.MonkeyPatch.context() as patch:
-        auto, _ = started(data)
-        training = rounds("vbgi-vae", auto, data)
-        patch.setattr(losses.block.BlockChains, "move", wrong)
-        parts = training.parts
-        loss = training.algorithm.loss(auto, parts, data, training.training)
-        value = loss(rows)
-        ((x, z),) = states
-        model = Completed(auto.model, data.observed)
-        torch.manual_seed(0)
-        first = of_latents(model, auto.posterior, x, data.observed, global_stream)
-        second = of_cells(model, parts["cells"], x, z, data.observed)
-    leaves = list(auto.model.parameters())
-    found, of_both, of_one = (
-        torch.autograd.grad(one, leaves, retain_graph=True, allow_unused=True)
-        for one in (value, -(first + second).mean() / 2, -first.mean())
-    )
-    used = [place for place, slope in enumerate(of_both) if slope is not None]
-    assert used
-    for place in used:
-        torch.testing.assert_close(found[place], of_both[place])
-    apart = [abs(found[place] - of_one[place]).max() for place in used]
-    assert max(apart) > 1e-2
-
-
 def test_chains_start_at_the_conditional_of_the_linear_model(seed):
     """The sweeps keep it: means and variances after the first visit are exact."""
     data = table(seed, 30)
@@ -336,3 +307,122 @@ def test_imputations_persist_and_observed_cells_stay(seed):
     torch.testing.assert_close(seen[2], seen[0] + moved * hidden)
     for x in (seen[0], seen[2]):
         assert (x[:, data.observed] == data.x[data.observed]).all()
+
+
+# MIWAE's bound and its gradient, written out, against autograd
+
+
+def loss_of(auto, data, n_draws=5, name="miwae"):
+    training = Training(n_draws, 16, 3e-3, 0.05)
+    return losses.ALGORITHMS[name].loss(auto, {}, data, training)
+
+
+def slopes_of(auto):
+    return {name: leaf.grad.clone() for name, leaf in named_leaves(auto._asdict())}
+
+
+@pytest.mark.parametrize("hidden", [(6,), (5, 4), ()])
+@pytest.mark.parametrize("rounded", [(), (2, 0), (0, 1, 2, 3)])
+@pytest.mark.parametrize("far", [1.0, 60.0])
+def test_it_is_the_gradient_of_autograd(hidden, rounded, far, seed):
+    """With the same random numbers; also where probabilities underflow."""
+    torch.manual_seed(seed)
+    k = 1 + seed % 3
+    auto = moved_autoencoder(4, k, rounded, Architecture(hidden, 0.2, 1), far)
+    loss = loss_of(auto, rounded_table(rounded, 4))
+    assert isinstance(loss, WeightedBound)
+    rows = torch.randint(N, (16,))
+    torch.manual_seed(seed)
+    value, found = loss.differentiate(rows), slopes_of(auto)
+    for _, leaf in named_leaves(auto._asdict()):
+        leaf.grad = None
+    torch.manual_seed(seed)
+    expected = loss(rows)
+    expected.backward()
+    torch.testing.assert_close(value, expected.detach(), rtol=1e-10, atol=1e-10)
+    for name, slope in slopes_of(auto).items():
+        scale = float(slope.abs().max())
+        error = float((found[name] - slope).abs().max())
+        assert error <= 1e-10 * max(scale, 1.0), name
+    other = loss.differentiate(rows + 0)  # other random numbers
+    assert abs(float(other) - float(value)) > 1e-6
+
+
+def test_values_under_the_mask_do_not_matter(seed):
+    torch.manual_seed(seed)
+    auto, data = (
+        moved_autoencoder(4, 2, (1,), Architecture((6,), 0.0, 1)),
+        rounded_table((1,), 4),
+    )
+    found = []
+    for hidden in (0.0, 1e6, torch.nan):
+        torch.manual_seed(seed)
+        x = data.x.where(data.observed, hidden)
+        loss = loss_of(auto, Incomplete(x, data.observed))
+        found.append(loss.differentiate(torch.arange(9)))
+    assert torch.isfinite(found[0])
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+    seen = data.observed.clone()
+    seen[:, 0] = ~seen[:, 0]
+    torch.manual_seed(seed)
+    other = loss_of(auto, Incomplete(data.x, seen)).differentiate(torch.arange(9))
+    assert not torch.equal(found[0], other)
+
+
+def test_other_losses_are_left_to_autograd(seed):
+    torch.manual_seed(seed)
+    data, sizes = rounded_table((), 4), Architecture((6,), 0.0, 1)
+    auto = moved_autoencoder(4, 2, (), sizes)
+    assert isinstance(loss_of(auto, data), WeightedBound)
+    for name in ("mvae", "miss-siwae"):
+        assert not isinstance(loss_of(auto, data, name=name), WeightedBound)
+    mixed = moved_autoencoder(4, 2, (), sizes._replace(n_components=2))
+    assert not isinstance(loss_of(mixed, data, name="miss-iwae"), WeightedBound)
+    auto.model.families = rounded_families()._replace(student=torch.tensor([1]))
+    assert not isinstance(loss_of(auto, data), WeightedBound)
+    auto.model.families = rounded_families()
+    auto.model.requires_grad_(False)  # as `fit_posterior` has it
+    assert not isinstance(loss_of(auto, data), WeightedBound)
+
+
+# Predictions of held-out cells, against their definition
+
+
+def by_definition(auto, data, hidden):
+    """Use the densities of all cells, by the model."""
+    kept = data.observed & ~hidden
+    with torch.no_grad():
+        q = auto.posterior(data.x, kept)
+        z = draw_latents(q, stream(0), 32, data.x)
+        inside = auto.model.likelihood(z).log_prob(data.x).where(data.observed, 0.0)
+        seen = inside.where(kept, 0.0).sum(-1)
+        log_weight = seen + auto.model.prior().log_prob(z) - q.log_prob(z)
+        log_share = log_weight.log_softmax(0).unsqueeze(-1)
+        return (log_share + inside).logsumexp(0).where(hidden, 0.0).sum(-1)
+
+
+@pytest.mark.parametrize("rounded", [(), (2, 0), (0, 1, 2, 3)])
+@pytest.mark.parametrize("student", [False, True])
+@pytest.mark.parametrize("far", [1.0, 60.0])
+def test_they_are_those_of_the_model(rounded, student, far, seed, monkeypatch):
+    """By its intervals and by its densities, in parts of rows, and far off, too."""
+    monkeypatch.setattr(vae, "_IN_CACHE", 7)
+    torch.manual_seed(seed)
+    auto, data = (
+        moved_autoencoder(4, 2, rounded, Architecture((6,), 0.2, 1), far),
+        rounded_table(rounded, 4),
+    )
+    if student:
+        auto.model.families = rounded_families(*rounded)._replace(
+            student=torch.tensor([3])
+        )
+    hidden = data.observed & (torch.rand(data.x.shape) < 0.3)
+    auto.model.eval()
+    auto.posterior.eval()
+    found = vae.HeldOut(auto, data, hidden).log_prob()
+    expected = by_definition(auto, data, hidden)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    assert (found[~hidden.any(1)] == 0).all() and (found[hidden.any(1)] != 0).all()
+    x = data.x.where(data.observed, torch.nan)
+    again = vae.HeldOut(auto, Incomplete(x, data.observed), hidden).log_prob()
+    assert torch.equal(again, found)

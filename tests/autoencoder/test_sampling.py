@@ -1,4 +1,4 @@
-"""Draws of missing cells from autoencoders whose conditionals are known."""
+"""Draws of missing cells from autoencoders, and options of samplers."""
 
 import numpy as np
 import pytest
@@ -6,18 +6,22 @@ import torch
 from oracles import GATE, first_and_second, z_mean
 from scipy.stats import multivariate_normal
 from toy import LINEAR, ROWS, exact_moments, repeat
+from vaes import NORMAL, families
 
-from skvnce._core.distributions.cells import Families
+from skvnce import LAIRImputer, VariationalAutoencoder
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import global_stream, shifted_lattice
 from skvnce._core.random import row_keyed, seeded
+from skvnce.autoencoder import sampling
 from skvnce.autoencoder.model import BoundedModel
 from skvnce.autoencoder.samplers import pseudo_gibbs
 from skvnce.autoencoder.sampling import SAMPLERS, by_chains, by_lair, chunks, start
 from skvnce.autoencoder.vae import Architecture, Autoencoder, build
+from skvnce.options import ACMWG, LAIR, MWG
 
-NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
-NORMAL = Families(NONE, NONE, NONE, EMPTY, EMPTY, EMPTY)
+# Draws of missing cells from autoencoders whose conditionals are known
+
+
 N, DRAWS = 600, 4
 
 
@@ -253,9 +257,8 @@ def test_any_sampler_makes_a_rule(rows):
 def test_cells_are_drawn_from_their_families(rule, rows, seed):
     values = torch.tensor([[-1.0, 0.0, 1.0, 2.5]]).double()
     edges = torch.tensor([[-1.5, -0.5, 0.5, 1.75, 3.25]]).double()
-    places = (torch.tensor([j]) for j in (1, 2, 3))
     pairs = torch.tensor([[-0.5, 2.0]]).double()
-    auto = autoencoder(families=Families(*places, pairs, values, edges))
+    auto = autoencoder(families=families([1], [2], [3], pairs, values, edges))
     rows[:, 2] = np.where(np.isnan(rows[:, 2]), np.nan, -0.5)
     rows[:, 3] = np.where(np.isnan(rows[:, 3]), np.nan, 2.5)
     data = Incomplete.from_array(rows)
@@ -285,3 +288,83 @@ def test_chunks_split_the_rows(n, n_draws, monkeypatch):
 def test_one_row_that_is_large_is_a_chunk(monkeypatch):
     monkeypatch.setattr("skvnce.autoencoder.sampling._AT_ONCE", 1)
     assert len(list(chunks(autoencoder(), 5, 9, EFFORT))) == 5
+
+
+# Options for `sampler` of LAIRImputer: each field reaches the sampler
+
+
+N_STEPS = 2
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 1)) + rng.normal(size=(30, 3))
+    X[:6, 0] = np.nan
+    return X
+
+
+@pytest.fixture(scope="module")
+def fitted(table):
+    linear = VariationalAutoencoder(max_iter=0, likelihood="normal")
+    options = {"n_estimators": 1, "n_steps": N_STEPS, "on_misfit": "ignore"}
+    return LAIRImputer(linear, random_state=0, **options).fit(table)
+
+
+@pytest.fixture
+def asked(fitted, table, monkeypatch):
+    """Draw by a part; return the options of a sampler and the lengths of chains."""
+
+    def draw(name, part):
+        options, lengths = [], []
+        make, run = getattr(sampling, name), sampling.run_chain
+
+        def making(*args, **given):
+            options.append(given)
+            return make(*args, **given)
+
+        def running(sampler, state, data, n_steps):
+            lengths.append(n_steps)
+            return run(sampler, state, data, n_steps)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(sampling, name, making)
+            patch.setattr(sampling, "run_chain", running)
+            fitted.set_params(sampler=part).sample(table[:6], random_state=0)
+        return options, lengths
+
+    return draw
+
+
+@pytest.mark.parametrize(
+    ("part", "n_particles", "n_replenish", "by_prior"),
+    [
+        (LAIR(), 4, 20, False),
+        (LAIR(n_particles=3), 3, 20, False),
+        (LAIR(n_replenish=7), 4, 7, False),
+        (LAIR(replenish="prior"), 4, 20, True),
+    ],
+    ids=str,
+)
+def test_fields_of_lair_reach_the_sampler(
+    asked, part, n_particles, n_replenish, by_prior
+):
+    (options,), _ = asked("lair", part)
+    assert options["n_particles"] == n_particles
+    assert options["n_replenish"] == n_replenish
+    assert (options["replenish"] is None) == by_prior
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.3])
+def test_epsilon_of_acmwg_reaches_the_sampler(asked, epsilon):
+    part = ACMWG() if epsilon == 0.05 else ACMWG(epsilon=epsilon)
+    (options,), _ = asked("ac_mwg", part)
+    assert options["eps"] == epsilon
+
+
+@pytest.mark.parametrize("part", [ACMWG, MWG])
+def test_chains_start_after_so_many_iterations_of_lair(asked, part):
+    for n_warm_up, wanted in ((0, []), (5, [5])):
+        made, lengths = asked("lair", part(n_warm_up=n_warm_up))
+        assert len(made) == len(wanted)
+        assert lengths == [*wanted, N_STEPS]

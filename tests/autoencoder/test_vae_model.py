@@ -4,23 +4,14 @@ import pytest
 import torch
 from torch import nn
 from torch.distributions import Normal
-from vaes import log_evidence
+from vaes import NORMAL, families, log_evidence
 
-from skvnce._core.distributions.cells import Families
 from skvnce.autoencoder.factor_analysis import FactorModel, log_prob_observed
 from skvnce.autoencoder.networks import ResidualPerceptron, VariationalAutoencoderModel
 
 D, FLOOR = 4, 0.05
 
 
-def families(student=(), bernoulli=(), rounded=(), pairs=(), values=(), edges=()):
-    places = (torch.tensor(p, dtype=torch.long) for p in (student, bernoulli, rounded))
-    tables = (torch.tensor(t, dtype=torch.float64) for t in (values, edges))
-    pairs = torch.tensor(pairs, dtype=torch.float64).view(-1, 2)
-    return Families(*places, pairs, *tables)
-
-
-NORMAL = families()
 MIXED = families([1], [2], [3], [(-1, 1)], [(-1, 0, 1)], [(-1.5, -0.5, 0.5, 1.5)])
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 from oracles import GATE, z_mean
+from vaes import NORMAL, families
 
-from skvnce._core.distributions.cells import Families
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.elbo import standard_error
 from skvnce._core.incomplete import Incomplete
@@ -17,13 +17,6 @@ from skvnce.vgi.conditionals import NormalHead
 from skvnce.vgi.densities import SplineFlow
 from skvnce.vgi.model import Local, error_of, normal_log_prob, score, sweep_from
 from skvnce.vgi.training import Pair
-
-NONE = torch.tensor([], dtype=torch.long)
-
-
-def families(d):
-    empty = torch.zeros(0, 2, dtype=torch.float64)
-    return Families(NONE, NONE, NONE, empty, empty, torch.zeros(0, 3).double())
 
 
 @pytest.fixture
@@ -38,7 +31,7 @@ def fitted(normal):
     with seeded(0):
         flow = SplineFlow(normal.mean, torch.linalg.cholesky(normal.covariance))
         q = initial.anchored_conditionals(normal, NormalHead()).double()
-    return loop.Fitted(Pair(flow.double(), q), normal, families(4), unbounded(4))
+    return loop.Fitted(Pair(flow.double(), q), normal, NORMAL, unbounded(4))
 
 
 @pytest.fixture
@@ -182,7 +175,7 @@ def test_complete_rows_have_exact_scores(fitted, normal):
 
 def test_held_out_cells_are_scored_by_the_conditional(fitted, normal, data):
     """With one chain and the model's own conditional no draw matters."""
-    start = initial.Start(data, normal, families(4), torch.ones(30).double())
+    start = initial.Start(data, normal, NORMAL, torch.ones(30).double())
     pair = Pair(*(part.float() for part in fitted.pair))
     with seeded(0):
         chains = initial.make_chains(start, initial.ChainSettings(1))
@@ -204,7 +197,7 @@ def test_rows_are_grouped_by_what_they_miss(fitted):
 def test_rounded_cells_are_spread_between_their_edges():
     edges = torch.tensor([[-0.5, 0.5, 1.5, 3.5]]).double()
     values = torch.tensor([[0.0, 1.0, 2.0]]).double()
-    some = Families(NONE, NONE, torch.tensor([1]), torch.zeros(0, 2), values, edges)
+    some = families(rounded=[1], values=values, edges=edges)
     x = torch.tensor([[9.0, 0.0], [9.0, 1.0], [9.0, 2.0]]).double()
     dequantised = some.dequantised(x, torch.full((3, 2), 0.25).double())
     assert dequantised.tolist() == [[9.0, -0.25], [9.0, 0.75], [9.0, 2.0]]

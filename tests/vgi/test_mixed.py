@@ -7,8 +7,9 @@ import pytest
 import torch
 from oracles import GATE, z_mean
 from torch.distributions import Normal as Univariate
+from vaes import NORMAL
 
-from skvnce._core.distributions.cells import Families, Nominal, Ordinal, ScoredCells
+from skvnce._core.distributions.cells import Nominal, Ordinal, ScoredCells
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
@@ -19,7 +20,6 @@ from skvnce.vgi.chains import observed_hypercube
 from skvnce.vgi.conditionals import NormalHead
 from skvnce.vgi.initial import LatentNormal, count_levels, range_of_levels
 
-NONE = torch.tensor([], dtype=torch.long)
 D, OUTPUTS = 4, 6  # a number, a nominal column of 3 levels, an ordinal one, counts
 LOADINGS = torch.tensor([0.9, -0.8, 0.8, -0.7, 0.0, 0.8]).double()
 
@@ -30,10 +30,8 @@ def families():
     values = torch.tensor([[-0.75, 0.75]]).double()
     edges = torch.tensor([[-1e3, 0.0, 1e3]]).double()
     nominal = Nominal.of([1], [3], D)
-    rounded = torch.tensor([3])
-    empty = torch.zeros(0, 2).double()
-    levels = ordinal, nominal
-    return Families(NONE, NONE, rounded, empty, values, edges, levels=levels)
+    numbers = {"rounded": torch.tensor([3]), "values": values, "edges": edges}
+    return NORMAL._replace(**numbers, levels=(ordinal, nominal))
 
 
 def normal():
@@ -92,16 +90,7 @@ def test_of_two_columns_they_are_exact():
     """A number given a level of two is linear, and its logit almost."""
     correlation = 0.7
     covariance = torch.tensor([[1.0, correlation], [correlation, 1.0]]).double()
-    empty = torch.zeros(0, 2).double()
-    part = Families(
-        NONE,
-        NONE,
-        NONE,
-        empty,
-        torch.zeros(0, 1).double(),
-        empty,
-        levels=(Ordinal.of([1], [torch.tensor([0.0])]),),
-    )
+    part = NORMAL._replace(levels=(Ordinal.of([1], [torch.tensor([0.0])]),))
     pair = Normal(torch.zeros(2).double(), covariance)
     with seeded(0):
         found = initial.mixed_conditionals(pair, part, NormalHead()).double()

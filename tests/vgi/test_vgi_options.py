@@ -192,43 +192,6 @@ def test_chains_of_monte_carlo_em_have_their_steps(X, monkeypatch, algorithm, wa
     assert lengths == wanted
 
 
-def test_visits_move_chains_and_train_the_conditionals(X, monkeypatch):
-    """The entropy has no gradient in the intercepts: theirs is that of log p(x)."""
-    monkeypatch.setattr(rounds, "STEPS", 2)
-    make, move, moved_by, trained = training.visit_loss, training.Chains.move, [], []
-
-    def moving(chains, conditionals, rows, n_updates):
-        moved_by.append(conditionals)
-        return move(chains, conditionals, rows, n_updates)
-
-    def making(pair, chains, settings):
-        loss = make(pair, chains, settings)
-        q, cells = pair.conditionals, ~chains.data.observed
-        trained.append((q, [leaf.detach().clone() for leaf in q.parameters()]))
-
-        def visit(rows):
-            before = chains.x.clone()
-            value = loss(rows)
-            moved = chains.x != before
-            assert moved_by.pop() is q and not moved_by
-            visited = torch.zeros(len(cells), 1).index_fill(0, rows, 1.0).bool() & cells
-            assert moved[:, visited].double().mean() > 0.5  # some draws are rejected
-            assert not moved[:, ~visited].any()
-            leaves = q.intercepts, q.log_scales
-            slopes = torch.autograd.grad(value, leaves, retain_graph=True)
-            assert all((slope != 0).any() for slope in slopes)
-            return value
-
-        return visit
-
-    monkeypatch.setattr(training.Chains, "move", moving)
-    monkeypatch.setattr(training, "visit_loss", making)
-    VGIImputer(IncompleteDensity(**ONE_ROUND), **OPTIONS).fit(X)
-    ((q, start),) = trained[-1:]
-    leaves = zip(start, q.parameters(), strict=True)
-    assert all(not torch.equal(first, last) for first, last in leaves)
-
-
 @pytest.mark.parametrize("model", ["vae", "factor-analysis"])
 def test_partial_fit_trains_model_and_conditionals(X, monkeypatch, model):
     monkeypatch.setattr(rounds, "STEPS", 2)

@@ -8,7 +8,6 @@ from vaes import grid
 
 from skvnce._core.distributions.families import AffineTransformed, NormalMixture
 from skvnce._core.distributions.functions import draw
-from skvnce._core.elbo import frozen
 from skvnce._core.posteriors import draw_latents, stream
 
 K, N = 2, 20_000
@@ -188,17 +187,6 @@ def test_draws_of_a_mixture_carry_its_gradient(seed):
         assert abs(off).max() < GATE
     wrong = z_mean(found[1].flatten(1), 1.2 * exact[1].flatten())
     assert abs(wrong).max() > GATE
-
-
-def test_it_can_be_frozen(seed):
-    parts = [part.requires_grad_() for part in some(seed, 3)]
-    q, z = oblique(*parts), torch.randn(3, K).double().requires_grad_()
-    gradients = torch.autograd.grad(
-        frozen(q).log_prob(z).sum(), [z, *parts], allow_unused=True
-    )
-    exact = torch.autograd.grad(q.log_prob(z).sum(), z)[0]
-    torch.testing.assert_close(gradients[0], exact)
-    assert gradients[1:] == (None,) * 4
 
 
 def test_rows_may_share_one_root(seed):

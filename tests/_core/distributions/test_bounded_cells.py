@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from vaes import families
 
-from skvnce._core.distributions.cells import BoundedCells, Cells, Families, student_cdf
+from skvnce._core.distributions.cells import BoundedCells, Cells, student_cdf
 from skvnce._core.models import observed_log_prob
 
-NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
-FAMILIES = Families(torch.tensor([1]), NONE, NONE, EMPTY, EMPTY, EMPTY)  # 1: student
+FAMILIES = families([1])  # student
 PLACES = [0, 1]
 LOW, HIGH = [-0.5, 0.2], [np.inf, 1.5]
 LEVELS = [1e-6, 0.1, 0.5, 0.9, 1 - 1e-6]

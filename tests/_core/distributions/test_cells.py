@@ -4,26 +4,14 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from vaes import families
 
-from skvnce._core.distributions.cells import Cells, Families, ScoredCells
+from skvnce._core.distributions.cells import Cells, ScoredCells
 from skvnce._core.models import observed_log_prob
-
-INT = torch.long
 
 
 def exact(values):
     return torch.tensor(values, dtype=torch.float64)
-
-
-def families(student=(), bernoulli=(), rounded=(), pairs=(), values=(), edges=()):
-    return Families(
-        torch.tensor(student, dtype=INT),
-        torch.tensor(bernoulli, dtype=INT),
-        torch.tensor(rounded, dtype=INT),
-        exact(pairs).view(-1, 2),
-        exact(values),
-        exact(edges),
-    )
 
 
 # columns 0 normal, 1 student, 2 two-valued, 3 of four values, 4 of two, padded

@@ -59,28 +59,31 @@ def test_vertices_are_orthonormal_and_sum_to_zero(k):
     torch.testing.assert_close(found.sum(0), torch.zeros(k).double())
 
 
+def collinear(data, weights):
+    """Make a column equal another one, and one constant."""
+    data.x[:, 1] = data.x[:, 0].where(data.observed[:, 1], 0.0)
+    data.x[:, 2] = torch.where(data.observed[:, 2], 1e3, 0.0)
+
+
+def without_complete_rows(data, weights):
+    weights[data.observed.all(1)] = 0.0
+
+
+@pytest.mark.parametrize(
+    ("change", "atol"),
+    [(lambda *_: None, 1e-10), (without_complete_rows, 1e-10), (collinear, 1e-8)],
+)
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
-def test_an_e_step_of_the_condensed_table_has_the_same_sums(step):
+def test_an_e_step_of_the_condensed_table_has_the_same_sums(step, change, atol):
     data, weights = table()
+    change(data, weights)
     few = condensed(data, weights)
     assert len(few[1]) == n_condensed(data.observed) <= 2**4 * 5 < len(weights)
     wanted = flat(step(Rows(data, weights)))
     for found, value in zip(flat(step(Rows(*few))), wanted, strict=True):
-        torch.testing.assert_close(found, value, rtol=1e-11, atol=1e-10)
+        torch.testing.assert_close(found, value, rtol=1e-10, atol=atol)
     few[0].x[few[0].observed] += 1e-3  # negative control
     assert abs(flat(step(Rows(*few)))[-1] - wanted[-1]) > 1e-3
-
-
-def test_collinear_and_constant_columns():
-    data, weights = table()
-    data.x[:, 1] = data.x[:, 0].where(data.observed[:, 1], 0.0)
-    data.x[:, 2] = torch.where(data.observed[:, 2], 1e3, 0.0)
-    wanted, found = (
-        flat(STEPS["normal"](Rows(*one)))
-        for one in ((data, weights), condensed(data, weights))
-    )
-    for one, value in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, value, rtol=1e-10, atol=1e-8)
 
 
 def test_rows_far_from_zero():
@@ -113,17 +116,6 @@ def test_a_table_of_many_patterns_is_returned():
     few = condensed(data, weights)
     assert few[0] is data
     assert few[1] is weights
-
-
-def test_weights_of_zero():
-    data, weights = table()
-    weights[data.observed.all(1)] = 0.0
-    wanted, found = (
-        flat(STEPS["normal"](Rows(*one)))
-        for one in ((data, weights), condensed(data, weights))
-    )
-    for one, value in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, value, rtol=1e-10, atol=1e-10)
 
 
 def in_parts(data, weights, ends, reads, **options):

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.polynomial.legendre import leggauss
+from vaes import NORMAL
 
 from skvnce._core.distributions import families as unit
-from skvnce._core.distributions.cells import Cells, Families
+from skvnce._core.distributions.cells import Cells
 
 LOGITS = [-40.0, -3.0, -0.02, -0.0099, -1e-5, 0.0, 1e-7, 0.005, 0.011, 1.0, 15.0]
-NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
 
 
 def rule(n=200):
@@ -65,7 +65,7 @@ def cells(seed):
     torch.manual_seed(seed)
     ends = torch.tensor([[-1.5, 2.5], [-2.0, 0.5]]).double()
     places = torch.tensor([1, 2])
-    families = Families(NONE, NONE, NONE, EMPTY, EMPTY, EMPTY, places, ends)
+    families = NORMAL._replace(unit=places, ends=ends)
     return Cells(torch.randn(4, 3).double(), torch.rand(4, 3).double() + 0.5, families)
 
 

@@ -5,14 +5,14 @@ import pytest
 import torch
 from scipy.special import softmax
 from scipy.stats import norm
+from vaes import NORMAL
 
-from skvnce._core.distributions.cells import Cells, Families, Nominal, Ordinal
+from skvnce._core.distributions.cells import Cells, Nominal, Ordinal
 
-NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
 ORDINAL = Ordinal.of([1, 4], [torch.tensor([-0.5, 0.2, 1.0]), torch.tensor([0.3])])
 NOMINAL = Nominal.of([0, 3], [3, 4], 5)  # column 2 is a number
 N_OUTPUTS = 10
-FAMILIES = Families(NONE, NONE, NONE, EMPTY, EMPTY, EMPTY, levels=(ORDINAL, NOMINAL))
+FAMILIES = NORMAL._replace(levels=(ORDINAL, NOMINAL))
 N_LEVELS = {0: 3, 1: 4, 3: 4, 4: 2}
 
 
@@ -112,6 +112,5 @@ def test_logits_follow_normal_utilities():
 
 
 def test_tables_of_numbers_have_no_probabilities():
-    none = Families(NONE, NONE, NONE, EMPTY, EMPTY, EMPTY)
-    found = Cells(torch.zeros(3, 2), torch.ones(3, 2), none)
-    assert found.level_probabilities.shape == (3, 0) and none.level_blocks() == {}
+    found = Cells(torch.zeros(3, 2), torch.ones(3, 2), NORMAL)
+    assert found.level_probabilities.shape == (3, 0) and NORMAL.level_blocks() == {}

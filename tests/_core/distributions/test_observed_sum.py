@@ -3,21 +3,20 @@
 import pytest
 import torch
 from torch.distributions import Independent, Normal
+from vaes import families
 
-from skvnce._core.distributions.cells import Cells, Families, ScoredCells
+from skvnce._core.distributions.cells import Cells, ScoredCells
 from skvnce._core.distributions.families import DiagonalNormal
 from skvnce._core.distributions.functions import draw
 
-NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
 VALUES = torch.tensor([[-1.0, 0.0, 2.0], [-2.0, 1.0, 1.5]]).double()
 EDGES = torch.tensor([[-1.5, -0.5, 1.0, 3.0], [-3.5, -0.5, 1.25, 1.75]]).double()
 N, DRAWS = 6, 3
 
 
-def families(*rounded):
-    at = torch.tensor(rounded, dtype=torch.long)
-    tables = VALUES[: len(at)], EDGES[: len(at)]
-    return Families(NONE, NONE, at, EMPTY, *tables)
+def rounded_at(*places):
+    n = len(places)
+    return families(rounded=places, values=VALUES[:n], edges=EDGES[:n])
 
 
 def table(seed, rounded, width):
@@ -37,7 +36,7 @@ def test_sums_and_slopes_are_those_of_the_cells(rounded, far, seed):
     """Far from all values, too, where probabilities underflow."""
     width = 2 if rounded == (0, 1) else 4
     x, observed, loc, scale = table(seed, rounded, width)
-    cells = Cells(far * loc, scale, families(*rounded))
+    cells = Cells(far * loc, scale, rounded_at(*rounded))
     found = cells.sum_observed(x, observed)
     each = cells.log_prob(x)
     assert torch.allclose(found, each.where(observed, 0.0).sum(-1), rtol=1e-9)
@@ -52,7 +51,7 @@ def test_sums_and_slopes_are_those_of_the_cells(rounded, far, seed):
 def test_values_under_the_mask_do_not_matter(rounded, seed):
     width = 2 if rounded == (0, 1) else 4
     x, observed, loc, scale = table(seed, rounded, width)
-    cells = Cells(loc, scale, families(*rounded))
+    cells = Cells(loc, scale, rounded_at(*rounded))
     for hostile in (torch.nan, 1e6):
         other = x.where(observed, hostile)
         assert torch.equal(
@@ -62,7 +61,7 @@ def test_values_under_the_mask_do_not_matter(rounded, seed):
 
 def test_known_cells_are_used(seed):
     x, observed, loc, scale = table(seed, (2, 0), 4)
-    kinds = families(2, 0)
+    kinds = rounded_at(2, 0)
     whole = Cells(loc, scale, kinds).sum_observed(x, observed)
     rows = torch.tensor([4, 1])
     part = kinds.intervals(x).take(rows)
@@ -73,18 +72,18 @@ def test_known_cells_are_used(seed):
 
 def test_other_families_and_gradients_in_x_take_the_slow_way(seed):
     x, observed, loc, scale = table(seed, (2, 0), 4)
-    student = families(2, 0)._replace(student=torch.tensor([1]))
+    student = rounded_at(2, 0)._replace(student=torch.tensor([1]))
     assert student.intervals(x) is None
     cells = Cells(loc, scale, student)
     expected = cells.log_prob(x).where(observed, 0.0).sum(-1)
     torch.testing.assert_close(cells.sum_observed(x, observed), expected)
-    scored = ScoredCells(Cells(loc, scale, families(2, 0)), observed)
+    scored = ScoredCells(Cells(loc, scale, rounded_at(2, 0)), observed)
     every = torch.ones_like(observed)
     torch.testing.assert_close(
         scored.sum_observed(x, every), scored.log_prob(x).sum(-1)
     )
     moved = x.clone().requires_grad_()
-    found = Cells(loc, scale, families()).sum_observed(moved, observed).sum()
+    found = Cells(loc, scale, rounded_at()).sum_observed(moved, observed).sum()
     (slope,) = torch.autograd.grad(found, moved)
     expected = (-(x - loc) / scale.square()).sum(0).where(observed, 0.0)
     torch.testing.assert_close(slope, expected.detach())

@@ -14,7 +14,6 @@ from skvnce import (
     LAIRImputer,
     VariationalAutoencoder,
 )
-from skvnce.options import Chunks
 
 QUIET = {"on_misfit": "ignore"}
 MODEL = GaussianImputer(n_parameter_draws=3, **QUIET)
@@ -65,15 +64,6 @@ def test_other_seeds_draw_other_cells():
         np.concatenate(list(fitted.sample(parts(X), 1, seed)[0])) for seed in (0, 1)
     )
     assert np.mean(one[np.isnan(X)] == other[np.isnan(X)]) < 0.7
-
-
-@pytest.mark.filterwarnings("ignore:Constant where observed")
-def test_constant_columns_are_drawn():
-    X = np.full((40, 2), 3.0)
-    X[::3, 0] = np.nan
-    fitted = clone(LAIR).fit(X)
-    (filled,) = fitted.sample(Chunks([X[:10], X[10:]]), 1, 0)
-    assert (np.concatenate(list(filled)) == 3.0).all()
 
 
 @pytest.mark.parametrize("estimator", [GaussianImputer(), COLUMNS])

@@ -130,12 +130,6 @@ def lazy_methods(estimator):
     return LAZY | ({"sample"} if hasattr(estimator, "sample") else set())
 
 
-def test_all_public_estimators_are_tested():
-    public = {getattr(skvnce, name) for name in skvnce.__all__ if name[0].isupper()}
-    public = {one for one in public if hasattr(one, "fit")}
-    assert public == {type(one) for one in QUICKEST}
-
-
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("estimator", QUICKEST, ids=named)

@@ -1,4 +1,4 @@
-"""What `fit` reports about a table: marks, codes, skipped questions, repeated rows."""
+"""What a fit reports about a table: marks, codes, repeated rows, names."""
 
 import gzip
 import os
@@ -11,7 +11,7 @@ from pandas._libs.parsers import STR_NA_VALUES
 from scipy import stats
 from statistical import FAILURE, p_share
 
-from skvnce._tables.column_kinds import Column, encode
+from skvnce._tables.column_kinds import PASSED, Column, encode, read_columns
 from skvnce._tables.findings import checks
 from skvnce._tables.findings.checks import (
     Groups,
@@ -23,8 +23,10 @@ from skvnce._tables.findings.checks import (
     warn_of_table,
 )
 from skvnce._tables.findings.columns import (
+    FEWEST,
     codes_of_missing,
     codes_of_passed,
+    is_identifier,
     marks_of_missing,
     modelled_columns,
     numbers_as_text,
@@ -32,6 +34,9 @@ from skvnce._tables.findings.columns import (
 from skvnce._tables.schema import Table
 from skvnce.evaluation import missing_report
 from skvnce.exceptions import TableWarning
+
+# What `fit` reports about a table: marks, codes, skipped questions, repeated rows
+
 
 N = 300
 
@@ -596,3 +601,89 @@ def test_tables_of_research_have_no_false_reports():
         assert len(messages) == len(expected), path.name
         for message, part in zip(messages, expected, strict=True):
             assert part in message
+
+
+# Which columns of text are identifiers or free text, and are passed through
+
+
+N_NAMES = 200
+
+
+def text(n_levels, n=N_NAMES, words=1):
+    """Make cells of as many levels, each of some words."""
+    return [" ".join([f"level{k % n_levels}"] * words) for k in range(n)]
+
+
+def kind_of(cells, **options):
+    columns = modelled_columns(pd.DataFrame({"a": cells}), **options)
+    return columns[0].kind
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (text(N_NAMES), PASSED),
+        ([*text(101, 101), *text(20, 99)], PASSED),
+        ([*text(100, 100), *text(20, 100)], "nominal"),  # two cells for each level
+        (text(30), "nominal"),
+        (text(30, words=5), PASSED),
+        (text(30, words=4), "nominal"),
+        (text(20, words=9), "nominal"),  # answers of a form
+        ([*text(29, 29), "a b c d e f g h i"] * 6, "nominal"),  # one is long
+        (text(FEWEST, FEWEST), PASSED),
+        (text(FEWEST - 1, FEWEST - 1), "nominal"),  # too few cells to know
+        (text(8, 10), "nominal"),
+        (text(FEWEST - 5, FEWEST - 5, words=12), PASSED),  # few comments
+        (text(3, FEWEST - 5, words=12), "nominal"),
+        (text(100)[: N_NAMES - 13], "nominal"),  # two rows of subjects, and lost names
+        (text(100, words=5)[: N_NAMES - 13], PASSED),
+        (
+            [*text(N_NAMES // 2, N_NAMES // 2), *["level0"] * 80],
+            PASSED,
+        ),  # one frequent level
+        (pd.Categorical(text(N_NAMES)), PASSED),
+        (pd.Categorical(text(N_NAMES), ordered=True), "ordinal"),
+    ],
+)
+def test_names_and_sentences_are_passed_through(cells, kind):
+    assert kind_of(cells) == kind
+
+
+def test_only_observed_cells_count():
+    cells = pd.Series(text(40), dtype=object)
+    assert kind_of(cells) == "nominal"
+    assert kind_of(cells.where(np.arange(N_NAMES) < 60)) == PASSED
+
+
+@pytest.mark.parametrize("kind", ["nominal", "ordinal"])
+def test_what_is_asked_for_is_modelled(kind):
+    assert kind_of(text(N_NAMES), categorical_features={"a": kind}) == kind
+    assert kind_of(text(5), categorical_features={"a": PASSED}) == PASSED
+    columns = modelled_columns(pd.DataFrame({"a": text(N_NAMES)}), ["a"])
+    assert columns[0].kind == "nominal"
+
+
+def test_numbers_are_never_names():
+    X = pd.DataFrame(
+        {"i": np.arange(N_NAMES), "x": np.linspace(0, 1, N_NAMES), "s": "a"}
+    )
+    assert modelled_columns(X) == read_columns(X)
+    assert modelled_columns(X.drop(columns="s")) is None
+    assert not any(is_identifier(column, [N_NAMES]) for column in modelled_columns(X))
+
+
+def test_any_data_type_is_passed_through_if_asked():
+    X = pd.DataFrame(
+        {
+            "x": np.linspace(0, 1, N_NAMES),
+            "i": np.arange(N_NAMES),
+            "day": pd.Timestamp("2020-01-01")
+            + pd.to_timedelta(np.arange(N_NAMES), "D"),
+        }
+    )
+    asked = dict.fromkeys(["i", "day"], PASSED)
+    assert [one.kind for one in modelled_columns(X, asked)] == [
+        "numeric",
+        PASSED,
+        PASSED,
+    ]
