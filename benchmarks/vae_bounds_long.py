@@ -22,7 +22,7 @@ import vae_bounds as study
 from _command import options_of
 from _report import Results, Texts, commit, made_by, publish, table
 
-from skvnce.autoencoder.bounds import BOUNDS, COMPLETED_BOUNDS
+from skvnce.autoencoder.losses import BOUNDS, COMPLETED_BOUNDS
 
 TEXTS = Texts("vae_bounds_long", globals(), vars(_vae_networks))
 

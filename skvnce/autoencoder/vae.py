@@ -48,8 +48,12 @@ from skvnce.autoencoder.factor_analysis import (
     infer,
     infer_complete,
 )
-from skvnce.autoencoder.networks import ResidualPerceptron, VariationalAutoencoderModel
-from skvnce.autoencoder.posteriors import Anchor, AnchoredEncoder
+from skvnce.autoencoder.networks import (
+    Anchor,
+    AnchoredEncoder,
+    ResidualPerceptron,
+    VariationalAutoencoderModel,
+)
 from skvnce.gaussian.latent import gibbs
 from skvnce.gaussian.latent.columns import Latents, Marginal
 

@@ -23,10 +23,9 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import LatentVariableModel
 from skvnce._core.posteriors import Uniforms, global_stream
 from skvnce.autoencoder import vae
-from skvnce.autoencoder.bounds import miss_iwae, posterior_only
 from skvnce.autoencoder.factor_analysis import FactorModel
-from skvnce.autoencoder.losses import Completed
-from skvnce.autoencoder.posteriors import Anchor
+from skvnce.autoencoder.losses import Completed, miss_iwae, posterior_only
+from skvnce.autoencoder.networks import Anchor
 from skvnce.autoencoder.vae import Architecture, Autoencoder, LinearPosterior
 
 # ----------------------------------------

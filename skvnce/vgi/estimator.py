@@ -9,14 +9,9 @@ from skvnce._core.random import seed_from
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.callbacks import shows_progress
 from skvnce._imputer.validation import AUTO, OF_CATEGORIES, integer_from, names_table
-from skvnce.autoencoder import sampling
-from skvnce.autoencoder.members import (
-    OF_MEMBERS,
-    DrawnByMembers,
-    EncoderMember,
-    bounds_of_nodes,
-    reject_categories,
-)
+from skvnce.autoencoder import samplers
+from skvnce.autoencoder.lair import OF_MEMBERS, DrawnByMembers, reject_categories
+from skvnce.autoencoder.model import EncoderMember, bounds_of_nodes
 from skvnce.vgi.density import DENSITIES, MOST_OUTSIDE, IncompleteDensity
 from skvnce.vgi.fit import check_unchanged
 from skvnce.vgi.model import ChainMember
@@ -321,5 +316,5 @@ class VGIImputer(DrawnByMembers):
         n_steps, n_scored = int(self.n_steps), member._n_scored()
         if not member._has_encoder():
             return ChainMember(member._chain_model(), n_steps, n_scored)
-        how = sampling.by_lair(), n_steps, bounds_of_nodes(schema)
+        how = samplers.by_lair(), n_steps, bounds_of_nodes(schema)
         return EncoderMember(member._encoder_model(), *how, n_scored)

@@ -17,7 +17,7 @@ from skvnce._core.posteriors import Uniforms
 from skvnce._core.random import row_keyed
 from skvnce._core.samplers import accept
 from skvnce._tables.limits import CellLimits
-from skvnce.autoencoder.members import of_rows, of_stream
+from skvnce.autoencoder.model import of_rows, of_stream
 from skvnce.gaussian import em
 from skvnce.gaussian.marginals import CellScores
 from skvnce.vgi import loop

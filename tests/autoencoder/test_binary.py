@@ -10,7 +10,8 @@ from toy import latents, repeat
 from skvnce._core.models import observed_log_prob
 from skvnce._core.random import seeded
 from skvnce._core.samplers import run_chain
-from skvnce.autoencoder.samplers import ac_mwg, draws, lair, mwg, run_pooled
+from skvnce.autoencoder.samplers import ac_mwg, lair, mwg, run_pooled
+from skvnce.autoencoder.samplers import pooled_draws as draws
 
 SLOPES = torch.tensor([2.0, -1.5, 1.0, 3.0]).double()
 ROW = np.array([1.0, np.nan, np.nan, 0.0])

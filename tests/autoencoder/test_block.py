@@ -6,14 +6,14 @@ from torch import nn
 from vaes import Curved
 
 from skvnce._core.incomplete import Incomplete
-from skvnce.autoencoder.block import (
+from skvnce.autoencoder.losses import (
     BlockChains,
     block_scheme,
     marginal_scheme,
     train,
     visit_loss,
 )
-from skvnce.autoencoder.posteriors import IndependentNormalEncoder, NormalLatentCells
+from skvnce.autoencoder.networks import IndependentNormalEncoder, NormalLatentCells
 from skvnce.contrast.posteriors import Perceptron
 from skvnce.vgi.training import epochs, from_marginals
 

@@ -10,7 +10,7 @@ from vaes import Curved, Given, log_evidence
 from skvnce._core.elbo import frozen, log_joint
 from skvnce._core.models import observed_log_prob
 from skvnce._core.posteriors import draw_latents, stream
-from skvnce.autoencoder.bounds import (
+from skvnce.autoencoder.losses import (
     COMPLETED_BOUNDS,
     averaged_log_prob,
     cvi_vae,
@@ -19,7 +19,7 @@ from skvnce.autoencoder.bounds import (
     mvb_vae,
     posterior_only,
 )
-from skvnce.autoencoder.posteriors import IndependentNormalEncoder
+from skvnce.autoencoder.networks import IndependentNormalEncoder
 from skvnce.contrast.posteriors import Perceptron
 
 LOADINGS, SCALE = [[1.0, 0.3], [-0.5, 0.8], [0.4, -0.6]], [0.4, 0.6, 0.5]

@@ -17,7 +17,8 @@ from toy import (
 from skvnce._core.random import seeded
 from skvnce._core.samplers import run_chain
 from skvnce.autoencoder.factor_analysis import log_prob_observed
-from skvnce.autoencoder.samplers import draws, lair, pseudo_gibbs, run_pooled
+from skvnce.autoencoder.samplers import lair, pseudo_gibbs, run_pooled
+from skvnce.autoencoder.samplers import pooled_draws as draws
 
 OFF = linear_posterior(widen=1.3, shift=0.2)
 N = 500

@@ -9,15 +9,9 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import stream
 from skvnce._core.random import row_keyed
 from skvnce._core.samplers import run_chain
-from skvnce.autoencoder.block import variational_block_gibbs
-from skvnce.autoencoder.samplers import (
-    ac_mwg,
-    draws,
-    lair,
-    mwg,
-    pseudo_gibbs,
-    run_pooled,
-)
+from skvnce.autoencoder.losses import variational_block_gibbs
+from skvnce.autoencoder.samplers import ac_mwg, lair, mwg, pseudo_gibbs, run_pooled
+from skvnce.autoencoder.samplers import pooled_draws as draws
 
 N, INF = np.nan, np.inf
 OFF = linear_posterior(widen=1.3, shift=0.2)

@@ -12,7 +12,7 @@ from statistical import FAILURE, p_mean
 from autoencoder.test_members_mixed import NAMES, imputer
 from skvnce import LAIRImputer, VGIImputer
 from skvnce._tables.values import ValidValues
-from skvnce.autoencoder.members import Ensemble
+from skvnce.autoencoder.model import Ensemble
 from skvnce.vgi.model import ChainMember
 
 pytestmark = pytest.mark.filterwarnings("ignore:Chains ran away")

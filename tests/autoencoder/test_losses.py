@@ -14,10 +14,15 @@ from skvnce._core.posteriors import global_stream
 from skvnce._core.random import seeded
 from skvnce._core.samplers import Sampler, State
 from skvnce.autoencoder import losses, vae
-from skvnce.autoencoder.block import Scheme
-from skvnce.autoencoder.bounds import of_cells, of_latents
 from skvnce.autoencoder.factor_analysis import fit_factors, log_prob
-from skvnce.autoencoder.losses import ALGORITHMS, Completed, Rounds
+from skvnce.autoencoder.losses import (
+    ALGORITHMS,
+    Completed,
+    Rounds,
+    Scheme,
+    of_cells,
+    of_latents,
+)
 from skvnce.autoencoder.vae import Architecture, Autoencoder, Training
 
 NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
@@ -150,7 +155,7 @@ def test_the_two_blocks_at_the_start_are_log_densities(seed):
         auto, known = started(data)
         training = rounds("vbgi-vae", auto, data, TRAINING._replace(n_draws=1000))
         visited = []
-        original = losses.block.vbgi
+        original = losses.vbgi
 
         def spy(model, posterior, cells, x, z, observed, uniforms):
             value = original(model, posterior, cells, x, z, observed, uniforms)
@@ -158,7 +163,7 @@ def test_the_two_blocks_at_the_start_are_log_densities(seed):
             return value
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(losses.block, "vbgi", spy)
+            patch.setattr(losses, "vbgi", spy)
             loss = training.algorithm.loss(
                 auto, training.parts, data, training.training
             )
@@ -176,7 +181,7 @@ def test_the_two_blocks_at_the_start_are_log_densities(seed):
 def test_both_blocks_train_the_model(seed):
     """At wrong imputations, where the gradient of A alone is another one."""
     data, states = table(seed, 40), []
-    rows, move = torch.arange(len(data.x)), losses.block.BlockChains.move
+    rows, move = torch.arange(len(data.x)), losses.BlockChains.move
 
     def wrong(chains, rows, n_sweeps):
         x, z = move(chains, rows, n_sweeps)
@@ -187,7 +192,7 @@ def test_both_blocks_train_the_model(seed):
     with seeded(seed), pytest.MonkeyPatch.context() as patch:
         auto, _ = started(data)
         training = rounds("vbgi-vae", auto, data)
-        patch.setattr(losses.block.BlockChains, "move", wrong)
+        patch.setattr(losses.BlockChains, "move", wrong)
         parts = training.parts
         loss = training.algorithm.loss(auto, parts, data, training.training)
         value = loss(rows)
@@ -241,7 +246,7 @@ def test_rounded_cells_are_drawn_before_rounding(seed):
     seen = {}
 
     def visit(name):
-        original = getattr(losses.block, name)
+        original = getattr(losses, name)
 
         def spy(*arguments):
             seen[name] = arguments[3 if name == "vbgi" else 2]
@@ -251,7 +256,7 @@ def test_rounded_cells_are_drawn_before_rounding(seed):
 
     with seeded(seed), pytest.MonkeyPatch.context() as patch:
         for name in ("vbgi", "vbgi_marginal"):
-            patch.setattr(losses.block, name, visit(name))
+            patch.setattr(losses, name, visit(name))
         for name in ("vbgi-vae", "vbgi-vae-m"):
             auto, _ = started(data, ROUNDED)
             training = rounds(name, auto, data)

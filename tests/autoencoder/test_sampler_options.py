@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skvnce import LAIRImputer, VariationalAutoencoder
-from skvnce.autoencoder import sampling
+from skvnce.autoencoder import samplers
 from skvnce.options import ACMWG, LAIR, MWG
 
 N_STEPS = 2
@@ -31,7 +31,7 @@ def asked(fitted, table, monkeypatch):
 
     def draw(name, part):
         options, lengths = [], []
-        make, run = getattr(sampling, name), sampling.run_chain
+        make, run = getattr(samplers, name), samplers.run_chain
 
         def making(*args, **given):
             options.append(given)
@@ -42,8 +42,8 @@ def asked(fitted, table, monkeypatch):
             return run(sampler, state, data, n_steps)
 
         with monkeypatch.context() as patch:
-            patch.setattr(sampling, name, making)
-            patch.setattr(sampling, "run_chain", running)
+            patch.setattr(samplers, name, making)
+            patch.setattr(samplers, "run_chain", running)
             fitted.set_params(sampler=part).sample(table[:6], random_state=0)
         return options, lengths
 

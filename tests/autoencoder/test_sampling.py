@@ -12,8 +12,14 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import global_stream, shifted_lattice
 from skvnce._core.random import row_keyed, seeded
 from skvnce.autoencoder.model import BoundedModel
-from skvnce.autoencoder.samplers import pseudo_gibbs
-from skvnce.autoencoder.sampling import SAMPLERS, by_chains, by_lair, chunks, start
+from skvnce.autoencoder.samplers import (
+    SAMPLERS,
+    by_chains,
+    by_lair,
+    chunks,
+    pseudo_gibbs,
+    start,
+)
 from skvnce.autoencoder.vae import Architecture, Autoencoder, build
 
 NONE, EMPTY = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2).double()
@@ -271,7 +277,7 @@ EFFORT = by_lair(20, 1)
 
 @pytest.mark.parametrize(("n", "n_draws"), [(0, 1), (1, 10), (1000, 1), (1000, 200)])
 def test_chunks_split_the_rows(n, n_draws, monkeypatch):
-    monkeypatch.setattr("skvnce.autoencoder.sampling._AT_ONCE", 2**16)
+    monkeypatch.setattr("skvnce.autoencoder.samplers._AT_ONCE", 2**16)
     found = [np.arange(n)[rows] for rows in chunks(autoencoder(), n, n_draws, EFFORT)]
     assert np.concatenate([[], *found]).tolist() == list(range(n))
     proposals = max(21, 4 * 20)  # of an iteration, and where the 20 particles start
@@ -283,5 +289,5 @@ def test_chunks_split_the_rows(n, n_draws, monkeypatch):
 
 
 def test_one_row_that_is_large_is_a_chunk(monkeypatch):
-    monkeypatch.setattr("skvnce.autoencoder.sampling._AT_ONCE", 1)
+    monkeypatch.setattr("skvnce.autoencoder.samplers._AT_ONCE", 1)
     assert len(list(chunks(autoencoder(), 5, 9, EFFORT))) == 5

@@ -8,7 +8,7 @@ from toy import LINEAR, ROWS, exact_moments, linear_posterior, repeat
 
 from skvnce._core.posteriors import stream
 from skvnce._core.samplers import run_chain
-from skvnce.autoencoder.block import variational_block_gibbs
+from skvnce.autoencoder.losses import variational_block_gibbs
 
 N_COPIES, N_STEPS = 3000, 60
 

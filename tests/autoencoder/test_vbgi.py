@@ -10,14 +10,14 @@ from vaes import Curved, log_evidence
 from skvnce._core.elbo import log_joint
 from skvnce._core.models import observed_log_prob
 from skvnce._core.posteriors import global_stream, stream
-from skvnce.autoencoder.bounds import (
+from skvnce.autoencoder.losses import (
     miss_vae,
     of_cells,
     of_latents,
     vbgi,
     vbgi_marginal,
 )
-from skvnce.autoencoder.posteriors import IndependentNormalEncoder, NormalLatentCells
+from skvnce.autoencoder.networks import IndependentNormalEncoder, NormalLatentCells
 from skvnce.contrast.posteriors import Perceptron
 
 LOADINGS, SCALE = [[1.0], [-0.5], [0.4]], [0.4, 0.6, 0.5]
