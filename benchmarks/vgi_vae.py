@@ -38,9 +38,9 @@ from skvnce.autoencoder.losses import miss_iwae, miss_vae
 from skvnce.autoencoder.networks import IndependentNormalEncoder, NormalLatentCells
 from skvnce.datasets import load_frey_faces
 from skvnce.vgi import training
-from skvnce.vgi.autoencoder import LatentDensity
-from skvnce.vgi.chains import observed_hypercube
 from skvnce.vgi.conditionals import ExtendedConditionals, NormalHead, anchor
+from skvnce.vgi.densities import LatentDensity
+from skvnce.vgi.training import observed_hypercube
 
 TEXTS = Texts("vgi_vae", globals())
 

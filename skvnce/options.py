@@ -11,13 +11,13 @@ _HOMES = {
     "ACMWG": "skvnce.autoencoder.lair",
     "Adam": "skvnce._imputer.options",
     "Chunks": "skvnce._imputer.parts.chunks",
-    "IncompleteDensity": "skvnce.vgi.density",
+    "IncompleteDensity": "skvnce.vgi.estimator",
     "LAIR": "skvnce.autoencoder.lair",
     "LBFGS": "skvnce._imputer.options",
-    "MCEM": "skvnce.vgi.density",
+    "MCEM": "skvnce.vgi.estimator",
     "MWG": "skvnce.autoencoder.lair",
     "TorchVAE": "skvnce.autoencoder.lair",
-    "VGI": "skvnce.vgi.density",
+    "VGI": "skvnce.vgi.estimator",
 }
 
 __all__ = list(_HOMES)

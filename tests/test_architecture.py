@@ -68,7 +68,7 @@ INTERFACE = {
         "column_scores",
         "model",
     },
-    "vgi": {"estimator", "density", "fit", "model"},
+    "vgi": {"estimator", "fit", "model"},
     "columns": {"estimator", "constrained", "wrapper", "equations", "fit", "model"},
     "noisy_or": {"estimator", "tables"},
     "predictors": {"estimator", "out_of_fold"},

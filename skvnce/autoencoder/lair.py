@@ -90,11 +90,7 @@ OF_MEMBERS = {  # constraints of the parameters that the imputers share
     "random_state": RANDOM_STATE,
     "verbose": ["verbose"],
 }
-
-
 _SEVERAL, _ENOUGH = 4, 40  # maximum number of members; rows per column where 1 suffices
-
-
 _REMEDY = "GaussianImputer may fill them better; logarithms of skewed columns may help."
 
 

@@ -734,8 +734,6 @@ class Completed(NamedTuple):
 
 
 Loss = Callable[[Tensor], Tensor]  # the mean loss of rows
-
-
 Parts = Mapping[str, nn.Module]
 
 

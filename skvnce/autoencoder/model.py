@@ -129,8 +129,6 @@ class BoundedModel:
 
 
 _APPROXIMATE = 32  # number of draws of an approximate mean, a power of two
-
-
 _LEVELS = 32  # number of quantiles that represent a cell
 
 

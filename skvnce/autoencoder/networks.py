@@ -458,8 +458,6 @@ def _check_shapes(decoder: OwnDecoder, encoder: nn.Module, n_features: int) -> N
 
 # exp(2) is 7: deviations differ by at most this factor from those of the linear model
 _WIDEST = 2.0  # bound of |log-scale|
-
-
 _APART = 0.5  # distance of the initial components of a mixture
 
 
@@ -629,8 +627,6 @@ def _normal(loc: Tensor, log_scale: Tensor) -> Normal:
 _LATENTS_APART = (
     0.1  # distance of initial components, in standard deviations of the prior
 )
-
-
 _LEAST_SCALE = 1e-5  # a component without width has no density
 
 

@@ -460,20 +460,10 @@ def pseudo_gibbs(
 
 
 _PROPOSED = 4  # number of proposals for each draw at which a chain starts
-
-
 _PER_DRAW = 1.5  # number of proposals for each stratified draw
-
-
 _LEAST = 8  # number of iterations for them, unless `n_steps` is smaller
-
-
 _WARM = 4  # number of particles of each chain in a warm-up
-
-
 _AT_ONCE = 2**22  # maximum size of a chunk of rows
-
-
 # of a number: uniform numbers that are independent of those of other numbers
 Streams = Callable[[int], Uniforms]
 

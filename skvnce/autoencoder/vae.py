@@ -434,8 +434,6 @@ def held_out_log_prob(auto: Autoencoder, data: Incomplete, hidden: Tensor) -> Te
 
 # without one, the likelihood of cells that are predicted exactly would be infinite
 FLOOR = 0.03  # minimum standard deviation of a score given the latents
-
-
 NO_PARTS: Mapping[str, nn.Module] = {}  # what most algorithms train besides
 
 

@@ -9,8 +9,8 @@ from vaes import Curved
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import stream
-from skvnce.vgi.autoencoder import LatentDensity
 from skvnce.vgi.conditionals import ExtendedConditionals, NormalHead
+from skvnce.vgi.densities import LatentDensity
 from skvnce.vgi.training import Chains, Pair, TrainingSettings, from_marginals, train
 
 LOADINGS, SCALE = [[1.0], [-0.5], [0.4]], [0.4, 0.6, 0.5]

@@ -18,14 +18,6 @@ from skvnce._core.posteriors import stream
 from skvnce._core.random import seeded
 from skvnce._core.samplers import run_chain
 from skvnce.autoencoder.factor_analysis import FactorModel
-from skvnce.vgi.chains import (
-    Hypercube,
-    metropolised_gibbs,
-    observed_hypercube,
-    scan_order,
-    unbounded,
-    variational_gibbs,
-)
 from skvnce.vgi.conditionals import (
     ExtendedConditionals,
     NormalHead,
@@ -33,6 +25,14 @@ from skvnce.vgi.conditionals import (
     anchor,
 )
 from skvnce.vgi.densities import FactorDensity
+from skvnce.vgi.training import (
+    Hypercube,
+    metropolised_gibbs,
+    observed_hypercube,
+    scan_order,
+    unbounded,
+    variational_gibbs,
+)
 
 D, N = 4, 1500
 MODEL = FactorModel(

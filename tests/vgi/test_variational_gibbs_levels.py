@@ -9,7 +9,7 @@ from torch.distributions import Normal
 from skvnce._core.distributions.cells import NumberOrLevel
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.samplers import run_chain
-from skvnce.vgi.chains import Hypercube, variational_gibbs
+from skvnce.vgi.training import Hypercube, variational_gibbs
 
 N, STEPS = 3000, 30
 SIZES = torch.tensor([2, 3, 4, 0])

@@ -16,7 +16,7 @@ from skvnce.vgi.conditionals import (
     anchor,
 )
 from skvnce.vgi.densities import FactorDensity
-from skvnce.vgi.objective import Redrawn, regression, vgi
+from skvnce.vgi.training import Redrawn, regression, vgi
 
 D, RANK = 4, 2
 NODES = 40

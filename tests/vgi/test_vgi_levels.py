@@ -7,7 +7,7 @@ from torch import nn
 
 from skvnce._core.distributions.cells import NumberOrLevel
 from skvnce.vgi.conditionals import Indicators, MixedConditionals, NormalHead
-from skvnce.vgi.objective import MOST_LEVELS, redrawn, regression, vgi
+from skvnce.vgi.training import MOST_LEVELS, redrawn, regression, vgi
 
 SIZES = torch.tensor([3, 2, MOST_LEVELS])
 LONG = torch.tensor([2, MOST_LEVELS + 7])
@@ -69,7 +69,7 @@ def rows_of(sizes, n):
 
 
 def exact_bound(model, q, x, columns):
-    """Compute J of rows by the sum of eq. (1) of `skvnce.vgi.objective`."""
+    """Compute J of rows by the sum of eq. (2) of `skvnce.vgi.training`."""
     found = []
     for row, j in zip(x, columns[0].tolist(), strict=True):
         log_q = q.at(row[None], torch.tensor([j])).log_probabilities[0]
