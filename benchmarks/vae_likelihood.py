@@ -29,7 +29,7 @@ from torch.distributions import Independent, Normal
 from vae_bounds import COMPLETING, encoder_of, loss_of
 from vae_tables import rows_of
 
-from skvnce._core.elbo import iwelbo, log_joint
+from skvnce._core.models import iwelbo, log_joint
 from skvnce._core.posteriors import draw_latents, global_stream
 from skvnce.autoencoder.losses import averaged_log_prob, miss_iwae, miss_vae
 from skvnce.autoencoder.networks import IndependentNormalEncoder

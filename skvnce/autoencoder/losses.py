@@ -17,17 +17,18 @@ from torch.nn.functional import threshold
 
 from skvnce._core.distributions.cells import ScoredCells, entropy, sum_and_slopes
 from skvnce._core.distributions.functions import at_quantiles, draw, inside
-from skvnce._core.elbo import (
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import (
+    LatentVariableModel,
     drawn,
     drawn_elbo,
     frozen,
     iwelbo,
     log_joint,
+    observed_log_prob,
     stratified_elbo,
     stratified_iwelbo,
 )
-from skvnce._core.incomplete import Incomplete
-from skvnce._core.models import LatentVariableModel, observed_log_prob
 from skvnce._core.posteriors import (
     LatentCells,
     LatentPosterior,

@@ -29,8 +29,8 @@ from skvnce._core.distributions.cells import (
     log_probs,
 )
 from skvnce._core.distributions.normal import Normal
-from skvnce._core.elbo import iwelbo, log_joint, standard_error
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import iwelbo, log_joint, standard_error
 from skvnce._core.posteriors import Uniforms, draw_latents, stream
 from skvnce._core.progress import tell
 from skvnce._core.samplers import counted, normalised

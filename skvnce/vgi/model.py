@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from skvnce._core.distributions.cells import Families
 from skvnce._core.distributions.functions import at_quantiles, inside
 from skvnce._core.distributions.normal import Normal
-from skvnce._core.elbo import iwelbo, standard_error
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import iwelbo, standard_error
 from skvnce._core.posteriors import Uniforms
 from skvnce._core.progress import tell
 from skvnce._core.random import row_keyed

@@ -7,7 +7,7 @@ from torch import nn
 from torch.distributions import Bernoulli, Independent
 from vaes import Curved, Given, Single, grid, log_evidence
 
-from skvnce._core.elbo import (
+from skvnce._core.models import (
     elbo,
     iwelbo,
     log_joint,

@@ -7,8 +7,7 @@ from torch import nn
 from torch.distributions import Independent, Normal
 from vaes import Curved, Given, log_evidence
 
-from skvnce._core.elbo import frozen, log_joint
-from skvnce._core.models import observed_log_prob
+from skvnce._core.models import frozen, log_joint, observed_log_prob
 from skvnce._core.posteriors import draw_latents, stream
 from skvnce.autoencoder.losses import (
     COMPLETED_BOUNDS,

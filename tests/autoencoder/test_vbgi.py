@@ -7,8 +7,7 @@ from torch import nn
 from torch.distributions import Independent, Normal
 from vaes import Curved, log_evidence
 
-from skvnce._core.elbo import log_joint
-from skvnce._core.models import observed_log_prob
+from skvnce._core.models import log_joint, observed_log_prob
 from skvnce._core.posteriors import global_stream, stream
 from skvnce.autoencoder.losses import (
     miss_vae,

@@ -6,10 +6,12 @@ from energies import Bell, Factor
 from torch import distributions, nn
 
 from skvnce._core.incomplete import Incomplete
-from skvnce.contrast.models import FreeGaussian, RestrictedBoltzmann, Scaled
-from skvnce.contrast.modules import (
+from skvnce.contrast.models import (
+    FreeGaussian,
     NotAModel,
     NotAPosterior,
+    RestrictedBoltzmann,
+    Scaled,
     UnknownLatents,
     UnsuitableModel,
     UnsuitablePosterior,

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from scipy.special import expit
 
-from skvnce._core.models import log_joint
+from skvnce._core.models import log_joint_of_states
 from skvnce.contrast.models import NormalScaleMixture, UnnormalisedScaleMixture
 
 WIDTHS = [0.5, 4.0]
@@ -21,7 +21,7 @@ def model(kind, width, **options):
 
 
 def joint(mixture):
-    return log_joint(mixture, torch.tensor(U)[:, None]).detach()
+    return log_joint_of_states(mixture, torch.tensor(U)[:, None]).detach()
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -55,7 +55,7 @@ def test_posteriors_as_printed_but_for_a_sign(width):
 def test_batch_dimensions_are_free():
     x = torch.randn(2, 3, 1).double()
     mixture = model(UnnormalisedScaleMixture, 4.0)
-    together = log_joint(mixture, x)
+    together = log_joint_of_states(mixture, x)
     assert together.shape == (2, 2, 3)
     one = mixture.log_density(x[1, 2], mixture.states[1])
     assert together[1, 1, 2] == one

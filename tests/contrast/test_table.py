@@ -8,14 +8,14 @@ from energies import Bell, Factor
 from skvnce._core.progress import tell_round
 from skvnce._core.training.adam import NotFinite
 from skvnce.contrast import fit
-from skvnce.contrast.models import RestrictedBoltzmann
-from skvnce.contrast.modules import (
+from skvnce.contrast.fit import fit_table
+from skvnce.contrast.models import (
     DrawsNotSmooth,
+    RestrictedBoltzmann,
     SingleDraw,
     initial_normal,
     normal_of_cells,
 )
-from skvnce.contrast.table import fit_table
 from skvnce.gaussian import em as gaussian_em
 
 SETTINGS = fit.Settings(

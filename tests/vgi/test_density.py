@@ -7,8 +7,8 @@ from oracles import GATE, z_mean
 
 from skvnce._core.distributions.cells import Families
 from skvnce._core.distributions.normal import Normal
-from skvnce._core.elbo import standard_error
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import standard_error
 from skvnce._core.random import row_keyed, seeded
 from skvnce.gaussian import em
 from skvnce.vgi import conditionals, fit

@@ -8,7 +8,7 @@ from vaes import grid
 
 from skvnce._core.distributions.families import AffineTransformed, NormalMixture
 from skvnce._core.distributions.functions import draw
-from skvnce._core.elbo import frozen
+from skvnce._core.models import frozen
 from skvnce._core.posteriors import draw_latents, stream
 
 K, N = 2, 20_000
