@@ -34,8 +34,7 @@ from skvnce.pooling._hypotheses import (
     wald_test,
 )
 from skvnce.pooling._models import fit_each, pool_models
-from skvnce.pooling._rules import Pooled, pool
-from skvnce.pooling._sensitivity import SensitivityCurve, sensitivity_curve
+from skvnce.pooling._rules import Pooled, SensitivityCurve, pool, sensitivity_curve
 
 __all__ = [
     "Pooled",
