@@ -583,9 +583,9 @@ class LAIRImputer(DrawnByMembers):
     drawn from ``p(x_mis | x_obs)`` of the model by latent-adaptive importance
     resampling (LAIR).  LAIR proposes latents from the encoder, both at current
     imputations and at the row with missing values, and weights them by the likelihood
-    of the observed cells.  `transform` fills missing cells by the mean of draws, and
-    `sample` returns draws.  Data frames may have categories, whose most probable levels
-    `transform` fills in; `category_probabilities` returns the probabilities of all.
+    of the observed cells.  `transform` fills in means of draws, or most probable
+    levels, and `sample` returns draws; `category_probabilities` returns the
+    probabilities of all levels.
 
     Parameters
     ----------
@@ -601,89 +601,65 @@ class LAIRImputer(DrawnByMembers):
         `skvnce._core.samplers.Sampler`.  The classes are in `skvnce.options`.  Except
         with LAIR, each draw is the last state of a chain.
     n_estimators : "auto" or int, default="auto"
-        Number of autoencoders to train.  If there are several, each gets random weights
-        of the rows whose variance is an eighth of that of the Bayesian bootstrap (Rubin
-        1981), and all are trained for the number of rounds that held-out cells choose
-        for the first one.  Draws come from each in turn, so that they include the
-        uncertainty of the parameters.  ``"auto"`` is 40 columns / rows, rounded up, and
-        at most 4; it is 1 from 40 rows a column on.  A frozen model counts as one.
+        Number of autoencoders to train.  Several get random weights of the rows, whose
+        variance is an eighth of that of the Bayesian bootstrap (Rubin 1981), and as
+        many rounds as held-out cells choose for the first one.  Draws come from each in
+        turn, and so include the uncertainty of the parameters.  ``"auto"`` is 40
+        columns / rows, rounded up, and at most 4.  A frozen model counts as one.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` summarises the draws of a number.  Medians have the smallest
-        mean absolute error.  Categories always get their most probable level.
+        How `transform` summarises the draws of a number.  Categories always get their
+        most probable level.
     n_steps : int, default=20
-        Number of iterations of LAIR, or of moves of each chain of the other samplers.
-        `transform` by LAIR needs fewer: 8, or as many as make 1.5 proposals for each
-        draw.
+        Number of iterations of LAIR, of which `transform` needs fewer (8, or as many as
+        make 1.5 proposals for each draw), or of moves of each chain of other samplers.
     n_draws : int, default=128
-        Number of draws that `transform` summarises.  By LAIR they are spread evenly
-        over the distribution: their means have smaller errors than those of independent
-        draws.  If it is smaller than the number of members, some members are not used.
+        Number of draws that `transform` summarises, by LAIR evenly spread ones.
     min_value, max_value : float, array-like of shape (n_features,), dict, \
             "observed" or None, default=None
-        Bounds of imputed cells: a number for all columns, one bound for each column, or
-        a dict by column name.  Missing cells are drawn conditionally on lying within
-        these bounds.  ``"observed"`` is the smallest or the largest observed value, and
-        -inf and inf mean no bound.  With None, draws follow the model beyond the
-        observed range, but keep the sign of columns of one sign, and are observed
-        values in columns of at most ten values that repeat.
+        Bounds of imputed cells, see `GaussianImputer`: missing cells are drawn
+        conditionally on lying within them.  With None, draws follow the model, but keep
+        the sign of columns of one sign, and codes stay codes.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
-        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
-        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
-        other markers a number marks numbers that equal it, and a text equal text; NaN
-        is then an error, and cells that stay missing keep the marker.
+        What marks missing cells of X, see `GaussianImputer`.
     keep_empty_features : bool, default=False
-        Whether `transform` keeps columns that were entirely missing at `fit`, filled by
-        0 or by the value within the bounds that is nearest to 0, or drops them.  Kept
-        columns of categories stay missing: they have no level.
+        Whether to keep columns that were entirely missing at `fit`, see
+        `GaussianImputer`.
     add_indicator : bool, default=False
-        Whether `transform` appends a binary column for each column with missing cells
-        at `fit`, which is 1 where the cell is missing.  `sample` does not append them.
+        Whether `transform` appends columns that mark missing cells.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        What `fit` does if a few cells dominate the squared errors of a column, or if
-        the model predicts held-out cells of a column significantly worse than the mean
-        of the column does (`held_out_gain_`): it warns
-        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
-        these checks.
+        What `fit` does if a few cells dominate a column's squared errors, or if
+        held-out cells are predicted significantly worse than by its mean
+        (`held_out_gain_`).
     categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
         Which columns are categories, see `GaussianImputer`.  It replaces that of
         `model`; the levels of a frozen model stay as they are.
     handle_unknown : {"error", "missing"}, default="error"
-        What a level that `fit` has not observed is: an error, or a missing value.
+        What a level that `fit` has not observed is: an error, or missing.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the training; replaces the `random_state` of `model`.
     verbose : int, default=0
-        If 1, print a line for each round of each member, and for each other step of
-        `fit`, `transform` and `sample` that takes longer than a second.  If 2, print
-        all steps.
+        If 1, print a line for each round and each step of more than a second; 2, all.
 
     Attributes
     ----------
     estimators_ : list of VariationalAutoencoder
         The fitted members; empty if all columns of X are constant.
     feature_indices_ : ndarray of shape (n_nodes,)
-        Indices of the columns of X that the model uses: those with at least two
-        different observed values.
+        Indices of the columns of the model: those with at least two different values.
     categories_ : dict of str to ndarray
         The levels of columns of categories, see `GaussianImputer`.
     constants_ : dict of int to float or level
         Values of the constant columns, by column index.  They fill missing cells.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Smallest and largest imputed value of each column of X, in codes of levels and
-        in microseconds for dates.
+        Smallest and largest imputed value of each column of X.
     held_out_gain_ : float
         One minus the ratio of the mean squared error of the model to that of the column
-        means, on the cells of at most 1000 rows that the first member held out to
-        choose the number of rounds; all columns have the same weight.  In columns of
-        categories log-losses take the place of squared errors, and shares of levels
-        that of means.  Negative if the means predict better.  NaN if no cells were held
-        out (the model's ``solver=Adam(validation_fraction=0)``, too few rows), and with
-        ``on_misfit="ignore"``.  For a frozen model a tenth of the cells of X is used,
-        so the value is too large if these were training data.
+        means (of log-losses for categories), on held-out cells of at most 1000 rows; on
+        cells of X for a frozen model, where it is too large if these were training
+        data.  NaN if no cells were held out, and with ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means, and
-        heavy-tailed columns that it does not predict better.  They are imputed from
-        their observed values: `transform` fills in the mean (median, mode) or the most
-        frequent level, and `sample` draws from them.
+        Columns that the model predicts significantly worse than their means.  They are
+        imputed from their observed values.
     indicator_ : MissingIndicator or None
         The indicator that `add_indicator` appends; None if it is False.
     n_features_in_ : int
@@ -694,18 +670,14 @@ class LAIRImputer(DrawnByMembers):
     Notes
     -----
     Draws are for filling, and `sample` warns: the parameters count as known, so that
-    intervals of estimates that are pooled over draws are too narrow.  See the page of
-    validity for their coverage.
+    intervals of estimates that are pooled over draws are too narrow.  There is no
+    `n_jobs`: members are trained one after the other.
 
     Draws of columns with repeated values are observed values, and draws of integer
-    columns are integers; means are in data frames, and need not be in arrays.  Bounds
-    apply to draws, not to the training or to `score_samples`.  The random numbers of
-    `transform` are functions of the row, so that a row is filled by the same values in
-    any table.  If `sampler` is a function without the parameter ``uniforms``, this
-    holds only within the same table.  Probabilities of levels are averaged over the
-    latents that `sampler` draws, and over the members.
-
-    There is no `n_jobs`: members are trained one after the other.
+    columns are integers.  Bounds apply to draws, not to the training or to
+    `score_samples`.  The random numbers of `transform` are functions of the row, so
+    that a row is filled by the same values in any table, unless `sampler` is a function
+    without the parameter ``uniforms``.
 
     References
     ----------

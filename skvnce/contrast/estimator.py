@@ -541,133 +541,91 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
     Parameters
     ----------
     model : callable or None, default=None
-        Maps the number of features (columns with at least two different values) to a
-        `torch.nn.Module` with a method ``log_density(x)`` or ``log_density(x, z)``.  It
-        returns the log-density of the model up to a constant, a tensor of shape (n,),
-        for rows x of shape (n, n_features) and latents z of shape (n, n_components).
-        None is a Gaussian with free mean and precision.  See Notes for optional
-        attributes and methods of the module.
+        Maps the number of features to a `torch.nn.Module` with ``log_density(x)`` or
+        ``log_density(x, z)``: the log-density (n,), up to a constant, of rows (n,
+        n_features) and latents (n, n_components).  None is a Gaussian.  The user guide
+        lists optional attributes and methods of the module.
     posterior : None, "normal", "bernoulli" or callable, default=None
         Distribution of the latents given a row.  None uses the exact one if the module
-        provides it, else ``"normal"``: a network gives mean and standard deviation of
-        each latent.  ``"bernoulli"``: a network gives the probability that a latent is
-        1.  A callable maps (n_features, n_components) to a module whose ``forward(x,
-        observed)`` returns a `torch.distributions.Distribution` of batch shape (n,
-        n_components).  With any value except None, unobserved variables are drawn even
-        if the module can integrate them out.
+        provides it, else ``"normal"``.  A callable maps (n_features, n_components) to a
+        module ``q(x, observed)`` that returns a distribution of batch shape (n,
+        n_components).  Except with None, unobserved variables are always drawn.
     noise : str, Distribution or zuko flow, default="auto"
-        Distribution with which rows are contrasted.  ``"marginal"``: a product of
-        marginals fitted to the columns, Bernoulli for columns of zeros and ones,
-        truncated normal for columns without negative values, else normal.
-        ``"gaussian"``: a normal distribution of whole rows, fitted by EM.
-        ``"conditional"``: random steps around each row (conditional NCE), which need no
-        density.  ``"auto"``: ``"gaussian"`` for the default model, else ``"marginal"``.
-        You can also pass a distribution of rows with ``sample`` and ``log_prob``; if
-        cells are missing, it must have independent columns or be a
-        `MultivariateNormal`.  Estimates are better the closer the noise is to the data.
+        Distribution with which rows are contrasted: a product of marginals of the
+        columns, ``"marginal"``; a normal distribution of rows, ``"gaussian"``
+        (``"auto"`` for the default model); random steps around each row,
+        ``"conditional"``; or one of your own with ``sample`` and ``log_prob``, of
+        independent columns or a `MultivariateNormal` if cells are missing.
     noise_ratio : int, default=10
         nu, the number of rows of noise for each row of data.
     n_components : int or None, default=None
         Number of latents; None uses the attribute of the module.
     n_training_draws : "auto" or int, default="auto"
-        Number of draws of the unobserved variables of each row.  ``"auto"`` is 5 if no
-        cell is missing, else 16, or 64 if 16 are too few and 64 suffice
-        (`bound_gap_`).  Draws of missing cells are weighted, so that more of them make
-        the fit more accurate.  A power of two is best.
+        Number of draws of the unobserved variables of each row.  ``"auto"`` is 5
+        without missing cells, else 16, or 64 if 16 are too few (`bound_gap_`).
     solver : {"auto", "lbfgs", "adam"}, Adam or LBFGS, default="auto"
-        ``"lbfgs"`` alternates between updates of posterior and model (variational EM)
-        with common random numbers.  ``"adam"`` optimises both together on mini-batches
-        and also supports posteriors of discrete draws.  ``"auto"`` is ``"lbfgs"``
-        whenever it is possible.  You can also pass `skvnce.options.LBFGS`, or
-        `skvnce.options.Adam`, of which only `batch_size` (``"auto"`` is 200),
-        `learning_rate_init` (``"auto"`` is 0.03, and the rate decreases to zero) and
-        `device` are used.
+        ``"lbfgs"`` alternates between posterior and model (variational EM); ``"adam"``
+        optimises both together, also for discrete draws; ``"auto"`` is ``"lbfgs"``
+        whenever it is possible.  Or `skvnce.options.LBFGS` or `skvnce.options.Adam`, of
+        which `batch_size` (200), `learning_rate_init` (0.03, decreasing) and `device`
+        are used.
     ridge : "auto" or float, default="auto"
-        Strength of the penalty ``ridge |theta|^2 / (2 n)`` of the model's parameters.
-        ``"auto"`` is 0 for your own models.  For the default model it is the number of
-        parameters, which are zero at the normal distribution that EM fits: with few
-        rows per column the fit stays close to that of EM, whose shrinkage held-out
-        cells choose.
+        Strength of the penalty ``ridge |theta|^2 / (2 n)``.  ``"auto"`` is the number
+        of parameters for the default model, and 0 for others.
     n_init : int, default=1
-        Number of random starts; the one with the best objective is kept.  Densities of
-        several modes, such as mixtures, have local optima: use several starts.
+        Number of random starts; the one with the best objective is kept.
     max_iter : int, default=200
-        Maximum number of rounds of ``"lbfgs"``; number of epochs of ``"adam"``.  If
-        there are no draws, a round is 20 iterations of L-BFGS.
+        Maximum number of rounds of ``"lbfgs"``; number of epochs of ``"adam"``.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` fills numbers: by their conditional means, medians (of smallest
-        mean absolute error) or modes.  All are the mean for the default model, which is
-        normal.  Not for models with latents.
+        How `transform` fills numbers.  Not for models with latents.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        What `fit` does if a few cells dominate the squared errors of a column, or if
-        the model, fitted without them, predicts held-out cells of a column
-        significantly worse than its mean (`held_out_gain_`): it warns
-        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
-        both.
+        What `fit` does if a few cells dominate a column's squared errors, or if
+        held-out cells are predicted significantly worse than by its mean
+        (`held_out_gain_`).
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
-        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
-        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
-        other markers a number marks numbers that equal it, and a text equal text; NaN
-        is then an error, and cells that stay missing keep the marker.
+        What marks missing cells of X, see `GaussianImputer`.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, as 0.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of noise, draws and starts.
     verbose : int, default=0
-        If 1, print a line for each round, and for each other step that takes longer
-        than a second.  If 2, print all steps.
+        If 1, print a line for each round and each step of more than a second; 2, all.
 
     Attributes
     ----------
     log_scale_ : float
-        c, the estimate of the logarithm of the model's integral.  0 if the module has
-        its own `log_scale`.
+        c, the estimated logarithm of the model's integral; 0 if the module has its own.
     log_scale_gap_ : float
-        The logarithm of the integral, estimated by importance sampling from fresh
-        noise, minus `log_scale_`: near 0 if the estimate is reliable.
+        The same by fresh noise minus `log_scale_`: near 0 if the estimate is reliable.
     bound_gap_ : float
-        Mean log-density of incomplete rows by 1024 draws of their missing cells minus
-        that by the draws of the fit, in nats; 0 without draws.  If it is above 0.1,
-        `fit` warns: conditional distributions may be too broad.
-    ridge_ : float
-        The `ridge` that the fit used.  NaN if it is ``"auto"`` and all columns are
-        constant.
+        Mean log-density of incomplete rows by 1024 draws minus that by those of the
+        fit.
     objective_ : float
-        The objective J_VNCE per row of training data (for ``"conditional"`` noise, that
-        of conditional NCE).
+        The objective (of conditional NCE, if chosen) per row of training data.
     accuracy_ : float
-        Accuracy with which the fitted model classifies rows as data or noise (or as a
-        row or its neighbour): 0.5 if they have the same distribution.  Near 1, the
-        noise is too far from the data.
+        Accuracy of the model in telling rows from noise: 0.5 is ideal, near 1 is bad.
     loss_curve_ : list of float
-        Negative objective plus the penalty in each iteration.
-    n_iter_ : int
-        Number of iterations.  It and `loss_curve_` are those of the best start.
+        Minus the objective, plus the penalty, in each iteration of the best start.
+    n_iter_, n_components_ : int
+        Number of iterations of the best start, and of latents.
+    ridge_ : float
+        The `ridge` that the fit used.
     mean_, covariance_ : ndarray
-        Mean and covariance of the default model, in the units of X; of shapes
-        (n_nodes,) and (n_nodes, n_nodes).
-    n_components_ : int
-        Number of latents; 0 if the model has none.
-    noise_ : dict
-        Parameters of the fitted noise, as arrays, in the units of X.
-    model_state_, posterior_state_ : dict
-        Parameters of the fitted modules, as arrays.
+        Mean and covariance of the default model, in the units of X.
+    noise_, model_state_, posterior_state_ : dict
+        Parameters of the fitted noise, in the units of X, and modules, as arrays.
     feature_indices_ : ndarray of shape (n_nodes,)
-        Indices of the columns with at least two different observed values.
+        Indices of the columns of the model: those with at least two different values.
     constants_ : dict
-        Values of the constant columns, by column index.  If all columns are constant
-        there is no model: `n_components_` is 0, `objective_` NaN.
+        Values of the constant columns, by column index.
     held_out_gain_ : float
-        One minus the ratio of the mean squared error of the model to that of the column
-        means, on a tenth of the observed cells, by a fit without them.  Negative if the
-        means predict better; NaN for models with latents, without missing cells, with
-        too few cells, and with ``on_misfit="ignore"``.
+        One minus the ratio of the mean squared error of the model to that of column
+        means on cells that a second fit does not use; NaN for models with latents.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means, or that
-        are heavy-tailed and not predicted better.  `transform` fills them by their
-        means, and `sample` draws observed values.
+        Columns that the model predicts significantly worse than their means.  They are
+        imputed from their observed values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Smallest and largest imputed value of each column of X; infinite without a law.
+        Smallest and largest imputed value of each column of X.
     n_features_in_ : int
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -675,36 +633,14 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
 
     Notes
     -----
-    A module may have the following attributes and methods: ``n_components``;
-    ``states``, a tensor (n_states, n_components) of all values of z, for an exact
-    posterior;
-    ``log_marginal(x, observed)``, the log-density of the observed cells with latents
-    and missing cells integrated out; ``conditional_mean(x, observed)``, the filled
-    rows; ``log_scale``, if its log-density has its own scale parameter or is normalised
-    (a constant in that case).
-
-    When a pickle is loaded, the callable makes the module again, with the same state of
-    torch's random numbers.  Everything in the module except its state must be
-    reproducible in this way.
-
-    The module gets the columns without scaling.  If units matter, put a
-    `StandardScaler`, which keeps NaN, before the estimator; the default model needs
-    none.
-
-    The standard error of `log_scale_` decreases with n and nu, and increases with the
-    distance between noise and data; `log_scale_gap_` compares it with a second
-    estimate.  For flexible models and few rows `log_scale_` is too low.
-
-    A fit is one sequence of rounds, and has no `n_jobs`.  Columns are numbers, and have
-    no probabilities of levels.  Each row counts once: the contrast with noise has no
-    weights.
+    When a pickle is loaded, the callable makes the module again.  Columns are numbers,
+    without probabilities of levels, and not scaled, except for the default model.  Each
+    row counts once.  There is no `n_jobs`.
 
     References
     ----------
-    Gutmann and Hyvarinen (2012), Noise-contrastive estimation of unnormalized
-    statistical models; Rhodes and Gutmann (2019), Variational noise-contrastive
-    estimation; Ceylan and Gutmann (2018), Conditional noise-contrastive estimation of
-    unnormalised models.
+    Gutmann and Hyvarinen (2012), Noise-contrastive estimation; Rhodes and Gutmann
+    (2019), Variational NCE; Ceylan and Gutmann (2018), Conditional NCE.
 
     Examples
     --------
@@ -716,8 +652,6 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
     >>> estimator = VNCEEstimator(random_state=0).fit(X)
     >>> estimator.covariance_.shape
     (3, 3)
-    >>> bool(np.isnan(estimator.transform(X)).any())
-    False
     """
 
     _parameter_constraints = {

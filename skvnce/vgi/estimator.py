@@ -745,14 +745,13 @@ class VGIImputer(DrawnByMembers):
 
     Variational Gibbs inference (VGI) fits a model with a tractable ``log p(x)``, or a
     tractable bound of it, to rows with missing cells (NaN).  It only needs a univariate
-    conditional q of each column: Gibbs sampling with these conditionals completes the
-    rows, and the parameters of model and conditionals maximise a bound at the completed
-    rows.  Missing cells are drawn from the fitted model and not from q.  `transform`
-    fills missing cells by the mean of draws, and `sample` returns draws.
+    conditional q of each column: Gibbs sampling by these completes the rows, and the
+    parameters of model and conditionals maximise a bound at the completed rows.
+    Missing cells are drawn from the fitted model and not from q.  `transform` fills in
+    means of draws, and `sample` returns draws.
 
-    Data frames may have categories if the model is an autoencoder.  q of such a column
-    is a categorical distribution of its levels.  `transform` fills in the most probable
-    level, and `category_probabilities` returns the probabilities of all.
+    Data frames may have categories if the model is an autoencoder;
+    `category_probabilities` returns the probabilities of their levels.
 
     Parameters
     ----------
@@ -760,55 +759,40 @@ class VGIImputer(DrawnByMembers):
             callable, default="vae"
         A `skvnce.options.IncompleteDensity` is a density with the settings of its
         training, and the others stand for ``IncompleteDensity(model)``.  ``"vae"``: an
-        autoencoder, whose log-density VGI replaces by a bound; it is drawn from by
-        latent-adaptive importance resampling, as in `LAIRImputer`.  ``"flow"``: an
-        autoregressive neural spline flow.  ``"factor-analysis"``: at most 20 factors.
-        A callable makes your own density.  From these q proposes draws, and a
+        autoencoder, drawn from by latent-adaptive importance resampling as in
+        `LAIRImputer`.  ``"flow"``: an autoregressive neural spline flow.
+        ``"coupling-flow"``: one of coupling layers.  ``"factor-analysis"``: at most 20
+        factors.  A callable makes your own density.  From these q proposes draws, and a
         Metropolis-Hastings step accepts or rejects them.
     n_estimators : "auto" or int, default="auto"
-        Number of densities to fit.  If there are several, each gets random weights of
-        the rows whose variance is an eighth of that of the Bayesian bootstrap (Rubin
-        1981), and all are trained for the number of rounds that held-out cells choose
-        for the first one.  Draws come from each in turn, so that they include the
-        uncertainty of the parameters.  ``"auto"`` is 40 columns / rows, rounded up, and
-        at most 4; it is 1 from 40 rows a column on.
+        Number of densities to fit.  Several get random weights of the rows, whose
+        variance is an eighth of that of the Bayesian bootstrap (Rubin 1981), and as
+        many rounds as held-out cells choose for the first one.  Draws come from each in
+        turn, and so include the uncertainty of the parameters.  ``"auto"`` is 40
+        columns / rows, rounded up, and at most 4.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` summarises the draws of a number.  Medians have the smallest
-        mean absolute error.  Categories always get their most probable level.
+        How `transform` summarises the draws of a number.
     n_steps : int, default=20
-        Number of sweeps over the missing cells before the first draw of a chain; for
-        ``"vae"``, number of iterations of LAIR.
+        Number of sweeps before the first draw of a chain, or of iterations of LAIR.
     n_draws : int, default=128
-        Number of draws that `transform` summarises.  If it is smaller than the number
-        of members, some members are not used.
+        Number of draws that `transform` summarises.
     min_value, max_value : float, array-like of shape (n_features,), dict, \
             "observed" or None, default=None
-        Bounds of imputed cells: a number for all columns, one bound for each column, or
-        a dict by column name.  Missing cells are drawn conditionally on lying within
-        these bounds.  ``"observed"`` is the smallest or the largest observed value, and
-        -inf and inf mean no bound.  With None, draws follow the model beyond the
-        observed range, but keep the sign of columns of one sign, and are observed
-        values in columns of at most ten values that repeat.  Draws of
-        densities other than ``"vae"`` stay within the observed values, whatever the
-        bounds.
+        Bounds of imputed cells, see `GaussianImputer`: missing cells are drawn
+        conditionally on lying within them.  With None, draws follow the model, but keep
+        the sign of columns of one sign, and codes stay codes.  Draws of densities other
+        than ``"vae"`` stay within the observed values.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
-        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
-        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
-        other markers a number marks numbers that equal it, and a text equal text; NaN
-        is then an error, and cells that stay missing keep the marker.
+        What marks missing cells of X, see `GaussianImputer`.
     keep_empty_features : bool, default=False
-        Whether `transform` keeps columns that were entirely missing at `fit`, filled by
-        0 or by the value within the bounds that is nearest to 0, or drops them.  Kept
-        columns of categories stay missing: they have no level.
+        Whether to keep columns that were entirely missing at `fit`, see
+        `GaussianImputer`.
     add_indicator : bool, default=False
-        Whether `transform` appends a binary column for each column with missing cells
-        at `fit`, which is 1 where the cell is missing.  `sample` does not append them.
+        Whether `transform` appends columns that mark missing cells.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        What `fit` does if a few cells dominate the squared errors of a column, or if
-        the model predicts held-out cells of a column significantly worse than the mean
-        of the column does (`held_out_gain_`): it warns
-        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
-        these checks.
+        What `fit` does if a few cells dominate a column's squared errors, or if
+        held-out cells are predicted significantly worse than by its mean
+        (`held_out_gain_`).
     categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
         Which columns are categories, see `GaussianImputer`.  Only ``"vae"`` takes them.
     handle_unknown : {"error", "missing"}, default="error"
@@ -816,39 +800,27 @@ class VGIImputer(DrawnByMembers):
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the training.
     verbose : int, default=0
-        If 1, print a line for each round (loss in nats a row, and as "change" the gain
-        in the log-density of held-out cells), and for each other step of `fit`,
-        `transform` and `sample` that takes longer than a second.  If 2, print all
-        steps.
+        If 1, print a line for each round and each step of more than a second; 2, all.
 
     Attributes
     ----------
     estimators_ : list of IncompleteDensity
-        The fitted densities; empty if all columns of X are constant.  Their
-        `loss_curve_`, `validation_scores_` and `n_iter_` describe the training.
+        The fitted densities; empty if all columns of X are constant.
     feature_indices_ : ndarray of shape (n_nodes,)
-        Indices of the columns of X that the model uses: those with at least two
-        different observed values.
+        Indices of the columns of the model: those with at least two different values.
     categories_ : dict of str to ndarray
         The levels of columns of categories, see `GaussianImputer`.
     constants_ : dict of int to float or level
         Values of the constant columns, by column index.  They fill missing cells.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Smallest and largest imputed value of each column of X, in codes of levels and
-        in microseconds for dates.
+        Smallest and largest imputed value of each column of X.
     held_out_gain_ : float
         One minus the ratio of the mean squared error of the model to that of the column
-        means, on the cells of at most 250 rows that training held out to choose the
-        number of rounds of the first member; all columns have the same weight.  In
-        columns of categories log-losses take the place of squared errors, and shares of
-        levels that of means.  Negative if the means predict better.  NaN if no cells
-        were held out (a model with ``solver=Adam(validation_fraction=0)`` or
-        ``algorithm="mcem"``, too few rows), and with ``on_misfit="ignore"``.
+        means (of log-losses for categories), on held-out cells of at most 250 rows.
+        NaN if no cells were held out, and with ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means, and
-        heavy-tailed columns that it does not predict better.  They are imputed from
-        their observed values: `transform` fills in the mean (median, mode) or the most
-        frequent level, and `sample` draws from them.
+        Columns that the model predicts significantly worse than their means.  They are
+        imputed from their observed values.
     indicator_ : MissingIndicator or None
         The indicator that `add_indicator` appends; None if it is False.
     n_features_in_ : int
@@ -859,30 +831,22 @@ class VGIImputer(DrawnByMembers):
     Notes
     -----
     Draws are for filling, and `sample` warns: the parameters count as known, so that
-    intervals of estimates that are pooled over draws are too narrow.  See the page of
-    validity for their coverage.
+    intervals of estimates that are pooled over draws are too narrow.  There is no
+    `n_jobs`: members are trained one after the other.
 
     All models except your own start at a normal distribution that EM fits, or at the
-    latent normal model of `GaussianImputer` if there are categories; an autoencoder of
-    numbers goes on from a mixture of normals (see `skvnce.options.VGI`).  The objective
-    averages log p over the value of one missing cell x_j that q draws,
-    ``E_q(x_j) log p(x_j, x_-j) + H(q)``, eq. (11) of Simkus et al.; of levels it is the
-    sum over all, or an unbiased estimate of it (Liu et al.).  Draws of columns with
-    repeated values are observed values, and draws of integer columns are integers.
-    Chains of the training stay in the range of the observed values; a
-    `ConvergenceWarning` names columns in which many proposals were outside.
-
-    There is no `n_jobs`: members are trained one after the other.
+    latent normal model of `GaussianImputer`; an autoencoder of numbers goes on from a
+    mixture of normals.  Chains of the training stay in the range of the observed
+    values; a `ConvergenceWarning` names columns in which many proposals were outside.
 
     References
     ----------
     Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
     estimation from incomplete data, eqs. (9)-(13), algorithms 1 to 6, section 5.1 for
     autoencoders; Liu, Regier, Tripuraneni, Jordan and McAuliffe (2019),
-    Rao-Blackwellized stochastic gradients for discrete distributions, for levels;
-    Simkus and Gutmann (2023), Conditional sampling of variational autoencoders via
-    iterated approximate ancestral sampling, for their draws; Cannella, Soltani and
-    Tarokh (2021), Projected latent Markov chain Monte Carlo.
+    Rao-Blackwellized stochastic gradients for discrete distributions; Simkus and
+    Gutmann (2023), Conditional sampling of variational autoencoders; Cannella, Soltani
+    and Tarokh (2021), PL-MCMC.
 
     Examples
     --------
