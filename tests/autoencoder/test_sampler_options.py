@@ -37,9 +37,9 @@ def asked(fitted, table, monkeypatch):
             options.append(given)
             return make(*args, **given)
 
-        def running(sampler, state, data, n_steps):
+        def running(sampler, state, data, n_steps, *visit):
             lengths.append(n_steps)
-            return run(sampler, state, data, n_steps)
+            return run(sampler, state, data, n_steps, *visit)
 
         with monkeypatch.context() as patch:
             patch.setattr(samplers, name, making)
