@@ -526,6 +526,18 @@ class Training(NamedTuple):
     averaged: float | None = None
 
 
+def parameter_groups(
+    named: list[tuple[str, Tensor]], rate: float, weight_decay: float
+) -> list[dict]:
+    """Group parameters for an optimiser: networks, and the slower linear part."""
+    networks = [leaf for name, leaf in named if ".network." in name]
+    linear = [leaf for name, leaf in named if ".network." not in name]
+    return [
+        {"params": networks, "lr": rate, "weight_decay": weight_decay},
+        {"params": linear, "lr": 0.3 * rate, "weight_decay": 0.0},
+    ]
+
+
 def train(
     auto: Autoencoder,
     loss: Callable[[Tensor], Tensor],
@@ -546,15 +558,7 @@ def train(
     """
     named = named_leaves({**auto._asdict(), **parts})
     rate = training.learning_rate
-    networks = [leaf for name, leaf in named if ".network." in name]
-    linear = [leaf for name, leaf in named if ".network." not in name]
-    optimiser = FlatAdam(
-        [
-            {"params": networks, "weight_decay": training.weight_decay},
-            {"params": linear, "lr": 0.3 * rate},
-        ],
-        lr=rate,
-    )
+    optimiser = FlatAdam(parameter_groups(named, rate, training.weight_decay))
     return descend(
         loss,
         named,

@@ -327,7 +327,6 @@ ARCHITECTURE = Architecture((64,), 0.1, 1)  # hidden layers, dropout, components
 _TRAINED = 8  # number of draws of the bound in training
 _SCORED = 16  # number of draws of the bound after the training
 _WEIGHT_DECAY = 0.05  # of the networks
-_SLOWER = 0.3  # learning rate of the linear part, relative to that of the networks
 
 
 class SharedPosterior(LinearPosterior):
@@ -411,14 +410,8 @@ class AutoencoderDensity(LatentDensity):
         return Autoencoder(model, self.posterior)
 
     def parameter_groups(self, rate: float) -> list[dict]:
-        """Group the parameters for an optimiser: networks, and the linear part."""
-        named = list(self.named_parameters())
-        networks = [leaf for name, leaf in named if ".network." in name]
-        linear = [leaf for name, leaf in named if ".network." not in name]
-        return [
-            {"params": networks, "lr": rate, "weight_decay": _WEIGHT_DECAY},
-            {"params": linear, "lr": _SLOWER * rate, "weight_decay": 0.0},
-        ]
+        """Group the parameters as the training of autoencoders does."""
+        return vae.parameter_groups(list(self.named_parameters()), rate, _WEIGHT_DECAY)
 
     def encoder_loss(self, data: Incomplete) -> Tensor:
         """Return zero with the gradient of the bound of rows in the encoder."""
