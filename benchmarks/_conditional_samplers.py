@@ -17,16 +17,9 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import observed_log_prob
 from skvnce._core.posteriors import global_stream
 from skvnce._core.samplers import Sampler, State, columns, run_chain, unconditional
-from skvnce.autoencoder import samplers as ac_mwg_module
-from skvnce.autoencoder.samplers import (
-    ac_mwg,
-    add,
-    draws,
-    empty,
-    lair,
-    mwg,
-    pseudo_gibbs,
-)
+from skvnce.autoencoder import samplers
+from skvnce.autoencoder.samplers import ac_mwg, add, empty, lair, mwg, pseudo_gibbs
+from skvnce.autoencoder.samplers import pooled_draws as draws
 
 N_CHAINS = 5  # and imputations, and proposals K + R
 FRACTIONS = 1 / 32, 1 / 8, 1 / 4, 1 / 2, 1  # of the budget
@@ -289,7 +282,7 @@ def with_all_history(sampler, problem=None):
 
 def with_target_of_mwg(sampler, problem=None):
     """Let AC-MWG accept by p(z | x) of the current imputation, as MWG does."""
-    right = ac_mwg_module.move
+    right = samplers.move
 
     def step(state, data):
         given = Incomplete(state.x, torch.ones_like(state.x, dtype=torch.bool))
@@ -297,7 +290,7 @@ def with_target_of_mwg(sampler, problem=None):
         def wrong(model, data, _, *rest):
             return right(model, data, given, *rest)
 
-        with mock.patch.object(ac_mwg_module, "move", wrong):
+        with mock.patch.object(samplers, "move", wrong):
             return sampler.step(state, data)
 
     return Sampler(sampler.init, step)

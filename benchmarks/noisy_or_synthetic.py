@@ -23,6 +23,7 @@ from skvnce import NoisyOr
 from skvnce._core.training.adam import train
 from skvnce.datasets import make_binary_patterns
 from skvnce.noisy_or import em
+from skvnce.noisy_or.estimator import torch_rows
 from skvnce.noisy_or.model import (
     NoisyOrModel,
     conjugate_shift,
@@ -31,7 +32,6 @@ from skvnce.noisy_or.model import (
     tighter_line,
     upper_bound,
 )
-from skvnce.noisy_or.tables import torch_rows
 
 TEXTS = Texts("noisy_or_synthetic", globals())
 

@@ -33,11 +33,11 @@ from _vae_networks import (
 )
 from torch import nn
 
-from skvnce._core.elbo import negative_mean
+from skvnce._core.models import negative_mean
 from skvnce._core.posteriors import global_stream
 from skvnce._core.training.adam import descend
-from skvnce.autoencoder.bounds import BOUNDS, COMPLETED_BOUNDS
-from skvnce.autoencoder.posteriors import IndependentNormalEncoder, MixtureEncoder
+from skvnce.autoencoder.losses import BOUNDS, COMPLETED_BOUNDS
+from skvnce.autoencoder.networks import IndependentNormalEncoder, MixtureEncoder
 
 TEXTS = Texts("vae_bounds", globals(), vars(_vae_networks))
 

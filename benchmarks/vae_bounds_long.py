@@ -22,7 +22,7 @@ import vae_bounds as study
 from _report import Texts, differences, grid, made_by, table
 from _runner import carry_out
 
-from skvnce.autoencoder.bounds import BOUNDS, COMPLETED_BOUNDS
+from skvnce.autoencoder.losses import BOUNDS, COMPLETED_BOUNDS
 
 TEXTS = Texts("vae_bounds_long", globals(), vars(_vae_networks))
 

@@ -30,10 +30,10 @@ from torch.distributions import Independent, Normal
 from vae_bounds import COMPLETING, encoder_of, loss_of
 from vae_tables import rows_of
 
-from skvnce._core.elbo import iwelbo, log_joint
+from skvnce._core.models import iwelbo, log_joint
 from skvnce._core.posteriors import draw_latents, global_stream
-from skvnce.autoencoder.bounds import averaged_log_prob, miss_iwae, miss_vae
-from skvnce.autoencoder.posteriors import IndependentNormalEncoder
+from skvnce.autoencoder.losses import averaged_log_prob, miss_iwae, miss_vae
+from skvnce.autoencoder.networks import IndependentNormalEncoder
 from skvnce.missingness import mcar
 
 TEXTS = Texts("vae_likelihood", globals(), vars(_vae_networks))

@@ -32,11 +32,10 @@ from skvnce._core.samplers import Sampler
 from skvnce._core.training.rounds import Averaged
 from skvnce.gaussian import em
 from skvnce.vgi import mcem, training
-from skvnce.vgi.chains import observed_hypercube
 from skvnce.vgi.conditionals import ExtendedConditionals, SplineHead
 from skvnce.vgi.densities import SplineFlow
 from skvnce.vgi.mcem import projected_latent
-from skvnce.vgi.training import epochs, from_marginals
+from skvnce.vgi.training import epochs, from_marginals, observed_hypercube
 
 TEXTS = Texts("vgi_flows", globals())
 

@@ -34,15 +34,15 @@ from torch.func import jvp, vmap
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import global_stream
 from skvnce._core.training.adam import descend
-from skvnce.autoencoder import block
-from skvnce.autoencoder.bounds import miss_iwae, miss_vae
+from skvnce.autoencoder import losses
 from skvnce.autoencoder.factor_analysis import fit_factors, infer, log_prob_observed
-from skvnce.autoencoder.posteriors import IndependentNormalEncoder, NormalLatentCells
+from skvnce.autoencoder.losses import miss_iwae, miss_vae
+from skvnce.autoencoder.networks import IndependentNormalEncoder, NormalLatentCells
 from skvnce.datasets import load_frey_faces
 from skvnce.vgi import training
-from skvnce.vgi.autoencoder import LatentDensity
-from skvnce.vgi.chains import observed_hypercube
 from skvnce.vgi.conditionals import ExtendedConditionals, NormalHead, anchor
+from skvnce.vgi.densities import LatentDensity
+from skvnce.vgi.training import observed_hypercube
 
 TEXTS = Texts("vgi_vae", globals())
 
@@ -421,15 +421,15 @@ def by_blocks(kind):
 
     def fit(model, posterior, data, linear, settings):
         scheme = (
-            block.marginal_scheme(model, posterior)
+            losses.marginal_scheme(model, posterior)
             if kind == MARGINAL
-            else block.block_scheme(
+            else losses.block_scheme(
                 model, posterior, NormalLatentCells(perceptron(D + LATENTS, 2 * D))
             )
         )
-        block.train(
+        losses.train(
             scheme,
-            block.BlockChains(scheme, data, linear_draws(linear, data)),
+            losses.BlockChains(scheme, data, linear_draws(linear, data)),
             training.epochs(len(data.x), BATCH),
             n_epochs=settings.n_epochs,
             n_warm_up=min(WARM_UP, settings.n_epochs // 2),

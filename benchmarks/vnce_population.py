@@ -25,12 +25,11 @@ from torch import nn
 from torch.distributions import Normal
 from torch.nn.functional import softplus
 
-from skvnce._core.models import log_joint
+from skvnce._core.models import log_joint_of_states
 from skvnce._core.posteriors import with_states
 from skvnce._core.training.lbfgs import minimise_parameters
-from skvnce.contrast.em import Problem, fit_model, variational_em
 from skvnce.contrast.models import UnnormalisedScaleMixture
-from skvnce.contrast.objective import Contrast, Rows
+from skvnce.contrast.objective import Contrast, Problem, Rows, fit_model, variational_em
 from skvnce.contrast.posteriors import SequentialPosterior, exact_posterior, integrated
 
 TEXTS = Texts("vnce_population", globals())
@@ -114,7 +113,7 @@ def mle(rows, start):
 
     def losses():
         c = log(2 * pi) / 2 + (model.log_width.exp() + KNOWN).log()
-        yield (c - log_joint(model, rows.data.x).logsumexp(0)).mean()
+        yield (c - log_joint_of_states(model, rows.data.x).logsumexp(0)).mean()
 
     found = ended(minimise_parameters(losses, [model.log_width]).objective, model)
     return found._replace(log_scale=log_normaliser(found.log_width))
@@ -125,7 +124,7 @@ def nce(rows, start):
     model = mixture(start)
 
     def log_density(x, observed):
-        return log_joint(model, x).logsumexp(0)
+        return log_joint_of_states(model, x).logsumexp(0)
 
     problem = Problem(log_density, integrated, rows)
     return ended(fit_model(problem, model.parameters()).objective, model)

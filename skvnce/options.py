@@ -8,16 +8,16 @@ These classes are no estimators: an object is passed to one, such as
 from importlib import import_module
 
 _HOMES = {
-    "ACMWG": "skvnce.autoencoder.options",
+    "ACMWG": "skvnce.autoencoder.lair",
     "Adam": "skvnce._imputer.options",
     "Chunks": "skvnce._imputer.parts.chunks",
-    "IncompleteDensity": "skvnce.vgi.density",
-    "LAIR": "skvnce.autoencoder.options",
+    "IncompleteDensity": "skvnce.vgi.estimator",
+    "LAIR": "skvnce.autoencoder.lair",
     "LBFGS": "skvnce._imputer.options",
-    "MCEM": "skvnce.vgi.density",
-    "MWG": "skvnce.autoencoder.options",
-    "TorchVAE": "skvnce.autoencoder.options",
-    "VGI": "skvnce.vgi.density",
+    "MCEM": "skvnce.vgi.estimator",
+    "MWG": "skvnce.autoencoder.lair",
+    "TorchVAE": "skvnce.autoencoder.lair",
+    "VGI": "skvnce.vgi.estimator",
 }
 
 __all__ = list(_HOMES)

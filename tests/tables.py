@@ -7,7 +7,7 @@ import torch
 from scipy.sparse import csr_array
 
 from skvnce.exceptions import MisfitWarning
-from skvnce.noisy_or.tables import torch_rows
+from skvnce.noisy_or.estimator import torch_rows
 
 
 def cells_of(table):

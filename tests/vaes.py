@@ -8,8 +8,8 @@ from torch.distributions import Independent, Normal
 
 from skvnce._core.distributions.cells import Families
 from skvnce._core.distributions.families import NormalMixture
-from skvnce._core.elbo import log_joint
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import log_joint
 from skvnce._core.training.adam import named_leaves
 from skvnce.autoencoder import vae
 from skvnce.autoencoder.factor_analysis import FactorModel

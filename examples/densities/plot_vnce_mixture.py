@@ -23,9 +23,8 @@ import numpy as np
 import torch
 from torch.distributions import Normal
 
-from skvnce.contrast.em import Problem, evaluate, variational_em
 from skvnce.contrast.models import NormalScaleMixture
-from skvnce.contrast.objective import Contrast, Rows
+from skvnce.contrast.objective import Contrast, Problem, Rows, evaluate, variational_em
 from skvnce.contrast.posteriors import exact_posterior
 
 TRUE_WIDTH, FIRST_WIDTH, N = 4.0, 9.0, 5000

@@ -318,11 +318,11 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     """A variational autoencoder fitted to tables with missing values.
 
     The latents are ``z ~ N(0, I)``, and the columns are independent given z.  The mean
-    of a column is a linear function of z plus the output of a network, and a network
-    also gives the scale of its noise.  Training starts at the linear model, a factor
-    analysis fitted by EM, with networks whose output is zero, and continues as long as
-    held-out observed cells are predicted better.  The likelihood is that of observed
-    cells, which is valid for values missing at random (MAR).  X may have categories.
+    of a column is a linear function of z plus the output of a network, which also gives
+    the scale of its noise.  Training starts at a factor analysis fitted by EM, with
+    networks whose output is zero, and continues as long as held-out observed cells are
+    predicted better.  The likelihood of observed cells is valid for values missing at
+    random (MAR).
 
     Parameters
     ----------
@@ -332,69 +332,53 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     algorithm : {"miwae", "mvae", "miss-vae", "miss-svae", "miss-iwae", "miss-siwae", \
             "demiss-vae", "cvi-vae", "mvb-vae", "vbgi-vae", "vbgi-vae-m"}, \
             default="miwae"
-        Lower bound of the log-likelihood to maximise.  MVAE (eq. 4 of the first
-        reference) is the classical bound; MIWAE (7) tightens it by importance sampling;
-        the four Miss objectives use a mixture as posterior (4, 5, 7, 8).  The last five
-        complete the rows by a sampler; they also train the encoder on rows with missing
-        values, which has no gradient in the model.  DeMissVAE trains the model by (10)
-        and the encoder by (12); its controls CVI-VAE and MVB-VAE train both by (10) or
-        both by (12).  VBGI-VAE and VBGI-VAE-M are variational block-Gibbs inference
-        (section 5.3 of the second reference): VBGI-VAE also trains a network for the
-        missing cells given latents and observed cells; VBGI-VAE-M leaves the missing
-        cells out of the likelihood.  VBGI-VAE does not accept
-        ``likelihood="bernoulli"`` and ``"continuous-bernoulli"``.
+        Lower bound of the log-likelihood to maximise: MVAE (eq. 4 of the first
+        reference) is the classical one; MIWAE (7) tightens it by importance sampling;
+        the four Miss objectives have a mixture as posterior (4, 5, 7, 8).  The last
+        five complete rows by a sampler: DeMissVAE trains the model by (10) and the
+        encoder by (12), CVI-VAE and MVB-VAE both by one; VBGI-VAE, not for binary
+        columns, and VBGI-VAE-M are variational block-Gibbs inference (section 5.3 of
+        the second reference).
     n_posterior_components : "auto" or int, default="auto"
-        Number of components of the posterior mixture.  ``"auto"``: 5 for the objectives
-        with mixtures, else 1.
+        Number of components of posterior mixtures.  ``"auto"``: 5, or 1 without
+        mixtures.
     n_training_draws : int, default=5
-        Number of draws of the latents of each row in a step; of each component in the
-        stratified objectives (MissSVAE, MissSIWAE); number of imputations of each row
-        in the last five objectives.
+        Number of draws of the latents of each row, or component, or of its imputations.
     likelihood : str or list of str, default="auto"
-        Distribution of the columns given the latents, one for all or one for each
-        column of X: ``"normal"``, ``"student"`` (heavy tails, 4 degrees of freedom),
-        ``"bernoulli"`` (two values), ``"continuous-bernoulli"`` (values between 0 and
-        1; all columns are then without nonlinear marginals), ``"rounded"`` (a normal
-        rounded to the nearest of the values of the column).  ``"auto"``: rounded if at
-        least half of the observed cells share their value with another cell, else
-        normal.  A string is for the columns of numbers, and a list has ``"auto"`` for
-        columns of categories.
+        Distribution of the columns given the latents, one for all columns of numbers or
+        one for each column of X: ``"normal"``, ``"student"`` (4 degrees of freedom),
+        ``"bernoulli"`` (two values), ``"continuous-bernoulli"`` (between 0 and 1,
+        without nonlinear marginals), ``"rounded"`` (a normal rounded to the values of
+        the column).  ``"auto"``: rounded if at least half of the observed cells share
+        their value with another cell, else normal; ``"auto"`` for categories.
     marginals : {"auto", "normal"}, default="auto"
         ``"auto"`` models columns as increasing functions of normal scores if that
-        improves the prediction of held-out cells, see `GaussianImputer`; ``"normal"``
-        does not.
+        improves the prediction of held-out cells, see `GaussianImputer`.
     hidden_layer_sizes : tuple of int, default=(64,)
         Widths of the residual blocks of encoder and decoder.
     dropout : float, default=0.1
         Dropout rate in the residual blocks.
     solver : "auto" or Adam, default="auto"
-        AdamW, with averages of the parameters over about the last 200 steps.  The
-        fields of `skvnce.options.Adam` that are ``"auto"`` have these values:
-        ``batch_size=128``; ``learning_rate_init=4e-3`` for the networks, and 0.3 times
-        as large for the linear part; ``weight_decay=0.05``; ``n_iter_no_change=5``:
-        training stops after this number of rounds without a better prediction of
-        held-out cells, and returns to the best round; ``validation_fraction=0.1``: the
-        share of the observed cells that are held out to choose the number of rounds.
-        Afterwards the same number of rounds, at most six, uses all cells with a
-        decreasing learning rate.  With 0, `max_iter` rounds on all cells precede them.
+        AdamW, with averages of the parameters over about the last 200 steps.  Fields of
+        `skvnce.options.Adam` that are ``"auto"`` are ``batch_size=128``;
+        ``learning_rate_init=4e-3``, and 0.3 times that for the linear part;
+        ``weight_decay=0.05``; ``n_iter_no_change=5`` rounds without a better prediction
+        of held-out cells; ``validation_fraction=0.1``.  Afterwards as many rounds, at
+        most six, use all cells with a decreasing rate.
     max_iter : int, default=18
         Maximum number of rounds of 50 steps of the optimiser; 0 keeps the linear model.
     n_importance_samples : int, default=256
-        Number of draws of the latents in `transform` and `score_samples`; the lower
-        bound of the log-likelihood increases with it.
+        Number of draws of the latents in `transform` and `score_samples`.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        What `fit` does if a few cells dominate the squared errors of a column: it warns
-        (`skvnce.exceptions.MisfitWarning`), raises a ValueError, or does not check.
+        What `fit` does if a few cells dominate the squared errors of a column.
     categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
         Which columns are categories, see `GaussianImputer`.
     handle_unknown : {"error", "missing"}, default="error"
-        What a level that `fit` has not observed is: an error, or a missing value.
+        What a level that `fit` has not observed is: an error, or missing.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the training.
     verbose : int, default=0
-        If 1, print a line for each round until the number of rounds is chosen (loss in
-        nats a row, and as "change" the last of `validation_scores_`), and for each
-        other step that takes longer than a second.  If 2, print all steps.
+        If 1, print a line for each round and each step of more than a second; 2, all.
 
     Attributes
     ----------
@@ -403,36 +387,27 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
     model_state_, posterior_state_ : dict of str to ndarray
         Parameters of model and encoder, which refer to scores.
     location_, scale_ : ndarray of shape (n_nodes,)
-        Mean and standard deviation of the observed cells; 0 and 1 for categories.  The
-        networks use columns that are standardised by them, and then possibly mapped
-        nonlinearly.
+        Mean and standard deviation of the observed cells; 0 and 1 for categories.
     nonlinear_columns_ : ndarray of bool, of shape (n_nodes,)
         Which columns are nonlinear functions of their normal scores.
     shrinkage_ : float
         Shrinkage of the initial normal distribution; see `GaussianImputer`.
     families_ : list of str, of length n_nodes
-        The `likelihood` used for each column; ``"ordinal"`` (also for categories of two
-        levels) or ``"nominal"`` for categories.
+        The `likelihood` of each column; ``"ordinal"`` or ``"nominal"`` for categories.
     categories_ : dict of str to ndarray
         The levels of columns of categories, see `GaussianImputer`.
     feature_indices_ : ndarray of shape (n_nodes,)
-        Indices of the columns of X that the model uses: those with at least two
-        different observed values.
+        Indices of the columns of the model: those with at least two different values.
     constants_ : dict of int to float or level
         Values of the constant columns, by column index.
     best_iter_ : int
-        Number of rounds that held-out cells chose; 0 means the linear model, also if
-        there are too few rows to hold out cells.  If no cells are held out
-        (``solver=Adam(validation_fraction=0)``) it is `max_iter`.
-    n_iter_ : int
-        Number of rounds, including the last ones with decreasing learning rates.
-    n_tuning_iter_ : int
-        Number of rounds of EM to fit the initial linear model.
+        Number of rounds that held-out cells chose; 0 means the linear model.
+    n_iter_, n_tuning_iter_ : int
+        Number of rounds of the training, and of EM before it.
     loss_curve_ : list of float
-        Mean loss of each round, in nats a row; only the last ones include held-out
-        cells.
+        Mean loss of each round, in nats a row.
     validation_scores_ : list of float
-        Gains in the log-density of held-out cells over the linear model, in nats a row.
+        Gains in the log-density of held-out cells, in nats a row.
     n_features_in_ : int
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -440,25 +415,15 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
 
     Notes
     -----
-    The initial linear model is the factor analysis of the covariance that EM estimates.
-    Held-out cells choose its shrinkage: 10, or a value of `GaussianImputer`.  If the
-    number of latents is one less than the number of columns, the linear model equals
-    that normal distribution except for a lower bound of the noise.
-
     A nominal column has a logit for each level, and an ordinal column is an interval of
-    a normal variable.  With categories the linear model has the factors of a latent
-    normal model that 100 sweeps of Gibbs sampling estimate, with a shrinkage of 0.5.
-
-    Training is one sequence of rounds, and has no `n_jobs`.  For probabilities of
-    levels given the other cells, pass the estimator to `LAIRImputer`.
+    a normal variable.  Training is one sequence of rounds, and has no `n_jobs`.  For
+    probabilities of levels given the other cells, use `LAIRImputer`.
 
     References
     ----------
     Simkus and Gutmann (2024), Improving variational autoencoder estimation from
     incomplete data with mixture variational families; Simkus, Rhodes and Gutmann
-    (2023), Variational Gibbs inference for statistical model estimation from incomplete
-    data; Mattei and Frellsen (2019), MIWAE: deep generative modelling and imputation of
-    incomplete data sets.
+    (2023), Variational Gibbs inference; Mattei and Frellsen (2019), MIWAE.
 
     Examples
     --------

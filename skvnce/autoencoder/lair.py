@@ -1,7 +1,11 @@
 """An imputer that draws missing cells from variational autoencoders."""
 
 import inspect
+import warnings
+from copy import deepcopy
 from functools import partial
+from math import ceil
+from numbers import Real
 
 import numpy as np
 import torch
@@ -10,31 +14,566 @@ from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
+from skvnce._core.progress import steps
+from skvnce._core.random import seed_from, seeded
+from skvnce._core.runtime import (
+    DEVICES,
+    device_in_use,
+    filled_once,
+    one_thread,
+    resolve_device,
+)
 from skvnce._core.samplers import Sampler
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.callbacks import shows_progress
+from skvnce._imputer.callbacks import (
+    CallbackSupportMixin,
+    report_rounds,
+    reports_fit,
+    shows_progress,
+)
+from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.held_out import HELD_OUT, hold_out
-from skvnce._imputer.options import Option
+from skvnce._imputer.imputer import Imputer
+from skvnce._imputer.options import Adam, Option
 from skvnce._imputer.parts.stream import check_can_stream
 from skvnce._imputer.validation import (
     AUTO,
+    BOUND,
+    MISSING_VALUES,
     OF_CATEGORIES,
+    ON_MISFIT,
+    RANDOM_STATE,
+    STRATEGY,
+    Number,
     integer_from,
     names_table,
     read_table,
+    warn_of_unused_by_levels,
 )
-from skvnce.autoencoder import sampling
+from skvnce._tables.model_columns import (
+    observed_columns,
+    warn_of_constants,
+    warn_of_empty,
+    without_constants,
+)
+from skvnce._tables.values import constant_columns
+from skvnce._tables.weights import random_weights, weighted_rows
+from skvnce.autoencoder import samplers, vae
 from skvnce.autoencoder.estimator import VariationalAutoencoder
-from skvnce.autoencoder.members import (
-    OF_MEMBERS,
-    DrawnByMembers,
+from skvnce.autoencoder.model import (
     EncoderMember,
+    EncoderModel,
+    Ensemble,
+    WithoutCells,
     bounds_of_nodes,
-    reject_categories,
 )
-from skvnce.autoencoder.model import WithoutCells
-from skvnce.autoencoder.options import ACMWG, LAIR, MWG, TorchMember, TorchVAE
+from skvnce.autoencoder.networks import moved_to, own_autoencoder
+from skvnce.gaussian.latent.columns import NUMERIC
+from skvnce.gaussian.marginals import CellScores
+
+# ----------------------------------------
+# Base class of imputers that draw cells from one or several fitted members.
+
+
+OF_MEMBERS = {  # constraints of the parameters that the imputers share
+    "strategy": STRATEGY,
+    "n_steps": [integer_from(1)],
+    "n_draws": [integer_from(1)],
+    "min_value": BOUND,
+    "max_value": BOUND,
+    "missing_values": MISSING_VALUES,
+    "keep_empty_features": ["boolean"],
+    "add_indicator": ["boolean"],
+    "on_misfit": ON_MISFIT,
+    "random_state": RANDOM_STATE,
+    "verbose": ["verbose"],
+}
+_SEVERAL, _ENOUGH = 4, 40  # maximum number of members; rows per column where 1 suffices
+_REMEDY = "GaussianImputer may fill them better; logarithms of skewed columns may help."
+
+
+class DrawnByMembers(CallbackSupportMixin, Imputer):
+    """Base class of imputers whose members are in `estimators_`.
+
+    The imputers have the parameters `n_draws`, `strategy`, `min_value`, `max_value` and
+    `on_misfit`.
+    """
+
+    _has_density = True
+    _is_for_filling = True  # as the parameters of members count as known
+    _network = "decoder"  # of a member, in messages
+
+    @reports_fit
+    def fit(self, X, y=None, sample_weight=None):
+        """Train the models, unless they are trained already.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        y : None
+            Ignored.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Frequencies: a row of weight k counts as k equal rows, up to the random
+            numbers of the training, which draws rows in proportion to their weights.
+            Divide the sampling weights of a survey by their mean.
+
+        Returns
+        -------
+        self : object
+            The fitted imputer.
+
+        Raises
+        ------
+        ValueError
+            If X contains infinite values or text, if no cell is observed, if observed
+            cells are outside the bounds, if X has categories and the model is one of
+            numbers, if a frozen model was fitted on another number of columns, if
+            `log_prob` of a density returns a wrong shape, or if a parameter is out of
+            range.
+        DivergenceError
+            If training diverges.
+        TypeError
+            If a parameter has a wrong type, or if a density has no `log_prob`.
+        """
+        self._check_parameters()
+        X, schema = self._read_for_fit(X, sample_weight)
+        X, weights = weighted_rows(X, sample_weight)
+        _, finish = report_rounds(self, None, X=X)
+        schema, members, unseen = self._members(schema, X, weights)
+        fitted = self._checked_members(schema, members, X, unseen, weights)
+        finish()
+        return self._publish(fitted)
+
+    def to_torch(self):
+        """Return the fitted model of the first member.
+
+        Returns
+        -------
+        torch.nn.Module
+            A copy on the CPU, in double precision and without gradients, of scores of
+            the columns in `feature_indices_`.  A decoder, as
+            `VariationalAutoencoder.to_torch` returns it, has ``prior()`` and
+            ``likelihood(z)``; that of a `TorchVAE` is its `model`.  A density has
+            ``log_prob(x)``, that of an autoencoder a bound by 16 draws.  Its input are
+            ``(X - location_) / scale_`` of ``estimators_[0]``, mapped nonlinearly where
+            its `nonlinear_columns_` is True, and codes of levels; it is your own module
+            if you passed one.
+        """
+        check_is_fitted(self)
+        if not self.estimators_:
+            raise ValueError(
+                f"All columns were constant at fit: there is no {self._network}."
+            )
+        return self.estimators_[0].to_torch()
+
+    def _read_for_fit(self, X, sample_weight):
+        """Validate the table of a fit, and return its schema."""
+        return read_table(self, X)
+
+    def _members(self, schema, X, weights):
+        """Train the members, and list a `WithoutCells` of the first if it is checked.
+
+        Returns the schema with valid values, the members and that list.
+        """
+        schema = self._with_bounded_values(schema, X)
+        self._report_columns(schema, X)
+        unseen = []
+        on_chosen = None if self.on_misfit == "ignore" else unseen.append
+        given = schema, X, weights, on_chosen
+        return schema, [] if is_constant(X) else self._train(*given), unseen
+
+    def _train(self, schema, X, weights, on_chosen):
+        """Train a first member, then the others for as many rounds; return a list.
+
+        Weights (n_samples,) are those of the rows in EM and in training.
+        """
+        base, found = self._base(), []
+        count = count_members(self.n_estimators, X, weights)
+        members = seeds_and_weights(count, len(X), self.random_state, weights)
+        with warnings.catch_warnings():  # the imputer has given this warning already
+            warnings.filterwarnings("ignore", "Entirely missing|Constant where")
+            for seed, own in steps("member", members, count, has_parts=True):
+                first = found[0] if found else None
+                given = schema, X, seed, own, on_chosen, first
+                member = clone(base)._fit_member(*given)
+                self._warn_of_divergence(schema, member)
+                found.append(member)
+                # the first member has chosen the number of rounds for all
+                solver = Adam(**member._solver() | {"validation_fraction": 0})
+                base.set_params(max_iter=member.best_iter_, solver=solver)
+        return found
+
+    def _base(self):
+        """Make the unfitted member that is cloned."""
+        raise NotImplementedError
+
+    def _warn_of_divergence(self, schema, member):
+        """Warn of columns whose chains have left the observed range."""
+
+    def _cell_model(self):
+        known = self._schema
+        members = [self._member_model(one, known) for one in self.estimators_]
+        return Ensemble(members, int(self.n_draws), known.values, known.model_columns)
+
+    def _drawing_models(self, n_draws, *, is_joint=True):
+        return [self._member_model(one, self._schema) for one in self.estimators_]
+
+    def _marginal_columns(self):
+        levels = self._schema.is_categorical
+        return {
+            j: one if levels[j] else one._replace(best=one.values.mean())
+            for j, one in super()._marginal_columns().items()
+        }
+
+    def _member_model(self, member, schema):
+        """Make the model of a member, a `skvnce.autoencoder.model.Member`."""
+        raise NotImplementedError
+
+    def _with_one_draw(self):
+        members = [[one] for one in self.estimators_]
+        return self._copies_with("estimators_", members) or [self]
+
+    def _report_columns(self, schema, X):
+        """Warn of empty columns, and of those with cells far from the others."""
+        warn_of_empty(schema, X, self._handling(schema))
+        columns, observed = schema.columns, observed_columns(schema, X)
+        numbers = [j for j in observed if not columns or columns[j].kind == NUMERIC]
+        self._report_tails(schema, X, numbers)
+
+    def _with_members(self, schema, members, X):
+        """Choose the columns of members; without members all are constant."""
+        handling = self._handling(schema)
+        if members:
+            chosen = members[0].feature_indices_, members[0].constants_
+            schema = schema._replace(model_columns=chosen[0], constants=chosen[1])
+            warn_of_constants(schema, X, handling)
+            return schema
+        schema = schema._replace(model_columns=observed_columns(schema, X))
+        return without_constants(schema, X, handling)
+
+    def _checked_members(self, schema, members, X, unseen, weights=None):
+        """Check predictions of cells that the fit of the first member has not used.
+
+        `unseen` lists a `WithoutCells` of the first member, none if no cells were held
+        out.  Weights (n_samples,) are positive; None means 1 for each.  Returns
+        `Fitted`, of which the models are those of `estimators_`.
+        """
+        schema = self._with_members(schema, members, X)
+        columns = schema.model_columns
+        if unseen:
+            member, nodes, hidden = unseen[0]
+            if weights is not None and len(nodes) < len(X):  # without empty rows
+                seen = ~np.isnan(X[:, columns].astype(np.float64))
+                weights = weights[seen.any(1)]
+        else:
+            member, nodes = None, X[:, columns].astype(np.float64)
+            hidden = np.zeros(nodes.shape, dtype=bool)
+
+        def predict(kept, rows):
+            # a sampler may draw from torch's stream
+            with one_thread(), seeded(0):
+                model = self._member_model(member, schema)
+                cells, probabilities = model.mean(kept[rows])
+            return schema.values.clipped(cells, columns), probabilities
+
+        options = {"weights": weights, "hidden": hidden}
+        checked, found = self._held_out(schema, nodes, predict, **options)
+        self._report_misfit(checked, found, _REMEDY)
+        # rows of a call of `fit` itself are not kept
+        report = {"estimators_": members, "_stream": None, **found.report()}
+        return Fitted(checked, None, report | self._report_of_missing(checked, X))
+
+    def _with_bounded_values(self, schema, X, frozen=None):
+        """Determine the valid values of each column.
+
+        If the only member was frozen, they are those of its training table, except for
+        bounds that the user passes.
+        """
+        schema = self._with_values(schema, X)
+        warn_of_unused_by_levels(self, schema)
+        if frozen is None:
+            return schema
+        found, known = schema.values, frozen._schema.values
+        low, high = np.where(found.given, found.ranges, known.ranges)
+        # the user's min_value may be above all that the frozen model has seen
+        ends = {"low": low, "high": np.maximum(low, high), "given": found.given}
+        return schema._replace(values=known._replace(**ends))
+
+    def _checked(self, X):
+        X = super()._checked(X)
+        for member in self.estimators_:
+            if not np.array_equal(member.feature_indices_, self.feature_indices_):
+                raise ValueError(
+                    "model was refitted to other columns after this imputer was "
+                    "fitted. Fit the imputer again."
+                )
+        return X
+
+
+def reject_categories(schema, reason):
+    """Raise an error that names the columns of categories, if there are any."""
+    names = [
+        schema.label(place)
+        for place, column in enumerate(schema.columns or ())
+        if column.kind != NUMERIC
+    ]
+    if names:
+        have = "has" if len(names) == 1 else "have"
+        raise ValueError(f"{', '.join(names)} {have} categories, and {reason}")
+
+
+def count_members(asked, X, weights=None):
+    """Return how many members a table of training rows is fitted by."""
+    if isinstance(asked, str):
+        n = len(X) if weights is None else weights.sum()
+        return min(_SEVERAL, ceil(_ENOUGH * X.shape[1] / n))
+    return int(asked)
+
+
+def seeds_and_weights(count, n, random_state, weights=None):
+    """Yield a seed and random weights of n rows for each member; one has `weights`."""
+    rng = np.random.default_rng(seed_from(random_state))
+    for _ in range(count):
+        seed = int(rng.integers(2**31))
+        yield seed, random_weights(rng, n, weights) if count > 1 else weights
+
+
+def is_constant(X):
+    """Return whether no column of a table has two different observed values."""
+    observed = X[:, ~np.isnan(X).all(0)].astype(np.float64)
+    return bool(constant_columns(observed).all())
+
+
+# ----------------------------------------
+# Samplers and modules of the user's own for `LAIRImputer`, as options.
+
+
+class LAIR(Option):
+    """Latent-adaptive importance resampling, for the `sampler` of `LAIRImputer`.
+
+    Parameters
+    ----------
+    n_particles : int, default=4
+        K, the number of imputations from whose encodings an iteration proposes.
+    n_replenish : int, default=20
+        R, the number of additional proposals in an iteration.
+    replenish : {"encoder", "prior"}, default="encoder"
+        Distribution of the additional proposals: the encoding of the row with missing
+        values, or the prior, as in the paper.  The encoder is better if there are many
+        latents.
+
+    References
+    ----------
+    Simkus and Gutmann (2023), Conditional sampling of variational autoencoders via
+    iterated approximate ancestral sampling, algorithm 2, eqs. (5) and (6).
+
+    Examples
+    --------
+    >>> from skvnce import LAIRImputer
+    >>> from skvnce.options import LAIR
+    >>> LAIRImputer(sampler=LAIR(n_particles=8))
+    LAIRImputer(sampler=LAIR(n_particles=8))
+    """
+
+    _parameter_constraints = {
+        "n_particles": [integer_from(1)],
+        "n_replenish": [integer_from(0)],
+        "replenish": [StrOptions(set(samplers.REPLENISH))],
+    }
+
+    def __init__(self, n_particles=4, n_replenish=20, replenish="encoder"):
+        self.n_particles = n_particles
+        self.n_replenish = n_replenish
+        self.replenish = replenish
+
+    def _rule(self):
+        sizes = int(self.n_particles), int(self.n_replenish)
+        return samplers.by_lair(*sizes, self.replenish)
+
+
+class ACMWG(Option):
+    """Adaptive collapsed-Metropolis-within-Gibbs, for `sampler` of `LAIRImputer`.
+
+    Parameters
+    ----------
+    epsilon : float, default=0.05
+        Share of proposals from the prior, from 0 to 1.
+    n_warm_up : int, default=0
+        Number of iterations of LAIR before each chain starts; the paper uses 100.
+
+    References
+    ----------
+    Simkus and Gutmann (2023), Conditional sampling of variational autoencoders via
+    iterated approximate ancestral sampling, algorithm 1, eqs. (3) and (4).
+
+    Examples
+    --------
+    >>> from skvnce import LAIRImputer
+    >>> from skvnce.options import ACMWG
+    >>> LAIRImputer(sampler=ACMWG(epsilon=0.3, n_warm_up=100))
+    LAIRImputer(sampler=ACMWG(epsilon=0.3, n_warm_up=100))
+    """
+
+    _parameter_constraints = {
+        "epsilon": [Number(Real, 0, 1, closed="both")],
+        "n_warm_up": [integer_from(0)],
+    }
+
+    def __init__(self, epsilon=0.05, n_warm_up=0):
+        self.epsilon = epsilon
+        self.n_warm_up = n_warm_up
+
+    def _rule(self):
+        return samplers.SAMPLERS["ac-mwg"](float(self.epsilon), int(self.n_warm_up))
+
+
+class MWG(Option):
+    """Metropolis-within-Gibbs, for the parameter `sampler` of `LAIRImputer`.
+
+    Parameters
+    ----------
+    n_warm_up : int, default=0
+        Number of iterations of LAIR before each chain starts; the paper uses 100.
+
+    References
+    ----------
+    Mattei and Frellsen (2018), Leveraging the exact likelihood of deep latent variable
+    models; Simkus and Gutmann (2023), eq. (2).
+
+    Examples
+    --------
+    >>> from skvnce import LAIRImputer
+    >>> from skvnce.options import MWG
+    >>> LAIRImputer(sampler=MWG(n_warm_up=100))
+    LAIRImputer(sampler=MWG(n_warm_up=100))
+    """
+
+    _parameter_constraints = {"n_warm_up": [integer_from(0)]}
+
+    def __init__(self, n_warm_up=0):
+        self.n_warm_up = n_warm_up
+
+    def _rule(self):
+        return samplers.SAMPLERS["mwg"](int(self.n_warm_up))
+
+
+class TorchVAE(Option):
+    """Your own trained autoencoder, for the parameter `model` of `LAIRImputer`.
+
+    `LAIRImputer` copies it and does not train it.  Columns are not standardised.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        ``prior()`` returns p(z), a distribution of event shape (latents,), and
+        ``likelihood(z)`` maps latents of shape (..., latents) to p(x_j | z), of batch
+        shape (..., features): Bernoulli, or with quantiles (``icdf``).
+    posterior : torch.nn.Module
+        ``posterior(x, observed)`` returns q(z | x) of event shape (latents,), such as
+        ``Independent(Normal(...), 1)``.  LAIR calls it with completed rows, of which
+        all cells are observed, and, with ``replenish="encoder"`` and to start, with
+        rows that contain 0 where `observed` is False.
+    n_importance_samples : int, default=256
+        Number of draws in `score_samples`.
+    device : {"cpu", "cuda", "auto"}, default="cpu"
+        Where the modules are evaluated; ``"auto"`` is CUDA where there is a device,
+        else the CPU.  All their tensors must be parameters or buffers, or be made on
+        the device of the input.  A fitted imputer whose device is ``"cuda"`` uses the
+        CPU on machines without one.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.distributions import Independent, Normal
+    >>> from skvnce import LAIRImputer
+    >>> from skvnce.options import LAIR, TorchVAE
+    >>> class Decoder(torch.nn.Module):
+    ...     def prior(self):
+    ...         return Independent(Normal(torch.zeros(1), torch.ones(1)), 1)
+    ...     def likelihood(self, z):
+    ...         return Normal(z * torch.tensor([1.0, 2.0]), 0.1)
+    >>> class Encoder(torch.nn.Module):
+    ...     def forward(self, x, observed):
+    ...         return Independent(Normal(x[..., :1], 0.3), 1)
+    >>> X = [[1.0, float("nan")], [-1.0, -2.0], [0.5, 1.1]]
+    >>> own = TorchVAE(Decoder(), Encoder())
+    >>> imputer = LAIRImputer(own, sampler=LAIR(replenish="prior"), max_value=9).fit(X)
+    >>> bool(abs(imputer.transform(X)[0, 1] - 2.0) < 0.3)
+    True
+    """
+
+    _parameter_constraints = {
+        "model": [nn.Module],
+        "posterior": [nn.Module],
+        "n_importance_samples": [integer_from(2)],
+        "device": [StrOptions(set(DEVICES))],
+    }
+
+    def __init__(self, model, posterior, n_importance_samples=256, device="cpu"):
+        self.model = model
+        self.posterior = posterior
+        self.n_importance_samples = n_importance_samples
+        self.device = device
+
+
+class TorchMember:
+    """A copy of a `TorchVAE` that draws the cells of tables of some width.
+
+    Parameters
+    ----------
+    option : TorchVAE
+    n_features : int
+    """
+
+    def __init__(self, option, n_features):
+        self.n_features_in_ = n_features
+        self.feature_indices_, self.constants_ = np.arange(n_features), {}
+        self.n_importance_samples = int(option.n_importance_samples)
+        modules = own_autoencoder(option.model, option.posterior, n_features)
+        self._modules = vae.Autoencoder(*modules)
+        self._device, self._moved = option.device, []
+        # raises an error at fit; later, a device that is missing is the CPU
+        resolve_device(option.device, "model.device")
+        self._autoencoder()
+
+    def __getstate__(self):
+        """Leave copies on other devices out of pickles."""
+        return {**vars(self), "_moved": []}
+
+    def to_torch(self):
+        """Return a copy of the model, on the CPU."""
+        return deepcopy(self._modules.model)
+
+    @filled_once
+    def _autoencoder(self):
+        device = device_in_use(self._device)
+        if device.type == "cpu":
+            return self._modules
+        if not self._moved:
+            self._moved.append(vae.Autoencoder(*moved_to(*self._modules, device)))
+        return self._moved[0]
+
+    def _encoder_model(self):
+        """Return the modules and scores, which leave cells as they are, as a value.
+
+        Cells have no bounds: the distributions of a user need not have any.
+        """
+        zero = torch.zeros(self.n_features_in_, dtype=torch.float64)
+        none = torch.zeros(0, dtype=torch.long)
+        scores = CellScores(zero, zero + 1, None, none, torch.zeros(0, 2).double())
+        is_bounded = np.zeros(self.n_features_in_, dtype=bool)
+        return EncoderModel(self._autoencoder(), scores, is_bounded)
+
+    def _n_scored(self):
+        """Return the number of draws from which log-densities are estimated."""
+        return self.n_importance_samples
+
+
+# ----------------------------------------
+# An imputer that draws missing cells from variational autoencoders.
 
 
 class LAIRImputer(DrawnByMembers):
@@ -44,9 +583,9 @@ class LAIRImputer(DrawnByMembers):
     drawn from ``p(x_mis | x_obs)`` of the model by latent-adaptive importance
     resampling (LAIR).  LAIR proposes latents from the encoder, both at current
     imputations and at the row with missing values, and weights them by the likelihood
-    of the observed cells.  `transform` fills missing cells by the mean of draws, and
-    `sample` returns draws.  Data frames may have categories, whose most probable levels
-    `transform` fills in; `category_probabilities` returns the probabilities of all.
+    of the observed cells.  `transform` fills in means of draws, or most probable
+    levels, and `sample` returns draws; `category_probabilities` returns the
+    probabilities of all levels.
 
     Parameters
     ----------
@@ -62,89 +601,65 @@ class LAIRImputer(DrawnByMembers):
         `skvnce._core.samplers.Sampler`.  The classes are in `skvnce.options`.  Except
         with LAIR, each draw is the last state of a chain.
     n_estimators : "auto" or int, default="auto"
-        Number of autoencoders to train.  If there are several, each gets random weights
-        of the rows whose variance is an eighth of that of the Bayesian bootstrap (Rubin
-        1981), and all are trained for the number of rounds that held-out cells choose
-        for the first one.  Draws come from each in turn, so that they include the
-        uncertainty of the parameters.  ``"auto"`` is 40 columns / rows, rounded up, and
-        at most 4; it is 1 from 40 rows a column on.  A frozen model counts as one.
+        Number of autoencoders to train.  Several get random weights of the rows, whose
+        variance is an eighth of that of the Bayesian bootstrap (Rubin 1981), and as
+        many rounds as held-out cells choose for the first one.  Draws come from each in
+        turn, and so include the uncertainty of the parameters.  ``"auto"`` is 40
+        columns / rows, rounded up, and at most 4.  A frozen model counts as one.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` summarises the draws of a number.  Medians have the smallest
-        mean absolute error.  Categories always get their most probable level.
+        How `transform` summarises the draws of a number.  Categories always get their
+        most probable level.
     n_steps : int, default=20
-        Number of iterations of LAIR, or of moves of each chain of the other samplers.
-        `transform` by LAIR needs fewer: 8, or as many as make 1.5 proposals for each
-        draw.
+        Number of iterations of LAIR, of which `transform` needs fewer (8, or as many as
+        make 1.5 proposals for each draw), or of moves of each chain of other samplers.
     n_draws : int, default=128
-        Number of draws that `transform` summarises.  By LAIR they are spread evenly
-        over the distribution: their means have smaller errors than those of independent
-        draws.  If it is smaller than the number of members, some members are not used.
+        Number of draws that `transform` summarises, by LAIR evenly spread ones.
     min_value, max_value : float, array-like of shape (n_features,), dict, \
             "observed" or None, default=None
-        Bounds of imputed cells: a number for all columns, one bound for each column, or
-        a dict by column name.  Missing cells are drawn conditionally on lying within
-        these bounds.  ``"observed"`` is the smallest or the largest observed value, and
-        -inf and inf mean no bound.  With None, draws follow the model beyond the
-        observed range, but keep the sign of columns of one sign, and are observed
-        values in columns of at most ten values that repeat.
+        Bounds of imputed cells, see `GaussianImputer`: missing cells are drawn
+        conditionally on lying within them.  With None, draws follow the model, but keep
+        the sign of columns of one sign, and codes stay codes.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
-        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
-        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
-        other markers a number marks numbers that equal it, and a text equal text; NaN
-        is then an error, and cells that stay missing keep the marker.
+        What marks missing cells of X, see `GaussianImputer`.
     keep_empty_features : bool, default=False
-        Whether `transform` keeps columns that were entirely missing at `fit`, filled by
-        0 or by the value within the bounds that is nearest to 0, or drops them.  Kept
-        columns of categories stay missing: they have no level.
+        Whether to keep columns that were entirely missing at `fit`, see
+        `GaussianImputer`.
     add_indicator : bool, default=False
-        Whether `transform` appends a binary column for each column with missing cells
-        at `fit`, which is 1 where the cell is missing.  `sample` does not append them.
+        Whether `transform` appends columns that mark missing cells.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        What `fit` does if a few cells dominate the squared errors of a column, or if
-        the model predicts held-out cells of a column significantly worse than the mean
-        of the column does (`held_out_gain_`): it warns
-        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
-        these checks.
+        What `fit` does if a few cells dominate a column's squared errors, or if
+        held-out cells are predicted significantly worse than by its mean
+        (`held_out_gain_`).
     categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
         Which columns are categories, see `GaussianImputer`.  It replaces that of
         `model`; the levels of a frozen model stay as they are.
     handle_unknown : {"error", "missing"}, default="error"
-        What a level that `fit` has not observed is: an error, or a missing value.
+        What a level that `fit` has not observed is: an error, or missing.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the training; replaces the `random_state` of `model`.
     verbose : int, default=0
-        If 1, print a line for each round of each member, and for each other step of
-        `fit`, `transform` and `sample` that takes longer than a second.  If 2, print
-        all steps.
+        If 1, print a line for each round and each step of more than a second; 2, all.
 
     Attributes
     ----------
     estimators_ : list of VariationalAutoencoder
         The fitted members; empty if all columns of X are constant.
     feature_indices_ : ndarray of shape (n_nodes,)
-        Indices of the columns of X that the model uses: those with at least two
-        different observed values.
+        Indices of the columns of the model: those with at least two different values.
     categories_ : dict of str to ndarray
         The levels of columns of categories, see `GaussianImputer`.
     constants_ : dict of int to float or level
         Values of the constant columns, by column index.  They fill missing cells.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Smallest and largest imputed value of each column of X, in codes of levels and
-        in microseconds for dates.
+        Smallest and largest imputed value of each column of X.
     held_out_gain_ : float
         One minus the ratio of the mean squared error of the model to that of the column
-        means, on the cells of at most 1000 rows that the first member held out to
-        choose the number of rounds; all columns have the same weight.  In columns of
-        categories log-losses take the place of squared errors, and shares of levels
-        that of means.  Negative if the means predict better.  NaN if no cells were held
-        out (the model's ``solver=Adam(validation_fraction=0)``, too few rows), and with
-        ``on_misfit="ignore"``.  For a frozen model a tenth of the cells of X is used,
-        so the value is too large if these were training data.
+        means (of log-losses for categories), on held-out cells of at most 1000 rows; on
+        cells of X for a frozen model, where it is too large if these were training
+        data.  NaN if no cells were held out, and with ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means, and
-        heavy-tailed columns that it does not predict better.  They are imputed from
-        their observed values: `transform` fills in the mean (median, mode) or the most
-        frequent level, and `sample` draws from them.
+        Columns that the model predicts significantly worse than their means.  They are
+        imputed from their observed values.
     indicator_ : MissingIndicator or None
         The indicator that `add_indicator` appends; None if it is False.
     n_features_in_ : int
@@ -155,18 +670,14 @@ class LAIRImputer(DrawnByMembers):
     Notes
     -----
     Draws are for filling, and `sample` warns: the parameters count as known, so that
-    intervals of estimates that are pooled over draws are too narrow.  See the page of
-    validity for their coverage.
+    intervals of estimates that are pooled over draws are too narrow.  There is no
+    `n_jobs`: members are trained one after the other.
 
     Draws of columns with repeated values are observed values, and draws of integer
-    columns are integers; means are in data frames, and need not be in arrays.  Bounds
-    apply to draws, not to the training or to `score_samples`.  The random numbers of
-    `transform` are functions of the row, so that a row is filled by the same values in
-    any table.  If `sampler` is a function without the parameter ``uniforms``, this
-    holds only within the same table.  Probabilities of levels are averaged over the
-    latents that `sampler` draws, and over the members.
-
-    There is no `n_jobs`: members are trained one after the other.
+    columns are integers.  Bounds apply to draws, not to the training or to
+    `score_samples`.  The random numbers of `transform` are functions of the row, so
+    that a row is filled by the same values in any table, unless `sampler` is a function
+    without the parameter ``uniforms``.
 
     References
     ----------
@@ -189,7 +700,7 @@ class LAIRImputer(DrawnByMembers):
 
     _parameter_constraints = {
         "model": [None, VariationalAutoencoder, FrozenEstimator, TorchVAE],
-        "sampler": [StrOptions(set(sampling.SAMPLERS)), LAIR, ACMWG, MWG, callable],
+        "sampler": [StrOptions(set(samplers.SAMPLERS)), LAIR, ACMWG, MWG, callable],
         "n_estimators": [AUTO, integer_from(1)],
         **OF_MEMBERS,
         **OF_CATEGORIES,
@@ -356,9 +867,9 @@ class LAIRImputer(DrawnByMembers):
         return EncoderMember(member._encoder_model(), *how, member._n_scored())
 
     def _rule(self):
-        """Get the rule of `vae.sampling` that `sampler` stands for."""
+        """Get the rule of drawing that `sampler` stands for."""
         if isinstance(self.sampler, str):
-            return sampling.SAMPLERS[self.sampler]()
+            return samplers.SAMPLERS[self.sampler]()
         if isinstance(self.sampler, Option):
             return self.sampler._rule()
         keyed = "uniforms" in inspect.signature(self.sampler).parameters
@@ -373,4 +884,4 @@ class LAIRImputer(DrawnByMembers):
                 )
             return found
 
-        return sampling.by_chains(make)
+        return samplers.by_chains(make)

@@ -1,23 +1,11 @@
-"""Algorithms that train a variational autoencoder, by name: losses of batches of rows.
-
-The bounds of `skvnce.autoencoder.bounds` take rows with missing values.  The other
-algorithms complete the rows by chains or particles, which continue from one visit of a
-row to the next and are updated before each gradient step:
-
-    DeMissVAE, CVI-VAE, MVB-VAE     by an iteration of LAIR
-    VBGI-VAE                        z ~ q(z | x~), x_mis ~ q(x_mis | z, x_obs)
-    VBGI-VAE-M                      z ~ q(z | x~), x_mis ~ p(x_mis | z)
-
-They start at draws of the encoder given the rows with missing values, on which the
-encoder is also trained: its ELBO has no gradient in the model.
+"""What trains a variational autoencoder: bounds, chains of completed rows, losses.
 
 Simkus and Gutmann (2024), Improving variational autoencoder estimation from incomplete
-data with mixture variational families, table 1 and algorithm 1 (DeMissVAE); Simkus,
-Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model estimation
-from incomplete data, section 5.3 (VBGI).
+data with mixture variational families; Simkus, Rhodes and Gutmann (2023), Variational
+Gibbs inference for statistical model estimation from incomplete data.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from math import log, sqrt
 from typing import NamedTuple
@@ -27,22 +15,47 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Independent
 from torch.nn.functional import threshold
 
-from skvnce._core.distributions.cells import ScoredCells, sum_and_slopes
-from skvnce._core.distributions.functions import at_quantiles, inside
+from skvnce._core.distributions.cells import ScoredCells, entropy, sum_and_slopes
+from skvnce._core.distributions.functions import at_quantiles, draw, inside
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import draw_latents, global_stream
-from skvnce._core.samplers import InfoT, Sampler, StateT
-from skvnce.autoencoder import block, vae
-from skvnce.autoencoder.bounds import (
-    BOUNDS,
-    COMPLETED_BOUNDS,
-    Bound,
-    miss_iwae,
-    posterior_only,
+from skvnce._core.models import (
+    LatentVariableModel,
+    drawn,
+    drawn_elbo,
+    frozen,
+    iwelbo,
+    log_joint,
+    observed_log_prob,
+    stratified_elbo,
+    stratified_iwelbo,
 )
-from skvnce.autoencoder.networks import ResidualPerceptron, VariationalAutoencoderModel
-from skvnce.autoencoder.posteriors import AnchoredEncoder, AnchoredLatentCells
-from skvnce.autoencoder.samplers import lair
+from skvnce._core.posteriors import (
+    LatentCells,
+    LatentPosterior,
+    Uniforms,
+    draw_latents,
+    global_stream,
+)
+from skvnce._core.samplers import (
+    FIRST,
+    Info,
+    InfoT,
+    LatentState,
+    Sampler,
+    StateT,
+    columns,
+    encode,
+    unconditional,
+)
+from skvnce._core.training.adam import FlatAdam, descend
+from skvnce.autoencoder import vae
+from skvnce.autoencoder.networks import (
+    AnchoredEncoder,
+    AnchoredLatentCells,
+    ResidualPerceptron,
+    VariationalAutoencoderModel,
+)
+from skvnce.autoencoder.samplers import lair, pseudo_gibbs
 from skvnce.autoencoder.vae import (
     NO_PARTS,
     Architecture,
@@ -52,28 +65,554 @@ from skvnce.autoencoder.vae import (
 )
 
 # ----------------------------------------
+# Training objectives of variational autoencoders, by name, for missing values.
+#
+# All take (model, posterior, x, observed, uniforms, n_draws) and return a lower bound
+# of log p(x_obs) of each row, with gradients for the model and the posterior.  `BOUNDS`
+# lists those of rows with missing values, `COMPLETED_BOUNDS` those of completed rows.
+#
+# Simkus and Gutmann (2024), Improving variational autoencoder estimation from
+# incomplete data with mixture variational families, table 1; Mattei and Frellsen
+# (2019), MIWAE.
+
+
+Bound = Callable[
+    [LatentVariableModel, LatentPosterior, Tensor, Tensor, Uniforms, int], Tensor
+]
+
+
+def miss_vae(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,  # one normal gives MVAE, a mixture MissVAE
+    x: Tensor,  # (*rows, features): values under the mask are arbitrary
+    observed: Tensor,  # bool (*rows, features)
+    uniforms: Uniforms,  # called once
+    n_draws: int = 1,  # number of draws of each row
+) -> Tensor:  # (*rows,)
+    """Estimate the ELBO by draws of q, eq. (4) of the paper."""
+    return drawn_elbo(model, posterior(x, observed), x, observed, uniforms, n_draws)
+
+
+def miss_iwae(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    x: Tensor,
+    observed: Tensor,
+    uniforms: Uniforms,
+    n_draws: int = 1,
+) -> Tensor:
+    """Estimate the importance-weighted bound by draws of q, eq. (7) of the paper.
+
+    The gradient of the posterior is doubly reparametrised (Tucker et al. 2019): it
+    passes through each draw, times its squared normalised weight.  (A posterior with
+    `source` passes all of it through a tensor before the draw.)  That of the model is
+    the standard one.  Parameters and returned values are those of `miss_vae`; one
+    normal gives MIWAE, a mixture MissIWAE.
+
+    Tucker, Lawson, Gu and Maddison (2019), Doubly reparameterized gradient estimators
+    for Monte Carlo objectives.
+    """
+    q = posterior(x, observed)
+    z = drawn(q, uniforms, n_draws, x)
+    log_weight = log_joint(model, x, observed, z) - frozen(q).log_prob(z)
+    # draws without a gradient take no hook
+    if z.requires_grad:
+        weight = log_weight.detach().softmax(0).unsqueeze(-1)
+        source = q.source(z) if hasattr(q, "source") else z
+        source.register_hook(lambda gradient: weight * gradient)  # has a factor already
+    return iwelbo(log_weight)
+
+
+def miss_svae(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    x: Tensor,
+    observed: Tensor,
+    uniforms: Uniforms,
+    n_draws: int = 1,
+) -> Tensor:
+    """Estimate the ELBO by draws of each component, eq. (5) of the paper.
+
+    Parameters and returned values are those of `miss_vae`, with ``n_draws`` of each
+    component of the posterior, a mixture.
+    """
+    q = posterior(x, observed)
+    z = _strata(q, uniforms, x, n_draws)
+    log_weight = log_joint(model, x, observed, z) - frozen(q).log_prob(z)
+    return stratified_elbo(q.log_weights.movedim(-1, 0), log_weight)
+
+
+def miss_siwae(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    x: Tensor,
+    observed: Tensor,
+    uniforms: Uniforms,
+    n_draws: int = 1,
+) -> Tensor:
+    """Estimate the importance-weighted bound by components, eq. (8) of the paper.
+
+    Its gradient is the standard one: that of a frozen q is biased.  Parameters and
+    returned values are those of `miss_svae`.
+    """
+    q = posterior(x, observed)
+    z = _strata(q, uniforms, x, n_draws)
+    log_weight = log_joint(model, x, observed, z) - q.log_prob(z)
+    return stratified_iwelbo(q.log_weights.movedim(-1, 0), log_weight)
+
+
+BOUNDS: dict[str, Bound] = {
+    "mvae": miss_vae,
+    "miss-vae": miss_vae,
+    "miss-svae": miss_svae,
+    "miwae": miss_iwae,
+    "miss-iwae": miss_iwae,
+    "miss-siwae": miss_siwae,
+}
+
+
+def _strata(q: Distribution, uniforms: Uniforms, x: Tensor, n_draws: int) -> Tensor:
+    """Draw from each component; (components, n_draws, *rows, latents)."""
+    if not hasattr(q, "components"):
+        raise TypeError(
+            "Stratified bounds require a mixture, and the posterior returns "
+            f"{type(q).__name__}. Use a MixtureEncoder, or the bound of MVAE or MIWAE."
+        )
+    return drawn(q.components(), uniforms, n_draws, x).movedim(-2, 0)
+
+
+# ----------------------------------------
+# Variational Gibbs objectives of models with latents: two blocks, or one.
+#
+# For a completed row x~ = (x_obs, x~_mis) with latents z~, the blocks are the latents
+# and the missing cells; each is drawn given the other,
+#
+#     A = E_q(z | x~) [log p(x~, z) - log q(z | x~)]                                 (1)
+#     B = E_q(x_mis | z~, x_obs) [log p(x_obs, x_mis, z~)] + H(q(x_mis | z~, x_obs)) (2)
+#     J = (A + B) / 2                                                                (3)
+#
+# VBGI-VAE maximises J.  A is a bound of log p(x~), B of log p(x_obs, z~); x~ and z~
+# are the state of a chain and have no gradient.  If they are draws of p(x_mis, z |
+# x_obs) and q(z | x) and q(x_mis | z, x_obs) are exact, the gradients of A and of B
+# in the model are on average that of log p(x_obs).  VBGI-VAE-M leaves the missing
+# cells out of the likelihood,
+#
+#     J_M = E_q(z | x~) [log p(x_obs, z) - log q(z | x~)]                            (4)
+#
+# which is a bound of log p(x_obs), for any x~.
+#
+# Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+# estimation from incomplete data, sections 3.4 and 5.3: eq. (13) and the two after
+# (14).
+
+
+def vbgi(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,  # q(z | x) of complete rows
+    cells: LatentCells,  # with reparametrised draws
+    x: Tensor,  # (*batch, features): completed rows
+    z: Tensor,  # (*batch, latents)
+    observed: Tensor,  # bool that broadcasts to (*batch, features)
+    uniforms: Uniforms,  # called once
+) -> Tensor:  # (*batch,)
+    """Estimate J by one draw of each block, eq. (3)."""
+    latents = of_latents(model, posterior, x, observed, uniforms)
+    return (latents + of_cells(model, cells, x, z, observed)) / 2
+
+
+def of_cells(
+    model: LatentVariableModel,
+    cells: LatentCells,
+    x: Tensor,
+    z: Tensor,
+    observed: Tensor,
+) -> Tensor:
+    """Estimate B by one draw of the missing cells, eq. (2).
+
+    Parameters and returned values are those of `vbgi`; only the observed cells of x are
+    used.
+    """
+    q = cells(x, observed, z)
+    some = q.rsample()
+    moved = x.where(observed, some)
+    total = entropy(q, some).where(~observed, x.new_zeros(())).sum(-1)
+    return log_joint(model, moved, torch.ones_like(moved).bool(), z) + total
+
+
+def of_latents(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    x: Tensor,
+    observed: Tensor,
+    uniforms: Uniforms,
+    n_draws: int = 1,
+) -> Tensor:
+    """Estimate A by draws of the latents, eq. (1).
+
+    Parameters and returned values are those of `vbgi_marginal`, but `observed` is not
+    used.
+    """
+    everything = torch.ones_like(x, dtype=torch.bool)
+    return vbgi_marginal(model, posterior, x, everything, uniforms, n_draws)
+
+
+def vbgi_marginal(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,  # q(z | x) of complete rows
+    # (*batch, features): completed rows: the posterior uses all cells, the likelihood
+    # the observed ones
+    x: Tensor,
+    observed: Tensor,  # bool that broadcasts to (*batch, features)
+    uniforms: Uniforms,  # called once
+    n_draws: int = 1,  # number of draws of each row
+) -> Tensor:  # (*batch,)
+    """Estimate J_M by draws of the latents, eq. (4)."""
+    q = posterior(x, torch.ones_like(x, dtype=torch.bool))
+    return drawn_elbo(model, q, x, observed, uniforms, n_draws)
+
+
+# ----------------------------------------
+# DeMissVAE: one objective for the model, another for the posterior of completed rows.
+#
+# With imputations x_mis^k of a row, k = 1..K, and z^k a draw of q(z | x_obs,
+# x_mis^k),
+#
+#     L_theta = mean_k log p(x_obs, z^k)                                             (5)
+#     L_phi = mean_k [log p(x_obs, x_mis^k, z^k) - log q(z^k | x_obs, x_mis^k)]      (6)
+#
+# The model does not learn from imputations, and the posterior is only used for
+# complete rows, for which it often has a single mode.
+#
+# Two controls train both by one objective.  CVI-VAE maximises eq. (5) with the
+# entropy of the posterior averaged over the imputations, a bound of log p(x_obs),
+#
+#     mean_k [log p(x_obs, z^k) - log (1/K) sum_l q(z^k | x_obs, x_mis^l)]           (7)
+#
+# and MVB-VAE maximises eq. (6), the ELBO of completed rows.
+#
+# Simkus and Gutmann (2024), Improving variational autoencoder estimation from
+# incomplete data with mixture variational families, eqs. (10) and (12), here (5), (7)
+# and (6); algorithm 1, appendix C and figure 6 for the controls; Roeder, Wu and
+# Duvenaud (2017) for the gradient of log q.
+
+
+def demiss_vae(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,  # q(z | x) of complete rows
+    x: Tensor,  # (n_imputations, *rows, features): completed rows
+    observed: Tensor,  # bool (*rows, features)
+    uniforms: Uniforms,  # called once
+    n_draws: int = 1,  # number of draws of each completed row
+) -> Tensor:  # (*rows,)
+    """Estimate a bound whose gradient is that of eq. (5) in the model, (6) in q.
+
+    The value is eq. (5) with the entropy of q averaged over the imputations: a lower
+    bound of log p(x_obs) on average.  The decoder is evaluated once.
+    """
+    everything = torch.ones_like(x, dtype=torch.bool)
+    q = posterior(x, everything)
+    z = drawn(q, uniforms, n_draws, x)
+    # the slope needs a graph even if the caller has turned gradients off
+    with torch.enable_grad():
+        fixed = z.detach().requires_grad_()  # the model has no gradient through q
+        cells, log_prior = model.likelihood(fixed), model.prior().log_prob(fixed)
+        completed = observed_log_prob(cells, x, everything) + log_prior
+        # the graph of the cells is used again in `joint`
+        (slope,) = torch.autograd.grad(completed.sum(), fixed, retain_graph=True)
+    joint = observed_log_prob(cells, x, observed) + log_prior
+    with torch.no_grad():
+        log_mixture = averaged_log_prob(q, z)
+    return _steered(joint - log_mixture, q, z, slope).mean((0, 1))
+
+
+def cvi_vae(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    x: Tensor,
+    observed: Tensor,
+    uniforms: Uniforms,
+    n_draws: int = 1,
+) -> Tensor:
+    """Estimate eq. (7), with its gradient in the model and in q.
+
+    Parameters and returned values are those of `demiss_vae`, with which the values
+    agree.
+    """
+    q = posterior(x, torch.ones_like(x, dtype=torch.bool))
+    z = drawn(q, uniforms, n_draws, x)
+    joint = log_joint(model, x, observed, z)
+    return (joint - averaged_log_prob(frozen(q), z)).mean((0, 1))
+
+
+def mvb_vae(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    x: Tensor,
+    observed: Tensor,
+    uniforms: Uniforms,
+    n_draws: int = 1,
+) -> Tensor:
+    """Estimate eq. (6), with its gradient in the model and in q.
+
+    Parameters and returned values are those of `demiss_vae`, but `observed` is not
+    used: the model learns from imputations as from observed cells.
+    """
+    return of_latents(model, posterior, x, observed, uniforms, n_draws).mean(0)
+
+
+COMPLETED_BOUNDS: dict[str, Callable[..., Tensor]] = {
+    "demiss-vae": demiss_vae,
+    "cvi-vae": cvi_vae,
+    "mvb-vae": mvb_vae,
+}
+
+
+def posterior_only(
+    model: LatentVariableModel,
+    posterior: LatentPosterior,
+    x: Tensor,
+    observed: Tensor,
+    uniforms: Uniforms,
+    n_draws: int = 1,
+) -> Tensor:
+    """Compute zeros with the gradient of the ELBO in the posterior, not in the model.
+
+    This trains an encoder of rows with missing values for a model that is trained by
+    another objective.  Parameters and returned values are those of
+    `skvnce.autoencoder.losses.miss_vae`.
+    """
+    q = posterior(x, observed)
+    z = drawn(q, uniforms, n_draws, x)
+    # the slope needs a graph even if the caller has turned gradients off
+    with torch.enable_grad():
+        fixed = z.detach().requires_grad_()
+        total = log_joint(model, x, observed, fixed).sum()
+        (slope,) = torch.autograd.grad(total, fixed)
+    return _steered(0.0, q, z, slope).mean(0)
+
+
+def _steered(
+    value: Tensor | float, q: Distribution, z: Tensor, slope: Tensor
+) -> Tensor:
+    """Add zeros with the gradient of eq. (6) in q: that of the model at fixed leaves.
+
+    Draws z of q are of shape (n_draws, *batch, latents), values (n_draws, *batch).
+    """
+    toward = (z * slope).sum(-1) - frozen(q).log_prob(z)
+    return value + toward - toward.detach()
+
+
+def averaged_log_prob(q: Distribution, z: Tensor) -> Tensor:
+    """Compute log q(z | x_obs) of q averaged over imputations, eq. (9) of the paper.
+
+    `q` (batch shape (n_imputations, *rows)), `z` (n_draws, n_imputations, *rows,
+    latents).  Returns (n_draws, n_imputations, *rows).
+    """
+    every = q.log_prob(z.unsqueeze(2))  # (n_draws, n_imputations, of q, *rows)
+    return torch.logsumexp(every, 2) - log(every.shape[2])
+
+
+# ----------------------------------------
+# Gibbs sampling of latents and missing cells in two blocks, both variational.
+#
+# `pseudo_gibbs` draws the cells from the model itself, as in VBGI-VAE-M.  This
+# sampler draws them from q(x_mis | z, x_obs), which also depends on the observed
+# cells.  It is exact if both conditionals are.
+#
+# Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+# estimation from incomplete data, sections 3.4 and 5.3.
+
+
+def variational_block_gibbs(
+    model: LatentVariableModel,  # used only to start the chains
+    posterior: LatentPosterior,
+    cells: LatentCells,
+    *,
+    # number of chains that start from unconditional draws.  `init` also accepts tables,
+    # and latents (*chains, n, latents), which otherwise come from the prior
+    n_chains: int = 1,
+    # called once a step.  Numbers keyed by the row must have a seed of their own
+    uniforms: Uniforms = global_stream,
+) -> Sampler[LatentState, Info]:
+    """Build a sampler that draws z ~ q(z | x), then x_mis ~ q(x_mis | z, x_obs)."""
+
+    @torch.no_grad()
+    def init(
+        data: Incomplete, x: Tensor | None = None, z: Tensor | None = None
+    ) -> LatentState:
+        chains = (n_chains,) if x is None else x.shape[:-2]
+        if x is None or z is None:
+            u_z, u_x, _ = columns(uniforms, 0, model, data, chains)
+            prior_z, prior_x = unconditional(model, data, u_z, u_x)
+            x, z = prior_x if x is None else x, prior_z if z is None else z
+        return LatentState(data.with_values(x), z)
+
+    @torch.no_grad()
+    def step(state: LatentState, data: Incomplete) -> tuple[LatentState, Info]:
+        chains, number = state.x.shape[:-2], state.step + FIRST
+        u_z, u_x, _ = columns(uniforms, number, model, data, chains)
+        z = draw(encode(posterior, state.x), u_z)
+        known = data.x.expand(state.x.shape)
+        x = at_quantiles(cells(known, data.observed, z), u_x)
+        return LatentState(data.with_values(x), z, state.step + 1), Info()
+
+    return Sampler(init, step)
+
+
+# ----------------------------------------
+# Variational block-Gibbs inference: models with latents, rows with missing values.
+#
+# Each row has several completions, chains that continue from one visit of the row to
+# the next.  A visit updates them by a sweep of draws of latents and missing cells, and
+# a gradient step then increases the objective at their new state.  During a warm-up the
+# chains do not move.
+#
+# Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+# estimation from incomplete data, sections 3.4 and 5.3, algorithm 1.
+
+
+class Scheme(NamedTuple):
+    """The parts to train, the sampler of the chains, and the objective."""
+
+    parts: nn.ModuleDict
+    sampler: Sampler  # its states begin with the persistent tensors
+    # maps (observed, *persistent tensors) to bounds (n_chains, n)
+    bound: Callable[..., Tensor]
+    n_persistent: int  # 1 if tables persist, 2 if their latents do, too
+
+
+def block_scheme(
+    model: nn.Module,
+    posterior: nn.Module,
+    cells: nn.Module,
+    completed: Callable[[nn.Module, Tensor], LatentVariableModel] = lambda model, _: (
+        model
+    ),
+) -> Scheme:
+    """Make VBGI-VAE of a model, q(z | x) and q(x_mis | z, x_obs).
+
+    `completed`: maps the model and a mask of observed cells to the model of completed
+    rows, if their missing cells have another density than the observed cells.
+    """
+
+    def bound(observed: Tensor, x: Tensor, z: Tensor) -> Tensor:
+        of_rows = completed(model, observed)
+        return vbgi(of_rows, posterior, cells, x, z, observed, global_stream)
+
+    parts = nn.ModuleDict({"model": model, "posterior": posterior, "cells": cells})
+    return Scheme(parts, variational_block_gibbs(model, posterior, cells), bound, 2)
+
+
+def marginal_scheme(model: nn.Module, posterior: nn.Module) -> Scheme:
+    """Make VBGI-VAE-M of a model and q(z | x); the model draws missing cells."""
+    return Scheme(
+        nn.ModuleDict({"model": model, "posterior": posterior}),
+        pseudo_gibbs(model, posterior),
+        lambda observed, x: vbgi_marginal(model, posterior, x, observed, global_stream),
+        1,
+    )
+
+
+class BlockChains:
+    """Completed tables of all rows, and their latents, which a visit updates.
+
+    `start`: the initial persistent tensors.  Of completed tables (n_chains, n,
+    features), only the missing cells are used; latents (n_chains, n, latents) are drawn
+    from the prior if they are not given.  `now` (list of Tensor): the current
+    persistent tensors.
+    """
+
+    def __init__(self, scheme: Scheme, data: Incomplete, *start: Tensor) -> None:
+        self.data, self.sampler = data, scheme.sampler
+        state = scheme.sampler.init(data, *start)
+        self.now = list(state[: scheme.n_persistent])
+
+    def take(self, rows: Tensor) -> list[Tensor]:
+        """Return the persistent tensors of some rows."""
+        return [value[:, rows] for value in self.now]
+
+    def move(self, rows: Tensor, n_sweeps: int) -> list[Tensor]:
+        """Make sweeps of some rows; store and return the new states."""
+        part = self.data.take(rows)
+        state = self.sampler.init(part, *self.take(rows))
+        for _ in range(n_sweeps):
+            state, _ = self.sampler.step(state, part)
+        # states have further fields, which do not persist
+        for value, moved in zip(self.now, state, strict=False):
+            value[:, rows] = moved
+        return self.take(rows)
+
+
+def visit_loss(
+    scheme: Scheme, chains: BlockChains, n_sweeps: int
+) -> Callable[[Tensor], Tensor]:
+    """Make the loss of a visit: update the chains of rows, then minus their bound."""
+
+    def loss(rows: Tensor) -> Tensor:
+        state = chains.move(rows, n_sweeps) if n_sweeps else chains.take(rows)
+        return -scheme.bound(chains.data.observed[rows], *state).mean()
+
+    return loss
+
+
+def train(
+    scheme: Scheme,
+    chains: BlockChains,
+    # returns the batches of an epoch; see `skvnce.vgi.training.epochs`
+    batches: Callable[[], Iterable[Tensor]],
+    *,
+    n_epochs: int,  # number of all epochs, and of those in which the chains do not move
+    n_warm_up: int = 20,
+    n_sweeps: int = 1,  # number of sweeps of the chains of a row at each visit
+    learning_rate: float = 1e-3,
+    # called with the epoch and its mean loss; stops by returning True
+    on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
+) -> list[float]:  # mean losses of the epochs
+    """Train all parts by Adam, in place; the chains move after the warm-up."""
+    named, epoch = list(scheme.parts.named_parameters()), 0
+    losses = [visit_loss(scheme, chains, n) for n in (0, n_sweeps)]
+
+    def loss(rows: Tensor) -> Tensor:
+        return losses[epoch >= n_warm_up](rows)
+
+    def count(number: int, value: float) -> bool:
+        nonlocal epoch
+        epoch = number
+        return on_epoch(number, value)
+
+    return descend(
+        loss,
+        named,
+        batches,
+        optimiser=FlatAdam([leaf for _, leaf in named], lr=learning_rate),
+        max_iter=n_epochs,
+        on_epoch=count,
+    )
+
+
+# ----------------------------------------
 # The importance-weighted bound of the default autoencoder, and its gradient, in full.
 #
 # With draws e_i of a standard normal and the encoder of
-# `skvnce.autoencoder.posteriors`,
+# `skvnce.autoencoder.networks`,
 #
-#     v_i = shift + exp(s) e_i,   z_i = m + R v_i                                    (1)
+#     v_i = shift + exp(s) e_i,   z_i = m + R v_i                                    (8)
 #     log w_i = sum_{j observed} log p(x_j | z_i) - |z_i|^2 / 2
-#               + |e_i|^2 / 2 + sum_k s_k + log det R                                (2)
-#     bound = log (1/I) sum_i w_i                                                    (3)
+#               + |e_i|^2 / 2 + sum_k s_k + log det R                                (9)
+#     bound = log (1/I) sum_i w_i                                                   (10)
 #
 # and share_i = w_i / sum_l w_l, the gradients in the model's parameters and, doubly
 # reparametrised, in those of the encoder are
 #
-#     sum_i share_i d log p(x_obs, z_i) / d theta                                    (4)
-#     sum_i share_i^2 d v_i / d phi [R' d log p(x_obs, z_i) / d z_i + e_i / exp(s)]  (5)
+#     sum_i share_i d log p(x_obs, z_i) / d theta                                   (11)
+#     sum_i share_i^2 d v_i / d phi [R' d log p(x_obs, z_i) / d z_i + e_i / exp(s)] (12)
 #
-# These are value and gradients of `skvnce.autoencoder.bounds.miss_iwae`, by a third
+# These are value and gradients of `skvnce.autoencoder.losses.miss_iwae`, by a third
 # of its operations: the tables of a batch are small, so that most of the time of
 # autograd is spent between operations.
 #
 # Mattei and Frellsen (2019), MIWAE; Tucker, Lawson, Gu and Maddison (2019), Doubly
-# reparameterized gradient estimators for Monte Carlo objectives, eq. (8), here (5).
+# reparameterized gradient estimators for Monte Carlo objectives, eq. (8), here (12).
 
 
 def is_written_out(batches: Batches) -> bool:
@@ -93,7 +632,7 @@ def is_written_out(batches: Batches) -> bool:
 
 
 class WeightedBound:
-    """The mean of eq. (3) over rows, with the opposite sign, as a loss.
+    """The mean of eq. (10) over rows, with the opposite sign, as a loss.
 
     `graph`: the same loss of rows, by autograd.  `batches`: see `is_written_out`.
     `n_draws`: I.
@@ -122,12 +661,12 @@ class WeightedBound:
         )
         shift, log_scale, encoded = self._posterior.encode(seen)
         e, scale = self._noise(mean), log_scale.exp()
-        z = _turned(root, torch.addcmul(shift, scale, e)).add_(mean)  # eq. (1)
+        z = _turned(root, torch.addcmul(shift, scale, e)).add_(mean)  # eq. (8)
         *cells, decoded = self._model.decode(z)
         log_prob, *slopes = sum_and_slopes(*cells, self._cells.take(rows))
         apart = e.square().addcmul_(z, z, value=-1.0).sum(-1)
         of_row = log_scale.sum(-1).add_(log_det)
-        log_weight = log_prob.add_(apart, alpha=0.5).add_(of_row)  # eq. (2)
+        log_weight = log_prob.add_(apart, alpha=0.5).add_(of_row)  # eq. (9)
         log_share = log_weight.log_softmax(0)
         value = log(self._n_draws) - (log_weight - log_share).mean()
         least = torch.finfo(z.dtype).eps  # products of denormal numbers are slow
@@ -135,9 +674,9 @@ class WeightedBound:
         # minus, because the loss is the negative mean over rows
         weight = share / -len(rows)
         slopes = (slope.mul_(weight) for slope in slopes)
-        by_z = self._model.differentiate(decoded, *slopes)  # eq. (4)
+        by_z = self._model.differentiate(decoded, *slopes)  # eq. (11)
         by_v = _turned(root.mT, by_z.addcmul_(weight, z, value=-1.0))
-        by_v.addcmul_(weight / scale, e).mul_(share)  # eq. (5)
+        by_v.addcmul_(weight / scale, e).mul_(share)  # eq. (12)
         by_log_scale = (by_v * e).sum(0).mul_(scale)
         self._posterior.differentiate(encoded, by_v.sum(0), by_log_scale)
         return value
@@ -177,6 +716,22 @@ class Completed(NamedTuple):
 
 # ----------------------------------------
 # Algorithms that train a variational autoencoder, by name: losses of batches of rows.
+#
+# The bounds of `skvnce.autoencoder.losses` take rows with missing values.  The other
+# algorithms complete the rows by chains or particles, which continue from one visit of
+# a row to the next and are updated before each gradient step:
+#
+#     DeMissVAE, CVI-VAE, MVB-VAE     by an iteration of LAIR
+#     VBGI-VAE                        z ~ q(z | x~), x_mis ~ q(x_mis | z, x_obs)
+#     VBGI-VAE-M                      z ~ q(z | x~), x_mis ~ p(x_mis | z)
+#
+# They start at draws of the encoder given the rows with missing values, on which the
+# encoder is also trained: its ELBO has no gradient in the model.
+#
+# Simkus and Gutmann (2024), Improving variational autoencoder estimation from
+# incomplete data with mixture variational families, table 1 and algorithm 1
+# (DeMissVAE); Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for
+# statistical model estimation from incomplete data, section 5.3 (VBGI).
 
 
 Loss = Callable[[Tensor], Tensor]  # the mean loss of rows
@@ -217,7 +772,7 @@ def particle_loss(
     bound: Bound, auto: Autoencoder, parts: Parts, data: Incomplete, training: Training
 ) -> Loss:
     """Make the loss of a bound that takes rows completed by LAIR."""
-    scheme = block.Scheme(
+    scheme = Scheme(
         nn.ModuleDict(),
         completing(auto, training.n_draws),
         lambda observed, x: bound(*auto, x, observed, global_stream),
@@ -244,14 +799,14 @@ def pseudo_gibbs_loss(
     auto: Autoencoder, parts: Parts, data: Incomplete, training: Training
 ) -> Loss:
     """Make the loss of VBGI-VAE-M."""
-    return completed_loss(block.marginal_scheme(*auto), auto, data, training)
+    return completed_loss(marginal_scheme(*auto), auto, data, training)
 
 
 def block_gibbs_loss(
     auto: Autoencoder, parts: Parts, data: Incomplete, training: Training
 ) -> Loss:
     """Make the loss of VBGI-VAE, with q(x_mis | z, x_obs) in `parts`."""
-    scheme = block.block_scheme(*auto, parts["cells"], completed=Completed)
+    scheme = block_scheme(*auto, parts["cells"], completed=Completed)
     view = partial(ScoredCells, observed=data.observed)
     return completed_loss(scheme, auto, data, training, view)
 
@@ -269,7 +824,7 @@ def missing_cells(auto: Autoencoder, network: Callable[..., nn.Module]) -> Parts
 
 def completed_loss(
     # its sampler makes one step of the rows of a batch, without dropout
-    scheme: block.Scheme,
+    scheme: Scheme,
     auto: Autoencoder,
     data: Incomplete,
     training: Training,  # with as many completions of each row as draws
@@ -281,7 +836,7 @@ def completed_loss(
     start = initial(auto, data, training.n_draws, view)[: scheme.n_persistent]
     modules = [*auto, *scheme.parts.values()]
     steady = scheme._replace(sampler=without_dropout(scheme.sampler, modules))
-    visit = block.visit_loss(steady, block.BlockChains(steady, data, *start), 1)
+    visit = visit_loss(steady, BlockChains(steady, data, *start), 1)
 
     def loss(rows: Tensor) -> Tensor:
         encoder = posterior_only(*auto, *data.take(rows), global_stream)

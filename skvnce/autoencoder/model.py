@@ -1,8 +1,9 @@
 """Fitted autoencoders: they fill, draw and score rows, in the units of X."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -13,10 +14,14 @@ from skvnce._core.distributions.cells import BoundedCells
 from skvnce._core.distributions.functions import at_quantiles, midpoint_levels
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import global_stream, shifted_lattice
-from skvnce._core.random import row_lattice
-from skvnce.autoencoder import sampling, vae
+from skvnce._core.random import row_keyed, row_lattice
+from skvnce._imputer.fitted import average_density
+from skvnce._tables.limits import CellLimits
+from skvnce._tables.values import ValidValues
+from skvnce.autoencoder import samplers, vae
 from skvnce.autoencoder.factor_analysis import FactorModel
 from skvnce.autoencoder.networks import VariationalAutoencoderModel
+from skvnce.autoencoder.samplers import Rule
 from skvnce.autoencoder.vae import Autoencoder, chunks
 from skvnce.gaussian import em
 from skvnce.gaussian.marginals import CellScores
@@ -137,7 +142,7 @@ class EncoderModel(NamedTuple):
 
     def draws(
         self,
-        rule: sampling.Rule,
+        rule: samplers.Rule,
         n_steps: int,  # number of iterations, or of moves of each chain
         nodes: np.ndarray,  # (n, n_model_columns)
         n_draws: int,
@@ -154,7 +159,7 @@ class EncoderModel(NamedTuple):
         """
         target, drawn, probabilities = self._within(bounds), [], []
         with torch.no_grad():
-            for rows in sampling.chunks(self.auto, len(nodes), n_draws, rule):
+            for rows in samplers.chunks(self.auto, len(nodes), n_draws, rule):
                 data, _ = self.scores.scores(Incomplete.from_array(nodes[rows]))
                 data, streams = data.on(self.auto.device), numbers(nodes[rows])
                 found = rule.draws(target, data, int(n_draws), n_steps, streams)
@@ -183,7 +188,7 @@ class EncoderModel(NamedTuple):
             def to_cells(drawn: Tensor) -> Tensor:
                 return scores.cells(drawn.cpu()).to(device)
 
-            found = sampling.approximate_mean(
+            found = samplers.approximate_mean(
                 target, data.on(device), to_cells, streams, _APPROXIMATE
             )
             means.append(found[0].cpu().numpy())
@@ -265,7 +270,7 @@ class EncoderModel(NamedTuple):
         return ends
 
 
-def stratified(rule: sampling.Rule) -> sampling.Rule:
+def stratified(rule: samplers.Rule) -> samplers.Rule:
     """Return a rule of stratified draws, if there is one.
 
     Its draws represent the distribution of each cell, but are dependent.
@@ -295,3 +300,149 @@ def _by_column(auto: Autoencoder, probabilities: list) -> dict:
         return {}
     table = torch.cat(probabilities).numpy()
     return {node: table[:, block] for node, block in families.level_blocks().items()}
+
+
+# ----------------------------------------
+# Several fitted models that draw cells in turn, and predict by all their draws.
+
+
+class Member(Protocol):
+    """A model whose random numbers are chosen by the caller; see `CellModel`."""
+
+    def draws(
+        self, nodes: np.ndarray, n_draws: int, numbers: Callable
+    ) -> tuple[np.ndarray, dict]:
+        """Draw cells that will be summarised, and may be dependent.
+
+        `nodes` (n, n_model_columns).  `numbers`: maps rows and a purpose to uniform
+        numbers.  Returns `drawn` (n_draws, n, n_model_columns), and `probabilities`
+        (n, n_categories) by column of categories.
+        """
+        ...
+
+    def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+        """Approximate means (n, n_model_columns), and probabilities, at low cost."""
+        ...
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        ...
+
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Estimate log-densities and their standard errors; see `CellModel`."""
+        ...
+
+
+class EncoderMember(NamedTuple):
+    """An autoencoder whose cells are drawn by a rule."""
+
+    model: EncoderModel
+    rule: Rule
+    n_steps: int  # number of iterations, or of moves of each chain
+    # (2, n_model_columns): of cells, by which they are drawn conditionally; infinite
+    # without a bound
+    bounds: np.ndarray
+    # number of draws of the latents from which log-densities are estimated
+    n_scored: int
+
+    def draws(
+        self, nodes: np.ndarray, n_draws: int, numbers: Callable
+    ) -> tuple[np.ndarray, dict]:
+        """Draw cells that will be summarised; see `Member`."""
+        return self._by(stratified(self.rule), nodes, n_draws, numbers)
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        return self._by(self.rule, nodes, n_draws, of_stream)[0]
+
+    def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+        """Approximate means; see `Member`."""
+        return self.model.mean(nodes, self.bounds)
+
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Estimate log-densities and their standard errors; see `CellModel`."""
+        return self.model.log_density(nodes, self.n_scored)
+
+    def _by(
+        self, rule: Rule, nodes: np.ndarray, n_draws: int, numbers: Callable
+    ) -> tuple[np.ndarray, dict]:
+        sizes = self.n_steps, nodes, n_draws
+        return self.model.draws(rule, *sizes, numbers, self.bounds)
+
+
+class Ensemble(NamedTuple):
+    """Models that predict cells by all their draws."""
+
+    members: Sequence[Member]
+    n_draws: int  # number of draws of a prediction, by all members together
+    values: ValidValues  # to which draws are rounded before their means are computed
+    columns: np.ndarray  # int (n_model_columns,)
+
+    def n_chains(self, n_draws: int | None) -> int:
+        """Return how many copies of the rows are in memory at a time."""
+        return self.n_draws if n_draws is None else 1
+
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Fill missing cells by means of draws; see `CellModel`."""
+        drawn, probabilities = self._drawn_by_all(nodes)
+        cells = self.values.rounded(drawn, self.columns).mean(0)
+        for node, levels in probabilities.items():
+            cells[:, node] = levels.argmax(1)
+        return cells, probabilities
+
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Draw cells that represent their distributions; see `_imputer.fill`."""
+        return self._drawn_by_all(nodes)
+
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Estimate the log of the average density, and its errors; each (n,)."""
+        return average_density([one.log_density(nodes) for one in self.members])
+
+    def _drawn_by_all(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+        """Draw cells by all members, and average probabilities of categories."""
+        shares = np.array_split(np.arange(self.n_draws), len(self.members))
+        drawn, total = [], {}
+        for number, (member, share) in enumerate(
+            zip(self.members, shares, strict=True)
+        ):
+            if not len(share):
+                continue
+            numbers = partial(of_rows, number)
+            tables, found = member.draws(nodes, len(share), numbers)
+            drawn.append(tables)
+            for node, levels in found.items():
+                own = levels * len(share) / self.n_draws
+                total[node] = total.get(node, 0) + own
+        return np.concatenate(drawn), total
+
+
+def of_rows(number: int, rows: np.ndarray) -> Callable:
+    """Make uniform numbers as functions of the row, for one member."""
+    # apart by more than the number of purposes, so that members share no numbers
+    return lambda purpose: row_keyed(rows, 16 * number + purpose)
+
+
+def of_stream(rows: np.ndarray) -> Callable:
+    """Take uniform numbers from torch's global stream."""
+    return lambda purpose: global_stream
+
+
+def bounds_of_nodes(schema):
+    """Return the user's bounds, (2, n_nodes); infinite without a bound."""
+    found = schema.values
+    free = np.array([[-np.inf], [np.inf]])
+    return np.where(found.given, found.ranges, free)[:, schema.model_columns]

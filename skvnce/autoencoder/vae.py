@@ -29,8 +29,8 @@ from skvnce._core.distributions.cells import (
     log_probs,
 )
 from skvnce._core.distributions.normal import Normal
-from skvnce._core.elbo import iwelbo, log_joint, standard_error
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import iwelbo, log_joint, standard_error
 from skvnce._core.posteriors import Uniforms, draw_latents, stream
 from skvnce._core.progress import tell
 from skvnce._core.samplers import counted, normalised
@@ -48,8 +48,12 @@ from skvnce.autoencoder.factor_analysis import (
     infer,
     infer_complete,
 )
-from skvnce.autoencoder.networks import ResidualPerceptron, VariationalAutoencoderModel
-from skvnce.autoencoder.posteriors import Anchor, AnchoredEncoder
+from skvnce.autoencoder.networks import (
+    Anchor,
+    AnchoredEncoder,
+    ResidualPerceptron,
+    VariationalAutoencoderModel,
+)
 from skvnce.gaussian.latent import gibbs
 from skvnce.gaussian.latent.columns import Latents, Marginal
 
@@ -430,8 +434,6 @@ def held_out_log_prob(auto: Autoencoder, data: Incomplete, hidden: Tensor) -> Te
 
 # without one, the likelihood of cells that are predicted exactly would be infinite
 FLOOR = 0.03  # minimum standard deviation of a score given the latents
-
-
 NO_PARTS: Mapping[str, nn.Module] = {}  # what most algorithms train besides
 
 
@@ -524,6 +526,18 @@ class Training(NamedTuple):
     averaged: float | None = None
 
 
+def parameter_groups(
+    named: list[tuple[str, Tensor]], rate: float, weight_decay: float
+) -> list[dict]:
+    """Group parameters for an optimiser: networks, and the slower linear part."""
+    networks = [leaf for name, leaf in named if ".network." in name]
+    linear = [leaf for name, leaf in named if ".network." not in name]
+    return [
+        {"params": networks, "lr": rate, "weight_decay": weight_decay},
+        {"params": linear, "lr": 0.3 * rate, "weight_decay": 0.0},
+    ]
+
+
 def train(
     auto: Autoencoder,
     loss: Callable[[Tensor], Tensor],
@@ -544,15 +558,7 @@ def train(
     """
     named = named_leaves({**auto._asdict(), **parts})
     rate = training.learning_rate
-    networks = [leaf for name, leaf in named if ".network." in name]
-    linear = [leaf for name, leaf in named if ".network." not in name]
-    optimiser = FlatAdam(
-        [
-            {"params": networks, "weight_decay": training.weight_decay},
-            {"params": linear, "lr": 0.3 * rate},
-        ],
-        lr=rate,
-    )
+    optimiser = FlatAdam(parameter_groups(named, rate, training.weight_decay))
     return descend(
         loss,
         named,

@@ -1,25 +1,44 @@
 """Variational noise-contrastive estimation of any model of rows."""
 
+import copy
+from contextlib import contextmanager
+from math import log
 from numbers import Real
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import HasMethods, StrOptions
+from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.progress import step, tell_round
-from skvnce._core.random import seeded
-from skvnce._core.runtime import one_thread, state_of
+from skvnce._core.random import row_keyed, row_lattice, seeded
+from skvnce._core.runtime import (
+    device_in_use,
+    filled_once,
+    load_state,
+    one_thread,
+    resolve_device,
+    state_of,
+)
 from skvnce._core.training.adam import NotFinite
+from skvnce._core.warnings import warn_user
 from skvnce._imputer.callbacks import (
     CallbackSupportMixin,
     failures_named,
     report_rounds,
     reports_fit,
+    shows_progress,
 )
-from skvnce._imputer.fitted import Fitted
+from skvnce._imputer.fill import chunks
+from skvnce._imputer.fitted import Fitted, n_chains
 from skvnce._imputer.held_out import HELD_OUT, hold_out
-from skvnce._imputer.options import LBFGS, Adam
+from skvnce._imputer.imputer import Imputer
+from skvnce._imputer.options import LBFGS, Adam, fields_of
+from skvnce._imputer.parts.tables import by_parts
 from skvnce._imputer.validation import (
     AUTO,
     MISSING_VALUES,
@@ -27,26 +46,477 @@ from skvnce._imputer.validation import (
     RANDOM_STATE,
     STRATEGY,
     Number,
+    check_sample,
     integer_from,
     read_table,
     warn_of_unused,
 )
-from skvnce._tables.values import column_moments
-from skvnce.contrast.fit import PER_ROUND
-from skvnce.contrast.model import (
-    DensityArrays,
-    FittedDensity,
-    ScaledDensity,
-    errors_named,
-    settings_of,
-    solver_fields,
-    warn_of_bound,
-    warn_of_gap,
-    warn_of_rounds,
+from skvnce._tables.limits import CellLimits
+from skvnce._tables.values import column_moments, into_dtype
+from skvnce.contrast import fit, models
+from skvnce.contrast.fit import (
+    CANDIDATES,
+    EVALUATED,
+    MOST_LOST,
+    PER_ROUND,
+    REFERENCE_RATIO,
+    FittedModel,
+    Settings,
+    fit_table,
+    fit_with_enough_draws,
 )
-from skvnce.contrast.models import FreeGaussian
-from skvnce.contrast.modules import initial_normal
-from skvnce.contrast.table import fit_table, fit_with_enough_draws
+from skvnce.contrast.models import (
+    DrawsNotSmooth,
+    FreeGaussian,
+    NotAModel,
+    NotAPosterior,
+    SingleDraw,
+    UnknownLatents,
+    UnsuitableModel,
+    UnsuitablePosterior,
+    initial_normal,
+)
+from skvnce.contrast.noise import (
+    ColumnSummary,
+    Marginals,
+    NoPartialDensity,
+    NotANoise,
+    Rescaled,
+    UnsuitableNoise,
+)
+
+# ----------------------------------------
+# Parameters of VNCEEstimator as the settings of its fit, and what is said of it.
+
+
+# instead of "auto", and of a second fit; missing cells have a power of two, because
+# their draws are a lattice
+_DRAWS_OF_CELLS, _DRAWS_OF_LATENTS = (16, 64), (5, None)
+_ADAM = {"batch_size": 200, "learning_rate_init": 0.03, "device": "cpu"}
+# parameters of the estimator that are those of a fit
+_OF_FIT = "model", "posterior", "n_components", "noise_ratio", "n_init", "max_iter"
+
+
+def solver_fields(solver):
+    """Return what the solver sets of `Settings`; a field of another one is an error."""
+    name = solver
+    if not isinstance(solver, str):
+        name = "adam" if isinstance(solver, Adam) else "lbfgs"
+    adam = fields_of(solver if isinstance(solver, Adam) else "auto", "solver", _ADAM)
+    lbfgs = solver if isinstance(solver, LBFGS) else LBFGS()
+    return {
+        "solver": name,
+        "n_steps": lbfgs.n_iter,
+        "tol": lbfgs.tol,
+        "batch_size": adam["batch_size"],
+        "learning_rate": adam["learning_rate_init"],
+    }
+
+
+def device_name(solver):
+    """Return the field ``device`` of the solver."""
+    return getattr(solver, "device", "cpu")
+
+
+def settings_of(parameters, seed, nodes):
+    """Make the settings of a fit to nodes from the parameters of the estimator."""
+    noise, ridge, solver = (parameters[name] for name in ("noise", "ridge", "solver"))
+    if isinstance(noise, str) and noise == "auto":
+        noise = "gaussian" if parameters["model"] is None else "marginal"
+    n_draws, more_draws = parameters["n_training_draws"], None
+    if isinstance(n_draws, str):
+        is_missing = np.isnan(nodes).any()
+        n_draws, more_draws = _DRAWS_OF_CELLS if is_missing else _DRAWS_OF_LATENTS
+    return Settings(
+        **{name: parameters[name] for name in _OF_FIT},
+        **solver_fields(solver),
+        noise=noise,
+        n_draws=n_draws,
+        more_draws=more_draws,
+        seed=seed,
+        ridge=None if isinstance(ridge, str) else float(ridge),
+        device=resolve_device(device_name(solver), "solver.device"),
+    )
+
+
+_GAP = 1.0  # `log_scale_gap_` above which `fit` warns
+_ERRORS = {  # the first that matches; the order is from special to general
+    NotAModel: "model must map the number of features to a torch.nn.Module with a "
+    "method log_density(x) or log_density(x, z); {}",
+    UnknownLatents: "n_components is needed: {}",
+    UnsuitableModel: "model: {}",
+    NotAPosterior: "posterior must map (n_features, n_components) to a torch.nn.Module "
+    "that returns a torch.distributions.Distribution; {}",
+    UnsuitablePosterior: "posterior: {}",
+    NotANoise: "noise must have a density: {} Pass one of 'auto', 'marginal', "
+    "'gaussian', 'conditional', a torch Distribution or a zuko flow.",
+    NoPartialDensity: "noise={} Pass a MultivariateNormal or independent columns, or "
+    "use noise='marginal' or noise='gaussian'.",
+    UnsuitableNoise: "{} Use noise that covers the data.",
+    DrawsNotSmooth: "solver='lbfgs' needs draws that are smooth in the posterior's "
+    "parameters: {} Use solver='adam'.",
+    SingleDraw: "n_training_draws must be at least 2 for a discrete posterior: {}",
+}
+
+
+@contextmanager
+def errors_named():
+    """Convert errors about what the user passed into errors that name the parameter."""
+    try:
+        yield
+    except tuple(_ERRORS) as error:
+        text = next(t for k, t in _ERRORS.items() if isinstance(error, k))
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(text.format(error)) from error
+
+
+def warn_of_rounds(n_iter, max_iter, tol):
+    """Warn that the objective still changed by more than `tol` at the end."""
+    warn_user(
+        f"The objective still changed after {n_iter} iterations. Raise "
+        f"max_iter={max_iter} (or solver=LBFGS(tol={tol:g}), which is used only if "
+        "unobserved variables are drawn or enumerated).",
+        ConvergenceWarning,
+    )
+
+
+def warn_of_gap(log_scale_gap, noise_ratio):
+    """Warn if fresh noise gives another scale."""
+    if log_scale_gap > _GAP:
+        warn_user(
+            f"Fresh noise gives an integral exp({log_scale_gap:.2g}) times that of "
+            "log_scale_: the model has mass in regions without data or noise in "
+            f"training. Raise noise_ratio={noise_ratio} or ridge, or use noise closer "
+            "to the data.",
+            ConvergenceWarning,
+        )
+
+
+def warn_of_bound(bound_gap, n_draws):
+    """Warn if more draws of missing cells give rows another log-density."""
+    if bound_gap > MOST_LOST:
+        more = 2 ** (4 * n_draws - 1).bit_length()  # a power of two
+        warn_user(
+            f"The {n_draws} draws of missing cells of each row miss "
+            f"{bound_gap:.2g} nats of its log-density, on average over incomplete "
+            "rows: the fitted conditional distributions may be too broad. Pass "
+            f"n_training_draws={more}, fit complete rows alone, or give the "
+            "model a method log_marginal(x, observed).",
+            ConvergenceWarning,
+        )
+
+
+# ----------------------------------------
+# A fitted density with a scale parameter: means, draws and scores of rows.
+
+
+_CELLS, _LATENTS = 0, 1  # what `FittedModel.one_draw` draws
+
+
+class ScaledDensity(NamedTuple):
+    """A density of scaled columns, perhaps with latent variables."""
+
+    fitted: FittedModel
+    units: Units
+
+    def n_chains(self, n_draws: int | None) -> int:
+        """Return how many numbers a cell are in memory at a time."""
+        number = EVALUATED if n_draws is None else CANDIDATES * n_draws
+        return number * self.fitted.n_states
+
+    @torch.no_grad()
+    def fill(
+        self, nodes: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Fill missing cells by their means; see `CellModel`."""
+        found = self.fitted.filled(self._scaled(nodes), row_lattice(nodes, 0))
+        return self.units.restored(found.cpu()), {}
+
+    @torch.no_grad()
+    def points(
+        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+    ) -> tuple[np.ndarray, dict]:
+        """Find quantiles of missing cells; see `_imputer.fill`."""
+        numbers, levels = row_lattice(nodes, 0), torch.tensor(levels)
+        found = self.fitted.quantiles(self._scaled(nodes), numbers, levels)
+        return self.units.restored(found.cpu()), {}
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        return self.units.restored(self._drawn(nodes, n_draws, _CELLS))
+
+    def latent_mean(self, nodes: np.ndarray) -> np.ndarray:
+        """Compute posterior means of the latents; (n, n_components)."""
+        with torch.no_grad():
+            numbers = row_lattice(nodes, 0)
+            return self.fitted.latent_mean(self._scaled(nodes), numbers).cpu().numpy()
+
+    def draw_latents(self, nodes: np.ndarray, n_draws: int) -> np.ndarray:
+        """Draw the latents with torch's global stream; (n_draws, n, n_components)."""
+        return self._drawn(nodes, n_draws, _LATENTS).numpy()
+
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Compute log-densities of rows and their standard errors; each (n,)."""
+        with torch.no_grad():
+            found, error = self.fitted.log_prob(
+                self._scaled(nodes), row_lattice(nodes, 0)
+            )
+        return found.cpu().numpy() - self.units.log_scales(nodes), error.cpu().numpy()
+
+    def _scaled(self, nodes: np.ndarray) -> Incomplete:
+        return self.units.scaled(nodes).on(self.fitted.device)
+
+    @torch.no_grad()
+    def _drawn(self, nodes: np.ndarray, n_draws: int, what: int) -> torch.Tensor:
+        rows = self._scaled(np.tile(nodes, (n_draws, 1)))
+        found = self.fitted.one_draw(rows, what).cpu()
+        return found.reshape(n_draws, len(nodes), -1)
+
+
+# ----------------------------------------
+# Methods of a fitted VNCEEstimator: means, draws, log-densities, the objective.
+
+
+_POOL = 10_000  # rows of the reference noise from which that of each row is chosen
+_NU = REFERENCE_RATIO
+_CHANCE = _NU * log(_NU) - (1 + _NU) * log(1 + _NU)  # the objective of a random guess
+
+
+class DensityArrays(NamedTuple):
+    """A fitted density as arrays, from which its modules are rebuilt."""
+
+    factories: tuple  # make the model and the posterior
+    stream: np.ndarray  # state of torch's stream before they made them
+    units: Units
+    marginals: tuple  # of the reference noise
+    summary: tuple  # of columns, for the posterior
+    cache: dict  # the modules, by name; not stored
+
+    @classmethod
+    def of(cls, found, factories):
+        """Keep what a fit has found."""
+        arrays = (
+            tuple(part.numpy() for part in values)
+            for values in (found.marginals, found.summary)
+        )
+        cache = {"fitted": found.outcome.fitted}
+        return cls(factories, found.outcome.stream, found.units, *arrays, cache)
+
+
+class FittedDensity(Imputer):
+    """Base class of estimators of a model with an estimated scale parameter.
+
+    `fit` of the subclass sets the attributes that the methods use.
+    """
+
+    _has_density = True
+
+    @by_parts
+    @shows_progress
+    def transform(self, X, *, where=None, lower=None, upper=None):
+        """Compute the posterior means of the unobserved variables.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        where, lower, upper : default=None
+            See `skvnce.GaussianImputer.transform`; not for models with latents, nor are
+            there limits.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components_) or (n_samples, n_features_out)
+            Means of the latents if the model has latents.  Otherwise, and if all
+            columns were constant at `fit`, the completed table.  Means without a closed
+            form are averages over weighted draws, with random numbers that are
+            functions of the row.
+        """
+        check_is_fitted(self)
+        if not self.n_components_:
+            return self._transformed(X, where, lower, upper)
+        if any(one is not None for one in (where, lower, upper)):
+            raise ValueError(
+                "The model has latents, whose means transform returns: where, lower "
+                "and upper are of tables. sample draws missing cells, and takes where."
+            )
+        checked = self._checked(X)
+        with one_thread():
+            model = self._cell_model()
+            found = [
+                model.latent_mean(nodes)
+                for _, nodes in chunks(self._schema, checked, n_chains(model))
+            ]
+        return into_dtype(np.concatenate(found), checked.dtype)
+
+    @shows_progress
+    def sample_latents(self, X, n_draws=1, random_state=None, *, as_array=False):
+        """Draw the latents from their posterior given the observed cells.
+
+        Each draw is chosen among candidates from the fitted posterior, by their
+        weights.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        n_draws : int, default=1
+            Number of draws.
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; with None the draws differ between calls.
+        as_array : bool, default=False
+            Whether to return one array of all draws instead of a list.
+
+        Returns
+        -------
+        list of n_draws tables of shape (n_samples, n_components_), or ndarray of \
+                shape (n_draws, n_samples, n_components_)
+            Those of a list are arrays or data frames, as `transform` returns them.
+
+        Raises
+        ------
+        ValueError
+            If the model has no latents.
+        """
+        check_sample(n_draws, as_array)
+        checked = self._checked(X)
+        if not self.n_components_:
+            raise ValueError("The model has no latents. sample draws missing cells.")
+        drawn = self._latents_drawn(checked, n_draws, random_state)
+        names = self.get_feature_names_out()
+        if as_array:
+            return drawn
+        made = self._container()
+        if made is None:
+            return list(drawn)
+        return [made.create_container(table, X, names) for table in drawn]
+
+    def _latents_drawn(self, X, n_draws, random_state):
+        """Draw the latents of validated rows; (n_draws, n_samples, n_components)."""
+        drawn = np.empty((n_draws, len(X), self.n_components_), X.dtype)
+        with one_thread(), seeded(random_state):
+            model = self._cell_model()
+            parts = chunks(self._schema, X, n_chains(model, n_draws))
+            for (rows, _), nodes in parts:
+                found = model.draw_latents(nodes, n_draws)
+                drawn[:, rows[:, 0]] = into_dtype(found, X.dtype)
+        return drawn
+
+    @shows_progress
+    def objective(self, X, y=None):
+        """Compute the objective J_VNCE at rows of X; larger is better.
+
+        The reference noise depends only on the training data: the product of the
+        marginals of the columns, with ten rows of noise for each row.  So values can be
+        compared between candidates that differ in any parameter, also where their
+        log-densities are not normalised well: ``GridSearchCV(..., scoring=lambda
+        estimator, X, y=None: estimator.objective(X))``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+            If all columns were constant at `fit`, the objective of a random guess.
+        """
+        X = self._checked(X)
+        if not self.feature_indices_.size:
+            return _CHANCE
+        empty = np.isnan(X[:, self.feature_indices_]).all(1)
+        rows = X if empty.all() else X[~empty]
+        with one_thread(), seeded(0), torch.no_grad():
+            noise = self._reference()
+            pool = noise.sample(_POOL)
+            n_chains = EVALUATED * (1 + _NU) * self._modules().n_states
+            found = [
+                self._objective_values(noise, pool, nodes).numpy()
+                for _, nodes in chunks(self._schema, rows, n_chains)
+            ]
+        return float(np.concatenate(found).mean())
+
+    def _objective_values(self, noise, pool, nodes):
+        """Compute the objective of rows; all random numbers are keyed by the row."""
+        # 0 is the key of means and log-densities
+        contrast = fit.keyed_contrast(
+            noise, pool, self._units().scaled(nodes), _NU, row_keyed(nodes, 1)
+        )
+        numbers, model = (row_lattice(nodes, 2), row_lattice(nodes, 3)), self._modules()
+        return model.objective(contrast.on(model.device), numbers).cpu()
+
+    def to_torch(self):
+        """Return a copy of the fitted module on the CPU, without gradients.
+
+        Returns
+        -------
+        torch.nn.Module
+            Its ``log_density`` subtracts the fitted scale parameter.  Its attribute
+            ``model`` is the module that the callable ``model`` made.  The default model
+            takes standardised columns.
+
+        Raises
+        ------
+        ValueError
+            If all columns were constant at `fit`.
+        """
+        check_is_fitted(self)
+        if not self.feature_indices_.size:
+            raise ValueError("All columns were constant at fit: there is no model.")
+        return copy.deepcopy(self._modules().model).cpu()
+
+    def _names_out(self, names):
+        if not self.n_components_:
+            return super()._names_out(names)
+        prefix = type(self).__name__.lower()
+        return np.array(
+            [f"{prefix}{i}" for i in range(self.n_components_)], dtype=object
+        )
+
+    def _cell_model(self):
+        return ScaledDensity(self._modules(), self._units())
+
+    def _units(self):
+        return self._fitted.model.units
+
+    def _reference(self):
+        """Return the product of the marginals, for rows in the scale of the model."""
+        marginals = Marginals(*map(torch.tensor, self._fitted.model.marginals))
+        return Rescaled(marginals, *self._units().tensors())
+
+    @filled_once
+    def _modules(self):
+        """Return the fitted model, whose modules are rebuilt after unpickling."""
+        arrays = self._fitted.model
+        if not arrays.cache:
+            make_model, posterior = arrays.factories
+            summary = ColumnSummary(*map(torch.tensor, arrays.summary))
+            with seeded(0):
+                torch.set_rng_state(torch.tensor(arrays.stream))
+                built = models.rebuild(
+                    make_model, posterior, self.n_components_, summary
+                )
+            states = self.model_state_, self.posterior_state_
+            model, steps = (
+                load_state(module, state).eval().requires_grad_(False)
+                for module, state in zip(built, states, strict=True)
+            )
+            exact = models.is_integrated(posterior, model)
+            rebuilt = FittedModel(model, steps, self.n_components_, exact)
+            arrays.cache["fitted"] = rebuilt
+        return arrays.cache["fitted"].on(device_in_use(device_name(self.solver)))
+
+
+# ----------------------------------------
+# Variational noise-contrastive estimation of any model of rows.
+
 
 _REMEDY = (
     "Use a model that suits the shape of these columns, logarithms of skewed columns, "
@@ -71,133 +541,91 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
     Parameters
     ----------
     model : callable or None, default=None
-        Maps the number of features (columns with at least two different values) to a
-        `torch.nn.Module` with a method ``log_density(x)`` or ``log_density(x, z)``.  It
-        returns the log-density of the model up to a constant, a tensor of shape (n,),
-        for rows x of shape (n, n_features) and latents z of shape (n, n_components).
-        None is a Gaussian with free mean and precision.  See Notes for optional
-        attributes and methods of the module.
+        Maps the number of features to a `torch.nn.Module` with ``log_density(x)`` or
+        ``log_density(x, z)``: the log-density (n,), up to a constant, of rows (n,
+        n_features) and latents (n, n_components).  None is a Gaussian.  The user guide
+        lists optional attributes and methods of the module.
     posterior : None, "normal", "bernoulli" or callable, default=None
         Distribution of the latents given a row.  None uses the exact one if the module
-        provides it, else ``"normal"``: a network gives mean and standard deviation of
-        each latent.  ``"bernoulli"``: a network gives the probability that a latent is
-        1.  A callable maps (n_features, n_components) to a module whose ``forward(x,
-        observed)`` returns a `torch.distributions.Distribution` of batch shape (n,
-        n_components).  With any value except None, unobserved variables are drawn even
-        if the module can integrate them out.
+        provides it, else ``"normal"``.  A callable maps (n_features, n_components) to a
+        module ``q(x, observed)`` that returns a distribution of batch shape (n,
+        n_components).  Except with None, unobserved variables are always drawn.
     noise : str, Distribution or zuko flow, default="auto"
-        Distribution with which rows are contrasted.  ``"marginal"``: a product of
-        marginals fitted to the columns, Bernoulli for columns of zeros and ones,
-        truncated normal for columns without negative values, else normal.
-        ``"gaussian"``: a normal distribution of whole rows, fitted by EM.
-        ``"conditional"``: random steps around each row (conditional NCE), which need no
-        density.  ``"auto"``: ``"gaussian"`` for the default model, else ``"marginal"``.
-        You can also pass a distribution of rows with ``sample`` and ``log_prob``; if
-        cells are missing, it must have independent columns or be a
-        `MultivariateNormal`.  Estimates are better the closer the noise is to the data.
+        Distribution with which rows are contrasted: a product of marginals of the
+        columns, ``"marginal"``; a normal distribution of rows, ``"gaussian"``
+        (``"auto"`` for the default model); random steps around each row,
+        ``"conditional"``; or one of your own with ``sample`` and ``log_prob``, of
+        independent columns or a `MultivariateNormal` if cells are missing.
     noise_ratio : int, default=10
         nu, the number of rows of noise for each row of data.
     n_components : int or None, default=None
         Number of latents; None uses the attribute of the module.
     n_training_draws : "auto" or int, default="auto"
-        Number of draws of the unobserved variables of each row.  ``"auto"`` is 5 if no
-        cell is missing, else 16, or 64 if 16 are too few and 64 suffice
-        (`bound_gap_`).  Draws of missing cells are weighted, so that more of them make
-        the fit more accurate.  A power of two is best.
+        Number of draws of the unobserved variables of each row.  ``"auto"`` is 5
+        without missing cells, else 16, or 64 if 16 are too few (`bound_gap_`).
     solver : {"auto", "lbfgs", "adam"}, Adam or LBFGS, default="auto"
-        ``"lbfgs"`` alternates between updates of posterior and model (variational EM)
-        with common random numbers.  ``"adam"`` optimises both together on mini-batches
-        and also supports posteriors of discrete draws.  ``"auto"`` is ``"lbfgs"``
-        whenever it is possible.  You can also pass `skvnce.options.LBFGS`, or
-        `skvnce.options.Adam`, of which only `batch_size` (``"auto"`` is 200),
-        `learning_rate_init` (``"auto"`` is 0.03, and the rate decreases to zero) and
-        `device` are used.
+        ``"lbfgs"`` alternates between posterior and model (variational EM); ``"adam"``
+        optimises both together, also for discrete draws; ``"auto"`` is ``"lbfgs"``
+        whenever it is possible.  Or `skvnce.options.LBFGS` or `skvnce.options.Adam`, of
+        which `batch_size` (200), `learning_rate_init` (0.03, decreasing) and `device`
+        are used.
     ridge : "auto" or float, default="auto"
-        Strength of the penalty ``ridge |theta|^2 / (2 n)`` of the model's parameters.
-        ``"auto"`` is 0 for your own models.  For the default model it is the number of
-        parameters, which are zero at the normal distribution that EM fits: with few
-        rows per column the fit stays close to that of EM, whose shrinkage held-out
-        cells choose.
+        Strength of the penalty ``ridge |theta|^2 / (2 n)``.  ``"auto"`` is the number
+        of parameters for the default model, and 0 for others.
     n_init : int, default=1
-        Number of random starts; the one with the best objective is kept.  Densities of
-        several modes, such as mixtures, have local optima: use several starts.
+        Number of random starts; the one with the best objective is kept.
     max_iter : int, default=200
-        Maximum number of rounds of ``"lbfgs"``; number of epochs of ``"adam"``.  If
-        there are no draws, a round is 20 iterations of L-BFGS.
+        Maximum number of rounds of ``"lbfgs"``; number of epochs of ``"adam"``.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` fills numbers: by their conditional means, medians (of smallest
-        mean absolute error) or modes.  All are the mean for the default model, which is
-        normal.  Not for models with latents.
+        How `transform` fills numbers.  Not for models with latents.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        What `fit` does if a few cells dominate the squared errors of a column, or if
-        the model, fitted without them, predicts held-out cells of a column
-        significantly worse than its mean (`held_out_gain_`): it warns
-        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
-        both.
+        What `fit` does if a few cells dominate a column's squared errors, or if
+        held-out cells are predicted significantly worse than by its mean
+        (`held_out_gain_`).
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
-        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
-        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
-        other markers a number marks numbers that equal it, and a text equal text; NaN
-        is then an error, and cells that stay missing keep the marker.
+        What marks missing cells of X, see `GaussianImputer`.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, as 0.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of noise, draws and starts.
     verbose : int, default=0
-        If 1, print a line for each round, and for each other step that takes longer
-        than a second.  If 2, print all steps.
+        If 1, print a line for each round and each step of more than a second; 2, all.
 
     Attributes
     ----------
     log_scale_ : float
-        c, the estimate of the logarithm of the model's integral.  0 if the module has
-        its own `log_scale`.
+        c, the estimated logarithm of the model's integral; 0 if the module has its own.
     log_scale_gap_ : float
-        The logarithm of the integral, estimated by importance sampling from fresh
-        noise, minus `log_scale_`: near 0 if the estimate is reliable.
+        The same by fresh noise minus `log_scale_`: near 0 if the estimate is reliable.
     bound_gap_ : float
-        Mean log-density of incomplete rows by 1024 draws of their missing cells minus
-        that by the draws of the fit, in nats; 0 without draws.  If it is above 0.1,
-        `fit` warns: conditional distributions may be too broad.
-    ridge_ : float
-        The `ridge` that the fit used.  NaN if it is ``"auto"`` and all columns are
-        constant.
+        Mean log-density of incomplete rows by 1024 draws minus that by those of the
+        fit.
     objective_ : float
-        The objective J_VNCE per row of training data (for ``"conditional"`` noise, that
-        of conditional NCE).
+        The objective (of conditional NCE, if chosen) per row of training data.
     accuracy_ : float
-        Accuracy with which the fitted model classifies rows as data or noise (or as a
-        row or its neighbour): 0.5 if they have the same distribution.  Near 1, the
-        noise is too far from the data.
+        Accuracy of the model in telling rows from noise: 0.5 is ideal, near 1 is bad.
     loss_curve_ : list of float
-        Negative objective plus the penalty in each iteration.
-    n_iter_ : int
-        Number of iterations.  It and `loss_curve_` are those of the best start.
+        Minus the objective, plus the penalty, in each iteration of the best start.
+    n_iter_, n_components_ : int
+        Number of iterations of the best start, and of latents.
+    ridge_ : float
+        The `ridge` that the fit used.
     mean_, covariance_ : ndarray
-        Mean and covariance of the default model, in the units of X; of shapes
-        (n_nodes,) and (n_nodes, n_nodes).
-    n_components_ : int
-        Number of latents; 0 if the model has none.
-    noise_ : dict
-        Parameters of the fitted noise, as arrays, in the units of X.
-    model_state_, posterior_state_ : dict
-        Parameters of the fitted modules, as arrays.
+        Mean and covariance of the default model, in the units of X.
+    noise_, model_state_, posterior_state_ : dict
+        Parameters of the fitted noise, in the units of X, and modules, as arrays.
     feature_indices_ : ndarray of shape (n_nodes,)
-        Indices of the columns with at least two different observed values.
+        Indices of the columns of the model: those with at least two different values.
     constants_ : dict
-        Values of the constant columns, by column index.  If all columns are constant
-        there is no model: `n_components_` is 0, `objective_` NaN.
+        Values of the constant columns, by column index.
     held_out_gain_ : float
-        One minus the ratio of the mean squared error of the model to that of the column
-        means, on a tenth of the observed cells, by a fit without them.  Negative if the
-        means predict better; NaN for models with latents, without missing cells, with
-        too few cells, and with ``on_misfit="ignore"``.
+        One minus the ratio of the mean squared error of the model to that of column
+        means on cells that a second fit does not use; NaN for models with latents.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means, or that
-        are heavy-tailed and not predicted better.  `transform` fills them by their
-        means, and `sample` draws observed values.
+        Columns that the model predicts significantly worse than their means.  They are
+        imputed from their observed values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Smallest and largest imputed value of each column of X; infinite without a law.
+        Smallest and largest imputed value of each column of X.
     n_features_in_ : int
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -205,36 +633,14 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
 
     Notes
     -----
-    A module may have the following attributes and methods: ``n_components``;
-    ``states``, a tensor (n_states, n_components) of all values of z, for an exact
-    posterior;
-    ``log_marginal(x, observed)``, the log-density of the observed cells with latents
-    and missing cells integrated out; ``conditional_mean(x, observed)``, the filled
-    rows; ``log_scale``, if its log-density has its own scale parameter or is normalised
-    (a constant in that case).
-
-    When a pickle is loaded, the callable makes the module again, with the same state of
-    torch's random numbers.  Everything in the module except its state must be
-    reproducible in this way.
-
-    The module gets the columns without scaling.  If units matter, put a
-    `StandardScaler`, which keeps NaN, before the estimator; the default model needs
-    none.
-
-    The standard error of `log_scale_` decreases with n and nu, and increases with the
-    distance between noise and data; `log_scale_gap_` compares it with a second
-    estimate.  For flexible models and few rows `log_scale_` is too low.
-
-    A fit is one sequence of rounds, and has no `n_jobs`.  Columns are numbers, and have
-    no probabilities of levels.  Each row counts once: the contrast with noise has no
-    weights.
+    When a pickle is loaded, the callable makes the module again.  Columns are numbers,
+    without probabilities of levels, and not scaled, except for the default model.  Each
+    row counts once.  There is no `n_jobs`.
 
     References
     ----------
-    Gutmann and Hyvarinen (2012), Noise-contrastive estimation of unnormalized
-    statistical models; Rhodes and Gutmann (2019), Variational noise-contrastive
-    estimation; Ceylan and Gutmann (2018), Conditional noise-contrastive estimation of
-    unnormalised models.
+    Gutmann and Hyvarinen (2012), Noise-contrastive estimation; Rhodes and Gutmann
+    (2019), Variational NCE; Ceylan and Gutmann (2018), Conditional NCE.
 
     Examples
     --------
@@ -246,8 +652,6 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
     >>> estimator = VNCEEstimator(random_state=0).fit(X)
     >>> estimator.covariance_.shape
     (3, 3)
-    >>> bool(np.isnan(estimator.transform(X)).any())
-    False
     """
 
     _parameter_constraints = {

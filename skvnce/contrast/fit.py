@@ -1,7 +1,8 @@
-"""One fit of a model to incomplete rows, from one start: model, posterior, solver."""
+"""Fits of a model to incomplete rows: from one start, and the best start of a table."""
 
 from collections.abc import Callable
-from functools import partial
+from contextlib import suppress
+from functools import cache, partial
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch.distributions import Distribution
 
 from skvnce._core.distributions.functions import weighted_quantiles
 from skvnce._core.distributions.normal import Normal
-from skvnce._core.incomplete import Incomplete
+from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.posteriors import (
     Draws,
     Posterior,
@@ -20,13 +21,14 @@ from skvnce._core.posteriors import (
     shifted_lattice,
     stream,
 )
-from skvnce._core.progress import OnRound, step
-from skvnce.contrast import em
-from skvnce.contrast.models import FreeGaussian, Scaled
-from skvnce.contrast.modules import (
+from skvnce._core.progress import OnRound, step, steps
+from skvnce._core.training.adam import NotFinite
+from skvnce.contrast.models import (
     DrawsNotSmooth,
+    FreeGaussian,
     MakeModel,
     MakePosterior,
+    Scaled,
     SingleDraw,
     build_model,
     build_posterior,
@@ -34,18 +36,37 @@ from skvnce.contrast.modules import (
     count_latents,
     exact_cells,
     is_integrated,
+    normal_of_cells,
 )
-from skvnce.contrast.noise import ColumnSummary, Noise, contrast_with
+from skvnce.contrast.noise import (
+    ColumnSummary,
+    FittedNoise,
+    Marginals,
+    Noise,
+    Rescaled,
+    contrast_with,
+    draw_contrast,
+    fit_noise,
+)
 from skvnce.contrast.objective import (
     Contrast,
+    Evaluation,
+    Problem,
     Rows,
     averaged,
     by_neighbours,
     by_noise,
+    evaluate,
+    fit_model,
+    fit_posterior,
+    fit_scale,
+    joint_ascent,
     log_marginal,
+    log_mean,
     log_ratio,
     marginal_error,
     mean_over_draws,
+    variational_em,
     variational_values,
 )
 from skvnce.contrast.posteriors import (
@@ -66,7 +87,7 @@ CANDIDATES = 80  # weighted draws of which one is selected; the bias falls as 1 
 PART = 2**21  # maximum size of the draws of one part of the rows
 
 
-class Fitted(NamedTuple):
+class FittedModel(NamedTuple):
     """A fitted model with its posterior."""
 
     model: Scaled
@@ -162,14 +183,14 @@ class Fitted(NamedTuple):
 
     def evaluation(
         self, noise: Noise, data: Incomplete, noise_ratio: int, n_draws: int
-    ) -> em.Evaluation:
+    ) -> Evaluation:
         """Evaluate the objective at rows and new rows of noise, on the CPU."""
         contrast = contrast_with(noise, data, noise_ratio).on(self.device)
         data = data.on(self.device)
         log_density, posterior = self.at(data.observed, n_draws)
         size = self.rows_at_once(data, posterior, noise_ratio)
-        problem = em.Problem(log_density, posterior, contrast, size=size)
-        return em.evaluate(problem).on(torch.device("cpu"))
+        problem = Problem(log_density, posterior, contrast, size=size)
+        return evaluate(problem).on(torch.device("cpu"))
 
     def rows_at_once(
         self, data: Incomplete, posterior: Posterior, noise_ratio: int
@@ -264,8 +285,8 @@ class Inputs(NamedTuple):
 class Outcome(NamedTuple):
     """A fit from one start."""
 
-    fitted: Fitted
-    evaluation: em.Evaluation
+    fitted: FittedModel
+    evaluation: Evaluation
     losses: list[float]
     converged: bool
     ridge: float
@@ -286,7 +307,7 @@ def fit_from_one_start(
     drawn = joined(fitted.steps, settings.n_draws, data.observed)
     check_log_density(model, drawn, data)
     log_density, posterior = fitted.at(data.observed, settings.n_draws)
-    bound = em.Problem(
+    bound = Problem(
         log_density,
         posterior,
         inputs.contrast.on(device),
@@ -308,7 +329,7 @@ def fit_from_one_start(
     # the parts are used without gradients and dropout from here on
     for module in fitted[:2]:
         module.eval().requires_grad_(False)
-    evaluation = em.evaluate(problem).on(inputs.data.x.device)
+    evaluation = evaluate(problem).on(inputs.data.x.device)
     fitted = fitted.on(inputs.data.x.device)
     if is_normal:
         steps = [exact_cells(model.model.free.normal()).requires_grad_(False)]
@@ -316,7 +337,7 @@ def fit_from_one_start(
     return Outcome(fitted, evaluation, losses, converged, ridge, before)
 
 
-def build(settings: Settings, inputs: Inputs) -> Fitted:
+def build(settings: Settings, inputs: Inputs) -> FittedModel:
     """Make the model and its posterior, which are not fitted yet."""
     width = inputs.data.x.shape[1]
     model = build_model(settings.model, inputs.normal, width)
@@ -327,7 +348,7 @@ def build(settings: Settings, inputs: Inputs) -> Fitted:
     steps = build_posterior(
         settings.posterior, model, n_components, inputs.summary, normal
     )
-    return Fitted(model, nn.ModuleList(steps), n_components, exact)
+    return FittedModel(model, nn.ModuleList(steps), n_components, exact)
 
 
 @torch.no_grad()
@@ -336,13 +357,14 @@ def _start_of(model: FreeGaussian, positive: Tensor) -> Normal:
     return model.free.normal()
 
 
-def averaging(problem: em.Problem, data: Incomplete) -> em.Problem:
-    """Average draws of missing cells inside the logarithm when the model is trained.
+def averaging(problem: Problem, data: Incomplete) -> Problem:
+    """Train the model by eq. (9) of `objective`, with draws inside the logarithm.
 
     One posterior for all patterns of missing cells, which has one mode, is too far from
-    the model's for the variational bound: it would favour models with broad
-    conditionals.  The posterior is still trained by the variational bound.  Discrete
-    draws need its score function, so that the model is trained by it, too.
+    the model's for the variational bound, eq. (3): it would favour models with broad
+    conditionals.  In variational EM the E-step still maximises eq. (3); Adam, which
+    trains both together, maximises eq. (9) in both.  Discrete draws need the score
+    function, which only eq. (3) has.
     """
     if data.observed.all() or is_discrete(problem.posterior, data):
         return problem
@@ -353,19 +375,19 @@ def averaging(problem: em.Problem, data: Incomplete) -> em.Problem:
     )
 
 
-def start_scale(problem: em.Problem, model: Scaled, *, free: bool) -> None:
+def start_scale(problem: Problem, model: Scaled, *, free: bool) -> None:
     """Initialise the scale parameter by importance sampling of the integral."""
     if not free:
         model.log_scale.requires_grad_(False)
     elif model.log_scale.requires_grad:
-        start = em.log_mean(em.evaluate(problem).noise)
+        start = log_mean(evaluate(problem).noise)
         # weights of importance sampling may overflow
         model.rescale(start if start.isfinite() else 0.0)
 
 
 def solve(
     settings: Settings,
-    problem: em.Problem,
+    problem: Problem,
     model: Scaled,
     ridge: float,
     data: Incomplete,
@@ -375,10 +397,10 @@ def solve(
     named = [(k, leaf) for k, leaf in model.named_parameters() if leaf.requires_grad]
     of_posterior = used_parameters(problem.posterior, data)
     if not named and not of_posterior:
-        return [-float(em.evaluate(problem).values.mean())], True
+        return [-float(evaluate(problem).values.mean())], True
     penalty = make_penalty(ridge, model, len(data.x))
     if is_stochastic(settings, problem.posterior, data):
-        losses = em.joint_ascent(
+        losses = joint_ascent(
             problem,
             [*named, *of_posterior],
             penalty=penalty,
@@ -389,7 +411,7 @@ def solve(
     leaves = [leaf for _, leaf in named]
     if of_posterior or has_states(problem.posterior):
         averages = problem.posterior_criterion is not None
-        trace = em.variational_em(
+        trace = variational_em(
             problem,
             leaves,
             [leaf for _, leaf in of_posterior],
@@ -419,7 +441,7 @@ def _of_adam(settings: Settings) -> dict:
 
 def fit_without_draws(
     settings: Settings,
-    problem: em.Problem,
+    problem: Problem,
     leaves: list[Tensor],
     penalty: Penalty,
     on_round: OnRound,
@@ -433,7 +455,7 @@ def fit_without_draws(
         return on_round(len(losses), loss, change)
 
     most = PER_ROUND * settings.max_iter
-    found = em.fit_model(
+    found = fit_model(
         problem,
         leaves,
         penalty=penalty,
@@ -515,16 +537,16 @@ def ridge_of(settings: Settings, model: Scaled) -> float:
     return float(sum(p.numel() for p in model.model.parameters()))
 
 
-def fit_proposals(settings: Settings, problem: em.Problem, data: Incomplete) -> None:
+def fit_proposals(settings: Settings, problem: Problem, data: Incomplete) -> None:
     """Fit the posterior that is used for draws after the fit."""
     named = used_parameters(problem.posterior, data)
     if not named:
         return
     if is_stochastic(settings, problem.posterior, data):
-        em.joint_ascent(problem, named, **_of_adam(settings))
+        joint_ascent(problem, named, **_of_adam(settings))
     else:
         leaves = [leaf for _, leaf in named]
-        em.fit_posterior(problem, leaves, max_iter=_OF_PROPOSALS)
+        fit_posterior(problem, leaves, max_iter=_OF_PROPOSALS)
 
 
 # ----------------------------------------
@@ -541,12 +563,11 @@ _ROWS = 200  # maximum number of incomplete rows, evenly spaced
 # a power of two, because draws are points of a lattice
 _MANY = 1024  # number of draws that replaces infinitely many
 _SEEDS = 101, 102  # other random numbers than those of a fit
-
 Bound = Callable[[Tensor, Tensor], Tensor]
 
 
 @torch.no_grad()
-def bound_gap(fitted: Fitted, data: Incomplete, n_draws: int) -> float:
+def bound_gap(fitted: FittedModel, data: Incomplete, n_draws: int) -> float:
     """Compute the mean loss of the bound at incomplete rows, in nats.
 
     `data`: rows of the training data. `n_draws`: number of draws of each row in
@@ -564,7 +585,7 @@ def bound_gap(fitted: Fitted, data: Incomplete, n_draws: int) -> float:
 
 
 def _bound(
-    fitted: Fitted, data: Incomplete, n_draws: int, bound: Bound, seed: int
+    fitted: FittedModel, data: Incomplete, n_draws: int, bound: Bound, seed: int
 ) -> Tensor:
     """Compute a bound of log phi(x_obs) of each row; (n,)."""
     log_density, posterior = fitted.at(data.observed, n_draws)
@@ -577,3 +598,148 @@ def _bound(
         ratio = log_ratio(log_density, draws, part.x.new_zeros(len(part.x)))
         found.append(bound(ratio, draws.log_weight))
     return torch.cat(found)
+
+
+# ----------------------------------------
+# A fit of a model to a table: units, noise, the best of several starts, the scale.
+
+
+# the default ratio of the estimators
+REFERENCE_RATIO = 10  # number of rows of the reference noise for each row of data
+_CHECKED = 2000  # maximum number of rows for the check of the scale by fresh noise
+
+
+class TableFit(NamedTuple):
+    """A fit to a table."""
+
+    outcome: Outcome  # from the best start
+    data: Incomplete  # in the scale of the model
+    units: Units
+    summary: ColumnSummary  # of the columns in the scale of the model
+    marginals: Marginals  # of the columns in the units of the user
+    noise: FittedNoise
+
+    @property
+    def reference(self) -> Noise:
+        """The product of the marginals, of rows in the scale of the model."""
+        return Rescaled(self.marginals, *self.units.tensors())
+
+    def accuracy(self) -> float:
+        """Compute the accuracy of classifying data and noise, or neighbours."""
+        found = self.outcome.evaluation
+        if self.noise.distribution is None:
+            return float((found.data > found.noise).double().mean())
+        return float(found.accuracy())
+
+    def scale_gap(self, settings: Settings) -> float:
+        """Compute the log-ratio of the integral, by fresh noise, to the scale."""
+        noise = self.noise.distribution or self.reference
+        found = self.outcome.fitted.evaluation(
+            noise,
+            self.data.take(slice(_CHECKED)),
+            settings.noise_ratio,
+            settings.n_draws,
+        )
+        return float(log_mean(found.noise))
+
+    def bound_gap(self, n_draws: int) -> float:
+        """Compute the loss of the bound at incomplete rows, in nats."""
+        return bound_gap(self.outcome.fitted, self.data, n_draws)
+
+
+def fit_table(
+    settings: Settings,
+    nodes: np.ndarray,  # (n, features), with NaN; every row has an observed cell
+    mean: np.ndarray,  # (features,)
+    scale: np.ndarray,  # (features,)
+    initial_normal: Callable[[Incomplete], Normal],
+    on_round: OnRound,
+) -> TableFit:
+    """Fit from every start, and keep the best; raise an error only if all fail.
+
+    `mean`, `scale`: of the observed cells. The default model has standardised columns.
+    `initial_normal`: fits a normal distribution of rows, if the model or the noise
+    needs one. Raises UnsuitableModel, UnsuitablePosterior, UnsuitableNoise, NotFinite.
+    """
+    inputs, prepared = _prepare(settings, nodes, mean, scale, initial_normal)
+    found, failure, number = [], None, settings.n_init
+    for _ in steps("start", range(number), number, has_parts=True):
+        try:
+            one = fit_from_one_start(settings, inputs, on_round)
+        except NotFinite as error:
+            failure = error
+            continue
+        if one.evaluation.values.mean().isfinite():
+            found.append(one)
+        else:
+            failure = NotFinite("the objective is not finite at the end")
+    if not found:
+        raise failure
+    best = max(found, key=lambda one: float(one.evaluation.values.mean()))
+    return _rescaled(TableFit(best, *prepared), settings)
+
+
+def fit_with_enough_draws(
+    fit_with: Callable[[Settings], TableFit], settings: Settings
+) -> tuple[TableFit, Settings]:
+    """Fit, and again with more draws if these seem necessary and sufficient."""
+    found = fit_with(settings)
+    if settings.more_draws is None:
+        return found, settings
+    more = settings._replace(n_draws=settings.more_draws)
+    lost, left = (found.bound_gap(one.n_draws) for one in (settings, more))
+    if lost > MOST_LOST > left:
+        with suppress(NotFinite):  # the fit with few draws stays, and warns
+            return fit_with(more), more
+    return found, settings
+
+
+def _prepare(
+    settings: Settings,
+    nodes: np.ndarray,
+    mean: np.ndarray,
+    scale: np.ndarray,
+    initial_normal: Callable[[Incomplete], Normal],
+) -> tuple[Inputs, tuple[Incomplete, Units, ColumnSummary, Marginals, FittedNoise]]:
+    """Scale the columns and draw the noise; also return fields of `TableFit`."""
+    summary = ColumnSummary.of(nodes, mean, scale)
+    counts = torch.from_numpy((~np.isnan(nodes)).sum(0)).double()
+    marginals, units = summary.marginals(counts), Units.none(len(mean))
+    if settings.model is None:
+        units, summary = Units(mean, scale), ColumnSummary.standard(len(mean))
+    data = units.scaled(nodes)
+    # model and noise may need it, for each start
+    normal = cache(lambda: initial_normal(data))
+    noise = fit_noise(settings.noise, marginals, units, normal)
+    inputs = Inputs(
+        data,
+        draw_contrast(noise.distribution, data, summary, settings.noise_ratio),
+        summary,
+        noise.distribution is not None,
+        normal,
+        _normals_of_cells(data, summary.floor),
+    )
+    return inputs, (data, units, summary, marginals, noise)
+
+
+def _normals_of_cells(data: Incomplete, floor: Tensor) -> Callable[[Tensor], Normal]:
+    """Return a function of the positive columns that runs EM once for all starts."""
+
+    @cache
+    def found(positive: tuple[bool, ...]) -> Normal:
+        return normal_of_cells(data, torch.tensor(positive), floor)
+
+    return lambda positive: found(tuple(positive.tolist()))
+
+
+def _rescaled(found: TableFit, settings: Settings) -> TableFit:
+    """Fit the scale with the reference noise, if conditional noise has left it free."""
+    fitted = found.outcome.fitted
+    if found.noise.distribution is None and not hasattr(
+        fitted.model.model, "log_scale"
+    ):
+        evaluation = fitted.evaluation(
+            found.reference, found.data, REFERENCE_RATIO, settings.n_draws
+        )
+        fitted.model.rescale(fit_scale(evaluation.data, evaluation.noise))
+    return found

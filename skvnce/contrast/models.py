@@ -1,19 +1,15 @@
-"""A Gaussian energy with free mean and precision P, as an unnormalised model.
+"""Models with unknown normalisers, and what callers pass as models and posteriors."""
 
-    log phi(x) = -(x - mean)' P (x - mean) / 2                                     (1)
-    log phi(x_o) = log N(x_o; mean, P^-1) + (d log 2 pi - log|P|) / 2              (2)
-
-where the missing cells are integrated out.  It is the simplest model of a table of
-numbers: the scale parameter that is fitted with it must equal the known normaliser, the
-second summand of eq. (2).
-"""
-
+import copy
+import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from math import log, pi
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
 from torch.nn.functional import softplus
 
 from skvnce._core.distributions.normal import (
@@ -24,6 +20,32 @@ from skvnce._core.distributions.normal import (
     log_prob_observed,
 )
 from skvnce._core.distributions.truncated_normal import BoundedNormal
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.posteriors import Posterior, global_stream
+from skvnce._core.progress import step
+from skvnce.contrast.noise import BINARY, POSITIVE, ColumnSummary
+from skvnce.contrast.posteriors import (
+    BernoulliEncoder,
+    BinaryCells,
+    DefensiveCells,
+    ExactStates,
+    Latents,
+    NormalCells,
+    NormalEncoder,
+    Perceptron,
+    normal_scale,
+)
+from skvnce.gaussian import em
+
+# ----------------------------------------
+# A Gaussian energy with free mean and precision P, as an unnormalised model.
+#
+#     log phi(x) = -(x - mean)' P (x - mean) / 2                                     (1)
+#     log phi(x_o) = log N(x_o; mean, P^-1) + (d log 2 pi - log|P|) / 2              (2)
+#
+# where the missing cells are integrated out.  It is the simplest model of a table of
+# numbers: the scale parameter that is fitted with it must equal the known normaliser,
+# the second summand of eq. (2).
 
 
 class FreeGaussian(nn.Module):
@@ -227,15 +249,15 @@ class UnnormalisedScaleMixture(_ScaleMixture):
 # For x and z in {0, 1}, with weights W, visible biases b and hidden biases c
 # (Smolensky 1986; Hinton 2002),
 #
-#   log phi(x, z) = x'W z + b'x + c'z                        (1)
-#   log phi(x)  = b'x + sum_k log(1 + exp(c_k + w_k'x)),  w_k column k of W     (2)
-#   p(z_k = 1 | x) = 1 / (1 + exp(-c_k - w_k'x))                   (3)
+#   log phi(x, z) = x'W z + b'x + c'z                        (3)
+#   log phi(x)  = b'x + sum_k log(1 + exp(c_k + w_k'x)),  w_k column k of W     (4)
+#   p(z_k = 1 | x) = 1 / (1 + exp(-c_k - w_k'x))                   (5)
 #
 # If some visible units are missing, they are summed out in closed form at each of the
 # 2**latents states of z.  With o the observed units of a row and v_j row j of W,
 #
 #     log phi(x_o) = log sum_z exp(c'z + sum_o x_j (b_j + v_j'z)
-#                                  + sum_not_o log(1 + exp(b_j + v_j'z)))            (4)
+#                                  + sum_not_o log(1 + exp(b_j + v_j'z)))            (6)
 #
 # The same sum with nothing observed is log Z.
 #
@@ -270,7 +292,7 @@ class RestrictedBoltzmann(nn.Module):
         return _binary_states(self.hidden_bias, "n_components")
 
     def log_density(self, x: Tensor, z: Tensor) -> Tensor:  # (*batch,)
-        """Compute log phi(x, z) by eq. (1).
+        """Compute log phi(x, z) by eq. (3).
 
         `x` (*batch, features), `z` (*batch, latents).
         """
@@ -278,7 +300,7 @@ class RestrictedBoltzmann(nn.Module):
         return (x @ self.weight * z).sum(-1) + linear
 
     def log_marginal(self, x: Tensor, observed: Tensor) -> Tensor:  # (*batch, n)
-        """Compute log phi of the observed cells, by eq. (2) if all are, else eq. (4).
+        """Compute log phi of the observed cells, by eq. (4) if all are, else eq. (6).
 
         `observed` (bool (n, features)).  `x` (*batch, n, features): values under the
         mask may be anything, NaN included.  Raises ValueError if cells are missing and
@@ -306,9 +328,9 @@ class RestrictedBoltzmann(nn.Module):
         return self.log_marginal(nothing, nothing.bool()).squeeze(0)
 
     def latent_probability(self, x: Tensor) -> Tensor:
-        """Compute p(z_k = 1 | x) by eq. (3); (*batch, features) -> (*batch, latents).
+        """Compute p(z_k = 1 | x) by eq. (5); (*batch, features) -> (*batch, latents).
 
-        It factorises over k, as eq. (1) is linear in each unit.
+        It factorises over k, as eq. (3) is linear in each unit.
         """
         return torch.sigmoid(self._hidden_field(x))
 
@@ -327,3 +349,295 @@ def _binary_states(bias: Tensor, name: str) -> Tensor:
     shift = torch.arange(units, device=bias.device)
     number = torch.arange(2**units, device=bias.device)
     return (number[:, None] >> shift & 1).to(bias)
+
+
+# ----------------------------------------
+# Normal distributions of incomplete rows, at which models and posteriors start.
+
+
+_STRENGTHS = (10.0, 1.0, 0.1, 0.01)  # candidates of the shrinkage, in rows per column
+_OF_CELLS = 0.02  # shrinkage of the normal that draws missing cells
+_MAX_ITER, _TOL = 200, 1e-3  # of EM
+
+
+def initial_normal(data: Incomplete, held_out: tuple[Tensor, Tensor]) -> Normal:
+    """Fit a normal by EM, whose shrinkage cells that are held out choose."""
+    return _fit(data, _STRENGTHS, held_out)
+
+
+def normal_of_cells(data: Incomplete, positive: Tensor, floor: Tensor) -> Normal:
+    """Fit a normal distribution of columns, or of their logarithms, by EM.
+
+    `positive`: (features,), bool, columns to replace by logarithms. `floor`:
+    (features,), replaces zeros in logarithms.
+    """
+    # missing cells are zeros, which have no logarithm
+    x = data.x.where(data.observed, 1.0)
+    x = normal_scale(x, positive, floor).where(data.observed, 0.0)
+    return _fit(Incomplete(x, data.observed), (_OF_CELLS,))
+
+
+def standard_normal(width: int) -> Normal:
+    """Make a normal distribution whose parameters a stored state will replace."""
+    return Normal(torch.zeros(width).double(), torch.eye(width).double())
+
+
+def _fit(
+    data: Incomplete,
+    shares: tuple[float, ...],
+    held_out: tuple[Tensor, Tensor] | None = None,
+) -> Normal:
+    """Run EM on standardised columns, with a prior of some rows per column."""
+    total = data.observed.double().sum(0)
+    mean = data.x.sum(0) / total
+    residual = (data.x - mean).where(data.observed, 0.0)
+    scale = (residual.square().sum(0) / total).sqrt()
+    d, weights = len(mean), torch.ones(len(data.x)).double()
+    start, scaled = standard_normal(d), Incomplete(residual / scale, data.observed)
+    strength, stopping = shares[0] * d, {"max_iter": _MAX_ITER, "tol": _TOL}
+    if held_out is not None:
+        some, hidden = held_out
+        part = scaled.take(some), hidden[some], weights[some]
+        strengths = [share * d for share in shares]
+        strength, start = em.choose_strength(*part, strengths, start, **stopping)
+    with step("fitting an initial normal distribution"):
+        fit = em.fit_normal(scaled, weights, strength, start, **stopping).normal
+    square = scale[:, None] * scale
+    return Normal(mean + fit.mean * scale, fit.covariance * square)
+
+
+# ----------------------------------------
+# Errors about the model, the posterior and the noise that a caller passed.
+
+
+class UnsuitableModel(ValueError):
+    """A module returns no log-densities, or does not describe its latents."""
+
+
+class NotAModel(UnsuitableModel, TypeError):
+    """An object is no module with a suitable `log_density`."""
+
+
+class UnknownLatents(UnsuitableModel):
+    """The number of latents of a module is not known."""
+
+
+class UnsuitablePosterior(ValueError):
+    """A distribution of latents has a wrong shape."""
+
+
+class NotAPosterior(UnsuitablePosterior, TypeError):
+    """An object is no module that returns a distribution."""
+
+
+class DrawsNotSmooth(ValueError):
+    """Draws have no derivative, which L-BFGS needs."""
+
+
+class SingleDraw(ValueError):
+    """A gradient needs at least two draws of each row."""
+
+
+# ----------------------------------------
+# Models and posteriors from what a caller passed: modules, names and functions.
+
+
+MakeModel = Callable[[int], nn.Module] | None
+MakePosterior = str | Callable[[int, int], nn.Module] | None
+_CHECKED = 100  # number of rows at which a model is evaluated as a check
+_HIDDEN = (50,)  # layer sizes of our networks
+
+
+def build_model(make: MakeModel, normal: Callable[[], Normal], width: int) -> Scaled:
+    """Make the module, and add a scale parameter.
+
+    `make`: maps the number of features to a module; None makes a `FreeGaussian`.
+    `normal`: returns the Normal at which the Gaussian starts. `width`: number of
+    features. Raises NotAModel.
+    """
+    # a copy, because the caller may keep a reference to the module
+    module = FreeGaussian(normal()) if make is None else copy.deepcopy(make(width))
+    if not isinstance(module, nn.Module) or not callable(
+        getattr(module, "log_density", None)
+    ):
+        raise NotAModel(f"it made {type(module).__name__}.")
+    n_arguments(module)
+    return Scaled(module.double(), free=not hasattr(module, "log_scale"))
+
+
+def n_arguments(module: nn.Module) -> int:
+    """Count the arguments of `log_density`: 1 without latents, 2 with them."""
+    parameters = inspect.signature(module.log_density).parameters.values()
+    needed = [one for one in parameters if one.default is one.empty]
+    # arguments with defaults are not passed
+    count = len(needed) or len(parameters)
+    if count not in (1, 2):
+        raise NotAModel(
+            f"log_density of {type(module).__name__} takes {count} arguments."
+        )
+    return count
+
+
+def count_latents(module: nn.Module, asked: int | None) -> int:
+    """Count the latents of a module, `asked` if it does not say; 0 if it takes none."""
+    if n_arguments(module) == 1:
+        return 0
+    states = getattr(module, "states", None)
+    found = asked or getattr(module, "n_components", None)
+    if states is not None:
+        shape = tuple(getattr(states, "shape", ()))
+        if len(shape) != 2 or found not in (None, shape[1]):
+            raise UnsuitableModel(
+                "states must be a tensor of shape (n_states, n_components)"
+                + (f" with n_components={found}" if found else "")
+                + f"; {type(module).__name__} has {shape}."
+            )
+        found = shape[1]
+    if found is None:
+        raise UnknownLatents(
+            f"{type(module).__name__}.log_density takes latents z, and the module has "
+            "neither an attribute n_components nor states."
+        )
+    return int(found)
+
+
+def check_log_density(model: Scaled, posterior: Posterior, data: Incomplete) -> None:
+    """Check log-densities at a few rows; raises UnsuitableModel."""
+    some = data.take(slice(_CHECKED))
+    draws = posterior(some.x, some.observed, global_stream)
+    flat = [value.flatten(0, -2) for value in draws.values]
+    _check_values(model.model, "log_density", flat, len(some.x))
+    if hasattr(model.model, "log_marginal"):
+        _check_values(model.model, "log_marginal", some, len(some.x))
+    if hasattr(model.model, "conditional_mean"):
+        filled = model.model.conditional_mean(*some)
+        if getattr(filled, "shape", None) != some.x.shape:
+            raise UnsuitableModel(
+                f"{type(model.model).__name__}.conditional_mean must return filled "
+                f"rows of shape {tuple(some.x.shape)}."
+            )
+
+
+def _check_values(
+    module: nn.Module,
+    method: str,
+    arguments: list[Tensor] | Incomplete,
+    n_rows: int,
+) -> None:
+    """Check that one method of a model returns a number for each row."""
+    name = f"{type(module).__name__}.{method}"
+    shapes = " and ".join(str(tuple(value.shape)) for value in arguments)
+    try:
+        found = getattr(module, method)(*arguments)
+    except (RuntimeError, IndexError) as error:
+        message = f"{name} failed on arguments of shape {shapes}: {error}"
+        if arguments[0].device.type != "cpu":
+            message += (
+                " Register all tensors of the module as parameters or buffers, and "
+                "make others on the device of the input; or pass device='cpu'."
+            )
+        raise UnsuitableModel(message) from error
+    expected = arguments[0].shape[:1]
+    if not isinstance(found, torch.Tensor) or found.shape != expected:
+        shape = tuple(getattr(found, "shape", ()))
+        raise UnsuitableModel(
+            f"{name} must return one number a row, shape {tuple(expected)}; got "
+            f"{type(found).__name__} of shape {shape}."
+        )
+    if found.isnan().any():
+        row = int(found.isnan().nonzero()[0, 0]) % n_rows
+        raise UnsuitableModel(
+            f"{name} is NaN at row {row} of the training data. Check logarithms and "
+            "divisions in it."
+        )
+
+
+def build_posterior(
+    choice: MakePosterior,
+    model: Scaled,
+    n_latents: int,
+    summary: ColumnSummary,
+    normal: Callable[[Tensor], Normal],
+) -> list[nn.Module]:
+    """Make the modules that draw missing cells and latents.
+
+    `choice`: None, "normal", "bernoulli" or callable, the distribution of the latents.
+    None is the exact one if the model has states, else ``"normal"``. A callable maps
+    (n_features, n_latents) to a module. `normal`: maps the columns to replace by
+    logarithms to the Normal of the missing cells. Raises UnsuitablePosterior.
+    """
+    steps = _cells(isinstance(model.model, FreeGaussian), summary, normal)
+    width = len(summary.kind)
+    if not n_latents:
+        return steps
+    if choice is None and hasattr(model.model, "states"):
+        return [*steps, ExactStates(model)]
+    if choice in (None, "normal"):
+        encoder = NormalEncoder(_network(summary, 2 * n_latents))
+    elif choice == "bernoulli":
+        encoder = BernoulliEncoder(_network(summary, n_latents))
+    else:
+        encoder = _checked_encoder(choice(width, n_latents), width, n_latents)
+    return [*steps, Latents(encoder.double(), n_latents)]
+
+
+def _network(summary: ColumnSummary, n_outputs: int) -> Perceptron:
+    return Perceptron(summary.mean, summary.scale, _HIDDEN, n_outputs).double()
+
+
+def _cells(
+    is_normal: bool, summary: ColumnSummary, normal: Callable[[Tensor], Normal]
+) -> list[nn.Module]:
+    """Make the modules that draw missing cells."""
+    binary, positive = summary.kind == BINARY, summary.kind == POSITIVE
+    if is_normal:
+        binary, positive = torch.zeros_like(binary), torch.zeros_like(positive)
+    steps = []
+    if binary.any():
+        steps.append(BinaryCells(_network(summary, len(binary)), binary))
+    if not binary.all():
+        cells = NormalCells(normal(positive), positive, binary, summary.floor)
+        steps.append(DefensiveCells(cells))
+    return steps
+
+
+def _checked_encoder(encoder: object, width: int, n_latents: int) -> nn.Module:
+    if not isinstance(encoder, nn.Module):
+        raise NotAPosterior(f"it made {type(encoder).__name__}.")
+    x = torch.zeros(3, width).double()
+    q = encoder.double()(x, torch.ones_like(x).bool())
+    if not isinstance(q, Distribution):
+        raise NotAPosterior(f"for (x, observed) it returned {type(q).__name__}.")
+    if tuple(q.batch_shape) != (3, n_latents) or len(q.event_shape):
+        raise UnsuitablePosterior(
+            f"for 3 rows the distribution must have batch_shape (3, {n_latents}) and "
+            f"no event shape; got {tuple(q.batch_shape)} and {tuple(q.event_shape)}."
+        )
+    return encoder
+
+
+def rebuild(
+    make_model: MakeModel,
+    choice: MakePosterior,
+    n_latents: int,
+    summary: ColumnSummary,
+) -> tuple[Scaled, nn.ModuleList]:
+    """Make the modules of a fit again, whose state the caller then loads."""
+    width = len(summary.kind)
+    # the loaded state replaces its values
+    normal = standard_normal(width)
+    model = build_model(make_model, lambda: normal, width)
+    steps = [exact_cells(normal)]
+    if not isinstance(model.model, FreeGaussian):
+        steps = build_posterior(choice, model, n_latents, summary, lambda _: normal)
+    return model, nn.ModuleList(steps)
+
+
+def exact_cells(normal: Normal) -> NormalCells:
+    """Make the module that draws missing cells from a normal distribution."""
+    return NormalCells(normal, torch.zeros(len(normal.mean)).bool())
+
+
+def is_integrated(choice: MakePosterior, model: Scaled) -> bool:
+    """Return whether all unobserved variables are integrated out in closed form."""
+    return choice is None and hasattr(model.model, "log_marginal")

@@ -1,38 +1,20 @@
-"""Variational noise-contrastive estimation: a lower bound of the NCE objective.
+"""Variational noise-contrastive estimation: its objectives, and how they are maximised.
 
-With G(u, z) = log phi(u, z) - log q(z | u) - log p_y(u), where z denotes all unobserved
-variables of a row (latent variables, missing cells or both),
+Four sections, whose equations are numbered through:
 
-    J_VNCE = E_x E_q log h(x, z) + nu E_y log(1 - h(y))                            (1)
-    h(x, z) = 1 / (1 + nu exp(-G(x, z)))                                           (2)
-    h(y) = 1 / (1 + nu / E_q exp(G(y, z)))                                         (3)
+- NCE, eqs. (1) and (2): classify data and noise by the log-ratio of their densities;
+- VNCE, eqs. (3) to (9): a lower bound for rows with unobserved variables;
+- conditional NCE, eq. (10): noise around the data, without a density;
+- variational EM and joint ascent, steps (11) and (12), which maximise any of the three.
 
-Draws of q are outside the logarithm in the first term (Jensen's bound).  They are
-inside it in the second term, where they estimate phi(y) by importance sampling.  The
-second term depends on q only through that estimate, so q is trained by the first term
-only.  With few draws the estimate of the second term is on average too high: the bound
-on J_NCE holds for exact means.
-
-    J_NCE - J_VNCE = E_x D(x)                                                      (4)
-    D = E_q log(kappa + (1 - kappa) q / p)                                         (5)
-      = KL(q || p) - KL(q || kappa p + (1 - kappa) q)                              (6)
-
-with p the posterior of the model and kappa = phi(x) / (phi(x) + nu p_y(x)).
-
-If draws of q are inside the logarithm in the first term, too, h(x) is computed from the
-average of exp(G(x, z_k)) over K draws, as h(y) in eq. (3).  As log h is concave in it,
-
-    E_q log h(x, z)  <=  E log h(x; z_1..z_K)  <=  log h(x)                        (7)
-
-and the gap vanishes with K also if q differs from the posterior, for example in its
-number of modes (`averaged`).
-
-Rhodes and Gutmann (2019), eqs. (13), (15)-(17); Rhodes (2018), eqs. (4.11) and
-(4.20)-(4.22); Burda, Grosse and Salakhutdinov (2016), Importance weighted
-autoencoders, for eq. (7).
+Gutmann and Hyvarinen (2012), Noise-contrastive estimation of unnormalized statistical
+models; Rhodes and Gutmann (2019), Variational noise-contrastive estimation; Rhodes
+(2018), Variational noise-contrastive estimation (thesis); Ceylan and Gutmann (2018),
+Conditional noise-contrastive estimation of unnormalised models.
 """
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterable, Iterator
 from math import log
 from typing import NamedTuple, Self
 
@@ -40,9 +22,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
-from skvnce._core.elbo import standard_error
-from skvnce._core.models import Objective
-from skvnce._core.posteriors import Draws, Posterior, Uniforms
+from skvnce._core.models import Objective, standard_error
+from skvnce._core.posteriors import Draws, Posterior, Uniforms, global_stream, stream
+from skvnce._core.progress import OnRound, tell_round
+from skvnce._core.training.adam import train
+from skvnce._core.training.lbfgs import minimise_parameters
+from skvnce._core.training.proximal import Certified
 
 # ----------------------------------------
 # Noise-contrastive estimation: classify data and noise by the log-ratio of densities.
@@ -53,7 +38,8 @@ from skvnce._core.posteriors import Draws, Posterior, Uniforms
 #     J_NCE = E_x log h(x) + nu E_y log(1 - h(y))                                    (1)
 #     h(u) = phi(u) / (phi(u) + nu p_y(u)) = 1 / (1 + nu exp(-G(u)))                 (2)
 #
-# Gutmann and Hyvarinen (2012); Rhodes and Gutmann (2019), eqs. (4)-(5).
+# Gutmann and Hyvarinen (2012); Rhodes and Gutmann (2019), eqs. (4) and (5), here (1)
+# and (2).
 
 
 def log_is_data(log_ratio: Tensor, noise_ratio: float) -> Tensor:
@@ -91,6 +77,38 @@ def nce(data: Tensor, noise: Tensor, noise_ratio: float) -> Objective:
 
 # ----------------------------------------
 # Variational noise-contrastive estimation: a lower bound of the NCE objective.
+#
+# With G(u, z) = log phi(u, z) - log q(z | u) - log p_y(u), where z denotes all
+# unobserved variables of a row (latent variables, missing cells or both),
+#
+#     J_VNCE = E_x E_q log h(x, z) + nu E_y log(1 - h(y))                            (3)
+#     h(x, z) = 1 / (1 + nu exp(-G(x, z)))                                           (4)
+#     h(y) = 1 / (1 + nu / E_q exp(G(y, z)))                                         (5)
+#
+# Draws of q are outside the logarithm in the first term (Jensen's bound).  They are
+# inside it in the second term, where they estimate phi(y) by importance sampling.  The
+# second term depends on q only through that estimate, so q is trained by the first term
+# only.  With few draws the estimate of the second term is on average too high: the
+# bound on J_NCE holds for exact means.
+#
+#     J_NCE - J_VNCE = E_x D(x)                                                      (6)
+#     D = E_q log(kappa + (1 - kappa) q / p)                                         (7)
+#       = KL(q || p) - KL(q || kappa p + (1 - kappa) q)                              (8)
+#
+# with p the posterior of the model and kappa = phi(x) / (phi(x) + nu p_y(x)).
+#
+# If draws of q are inside the logarithm in the first term, too, h(x) is computed from
+# the average of exp(G(x, z_k)) over K draws, as h(y) in eq. (5).  As log h is concave
+# in it,
+#
+#     E_q log h(x, z)  <=  E log h(x; z_1..z_K)  <=  log h(x)                        (9)
+#
+# and the gap vanishes with K also if q differs from the posterior, for example in its
+# number of modes (`averaged`).
+#
+# Rhodes and Gutmann (2019), eq. (13), here (3) to (5), and Lemma 1, eqs. (15) to (17),
+# here (6) to (8); Rhodes (2018), eqs. (4.11) and (4.20) to (4.22); Burda, Grosse and
+# Salakhutdinov (2016), Importance weighted autoencoders, for eq. (9).
 
 
 class Rows(NamedTuple):
@@ -134,7 +152,7 @@ class Contrast(NamedTuple):
 
 
 def log_marginal(log_ratio: Tensor, log_weight: Tensor | None = None) -> Tensor:  # (n,)
-    """Compute log E_q exp(G), which estimates log phi(u) - log p_y(u), of each row.
+    """Compute log E_q exp(G) of each row, as in eq. (5): log phi(u) - log p_y(u).
 
     `log_ratio` (n_draws, n): G(u, z) at draws z of q(. | u).  `log_weight` (n_draws,
     n): by default all draws of a row have the same weight.
@@ -163,7 +181,7 @@ def data_term(
     log_weight: Tensor | None = None,  # (n_draws, n)
     log_score: Tensor | None = None,  # as in `mean_over_draws`
 ) -> Tensor:  # (n,)
-    """Compute E_q log h(x, z), the first term of eq. (1), of each row."""
+    """Compute E_q log h(x, z), the first term of eq. (3), of each row."""
     log_weight = _weights(log_ratio, log_weight)
     values = log_is_data(counted(log_ratio, log_weight), noise_ratio)
     return mean_over_draws(values, log_weight, log_score)
@@ -175,7 +193,7 @@ def data_loss(
     log_noise: Tensor,  # (n,)
     noise_ratio: float,  # nu
 ) -> Tensor:
-    """Compute minus the mean of the first term of eq. (1), which trains q."""
+    """Compute minus the mean of the first term of eq. (3), which trains q."""
     ratio = log_ratio(log_density, draws, log_noise)
     return -data_term(ratio, noise_ratio, draws.log_weight).mean()
 
@@ -211,7 +229,7 @@ def divergence(
     noise_ratio: float,  # nu
     log_weight: Tensor | None = None,  # (n_draws, n): as in `log_marginal`
 ) -> Tensor:  # (n,)
-    """Compute the f-divergence of Lemma 1, eq. (5), of each row.
+    """Compute the f-divergence of Lemma 1, eq. (7), of each row.
 
     It is zero if q is the posterior of the model, and increases with nu to KL(q || p).
     """
@@ -248,7 +266,7 @@ def vnce(
     data_weight: Tensor | None = None,
     noise_weight: Tensor | None = None,
 ) -> Objective:
-    """Compute minus the VNCE objective, eq. (1), from log-ratios."""
+    """Compute minus the VNCE objective, eq. (3), from log-ratios."""
     first = data_term(data, noise_ratio, data_weight).mean()
     marginal = log_marginal(noise, noise_weight)
     second = noise_ratio * log_is_noise(marginal, noise_ratio).mean()
@@ -262,8 +280,8 @@ Criterion = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 def by_noise(
     data: Tensor, marginal: Tensor, log_weight: Tensor, log_score: Tensor | None
-) -> Tensor:  # (n,): its mean is eq. (1)
-    """Compute the VNCE objective of each row of data, with its nu rows of noise.
+) -> Tensor:  # (n,): its mean is eq. (3)
+    """Compute the VNCE objective, eq. (3), of each row of data and its nu of noise.
 
     `data`, `log_weight` (n_draws, n).  `log_score`: as in `data_term`.  `marginal` (nu,
     n): log E_q exp(G) at the noise.
@@ -274,7 +292,7 @@ def by_noise(
 
 
 def averaged(criterion: Criterion) -> Criterion:
-    """Average the draws of each row of data inside the logarithm, eq. (7).
+    """Average the draws of each row of data inside the logarithm, eq. (9).
 
     The result has no score-function gradient, so that a posterior of discrete draws
     cannot be trained by it.
@@ -352,20 +370,20 @@ def variational_values(
 # A row y of noise is made from the row x of data by a kernel with p(y | x) = p(x |
 # y), and the model classifies which of the two is the data,
 #
-#     J = 2 E log 1 / (1 + phi(y) / phi(x))                                          (1)
+#     J = 2 E log 1 / (1 + phi(y) / phi(x))                                         (10)
 #
 # The normaliser cancels, and so does the density of the noise.  With unobserved
 # variables z of a row, phi(x) is replaced by phi(x, z) / q(z | x) at draws of q, and
 # phi(y) by its estimate from draws at y, as in VNCE.  As log(1 / (1 + a / phi)) is
 # concave in phi, the first replacement gives a lower bound.
 #
-# Ceylan and Gutmann (2018), eqs. (8)-(10).
+# Ceylan and Gutmann (2018), eqs. (8)-(10), here (10).
 
 
 def by_neighbours(
     data: Tensor, marginal: Tensor, log_weight: Tensor, log_score: Tensor | None = None
 ) -> Tensor:  # (n,)
-    """Compute eq. (1) of each row of data.
+    """Compute eq. (10) of each row of data.
 
     `data`, `log_weight` (n_draws, n).  `log_score`: as in `data_term`.  `marginal` (nu,
     n): log phi at the nu neighbours of each row.
@@ -374,3 +392,263 @@ def by_neighbours(
     if log_score is not None:
         log_score = log_score[:, None]
     return 2 * mean_over_draws(values, log_weight[:, None], log_score).mean(0)
+
+
+# ----------------------------------------
+# Variational EM, and joint ascent: how the objectives are maximised.
+#
+# With J of eqs. (3) or (10), alpha the parameters of q and theta those of the model,
+# variational EM (Rhodes and Gutmann 2019, Corollary 1) alternates
+#
+#     E-step: alpha <- argmax_alpha of the first term of J; `fit_posterior`         (11)
+#     M-step: theta <- argmax_theta J at draws of the new q; `fit_model`            (12)
+#
+# With an exact posterior there is no E-step, and J_NCE never decreases; if the
+# unobserved variables can be integrated out, the M-step alone is NCE.
+#
+# Both steps use L-BFGS, which needs deterministic functions: draws are functions of
+# fixed uniform numbers (common random numbers).  The two steps are not joined into one,
+# because the gradient omits the dependence of the noise terms on the posterior; with
+# few draws it is then not the gradient of the value, and line searches fail.
+# Stochastic gradients need no line search: `joint_ascent` optimises both at once.
+#
+# Rows are processed in parts, so that memory is proportional to the draws of one part.
+
+
+class Problem(NamedTuple):
+    """The model, the posterior and the data of a fit."""
+
+    # log phi, of the values of the posterior's draws
+    log_density: Callable[..., Tensor]
+    posterior: Posterior
+    contrast: Contrast  # data and noise
+    # `by_noise` (VNCE), or `by_neighbours` (conditional NCE)
+    criterion: Criterion = by_noise
+    seed: int = 0  # seed of the common random numbers
+    size: int = 2**20  # number of rows of data that are processed at a time
+    # trains the posterior, instead of `criterion`
+    posterior_criterion: Criterion | None = None
+    # maps uniform numbers to those that are used: `shifted_lattice` makes the draws of
+    # a row evenly distributed
+    arrange: Callable[[Uniforms], Uniforms] = lambda uniforms: uniforms
+
+    def parts(self) -> Iterator[tuple[Contrast, tuple[Uniforms, Uniforms]]]:
+        """Yield the parts of the rows, each with its random numbers."""
+        for place, part in enumerate(self.contrast.split(self.size)):
+            # far apart, so that parts share no numbers with fits of the next seeds
+            first = 2 * (self.seed + 1000003 * place)
+            pair = stream(first), stream(first + 1)
+            yield part, tuple(self.arrange(uniforms) for uniforms in pair)
+
+
+class Trace(NamedTuple):
+    """The record of the iterations."""
+
+    loss: list[float]  # minus the objective after each round
+    converged: bool  # whether the last rounds changed it by less than the tolerance
+
+
+def draw_both(
+    posterior: Posterior, contrast: Contrast, uniforms: tuple[Uniforms, Uniforms]
+) -> tuple[Draws, Draws]:
+    """Draw the unobserved variables of rows of data and of noise."""
+    pairs = zip(contrast, uniforms, strict=True)
+    first, second = (posterior(rows.x, rows.observed, u) for rows, u in pairs)
+    return first, second
+
+
+def log_mean(log_ratio: Tensor) -> Tensor:
+    """Average over all rows of noise, in logarithms: the log of the integral of phi."""
+    return log_ratio.flatten().logsumexp(0) - log(log_ratio.numel())
+
+
+def fit_posterior(
+    problem: Problem,
+    parameters: Iterable[Tensor],
+    *,
+    tol: float = 1e-6,
+    max_iter: int = 100,
+) -> None:
+    """Maximise the objective in the parameters of q, noise fixed: eq. (11)."""
+    n = len(problem.contrast.data.observed)
+    criterion = problem.posterior_criterion or problem.criterion
+    with torch.no_grad():
+        fixed = [
+            noise_marginal(
+                problem.log_density,
+                problem.posterior(part.noise.x, part.noise.observed, second),
+                part.noise,
+            )
+            for part, (_, second) in problem.parts()
+        ]
+
+    def losses() -> Iterator[Tensor]:
+        for (part, (first, _)), marginal in zip(problem.parts(), fixed, strict=True):
+            draws = problem.posterior(part.data.x, part.data.observed, first)
+            ratio = log_ratio(problem.log_density, draws, part.data.log_noise)
+            values = criterion(ratio, marginal, draws.log_weight, None)
+            yield -values.sum() / n
+
+    minimise_parameters(losses, parameters, tol=tol, max_iter=max_iter)
+
+
+def fit_model(
+    problem: Problem,
+    parameters: Iterable[Tensor],
+    *,
+    penalty: Callable[[], Tensor] | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 100,
+    on_step: Callable[[float], bool] = lambda loss: False,
+) -> Certified:
+    """Maximise the objective in the parameters of the model: eq. (12).
+
+    Unobserved variables are drawn from the posterior at the start.  The objective of
+    the result is minus that of VNCE, plus the penalty.
+    """
+    n = len(problem.contrast.data.observed)
+    # a copy, because an exact posterior would follow the model while it is fitted
+    posterior = copy.deepcopy(problem.posterior)
+
+    def drawn() -> Iterator[tuple[Contrast, tuple[Draws, Draws]]]:
+        for part, uniforms in problem.parts():
+            with torch.no_grad():
+                draws = draw_both(posterior, part, uniforms)
+            yield part, draws  # outside, because a generator keeps its contexts
+
+    # draws of all rows are in memory only if they are those of one part
+    kept = list(drawn()) if problem.size >= n else None
+
+    def losses() -> Iterator[Tensor]:
+        for part, draws in kept or drawn():
+            values = drawn_values(problem.log_density, draws, part, problem.criterion)
+            yield -values.sum() / n
+        if penalty:
+            yield penalty()
+
+    return minimise_parameters(
+        losses, parameters, tol=tol, max_iter=max_iter, on_step=on_step
+    )
+
+
+def variational_em(
+    problem: Problem,
+    parameters: Iterable[Tensor],  # those of the model
+    posterior_parameters: Iterable[Tensor] = (),
+    *,
+    penalty: Callable[[], Tensor] | None = None,
+    n_steps: int = 100,
+    n_posterior_steps: int | None = None,  # that of the E-step, if another
+    n_posterior_rounds: int | None = None,
+    tol: float = 1e-8,  # change of the loss at which to stop
+    patience: int = 1,
+    max_iter: int = 100,  # maximum number of rounds
+    on_round: OnRound = tell_round,
+) -> Trace:
+    """Alternate eqs. (11) and (12), in place.
+
+    `posterior_parameters`: if empty, the posterior is exact and there is no E-step.
+    `penalty`: a function of the model's parameters that is added to the loss.
+    `n_steps`: maximum number of iterations of L-BFGS in each of the two steps.
+    `n_posterior_rounds`: number of rounds with an E-step, if not all. `patience`:
+    number of successive rounds with smaller changes after which to stop: symmetric
+    starts are left slowly. `on_round`: called with the round, the loss and its change;
+    stops by returning True.
+    """
+    leaves, of_posterior = list(parameters), list(posterior_parameters)
+    of_e_step = {"max_iter": n_posterior_steps or n_steps}
+    n_e_steps = max_iter if n_posterior_rounds is None else n_posterior_rounds
+    losses: list[float] = []
+    n_quiet = 0
+    for n_round in range(1, max_iter + 1):
+        if of_posterior and n_round <= n_e_steps:
+            fit_posterior(problem, of_posterior, **of_e_step)
+        found = fit_model(problem, leaves, penalty=penalty, max_iter=n_steps)
+        losses.append(found.objective)
+        change = abs(losses[-1] - losses[-2]) if len(losses) > 1 else torch.inf
+        n_quiet = n_quiet + 1 if change < tol else 0
+        if on_round(n_round, losses[-1], change) or n_quiet == patience:
+            return Trace(losses, n_quiet == patience)
+    return Trace(losses, False)
+
+
+def joint_ascent(
+    problem: Problem,
+    parameters: Iterable[tuple[str, Tensor]],
+    *,
+    penalty: Callable[[], Tensor] | None = None,
+    batch_size: int,
+    learning_rate: float,
+    max_iter: int,
+    on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
+) -> list[float]:
+    """Maximise the objective in model and posterior together, by Adam on mini-batches.
+
+    Every batch uses new draws, from torch's stream.  Returns the losses.
+    """
+    device = problem.contrast.data.observed.device
+
+    def loss(rows: Tensor) -> Tensor:
+        values = variational_values(
+            problem.log_density,
+            problem.posterior,
+            problem.contrast.take(rows.to(device)),
+            (problem.arrange(global_stream),) * 2,
+            problem.criterion,
+        )
+        return -values.mean() + (penalty() if penalty else 0.0)
+
+    return train(
+        loss,
+        parameters,
+        len(problem.contrast.data.observed),
+        batch_size=batch_size,
+        learning_rate=learning_rate,
+        max_iter=max_iter,
+        on_epoch=on_epoch,
+    )
+
+
+def fit_scale(data: Tensor, noise: Tensor) -> float:
+    """Maximise NCE in the scale alone, by log phi_0 - log p_y of data and noise."""
+    scale = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    with torch.no_grad():  # importance sampling by the noise gives the initial value
+        scale += log_mean(noise)
+
+    def losses() -> list[Tensor]:
+        return [nce(data - scale, noise - scale, len(noise)).loss]
+
+    minimise_parameters(losses, [scale])
+    return float(scale.detach())
+
+
+class Evaluation(NamedTuple):
+    """The objective at given parameters."""
+
+    # (n,), of each row, with its noise, in the order of `Contrast.split`
+    values: Tensor
+    # log phi(u) - log p_y(u), estimated by importance sampling
+    data: Tensor  # (n,)
+    noise: Tensor  # (nu, n)
+
+    def on(self, device: torch.device) -> Self:
+        """Return it on a device."""
+        return type(self)(*(part.to(device) for part in self))
+
+    def accuracy(self) -> Tensor:
+        """Compute the accuracy of classifying data and noise."""
+        return accuracy(self.data, self.noise, 1.0)
+
+
+@torch.no_grad()
+def evaluate(problem: Problem) -> Evaluation:
+    """Compute the objective of each row, and log-ratios."""
+    found = []
+    for part, uniforms in problem.parts():
+        first, second = draw_both(problem.posterior, part, uniforms)
+        ratio = log_ratio(problem.log_density, first, part.data.log_noise)
+        marginal = noise_marginal(problem.log_density, second, part.noise)
+        score = first.log_weight, first.log_score
+        values = problem.criterion(ratio, marginal, *score)
+        found.append((values, log_marginal(ratio, first.log_weight), marginal))
+    return Evaluation(*(torch.cat(part, -1) for part in zip(*found, strict=True)))

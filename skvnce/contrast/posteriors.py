@@ -28,7 +28,7 @@ from skvnce._core.distributions.normal import (
     jittered_cholesky,
     log_prob_observed,
 )
-from skvnce._core.models import EnumerableModel, log_joint
+from skvnce._core.models import EnumerableModel, log_joint_of_states
 from skvnce._core.posteriors import (
     Draws,
     Posterior,
@@ -334,7 +334,7 @@ class ExactStates(nn.Module):
         (model,) = self._model
         with torch.no_grad():
             # constant, as the exact posterior has no parameters of its own
-            log_q = log_joint(model, draws.values[0]).log_softmax(0)
+            log_q = log_joint_of_states(model, draws.values[0]).log_softmax(0)
         return with_states(draws, model.states, log_q)
 
 

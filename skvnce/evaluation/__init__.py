@@ -15,9 +15,13 @@ Näf, J., Spohn, M. L., Michel, L. and Meinshausen, N. (2022). Imputation scores
 arXiv:2106.03742.
 """
 
-from skvnce.evaluation._energy import EnergyIScore, energy_i_score
 from skvnce.evaluation._missing_report import MissingReport, missing_report
-from skvnce.evaluation._report import imputation_report, own_patterns
+from skvnce.evaluation._report import (
+    EnergyIScore,
+    energy_i_score,
+    imputation_report,
+    own_patterns,
+)
 
 __all__ = [
     "EnergyIScore",

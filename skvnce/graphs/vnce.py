@@ -18,8 +18,7 @@ from skvnce._core.models import observed_log_prob
 from skvnce._core.posteriors import Draws, Uniforms, stream, with_missing
 from skvnce._core.training.lbfgs import minimise_parameters
 from skvnce.contrast import objective
-from skvnce.contrast.em import draw_both
-from skvnce.contrast.objective import Contrast, Rows, data_loss
+from skvnce.contrast.objective import Contrast, Rows, data_loss, draw_both
 from skvnce.contrast.posteriors import (
     DefensiveCells,
     NormalCells,

@@ -58,9 +58,8 @@ from skvnce.metrics._categories import (
     ranked_probability_score,
 )
 from skvnce.metrics._chains import split_r_hat
-from skvnce.metrics._graphs import edge_auc
 from skvnce.metrics._numbers import coverage, crps, imputation_mae, imputation_rmse
-from skvnce.metrics._samples import energy_distance, two_sample_auc
+from skvnce.metrics._samples import edge_auc, energy_distance, two_sample_auc
 
 __all__ = [
     "brier_score",

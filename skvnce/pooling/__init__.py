@@ -33,9 +33,13 @@ from skvnce.pooling._hypotheses import (
     likelihood_ratio_test,
     wald_test,
 )
-from skvnce.pooling._models import fit_each, pool_models
+from skvnce.pooling._models import (
+    SensitivityCurve,
+    fit_each,
+    pool_models,
+    sensitivity_curve,
+)
 from skvnce.pooling._rules import Pooled, pool
-from skvnce.pooling._sensitivity import SensitivityCurve, sensitivity_curve
 
 __all__ = [
     "Pooled",

@@ -9,27 +9,308 @@ Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical m
 estimation from incomplete data, algorithms 1 and 4.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple
+from math import log
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from skvnce._core.distributions.cells import Families
+from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.posteriors import global_stream
 from skvnce._core.progress import step
-from skvnce._core.training.rounds import COOLING, rows_of
+from skvnce._core.training.rounds import (
+    COOLING,
+    MAX_NORM,
+    Averaged,
+    Best,
+    cooling_after,
+    rows_of,
+)
 from skvnce.autoencoder.losses import ALGORITHMS, Rounds
 from skvnce.autoencoder.vae import Training
 from skvnce.gaussian import em as normal_em
 from skvnce.mixture import density, em
 from skvnce.mixture.density import Arranged, Mixture
 from skvnce.mixture.fit import STRENGTH, count_components
-from skvnce.vgi import initial, loop, mcem, training
-from skvnce.vgi.autoencoder import ARCHITECTURE
-from skvnce.vgi.initial import ChainSettings, Start
-from skvnce.vgi.training import Pair, TrainingSettings
+from skvnce.vgi import mcem, training
+from skvnce.vgi.conditionals import (
+    LatentNormal,
+)
+from skvnce.vgi.densities import ARCHITECTURE, AutoencoderDensity
+from skvnce.vgi.training import (
+    Chains,
+    Hypercube,
+    Pair,
+    TrainingSettings,
+    from_marginals,
+    observed_hypercube,
+    train,
+    unbounded,
+)
+
+# ----------------------------------------
+# The start of a training: completed rows, and the range of their chains.
+#
+# A normal distribution fitted by EM completes the rows, or observed cells of their
+# columns do (f0 of algorithm 1).  Cells of columns with repeated values are known up to
+# an interval.  They are drawn from it in each round (dequantisation).
+#
+# Simkus, Rhodes and Gutmann (2023), section 7.2 of the thesis; Theis, van den Oord and
+# Bethge (2016) for dequantisation.
+
+
+def range_of_levels(families: Families, cube: Hypercube) -> Hypercube:
+    """Extend the range of chains to all levels, and to what is rounded to a value."""
+    low, high = (end.clone() for end in cube)
+    for family in families.levels:
+        low[family.columns] = 0.0
+        high[family.columns] = (family.n_levels - 1).to(high)
+    low[families.rounded] = families.edges[:, 0].to(low)
+    high[families.rounded] = families.edges[:, -1].to(high)
+    return Hypercube(low, high)
+
+
+class Start(NamedTuple):
+    """The inputs of a training."""
+
+    data: Incomplete  # scores of cells
+    normal: Normal  # fitted to them
+    families: Families  # only the rounded columns are used
+    weights: Tensor  # (n,): rows are drawn in proportion to these
+
+    def on(self, device: torch.device) -> Self:
+        """Return scores and families on a device; the others stay where they are."""
+        return self._replace(
+            data=self.data.on(device), families=self.families.on(device)
+        )
+
+    def without(self, held_out: Tensor) -> Self:
+        """Leave out some cells."""
+        kept = self.data.observed & ~held_out
+        return self._replace(data=Incomplete(self.data.x.where(kept, 0.0), kept))
+
+    def dequantised(self) -> Incomplete:
+        """Draw cells of rounded columns from their intervals; in single precision.
+
+        If there are levels, the model has probabilities of intervals, and cells of
+        rounded columns keep their scores.
+        """
+        if self.families.levels:
+            return Incomplete(self.data.x.float(), self.data.observed)
+        numbers = global_stream(0, self.data.x)
+        x = self.families.dequantised(self.data.x, numbers).float()
+        return Incomplete(x.where(self.data.observed, 0.0), self.data.observed)
+
+
+def by_normal(start: Start, n_chains: int) -> Tensor:
+    """Complete rows by draws of the normal given the observed cells."""
+    if start.families.levels:
+        model = LatentNormal.of(start.normal, start.families)
+        return model.completed(start.data, n_chains).float()
+    return normal_em.draw(start.normal, start.data, n_chains).float()
+
+
+def by_marginals(start: Start, n_chains: int) -> Tensor:
+    """Complete rows by observed cells of the same columns, f0 of the paper."""
+    return from_marginals(start.data, n_chains).float()
+
+
+class ChainSettings(NamedTuple):
+    """Settings of the chains of a training."""
+
+    n_chains: int  # K
+    # maps (start, n_chains) to the initial tables: `by_normal` or `by_marginals`
+    complete: Callable[[Start, int], Tensor] = by_normal
+    # maps a table to the range of draws: `observed_hypercube`, or that of algorithm 1,
+    # which has none, `unlimited`
+    limits: Callable[[Incomplete], Hypercube] = observed_hypercube
+
+
+def unlimited(data: Incomplete) -> Hypercube:
+    """Return the range of all numbers."""
+    return unbounded(data.x.shape[1])
+
+
+def make_chains(start: Start, settings: ChainSettings) -> Chains:
+    """Complete rows, within the range of draws."""
+    data = start.dequantised()
+    x = settings.complete(start, settings.n_chains)
+    return Chains(data, x, _limits(data, start, settings))
+
+
+def _limits(data: Incomplete, start: Start, settings: ChainSettings) -> Hypercube:
+    found = settings.limits(data)
+    return range_of_levels(start.families, found) if start.families.levels else found
+
+
+def renewed(chains: Chains, start: Start, settings: ChainSettings) -> Chains:
+    """Continue with all observed cells and their range; counts of draws restart."""
+    data = start.dequantised()
+    return Chains(data, chains.x, _limits(data, start, settings))
+
+
+def range_of(start: Start) -> Hypercube:
+    """Find the range of the scores of all observed cells, for bounded conditionals."""
+    seen = start.data
+    low = seen.x.where(seen.observed, torch.inf).amin(0)
+    high = seen.x.where(seen.observed, -torch.inf).amax(0)
+    low[start.families.rounded] = start.families.edges[:, 0].to(low)
+    high[start.families.rounded] = start.families.edges[:, -1].to(high)
+    return Hypercube(low.float(), high.float())
+
+
+# ----------------------------------------
+# Rounds on rows of scores, with and without held-out cells.
+
+
+# number of draws by which the density of a held-out cell is normalised
+_NORMALISING = 8
+
+
+def batches_of(
+    start: Start, chains: Chains, batch_size: int
+) -> Callable[[], Iterable[Tensor]]:
+    """Make the batches of a round, for which cells of rounded columns are drawn.
+
+    The chains determine which cells count as observed.  Rows are drawn with
+    replacement, in proportion to their weights.
+    """
+    observed = chains.data.observed
+
+    def batches() -> Iterable[Tensor]:
+        data = start.dequantised()
+        chains.restate(Incomplete(data.x.where(observed, 0.0), observed))
+        return rows_of(start.weights, batch_size, observed.device)
+
+    return batches
+
+
+def train_while_better(
+    pair: Pair,
+    start: Start,
+    chains: Chains,  # chains in which the held-out cells are missing
+    held_out: Tensor,  # bool (n, features): observed cells that training does not use
+    settings: TrainingSettings,
+    *,
+    # maximum number of rounds, and number of rounds without an improvement
+    max_rounds: int,
+    patience: int,
+    # called with the round, its loss and the gain per held-out cell, in nats; stops by
+    # returning True
+    on_round: Callable[[int, float, float], bool],
+) -> int:  # 0 if training does not improve the score, or if no cell is held out
+    """Train while held-out cells are predicted better, and restore the best round.
+
+    Averages of the parameters over the last steps are evaluated and kept.
+    """
+    if not held_out.any():
+        return 0
+    scores = _scores_of(start, chains, held_out)
+    first, averaged = scores(pair), Averaged(pair, settings.averaged)
+    mean = Pair(*averaged.modules)
+    best = Best(mean, patience)
+
+    def record(n_round: int, loss: float) -> bool:
+        gains = scores(mean) - first
+        gain = float(gains.clamp(-5.0, 5.0).mean())  # limits the effect of outliers
+        stop = best.record(n_round, gain)
+        return on_round(n_round, loss, gain) or stop
+
+    train(
+        pair,
+        chains,
+        settings,
+        n_epochs=max_rounds,
+        batches=batches_of(start, chains, settings.batch_size),
+        on_epoch=record,
+        on_step=averaged.update,
+        aside=_encoder_loss(pair.model, chains, settings),
+        max_norm=MAX_NORM,
+    )
+    chosen = best.restore()
+    averaged.replace()
+    return chosen
+
+
+def _scores_of(
+    start: Start, chains: Chains, held_out: Tensor
+) -> Callable[[Pair], Tensor]:
+    """Make the function that scores held-out cells, by the encoder if there is one."""
+    rows = held_out.any(1).nonzero().squeeze(1)
+    data, cells = start.dequantised(), held_out.nonzero(as_tuple=True)
+
+    def scores(pair: Pair) -> Tensor:
+        if isinstance(pair.model, AutoencoderDensity):
+            return pair.model.held_out_log_prob(data.take(rows), held_out[rows])
+        return held_out_log_prob(pair, chains, cells, data.x[cells])
+
+    return scores
+
+
+def _encoder_loss(
+    model: nn.Module, chains: Chains, settings: TrainingSettings
+) -> Callable[[Tensor], Tensor] | None:
+    """Make the loss of the encoder for rows with missing values, if there is one."""
+    if not (isinstance(model, AutoencoderDensity) and settings.trains_encoder):
+        return None
+    return lambda rows: model.encoder_loss(chains.data.take(rows))
+
+
+def train_on_all(
+    pair: Pair,
+    start: Start,
+    chains: Chains,
+    settings: TrainingSettings,
+    *,
+    n_rounds: int,
+    n_cooling: int,
+    on_round: Callable[[int, float], bool] = lambda n_round, loss: False,
+) -> list[float]:
+    """Train on all observed cells, the last rounds with decreasing learning rates."""
+    return train(
+        pair,
+        chains,
+        settings,
+        n_epochs=n_rounds + n_cooling,
+        batches=batches_of(start, chains, settings.batch_size),
+        schedule=cooling_after(n_rounds),
+        on_epoch=on_round,
+        aside=_encoder_loss(pair.model, chains, settings),
+        max_norm=MAX_NORM,
+    )
+
+
+@torch.no_grad()
+def held_out_log_prob(
+    pair: Pair, chains: Chains, cells: tuple[Tensor, Tensor], truth: Tensor
+) -> Tensor:
+    """Score cells by the model's conditional, averaged over chains that miss them.
+
+    ``p(x_j | x~_-j)`` is p of the row over its integral in x_j, which is estimated from
+    draws of q_j and the true value.
+
+    `truth` (n_cells,).  `cells`: rows and columns, (n_cells,).
+    """
+    found = []
+    for rows, columns, true in zip(
+        *(p.split(256) for p in (*cells, truth)), strict=True
+    ):
+        x = chains.take(rows)
+        q = pair.conditionals.at(x, columns.expand(x.shape[:-1]))
+        # with the true value, whose estimated density is then bounded
+        tried = torch.cat([true.expand(1, *x.shape[:-1]), q.sample((_NORMALISING,))])
+        place = columns.expand(tried.shape).unsqueeze(-1)
+        moved = x.expand(len(tried), *x.shape).scatter(-1, place, tried.unsqueeze(-1))
+        log_p = pair.model.log_prob(moved)
+        log_integral = (log_p - q.log_prob(tried)).logsumexp(0) - log(len(tried))
+        found.append((log_p[0] - log_integral).logsumexp(0) - log(len(x)))
+    return torch.cat(found)
+
 
 # ----------------------------------------
 # Stages of the training of densities, and the check of a model that goes on.
@@ -37,7 +318,6 @@ from skvnce.vgi.training import Pair, TrainingSettings
 
 _WARM_UP_STEPS = 500  # steps of a model that does not start at the normal distribution
 _LONGER = 10  # round from which chains of Monte Carlo EM have their full length
-
 _PREDICTED = 250  # maximum number of rows in which held-out cells are predicted
 
 
@@ -72,7 +352,7 @@ def maximised(pair, start, n_chains, settings, method, n_rounds, device, on_roun
 
     Returns `chains` (initial.Chains); `losses` (list of float).
     """
-    chains = initial.make_chains(start, initial.ChainSettings(n_chains)).on(device)
+    chains = make_chains(start, ChainSettings(n_chains)).on(device)
     n_steps = int(method.n_steps)
     first = {1: -(-n_steps // 3), _LONGER: n_steps}
     losses = mcem.train(
@@ -95,8 +375,8 @@ def trained_further(pair, start, ways, settings, n_rounds, device):
     Returns `hypercube` (n_model_columns,), the smallest and the largest score; `losses`
     (list of float).
     """
-    chains = initial.make_chains(start, ways).on(device)
-    losses = loop.train_on_all(
+    chains = make_chains(start, ways).on(device)
+    losses = train_on_all(
         pair,
         start.on(device),
         chains,
@@ -262,7 +542,7 @@ class VGIRounds:
             ways = ways._replace(complete=partial(by_mixture, mixture))
         self._ways = ways
         self._start, self._hidden = start.on(device), hidden.to(device)
-        self.chains = initial.make_chains(start.without(hidden), ways).on(device)
+        self.chains = make_chains(start.without(hidden), ways).on(device)
         self.n_warm_up, self._has_chosen = 0, False
 
     def while_better(self, on_round: Callable[[int, float, float], bool]) -> int:
@@ -276,7 +556,7 @@ class VGIRounds:
                 self.n_warm_up = rounds.while_better(
                     hidden, **limits, on_round=lambda *_: False
                 )
-        return loop.train_while_better(
+        return train_while_better(
             self._pair,
             self._start,
             self.chains,
@@ -302,8 +582,8 @@ class VGIRounds:
                 rounds.on_all(self.n_warm_up, 0, lambda n, loss: False)
         if self.n_warm_up:
             n_cooling = _COOLING
-        self.chains = initial.renewed(self.chains, self._start, self._ways)
-        return loop.train_on_all(
+        self.chains = renewed(self.chains, self._start, self._ways)
+        return train_on_all(
             self._pair,
             self._start,
             self.chains,

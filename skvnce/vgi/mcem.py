@@ -22,8 +22,7 @@ from skvnce._core.models import Flow
 from skvnce._core.posteriors import Uniforms, global_stream
 from skvnce._core.samplers import Info, Sampler, accept, counted, run_chain
 from skvnce._core.training.adam import FlatAdam, Schedule, descend
-from skvnce.vgi.chains import Hypercube
-from skvnce.vgi.training import TrainingSettings, epochs
+from skvnce.vgi.training import Hypercube, TrainingSettings, epochs
 
 # ----------------------------------------
 # Projected latent Markov chain Monte Carlo: Metropolis-Hastings in the base of a

@@ -1,27 +1,154 @@
 """Fitted densities whose cells are drawn by chains: draws and scores of rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from math import log, pi
-from typing import NamedTuple
+from math import ceil, log, pi
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from skvnce._core.distributions.cells import Families
 from skvnce._core.distributions.functions import at_quantiles, inside
 from skvnce._core.distributions.normal import Normal
-from skvnce._core.elbo import iwelbo, standard_error
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import iwelbo, standard_error
 from skvnce._core.posteriors import Uniforms
+from skvnce._core.progress import tell
 from skvnce._core.random import row_keyed
-from skvnce._core.samplers import accept
+from skvnce._core.samplers import accept, run_chain
 from skvnce._tables.limits import CellLimits
-from skvnce.autoencoder.members import of_rows, of_stream
+from skvnce.autoencoder.model import of_rows, of_stream
 from skvnce.gaussian import em
 from skvnce.gaussian.marginals import CellScores
-from skvnce.vgi import loop
-from skvnce.vgi.loop import Fitted, count_missing, dequantised_rows, draw, normal_draw
+from skvnce.vgi.training import (
+    Hypercube,
+    Pair,
+    metropolised_gibbs,
+)
+
+# ----------------------------------------
+# Chains of missing cells given a fitted density, from draws of a normal distribution.
+
+
+TOGETHER = 4  # number of cells that chains accept or reject together
+_AT_ONCE = 2**23  # maximum size of a chunk of rows
+
+
+class Fitted(NamedTuple):
+    """A fitted density, with the start and the range of its chains."""
+
+    pair: Pair
+    normal: Normal
+    families: Families
+    hypercube: Hypercube
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.hypercube.low.device
+
+    def on(self, device: torch.device) -> Self:
+        """Move to a device, the modules in place; the normal stays on the CPU."""
+        rest = self.families.on(device), self.hypercube.on(device)
+        return type(self)(self.pair.on(device), self.normal, *rest)
+
+
+def normal_start(
+    fitted: Fitted, data: Incomplete, uniforms: Uniforms, n_chains: int
+) -> Tensor:  # (n_chains, n, features)
+    """Complete rows by draws of the normal given the observed cells.
+
+    An unconditional draw x' is shifted by E[x_mis | x_obs] - E[x_mis | x'_obs] (Hoffman
+    and Ribak 1991), so that the draw is a function of numbers keyed by the row.  It is
+    computed on the CPU.
+    """
+    there = data.x.device
+    wide = Incomplete(data.x.expand(n_chains, *data.x.shape), data.observed)
+    drawn = normal_draw(fitted.normal, wide, uniforms)
+    cube = fitted.hypercube.on(drawn.device)
+    return data.with_values(drawn.clamp(*cube).to(there))
+
+
+def normal_draw(normal: Normal, data: Incomplete, uniforms: Uniforms) -> Tensor:
+    """Draw missing cells of rows (n_draws, n, features) as `normal_start` does."""
+    data = data.on(normal.mean.device)
+    # the quantiles of 0 and 1 are infinite
+    noise = torch.special.ndtri(uniforms(0, data.x).clamp(2.0**-50, 1 - 2.0**-50))
+    free = normal.mean + noise @ torch.linalg.cholesky(normal.covariance).T
+    shifted = (data.x - free).where(data.observed, 0.0) + normal.mean
+    rows = Incomplete(
+        shifted.flatten(0, 1), data.observed.expand(free.shape).flatten(0, 1)
+    )
+    moved = em.conditional_mean(normal, rows).view(free.shape)
+    return data.with_values(free + (moved - normal.mean))
+
+
+@torch.no_grad()
+def draw(
+    fitted: Fitted,
+    data: Incomplete,
+    streams: Callable[[int], Uniforms],  # maps a purpose to uniform numbers
+    *,
+    n_chains: int,
+    # before the first tables that are kept; each sweep visits a missing cell once
+    n_sweeps: int,
+    n_kept: int = 1,  # number of tables of each chain, one sweep apart
+) -> Tensor:  # (n_kept * n_chains, n, features)
+    """Draw missing cells by Metropolis-Hastings chains with q as proposal.
+
+    All rows miss the same number of cells: each makes as many steps as it needs.
+    """
+    n_missing = count_missing(data)
+    x = normal_start(fitted, data, streams(0), n_chains)
+    part = dequantised_rows(fitted, data, streams(1), n_chains)
+    together = min(TOGETHER, n_missing)
+    sampler = metropolised_gibbs(
+        *fitted.pair, fitted.hypercube, n_together=together, uniforms=streams(2)
+    )
+    sweep, kept = ceil(n_missing / together), []
+    state = sampler.init(part, x)
+    state = run_chain(sampler, state, part, n_sweeps * sweep)
+    for place in range(n_kept):
+        state = run_chain(sampler, state, part, sweep if place else 0)
+        kept.append(state.x)
+    return torch.cat(kept)
+
+
+def count_missing(data: Incomplete) -> int:
+    """Count the missing cells of a row, the same number in all rows."""
+    return int((~data.observed[0]).sum())
+
+
+def dequantised_rows(
+    fitted: Fitted, data: Incomplete, uniforms: Uniforms, n_draws: int
+) -> Incomplete:  # x of shape (n_draws, n, features)
+    """Draw cells of rounded columns from their intervals."""
+    like = data.x.expand(n_draws, *data.x.shape)
+    x = fitted.families.dequantised(like, uniforms(0, like))
+    return Incomplete(x.where(data.observed, 0.0), data.observed)
+
+
+def chunks(fitted: Fitted, observed: Tensor, n_draws: int) -> Iterable[Tensor]:
+    """Group rows with the same number of missing cells, in chunks that fit into memory.
+
+    Yields
+    ------
+    Tensor of int
+        Indices of the rows.
+    """
+    n_missing, d = (~observed).sum(1), observed.shape[1]
+    width = 8 * d + 4 * sum(
+        len(w[0, 0]) for w in fitted.pair.conditionals.networks.biases
+    )
+    size = max(1, _AT_ONCE // (n_draws * width))
+    # rows of a chunk make the same number of steps
+    for count in n_missing.unique():
+        for rows in (n_missing == count).nonzero().squeeze(1).split(size):
+            tell(f"rows with {int(count)} missing cells")
+            yield rows
+
 
 # ----------------------------------------
 # Proposals of missing cells near draws of a density, for importance sampling.
@@ -257,7 +384,6 @@ def normal_log_prob(normal: Normal, x: Tensor, observed: Tensor) -> Tensor:
 
 
 _SWEEPS = 5  # of the chains from which log-densities are estimated
-
 _SUMMED = 20  # chains of a row over which tables are summarised
 # independent chains, because draws of one chain depend on each other
 _APPROXIMATE = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}
@@ -266,7 +392,7 @@ _APPROXIMATE = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}
 class ChainModel(NamedTuple):
     """A density of the scores of columns, with conditionals by which chains propose."""
 
-    fitted: loop.Fitted
+    fitted: Fitted
     scores: CellScores
 
     def draws(
@@ -281,11 +407,11 @@ class ChainModel(NamedTuple):
         """Draw cells of nodes; (n_kept * n_chains, n, n_model_columns)."""
         drawn = np.repeat(nodes[None], n_kept * n_chains, 0)
         data, _ = self.scores.scores(Incomplete.from_array(nodes))
-        for rows in loop.chunks(self.fitted, data.observed, n_chains):
+        for rows in chunks(self.fitted, data.observed, n_chains):
             if data.observed[rows[0]].all():
                 continue
             streams = numbers(nodes[rows.numpy()])  # a single row stays a table
-            found = loop.draw(
+            found = draw(
                 self.fitted,
                 data.take(rows).on(self.fitted.device),
                 streams,
@@ -302,7 +428,7 @@ class ChainModel(NamedTuple):
         """Estimate log-densities of rows and their standard errors; each (n,)."""
         data, log_slopes = self.scores.scores(Incomplete.from_array(nodes))
         found = torch.zeros(2, len(nodes)).double()
-        for rows in loop.chunks(self.fitted, data.observed, n_draws * CHAINS):
+        for rows in chunks(self.fitted, data.observed, n_draws * CHAINS):
             if not data.observed[rows[0]].any():
                 continue
             part = nodes[rows.numpy()]

@@ -16,19 +16,302 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
+from skvnce._core.distributions.functions import at_quantiles
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import global_stream
-from skvnce._core.samplers import run_chain
-from skvnce._core.training.adam import FlatAdam, Schedule, descend, named_leaves
-from skvnce.vgi.chains import (
-    Hypercube,
-    Scan,
-    Visit,
-    scan_order,
-    unbounded,
-    variational_gibbs,
+from skvnce._core.models import Density
+from skvnce._core.posteriors import (
+    GibbsConditionals,
+    Uniforms,
+    candidates,
+    global_stream,
 )
-from skvnce.vgi.objective import redrawn, regression
+from skvnce._core.samplers import Sampler, accept, run_chain
+from skvnce._core.training.adam import FlatAdam, Schedule, descend, named_leaves
+
+# ----------------------------------------
+# Gibbs sampling with variational conditionals, and with a correction towards a model.
+#
+# Each step draws one missing cell of every row from q(x_j | x).  Columns are visited in
+# random order, and each missing one once before the next pass.
+#
+# Simkus, Rhodes and Gutmann (2023), algorithm 5, and algorithm 6 for the hypercube;
+# their appendix H suggests Metropolis-Hastings instead.
+
+
+class Scan(NamedTuple):
+    """State of the chains, and the order in which they visit columns."""
+
+    x: Tensor  # (*chains, n, features)
+    # int (*chains, n, features): columns of each row, first the missing ones, in random
+    # order
+    order: Tensor
+    n_missing: Tensor  # int (n,)
+    step: int = 0
+    log_prob: Tensor | None = None  # (*chains, n): log p(x), if the sampler has a model
+
+
+class Visit(NamedTuple):
+    """Diagnostics of a step."""
+
+    # int (*chains, n): the (last) column drawn; undefined for complete rows
+    columns: Tensor
+    # bool (*chains, n): whether a draw was outside the hypercube and was rejected
+    outside: Tensor
+    # (*chains, n): acceptance probability of the draws, if there is a model
+    acceptance: Tensor | None = None
+
+
+class Hypercube(NamedTuple):
+    """Smallest and largest values of columns in chains."""
+
+    low: Tensor  # (features,)
+    high: Tensor  # (features,)
+
+    def on(self, device: torch.device) -> Self:
+        """Return it on a device."""
+        return type(self)(self.low.to(device), self.high.to(device))
+
+    def outside(self, value: Tensor, columns: Tensor) -> Tensor:
+        """Return which values (*batch,) of columns (*batch,) are not inside."""
+        # negated, so that NaN is outside
+        return ~((value >= self.low[columns]) & (value <= self.high[columns]))
+
+
+def unbounded(n_features: int) -> Hypercube:
+    """Make a hypercube that holds all finite values."""
+    end = torch.full((n_features,), torch.finfo(torch.float32).max)
+    return Hypercube(-end, end)
+
+
+def observed_hypercube(data: Incomplete) -> Hypercube:
+    """Find the smallest and largest observed values."""
+    low, high = (data.x.where(data.observed, end) for end in (torch.inf, -torch.inf))
+    return Hypercube(low.amin(0), high.amax(0))
+
+
+def scan_order(observed: Tensor, keys: Tensor) -> Tensor:
+    """Sort columns at random, the missing ones of each row first.
+
+    `observed` (bool (n, features)).  `keys` (*chains, n, features): uniform numbers.
+    """
+    # 2 is above all uniform numbers
+    return keys.where(~observed, 2.0).argsort(-1)
+
+
+def visited(state: Scan, place: Tensor | int) -> Tensor:
+    """Return which column of each row is drawn at a position; (*chains, n)."""
+    # a modulus of 0, of complete rows, is an error
+    place = place % state.n_missing.clamp(min=1)
+    place = place.expand(state.order.shape[:-1]).unsqueeze(-1)
+    return state.order.gather(-1, place).squeeze(-1)
+
+
+def _start(data: Incomplete, x: Tensor, uniforms: Uniforms) -> Scan:
+    x = data.with_values(x)
+    order = scan_order(data.observed, uniforms(0, x))
+    return Scan(x, order, (~data.observed).sum(-1))
+
+
+def _numbers(uniforms: Uniforms, state: Scan, count: int) -> tuple[Tensor, ...]:
+    """Select uniform numbers of each row that did not determine the order."""
+    number = state.step + state.x.shape[-1]
+    template = state.x.new_empty(()).expand(*state.x.shape[:-1], count)
+    return uniforms(number, template).unbind(-1)
+
+
+def variational_gibbs(
+    conditionals: GibbsConditionals,
+    # a cell whose draw is outside keeps its value (algorithm 6); see `unbounded`
+    hypercube: Hypercube,
+    *,
+    uniforms: Uniforms = global_stream,
+) -> Sampler[Scan, Visit]:
+    """Build the sampler of algorithm 5, which accepts all draws inside a hypercube."""
+
+    def init(data: Incomplete, x: Tensor) -> Scan:
+        return _start(data, x, uniforms)
+
+    @torch.no_grad()
+    def step(state: Scan, data: Incomplete) -> tuple[Scan, Visit]:
+        columns = visited(state, state.step)
+        (uniform,) = _numbers(uniforms, state, 1)
+        drawn = at_quantiles(conditionals.at(state.x, columns), uniform)
+        outside = hypercube.outside(drawn, columns) & (state.n_missing > 0)
+        taken = ~outside & (state.n_missing > 0)
+        x = _replaced(state.x, columns, drawn, taken)
+        return state._replace(x=x, step=state.step + 1), Visit(columns, outside)
+
+    return Sampler(init, step)
+
+
+def metropolised_gibbs(
+    # if its log p is the logarithm of an unbiased estimate of p, drawn at each call,
+    # the sampler is pseudo-marginal and remains exact (Andrieu and Roberts 2009)
+    model: Density,
+    conditionals: GibbsConditionals,
+    hypercube: Hypercube,
+    *,
+    # n, the number of cells in a step.  The model is evaluated once a step
+    n_together: int = 1,
+    uniforms: Uniforms = global_stream,
+) -> Sampler[Scan, Visit]:
+    """Build a sampler of p(x_mis | x_obs) of a model, for any conditionals.
+
+    A step draws some cells one after the other, x = v_0, v_1, ..., v_n = x', of columns
+    c_1, ..., c_n or, with probability 1/2, of these in reverse.  A Metropolis-Hastings
+    step accepts or rejects all of them together, with the density of the reverse path,
+
+        p(x') prod_k q_c_k(v_(k-1) | v_k) / (p(x) prod_k q_c_k(v_k | v_(k-1)))     (1)
+
+    which is 1 if q is the model's own conditional.  The target is zero outside the
+    hypercube.
+    """
+
+    @torch.no_grad()
+    def init(data: Incomplete, x: Tensor) -> Scan:
+        state = _start(data, x, uniforms)
+        return state._replace(log_prob=model.log_prob(state.x))
+
+    @torch.no_grad()
+    def step(state: Scan, data: Incomplete) -> tuple[Scan, Visit]:
+        incomplete = state.n_missing > 0
+        coin, for_accept, *for_cells = _numbers(uniforms, state, n_together + 2)
+        x, there, back, outside = state.x, 0.0, 0.0, torch.zeros_like(coin).bool()
+        for k, uniform in enumerate(for_cells):
+            place = torch.where(coin < 0.5, k, n_together - 1 - k)
+            columns = visited(state, state.step * n_together + place)
+            q = conditionals.at(x, columns)
+            drawn, old = at_quantiles(q, uniform), _cell(x, columns)
+            x = _replaced(x, columns, drawn, incomplete)
+            there = there + q.log_prob(drawn)
+            back = back + conditionals.back(q, x, columns).log_prob(old)
+            outside = outside | (hypercube.outside(drawn, columns) & incomplete)
+        log_prob = model.log_prob(x).masked_fill(outside, -torch.inf)
+        log_weight = torch.stack([state.log_prob - back, log_prob - there])
+        taken, acceptance = accept(log_weight, for_accept)
+        taken = taken & incomplete
+        return (
+            state._replace(
+                x=x.where(taken.unsqueeze(-1), state.x),
+                # kept and not estimated again, which would not be exact
+                log_prob=log_prob.where(taken, state.log_prob),
+                step=state.step + 1,
+            ),
+            Visit(columns, outside, acceptance),
+        )
+
+    return Sampler(init, step)
+
+
+def _cell(x: Tensor, columns: Tensor) -> Tensor:
+    """Get one column of each row; (*batch,)."""
+    return x.gather(-1, columns.unsqueeze(-1)).squeeze(-1)
+
+
+def _replaced(x: Tensor, columns: Tensor, value: Tensor, taken: Tensor) -> Tensor:
+    """Write a value into one column of the rows in which it was accepted."""
+    value = value.to(x).where(taken, _cell(x, columns))
+    return x.scatter(-1, columns.unsqueeze(-1), value.unsqueeze(-1))
+
+
+# ----------------------------------------
+# The variational Gibbs objective of models with log p(x).
+#
+#     J = E_j E_q(x_j | x~) [log p(x_j, x~_-j) + H(q_j)]                    (9) to (11)
+#
+# Here x~ is a completed row, the state of a chain, which does not depend on parameters.
+# One missing cell j is drawn from q and replaced.  J is a bound of log p(x_obs), except
+# for the entropy of the chain itself.  Extended conditionals also depend on x~_j, eq.
+# (18).
+#
+# A level has no derivative.  If x_j is one of K levels, the mean over q_j in J is a sum
+# of log p at the row with each of them,
+#
+#     J = E_j [sum_k q_j(k | x~) log p(x_j = k, x~_-j) + H(q_j)]                     (2)
+#
+# with all terms, or an unbiased estimate of the less probable ones; see
+# `skvnce._core.distributions.cells`.
+#
+# Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+# estimation from incomplete data, eqs. (9)-(12) and (18), algorithm 3.
+
+
+# the model is evaluated at one more row for each level
+MOST_LEVELS = 8  # number of levels in eq. (2)
+
+
+class Redrawn(NamedTuple):
+    """Rows of which one cell has been replaced, by one value or by several."""
+
+    tables: Tensor  # (n_tables, features)
+    # bool (*cells, n_candidates): which candidates the tables contain, in order
+    used: Tensor
+    weights: Tensor  # (*cells, n_candidates)
+    entropy: Tensor  # (*cells,): of the distributions of the cells
+
+    def bound(self, log_prob: Tensor) -> Tensor:
+        """Compute the terms of J from log p of the tables; (n_tables,) -> (*cells,).
+
+        The weights of a cell sum to one, and their gradients to zero on average.  So
+        any constant may be subtracted from log p and added again.  Here it is the mean
+        over all candidates but the last, which may be a random one: that would be
+        dependent on the gradients.
+        """
+        wide = log_prob.new_zeros(self.used.shape)
+        wide = wide.masked_scatter(self.used, log_prob)
+        known, detached = self.weights.detach()[..., :-1], wide.detach()[..., :-1]
+        total = known.sum(-1, keepdim=True)
+        middle = (known * detached).sum(-1, keepdim=True) / total.where(total > 0, 1.0)
+        # weights of unused candidates must have no gradient: their log p is unknown
+        terms = self.weights * (wide - middle)
+        return terms.where(self.used, 0.0).sum(-1) + middle[..., 0] + self.entropy
+
+
+def vgi(
+    model: Density, conditionals: GibbsConditionals, x: Tensor, columns: Tensor
+) -> Tensor:  # (*batch,)
+    """Estimate J of rows by replacing one of their cells at a time, eq. (11).
+
+    `x` (*batch, features): completed rows; extended conditionals depend on the value of
+    the replaced cell.  `columns` (int (n_selected, *batch)): missing columns of each
+    row, each replaced separately.
+    """
+    found = redrawn(conditionals, x, columns)
+    return found.bound(model.log_prob(found.tables)).mean(0)
+
+
+def redrawn(conditionals: GibbsConditionals, x: Tensor, columns: Tensor) -> Redrawn:
+    """Replace one cell of rows at a time, as `vgi` does.
+
+    Returns with a cell for each of `columns`.
+    """
+    values, weights, entropy = candidates(conditionals.at(x, columns), MOST_LEVELS)
+    shape = *values.shape, x.shape[-1]
+    rows = x.expand(*columns.shape, -1).unsqueeze(-2).expand(shape)
+    places = columns[..., None, None].expand(*values.shape, 1)
+    # the model is not evaluated where the weight is zero, for example at missing levels
+    used = weights.detach() > 0
+    moved = rows.scatter(-1, places, values.unsqueeze(-1))
+    return Redrawn(moved[used], used, weights, entropy)
+
+
+def regression(
+    conditionals: GibbsConditionals, x: Tensor, columns: Tensor, weights: Tensor
+) -> Tensor:
+    """Score observed cells given the other cells of their rows, eq. (12).
+
+    `x` (*batch, features), `weights` (that broadcasts to (*batch,)).  `conditionals`:
+    their j-th input is hidden from q_j.  `columns` (int (*batch,)): an observed column
+    of each row.  Returns (*batch,): ``weight * log q_j(x_j | x_-j)``; 0 where the
+    weight is, even outside of bounds.
+    """
+    value = x.gather(-1, columns.unsqueeze(-1)).squeeze(-1)
+    inside = conditionals.blind(x, columns).log_prob(value)
+    return (weights * inside).where(weights > 0, 0.0)
+
+
+# ----------------------------------------
+# Algorithm 1: the training of a model and its conditionals, and their warm-ups.
 
 
 class Pair(NamedTuple):

@@ -7,7 +7,7 @@ from torch import nn
 from torch.distributions import Bernoulli, Independent
 from vaes import Curved, Given, Single, grid, log_evidence
 
-from skvnce._core.elbo import (
+from skvnce._core.models import (
     elbo,
     iwelbo,
     log_joint,
@@ -16,7 +16,8 @@ from skvnce._core.elbo import (
     stratified_iwelbo,
 )
 from skvnce._core.posteriors import stream
-from skvnce.autoencoder.bounds import (
+from skvnce.autoencoder.factor_analysis import FactorModel, log_prob_observed
+from skvnce.autoencoder.losses import (
     BOUNDS,
     demiss_vae,
     miss_iwae,
@@ -24,8 +25,7 @@ from skvnce.autoencoder.bounds import (
     miss_svae,
     miss_vae,
 )
-from skvnce.autoencoder.factor_analysis import FactorModel, log_prob_observed
-from skvnce.autoencoder.posteriors import IndependentNormalEncoder, MixtureEncoder
+from skvnce.autoencoder.networks import IndependentNormalEncoder, MixtureEncoder
 from skvnce.contrast.posteriors import Perceptron
 
 LOADINGS = [[1.0, 0.3], [-0.5, 0.8], [0.4, -0.6]]

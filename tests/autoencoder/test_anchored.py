@@ -7,10 +7,9 @@ from vaes import NORMAL
 
 from skvnce._core.posteriors import draw_latents, stream
 from skvnce._core.training.adam import named_leaves
-from skvnce.autoencoder.bounds import BOUNDS
 from skvnce.autoencoder.factor_analysis import FactorModel, infer, log_prob_observed
-from skvnce.autoencoder.networks import ResidualPerceptron
-from skvnce.autoencoder.posteriors import AnchoredEncoder
+from skvnce.autoencoder.losses import BOUNDS
+from skvnce.autoencoder.networks import AnchoredEncoder, ResidualPerceptron
 from skvnce.autoencoder.vae import Architecture, LinearPosterior, build
 
 D, K = 4, 2

@@ -11,7 +11,7 @@ from vaes import Curved
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import stream
 from skvnce._core.samplers import run_chain
-from skvnce.autoencoder.block import (
+from skvnce.autoencoder.losses import (
     BlockChains,
     block_scheme,
     marginal_scheme,
@@ -19,7 +19,7 @@ from skvnce.autoencoder.block import (
     variational_block_gibbs,
     visit_loss,
 )
-from skvnce.autoencoder.posteriors import IndependentNormalEncoder, NormalLatentCells
+from skvnce.autoencoder.networks import IndependentNormalEncoder, NormalLatentCells
 from skvnce.contrast.posteriors import Perceptron
 from skvnce.vgi.training import epochs, from_marginals
 

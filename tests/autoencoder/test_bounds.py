@@ -7,10 +7,9 @@ from torch import nn
 from torch.distributions import Independent, Normal
 from vaes import Curved, Given, log_evidence
 
-from skvnce._core.elbo import frozen, log_joint
-from skvnce._core.models import observed_log_prob
+from skvnce._core.models import frozen, log_joint, observed_log_prob
 from skvnce._core.posteriors import draw_latents, global_stream, stream
-from skvnce.autoencoder.bounds import (
+from skvnce.autoencoder.losses import (
     COMPLETED_BOUNDS,
     averaged_log_prob,
     cvi_vae,
@@ -23,7 +22,7 @@ from skvnce.autoencoder.bounds import (
     vbgi,
     vbgi_marginal,
 )
-from skvnce.autoencoder.posteriors import IndependentNormalEncoder, NormalLatentCells
+from skvnce.autoencoder.networks import IndependentNormalEncoder, NormalLatentCells
 from skvnce.contrast.posteriors import Perceptron
 
 # DeMissVAE: two gradients of one loss, and where they lead

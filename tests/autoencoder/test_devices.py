@@ -25,7 +25,7 @@ from skvnce._core.incomplete import Incomplete
 from skvnce.autoencoder import column_scores as _scores
 from skvnce.autoencoder.factor_analysis import fit_covariance
 from skvnce.autoencoder.losses import WeightedBound
-from skvnce.autoencoder.sampling import SAMPLERS
+from skvnce.autoencoder.samplers import SAMPLERS
 from skvnce.contrast.models import RestrictedBoltzmann
 from skvnce.noisy_or.em import INFERENCES, Rows
 from skvnce.options import LBFGS, MCEM, VGI, Adam, IncompleteDensity, TorchVAE

@@ -14,7 +14,7 @@ from sklearn.impute import SimpleImputer
 from statistical import FAILURE, standard_errors
 
 from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
-from skvnce.autoencoder.members import EncoderMember
+from skvnce.autoencoder.model import EncoderMember
 from skvnce.autoencoder.samplers import mwg
 from skvnce.metrics import coverage, imputation_rmse
 from skvnce.missingness import hide, mcar

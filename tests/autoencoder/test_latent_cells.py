@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from skvnce.autoencoder.networks import ResidualPerceptron
-from skvnce.autoencoder.posteriors import AnchoredLatentCells
+from skvnce.autoencoder.networks import AnchoredLatentCells, ResidualPerceptron
 
 D, K, N = 3, 2, 7
 

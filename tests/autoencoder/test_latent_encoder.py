@@ -7,7 +7,7 @@ from torch.nn.functional import softplus
 
 from skvnce._core.distributions.functions import draw
 from skvnce._core.posteriors import stream
-from skvnce.autoencoder.posteriors import IndependentNormalEncoder, MixtureEncoder
+from skvnce.autoencoder.networks import IndependentNormalEncoder, MixtureEncoder
 from skvnce.contrast.posteriors import Perceptron
 
 D, LATENTS, K, N = 3, 2, 4, 6

@@ -12,7 +12,7 @@ from skvnce._core.posteriors import global_stream
 from skvnce._core.random import seeded
 from skvnce.autoencoder import losses, vae
 from skvnce.autoencoder.factor_analysis import FactorModel, infer
-from skvnce.autoencoder.sampling import SAMPLERS
+from skvnce.autoencoder.samplers import SAMPLERS
 from skvnce.autoencoder.vae import Architecture, Training, build, fit_latents, sites
 
 D, N_OUTPUTS = 4, 6  # two numbers, an ordinal and a nominal column

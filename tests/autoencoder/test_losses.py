@@ -23,9 +23,14 @@ from skvnce._core.random import seeded
 from skvnce._core.samplers import Sampler, State
 from skvnce._core.training.adam import named_leaves
 from skvnce.autoencoder import losses, vae
-from skvnce.autoencoder.block import Scheme
 from skvnce.autoencoder.factor_analysis import fit_factors, log_prob
-from skvnce.autoencoder.losses import ALGORITHMS, Completed, Rounds, WeightedBound
+from skvnce.autoencoder.losses import (
+    ALGORITHMS,
+    Completed,
+    Rounds,
+    Scheme,
+    WeightedBound,
+)
 from skvnce.autoencoder.vae import Architecture, Autoencoder, Training
 
 # The algorithms that train autoencoders: what they complete, move and raise

@@ -16,9 +16,9 @@ from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer
 from skvnce._core.training import rounds
 from skvnce._imputer.fill import Marginal
 from skvnce._tables.values import ValidValues
-from skvnce.autoencoder.members import Ensemble
+from skvnce.autoencoder.model import Ensemble
 from skvnce.options import LAIR, VGI, Adam, IncompleteDensity, TorchVAE
-from skvnce.vgi import loop
+from skvnce.vgi import fit
 from skvnce.vgi.model import ChainMember
 
 pytestmark = pytest.mark.filterwarnings("ignore:Chains ran away")
@@ -250,14 +250,14 @@ def test_training_moves_categorical_conditionals(brief):
 
 def test_chains_contain_levels(brief, monkeypatch):
     """Tables of chains: observed cells are kept, and codes are those of levels."""
-    seen, train_on_all = [], loop.train_on_all
+    seen, train_on_all = [], fit.train_on_all
 
     def kept(pair, start, chains, *args, **options):
         found = train_on_all(pair, start, chains, *args, **options)
         seen.append((start, chains))
         return found
 
-    monkeypatch.setattr(loop, "train_on_all", kept)
+    monkeypatch.setattr(fit, "train_on_all", kept)
     X, _, _ = frame(7, n=60)
     imputer(VGIImputer, IncompleteDensity(max_iter=2, solver=ALL_CELLS)).fit(X)
     [(start, chains)] = seen

@@ -20,15 +20,9 @@ from toy import (
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
 from skvnce._core.samplers import Sampler, run_chain
-from skvnce.autoencoder import samplers as ac_mwg_file
-from skvnce.autoencoder.samplers import (
-    ac_mwg,
-    draws,
-    lair,
-    mwg,
-    pseudo_gibbs,
-    run_pooled,
-)
+from skvnce.autoencoder import samplers
+from skvnce.autoencoder.samplers import ac_mwg, lair, mwg, pseudo_gibbs, run_pooled
+from skvnce.autoencoder.samplers import pooled_draws as draws
 
 N = np.nan
 PROBLEMS = {  # a row, and the cluster in which all chains start
@@ -124,12 +118,12 @@ def test_ac_mwg_with_the_target_of_mwg(seed, monkeypatch):
         current[:] = [Incomplete(state.x, torch.ones_like(state.x, dtype=torch.bool))]
         return sampler.step(state, data)
 
-    right = ac_mwg_file.move
+    right = samplers.move
 
     def wrong(model, data, given, *rest):
         return right(model, data, current[0], *rest)
 
-    monkeypatch.setattr(ac_mwg_file, "move", wrong)
+    monkeypatch.setattr(samplers, "move", wrong)
     broken = Sampler(sampler.init, step)
     for problem in PROBLEMS:
         assert distance(broken, problem, seed) > FAILS

@@ -24,18 +24,20 @@ from skvnce._core.models import observed_log_prob
 from skvnce._core.posteriors import global_stream, stream
 from skvnce._core.random import row_keyed, seeded
 from skvnce._core.samplers import FIRST, columns, decode, run_chain
-from skvnce.autoencoder.block import variational_block_gibbs
 from skvnce.autoencoder.factor_analysis import log_prob_observed
+from skvnce.autoencoder.losses import variational_block_gibbs
 from skvnce.autoencoder.samplers import (
     ac_mwg,
     begin,
-    draws,
     lair,
     mwg,
     pick,
     pseudo_gibbs,
     record,
     run_pooled,
+)
+from skvnce.autoencoder.samplers import (
+    pooled_draws as draws,
 )
 
 # What all samplers of latent variable models hold to; a new one joins the list

@@ -12,10 +12,16 @@ from skvnce import LAIRImputer, VariationalAutoencoder
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import global_stream, shifted_lattice
 from skvnce._core.random import row_keyed, seeded
-from skvnce.autoencoder import sampling
+from skvnce.autoencoder import samplers
 from skvnce.autoencoder.model import BoundedModel
-from skvnce.autoencoder.samplers import pseudo_gibbs
-from skvnce.autoencoder.sampling import SAMPLERS, by_chains, by_lair, chunks, start
+from skvnce.autoencoder.samplers import (
+    SAMPLERS,
+    by_chains,
+    by_lair,
+    chunks,
+    pseudo_gibbs,
+    start,
+)
 from skvnce.autoencoder.vae import Architecture, Autoencoder, build
 from skvnce.options import ACMWG, LAIR, MWG
 
@@ -274,7 +280,7 @@ EFFORT = by_lair(20, 1)
 
 @pytest.mark.parametrize(("n", "n_draws"), [(0, 1), (1, 10), (1000, 1), (1000, 200)])
 def test_chunks_split_the_rows(n, n_draws, monkeypatch):
-    monkeypatch.setattr("skvnce.autoencoder.sampling._AT_ONCE", 2**16)
+    monkeypatch.setattr("skvnce.autoencoder.samplers._AT_ONCE", 2**16)
     found = [np.arange(n)[rows] for rows in chunks(autoencoder(), n, n_draws, EFFORT)]
     assert np.concatenate([[], *found]).tolist() == list(range(n))
     proposals = max(21, 4 * 20)  # of an iteration, and where the 20 particles start
@@ -286,7 +292,7 @@ def test_chunks_split_the_rows(n, n_draws, monkeypatch):
 
 
 def test_one_row_that_is_large_is_a_chunk(monkeypatch):
-    monkeypatch.setattr("skvnce.autoencoder.sampling._AT_ONCE", 1)
+    monkeypatch.setattr("skvnce.autoencoder.samplers._AT_ONCE", 1)
     assert len(list(chunks(autoencoder(), 5, 9, EFFORT))) == 5
 
 
@@ -317,19 +323,19 @@ def asked(fitted, table, monkeypatch):
 
     def draw(name, part):
         options, lengths = [], []
-        make, run = getattr(sampling, name), sampling.run_chain
+        make, run = getattr(samplers, name), samplers.run_chain
 
         def making(*args, **given):
             options.append(given)
             return make(*args, **given)
 
-        def running(sampler, state, data, n_steps):
+        def running(sampler, state, data, n_steps, *visit):
             lengths.append(n_steps)
-            return run(sampler, state, data, n_steps)
+            return run(sampler, state, data, n_steps, *visit)
 
         with monkeypatch.context() as patch:
-            patch.setattr(sampling, name, making)
-            patch.setattr(sampling, "run_chain", running)
+            patch.setattr(samplers, name, making)
+            patch.setattr(samplers, "run_chain", running)
             fitted.set_params(sampler=part).sample(table[:6], random_state=0)
         return options, lengths
 

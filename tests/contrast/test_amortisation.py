@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributions import ContinuousBernoulli, Independent, Normal, kl_divergence
 from vaes import Curved
 
-from skvnce._core.elbo import log_joint
+from skvnce._core.models import log_joint
 
 LOADINGS, SCALE = [[1.5], [-0.8], [0.5]], [0.3, 0.4, 0.3]
 POINTS, WEIGHTS = line_rule(7.0, 40)

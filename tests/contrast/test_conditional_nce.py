@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from skvnce._core.models import log_joint
+from skvnce._core.models import log_joint_of_states
 from skvnce._core.posteriors import repeated, stream, with_states
 from skvnce.contrast.models import NormalScaleMixture, Scaled, UnnormalisedScaleMixture
 from skvnce.contrast.objective import (
@@ -43,7 +43,9 @@ def plain(log_phi_x, log_phi_y):
 
 
 def summed_out(model, contrast):
-    return plain(*(log_joint(model, rows.x).logsumexp(0) for rows in contrast))
+    return plain(
+        *(log_joint_of_states(model, rows.x).logsumexp(0) for rows in contrast)
+    )
 
 
 def states_of(model, log_q):
@@ -101,8 +103,8 @@ def test_any_posterior_gives_a_bound_of_each_row(contrast, seed):
         found = values(model, states_of(model, log_q), contrast)
         assert (found < top).all()  # the noise term is exact: the states are summed
     # control: draws of another posterior than the one in the ratio
-    joint = log_joint(model, contrast.data.x).detach()
-    log_phi = log_joint(model, contrast.noise.x).logsumexp(0)
+    joint = log_joint_of_states(model, contrast.data.x).detach()
+    log_phi = log_joint_of_states(model, contrast.noise.x).logsumexp(0)
     ratio, weight = joint - log_q(contrast.data.x), joint.log_softmax(0)
     assert (by_neighbours(ratio, log_phi, weight) > top).any()
 

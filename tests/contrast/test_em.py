@@ -9,12 +9,18 @@ from oracles import GATE, z_mean
 from torch import nn
 from torch.distributions import Normal
 
-from skvnce._core.models import log_joint
+from skvnce._core.models import log_joint_of_states
 from skvnce._core.posteriors import repeated, with_latents, with_states
 from skvnce._core.training.lbfgs import minimise_parameters
-from skvnce.contrast.em import Problem, evaluate, variational_em
 from skvnce.contrast.models import NormalScaleMixture, UnnormalisedScaleMixture
-from skvnce.contrast.objective import Contrast, Rows, nce
+from skvnce.contrast.objective import (
+    Contrast,
+    Problem,
+    Rows,
+    evaluate,
+    nce,
+    variational_em,
+)
 from skvnce.contrast.posteriors import exact_posterior
 
 TRUE_WIDTH, KNOWN = 4.0, 1.0
@@ -52,7 +58,7 @@ def nce_loss(log_density, contrast):
 
 
 def summed(model):
-    return lambda x: log_joint(model, x).logsumexp(0)
+    return lambda x: log_joint_of_states(model, x).logsumexp(0)
 
 
 def maximise_nce(log_density, parameters, contrast):

@@ -8,10 +8,14 @@ from torch import nn
 from skvnce._core.distributions.normal import Normal, log_prob_observed, prepare
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import global_stream, stream
-from skvnce.contrast import em
-from skvnce.contrast.fit import Fitted, keyed_contrast
-from skvnce.contrast.models import FreeGaussian, RestrictedBoltzmann, Scaled
-from skvnce.contrast.modules import exact_cells
+from skvnce.contrast import objective
+from skvnce.contrast.fit import FittedModel, keyed_contrast
+from skvnce.contrast.models import (
+    FreeGaussian,
+    RestrictedBoltzmann,
+    Scaled,
+    exact_cells,
+)
 from skvnce.contrast.noise import GaussianNoise
 from skvnce.contrast.objective import by_noise, variational_values
 from skvnce.contrast.posteriors import ExactStates, SequentialPosterior
@@ -50,7 +54,7 @@ def gaussian(normal, *, is_integrated, hidden=False, proposal=None):
     model = Scaled(Hidden(energy) if hidden else energy)
     model.rescale(energy.log_normaliser())
     steps = nn.ModuleList([exact_cells(proposal or normal)])
-    return Fitted(
+    return FittedModel(
         model.requires_grad_(False), steps.requires_grad_(False), 0, is_integrated
     )
 
@@ -117,7 +121,7 @@ def test_means_and_draws_of_latents_are_those_of_the_enumeration(seed):
     with torch.no_grad():
         machine.weight.normal_()
     model = Scaled(machine).requires_grad_(False)
-    fitted = Fitted(model, nn.ModuleList([ExactStates(model)]), LATENTS, False)
+    fitted = FittedModel(model, nn.ModuleList([ExactStates(model)]), LATENTS, False)
     x = (torch.rand(4, D) < 0.5).double()
     data = Incomplete(x, torch.ones_like(x).bool())
     assert fitted.n_states == 2**LATENTS
@@ -155,7 +159,7 @@ def test_fresh_noise_gives_the_integral(normal, data, seed):
     found = fitted.evaluation(noise, data, 5, 3)
     assert found.noise.shape == (5, N) and found.noise.abs().max() < 1e-9
     fitted.model.rescale(float(fitted.model.log_scale) - 2.0)
-    assert float(em.log_mean(fitted.evaluation(noise, data, 5, 3).noise)) == (
+    assert float(objective.log_mean(fitted.evaluation(noise, data, 5, 3).noise)) == (
         pytest.approx(2.0)
     )
 

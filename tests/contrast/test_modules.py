@@ -5,8 +5,10 @@ import torch
 from energies import Bell, Factor
 from torch import nn
 
-from skvnce.contrast.models import FreeGaussian, RestrictedBoltzmann, Scaled
-from skvnce.contrast.modules import (
+from skvnce.contrast.models import (
+    FreeGaussian,
+    RestrictedBoltzmann,
+    Scaled,
     UnsuitableModel,
     build_model,
     build_posterior,

@@ -9,26 +9,24 @@ from torch import nn
 from torch.distributions import Normal as UnivariateNormal
 
 from skvnce._core.distributions.normal import Normal
-from skvnce._core.models import log_joint
+from skvnce._core.models import log_joint_of_states
 from skvnce._core.posteriors import repeated, stream, with_states
 from skvnce._core.training.lbfgs import flat, minimise_parameters
-from skvnce.contrast.em import (
+from skvnce.contrast.models import FreeGaussian, Scaled, UnnormalisedScaleMixture
+from skvnce.contrast.noise import GaussianNoise
+from skvnce.contrast.objective import (
+    Contrast,
     Problem,
+    Rows,
+    by_neighbours,
+    by_noise,
     evaluate,
     fit_model,
     fit_posterior,
     fit_scale,
     joint_ascent,
-    variational_em,
-)
-from skvnce.contrast.models import FreeGaussian, Scaled, UnnormalisedScaleMixture
-from skvnce.contrast.noise import GaussianNoise
-from skvnce.contrast.objective import (
-    Contrast,
-    Rows,
-    by_neighbours,
-    by_noise,
     nce,
+    variational_em,
     variational_values,
 )
 from skvnce.contrast.posteriors import (
@@ -135,7 +133,7 @@ def test_parts_draw_from_the_posterior_as_it_stood(widths):
     # control: with a posterior that moves along, one step is all of NCE
     summed = mixture()
     problem = Problem(
-        lambda x, m: log_joint(summed, x).logsumexp(0), integrated, widths
+        lambda x, m: log_joint_of_states(summed, x).logsumexp(0), integrated, widths
     )
     loss = fit_model(problem, summed.parameters(), tol=1e-9).objective
     assert loss < found[0][0] - 1e-5
@@ -162,7 +160,7 @@ def test_exact_states_are_the_posterior_of_the_model(widths):
             model.log_width.fill_(np.log(width))
         y, complete = widths.noise.x, widths.noise.observed
         draws = posterior(y, complete, stream(0))
-        expected = log_joint(model, y).log_softmax(0)
+        expected = log_joint_of_states(model, y).log_softmax(0)
         torch.testing.assert_close(draws.log_prob, expected)
         torch.testing.assert_close(draws.log_weight, expected)
         assert not draws.log_prob.requires_grad
@@ -226,7 +224,9 @@ def test_the_penalty_is_added_to_the_loss(holes):
 def test_accuracy_is_that_of_nce(widths):
     model = mixture()
     found = evaluate(Problem(model.log_density, exact_posterior(model), widths))
-    ratios = [log_joint(model, r.x).logsumexp(0) - r.log_noise for r in widths]
+    ratios = [
+        log_joint_of_states(model, r.x).logsumexp(0) - r.log_noise for r in widths
+    ]
     torch.testing.assert_close(found.data, ratios[0])
     torch.testing.assert_close(found.noise, ratios[1])
     loss = nce(*ratios, NU).loss
@@ -261,7 +261,9 @@ def nce_maximum(contrast):
     model = mixture()
 
     def loss():
-        ratios = [log_joint(model, r.x).logsumexp(0) - r.log_noise for r in contrast]
+        ratios = [
+            log_joint_of_states(model, r.x).logsumexp(0) - r.log_noise for r in contrast
+        ]
         yield nce(*ratios, NU).loss
 
     objective = minimise_parameters(loss, model.parameters(), tol=1e-9).objective

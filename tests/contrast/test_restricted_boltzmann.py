@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from skvnce._core.models import log_joint
+from skvnce._core.models import log_joint_of_states
 from skvnce.contrast.models import RestrictedBoltzmann
 
 D, K, N = 5, 3, 7
@@ -82,7 +82,7 @@ def test_the_marginal_of_complete_rows(model, rows):
     expected = [brute_force(model, row) for row in x.numpy()]
     found = model.log_marginal(x, torch.ones_like(x).bool()).detach()
     np.testing.assert_allclose(found, expected, rtol=1e-12)
-    found = torch.logsumexp(log_joint(model, x), 0).detach()
+    found = torch.logsumexp(log_joint_of_states(model, x), 0).detach()
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
@@ -109,7 +109,7 @@ def test_the_normaliser(seed, d, k):
 
 def test_the_posterior_of_the_latents(model, rows):
     x, _ = rows
-    weights = log_joint(model, x).softmax(0)  # (n_states, n)
+    weights = log_joint_of_states(model, x).softmax(0)  # (n_states, n)
     expected = weights.T @ model.states
     torch.testing.assert_close(model.latent_probability(x), expected)
 

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from scipy.special import expit
 
-from skvnce._core.models import log_joint
+from skvnce._core.models import log_joint_of_states
 from skvnce.contrast.models import NormalScaleMixture, UnnormalisedScaleMixture
 
 WIDTHS = [0.5, 4.0]
@@ -21,7 +21,7 @@ def model(kind, width, **options):
 
 
 def joint(mixture):
-    return log_joint(mixture, torch.tensor(U)[:, None]).detach()
+    return log_joint_of_states(mixture, torch.tensor(U)[:, None]).detach()
 
 
 @pytest.mark.parametrize("width", WIDTHS)

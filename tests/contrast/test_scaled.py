@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from skvnce._core.distributions.normal import Normal
-from skvnce._core.models import log_joint
+from skvnce._core.models import log_joint_of_states
 from skvnce.contrast.models import FreeGaussian, Scaled, UnnormalisedScaleMixture
 
 
@@ -48,7 +48,7 @@ def test_rows_reach_the_model_as_a_matrix(seed):
 def test_its_slope_is_minus_one_where_it_is_free(mixture):
     model = Scaled(mixture)
     (slope,) = torch.autograd.grad(
-        log_joint(model, torch.zeros(5, 1).double()).sum(), model.log_scale
+        log_joint_of_states(model, torch.zeros(5, 1).double()).sum(), model.log_scale
     )
     assert slope == -10  # five rows at two states
     assert (model.states == mixture.states).all()

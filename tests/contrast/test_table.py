@@ -7,12 +7,8 @@ from energies import Bell
 
 from skvnce._core.progress import tell_round
 from skvnce.contrast import fit
-from skvnce.contrast.models import RestrictedBoltzmann
-from skvnce.contrast.modules import (
-    initial_normal,
-    normal_of_cells,
-)
-from skvnce.contrast.table import fit_table
+from skvnce.contrast.fit import fit_table
+from skvnce.contrast.models import RestrictedBoltzmann, initial_normal, normal_of_cells
 from skvnce.gaussian import em as gaussian_em
 
 SETTINGS = fit.Settings(

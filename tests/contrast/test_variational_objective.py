@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.distributions import Normal
 
-from skvnce._core.models import log_joint
+from skvnce._core.models import log_joint_of_states
 from skvnce._core.posteriors import (
     repeated,
     stream,
@@ -189,7 +189,7 @@ def test_states_summed_out_by_the_exact_posterior_give_nce(nu, seed):
     model = UnnormalisedScaleMixture(torch.tensor(3.0).double())
 
     def exact(x, observed, uniforms):
-        log_q = log_joint(model, x[None]).detach().log_softmax(0)
+        log_q = log_joint_of_states(model, x[None]).detach().log_softmax(0)
         return with_states(repeated(x), model.states, log_q)
 
     x, y = (2 * torch.randn(*shape, 20, 1).double() for shape in ((), (nu,)))
@@ -197,7 +197,9 @@ def test_states_summed_out_by_the_exact_posterior_give_nce(nu, seed):
     contrast = Contrast(
         *(Rows(u, complete, Normal(0.0, 2.0).log_prob(u).squeeze(-1)) for u in (x, y))
     )
-    ratios = [log_joint(model, r.x).logsumexp(0) - r.log_noise for r in contrast]
+    ratios = [
+        log_joint_of_states(model, r.x).logsumexp(0) - r.log_noise for r in contrast
+    ]
     found, expected = loss_of(model, exact, contrast), nce(*ratios, nu).loss
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
     # the bound touches: its slope is that of NCE

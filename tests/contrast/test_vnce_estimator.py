@@ -23,10 +23,8 @@ from skvnce import GaussianImputer, VNCEEstimator
 from skvnce._core.incomplete import Units
 from skvnce._core.training.adam import NotFinite
 from skvnce.contrast import fit
-from skvnce.contrast import fit as vnce_fit
-from skvnce.contrast.model import ScaledDensity
-from skvnce.contrast.models import FreeGaussian, RestrictedBoltzmann
-from skvnce.contrast.modules import standard_normal
+from skvnce.contrast.estimator import ScaledDensity
+from skvnce.contrast.models import FreeGaussian, RestrictedBoltzmann, standard_normal
 from skvnce.exceptions import DivergenceError
 from skvnce.options import LBFGS, Adam
 
@@ -450,7 +448,7 @@ def test_an_objective_that_cannot_be_followed_diverges(monkeypatch):
     def fail(*args):
         raise NotFinite("the loss is nan")
 
-    monkeypatch.setattr(vnce_fit, "fit_from_one_start", fail)
+    monkeypatch.setattr(fit, "fit_from_one_start", fail)
     with pytest.raises(DivergenceError, match="bound its parameters.*the loss is nan"):
         VNCEEstimator(random_state=0).fit(gaussian_table(0, n=50))
 

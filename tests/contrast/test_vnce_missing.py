@@ -12,9 +12,8 @@ from torch import nn
 
 from skvnce import VNCEEstimator
 from skvnce._core.training.adam import NotFinite
-from skvnce.contrast.fit import MOST_LOST
+from skvnce.contrast.fit import MOST_LOST, fit_with_enough_draws
 from skvnce.contrast.models import RestrictedBoltzmann
-from skvnce.contrast.table import fit_with_enough_draws
 
 RADIUS, SPREAD = 2.0, 0.2
 

@@ -12,7 +12,7 @@ import torch
 from oracles import line_rule
 from torch.distributions import Normal
 
-from skvnce._core.models import log_joint
+from skvnce._core.models import log_joint_of_states
 from skvnce._core.training.lbfgs import minimise
 from skvnce.contrast.models import NormalScaleMixture, UnnormalisedScaleMixture
 from skvnce.contrast.objective import (
@@ -37,7 +37,7 @@ def mixture(kind, width):
 
 def table(kind, width):
     """Tabulate log phi(x, z) at all states; (2, n)."""
-    return log_joint(mixture(kind, width), X).detach()
+    return log_joint_of_states(mixture(kind, width), X).detach()
 
 
 def integral(values, log_density):

@@ -12,8 +12,7 @@ from sklearn.linear_model import Ridge
 
 from skvnce import ColumnImputer, GaussianImputer, metrics
 from skvnce.evaluation import energy_i_score, imputation_report, own_patterns
-from skvnce.evaluation._energy import _predictors
-from skvnce.evaluation._report import MECHANISMS
+from skvnce.evaluation._report import MECHANISMS, _predictors
 from skvnce.exceptions import TableWarning
 from skvnce.inspection import ReportDisplay
 from skvnce.missingness import hide, mcar

@@ -22,6 +22,7 @@ from skvnce.noisy_or.em import (
     loss,
     start,
 )
+from skvnce.noisy_or.estimator import torch_rows
 from skvnce.noisy_or.model import (
     NoisyOrModel,
     all_states,
@@ -30,7 +31,6 @@ from skvnce.noisy_or.model import (
     lower_bound,
     upper_bound,
 )
-from skvnce.noisy_or.tables import torch_rows
 
 D, K, N = 64, 8, 60
 

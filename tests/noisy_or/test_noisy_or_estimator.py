@@ -20,8 +20,8 @@ from tables import cells_of
 from skvnce import NoisyOr
 from skvnce.datasets import make_binary_patterns
 from skvnce.noisy_or import estimator
+from skvnce.noisy_or.estimator import factorised
 from skvnce.noisy_or.model import NoisyOrModel, enumerate_joint, gather
-from skvnce.noisy_or.tables import factorised
 from skvnce.options import Adam
 
 pytestmark = [

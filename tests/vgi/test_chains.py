@@ -16,14 +16,6 @@ from skvnce._core.posteriors import stream
 from skvnce._core.random import seeded
 from skvnce._core.samplers import run_chain
 from skvnce.autoencoder.factor_analysis import FactorModel
-from skvnce.vgi.chains import (
-    Hypercube,
-    metropolised_gibbs,
-    observed_hypercube,
-    scan_order,
-    unbounded,
-    variational_gibbs,
-)
 from skvnce.vgi.conditionals import (
     ExtendedConditionals,
     NormalHead,
@@ -31,6 +23,14 @@ from skvnce.vgi.conditionals import (
     anchor,
 )
 from skvnce.vgi.densities import FactorDensity
+from skvnce.vgi.training import (
+    Hypercube,
+    metropolised_gibbs,
+    observed_hypercube,
+    scan_order,
+    unbounded,
+    variational_gibbs,
+)
 
 # Gibbs sampling by univariate conditionals, exact and wrong ones, with and without a
 # correction, against Gaussian algebra and a skewed density's moments.

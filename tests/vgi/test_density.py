@@ -7,16 +7,27 @@ from oracles import GATE, z_mean
 from vaes import NORMAL, families
 
 from skvnce._core.distributions.normal import Normal
-from skvnce._core.elbo import standard_error
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import standard_error
 from skvnce._core.random import row_keyed, seeded
 from skvnce.gaussian import em
-from skvnce.vgi import initial, loop
-from skvnce.vgi.chains import unbounded
+from skvnce.vgi import conditionals, fit
 from skvnce.vgi.conditionals import NormalHead
 from skvnce.vgi.densities import SplineFlow
-from skvnce.vgi.model import Local, error_of, normal_log_prob, score, sweep_from
-from skvnce.vgi.training import Pair
+from skvnce.vgi.model import (
+    Fitted,
+    Local,
+    chunks,
+    dequantised_rows,
+    draw,
+    error_of,
+    normal_draw,
+    normal_log_prob,
+    normal_start,
+    score,
+    sweep_from,
+)
+from skvnce.vgi.training import Pair, unbounded
 
 
 @pytest.fixture
@@ -30,8 +41,8 @@ def normal(seed):
 def fitted(normal):
     with seeded(0):
         flow = SplineFlow(normal.mean, torch.linalg.cholesky(normal.covariance))
-        q = initial.anchored_conditionals(normal, NormalHead()).double()
-    return loop.Fitted(Pair(flow.double(), q), normal, NORMAL, unbounded(4))
+        q = conditionals.anchored_conditionals(normal, NormalHead()).double()
+    return Fitted(Pair(flow.double(), q), normal, NORMAL, unbounded(4))
 
 
 @pytest.fixture
@@ -49,7 +60,7 @@ def streams(data, seed):
 
 
 def test_starts_have_the_conditional_normal(fitted, data, seed):
-    x = loop.normal_start(fitted, data, streams(data, seed)(0), 4000)
+    x = normal_start(fitted, data, streams(data, seed)(0), 4000)
     exact = em.conditional_mean(fitted.normal, data)
     missing = ~data.observed
     assert abs(z_mean((x - exact)[:, missing], 0.0)).max() < GATE
@@ -63,9 +74,7 @@ def test_starts_have_the_conditional_normal(fitted, data, seed):
 def test_chains_of_the_exact_conditionals_always_accept_and_keep_the_law(
     fitted, data, seed
 ):
-    x = loop.draw(
-        fitted, data, streams(data, seed), n_chains=2000, n_sweeps=2, n_kept=2
-    )
+    x = draw(fitted, data, streams(data, seed), n_chains=2000, n_sweeps=2, n_kept=2)
     assert x.shape == (4000, 30, 4)
     exact = em.conditional_mean(fitted.normal, data)
     later = x[2000:]
@@ -99,7 +108,7 @@ class Doubled(torch.nn.Module):
 @pytest.mark.sampled
 def test_scores_are_finite_where_the_conditionals_are_wrong(fitted, data, seed):
     """One draw in nine is of the normal."""
-    away = initial.anchored_conditionals(fitted.normal, NormalHead())
+    away = conditionals.anchored_conditionals(fitted.normal, NormalHead())
     with torch.no_grad():
         away.intercepts += 100.0  # twenty deviations of a conditional, or more
     astray = fitted._replace(pair=fitted.pair._replace(conditionals=away.double()))
@@ -107,8 +116,8 @@ def test_scores_are_finite_where_the_conditionals_are_wrong(fitted, data, seed):
     numbers = streams(data, seed)
     found = score(astray, data, numbers, n_draws=1152, n_sweeps=1)
     assert (abs(found.log_prob - exact) < 0.8).all()
-    chains = loop.draw(astray, data, numbers, n_chains=8, n_sweeps=1)
-    part = loop.dequantised_rows(astray, data, numbers(3), 64)
+    chains = draw(astray, data, numbers, n_chains=8, n_sweeps=1)
+    part = dequantised_rows(astray, data, numbers(3), 64)
     x, log_q = sweep_from(
         away.double(), part, chains, chains[:1].expand(64, -1, -1), numbers(4)
     )
@@ -130,9 +139,9 @@ def test_scores_find_a_density_where_no_proposal_of_the_fit_is(
     near = abs(found.log_prob - exact) < GATE * found.error + 0.05
     assert near.double().mean() > 0.9
     assert found.error.median() < 1  # no single draw has all of the weight
-    part = loop.dequantised_rows(moved, data, numbers(3), 768)
-    chains = loop.draw(moved, data, numbers, n_chains=8, n_sweeps=1)
-    safe = loop.normal_draw(normal, part, numbers(5))
+    part = dequantised_rows(moved, data, numbers(3), 768)
+    chains = draw(moved, data, numbers, n_chains=8, n_sweeps=1)
+    safe = normal_draw(normal, part, numbers(5))
     x, log_q = sweep_from(moved.pair.conditionals, part, chains, safe, numbers(4))
     by_normal = normal_log_prob(normal, x, data.observed)
     log_q = torch.cat([log_q, by_normal[:, None]], 1).logsumexp(1) - np.log(9)
@@ -175,20 +184,20 @@ def test_complete_rows_have_exact_scores(fitted, normal):
 
 def test_held_out_cells_are_scored_by_the_conditional(fitted, normal, data):
     """With one chain and the model's own conditional no draw matters."""
-    start = initial.Start(data, normal, NORMAL, torch.ones(30).double())
+    start = fit.Start(data, normal, NORMAL, torch.ones(30).double())
     pair = Pair(*(part.float() for part in fitted.pair))
     with seeded(0):
-        chains = initial.make_chains(start, initial.ChainSettings(1))
+        chains = fit.make_chains(start, fit.ChainSettings(1))
         cells = (~data.observed).nonzero(as_tuple=True)
         truth = torch.randn(len(cells[0]))
-        found = loop.held_out_log_prob(pair, chains, cells, truth)
+        found = fit.held_out_log_prob(pair, chains, cells, truth)
     q = pair.conditionals.at(chains.x[0][cells[0]], cells[1])
     torch.testing.assert_close(found, q.log_prob(truth), atol=1e-3, rtol=1e-3)
 
 
 def test_rows_are_grouped_by_what_they_miss(fitted):
     observed = torch.rand(50, 4) < 0.5
-    groups = list(loop.chunks(fitted, observed, 10))
+    groups = list(chunks(fitted, observed, 10))
     assert torch.cat(groups).sort().values.tolist() == list(range(50))
     for rows in groups:
         assert len(observed[rows].sum(1).unique()) == 1

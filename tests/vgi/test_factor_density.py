@@ -10,9 +10,8 @@ from vaes import Curved
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import stream
 from skvnce.autoencoder.factor_analysis import FactorModel, log_prob_observed
-from skvnce.vgi.autoencoder import LatentDensity
 from skvnce.vgi.conditionals import ExtendedConditionals, NormalHead
-from skvnce.vgi.densities import FactorDensity
+from skvnce.vgi.densities import FactorDensity, LatentDensity
 from skvnce.vgi.training import Chains, Pair, TrainingSettings, from_marginals, train
 
 # Factor analysis as a module against torch's dense normal and the incomplete rows

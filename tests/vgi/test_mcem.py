@@ -10,10 +10,9 @@ from skvnce._core.random import seeded
 from skvnce._core.training.adam import train
 from skvnce.gaussian import em
 from skvnce.vgi import mcem
-from skvnce.vgi.chains import observed_hypercube
 from skvnce.vgi.densities import SplineFlow
 from skvnce.vgi.mcem import Proposal, projected_latent
-from skvnce.vgi.training import TrainingSettings
+from skvnce.vgi.training import TrainingSettings, observed_hypercube
 
 D, N = 3, 40
 FACTOR = torch.tensor([[1.0, 0, 0], [0.7, 0.6, 0], [-0.4, 0.5, 0.8]]).double()

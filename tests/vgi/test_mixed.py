@@ -14,11 +14,11 @@ from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
 from skvnce.autoencoder.factor_analysis import FactorModel
-from skvnce.vgi import initial
-from skvnce.vgi.autoencoder import AutoencoderDensity
-from skvnce.vgi.chains import observed_hypercube
-from skvnce.vgi.conditionals import NormalHead
-from skvnce.vgi.initial import LatentNormal, count_levels, range_of_levels
+from skvnce.vgi import conditionals
+from skvnce.vgi.conditionals import LatentNormal, NormalHead, count_levels
+from skvnce.vgi.densities import AutoencoderDensity
+from skvnce.vgi.fit import range_of_levels
+from skvnce.vgi.training import observed_hypercube
 
 D, OUTPUTS = 4, 6  # a number, a nominal column of 3 levels, an ordinal one, counts
 LOADINGS = torch.tensor([0.9, -0.8, 0.8, -0.7, 0.0, 0.8]).double()
@@ -53,7 +53,7 @@ def rows(n, seed):
 @pytest.fixture(scope="module")
 def q():
     with seeded(0):
-        found = initial.mixed_conditionals(normal(), families(), NormalHead())
+        found = conditionals.mixed_conditionals(normal(), families(), NormalHead())
     return found.double().requires_grad_(False)
 
 
@@ -93,7 +93,7 @@ def test_of_two_columns_they_are_exact():
     part = NORMAL._replace(levels=(Ordinal.of([1], [torch.tensor([0.0])]),))
     pair = Normal(torch.zeros(2).double(), covariance)
     with seeded(0):
-        found = initial.mixed_conditionals(pair, part, NormalHead()).double()
+        found = conditionals.mixed_conditionals(pair, part, NormalHead()).double()
     found.requires_grad_(False)
     both = torch.tensor([[0.0, 0.0], [0.0, 1.0]]).double()
     number = found.at(both, torch.zeros(2, dtype=torch.long)).number
@@ -143,11 +143,13 @@ def test_chains_may_reach_all_levels_and_intervals():
     assert cube.high[0] == x[:, 0].max()
 
 
-@pytest.mark.parametrize("kind", initial.MIXED_NETWORKS)
+@pytest.mark.parametrize("kind", conditionals.MIXED_NETWORKS)
 def test_networks_start_at_zero(kind, q):
     x, _ = rows(30, 3)
     with seeded(0):
-        make = partial(initial.mixed_conditionals, normal(), families(), NormalHead())
+        make = partial(
+            conditionals.mixed_conditionals, normal(), families(), NormalHead()
+        )
         found = make(kind).double().requires_grad_(False).all(x)
     assert found.log_probabilities.shape == (30, D, 3)
     change = found.log_prob(x) - q.all(x).log_prob(x)

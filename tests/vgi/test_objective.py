@@ -20,7 +20,7 @@ from skvnce.vgi.conditionals import (
     anchor,
 )
 from skvnce.vgi.densities import FactorDensity
-from skvnce.vgi.objective import MOST_LEVELS, Redrawn, redrawn, regression, vgi
+from skvnce.vgi.training import MOST_LEVELS, Redrawn, redrawn, regression, vgi
 
 # The variational Gibbs objective against Gaussian algebra and quadrature
 
@@ -303,7 +303,7 @@ def rows_of(sizes, n):
 
 
 def exact_bound(model, q, x, columns):
-    """Compute J of rows by the sum of eq. (1) of `skvnce.vgi.objective`."""
+    """Compute J of rows by the sum of eq. (1) of `skvnce.vgi.training`."""
     found = []
     for row, j in zip(x, columns[0].tolist(), strict=True):
         log_q = q.at(row[None], torch.tensor([j])).log_probabilities[0]

@@ -13,9 +13,9 @@ from toy import repeat
 from skvnce._core.random import seeded
 from skvnce._core.samplers import run_chain
 from skvnce.vgi import mcem as module
-from skvnce.vgi.chains import Hypercube
 from skvnce.vgi.densities import SplineFlow
 from skvnce.vgi.mcem import Projected, Proposal, log_projected, projected_latent
+from skvnce.vgi.training import Hypercube
 
 N, STEPS = 1200, 60
 NAN = float("nan")

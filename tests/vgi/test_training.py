@@ -10,7 +10,6 @@ from torch.distributions import MultivariateNormal, Normal, kl_divergence
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
 from skvnce.autoencoder.factor_analysis import FactorModel, fit_factors
-from skvnce.vgi.chains import Hypercube
 from skvnce.vgi.conditionals import (
     ExtendedConditionals,
     NormalHead,
@@ -20,6 +19,7 @@ from skvnce.vgi.conditionals import (
 from skvnce.vgi.densities import FactorDensity
 from skvnce.vgi.training import (
     Chains,
+    Hypercube,
     Pair,
     TrainingSettings,
     epochs,

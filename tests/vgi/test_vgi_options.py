@@ -9,7 +9,8 @@ from skvnce import VGIImputer
 from skvnce._core.training import rounds
 from skvnce.missingness import hide, mcar
 from skvnce.options import MCEM, VGI, Adam, IncompleteDensity
-from skvnce.vgi import loop, mcem, training
+from skvnce.vgi import fit as fits
+from skvnce.vgi import mcem, training
 from skvnce.vgi.conditionals import (
     BoundedHead,
     ExtendedConditionals,
@@ -42,7 +43,7 @@ def trained(X, monkeypatch):
     def fit(algorithm):
         used = {"updates": set(), "selected": set(), "regressions": 0}
         move, redrawn = training.Chains.move, training.redrawn
-        on_all, regression = loop.train_on_all, training.regression
+        on_all, regression = fits.train_on_all, training.regression
 
         def moving(chains, conditionals, rows, n_updates):
             used["updates"].add(n_updates)
@@ -64,7 +65,7 @@ def trained(X, monkeypatch):
             patch.setattr(training.Chains, "move", moving)
             patch.setattr(training, "redrawn", redrawing)
             patch.setattr(training, "regression", regressing)
-            patch.setattr(loop, "train_on_all", training_on_all)
+            patch.setattr(fits, "train_on_all", training_on_all)
             model = IncompleteDensity(
                 "factor-analysis", algorithm=algorithm, **ONE_ROUND
             )

@@ -1,0 +1,853 @@
+"""Displays of graphs: edges, paths of the penalty, and ROC curves."""
+
+import numpy as np
+
+from skvnce.inspection._common import (
+    axes_or_new,
+    check_count,
+    finite_numbers,
+    fitted,
+    room,
+    shown_name,
+    sign_colours,
+    sign_legend,
+)
+
+# ----------------------------------------
+# Plot of a learned graph.
+
+
+_CIRCLE = 40  # maximum number of nodes on a circle with readable names
+_STRESS = 400  # maximum number of nodes of the better layout, cubic in time
+# in order of preference: the first of equally free sides is taken
+_SIDES = (  # positions of a label beside its node: direction and alignment
+    ((0, 1), "center", "bottom"),
+    ((0, -1), "center", "top"),
+    ((1, 0), "left", "center"),
+    ((-1, 0), "right", "center"),
+    ((1, 1), "left", "bottom"),
+    ((-1, 1), "right", "bottom"),
+    ((1, -1), "left", "top"),
+    ((-1, -1), "right", "top"),
+)
+
+
+class GraphDisplay:
+    """Plot of a graph whose edges have signed weights.
+
+    Blue edges connect variables with a positive association given all others, red edges
+    those with a negative one; width shows strength.  Edges without a sign, of nominal
+    columns, are blue.  Up to 40 nodes are placed on a circle, in an order in which
+    strong edges are short.  Of a larger graph the largest connected component is drawn,
+    with connected nodes near each other and larger nodes for more edges.  Only the
+    nodes with the most edges are named, and the title gives the number of nodes shown.
+
+    Parameters
+    ----------
+    graph : networkx.Graph
+        Its edges carry ``weight``; an edge without one counts as 1.
+
+    Attributes
+    ----------
+    ax_ : matplotlib.axes.Axes
+    figure_ : matplotlib.figure.Figure
+    lines_ : matplotlib.collections.LineCollection
+        The edges, weakest first.
+    points_ : matplotlib.collections.PathCollection
+        The nodes.
+    labels_ : list of matplotlib.text.Text
+        The names; in a large graph those of the nodes with the most edges first.
+    """
+
+    def __init__(self, graph):
+        self.graph = graph
+
+    @classmethod
+    def from_estimator(cls, estimator, *, ax=None, max_edges=None, n_labels=15):
+        """Draw the graph of a fitted learner.
+
+        Parameters
+        ----------
+        estimator : fitted estimator with `to_networkx`
+        ax : matplotlib.axes.Axes or None, default=None
+        max_edges : int or None, default=None
+            Number of strongest edges to draw; None draws 60, and two per node of a
+            graph with more than 40 nodes.
+        n_labels : int, default=15
+            Number of named nodes in a graph with more than 40.
+
+        Returns
+        -------
+        GraphDisplay
+
+        Raises
+        ------
+        TypeError
+            If ``max_edges`` or ``n_labels`` is not an integer.
+        ValueError
+            If the estimator has no graph, a count is negative, or a weight is not
+            finite.
+        """
+        (to_networkx,) = fitted(estimator, "to_networkx")
+        graph = to_networkx().copy()
+        if max_edges is None:
+            max_edges = 60 if len(graph) <= _CIRCLE else 2 * len(graph)
+        check_count(max_edges, "max_edges")
+        edges = _weakest_first(graph)
+        graph.remove_edges_from(edges[: max(0, len(edges) - max_edges)])
+        return cls(graph).plot(ax=ax, n_labels=n_labels)
+
+    def plot(self, *, ax=None, n_labels=15):
+        """Draw the graph.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes or None, default=None
+            A new figure by default.
+        n_labels : int, default=15
+            Number of named nodes in a graph with more than 40.
+
+        Returns
+        -------
+        GraphDisplay
+            Itself.
+
+        Raises
+        ------
+        TypeError
+            If ``n_labels`` is not an integer.
+        ValueError
+            If ``n_labels`` is negative or a weight is not finite.
+        """
+        import networkx as nx
+
+        check_count(n_labels, "n_labels")
+        names = [shown_name(node) for node in self.graph]
+        # by number, as a missing value is no safe key
+        graph = nx.convert_node_labels_to_integers(nx.Graph(self.graph))
+        _weakest_first(graph)
+        self.ax_ = axes_or_new(ax, 8, 8)
+        self.figure_ = self.ax_.figure
+        self.ax_.set_axis_off()
+        if len(graph) <= _CIRCLE:
+            self._plot_circle(graph, names)
+        else:
+            self._plot_largest_part(graph, names, n_labels)
+        return self
+
+    def _plot_circle(self, graph, names):
+        """Draw all nodes on a circle, their names around it."""
+        import networkx as nx
+
+        place = nx.circular_layout(_seriate(graph))
+        self.lines_ = _draw_links(self.ax_, graph, place, widest=7)
+        # names begin at 0.08 of the 3.2 units of the axes from the centre of a node
+        size = min(300, (0.13 * min(room(self.ax_)) / 3.2) ** 2)
+        self.points_ = self.ax_.scatter(
+            *_columns(place),
+            s=size,
+            color=self.ax_.get_facecolor(),
+            edgecolors="0.5",
+            zorder=2,
+        )
+        self.labels_ = [
+            _radial_label(self.ax_, xy, names[node]) for node, xy in place.items()
+        ]
+        sign_legend(self.ax_, loc="lower left")
+        self.ax_.set(xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), aspect="equal")
+
+    def _plot_largest_part(self, graph, names, n_labels):
+        """Draw the largest connected component, with names of its hubs."""
+        import networkx as nx
+
+        part = graph.subgraph(max(nx.connected_components(graph), key=len))
+        place = _force_layout(part)
+        degree = np.array([part.degree[node] for node in place])
+        self.lines_ = _draw_links(self.ax_, part, place, widest=2.5)
+        self.points_ = self.ax_.scatter(
+            *_columns(place),
+            s=8 + 3 * degree,
+            color="0.5",
+            edgecolors=self.ax_.get_facecolor(),
+            linewidths=0.4,
+            zorder=2,
+        )
+        count = f"{len(part)} of {len(graph)} nodes, {part.number_of_edges()} edges:"
+        space = " " if room(self.ax_)[0] > 400 else "\n"
+        self.ax_.set_title(f"{count}{space}the largest connected component")
+        sign_legend(self.ax_, loc="upper left", bbox_to_anchor=(0, 0), ncols=2)
+        nodes = list(place)
+        hubs = [nodes[i] for i in np.argsort(-degree, kind="stable")[:n_labels]]
+        self.labels_ = _label_apart(self.ax_, [(place[i], names[i]) for i in hubs])
+
+
+def _weakest_first(graph):
+    """List the edges with their weights, the strongest last."""
+    edges = list(graph.edges(data="weight", default=1.0))
+    for source, target, weight in edges:
+        if not np.isfinite(weight):
+            raise ValueError(
+                f"weights must be finite, got {weight} between {shown_name(source)} "
+                f"and {shown_name(target)}; remove that edge"
+            )
+    return sorted(edges, key=lambda edge: abs(edge[2]))
+
+
+def _columns(place):
+    """Return the x and the y of all nodes."""
+    return np.reshape(list(place.values()), (-1, 2)).T
+
+
+def _draw_links(ax, graph, place, widest):
+    """Draw the edges, strong ones wide and above weak ones."""
+    from matplotlib.collections import LineCollection
+
+    edges = _weakest_first(graph)
+    weight = np.array([weight for *_, weight in edges])
+    lines = LineCollection(
+        [(place[source], place[target]) for source, target, _ in edges],
+        linewidths=widest
+        # initial: all weights may be 0, and there may be no edge
+        * (0.15 + 0.85 * np.abs(weight) / np.abs(weight).max(initial=1e-12)),
+        colors=sign_colours(ax, weight),
+        alpha=0.7,
+        zorder=1,
+    )
+    return ax.add_collection(lines)
+
+
+def _radial_label(ax, xy, name):
+    """Write a name outside the unit circle, readable from its centre."""
+    angle = np.degrees(np.arctan2(*xy[::-1]))
+    flip = abs(angle) > 90
+    return ax.text(
+        *(1.08 * xy),
+        name,
+        rotation=angle + 180 * flip,
+        rotation_mode="anchor",
+        ha="right" if flip else "left",
+        va="center",
+        # a $ in a name is no formula
+        parse_math=False,
+    )
+
+
+def _label_apart(ax, labels):
+    """Place each name on the side of its node where it overlaps least."""
+    ax.figure.draw_without_rendering()  # the extent of a text depends on its place
+    texts, boxes = [], []
+    for xy, name in labels:
+        tried = [_label(ax, xy, name, *side) for side in _SIDES]
+        extents = [text.get_window_extent() for text in tried]
+        covered = [sum(_overlap(box, other) for other in boxes) for box in extents]
+        best = int(np.argmin(covered))
+        for text in tried[:best] + tried[best + 1 :]:
+            text.remove()
+        texts.append(tried[best])
+        boxes.append(extents[best])
+    return texts
+
+
+def _label(ax, xy, name, side, ha, va):
+    """Write a name beside a point, with an outline like the background."""
+    from matplotlib.patheffects import withStroke
+
+    return ax.annotate(
+        name,
+        xy,
+        xytext=(6 * side[0], 6 * side[1]),
+        textcoords="offset points",
+        ha=ha,
+        va=va,
+        fontsize=9,
+        parse_math=False,
+        path_effects=[withStroke(linewidth=2.5, foreground=ax.get_facecolor())],
+        zorder=3,
+    )
+
+
+def _overlap(one, other):
+    """Return the area of the intersection of two boxes."""
+    width = min(one.x1, other.x1) - max(one.x0, other.x0)
+    height = min(one.y1, other.y1) - max(one.y0, other.y0)
+    return max(width, 0) * max(height, 0)
+
+
+def _force_layout(graph):
+    """Place connected nodes near each other, reproducibly."""
+    import networkx as nx
+
+    if len(graph) > _STRESS:
+        return nx.spring_layout(graph, weight=None, seed=0)
+    # networkx takes weights as lengths, so that strong edges would be long
+    return nx.kamada_kawai_layout(graph, weight=None)
+
+
+def _seriate(graph):
+    """Order the nodes by the Laplacian's first vectors: neighbours are adjacent."""
+    laplacian = np.zeros((len(graph), len(graph)))
+    for i, j, weight in graph.edges(data="weight", default=1.0):
+        laplacian[[i, j], [j, i]] -= abs(weight)
+        laplacian[[i, j], [i, j]] += abs(weight)
+    # weak edges between all nodes: else each component has an eigenvalue of 0
+    laplacian += 1e-3 * (np.eye(len(graph)) - 1 / max(len(graph), 1))
+    vectors = np.linalg.eigh(laplacian)[1][:, 1:3]
+    if vectors.shape[1] < 2:
+        return list(graph)
+    angle = np.arctan2(vectors[:, 1], vectors[:, 0])
+    return np.argsort(angle, kind="stable").tolist()
+
+
+# ----------------------------------------
+# Plot of the edges along a path of penalties.
+
+
+# more lines cannot be followed by eye
+_MOST = 300  # maximum number of lines
+_TICK = 50  # least distance between ticks in points
+
+
+class EdgePathDisplay:
+    """Plot of the edges between variables along decreasing penalties.
+
+    Each line is a pair of variables that have an edge somewhere on the path, blue for a
+    positive and red for a negative association.  The penalty decreases to the right, on
+    a log scale whose last tick may be 0; the numbers of edges are above.  Of more than
+    300 pairs the strongest are drawn, and the title says so.  The strength of a pair is
+    its largest absolute association along the path.
+
+    Parameters
+    ----------
+    alphas : array-like of shape (n_alphas,)
+        At least two penalties, decreasing; only the last may be 0.
+    path : array-like of shape (n_alphas, n_nodes, n_nodes)
+        Signed associations, symmetric; the diagonal is not drawn.
+    names : array-like of shape (n_nodes,)
+    alpha : float or None, default=None
+        The selected penalty; None marks none.
+
+    Attributes
+    ----------
+    ax_ : matplotlib.axes.Axes
+    figure_ : matplotlib.figure.Figure
+    lines_ : matplotlib.collections.LineCollection
+        One line for each pair drawn, weakest first.
+    alpha_line_ : matplotlib.lines.Line2D or None
+        The mark of the selected penalty.
+    labels_ : list of matplotlib.text.Text
+        The names of the strongest pairs, strongest first.
+
+    Raises
+    ------
+    TypeError
+        If a table or ``alpha`` is not numeric.
+    ValueError
+        If shapes do not match, ``alphas`` do not decrease, a value is not finite,
+        ``path`` is not symmetric, or ``alpha`` is negative.
+    """
+
+    def __init__(self, alphas, path, names, alpha=None):
+        self.alphas = _check_alphas(alphas)
+        self.names = [shown_name(name) for name in names]
+        self.path = _check_path(path, len(self.alphas), len(self.names))
+        self.alpha = _check_alpha(alpha)
+
+    @classmethod
+    def from_estimator(cls, estimator, *, ax=None, n_labels=10):
+        """Draw the path of a learner that has selected its penalty.
+
+        Parameters
+        ----------
+        estimator : fitted estimator
+            An estimator with ``alphas_``, ``path_``, ``alpha_`` and ``nodes_``, such as
+            `TruncatedGaussianGraphLearnerCV`.
+        ax : matplotlib.axes.Axes or None, default=None
+        n_labels : int, default=10
+            Number of strongest pairs to name.
+
+        Returns
+        -------
+        EdgePathDisplay
+
+        Raises
+        ------
+        TypeError
+            If ``n_labels`` is not an integer.
+        ValueError
+            If the estimator has no path, or ``n_labels`` is negative.
+        """
+        alphas, path, names, alpha = fitted(
+            estimator, "alphas_", "path_", "nodes_", "alpha_"
+        )
+        return cls(alphas, path, names, alpha).plot(ax=ax, n_labels=n_labels)
+
+    def plot(self, *, ax=None, n_labels=10):
+        """Draw the path.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes or None, default=None
+            A new figure by default.
+        n_labels : int, default=10
+            Number of strongest pairs to name.
+
+        Returns
+        -------
+        EdgePathDisplay
+            Itself.
+
+        Raises
+        ------
+        TypeError
+            If ``n_labels`` is not an integer.
+        ValueError
+            If ``n_labels`` is negative.
+        """
+        check_count(n_labels, "n_labels")
+        self.ax_ = axes_or_new(ax, 9, 6)
+        self.figure_ = self.ax_.figure
+        pairs, values = self._linked_pairs()
+        drawn = values[-_MOST:]
+        place = _log_places(self.alphas, self.alphas)
+        self._scale_axes(place, drawn)
+        self._count_links(place, values)
+        self.lines_ = _draw_lines(self.ax_, place, drawn)
+        self.alpha_line_ = self._mark_alpha()
+        self.labels_ = self._name_pairs(
+            place, pairs[-_MOST:][::-1][:n_labels], drawn[::-1][:n_labels]
+        )
+        # in a small picture it may cover lines
+        frame = {"frameon": True, "framealpha": 0.5, "edgecolor": "none"}
+        sign_legend(
+            self.ax_, loc="lower left", fontsize="small", handlelength=1, **frame
+        )
+        if len(values) > _MOST:
+            self.ax_.set_title(f"the {_MOST} strongest of {len(values):,} linked pairs")
+        return self
+
+    def _linked_pairs(self):
+        """Return all pairs with edges, and their associations, weakest first."""
+        pairs = np.column_stack(np.tril_indices(len(self.names), -1)[::-1])
+        values = self.path[:, pairs[:, 1], pairs[:, 0]].T
+        strength = np.abs(values).max(axis=1)
+        order = np.argsort(strength, kind="stable")
+        order = order[strength[order] > 0]
+        return pairs[order], values[order]
+
+    def _scale_axes(self, place, drawn):
+        """Let the penalty decrease to the right; fix both ranges of the axes."""
+        top = 1.05 * np.abs(drawn).max(initial=0.01)
+        self.ax_.set(
+            xscale="log",
+            xlim=(place[0], place[-1]),
+            ylim=(min(-0.2 * top, 1.05 * drawn.min(initial=0)), top),
+            xlabel="penalty alpha",
+            ylabel="association given all others",
+        )
+        self.ax_.axhline(0, color="0.6", linewidth=0.8, zorder=3)
+        ticks = _tick_places(self.ax_, place)
+        self.ax_.set_xticks(place[ticks], [f"{self.alphas[i]:.2g}" for i in ticks])
+        self.ax_.minorticks_off()
+
+    def _count_links(self, place, values):
+        """Write the number of edges above the penalties that have a tick."""
+        ticks = _tick_places(self.ax_, place)
+        counts = np.count_nonzero(values, axis=0)
+        above = self.ax_.secondary_xaxis("top")
+        above.set_xticks(place[ticks], [f"{counts[i]:,}" for i in ticks])
+        above.minorticks_off()
+        above.set_xlabel("links")
+
+    def _mark_alpha(self):
+        """Draw a vertical line at the selected penalty."""
+        if self.alpha is None:
+            return None
+        (x,) = _log_places([self.alpha], self.alphas)
+        self.ax_.set_xlim(
+            max(x, self.ax_.get_xlim()[0]), min(x, self.ax_.get_xlim()[1])
+        )
+        return self.ax_.axvline(x, color="0.5", linestyle="--", linewidth=1)
+
+    def _name_pairs(self, place, pairs, values):
+        """Write the names of pairs beside the ends of their lines."""
+        bottom, top = self.ax_.get_ylim()
+        # a row of text is 11 points high
+        gap = max(0.04, min(11 / room(self.ax_)[1], 1 / max(len(values), 1)))
+        heights = _spread(values[:, -1], gap * (top - bottom), bottom, top)
+        return [
+            self.ax_.annotate(
+                f"{self.names[first]} – {self.names[second]}",
+                (place[-1], value),
+                xytext=(1.03, height),
+                textcoords=self.ax_.get_yaxis_transform(),
+                va="center",
+                fontsize=9,
+                # a $ in a name is no formula
+                parse_math=False,
+                annotation_clip=False,
+                arrowprops={
+                    "arrowstyle": "-",
+                    "color": "0.7",
+                    "linewidth": 0.6,
+                    "relpos": (0, 0.5),
+                },
+            )
+            for (first, second), value, height in zip(
+                pairs, values[:, -1], heights, strict=True
+            )
+        ]
+
+
+def _draw_lines(ax, place, values):
+    """Draw a line per pair, in the colour of its strongest association."""
+    from matplotlib.collections import LineCollection
+
+    strongest = np.abs(values).argmax(axis=1)
+    lines = LineCollection(
+        [np.column_stack([place, value]) for value in values],
+        colors=sign_colours(ax, values[np.arange(len(values)), strongest]),
+        linewidths=1.5 if len(values) <= 60 else 0.8,
+        alpha=0.7,
+    )
+    return ax.add_collection(lines)
+
+
+def _log_places(alphas, all_alphas):
+    """Return positions on a log axis; 0 is one mean step beyond the smallest."""
+    positive = np.array([alpha for alpha in all_alphas if alpha > 0])
+    step = (positive[0] / positive[-1]) ** (1 / max(len(positive) - 1, 1))
+    zero = positive[-1] / (step if len(positive) > 1 else 10.0)
+    return np.array([alpha if alpha > 0 else zero for alpha in alphas])
+
+
+def _tick_places(ax, place):
+    """Return indices of positions far enough apart, with the first and the last."""
+    place = np.log(place)
+    gap = (place[0] - place[-1]) * _TICK / room(ax)[0]
+    ticks = [0]
+    for i in range(1, len(place) - 1):
+        if min(place[ticks[-1]] - place[i], place[i] - place[-1]) >= gap:
+            ticks.append(i)
+    return [*ticks, len(place) - 1]
+
+
+def _spread(heights, gap, bottom, top):
+    """Move heights apart until neighbours have the gap, near their old positions."""
+    order = np.argsort(heights, kind="stable")
+    steps = gap * np.arange(len(heights))
+    lifted = np.maximum.accumulate(heights[order] - steps) + steps
+    lowered = (np.minimum.accumulate(heights[order][::-1] + steps) - steps)[::-1]
+    # all four have the gap; so do their means and extremes
+    middle = np.maximum((lifted + lowered) / 2, bottom + steps)
+    placed = np.empty(len(heights))
+    placed[order] = np.minimum(middle, top - steps[::-1])
+    return placed
+
+
+def _check_alphas(alphas):
+    """Return the penalties as a decreasing array."""
+    alphas = finite_numbers(alphas, "alphas")
+    if alphas.ndim != 1 or len(alphas) < 2:
+        raise ValueError(
+            f"alphas must have shape (n_alphas,) with two or more, got {alphas.shape}; "
+            "a single penalty has no path"
+        )
+    if (np.diff(alphas) >= 0).any() or alphas[-1] < 0:
+        raise ValueError(
+            f"alphas must fall and not be negative, got {alphas}; sort them, and the "
+            "path with them"
+        )
+    return alphas
+
+
+def _check_path(path, n_alphas, n_nodes):
+    """Return the path as an array of symmetric matrices."""
+    path = finite_numbers(path, "path")
+    if path.shape != (n_alphas, n_nodes, n_nodes):
+        raise ValueError(
+            "path must have shape (n_alphas, n_nodes, n_nodes), here "
+            f"{(n_alphas, n_nodes, n_nodes)}, got {path.shape}; pass one matrix per "
+            "alpha, with one row and column per name"
+        )
+    if not np.allclose(path, path.transpose(0, 2, 1)):
+        raise ValueError(
+            "path must hold symmetric matrices, got one that is not; pass associations"
+        )
+    return path
+
+
+def _check_alpha(alpha):
+    """Return the selected penalty as a float, or None."""
+    if alpha is None:
+        return None
+    alpha = finite_numbers(alpha, "alpha")
+    if alpha.ndim or alpha < 0:
+        raise ValueError(
+            f"alpha must be one number, not negative, got {alpha}; pass the chosen one"
+        )
+    return float(alpha)
+
+
+# ----------------------------------------
+# Plot of the recovery of a known graph by ranked pairs.
+
+
+_EDGE = 1e-5  # as in `skvnce.metrics.edge_auc`: rounding errors of an inverse are less
+_CHANCE = "chance"
+_SCORES = {
+    "strength": "edge_strengths_",
+    "probability": "edge_probabilities_",
+    "frequency": "edge_frequencies_",
+}
+
+
+class EdgeRocDisplay:
+    """ROC curve of ranked pairs of variables, against the edges of a known graph.
+
+    The curve has one point for each distinct score, with straight lines across ties,
+    and the area is that of `skvnce.metrics.edge_auc`.
+
+    Parameters
+    ----------
+    fpr : array-like of shape (n_points,)
+        Share of the pairs without an edge that are classified as edges, increasing.
+    tpr : array-like of shape (n_points,)
+        Share of the edges that are found, increasing.
+    roc_auc : float or None, default=None
+        Area under the curve; None leaves it out of the legend.
+    name : str or None, default=None
+        Name in the legend.
+
+    Attributes
+    ----------
+    ax_ : matplotlib.axes.Axes
+    figure_ : matplotlib.figure.Figure
+    line_ : matplotlib.lines.Line2D
+        The curve.
+    chance_level_ : matplotlib.lines.Line2D
+        The diagonal, one per axes.
+
+    Raises
+    ------
+    TypeError
+        If a rate is not numeric.
+    ValueError
+        If the rates are not finite or have different lengths.
+    """
+
+    def __init__(self, fpr, tpr, roc_auc=None, name=None):
+        self.fpr, self.tpr = finite_numbers(fpr, "fpr"), finite_numbers(tpr, "tpr")
+        if self.fpr.ndim != 1 or self.fpr.shape != self.tpr.shape:
+            raise ValueError(
+                "fpr and tpr must have one shape (n_points,), got "
+                f"{self.fpr.shape} and {self.tpr.shape}; pass one of each per threshold"
+            )
+        self.roc_auc = roc_auc
+        self.name = name
+
+    @classmethod
+    def from_estimator(cls, estimator, truth, *, name=None, ax=None, scores="strength"):
+        """Draw the curve of a fitted graph learner.
+
+        Parameters
+        ----------
+        estimator : fitted estimator with ``nodes_`` and the scores
+        truth : array-like of shape (n_nodes, n_nodes) or networkx.Graph
+            The known graph: the pairs whose entry is above 1e-5 in absolute value, or
+            the edges of the networkx graph.  Nodes of a graph, and rows and columns of
+            a dataframe with names, are matched with ``nodes_``; additional ones are
+            ignored.  An array must be in the order of ``nodes_``.
+        name : str or None, default=None
+            Name in the legend; the class of the estimator by default.
+        ax : matplotlib.axes.Axes or None, default=None
+        scores : {"strength", "probability", "frequency"}, default="strength"
+            Rank by ``edge_strengths_``, ``edge_probabilities_`` or
+            ``edge_frequencies_``.
+
+        Returns
+        -------
+        EdgeRocDisplay
+
+        Raises
+        ------
+        TypeError
+            If a matrix is not numeric.
+        ValueError
+            If ``scores`` is none of the three or the estimator does not have them, if
+            the truth lacks a node, has no edge or has an edge for every pair, or if a
+            matrix is not square, symmetric, finite and of the right shape.
+        """
+        if scores not in _SCORES:
+            raise ValueError(f"scores must be one of {[*_SCORES]}, got {scores!r}")
+        strengths, nodes = fitted(estimator, _SCORES[scores], "nodes_")
+        name = type(estimator).__name__ if name is None else name
+        return cls._from_named(truth, strengths, list(nodes), name).plot(ax=ax)
+
+    @classmethod
+    def from_predictions(cls, truth, strengths, *, name=None, ax=None):
+        """Draw the curve of any scores of pairs.
+
+        Parameters
+        ----------
+        truth : array-like of shape (n_nodes, n_nodes) or networkx.Graph
+            The known graph: the pairs whose entry is above 1e-5 in absolute value, or
+            the edges of the networkx graph.  Nodes of a graph are matched with the
+            names of ``strengths``.
+        strengths : array-like of shape (n_nodes, n_nodes)
+            Evidence for an edge, symmetric, not negative, larger for more evidence; the
+            diagonal is ignored.  The names of its nodes are the columns of a dataframe,
+            or 0 to n_nodes - 1 for an array.
+        name : str or None, default=None
+            Name in the legend.
+        ax : matplotlib.axes.Axes or None, default=None
+
+        Returns
+        -------
+        EdgeRocDisplay
+
+        Raises
+        ------
+        TypeError
+            If a matrix is not numeric.
+        ValueError
+            If the truth lacks a node, has no edge or has an edge for every pair, or if
+            a matrix is not square, symmetric, finite and of the right shape.
+        """
+        nodes = list(getattr(strengths, "columns", range(len(strengths))))
+        return cls._from_named(truth, strengths, nodes, name).plot(ax=ax)
+
+    @classmethod
+    def _from_named(cls, truth, strengths, nodes, name):
+        """Rank the pairs of named nodes."""
+        shape = (len(nodes), len(nodes))
+        true = _pairs(_in_order(truth, nodes), "truth", shape)
+        edge = np.abs(true) > _EDGE
+        strength = _pairs(strengths, "strengths", shape)
+        if (strength < 0).any():
+            raise ValueError(
+                f"strengths must not be negative, got {strength.min()}; pass absolute "
+                "values if the sign is that of an association"
+            )
+        if edge.all() or not edge.any():
+            raise ValueError(
+                "truth must have both edges and pairs without one, got "
+                f"{edge.sum()} edges among {edge.size} pairs; it has no ROC curve"
+            )
+        fpr, tpr = _rates(edge, strength)
+        return cls(fpr, tpr, _area(fpr, tpr), name)
+
+    def plot(self, *, ax=None, name=None):
+        """Draw the curve.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes or None, default=None
+            A new figure by default; curves on one axes share the diagonal.
+        name : str or None, default=None
+            Name in the legend; that of the display by default.
+
+        Returns
+        -------
+        EdgeRocDisplay
+            Itself.
+        """
+        self.ax_ = axes_or_new(ax, 6, 6)
+        self.figure_ = self.ax_.figure
+        label = self._label(self.name if name is None else name)
+        (self.line_,) = self.ax_.plot(self.fpr, self.tpr, label=label)
+        self.chance_level_ = _chance_line(self.ax_)
+        self.ax_.set(
+            xlim=(-0.01, 1.01),
+            ylim=(-0.01, 1.01),
+            aspect="equal",
+            xlabel="share of the other pairs taken for edges",
+            ylabel="share of the edges found",
+        )
+        legend = self.ax_.legend(loc="lower right", frameon=False)
+        for text in legend.get_texts():
+            # a $ in a name is no formula
+            text.set_parse_math(False)
+        return self
+
+    def _label(self, name):
+        """Return the name and the area, as far as they are known."""
+        area = None if self.roc_auc is None else f"AUC = {self.roc_auc:.2f}"
+        if name is None or area is None:
+            return area if name is None else str(name)
+        return f"{name} ({area})"
+
+
+def _chance_line(ax):
+    """Return the diagonal of the axes, drawn only once."""
+    for line in ax.lines:
+        if line.get_label() == _CHANCE:
+            return line
+    return ax.plot(
+        [0, 1], [0, 1], "--", color="0.5", linewidth=1, label=_CHANCE, zorder=1
+    )[0]
+
+
+def _in_order(truth, nodes):
+    """Return the truth as a matrix, rows and columns in the order of the nodes."""
+    if hasattr(truth, "has_edge"):
+        _check_names(truth, nodes, "truth")
+        return np.array([[1 * truth.has_edge(a, b) for b in nodes] for a in nodes])
+    if _has_names(truth) and not _numbered(nodes):
+        _check_names(set(truth.index), nodes, "the rows of truth")
+        _check_names(set(truth.columns), nodes, "the columns of truth")
+        return truth.loc[nodes, nodes]
+    return truth
+
+
+def _has_names(table):
+    """Whether a table has names for rows and columns, not only positions."""
+    named = hasattr(table, "columns") and hasattr(table, "index")
+    return named and not (_numbered(table.columns) and _numbered(table.index))
+
+
+def _numbered(names):
+    """Whether names are only positions."""
+    return list(names) == list(range(len(names)))
+
+
+def _check_names(known, nodes, where):
+    """Raise if a node is not known."""
+    missing = [shown_name(node) for node in nodes if node not in known]
+    if missing:
+        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+        raise ValueError(
+            f"{where} must have every node, got none named {', '.join(missing[:10])}"
+            f"{more}; rename its nodes, or pass an array in the order of the nodes"
+        )
+
+
+def _pairs(matrix, name, shape):
+    """Return the entries below the diagonal of a symmetric matrix."""
+    matrix = np.asarray(matrix)
+    if matrix.shape != shape:
+        raise ValueError(
+            f"{name} must have shape (n_nodes, n_nodes), here {shape}, got "
+            f"{matrix.shape}; pass one row and column per node"
+        )
+    below = np.tril_indices(len(matrix), -1)
+    entries = finite_numbers(matrix[below], name)
+    if not np.allclose(entries, finite_numbers(matrix.T[below], name)):
+        raise ValueError(
+            f"{name} must be symmetric, got a matrix that is not; an edge has no "
+            "direction"
+        )
+    return entries
+
+
+def _rates(edge, strength):
+    """Return the two rates, from (0, 0), after each distinct score from the top."""
+    # negative, because unique sorts in increasing order
+    _, rank = np.unique(-strength, return_inverse=True)
+    found = np.cumsum(np.bincount(rank, weights=edge))
+    wrong = np.cumsum(np.bincount(rank, weights=~edge))
+    return tuple(np.append(0, count) / count[-1] for count in (wrong, found))
+
+
+def _area(fpr, tpr):
+    """Return the area under the curve by trapezoids; numpy 1 and 2 name it apart."""
+    return float(np.sum(np.diff(fpr) * (tpr[1:] + tpr[:-1])) / 2)
