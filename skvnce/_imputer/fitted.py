@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from scipy.special import logsumexp
 
-from skvnce._tables.limits import CellLimits
+from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.schema import Schema
 
 # ----------------------------------------
@@ -34,7 +34,7 @@ class CellModel(Protocol):
     """
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells by their means, or by their most probable category.
 
@@ -45,7 +45,7 @@ class CellModel(Protocol):
         ...
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells with torch's global stream of random numbers.
 

@@ -216,11 +216,10 @@ def draws_alone(schema, where, limits):
     """
     if schema.group is None or not isinstance(where, Rules):
         return False
-    if limits is not None:
-        raise ValueError(
-            "lower and upper cannot be combined with functions of where if there are "
-            "groups. Pass masks of where."
-        )
+    limits.reject(
+        "lower and upper cannot be combined with functions of where if there are "
+        "groups. Pass masks of where."
+    )
     return True
 
 

@@ -171,10 +171,8 @@ class ValidValues(NamedTuple):
         """
         low, high, values = self.low.copy(), self.high.copy(), dict(self.values)
         codes, grid = self.codes.copy(), self.grid.copy()
-        for place, column in enumerate(columns):
-            known = limits.known[:, place]
-            if not known.any():
-                continue
+        for place in limits.columns:
+            column, known = columns[place], limits.known[:, place]
             values.pop(column, None)
             codes[column], grid[column] = False, 0.0
             ends = limits.low[known, place].min(), limits.high[known, place].max()

@@ -28,7 +28,7 @@ from skvnce._imputer.validation import (
     read_table,
     warn_of_unused_by_levels,
 )
-from skvnce._tables.limits import CellLimits
+from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.model_columns import (
     observed_columns,
     warn_of_constants,
@@ -64,7 +64,7 @@ class Member(Protocol):
         ...
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         ...
@@ -95,7 +95,7 @@ class EncoderMember(NamedTuple):
         return self._by(stratified(self.rule), nodes, n_draws, numbers)
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         return self._by(self.rule, nodes, n_draws, of_stream)[0]
@@ -130,7 +130,7 @@ class Ensemble(NamedTuple):
         return self.n_draws if n_draws is None else 1
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells by means of draws; see `CellModel`."""
         drawn, probabilities = self._drawn_by_all(nodes)
@@ -140,7 +140,7 @@ class Ensemble(NamedTuple):
         return cells, probabilities
 
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Draw cells that represent their distributions; see `_imputer.fill`."""
         return self._drawn_by_all(nodes)

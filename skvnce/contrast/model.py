@@ -27,7 +27,7 @@ from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.options import LBFGS, Adam, fields_of
 from skvnce._imputer.parts.tables import by_parts
 from skvnce._imputer.validation import check_sample
-from skvnce._tables.limits import CellLimits
+from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.values import into_dtype
 from skvnce.contrast import fit, modules
 from skvnce.contrast.fit import CANDIDATES, EVALUATED, MOST_LOST, Fitted, Settings
@@ -193,7 +193,7 @@ class ScaledDensity(NamedTuple):
 
     @torch.no_grad()
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells by their means; see `CellModel`."""
         found = self.fitted.filled(self._scaled(nodes), row_lattice(nodes, 0))
@@ -201,7 +201,7 @@ class ScaledDensity(NamedTuple):
 
     @torch.no_grad()
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         numbers, levels = row_lattice(nodes, 0), torch.tensor(levels)
@@ -209,7 +209,7 @@ class ScaledDensity(NamedTuple):
         return self.units.restored(found.cpu()), {}
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         return self.units.restored(self._drawn(nodes, n_draws, _CELLS))

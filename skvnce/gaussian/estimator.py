@@ -520,7 +520,11 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     def _read_rows(self, X, sample_weight, lower, upper):
         table, schema = checks.read_table(self, X)
         limits = limits_of(schema, lower, upper, X, table)
-        if limits is None and schema.columns is None and is_large(table):
+        if (
+            schema.columns is None
+            and is_large(table)
+            and self._is_for_em(schema, limits)
+        ):
             large = self._large_array(schema, table, sample_weight)
             return self._training_of_parts(*large)
         given = schema, table, limits, sample_weight
@@ -534,6 +538,10 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     def _rows_of_indicator(self, table, cells):
         return table[cells.counted]
 
+    def _is_for_em(self, schema, limits):
+        """Return whether a table has neither categories nor limits of cells."""
+        return not (limits or schema.is_categorical.any())
+
     def _method_of(self, table):
         """Choose how to fit to a table; returns a function and its number of rounds."""
         schema, cells = table.schema, table.cells
@@ -544,7 +552,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
             return partial(self._fit_groups, settings), settings.n_sweeps
         if not len(schema.model_columns):
             return self._fit_constants, self.max_iter
-        if not schema.is_categorical.any() and table.limits is None:
+        if self._is_for_em(schema, table.limits):
             return self._fit_numbers, self.max_iter
         settings = mixed.Settings.of(
             self.shrinkage, self.marginals, self.n_parameter_draws, self.max_iter

@@ -13,7 +13,6 @@ from skvnce._core.progress import tell_round
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.held_out import warn_or_raise
 from skvnce._tables.column_kinds import by_group, column_of_groups, columns_of_groups
-from skvnce._tables.limits import select_limits
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import column_moments
 from skvnce.exceptions import TableWarning
@@ -91,10 +90,11 @@ def check_limits(schema, columns, limits, X):
     """Check that limits leave a value to each group in columns of groups.
 
     `columns`, ndarray of int: indices of columns of the table that are constant within
-    groups; `limits`, CellLimits or None; `X` (n_samples, n_features).  Raises
+    groups; `limits`, Limits; `X` (n_samples, n_features).  Raises
     `ValueError` if limits of a cell contradict another row of its group.
     """
-    if limits is None or not len(columns):
+    columns = np.intersect1d(columns, limits.columns).astype(int)
+    if not len(columns):
         return
     numbers = X[:, schema.group].astype(int)
     known = by_group(np.fmax, X[:, columns], numbers)[numbers]
@@ -517,7 +517,7 @@ def predict_without(cells, schema, settings, kept, rows):
     # of whole groups
     some = np.flatnonzero(np.isin(cells.groups, cells.groups[rows]))
     nodes = np.column_stack([kept, cells.groups])[some]
-    limits = select_limits(cells.limits, some)
+    limits = cells.limits.of(some)
     filled, probabilities = found.model.fill(nodes, limits)
     places = np.searchsorted(some, rows)
     return filled[places, :-1], {j: one[places] for j, one in probabilities.items()}

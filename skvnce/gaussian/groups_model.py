@@ -16,7 +16,7 @@ from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.random import row_keyed, row_lattice
 from skvnce._imputer.fitted import made_in_turn, repeated
-from skvnce._tables.limits import CellLimits
+from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce.gaussian.latent import fill
 from skvnce.gaussian.latent import fill as mixed
 from skvnce.gaussian.latent.columns import NUMERIC
@@ -41,7 +41,7 @@ _MANY = 200  # sweeps between all draws above which fewer are made between two
 _GIVEN_EFFECTS = Chains(n_burn_in=10, n_sweeps=1)
 _SCORED = 64  # draws from which the probability of a row is estimated
 
-Ends = tuple[Tensor, Tensor] | None
+Ends = tuple[Tensor, ...]  # a pair, or () without limits
 
 
 class Slopes(NamedTuple):
@@ -77,7 +77,7 @@ class GroupedNormal(NamedTuple):
         return self._replace(effects=list(map(_effects_of, found)))
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill by means of numbers, and by the most probable levels.
 
@@ -93,7 +93,7 @@ class GroupedNormal(NamedTuple):
         return np.column_stack([filled, nodes[:, -1]]), probabilities
 
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         cells, groups, ends = self.known(nodes, limits)
@@ -106,7 +106,7 @@ class GroupedNormal(NamedTuple):
         return found, self.fill(nodes, limits)[1] if has_levels else {}
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells of nodes, with each of the parameters in turn."""
         cells, groups, ends = self.known(nodes, limits)
@@ -182,7 +182,7 @@ class GroupedNormal(NamedTuple):
         """The marginals of columns."""
         return self.levels.whole.marginals
 
-    def known(self, nodes: np.ndarray, limits: CellLimits | None = None) -> tuple:
+    def known(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> tuple:
         """Return cells, of groups in all of their rows, Groups, and limits."""
         cells, slopes = nodes[:, :-1].copy(), self.slopes.of(nodes)
         groups = Groups.of(self.levels, nodes[:, -1], slopes)
@@ -191,15 +191,12 @@ class GroupedNormal(NamedTuple):
         cells[:, self.of_groups] = np.where(np.isnan(own), known, own)
         return cells, groups, self.ends(cells, limits)
 
-    def ends(self, cells: np.ndarray, limits: CellLimits | None = None) -> Ends:
-        """Return the least and the largest values of cells, None without limits."""
+    def ends(self, cells: np.ndarray, limits: Limits = NO_LIMITS) -> Ends:
+        """Return the least and the largest values of cells, () without limits."""
         if self.bounds is None:
             return tensors(limits, np.s_[:, : cells.shape[1]])
         low, high = (np.broadcast_to(one, cells.shape) for one in self.bounds)
-        if limits is not None:
-            known = [one[:, : cells.shape[1]] for one in limits]
-            low, high = np.maximum(low, known[0]), np.minimum(high, known[1])
-        return torch.tensor(low), torch.tensor(high)
+        return tensors(limits.within(low, high))
 
     def _predicting(self, cells: np.ndarray, equal: np.ndarray) -> tuple:
         """Return what predicts cells; equal rows of a group have different numbers."""
@@ -229,7 +226,7 @@ class GivenEffects(NamedTuple):
     effects: np.ndarray
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells of nodes; (n_draws, n, n_nodes + 1)."""
         return np.array([self._drawn(nodes) for _ in range(n_draws)])

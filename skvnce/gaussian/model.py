@@ -16,7 +16,7 @@ from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.random import row_keyed, row_lattice
 from skvnce._imputer.fitted import made_in_turn, repeated
-from skvnce._tables.limits import CellLimits
+from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce.gaussian import copula
 from skvnce.gaussian.copula import Copula
 from skvnce.gaussian.latent import fill
@@ -35,10 +35,10 @@ _SCORED = 64  # draws from which the probability of a row is estimated
 
 
 def tensors(
-    limits: CellLimits | None, rows: np.ndarray | slice | tuple = slice(None)
-) -> tuple[Tensor, Tensor] | None:
-    """Return copies of the limits of some rows as a pair of tensors; None without."""
-    return limits and tuple(torch.tensor(end[rows]) for end in limits)
+    limits: Limits, rows: np.ndarray | slice | tuple = slice(None)
+) -> tuple[Tensor, ...]:
+    """Return copies of the limits of some rows as a pair of tensors; () without."""
+    return tuple(torch.tensor(end[rows]) for end in limits)
 
 
 def normal_of(pair: Pair) -> Normal:
@@ -87,7 +87,7 @@ class CopulaModel(NamedTuple):
         return self.model.normal
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells of nodes (n, n_nodes) by their conditional means.
 
@@ -99,7 +99,7 @@ class CopulaModel(NamedTuple):
         return self.units.restored(means), {}
 
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         model, scaled = self._within(limits), self.units.scaled(nodes)
@@ -107,7 +107,7 @@ class CopulaModel(NamedTuple):
         return self.units.restored(found), {}
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells of nodes; (n_draws, n, n_nodes)."""
         scaled, model = self.units.scaled(nodes), self._within(limits)
@@ -124,9 +124,9 @@ class CopulaModel(NamedTuple):
         """Convert mean and covariance to the units of X."""
         return self.units.moments(normal_of(pair))
 
-    def _within(self, limits: CellLimits | None) -> Copula:
+    def _within(self, limits: Limits) -> Copula:
         """Return the model with limits of the missing cells of rows."""
-        if limits is None:
+        if not limits:
             return self.model
         location, scale = self.units.tensors()
         low, high = ((end - location) / scale for end in tensors(limits))
@@ -159,7 +159,7 @@ class LatentNormal(NamedTuple):
         return self.normals[0]
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill by means of numbers, and by the most probable levels.
 
@@ -169,7 +169,7 @@ class LatentNormal(NamedTuple):
         return filled_by(self._predicted(nodes, limits), nodes)
 
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         levels = torch.tensor(levels)
@@ -182,7 +182,7 @@ class LatentNormal(NamedTuple):
         return torch.cat(found, 1).numpy(), probabilities
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells of nodes, with each of the parameters in turn."""
         models = made_in_turn(
@@ -225,7 +225,7 @@ class LatentNormal(NamedTuple):
         """Return mean and covariance of the latent variables."""
         return in_units(self.units, pair)
 
-    def _parts(self, nodes: np.ndarray, limits: CellLimits | None = None) -> Iterator:
+    def _parts(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Iterator:
         """Yield parts of the rows that are swept together, and their limits."""
         size = at_once(self.latents)
         # one part at least, because parts are concatenated
@@ -234,7 +234,7 @@ class LatentNormal(NamedTuple):
             yield nodes[part], tensors(limits, part)
 
     def _predicted(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> mixed.Predictions:
         ordinal = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
         found = [
@@ -243,7 +243,7 @@ class LatentNormal(NamedTuple):
         ]
         return mixed.Predictions.joined(found)
 
-    def _predicting(self, nodes: np.ndarray, limits: CellLimits | None) -> Iterator:
+    def _predicting(self, nodes: np.ndarray, limits: Limits) -> Iterator:
         """Yield what predicts parts of the rows, and their limits."""
         models = [Factors.of(one, self.latents) for one in self.normals]
         for part, ends in self._parts(nodes, limits):
