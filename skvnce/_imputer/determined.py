@@ -47,7 +47,7 @@ def determined_columns(schema: Schema, X: np.ndarray) -> tuple[tuple, ...]:
     `X` (n, n_features).  Returns the fields of `Determined`, whose columns are those of
     the model.  None with groups, whose effects have levels of their own.
     """
-    if schema.group is not None:
+    if schema.group_columns:
         return ()
     nodes = _nodes(schema, X)
     columns = np.flatnonzero(schema.is_categorical).tolist()

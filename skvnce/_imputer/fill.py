@@ -108,7 +108,7 @@ def _converted(
 ) -> np.ndarray:
     """Convert cells (..., n, n_node_columns) of rows to valid ones of a data type."""
     cells = schema.values.converted(cells, schema.node_columns, dtype)
-    if schema.group is None:
+    if not schema.group_columns:
         return cells
     # what other rows of a group say, even if it is beyond all rows of the fit
     known = model.determined(nodes)
@@ -221,18 +221,17 @@ def split(
 
     `X` (n_samples, n_features_in_); `rows`, int.
     """
-    has_groups = schema.group is not None
-    rows = rows_of_groups(schema, X, rows) if has_groups else rows
+    numbers = np.arange(len(rows))  # else each row is a group of its own
+    for group in X[:, schema.group_columns].T:
+        rows = rows_of_groups(group, rows)
+        numbers = group[rows]
     ends = np.arange(size, len(rows) + size, size).clip(max=len(rows))
-    if has_groups:
-        numbers = X[rows, schema.group]
-        ends = np.unique(np.searchsorted(numbers, numbers[ends - 1], side="right"))
+    ends = np.unique(np.searchsorted(numbers, numbers[ends - 1], side="right"))
     return [rows[first:end] for first, end in pairwise([0, *ends])]
 
 
-def rows_of_groups(schema: Schema, X: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Find all rows of the groups of some rows, sorted by group."""
-    numbers = X[:, schema.group]
+def rows_of_groups(numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Find all rows of the groups of some rows, sorted by their number (n_samples,)."""
     found = np.flatnonzero(np.isin(numbers, numbers[rows]))
     return found[numbers[found].argsort(kind="stable")]
 
@@ -248,8 +247,10 @@ def with_groups(
     The last result are the places of the rows.
     """
     places = slice(None)
-    if schema.group is not None and not isinstance(rows, slice):
-        found = np.sort(rows_of_groups(schema, X, rows))
+    if isinstance(rows, slice):
+        return X[rows], limits.of(rows), places
+    for numbers in X[:, schema.group_columns].T:
+        found = np.sort(rows_of_groups(numbers, rows))
         rows, places = found, np.searchsorted(found, rows)
     return X[rows], limits.of(rows), places
 

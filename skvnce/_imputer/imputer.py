@@ -601,7 +601,7 @@ class Imputer(IncompleteTransformer):
 
     def _drawn_shifted(self, X, n_draws, seed, shift, rows=slice(None)):
         """Draw some rows of a validated table with shifted cells."""
-        has_groups = self._schema.group is not None
+        has_groups = bool(self._schema.group_columns)
         models = self._models_of_draws(n_draws, is_joint=has_groups)
         if has_groups and models[0]:
             with self._threads(), seeded(seed):

@@ -237,7 +237,7 @@ def read_cells(schema, handling, X, weights=None, impossible=None, limits=NO_LIM
     limits = limits.of(np.flatnonzero(kept)[seen], columns)
     moments = column_moments(nodes, kept_weights)
     check_deviations(schema, columns, moments[1])
-    groups = None if schema.group is None else table[seen, schema.group]
+    groups = next((table[seen, j] for j in schema.group_columns), None)
     cells = ModelCells(
         table, nodes, kept_weights, *moments, weights > 0, limits, groups
     )

@@ -461,7 +461,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     def _partial_fit(self, X, sample_weight):
         """Do what `partial_fit` does, on a copy that has no other user."""
         self._check_parameters()
-        groups_fit.reject_stream(self.groups)
+        reject_groups(column_of_groups(self.groups).columns, groups_fit.STREAM)
         if not hasattr(self, "mean_"):
             self.fit(self._first_batch(X), sample_weight=sample_weight)
             online_em.check_can_continue(
@@ -514,7 +514,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         column_of_groups(self.groups)  # raises an error for a wrong form
 
     def _large_table(self, *given):
-        reject_groups(self.groups)
+        reject_groups(column_of_groups(self.groups).columns)
         return super()._large_table(*given)
 
     def _read_rows(self, X, sample_weight, lower, upper):
@@ -529,11 +529,9 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
             return self._training_of_parts(*large)
         given = schema, table, limits, sample_weight
         found = self._chosen(*given, is_whole=is_frame(X))
-        if self.groups is not None:
-            groups_fit.check_named(found.schema, self.groups, X, table)
-            schema, cells = groups_fit.unless_trivial(found.schema, found.cells)
-            found = found._replace(schema=schema, cells=cells)
-        return found
+        groups_fit.check_named(found.schema, self.groups, X, table)
+        schema, cells = groups_fit.unless_trivial(found.schema, found.cells)
+        return found._replace(schema=schema, cells=cells)
 
     def _rows_of_indicator(self, table, cells):
         return table[cells.counted]
