@@ -123,6 +123,29 @@ class Fitted(NamedTuple):
     report: dict  # public attributes of the estimator, by name
 
 
+def number_or_nan(parameter: float | str) -> float:
+    """Return the value of a parameter; NaN if a fit chooses it by the data."""
+    return np.nan if isinstance(parameter, str) else float(parameter)
+
+
+def without_columns(
+    schema: Schema,
+    report: dict,
+    vectors: Sequence[str] = (),
+    squares: Sequence[str] = (),
+    model: object = None,
+) -> Fitted:
+    """Return the fit to a table of which no column varies: nothing is learned.
+
+    `vectors`, `squares`: attributes that are empty arrays.
+    """
+    none = np.zeros(0)
+    nothing = {"held_out_gain_": np.nan, "marginal_columns_": none.astype(bool)}
+    nothing |= {"n_iter_": 0, "loss_curve_": []} | dict.fromkeys(vectors, none)
+    nothing |= dict.fromkeys(squares, np.zeros((0, 0)))
+    return Fitted(schema, model, nothing | report)
+
+
 _KIND = "of"  # the key of the name of a class
 _TENSOR = "Tensor"
 _NOT_STORED = ("cache",)

@@ -17,7 +17,7 @@ from skvnce._imputer.callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce._imputer.fitted import Fitted
+from skvnce._imputer.fitted import Fitted, number_or_nan, without_columns
 from skvnce._imputer.held_out import HELD_OUT, hold_out
 from skvnce._imputer.options import LBFGS, Adam
 from skvnce._imputer.validation import (
@@ -378,20 +378,12 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
 
     def _no_model(self, schema):
         """Make the fit to a table whose columns are all constant."""
-        none, square = np.zeros(0), np.zeros((0, 0))
-        schema, checked = self._held_out(schema, square, None)
-        report = checked.report() | {
-            "ridge_": np.nan if isinstance(self.ridge, str) else float(self.ridge),
-            "objective_": np.nan,
-            "accuracy_": 0.5,
-            "loss_curve_": [],
-        }
-        if self.model is None:
-            report |= {"mean_": none, "covariance_": square}
+        report = {"ridge_": number_or_nan(self.ridge), "n_components_": 0}
+        report |= {"objective_": np.nan, "accuracy_": 0.5}
         report |= {k: {} for k in ("noise_", "model_state_", "posterior_state_")}
         report |= dict.fromkeys(["log_scale_", "log_scale_gap_", "bound_gap_"], 0.0)
-        report |= dict.fromkeys(["n_iter_", "n_components_"], 0)
-        return Fitted(schema, None, report)
+        arrays = (["mean_"], ["covariance_"]) if self.model is None else ()
+        return without_columns(schema, report, *arrays)
 
     def _most_rounds(self):
         return self.n_init * self.max_iter * PER_ROUND

@@ -18,7 +18,8 @@ from skvnce._imputer.callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce._imputer.fitted import Fitted
+from skvnce._imputer.fitted import Fitted, number_or_nan, without_columns
+from skvnce._imputer.held_out import HeldOutResult
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.parts import stream
 from skvnce._imputer.parts.chunks import in_parts
@@ -578,16 +579,13 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
 
     def _fit_constants(self, table, on_round):
         """Make the model of a table without columns that vary."""
-        auto, model = isinstance(self.shrinkage, str), numbers.no_columns()
-        schema, found = self._held_out(table.schema, table.cells.nodes, None)
-        report = table.report | numbers.of_copula(model) | found.report()
-        report |= {
-            "shrinkage_": np.nan if auto else float(self.shrinkage),
-            "loss_curve_": [],
-            "n_iter_": 0,
-            "n_tuning_iter_": 0,
-        }
-        return Fitted(schema, GaussianModel(model, draws=[]), report), found
+        found = HeldOutResult(np.nan, np.zeros(0, dtype=bool))
+        names = "nonlinear_columns_", "calibrated_columns_"
+        report = table.report | dict.fromkeys(names, found.marginal)
+        report |= {"shrinkage_": number_or_nan(self.shrinkage), "n_tuning_iter_": 0}
+        arrays = ["mean_", "location_", "scale_"], ["covariance_"]
+        model = GaussianModel(None, draws=[])
+        return without_columns(table.schema, report, *arrays, model), found
 
     def _fit_mixed(self, settings, table, on_round):
         """Fit to categories, or with limits of cells, by Gibbs sampling."""

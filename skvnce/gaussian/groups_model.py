@@ -316,7 +316,8 @@ def _average(values: Tensor, which: np.ndarray) -> Tensor:
 class GaussianModel(NamedTuple):
     """A fitted distribution, and what its parameters are drawn from."""
 
-    model: CopulaModel | LatentNormal | GroupedNormal
+    # None if no column varies
+    model: CopulaModel | LatentNormal | GroupedNormal | None
     draws: list | None = None  # of the parameters; None if none has been requested
     training: tuple | None = None  # rows from which they are drawn, and settings
     online: tuple | None = None  # moments from which `partial_fit` goes on
@@ -324,7 +325,7 @@ class GaussianModel(NamedTuple):
 
     def parameters(self) -> list:
         """List the parameters that draws use in turn."""
-        return self.draws or [self.model.parameters()]
+        return self.draws or [self.model and self.model.parameters()]
 
     def drawing(self, *, is_joint: bool) -> list:
         """List the models that draws come from."""

@@ -263,9 +263,3 @@ def filled_by(
             found[j] = shares.numpy().copy()
             found[j][seen] = np.eye(shares.shape[1])[nodes[seen, j].astype(int)]
     return Incomplete.from_array(nodes).with_values(cells).numpy(), found
-
-
-def no_latents() -> LatentNormal:
-    """Make the model of a table without columns, as all are constant."""
-    normal = normal_of((np.zeros(0), np.zeros((0, 0))))
-    return LatentNormal(Latents([], [], []), [], [normal])

@@ -17,7 +17,7 @@ from skvnce._imputer.callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce._imputer.fitted import Fitted
+from skvnce._imputer.fitted import Fitted, without_columns
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.parts.chunks import in_parts
 from skvnce._imputer.parts.summary import reject_limits
@@ -41,7 +41,7 @@ from skvnce.gaussian.mixed_fit import (
     marginals_of,
     warn_of_tails,
 )
-from skvnce.gaussian.model import LatentNormal, no_latents, tensors
+from skvnce.gaussian.model import LatentNormal, tensors
 from skvnce.graphs import copula
 from skvnce.graphs.copula import edge_scores
 from skvnce.graphs.copula_parts import problem_of
@@ -402,14 +402,11 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
 
     def _empty_graph(self, schema):
         """Make the graph without nodes of a table whose columns are all constant."""
-        none, square = np.zeros(0), np.zeros((0, 0))
-        schema, checked = self._held_out(schema, square, None)
-        report = self._report_of(schema, no_latents(), square) | checked.report()
-        report |= dict.fromkeys(["precision_", "edge_probabilities_"], square)
-        report |= {"latent_nodes_": none.astype(int), "information_": none}
-        report |= {"n_iter_": 0, "loss_curve_": []}
-        report |= dict.fromkeys(["change_", "optimality_gap_"], 0.0)
-        return Fitted(schema, no_latents(), report)
+        squares = ["covariance_", "precision_", "associations_"]
+        squares += ["edge_strengths_", "edge_probabilities_"]
+        report = dict.fromkeys(["change_", "optimality_gap_"], 0.0)
+        report |= {"nodes_": schema.all_names[:0], "latent_nodes_": np.arange(0)}
+        return without_columns(schema, report, ["mean_", "information_"], squares)
 
     def _probabilities(self, first, problem):
         """Estimate the probabilities of edges from the fit before edges are chosen."""
