@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._core.random import seed_from, seeded
 from skvnce._core.runtime import filled_once, one_thread
 from skvnce._imputer import validation as checks
-from skvnce._imputer import validation as unused
 from skvnce._imputer.callbacks import (
     CallbackSupportMixin,
     report_rounds,
@@ -33,7 +32,6 @@ from skvnce._tables.limits import check_distance, limits_of
 from skvnce._tables.schema import Encoded
 from skvnce.gaussian import fit as numbers
 from skvnce.gaussian import groups_fit
-from skvnce.gaussian import groups_fit as grouped
 from skvnce.gaussian import mixed_fit as mixed
 from skvnce.gaussian import online as online_em
 from skvnce.gaussian.groups_model import GaussianModel
@@ -49,17 +47,17 @@ class GroupsMixin(Imputer):
     def _fit_groups(self, settings, table, on_round):
         """Fit to rows of groups by Gibbs sampling."""
         schema, cells = table.schema, table.cells
-        unused.warn_of_unused(self, grouped.WITHOUT_EFFECT)
-        unused.warn_of_unused_by_levels(self, schema)
+        checks.warn_of_unused(self, groups_fit.WITHOUT_EFFECT)
+        checks.warn_of_unused_by_levels(self, schema)
         given = cells, schema, settings
         with seeded(seed_from(self.random_state)):
-            fit = grouped.fit_groups(*given, on_round)
+            fit = groups_fit.fit_groups(*given, on_round)
             report = fit.report(schema, cells, settings)
-            predict = partial(grouped.predict_without, *given)
-            held_out = grouped.held_out(cells, settings)
+            predict = partial(groups_fit.predict_without, *given)
+            held_out = groups_fit.held_out(cells, settings)
             _, found = self._held_out(schema, cells.nodes, predict, **held_out)
-        self._warn_of_slow_chain(report, above=grouped.DRIFTING)
-        grouped.warn_of_marginals(schema, found.marginal, self.on_misfit)
+        self._warn_of_slow_chain(report, above=groups_fit.DRIFTING)
+        groups_fit.warn_of_marginals(schema, found.marginal, self.on_misfit)
         # draws follow the model, as means know no groups
         found = found._replace(marginal=np.zeros_like(found.marginal))
         draws = fit.draws if self.n_parameter_draws else []
@@ -545,7 +543,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         """Choose how to fit to a table; returns a function and its number of rounds."""
         schema, cells = table.schema, table.cells
         if cells.groups is not None:
-            settings = grouped.Settings.of(self, cells, schema)
+            settings = groups_fit.Settings.of(self, cells, schema)
             places = schema.model_columns[settings.of_groups]
             groups_fit.check_limits(schema, places, table.limits, table.rows)
             return partial(self._fit_groups, settings), settings.n_sweeps
@@ -590,8 +588,8 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     def _fit_mixed(self, settings, table, on_round):
         """Fit to categories, or with limits of cells, by Gibbs sampling."""
         schema, cells = table.schema, table.cells
-        unused.warn_of_unused(self, mixed.without_effect(schema.is_categorical))
-        unused.warn_of_unused_by_levels(self, schema)
+        checks.warn_of_unused(self, mixed.without_effect(schema.is_categorical))
+        checks.warn_of_unused_by_levels(self, schema)
         n_rounds = []  # of the fit without held-out cells, if there is one
 
         def predict(kept, rows):

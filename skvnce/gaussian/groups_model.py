@@ -18,9 +18,8 @@ from skvnce._core.random import row_keyed, row_lattice
 from skvnce._imputer.fitted import made_in_turn, repeated
 from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce.gaussian.latent import fill
-from skvnce.gaussian.latent import fill as mixed
 from skvnce.gaussian.latent.columns import NUMERIC
-from skvnce.gaussian.latent.fill import Chains
+from skvnce.gaussian.latent.fill import Chains, Predictions
 from skvnce.gaussian.latent.gibbs import Factors, Rows
 from skvnce.gaussian.latent.groups import Effects, Given, Groups, Levels, design_of
 from skvnce.gaussian.model import (
@@ -88,7 +87,7 @@ class GroupedNormal(NamedTuple):
         levels_of = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
         equal = equal_rows(np.column_stack([cells, nodes[:, -1]]))
         given = self._predicting(cells, equal)
-        predicted = mixed.predict(*given, levels_of, ends, groups)
+        predicted = fill.predict(*given, levels_of, ends, groups)
         filled, probabilities = filled_by(_averaged(predicted, equal), cells)
         return np.column_stack([filled, nodes[:, -1]]), probabilities
 
@@ -111,7 +110,7 @@ class GroupedNormal(NamedTuple):
         """Draw missing cells of nodes, with each of the parameters in turn."""
         cells, groups, ends = self.known(nodes, limits)
         given = self.levels.whole, self._in_turn(n_draws), Incomplete.from_array(cells)
-        drawn = mixed.draw(*given, _chains(n_draws), limits=ends, groups=groups)
+        drawn = fill.draw(*given, _chains(n_draws), limits=ends, groups=groups)
         return _with_groups(drawn.numpy(), nodes)
 
     def determined(self, nodes: np.ndarray) -> np.ndarray:
@@ -127,7 +126,7 @@ class GroupedNormal(NamedTuple):
         rows, models = groups.rows(bounds), self._in_turn(n_draws)
         z = rows.start(models[0].normal.mean)
         numbers = np.unique(nodes[:, -1])
-        moved = mixed.swept(rows, z, models, _chains(n_draws))
+        moved = fill.swept(rows, z, models, _chains(n_draws))
         return [
             GivenEffects(
                 self, one, numbers, known, *(part.copy() for part in rows.parts(z)[1:])
@@ -250,10 +249,10 @@ class GivenEffects(NamedTuple):
         rows = Rows.of(levels.rows, levels.divided(bounds)[0])
         z = rows.start(self.given.normal.mean[: levels.rows.size])
         factors: list[Factors] = [self.given.rows.moved(means)]
-        for _ in mixed.swept(rows, z, factors, _GIVEN_EFFECTS):
+        for _ in fill.swept(rows, z, factors, _GIVEN_EFFECTS):
             pass
         whole = torch.from_numpy(np.vstack([z, self.constant[:, places]]))
-        cells = data.with_values(mixed.cells_of(levels.whole, whole)).numpy()
+        cells = data.with_values(fill.cells_of(levels.whole, whole)).numpy()
         return np.column_stack([cells, nodes[:, -1]])
 
 
@@ -293,12 +292,12 @@ def occurrences(which: np.ndarray) -> np.ndarray:
     return found
 
 
-def _averaged(predicted: mixed.Predictions, which: np.ndarray) -> mixed.Predictions:
+def _averaged(predicted: Predictions, which: np.ndarray) -> Predictions:
     """Average the predictions of equal rows of a group, which differ by chance."""
     found = [
         one if one is None else _average(one, which) for one in predicted.probabilities
     ]
-    return mixed.Predictions(_average(predicted.means, which), found)
+    return Predictions(_average(predicted.means, which), found)
 
 
 def _average(values: Tensor, which: np.ndarray) -> Tensor:

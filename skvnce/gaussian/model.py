@@ -20,9 +20,8 @@ from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce.gaussian import copula
 from skvnce.gaussian.copula import Copula
 from skvnce.gaussian.latent import fill
-from skvnce.gaussian.latent import fill as mixed
 from skvnce.gaussian.latent.columns import NUMERIC, Latents
-from skvnce.gaussian.latent.fill import Chains
+from skvnce.gaussian.latent.fill import Chains, Predictions
 from skvnce.gaussian.latent.gibbs import Factors, at_once
 
 Pair = tuple[np.ndarray, np.ndarray]  # mean and covariance
@@ -190,7 +189,7 @@ class LatentNormal(NamedTuple):
         )
         chains = chains_of(n_draws, _BURN_IN, _MANY, (_LEAST_APART, _APART))
         found = [
-            mixed.draw(
+            fill.draw(
                 self.latents,
                 models,
                 Incomplete.from_array(part),
@@ -233,15 +232,13 @@ class LatentNormal(NamedTuple):
             part = slice(first, first + size)
             yield nodes[part], tensors(limits, part)
 
-    def _predicted(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> mixed.Predictions:
+    def _predicted(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Predictions:
         ordinal = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
         found = [
-            mixed.predict(*given, ordinal, ends)
+            fill.predict(*given, ordinal, ends)
             for *given, ends in self._predicting(nodes, limits)
         ]
-        return mixed.Predictions.joined(found)
+        return Predictions.joined(found)
 
     def _predicting(self, nodes: np.ndarray, limits: Limits) -> Iterator:
         """Yield what predicts parts of the rows, and their limits."""
@@ -251,9 +248,7 @@ class LatentNormal(NamedTuple):
             yield self.latents, models, data, _PREDICTING, numbers, ends
 
 
-def filled_by(
-    predicted: mixed.Predictions, nodes: np.ndarray
-) -> tuple[np.ndarray, dict]:
+def filled_by(predicted: Predictions, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
     """Fill nodes by means, or by the most probable levels; see `LatentNormal.fill`."""
     cells, found = predicted.means.clone(), {}
     for j, shares in enumerate(predicted.probabilities):
