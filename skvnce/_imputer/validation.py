@@ -164,7 +164,7 @@ def read_table(estimator, X, *, like=None, asked=None):
 def _with_cells_that_follow(estimator, schema, table):
     """Find relations, if an estimator uses them, and compute cells that follow."""
     relations = getattr(estimator, "relations", None)
-    if relations is None or schema.group is not None:
+    if relations is None or schema.group_columns:
         return table, schema
     kept = estimator._kept_columns(schema)
     schema = with_relations(schema, table, relations, kept)
