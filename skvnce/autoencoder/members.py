@@ -392,7 +392,7 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         self._report_misfit(checked, found, _REMEDY)
         # rows of a call of `fit` itself are not kept
         report = {"estimators_": members, "_stream": None, **found.report()}
-        return Fitted(checked, None, report | self._report_of_missing(X))
+        return Fitted(checked, None, report | self._report_of_missing(checked, X))
 
     def _with_bounded_values(self, schema, X, frozen=None):
         """Determine the valid values of each column.
