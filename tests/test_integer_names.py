@@ -67,7 +67,7 @@ def test_parameters_of_methods_are_those_of_the_name(make, table):
 
 def test_limits_of_cells_and_groups_are_those_of_the_name(table, imputer):
     imputer.set_params(groups=0).fit(table)
-    assert imputer._schema.group == 1
+    assert imputer._schema.group_columns == [1]
     imputer.set_params(groups=None).fit(table)
     filled = imputer.transform(table, lower={2: np.full(60, 30.0)}).to_numpy()
     assert (filled[table[2].isna(), 0] >= 30).all()

@@ -48,7 +48,7 @@ class HotDeck(NamedTuple):
         for node in np.flatnonzero(np.isnan(nodes).any(0)):
             missing, known = np.isnan(nodes[:, node]), ~np.isnan(self.donors[:, node])
             cells, own = self.donors[known, node], far[np.ix_(missing, known)]
-            if limits is not None:  # cells outside of the limits come last
+            if limits:  # cells outside of the limits come last
                 low, high = (end[missing, node, None] for end in limits)
                 own += 99.0 * ((cells < low) | (cells > high))
             nearest = own.argsort(1, kind="stable")[:, : self.n_neighbors]

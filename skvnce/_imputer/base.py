@@ -55,7 +55,7 @@ from skvnce._tables.cells import is_frame, is_missing, names_of, without_marker
 from skvnce._tables.column_kinds import reject_categories
 from skvnce._tables.findings.checks import check_non_negative, warn_of_table
 from skvnce._tables.frames import readable
-from skvnce._tables.limits import CellLimits, limited_columns, limits_of
+from skvnce._tables.limits import NO_LIMITS, Limits, limited_columns, limits_of
 from skvnce._tables.model_columns import FILLED_BY_CONSTANT, Handling, ModelCells
 from skvnce._tables.schema import Schema, Table
 from skvnce._tables.values import valid_values
@@ -156,7 +156,7 @@ class TrainingTable(NamedTuple):
     cells: ModelCells  # of a sample of the rows, if the table is in parts and large
     rows: np.ndarray  # (n_samples, n_features), as read; in parts those of the sample
     report: dict  # the attribute of the indicator of missing cells, if there is one
-    limits: CellLimits | None = None  # of the missing cells of `rows`
+    limits: Limits = NO_LIMITS  # of the missing cells of `rows`
     large: LargeTable | None = None  # if the table is not, or not all, in memory
 
 
@@ -333,7 +333,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         """
         return range(schema.n_columns)
 
-    def _chosen(self, schema, table, limits=None, sample_weight=None, *, is_whole):
+    def _chosen(self, schema, table, limits=NO_LIMITS, sample_weight=None, *, is_whole):
         """Choose the columns of the model by a table in memory; see `_read`.
 
         `limits` are those of missing cells, which must leave whole numbers to columns
@@ -344,10 +344,8 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         check_scale(cells.weights, len(table))
         schema = self._with_values(schema, cells.table)
         places = limited_columns(schema, limits, is_whole=is_whole)
-        schema = schema._replace(limited=places)
-        if limits is not None:
-            values = schema.values.reaching(cells.limits, schema.model_columns)
-            schema = schema._replace(values=values)
+        values = schema.values.reaching(cells.limits, schema.model_columns)
+        schema = schema._replace(limited=places, values=values)
         report = self._report_of_missing(schema, self._rows_of_indicator(table, cells))
         return TrainingTable(schema, cells, table, report, limits)
 
@@ -359,7 +357,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             schema, np.where(large.summary.missing, np.nan, 0.0)[None]
         )
         return TrainingTable(
-            schema, large.cells, large.cells.table, report, None, large
+            schema, large.cells, large.cells.table, report, large=large
         )
 
     def _rows_of_indicator(self, table, cells):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from skvnce._imputer.fitted import CellModel, n_chains
-from skvnce._tables.limits import CellLimits, select_limits
+from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.schema import Schema
 
 _REPEATS = 100  # rows of a level that another row has shown: under 3 % are exceptions
@@ -47,7 +47,7 @@ def determined_columns(schema: Schema, X: np.ndarray) -> tuple[tuple, ...]:
     `X` (n, n_features).  Returns the fields of `Determined`, whose columns are those of
     the model.  None with groups, whose effects have levels of their own.
     """
-    if schema.group is not None:
+    if schema.group_columns:
         return ()
     nodes = _nodes(schema, X)
     columns = np.flatnonzero(schema.is_categorical).tolist()
@@ -121,7 +121,7 @@ class WithDetermined(NamedTuple):
         return getattr(self.model, "n_points", 1)
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells; see `CellModel`."""
         filled = self._known(nodes)
@@ -133,7 +133,7 @@ class WithDetermined(NamedTuple):
         return cells, probabilities
 
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Represent the distributions of cells; see `skvnce._imputer.fill`."""
         filled = self._known(nodes)
@@ -141,7 +141,7 @@ class WithDetermined(NamedTuple):
         return points, self._given_others(filled, probabilities)
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         filled = self._known(nodes)
@@ -198,7 +198,7 @@ class WithDetermined(NamedTuple):
         rows, wrong = rows[wrong.any(0)], wrong[:, wrong.any(0)]
         if not len(rows):
             return
-        own = select_limits(limits, rows)
+        own = limits.of(rows)
         found = self.model.fill(filled[rows], own)[1]
         below = self._given_others(filled[rows], found)[by].cumsum(1)[:, :-1]
         uniform = torch.rand(wrong.shape, dtype=torch.float64).numpy()

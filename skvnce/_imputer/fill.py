@@ -16,7 +16,7 @@ from skvnce._core.random import seed_from
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, in_turn, n_chains
 from skvnce._imputer.related import deduced
-from skvnce._tables.limits import CellLimits, clip_to_limits, select_limits
+from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import ValidValues, half_sample_mode
 
@@ -38,7 +38,7 @@ class Predicted(NamedTuple):
 
 
 def fill(
-    schema: Schema, model: CellModel, X: np.ndarray, limits: CellLimits | None = None
+    schema: Schema, model: CellModel, X: np.ndarray, limits: Limits = NO_LIMITS
 ) -> Predicted:
     """Fill the missing cells of a table by predictions.
 
@@ -47,7 +47,7 @@ def fill(
     X = X if limits else deduced(schema, X)
     filled, found = with_constants(schema, X), certain(schema, X)
     for (rows, columns), nodes in incomplete_chunks(schema, X, n_chains(model)):
-        ends = select_limits(limits, rows[:, 0], columns[0])
+        ends = limits.of(rows[:, 0], columns[0])
         missing = np.isnan(nodes)  # before, as a model may fill in place
         cells, probabilities = model.fill(nodes, ends)
         _check_complete(schema, columns[0], cells)
@@ -55,7 +55,7 @@ def fill(
         for node, own in probabilities.items():
             some = missing[:, node]
             found[columns[0, node]][rows[some, 0]] = own[some]
-    return Predicted(clip_to_limits(limits, filled), found)
+    return Predicted(limits.clipped(filled), found)
 
 
 def draw(
@@ -63,7 +63,7 @@ def draw(
     models: Sequence[CellModel],  # each is used equally often, in random order
     X: np.ndarray,  # (n_samples, n_features_in_)
     n_draws: int,
-    limits: CellLimits | None = None,  # of the missing cells of X
+    limits: Limits = NO_LIMITS,  # of the missing cells of X
 ) -> np.ndarray:
     """Draw the missing cells of a table, with torch's global stream.
 
@@ -74,14 +74,14 @@ def draw(
     turns = in_turn(len(models), n_draws)
     chains = n_chains(models[0], n_draws)
     for (rows, columns), nodes in incomplete_chunks(schema, X, chains):
-        ends = select_limits(limits, rows[:, 0], columns[0])
+        ends = limits.of(rows[:, 0], columns[0])
         for turn in np.unique(turns):
             places = np.flatnonzero(turns == turn)
             cells = models[turn].draw(nodes, len(places), ends)
             _check_complete(schema, columns[0], cells)
             where = np.ix_(places, rows[:, 0], columns[0])
             filled[where] = _converted(schema, models[turn], nodes, cells, X.dtype)
-    return returned(schema, clip_to_limits(limits, filled), X)
+    return returned(schema, limits.clipped(filled), X)
 
 
 def score(
@@ -108,7 +108,7 @@ def _converted(
 ) -> np.ndarray:
     """Convert cells (..., n, n_node_columns) of rows to valid ones of a data type."""
     cells = schema.values.converted(cells, schema.node_columns, dtype)
-    if schema.group is None:
+    if not schema.group_columns:
         return cells
     # what other rows of a group say, even if it is beyond all rows of the fit
     known = model.determined(nodes)
@@ -221,18 +221,17 @@ def split(
 
     `X` (n_samples, n_features_in_); `rows`, int.
     """
-    has_groups = schema.group is not None
-    rows = rows_of_groups(schema, X, rows) if has_groups else rows
+    numbers = np.arange(len(rows))  # else each row is a group of its own
+    for group in X[:, schema.group_columns].T:
+        rows = rows_of_groups(group, rows)
+        numbers = group[rows]
     ends = np.arange(size, len(rows) + size, size).clip(max=len(rows))
-    if has_groups:
-        numbers = X[rows, schema.group]
-        ends = np.unique(np.searchsorted(numbers, numbers[ends - 1], side="right"))
+    ends = np.unique(np.searchsorted(numbers, numbers[ends - 1], side="right"))
     return [rows[first:end] for first, end in pairwise([0, *ends])]
 
 
-def rows_of_groups(schema: Schema, X: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Find all rows of the groups of some rows, sorted by group."""
-    numbers = X[:, schema.group]
+def rows_of_groups(numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Find all rows of the groups of some rows, sorted by their number (n_samples,)."""
     found = np.flatnonzero(np.isin(numbers, numbers[rows]))
     return found[numbers[found].argsort(kind="stable")]
 
@@ -241,17 +240,19 @@ def with_groups(
     schema: Schema,
     X: np.ndarray,
     rows: np.ndarray | slice,
-    limits: CellLimits | None,
-) -> tuple[np.ndarray, CellLimits | None, np.ndarray | slice]:
+    limits: Limits,
+) -> tuple[np.ndarray, Limits, np.ndarray | slice]:
     """Select rows, the others of their groups, and their limits.
 
     The last result are the places of the rows.
     """
     places = slice(None)
-    if schema.group is not None and not isinstance(rows, slice):
-        found = np.sort(rows_of_groups(schema, X, rows))
+    if isinstance(rows, slice):
+        return X[rows], limits.of(rows), places
+    for numbers in X[:, schema.group_columns].T:
+        found = np.sort(rows_of_groups(numbers, rows))
         rows, places = found, np.searchsorted(found, rows)
-    return X[rows], select_limits(limits, rows), places
+    return X[rows], limits.of(rows), places
 
 
 def nodes_of(schema: Schema, X: np.ndarray) -> np.ndarray:
@@ -294,7 +295,7 @@ class Strategy(NamedTuple):
         self,
         model: CellModel,
         nodes: np.ndarray,
-        limits: CellLimits | None,
+        limits: Limits,
         values: ValidValues,
         columns: np.ndarray,
     ) -> tuple[np.ndarray, dict]:
@@ -321,9 +322,6 @@ STRATEGIES = {
 # Cells of models as valid values of their columns, and marginal distributions.
 #
 # A column that a model does not predict has the distribution of its observed cells.
-
-
-Limits = CellLimits | None
 
 
 class Marginal(NamedTuple):
@@ -380,12 +378,14 @@ class ValidCells(NamedTuple):
             return strategy.n_chains(self.model)
         return n_chains(self.model, n_draws)
 
-    def fill(self, nodes: np.ndarray, limits: Limits = None) -> tuple[np.ndarray, dict]:
+    def fill(
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
+    ) -> tuple[np.ndarray, dict]:
         """Fill missing cells; see `CellModel`."""
         cells, probabilities = self._predicted(nodes, limits)
         for node, one in self.marginals.items():
             best = self._best(node, is_number=node not in probabilities)
-            cells[..., node] = _unless_limited(best, cells, node, limits)
+            cells[..., node] = limits.spare(cells, node, best)
             if node in probabilities:
                 own = probabilities[node]
                 own[:] = one.probabilities(own.shape[1])
@@ -401,14 +401,14 @@ class ValidCells(NamedTuple):
         return self.model.determined(nodes)
 
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Represent the distributions of cells; see `skvnce._imputer.fill`."""
         points, probabilities = self.model.points(nodes, levels, limits)
         middles = (np.arange(len(points)) + 0.5) / len(points)
         for node, one in self.marginals.items():
             own = one.quantiles(middles)[:, None]
-            points[..., node] = _unless_limited(own, points, node, limits)
+            points[..., node] = limits.spare(points, node, own)
         return self.values.rounded(points, self.columns), probabilities
 
     def _predicted(self, nodes: np.ndarray, limits: Limits) -> tuple[np.ndarray, dict]:
@@ -428,24 +428,15 @@ class ValidCells(NamedTuple):
         return one.best
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: Limits = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         cells = self.model.draw(nodes, n_draws, limits)
         for node, one in self.marginals.items():
             drawn = one.draws(cells.shape[:-1])
-            cells[..., node] = _unless_limited(drawn, cells, node, limits)
+            cells[..., node] = limits.spare(cells, node, drawn)
         # last, because draws from marginals need not be within the user's bounds
         return self.values.rounded(cells, self.columns)
-
-
-def _unless_limited(
-    new: float | np.ndarray, cells: np.ndarray, node: int, limits: Limits
-) -> float | np.ndarray:
-    """Return new cells of a column, except where cells have limits."""
-    if limits is None:
-        return new
-    return np.where(limits.known[:, node], cells[..., node], new)
 
 
 # ----------------------------------------
@@ -513,23 +504,21 @@ def ordered_draws(
     ranks: Sequence[int],
     n_draws: int,
     random_state: object,
-    limits: CellLimits | None = None,
+    limits: Limits = NO_LIMITS,
 ) -> np.ndarray:
     """Sort the draws of each missing cell of validated rows, and choose some.
 
-    `draw`: maps rows, `random_state` and, if there are some, limits to tables of shape
+    `draw`: maps rows, `random_state` and their limits to tables of shape
     (n_draws, n, n_features_out); `ranks` int (n_ranks,): from 0 to n_draws - 1;
     `limits`: of the cells of X, for imputers that take them. Returns (n_ranks,
     n_samples, n_features_out).
     """
-    columns = np.arange(X.shape[1])
     ranks, rng = list(ranks), np.random.default_rng(seed_from(random_state))
     found = np.repeat(X[None, :, schema.returned], len(ranks), 0)
     rows = np.flatnonzero(np.isnan(X).any(1))
     size = max(1, _CHUNK // (X.shape[1] * n_draws))
     for part in split(schema, X, size, rows):
-        own = {} if limits is None else {"limits": limits.of(part, columns)}
-        drawn = draw(X[part], random_state=rng, **own)
+        drawn = draw(X[part], random_state=rng, limits=limits.of(part))
         # only some ranks are needed, which takes less than sorting
         found[:, part] = np.partition(drawn, sorted(set(ranks)), axis=0)[ranks]
     return found

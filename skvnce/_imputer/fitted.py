@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from scipy.special import logsumexp
 
-from skvnce._tables.limits import CellLimits
+from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.schema import Schema
 
 # ----------------------------------------
@@ -34,7 +34,7 @@ class CellModel(Protocol):
     """
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells by their means, or by their most probable category.
 
@@ -45,7 +45,7 @@ class CellModel(Protocol):
         ...
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells with torch's global stream of random numbers.
 
@@ -121,6 +121,29 @@ class Fitted(NamedTuple):
     schema: Schema
     model: CellModel | None  # None if all columns are constant
     report: dict  # public attributes of the estimator, by name
+
+
+def number_or_nan(parameter: float | str) -> float:
+    """Return the value of a parameter; NaN if a fit chooses it by the data."""
+    return np.nan if isinstance(parameter, str) else float(parameter)
+
+
+def without_columns(
+    schema: Schema,
+    report: dict,
+    vectors: Sequence[str] = (),
+    squares: Sequence[str] = (),
+    model: object = None,
+) -> Fitted:
+    """Return the fit to a table of which no column varies: nothing is learned.
+
+    `vectors`, `squares`: attributes that are empty arrays.
+    """
+    none = np.zeros(0)
+    nothing = {"held_out_gain_": np.nan, "marginal_columns_": none.astype(bool)}
+    nothing |= {"n_iter_": 0, "loss_curve_": []} | dict.fromkeys(vectors, none)
+    nothing |= dict.fromkeys(squares, np.zeros((0, 0)))
+    return Fitted(schema, model, nothing | report)
 
 
 _KIND = "of"  # the key of the name of a class

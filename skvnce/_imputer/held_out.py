@@ -89,9 +89,7 @@ def hold_out(nodes, weights, share):
 
 def spare_limited(hidden, limits):
     """Hold out no cell of columns with limits, whose observed cells are not typical."""
-    if limits is not None:
-        known = limits.known.any(0)
-        hidden[:, : len(known)] &= ~known
+    hidden[:, list(limits.columns)] = False
     return hidden
 
 

@@ -45,7 +45,7 @@ from skvnce._imputer.validation import check_sample
 from skvnce._tables.cells import is_frame
 from skvnce._tables.findings.checks import NEVER_OBSERVED
 from skvnce._tables.limits import (
-    check_bounds,
+    NO_LIMITS,
     check_taken,
     limits_of,
     warn_of_absent_limits,
@@ -303,7 +303,7 @@ class Imputer(IncompleteTransformer):
         wanted = self._wanted(where, X, checked)
         seed = seed_from(random_state)
         is_changed = shift is not None or reference is not None
-        limits = None if is_changed else self._limits_of(lower, upper, X, checked)
+        limits = NO_LIMITS if is_changed else self._limits_of(lower, upper, X, checked)
         if reference is not None:
             model = fitted_to(self, reference, seed)
         if shift is None and not rules.draws_alone(self._schema, wanted, limits):
@@ -577,7 +577,7 @@ class Imputer(IncompleteTransformer):
             return None
         return self._valid_cells([self._cell_model()])[0]
 
-    def _predicted(self, X, limits=None):
+    def _predicted(self, X, limits=NO_LIMITS):
         """Predict the missing cells of validated rows; returns `Predicted`."""
         with self._threads(), seeded(0):  # a sampler may not support numbers of the row
             return fill(self._schema, self._valid_model(), X, limits)
@@ -588,12 +588,12 @@ class Imputer(IncompleteTransformer):
             return [None]
         return self._valid_cells(self._drawing_models(n_draws, is_joint=is_joint))
 
-    def _drawn_tables(self, X, n_draws, random_state, limits=None):
+    def _drawn_tables(self, X, n_draws, random_state, limits=NO_LIMITS):
         """Draw cells of validated rows; (n_draws, n_samples, n_features_out)."""
         given = X, n_draws, random_state, limits
         return self._drawn_by(self._models_of_draws(n_draws), *given)
 
-    def _drawn_by(self, models, X, n_draws, random_state, limits=None):
+    def _drawn_by(self, models, X, n_draws, random_state, limits=NO_LIMITS):
         """Draw cells of validated rows by models; see `_drawn_tables`."""
         check_draws(n_draws, X)
         with self._threads(), seeded(random_state):
@@ -601,7 +601,7 @@ class Imputer(IncompleteTransformer):
 
     def _drawn_shifted(self, X, n_draws, seed, shift, rows=slice(None)):
         """Draw some rows of a validated table with shifted cells."""
-        has_groups = self._schema.group is not None
+        has_groups = bool(self._schema.group_columns)
         models = self._models_of_draws(n_draws, is_joint=has_groups)
         if has_groups and models[0]:
             with self._threads(), seeded(seed):
@@ -615,7 +615,7 @@ class Imputer(IncompleteTransformer):
             model = self._cell_model() if self.feature_indices_.size else None
             return score(self._schema, model, X, with_errors=with_errors)
 
-    def _drawer(self, X, n_draws, seed, limits=None):
+    def _drawer(self, X, n_draws, seed, limits=NO_LIMITS):
         """Make a function that draws some rows of a validated table."""
 
         def drawn(rows=slice(None)):
@@ -668,14 +668,14 @@ class Imputer(IncompleteTransformer):
         return shift_of(self._schema, shift)
 
     def _limits_of(self, lower, upper, X, checked):
-        """Check limits of single cells; None if no missing cell has one."""
+        """Check limits of single cells; `NO_LIMITS` if no missing cell has one."""
         if lower is None and upper is None:
             warn_of_absent_limits(self._schema, self._schema.limited, checked)
-            return None
+            return NO_LIMITS
         check_taken(type(self).__name__, takes_limits=self._takes_limits)
         found = limits_of(self._schema, lower, upper, X, checked)
-        check_bounds(self._schema, found, is_whole=is_frame(X))
-        return found and found.rounded(self._schema.values.integers)
+        found.check_bounds(self._schema, is_whole=is_frame(X))
+        return found.rounded(self._schema.values.integers)
 
     def _limit_of_shift(self, place):
         """Say why cells of a column move by less than stated, and what to do."""

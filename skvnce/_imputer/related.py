@@ -13,7 +13,7 @@ import torch
 
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, n_chains
-from skvnce._tables.limits import CellLimits
+from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.schema import Schema
 from skvnce.relations.closure import Bounds, closed, holds, is_set
 from skvnce.relations.columns import describe
@@ -254,7 +254,7 @@ class WithRelations(NamedTuple):
         return getattr(self.model, "n_points", 1)
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells; see `CellModel`."""
         cells, probabilities = self.model.fill(nodes, limits)
@@ -265,7 +265,7 @@ class WithRelations(NamedTuple):
         return rows.obeying(rows.related, cells, scores), probabilities
 
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Represent the distributions of cells; see `skvnce._imputer.fill`."""
         points, probabilities = self.model.points(nodes, levels, limits)
@@ -277,7 +277,7 @@ class WithRelations(NamedTuple):
         return points, probabilities
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         rows = Rows.of(self.schema, nodes)  # some cells follow from shifted ones
@@ -313,7 +313,7 @@ class WithSets(NamedTuple):
         return getattr(self.model, "n_points", 1)
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells; see `CellModel`."""
         wide = with_codes(nodes, self.sets)
@@ -323,7 +323,7 @@ class WithSets(NamedTuple):
         return self._narrow(nodes, cells), probabilities
 
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Represent the distributions of cells; see `skvnce._imputer.fill`."""
         wide = with_codes(nodes, self.sets)
@@ -335,7 +335,7 @@ class WithSets(NamedTuple):
         return self._narrow(nodes, points), probabilities
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         wide = with_codes(nodes, self.sets)

@@ -214,13 +214,12 @@ def draws_alone(schema, where, limits):
 
     Raises `ValueError` if there are limits of cells, too.
     """
-    if schema.group is None or not isinstance(where, Rules):
+    if not schema.group_columns or not isinstance(where, Rules):
         return False
-    if limits is not None:
-        raise ValueError(
-            "lower and upper cannot be combined with functions of where if there are "
-            "groups. Pass masks of where."
-        )
+    limits.reject(
+        "lower and upper cannot be combined with functions of where if there are "
+        "groups. Pass masks of where."
+    )
     return True
 
 

@@ -22,6 +22,7 @@ from skvnce._tables.column_kinds import FROM_DTYPE, encode, reject_categories
 from skvnce._tables.findings.checks import check_deviations, warn_of_table
 from skvnce._tables.findings.columns import modelled_columns
 from skvnce._tables.frames import TEXT_REMEDY, cell_errors_named, check_exact, readable
+from skvnce._tables.limits import NO_LIMITS
 from skvnce._tables.memory import check_fit, needs_memory
 from skvnce._tables.model_columns import (
     ModelCells,
@@ -163,7 +164,7 @@ def read_table(estimator, X, *, like=None, asked=None):
 def _with_cells_that_follow(estimator, schema, table):
     """Find relations, if an estimator uses them, and compute cells that follow."""
     relations = getattr(estimator, "relations", None)
-    if relations is None or schema.group is not None:
+    if relations is None or schema.group_columns:
         return table, schema
     kept = estimator._kept_columns(schema)
     schema = with_relations(schema, table, relations, kept)
@@ -216,16 +217,16 @@ def with_model_columns(schema, handling, X, impossible=None):
     return without_constants(schema, X, handling, impossible)
 
 
-def read_cells(schema, handling, X, weights=None, impossible=None, limits=None):
+def read_cells(schema, handling, X, weights=None, impossible=None, limits=NO_LIMITS):
     """Choose the columns of a model and its training rows.
 
     `handling` Handling: for messages; `X` (n_samples, n_features); `weights`
     (n_samples,): of the rows; they are checked; `impossible` str: see
-    `without_constants`; `limits` CellLimits: of the missing cells of X. A row that only
+    `without_constants`; `limits` Limits: of the missing cells of X. A row that only
     has limits is kept. Returns `cells` ModelCells; `schema` Schema: with the columns of
     the model, and constants.
     """
-    known = ~np.isnan(X) if limits is None else ~np.isnan(X) | limits.known
+    known = ~np.isnan(X) | limits.known
     weights, kept = rows_with_data(X, weights, known)
     table = X[kept]
     schema = with_model_columns(schema, handling, table, impossible)
@@ -233,11 +234,10 @@ def read_cells(schema, handling, X, weights=None, impossible=None, limits=None):
     nodes = table[:, columns].astype(np.float64)
     seen = known[kept][:, columns].any(1)
     nodes, kept_weights = nodes[seen], weights[kept][seen]
-    if limits is not None:
-        limits = limits.of(np.flatnonzero(kept)[seen], columns)
+    limits = limits.of(np.flatnonzero(kept)[seen], columns)
     moments = column_moments(nodes, kept_weights)
     check_deviations(schema, columns, moments[1])
-    groups = None if schema.group is None else table[seen, schema.group]
+    groups = next((table[seen, j] for j in schema.group_columns), None)
     cells = ModelCells(
         table, nodes, kept_weights, *moments, weights > 0, limits, groups
     )

@@ -159,28 +159,26 @@ def read_columns(
     cells = cells_of_columns(X)
     if is_frame(X) and not cells:
         raise ValueError("X has no columns.")
-    is_plain = not _named(categorical_features) and groups is None
+    known = column_of_groups(groups)
+    is_plain = not (_named(categorical_features) or known.columns)
     if cells is None or (not is_frame(X) and is_plain):
         return None
     asked = asked_kinds(X, len(cells), categorical_features)
     by_dtype = isinstance(categorical_features, dict) or (
         is_frame(X) and isinstance(categorical_features, str)
     )
-    if groups is not None:
-        known = column_of_groups(groups)
-        group, *slopes = (
-            place_of(one, names_of(X), len(cells), "groups")
-            for one in (known.column, *known.slopes)
-        )
-        asked[group] = PASSED
-        for place in slopes:  # whole numbers would be ordinal
-            if cells[place].dtype in ("number", "integer"):
-                asked.setdefault(place, "numeric")
+    of_groups, slopes = (
+        [place_of(one, names_of(X), len(cells), "groups") for one in names]
+        for names in (known.columns, known.slopes)
+    )
+    asked |= dict.fromkeys(of_groups, PASSED)
+    for place in slopes:  # whole numbers would be ordinal
+        if cells[place].dtype in ("number", "integer"):
+            asked.setdefault(place, "numeric")
     columns = [
-        _column(one, asked.get(place), by_dtype) for place, one in enumerate(cells)
+        _column(one, asked.get(j), by_dtype)._replace(is_group=j in of_groups)
+        for j, one in enumerate(cells)
     ]
-    if groups is not None:
-        columns[group] = columns[group]._replace(is_group=True)
     return None if all(column.is_plain for column in columns) else columns
 
 
@@ -280,7 +278,7 @@ def _checked_kind(value: object, label: str) -> str | tuple:
 class GroupColumns(NamedTuple):
     """The columns, by name or index, that the parameter `groups` names."""
 
-    column: object  # str or int: that names groups
+    columns: list  # str or int: that names groups, or none
     # those whose slopes are random, and those that are constant within groups
     slopes: list
     constant: list
@@ -293,7 +291,7 @@ def column_of_groups(groups: object) -> GroupColumns:
     no list.
     """
     if not isinstance(groups, dict):
-        return GroupColumns(groups, [], [])
+        return GroupColumns([] if groups is None else [groups], [], [])
     if len(groups) != 1:
         raise ValueError(
             f"groups must have one column, got {groups!r}. Three levels, such as "
@@ -308,7 +306,7 @@ def column_of_groups(groups: object) -> GroupColumns:
             "groups, or a dict with the keys 'slopes' and 'constant' (columns that are "
             f"constant within groups) and lists of columns, got {others!r}."
         )
-    return GroupColumns(column, *map(list, lists))
+    return GroupColumns([column], *map(list, lists))
 
 
 def _is_list(value: object) -> bool:

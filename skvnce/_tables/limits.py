@@ -26,13 +26,15 @@ class CellLimits(NamedTuple):
         """Return which cells have a limit; bool, (n_samples, n_features)."""
         return np.isfinite(self.low) | np.isfinite(self.high)
 
-    def of(self, rows: np.ndarray, columns: np.ndarray) -> Self:
-        """Select the limits of some rows and columns."""
-        return CellLimits(*(part[np.ix_(rows, columns)] for part in self))
+    @property
+    def columns(self) -> list[int]:
+        """List the columns of which a cell has a limit."""
+        return np.flatnonzero(self.known.any(0)).tolist()
 
-    def of_rows(self, rows: np.ndarray) -> Self:
-        """Select the limits of some rows."""
-        return CellLimits(*(part[rows] for part in self))
+    def of(self, rows: np.ndarray, columns: np.ndarray | None = None) -> Self:
+        """Select the limits of some rows, and of some columns."""
+        some = rows if columns is None else np.ix_(rows, columns)
+        return CellLimits(*(part[some] for part in self))
 
     def rounded(self, integers: np.ndarray) -> Self:
         """Round limits of the columns in `integers`, (n_features,), to integers."""
@@ -45,19 +47,96 @@ class CellLimits(NamedTuple):
         """Clip cells (..., n_samples, n_features); the dtype is kept."""
         return np.clip(cells, self.low, self.high).astype(cells.dtype)
 
+    def within(self, low: np.ndarray, high: np.ndarray) -> Self:
+        """Return the bounds (n_samples, n) of the first columns, narrowed by limits."""
+        own = (end[:, : low.shape[1]] for end in self)
+        return CellLimits(np.maximum(low, next(own)), np.minimum(high, next(own)))
 
-def select_limits(
-    limits: CellLimits | None, rows: np.ndarray, columns: np.ndarray | None = None
-) -> CellLimits | None:
-    """Select the limits of some rows, and of some columns; None without limits."""
-    if limits is None:
-        return None
-    return limits.of_rows(rows) if columns is None else limits.of(rows, columns)
+    def spare(
+        self, cells: np.ndarray, column: int, new: float | np.ndarray
+    ) -> np.ndarray:
+        """Return new cells of a column, except where cells have limits."""
+        return np.where(self.known[:, column], cells[..., column], new)
+
+    def check_bounds(self, schema: Schema, *, is_whole: bool = False) -> None:
+        """Raise an error for cells whose limits contradict the bounds of their column.
+
+        With `is_whole`, cells of columns of whole numbers must be able to be whole.
+        """
+        possible = schema.values
+        least = np.where(possible.given[0], possible.low, -np.inf)
+        most = np.where(possible.given[1], possible.high, np.inf)
+        self._check_cells(
+            schema,
+            (self.high < least) | (self.low > most),
+            lambda j: (
+                f"are outside of the bounds [{least[j]}, {most[j]}] of the column. "
+                "Correct one of them."
+            ),
+        )
+        low, high = np.maximum(self.low, least), np.minimum(self.high, most)
+        self._check_cells(
+            schema,
+            self.known & (np.ceil(low) > np.floor(high)) & possible.integers & is_whole,
+            lambda j: (
+                "leave no whole number, but the column has whole numbers, by "
+                "which cells of data frames are filled. Correct the limits, or pass an "
+                "array."
+            ),
+        )
+
+    def reject(self, reason: str) -> None:
+        """Raise an error: something cannot be combined with limits."""
+        raise ValueError(reason)
+
+    def _check_cells(self, schema: Schema, wrong: np.ndarray, reason: Callable) -> None:
+        """Raise an error for the first cell with wrong limits, if there is one."""
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            ends = [float(end[row, column]) for end in self]
+            raise ValueError(
+                f"The limits {ends} of {schema.label(column)}, row {row}, "
+                f"{reason(column)}"
+            )
 
 
-def clip_to_limits(limits: CellLimits | None, cells: np.ndarray) -> np.ndarray:
-    """Clip cells (..., n_samples, n_features), if there are limits."""
-    return cells if limits is None else limits.clipped(cells)
+class NoLimits(NamedTuple):
+    """The limits of a table in which no cell has any: false, and without ends."""
+
+    known = np.False_
+    columns = ()
+
+    def of(self, rows: np.ndarray, columns: np.ndarray | None = None) -> Self:
+        """See `CellLimits.of`."""
+        return self
+
+    def rounded(self, integers: np.ndarray) -> Self:
+        """See `CellLimits.rounded`."""
+        return self
+
+    def clipped(self, cells: np.ndarray) -> np.ndarray:
+        """See `CellLimits.clipped`."""
+        return cells
+
+    def within(self, low: np.ndarray, high: np.ndarray) -> CellLimits:
+        """See `CellLimits.within`."""
+        return CellLimits(low, high)
+
+    def spare(
+        self, cells: np.ndarray, column: int, new: float | np.ndarray
+    ) -> float | np.ndarray:
+        """See `CellLimits.spare`."""
+        return new
+
+    def check_bounds(self, schema: Schema, *, is_whole: bool = False) -> None:
+        """See `CellLimits.check_bounds`."""
+
+    def reject(self, reason: str) -> None:
+        """See `CellLimits.reject`."""
+
+
+Limits = CellLimits | NoLimits
+NO_LIMITS = NoLimits()
 
 
 def check_taken(name: str, *, takes_limits: bool) -> None:
@@ -71,15 +150,15 @@ def check_taken(name: str, *, takes_limits: bool) -> None:
 
 def limits_of(
     schema: Schema, lower: object, upper: object, X: object, checked: np.ndarray
-) -> CellLimits | None:
+) -> Limits:
     """Check limits of single cells, and convert them.
 
     `lower`, `upper` (n_samples, n_features): a dict has columns, and arrays
     (n_samples,) or numbers; `X` (n_samples, n_features); `checked` (n_samples,
-    n_features): as `incomplete_array` has returned it. Returns None if no missing cell
-    has a limit. Raises `ValueError`: if a lower limit is above the upper one, if no
-    number is within a limit, or if a shape is wrong. Raises `TypeError`: if limits are
-    no numbers, of columns of dates no dates, or of categories.
+    n_features): as `incomplete_array` has returned it. Returns `NO_LIMITS` if no
+    missing cell has a limit. Raises `ValueError`: if a lower limit is above the upper
+    one, if no number is within a limit, or if a shape is wrong. Raises `TypeError`: if
+    limits are no numbers, of columns of dates no dates, or of categories.
     """
     missing, sides = np.isnan(checked), []
     pairs = ((lower, "lower", -np.inf), (upper, "upper", np.inf))
@@ -114,65 +193,15 @@ def limits_of(
             f"{schema.shown(column, found.high[row, column])} in "
             f"{schema.label(column)}, row {row}."
         )
-    return found if found.known.any() else None
-
-
-def check_bounds(
-    schema: Schema, limits: CellLimits | None, *, is_whole: bool = False
-) -> None:
-    """Raise an error for cells whose limits contradict the bounds of their column.
-
-    With `is_whole`, cells of columns of whole numbers must be able to be whole.
-    """
-    if limits is None:
-        return
-    possible = schema.values
-    least = np.where(possible.given[0], possible.low, -np.inf)
-    most = np.where(possible.given[1], possible.high, np.inf)
-    name = schema.label
-    _check_cells(
-        name,
-        limits,
-        (limits.high < least) | (limits.low > most),
-        lambda j: (
-            f"are outside of the bounds [{least[j]}, {most[j]}] of the column. "
-            "Correct one of them."
-        ),
-    )
-    if is_whole:
-        low = np.ceil(np.maximum(limits.low, least))
-        wrong = limits.known & (low > np.floor(np.minimum(limits.high, most)))
-        _check_cells(
-            name,
-            limits,
-            wrong & possible.integers,
-            lambda j: (
-                "leave no whole number, but the column has whole numbers, by "
-                "which cells of data frames are filled. Correct the limits, or pass an "
-                "array."
-            ),
-        )
-
-
-def _check_cells(
-    name: Callable, limits: CellLimits | None, wrong: np.ndarray, reason: Callable
-) -> None:
-    """Raise an error for the first cell with wrong limits, if there is one."""
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0]
-        ends = limits.low[row, column], limits.high[row, column]
-        raise ValueError(
-            f"The limits {list(map(float, ends))} of {name(column)}, row {row}, "
-            f"{reason(column)}"
-        )
+    return found if found.known.any() else NO_LIMITS
 
 
 def limited_columns(
-    schema: Schema, limits: CellLimits | None, *, is_whole: bool = False
-) -> list:
-    """List the columns in which cells have limits; see `check_bounds`."""
-    check_bounds(schema, limits, is_whole=is_whole)
-    return [] if limits is None else np.flatnonzero(limits.known.any(0)).tolist()
+    schema: Schema, limits: Limits, *, is_whole: bool = False
+) -> list[int]:
+    """List the columns in which cells have limits, which agree with their bounds."""
+    limits.check_bounds(schema, is_whole=is_whole)
+    return list(limits.columns)
 
 
 def warn_of_absent_limits(schema: Schema, columns: list, checked: np.ndarray) -> None:
@@ -190,7 +219,7 @@ def warn_of_absent_limits(schema: Schema, columns: list, checked: np.ndarray) ->
         )
 
 
-def check_distance(schema: Schema, limits: CellLimits | None, X: object) -> None:
+def check_distance(schema: Schema, limits: Limits, X: object) -> None:
     """Raise an error for limits that are far from the observed cells of a column.
 
     `X` (n_samples, n_features).

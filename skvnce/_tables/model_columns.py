@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from skvnce._core.warnings import warn_user
 from skvnce._tables.cells import is_frame, is_missing, item
 from skvnce._tables.frames import nullable_type, with_cells, with_levels
+from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import constant_columns, lower_median
 
@@ -153,7 +154,7 @@ class ModelCells(NamedTuple):
     location: np.ndarray
     scale: np.ndarray  # (n_nodes,)
     counted: np.ndarray  # bool (n_samples,), the rows of positive weight
-    limits: tuple | None = None  # CellLimits: of `nodes`
+    limits: Limits = NO_LIMITS  # of `nodes`
     # (n,), the numbers of the groups of the rows of `nodes`
     groups: np.ndarray | None = None
 

@@ -204,11 +204,11 @@ def _range_of(dtype: nw.dtypes.DType) -> tuple[int, int] | None:
 
 def _is_too_narrow(dtype: nw.dtypes.DType, column: Column, ends: np.ndarray) -> bool:
     """Return whether a data type lacks numbers that a column had at `fit`."""
-    limits = _range_of(dtype)
-    if limits is None or not column.is_number:
+    possible = _range_of(dtype)
+    if possible is None or not column.is_number:
         return False
     low, high = (min(column.levels), max(column.levels)) if column.levels else ends
-    return bool(low < limits[0] or high > limits[1])
+    return bool(low < possible[0] or high > possible[1])
 
 
 def _check_range(

@@ -108,17 +108,14 @@ class Schema(NamedTuple):
         return np.array(found, dtype=int)
 
     @property
-    def group(self) -> int | None:
-        """The column that names the groups of rows, if there is one."""
-        columns = self.columns or ()
-        return next((j for j, one in enumerate(columns) if one.is_group), None)
+    def group_columns(self) -> list[int]:
+        """The column that names the groups of rows, or none."""
+        return [j for j, one in enumerate(self.columns or ()) if one.is_group]
 
     @property
     def node_columns(self) -> np.ndarray:
         """Indices of the columns of the model, and then that of groups."""
-        if self.group is None:
-            return self.model_columns
-        return np.append(self.model_columns, self.group)
+        return np.array([*self.model_columns, *self.group_columns], dtype=int)
 
     @property
     def n_categories(self) -> np.ndarray:

@@ -171,10 +171,8 @@ class ValidValues(NamedTuple):
         """
         low, high, values = self.low.copy(), self.high.copy(), dict(self.values)
         codes, grid = self.codes.copy(), self.grid.copy()
-        for place, column in enumerate(columns):
-            known = limits.known[:, place]
-            if not known.any():
-                continue
+        for place in limits.columns:
+            column, known = columns[place], limits.known[:, place]
             values.pop(column, None)
             codes[column], grid[column] = False, 0.0
             ends = limits.low[known, place].min(), limits.high[known, place].max()
@@ -376,10 +374,10 @@ def valid_values(
             ranges[side, j] = ruled[side] if end is None else end
         if not len(seen):
             ranges[:, j] = _of_empty(schema, j, *(ends[j] for ends in asked))
-    if schema.group is not None:  # other tables have other numbers of groups
-        ranges[:, schema.group] = -np.inf, np.inf
-        values.pop(schema.group, None)
-        codes[schema.group], grid[schema.group] = False, 0.0
+    for j in schema.group_columns:  # other tables have other numbers of groups
+        ranges[:, j] = -np.inf, np.inf
+        values.pop(j, None)
+        codes[j], grid[j] = False, 0.0
     for column in np.flatnonzero(given.all(0)):
         _check_order(schema, column, *ranges[:, column])
     _check_inside(schema, X if whole is None else whole.ends, ranges, whole is None)
@@ -388,11 +386,11 @@ def valid_values(
 
 def _once_a_group(schema: Schema, X: np.ndarray) -> dict[int, np.ndarray]:
     """Return one cell of each group for columns that are constant within them."""
-    if schema.group is None:
-        return {}
-    numbers = X[:, schema.group]
-    found, cells = columns_of_groups(X, numbers), by_group(np.fmax, X, numbers)
-    return {j: cells[:, j] for j in found}
+    found = {}
+    for numbers in X[:, schema.group_columns].T:
+        cells = by_group(np.fmax, X, numbers)
+        found |= {j: cells[:, j] for j in columns_of_groups(X, numbers)}
+    return found
 
 
 def repeats(values: np.ndarray) -> bool:

@@ -16,7 +16,7 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import global_stream, shifted_lattice
 from skvnce._core.random import row_keyed, row_lattice
 from skvnce._imputer.fitted import average_density
-from skvnce._tables.limits import CellLimits
+from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.values import ValidValues
 from skvnce.autoencoder import samplers, vae
 from skvnce.autoencoder.factor_analysis import FactorModel
@@ -325,7 +325,7 @@ class Member(Protocol):
         ...
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         ...
@@ -356,7 +356,7 @@ class EncoderMember(NamedTuple):
         return self._by(stratified(self.rule), nodes, n_draws, numbers)
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         return self._by(self.rule, nodes, n_draws, of_stream)[0]
@@ -391,7 +391,7 @@ class Ensemble(NamedTuple):
         return self.n_draws if n_draws is None else 1
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells by means of draws; see `CellModel`."""
         drawn, probabilities = self._drawn_by_all(nodes)
@@ -401,7 +401,7 @@ class Ensemble(NamedTuple):
         return cells, probabilities
 
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Draw cells that represent their distributions; see `_imputer.fill`."""
         return self._drawn_by_all(nodes)

@@ -11,6 +11,7 @@ from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.validation import RANDOM_STATE, Number, names_table, read_table
 from skvnce._tables.cells import is_frame
+from skvnce._tables.limits import NO_LIMITS
 from skvnce._tables.memory import needs_memory
 from skvnce._tables.schema import Encoded
 from skvnce.columns.equations import ColumnFacts, Derived, Equations, Sum
@@ -186,7 +187,7 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         schema = model._schema._replace(values=values)
         return Fitted(schema, facts, self._report_of(model))
 
-    def _predicted(self, X, limits=None):
+    def _predicted(self, X, limits=NO_LIMITS):
         solved = self._solved(X)
         found = self.model_._predicted(solved)
         missing = np.isnan(solved)  # the model clips other cells, too
@@ -200,7 +201,7 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
     def _models_of_draws(self, n_draws, *, is_joint=True):
         return self.model_._models_of_draws(n_draws, is_joint=is_joint)
 
-    def _drawn_tables(self, X, n_draws, random_state, limits=None):
+    def _drawn_tables(self, X, n_draws, random_state, limits=NO_LIMITS):
         solved = self._solved(X)
         drawn = self.model_._drawn_tables(solved, n_draws, random_state)
         return self._enforced(drawn, solved)

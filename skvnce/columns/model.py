@@ -14,7 +14,7 @@ import torch
 from skvnce._core.distributions.functions import weighted_quantiles
 from skvnce._core.random import row_keyed
 from skvnce._imputer.fitted import CellModel, in_turn, n_chains
-from skvnce._tables.limits import CellLimits
+from skvnce._tables.limits import NO_LIMITS, Limits
 
 _LEAST = 1e-6  # probability of a level of which a classifier knows nothing
 _NEAR = 20  # residuals from which a draw selects; with fewer, spreads are noisy
@@ -230,7 +230,7 @@ class Pool(NamedTuple):
         return max(n_chains(one, n_draws) for one in self.models)
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells by averages; see `CellModel`."""
         found = [one.fill(nodes.copy(), limits) for one in self.models]
@@ -243,7 +243,7 @@ class Pool(NamedTuple):
         return len(self.models) * len(MIDDLES)
 
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Find quantiles of the average; see `skvnce._imputer.fill`."""
         found = [one.points(nodes.copy(), MIDDLES, limits) for one in self.models]
@@ -252,7 +252,7 @@ class Pool(NamedTuple):
         return quantiles(points, self.weights, levels), averages
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         found = np.repeat(nodes[None], n_draws, axis=0)
@@ -287,7 +287,7 @@ class Turns(NamedTuple):
         return n_chains(self.filler if n_draws is None else self.drawers[0], n_draws)
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells; see `CellModel`."""
         cells, shares = self.filler.fill(nodes.copy(), limits)
@@ -299,13 +299,13 @@ class Turns(NamedTuple):
         return getattr(self.filler, "n_points", 1)
 
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Represent distributions; see `skvnce._imputer.fill`."""
         return self.filler.points(nodes, levels, limits)
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         turns = in_turn(len(self.drawers), n_draws)
@@ -367,7 +367,7 @@ class ByColumns(NamedTuple):
         return max(own, n_chains(self.joint, n_draws))
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells by averages; see `CellModel`."""
         start, shares = self.joint.fill(nodes.copy(), limits)
@@ -386,7 +386,7 @@ class ByColumns(NamedTuple):
         return len(MIDDLES) + _OF_POINTS.n_chains
 
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Find quantiles of the average; see `skvnce._imputer.fill`."""
         start, _ = self.joint.fill(nodes.copy(), limits)
@@ -420,7 +420,7 @@ class ByColumns(NamedTuple):
                 yield node, np.flatnonzero(rows)[missing[rows, node]], found
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         drawn, missing = self.joint.draw(nodes.copy(), n_draws, limits), np.isnan(nodes)

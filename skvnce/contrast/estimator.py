@@ -34,7 +34,7 @@ from skvnce._imputer.callbacks import (
     shows_progress,
 )
 from skvnce._imputer.fill import chunks
-from skvnce._imputer.fitted import Fitted, n_chains
+from skvnce._imputer.fitted import Fitted, n_chains, number_or_nan, without_columns
 from skvnce._imputer.held_out import HELD_OUT, hold_out
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.options import LBFGS, Adam, fields_of
@@ -51,7 +51,7 @@ from skvnce._imputer.validation import (
     read_table,
     warn_of_unused,
 )
-from skvnce._tables.limits import CellLimits
+from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.values import column_moments, into_dtype
 from skvnce.contrast import fit, models
 from skvnce.contrast.fit import (
@@ -226,7 +226,7 @@ class ScaledDensity(NamedTuple):
 
     @torch.no_grad()
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells by their means; see `CellModel`."""
         found = self.fitted.filled(self._scaled(nodes), row_lattice(nodes, 0))
@@ -234,7 +234,7 @@ class ScaledDensity(NamedTuple):
 
     @torch.no_grad()
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         numbers, levels = row_lattice(nodes, 0), torch.tensor(levels)
@@ -242,7 +242,7 @@ class ScaledDensity(NamedTuple):
         return self.units.restored(found.cpu()), {}
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         return self.units.restored(self._drawn(nodes, n_draws, _CELLS))
@@ -782,20 +782,12 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
 
     def _no_model(self, schema):
         """Make the fit to a table whose columns are all constant."""
-        none, square = np.zeros(0), np.zeros((0, 0))
-        schema, checked = self._held_out(schema, square, None)
-        report = checked.report() | {
-            "ridge_": np.nan if isinstance(self.ridge, str) else float(self.ridge),
-            "objective_": np.nan,
-            "accuracy_": 0.5,
-            "loss_curve_": [],
-        }
-        if self.model is None:
-            report |= {"mean_": none, "covariance_": square}
+        report = {"ridge_": number_or_nan(self.ridge), "n_components_": 0}
+        report |= {"objective_": np.nan, "accuracy_": 0.5}
         report |= {k: {} for k in ("noise_", "model_state_", "posterior_state_")}
         report |= dict.fromkeys(["log_scale_", "log_scale_gap_", "bound_gap_"], 0.0)
-        report |= dict.fromkeys(["n_iter_", "n_components_"], 0)
-        return Fitted(schema, None, report)
+        arrays = (["mean_"], ["covariance_"]) if self.model is None else ()
+        return without_columns(schema, report, *arrays)
 
     def _most_rounds(self):
         return self.n_init * self.max_iter * PER_ROUND

@@ -11,14 +11,14 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._core.random import seed_from, seeded
 from skvnce._core.runtime import filled_once, one_thread
 from skvnce._imputer import validation as checks
-from skvnce._imputer import validation as unused
 from skvnce._imputer.callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
     shows_progress,
 )
-from skvnce._imputer.fitted import Fitted
+from skvnce._imputer.fitted import Fitted, number_or_nan, without_columns
+from skvnce._imputer.held_out import HeldOutResult
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.parts import stream
 from skvnce._imputer.parts.chunks import in_parts
@@ -32,7 +32,6 @@ from skvnce._tables.limits import check_distance, limits_of
 from skvnce._tables.schema import Encoded
 from skvnce.gaussian import fit as numbers
 from skvnce.gaussian import groups_fit
-from skvnce.gaussian import groups_fit as grouped
 from skvnce.gaussian import mixed_fit as mixed
 from skvnce.gaussian import online as online_em
 from skvnce.gaussian.groups_model import GaussianModel
@@ -48,17 +47,17 @@ class GroupsMixin(Imputer):
     def _fit_groups(self, settings, table, on_round):
         """Fit to rows of groups by Gibbs sampling."""
         schema, cells = table.schema, table.cells
-        unused.warn_of_unused(self, grouped.WITHOUT_EFFECT)
-        unused.warn_of_unused_by_levels(self, schema)
+        checks.warn_of_unused(self, groups_fit.WITHOUT_EFFECT)
+        checks.warn_of_unused_by_levels(self, schema)
         given = cells, schema, settings
         with seeded(seed_from(self.random_state)):
-            fit = grouped.fit_groups(*given, on_round)
+            fit = groups_fit.fit_groups(*given, on_round)
             report = fit.report(schema, cells, settings)
-            predict = partial(grouped.predict_without, *given)
-            held_out = grouped.held_out(cells, settings)
+            predict = partial(groups_fit.predict_without, *given)
+            held_out = groups_fit.held_out(cells, settings)
             _, found = self._held_out(schema, cells.nodes, predict, **held_out)
-        self._warn_of_slow_chain(report, above=grouped.DRIFTING)
-        grouped.warn_of_marginals(schema, found.marginal, self.on_misfit)
+        self._warn_of_slow_chain(report, above=groups_fit.DRIFTING)
+        groups_fit.warn_of_marginals(schema, found.marginal, self.on_misfit)
         # draws follow the model, as means know no groups
         found = found._replace(marginal=np.zeros_like(found.marginal))
         draws = fit.draws if self.n_parameter_draws else []
@@ -461,7 +460,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     def _partial_fit(self, X, sample_weight):
         """Do what `partial_fit` does, on a copy that has no other user."""
         self._check_parameters()
-        groups_fit.reject_stream(self.groups)
+        reject_groups(column_of_groups(self.groups).columns, groups_fit.STREAM)
         if not hasattr(self, "mean_"):
             self.fit(self._first_batch(X), sample_weight=sample_weight)
             online_em.check_can_continue(
@@ -514,37 +513,43 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         column_of_groups(self.groups)  # raises an error for a wrong form
 
     def _large_table(self, *given):
-        reject_groups(self.groups)
+        reject_groups(column_of_groups(self.groups).columns)
         return super()._large_table(*given)
 
     def _read_rows(self, X, sample_weight, lower, upper):
         table, schema = checks.read_table(self, X)
         limits = limits_of(schema, lower, upper, X, table)
-        if limits is None and schema.columns is None and is_large(table):
+        if (
+            schema.columns is None
+            and is_large(table)
+            and self._is_for_em(schema, limits)
+        ):
             large = self._large_array(schema, table, sample_weight)
             return self._training_of_parts(*large)
         given = schema, table, limits, sample_weight
         found = self._chosen(*given, is_whole=is_frame(X))
-        if self.groups is not None:
-            groups_fit.check_named(found.schema, self.groups, X, table)
-            schema, cells = groups_fit.unless_trivial(found.schema, found.cells)
-            found = found._replace(schema=schema, cells=cells)
-        return found
+        groups_fit.check_named(found.schema, self.groups, X, table)
+        schema, cells = groups_fit.unless_trivial(found.schema, found.cells)
+        return found._replace(schema=schema, cells=cells)
 
     def _rows_of_indicator(self, table, cells):
         return table[cells.counted]
+
+    def _is_for_em(self, schema, limits):
+        """Return whether a table has neither categories nor limits of cells."""
+        return not (limits or schema.is_categorical.any())
 
     def _method_of(self, table):
         """Choose how to fit to a table; returns a function and its number of rounds."""
         schema, cells = table.schema, table.cells
         if cells.groups is not None:
-            settings = grouped.Settings.of(self, cells, schema)
+            settings = groups_fit.Settings.of(self, cells, schema)
             places = schema.model_columns[settings.of_groups]
             groups_fit.check_limits(schema, places, table.limits, table.rows)
             return partial(self._fit_groups, settings), settings.n_sweeps
         if not len(schema.model_columns):
             return self._fit_constants, self.max_iter
-        if not schema.is_categorical.any() and table.limits is None:
+        if self._is_for_em(schema, table.limits):
             return self._fit_numbers, self.max_iter
         settings = mixed.Settings.of(
             self.shrinkage, self.marginals, self.n_parameter_draws, self.max_iter
@@ -572,22 +577,19 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
 
     def _fit_constants(self, table, on_round):
         """Make the model of a table without columns that vary."""
-        auto, model = isinstance(self.shrinkage, str), numbers.no_columns()
-        schema, found = self._held_out(table.schema, table.cells.nodes, None)
-        report = table.report | numbers.of_copula(model) | found.report()
-        report |= {
-            "shrinkage_": np.nan if auto else float(self.shrinkage),
-            "loss_curve_": [],
-            "n_iter_": 0,
-            "n_tuning_iter_": 0,
-        }
-        return Fitted(schema, GaussianModel(model, draws=[]), report), found
+        found = HeldOutResult(np.nan, np.zeros(0, dtype=bool))
+        names = "nonlinear_columns_", "calibrated_columns_"
+        report = table.report | dict.fromkeys(names, found.marginal)
+        report |= {"shrinkage_": number_or_nan(self.shrinkage), "n_tuning_iter_": 0}
+        arrays = ["mean_", "location_", "scale_"], ["covariance_"]
+        model = GaussianModel(None, draws=[])
+        return without_columns(table.schema, report, *arrays, model), found
 
     def _fit_mixed(self, settings, table, on_round):
         """Fit to categories, or with limits of cells, by Gibbs sampling."""
         schema, cells = table.schema, table.cells
-        unused.warn_of_unused(self, mixed.without_effect(schema.is_categorical))
-        unused.warn_of_unused_by_levels(self, schema)
+        checks.warn_of_unused(self, mixed.without_effect(schema.is_categorical))
+        checks.warn_of_unused_by_levels(self, schema)
         n_rounds = []  # of the fit without held-out cells, if there is one
 
         def predict(kept, rows):

@@ -15,9 +15,9 @@ from skvnce._core.runtime import one_thread
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.held_out import HELD_OUT, hold_out, row_folds
 from skvnce.gaussian import copula, em, online
-from skvnce.gaussian.copula import Copula, Limits, Split, fit_copula
+from skvnce.gaussian.copula import Limits, Split, fit_copula
 from skvnce.gaussian.enlarged import posterior_draws
-from skvnce.gaussian.marginals import Steps, nonlinear_columns
+from skvnce.gaussian.marginals import nonlinear_columns
 from skvnce.gaussian.model import CopulaModel, normal_of
 
 SHARES = [1.0, 0.1, 0.01]  # shrinkage, in rows per column, that "auto" chooses from
@@ -129,15 +129,6 @@ def fit_numbers(cells, tables, schema, settings, on_round):
         predict=predict,
         hidden=(hidden & some[:, None]).numpy(),
     )
-
-
-def no_columns():
-    """Make the model of a table without columns, as all are constant."""
-    none, square = np.zeros(0), np.zeros((0, 0))
-    steps = Steps(
-        *map(torch.from_numpy, (none.astype(int), square, square, none, none))
-    )
-    return CopulaModel(Copula(normal_of((none, square)), steps=steps), Units.none(0))
 
 
 def warn_unless_converged(fit, max_iter, tol):

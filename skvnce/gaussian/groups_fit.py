@@ -13,7 +13,6 @@ from skvnce._core.progress import tell_round
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.held_out import warn_or_raise
 from skvnce._tables.column_kinds import by_group, column_of_groups, columns_of_groups
-from skvnce._tables.limits import select_limits
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import column_moments
 from skvnce.exceptions import TableWarning
@@ -39,13 +38,10 @@ from skvnce.gaussian.model import tensors
 # What tables of groups, and the parameters that concern them, must be.
 
 
-def reject_stream(groups):
-    """Raise an error for `partial_fit`, whose rows come one after the other."""
-    if groups is not None:
-        raise ValueError(
-            "partial_fit is not available with groups, as the rows of a group may come "
-            "later. Use fit with all rows."
-        )
+STREAM = (
+    "partial_fit is not available with groups, as the rows of a group may come later. "
+    "Use fit with all rows."
+)
 
 
 def check_rows(schema, model, X):
@@ -53,7 +49,7 @@ def check_rows(schema, model, X):
 
     `model`, CopulaModel, LatentNormal or GroupedNormal; `X` (n_samples, n_features).
     """
-    if schema.group is not None and isinstance(model, GroupedNormal):
+    if isinstance(model, GroupedNormal):
         check_complete(schema, model.slopes.columns, X[:, schema.model_columns])
         check_constant(schema, schema.model_columns[model.of_groups], X)
 
@@ -91,12 +87,13 @@ def check_limits(schema, columns, limits, X):
     """Check that limits leave a value to each group in columns of groups.
 
     `columns`, ndarray of int: indices of columns of the table that are constant within
-    groups; `limits`, CellLimits or None; `X` (n_samples, n_features).  Raises
+    groups; `limits`, Limits; `X` (n_samples, n_features).  Raises
     `ValueError` if limits of a cell contradict another row of its group.
     """
-    if limits is None or not len(columns):
+    columns = np.intersect1d(columns, limits.columns).astype(int)
+    if not len(columns):
         return
-    numbers = X[:, schema.group].astype(int)
+    numbers = _numbers_of(schema, X).astype(int)
     known = by_group(np.fmax, X[:, columns], numbers)[numbers]
     low, high = (part[:, columns].astype(X.dtype) for part in limits)
     outside = np.argwhere((known < low) | (known > high))
@@ -124,19 +121,19 @@ def unless_trivial(schema, cells):
 
     `cells`, ModelCells.  Returns `schema`, Schema; `cells`, ModelCells.
     """
-    if cells.groups is None:
-        return schema, cells
-    n_groups, n = len(np.unique(cells.groups)), len(cells.groups)
-    if 1 < n_groups < n:
-        return schema, cells
-    why = "all rows are of one group" if n_groups == 1 else "each group has one row"
-    warn_user(
-        f"groups has no effect: {why} in {schema.label(schema.group)}. The model is "
-        "that of a table without groups.",
-        TableWarning,
-    )
-    columns = [one._replace(is_group=False) for one in schema.columns]
-    return schema._replace(columns=columns), cells._replace(groups=None)
+    for column in schema.group_columns:
+        n_groups, n = len(np.unique(cells.groups)), len(cells.groups)
+        if 1 < n_groups < n:
+            break
+        why = "all rows are of one group" if n_groups == 1 else "each group has one row"
+        warn_user(
+            f"groups has no effect: {why} in {schema.label(column)}. The model is that "
+            "of a table without groups.",
+            TableWarning,
+        )
+        columns = [one._replace(is_group=False) for one in schema.columns]
+        schema, cells = schema._replace(columns=columns), cells._replace(groups=None)
+    return schema, cells
 
 
 def warn_of_few(schema, model, cells):
@@ -145,8 +142,8 @@ def warn_of_few(schema, model, cells):
     n_effects = model.levels.n_random + model.levels.groups.size
     if n_groups <= n_effects:
         warn_user(
-            f"{schema.label(schema.group)} names {n_groups} groups, and each has "
-            f"{n_effects} effects: the prior decides how they are correlated. Use "
+            f"{schema.labels(schema.group_columns)} names {n_groups} groups, and each "
+            f"has {n_effects} effects: the prior decides how they are correlated. Use "
             "fewer columns, or the column as a category instead of groups.",
             TableWarning,
         )
@@ -159,13 +156,19 @@ def check_constant(schema: Schema, columns, X):
     n_features).  Raises `ValueError` if a group has two values.
     """
     for place in columns:
-        rows = _differing(X[:, place], X[:, schema.group])
+        rows = _differing(X[:, place], _numbers_of(schema, X))
         if len(rows):
             raise ValueError(
                 f"{schema.label(place)} was constant within groups at fit, and has "
                 f"another value in row {rows[0]} than in an earlier row of its group. "
                 "Correct the cell, or fit to rows in which it varies."
             )
+
+
+def _numbers_of(schema, X):
+    """Return the number of the group of each row of X (n_samples, n_features)."""
+    [group] = schema.group_columns
+    return X[:, group]
 
 
 def _differing(cells, numbers):
@@ -240,9 +243,10 @@ def check_named(schema: Schema, groups, given, X):
     as given by the user; `X` (n_samples, n_features): as it has been read.
     """
     for place in named_constants(schema, groups):
-        rows = _differing(X[:, place], X[:, schema.group])
+        rows = _differing(X[:, place], _numbers_of(schema, X))
         if len(rows):
-            names = np.asarray(_safe_indexing(given, schema.group, axis=1))
+            [group] = schema.group_columns
+            names = np.asarray(_safe_indexing(given, group, axis=1))
             raise ValueError(
                 f"groups calls {schema.label(place)} constant within groups, but it "
                 f"varies within the group {names.tolist()[rows[0]]!r}. Correct its "
@@ -308,10 +312,8 @@ def _given(cells, groups, schema, settings):
     scales = enumerate(zip(cells.location, cells.scale, strict=True))
     found = {j: censored.linear(*one) for j, one in scales}
     found |= _nonlinear(cells, schema, settings, settings.slopes + settings.of_groups)
-    if settings.of_groups:
-        others = [j for j in found if j not in settings.of_groups]
-        found |= _nonlinear(groups, schema, settings, others)
-    return found
+    others = [j for j in found if j not in settings.of_groups]
+    return found | _nonlinear(groups, schema, settings, others)
 
 
 def _nonlinear(cells, schema, settings, others):
@@ -517,7 +519,7 @@ def predict_without(cells, schema, settings, kept, rows):
     # of whole groups
     some = np.flatnonzero(np.isin(cells.groups, cells.groups[rows]))
     nodes = np.column_stack([kept, cells.groups])[some]
-    limits = select_limits(cells.limits, some)
+    limits = cells.limits.of(some)
     filled, probabilities = found.model.fill(nodes, limits)
     places = np.searchsorted(some, rows)
     return filled[places, :-1], {j: one[places] for j, one in probabilities.items()}

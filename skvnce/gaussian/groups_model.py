@@ -16,11 +16,10 @@ from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.random import row_keyed, row_lattice
 from skvnce._imputer.fitted import made_in_turn, repeated
-from skvnce._tables.limits import CellLimits
+from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce.gaussian.latent import fill
-from skvnce.gaussian.latent import fill as mixed
 from skvnce.gaussian.latent.columns import NUMERIC
-from skvnce.gaussian.latent.fill import Chains
+from skvnce.gaussian.latent.fill import Chains, Predictions
 from skvnce.gaussian.latent.gibbs import Factors, Rows
 from skvnce.gaussian.latent.groups import Effects, Given, Groups, Levels, design_of
 from skvnce.gaussian.model import (
@@ -41,7 +40,7 @@ _MANY = 200  # sweeps between all draws above which fewer are made between two
 _GIVEN_EFFECTS = Chains(n_burn_in=10, n_sweeps=1)
 _SCORED = 64  # draws from which the probability of a row is estimated
 
-Ends = tuple[Tensor, Tensor] | None
+Ends = tuple[Tensor, ...]  # a pair, or () without limits
 
 
 class Slopes(NamedTuple):
@@ -77,7 +76,7 @@ class GroupedNormal(NamedTuple):
         return self._replace(effects=list(map(_effects_of, found)))
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill by means of numbers, and by the most probable levels.
 
@@ -88,12 +87,12 @@ class GroupedNormal(NamedTuple):
         levels_of = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
         equal = equal_rows(np.column_stack([cells, nodes[:, -1]]))
         given = self._predicting(cells, equal)
-        predicted = mixed.predict(*given, levels_of, ends, groups)
+        predicted = fill.predict(*given, levels_of, ends, groups)
         filled, probabilities = filled_by(_averaged(predicted, equal), cells)
         return np.column_stack([filled, nodes[:, -1]]), probabilities
 
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         cells, groups, ends = self.known(nodes, limits)
@@ -106,12 +105,12 @@ class GroupedNormal(NamedTuple):
         return found, self.fill(nodes, limits)[1] if has_levels else {}
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells of nodes, with each of the parameters in turn."""
         cells, groups, ends = self.known(nodes, limits)
         given = self.levels.whole, self._in_turn(n_draws), Incomplete.from_array(cells)
-        drawn = mixed.draw(*given, _chains(n_draws), limits=ends, groups=groups)
+        drawn = fill.draw(*given, _chains(n_draws), limits=ends, groups=groups)
         return _with_groups(drawn.numpy(), nodes)
 
     def determined(self, nodes: np.ndarray) -> np.ndarray:
@@ -127,7 +126,7 @@ class GroupedNormal(NamedTuple):
         rows, models = groups.rows(bounds), self._in_turn(n_draws)
         z = rows.start(models[0].normal.mean)
         numbers = np.unique(nodes[:, -1])
-        moved = mixed.swept(rows, z, models, _chains(n_draws))
+        moved = fill.swept(rows, z, models, _chains(n_draws))
         return [
             GivenEffects(
                 self, one, numbers, known, *(part.copy() for part in rows.parts(z)[1:])
@@ -182,7 +181,7 @@ class GroupedNormal(NamedTuple):
         """The marginals of columns."""
         return self.levels.whole.marginals
 
-    def known(self, nodes: np.ndarray, limits: CellLimits | None = None) -> tuple:
+    def known(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> tuple:
         """Return cells, of groups in all of their rows, Groups, and limits."""
         cells, slopes = nodes[:, :-1].copy(), self.slopes.of(nodes)
         groups = Groups.of(self.levels, nodes[:, -1], slopes)
@@ -191,15 +190,12 @@ class GroupedNormal(NamedTuple):
         cells[:, self.of_groups] = np.where(np.isnan(own), known, own)
         return cells, groups, self.ends(cells, limits)
 
-    def ends(self, cells: np.ndarray, limits: CellLimits | None = None) -> Ends:
-        """Return the least and the largest values of cells, None without limits."""
+    def ends(self, cells: np.ndarray, limits: Limits = NO_LIMITS) -> Ends:
+        """Return the least and the largest values of cells, () without limits."""
         if self.bounds is None:
             return tensors(limits, np.s_[:, : cells.shape[1]])
         low, high = (np.broadcast_to(one, cells.shape) for one in self.bounds)
-        if limits is not None:
-            known = [one[:, : cells.shape[1]] for one in limits]
-            low, high = np.maximum(low, known[0]), np.minimum(high, known[1])
-        return torch.tensor(low), torch.tensor(high)
+        return tensors(limits.within(low, high))
 
     def _predicting(self, cells: np.ndarray, equal: np.ndarray) -> tuple:
         """Return what predicts cells; equal rows of a group have different numbers."""
@@ -229,7 +225,7 @@ class GivenEffects(NamedTuple):
     effects: np.ndarray
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells of nodes; (n_draws, n, n_nodes + 1)."""
         return np.array([self._drawn(nodes) for _ in range(n_draws)])
@@ -253,10 +249,10 @@ class GivenEffects(NamedTuple):
         rows = Rows.of(levels.rows, levels.divided(bounds)[0])
         z = rows.start(self.given.normal.mean[: levels.rows.size])
         factors: list[Factors] = [self.given.rows.moved(means)]
-        for _ in mixed.swept(rows, z, factors, _GIVEN_EFFECTS):
+        for _ in fill.swept(rows, z, factors, _GIVEN_EFFECTS):
             pass
         whole = torch.from_numpy(np.vstack([z, self.constant[:, places]]))
-        cells = data.with_values(mixed.cells_of(levels.whole, whole)).numpy()
+        cells = data.with_values(fill.cells_of(levels.whole, whole)).numpy()
         return np.column_stack([cells, nodes[:, -1]])
 
 
@@ -296,12 +292,12 @@ def occurrences(which: np.ndarray) -> np.ndarray:
     return found
 
 
-def _averaged(predicted: mixed.Predictions, which: np.ndarray) -> mixed.Predictions:
+def _averaged(predicted: Predictions, which: np.ndarray) -> Predictions:
     """Average the predictions of equal rows of a group, which differ by chance."""
     found = [
         one if one is None else _average(one, which) for one in predicted.probabilities
     ]
-    return mixed.Predictions(_average(predicted.means, which), found)
+    return Predictions(_average(predicted.means, which), found)
 
 
 def _average(values: Tensor, which: np.ndarray) -> Tensor:
@@ -319,7 +315,8 @@ def _average(values: Tensor, which: np.ndarray) -> Tensor:
 class GaussianModel(NamedTuple):
     """A fitted distribution, and what its parameters are drawn from."""
 
-    model: CopulaModel | LatentNormal | GroupedNormal
+    # None if no column varies
+    model: CopulaModel | LatentNormal | GroupedNormal | None
     draws: list | None = None  # of the parameters; None if none has been requested
     training: tuple | None = None  # rows from which they are drawn, and settings
     online: tuple | None = None  # moments from which `partial_fit` goes on
@@ -327,7 +324,7 @@ class GaussianModel(NamedTuple):
 
     def parameters(self) -> list:
         """List the parameters that draws use in turn."""
-        return self.draws or [self.model.parameters()]
+        return self.draws or [self.model and self.model.parameters()]
 
     def drawing(self, *, is_joint: bool) -> list:
         """List the models that draws come from."""

@@ -9,7 +9,6 @@ import torch
 from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.held_out import HELD_OUT, hold_out, spare_limited
-from skvnce._tables.limits import select_limits
 from skvnce.exceptions import MisfitWarning
 from skvnce.gaussian.fit import of_model
 from skvnce.gaussian.latent import censored, gibbs
@@ -135,7 +134,7 @@ def predict_without(cells, schema, settings, kept, rows):
     Returns `predictions`, tuple: see `LatentNormal.fill`; `n_sweeps`, int.
     """
     found = _fitted(cells, kept, schema, settings, max_iter=settings.n_sweeps_of_check)
-    ends = select_limits(cells.limits, rows)
+    ends = cells.limits.of(rows)
     return found.model.fill(kept[rows], ends), len(found.fit.losses)
 
 
@@ -150,8 +149,12 @@ def _fitted(cells, nodes, schema, settings, **options):
     kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
     limits = tensors(cells.limits)
     data, weights = Incomplete.from_array(nodes), torch.from_numpy(cells.weights)
-    known = data, weights, limits
-    given, doubts = marginals_of(schema, cells, settings.marginals, known)
+    # in tables with categories, numbers are never normal by assumption
+    if settings.marginals == "normal" and not schema.is_categorical.any():
+        scales = zip(cells.location, cells.scale, strict=True)
+        given, doubts = {j: censored.linear(*one) for j, one in enumerate(scales)}, {}
+    else:
+        given, doubts = marginals_of(schema, data, weights, cells.limits)
     latents = Latents.of(data, weights, kinds, sizes, given)
     latents, _ = Population.of(latents, data, weights, limits, given)
     latents = latents.opened(data, kinds, given)
@@ -167,32 +170,20 @@ def _fitted(cells, nodes, schema, settings, **options):
     return MixedFit(LatentNormal(latents, kinds, [fit.average()], units), fit, doubts)
 
 
-def marginals_of(schema, cells, marginals, known):
-    """Make the marginals of columns with limits, or of all if they are normal.
+def marginals_of(schema, data, weights, limits):
+    """Make the marginals of columns with limits.
 
-    `known` are cells, weights and limits, or None instead of limits.
-
-    Also returns the doubts about the tails of columns with limits.
-    In tables with categories, numbers are never normal by assumption.
+    Also returns the doubts about their tails.
     """
-    data, weights, limits = known
-    if limits is None:
-        return {}, {}
-    if marginals == "normal" and not schema.is_categorical.any():
-        scales = zip(cells.location, cells.scale, strict=True)
-        return {j: censored.linear(*one) for j, one in enumerate(scales)}, {}
     valid, found, doubts = schema.values, {}, {}
-    for j, (place, seen) in enumerate(
-        zip(schema.model_columns, data.observed.T, strict=True)
-    ):
+    for j in limits.columns:
+        place, seen = schema.model_columns[j], data.observed[:, j]
         lowest = float(valid.low[place]) if valid.given[0, place] else 0.0
-        ends = [end[:, j] for end in limits]
-        some = ends[0].isfinite() | ends[1].isfinite()
-        if some.any():
-            ends = ends[0][some], ends[1][some]
-            observed = data.x[seen, j], weights[seen]
-            censoring = ends, weights[some], lowest
-            found[j], doubts[j] = censored.censored(*observed, *censoring)
+        some = limits.known[:, j]
+        ends = tuple(torch.from_numpy(end[some, j]) for end in limits)
+        observed = data.x[seen, j], weights[seen]
+        censoring = ends, weights[torch.from_numpy(some)], lowest
+        found[j], doubts[j] = censored.censored(*observed, *censoring)
     return found, doubts
 
 

@@ -16,13 +16,12 @@ from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.random import row_keyed, row_lattice
 from skvnce._imputer.fitted import made_in_turn, repeated
-from skvnce._tables.limits import CellLimits
+from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce.gaussian import copula
 from skvnce.gaussian.copula import Copula
 from skvnce.gaussian.latent import fill
-from skvnce.gaussian.latent import fill as mixed
 from skvnce.gaussian.latent.columns import NUMERIC, Latents
-from skvnce.gaussian.latent.fill import Chains
+from skvnce.gaussian.latent.fill import Chains, Predictions
 from skvnce.gaussian.latent.gibbs import Factors, at_once
 
 Pair = tuple[np.ndarray, np.ndarray]  # mean and covariance
@@ -35,10 +34,10 @@ _SCORED = 64  # draws from which the probability of a row is estimated
 
 
 def tensors(
-    limits: CellLimits | None, rows: np.ndarray | slice | tuple = slice(None)
-) -> tuple[Tensor, Tensor] | None:
-    """Return copies of the limits of some rows as a pair of tensors; None without."""
-    return limits and tuple(torch.tensor(end[rows]) for end in limits)
+    limits: Limits, rows: np.ndarray | slice | tuple = slice(None)
+) -> tuple[Tensor, ...]:
+    """Return copies of the limits of some rows as a pair of tensors; () without."""
+    return tuple(torch.tensor(end[rows]) for end in limits)
 
 
 def normal_of(pair: Pair) -> Normal:
@@ -87,7 +86,7 @@ class CopulaModel(NamedTuple):
         return self.model.normal
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells of nodes (n, n_nodes) by their conditional means.
 
@@ -99,7 +98,7 @@ class CopulaModel(NamedTuple):
         return self.units.restored(means), {}
 
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         model, scaled = self._within(limits), self.units.scaled(nodes)
@@ -107,7 +106,7 @@ class CopulaModel(NamedTuple):
         return self.units.restored(found), {}
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells of nodes; (n_draws, n, n_nodes)."""
         scaled, model = self.units.scaled(nodes), self._within(limits)
@@ -124,9 +123,9 @@ class CopulaModel(NamedTuple):
         """Convert mean and covariance to the units of X."""
         return self.units.moments(normal_of(pair))
 
-    def _within(self, limits: CellLimits | None) -> Copula:
+    def _within(self, limits: Limits) -> Copula:
         """Return the model with limits of the missing cells of rows."""
-        if limits is None:
+        if not limits:
             return self.model
         location, scale = self.units.tensors()
         low, high = ((end - location) / scale for end in tensors(limits))
@@ -159,7 +158,7 @@ class LatentNormal(NamedTuple):
         return self.normals[0]
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill by means of numbers, and by the most probable levels.
 
@@ -169,7 +168,7 @@ class LatentNormal(NamedTuple):
         return filled_by(self._predicted(nodes, limits), nodes)
 
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         levels = torch.tensor(levels)
@@ -182,7 +181,7 @@ class LatentNormal(NamedTuple):
         return torch.cat(found, 1).numpy(), probabilities
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells of nodes, with each of the parameters in turn."""
         models = made_in_turn(
@@ -190,7 +189,7 @@ class LatentNormal(NamedTuple):
         )
         chains = chains_of(n_draws, _BURN_IN, _MANY, (_LEAST_APART, _APART))
         found = [
-            mixed.draw(
+            fill.draw(
                 self.latents,
                 models,
                 Incomplete.from_array(part),
@@ -225,7 +224,7 @@ class LatentNormal(NamedTuple):
         """Return mean and covariance of the latent variables."""
         return in_units(self.units, pair)
 
-    def _parts(self, nodes: np.ndarray, limits: CellLimits | None = None) -> Iterator:
+    def _parts(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Iterator:
         """Yield parts of the rows that are swept together, and their limits."""
         size = at_once(self.latents)
         # one part at least, because parts are concatenated
@@ -233,17 +232,15 @@ class LatentNormal(NamedTuple):
             part = slice(first, first + size)
             yield nodes[part], tensors(limits, part)
 
-    def _predicted(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
-    ) -> mixed.Predictions:
+    def _predicted(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Predictions:
         ordinal = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
         found = [
-            mixed.predict(*given, ordinal, ends)
+            fill.predict(*given, ordinal, ends)
             for *given, ends in self._predicting(nodes, limits)
         ]
-        return mixed.Predictions.joined(found)
+        return Predictions.joined(found)
 
-    def _predicting(self, nodes: np.ndarray, limits: CellLimits | None) -> Iterator:
+    def _predicting(self, nodes: np.ndarray, limits: Limits) -> Iterator:
         """Yield what predicts parts of the rows, and their limits."""
         models = [Factors.of(one, self.latents) for one in self.normals]
         for part, ends in self._parts(nodes, limits):
@@ -251,9 +248,7 @@ class LatentNormal(NamedTuple):
             yield self.latents, models, data, _PREDICTING, numbers, ends
 
 
-def filled_by(
-    predicted: mixed.Predictions, nodes: np.ndarray
-) -> tuple[np.ndarray, dict]:
+def filled_by(predicted: Predictions, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
     """Fill nodes by means, or by the most probable levels; see `LatentNormal.fill`."""
     cells, found = predicted.means.clone(), {}
     for j, shares in enumerate(predicted.probabilities):
@@ -263,9 +258,3 @@ def filled_by(
             found[j] = shares.numpy().copy()
             found[j][seen] = np.eye(shares.shape[1])[nodes[seen, j].astype(int)]
     return Incomplete.from_array(nodes).with_values(cells).numpy(), found
-
-
-def no_latents() -> LatentNormal:
-    """Make the model of a table without columns, as all are constant."""
-    normal = normal_of((np.zeros(0), np.zeros((0, 0))))
-    return LatentNormal(Latents([], [], []), [], [normal])

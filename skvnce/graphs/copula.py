@@ -644,7 +644,7 @@ class Problem(NamedTuple):
         theta: Theta,
         alpha: float,
         n_rounds: int,
-        limits: Limits | None = None,
+        limits: Limits = (),
     ) -> Theta:
         """Go on for some rounds with another table; see `make_problem`."""
         e_of_data = e_step(self.latents, Rows.parts(self.latents, data, limits))
@@ -709,7 +709,7 @@ def make_problem(
     data: Incomplete,  # without rows or columns that are entirely missing
     kinds: list[str],  # see `Latents.of`
     n_levels: list[int],
-    limits: Limits | None = None,  # (n, columns)
+    limits: Limits = (),  # (n, columns)
     given: dict | None = None,  # marginals of columns with limits
 ) -> Problem:
     """Determine the marginals, weigh columns by observed cells, build the method."""
@@ -719,8 +719,7 @@ def make_problem(
     with step("estimating the marginals"):
         latents, mean = Population.of(latents, data, weights, limits, given)
     latents = latents.opened(data, kinds, given)
-    rows = Rows.parts(latents, data)
-    within = rows if limits is None else Rows.parts(latents, data, limits)
+    rows, within = (Rows.parts(latents, data, ends) for ends in ((), limits))
     return problem_from(latents, rows, e_step(latents, within), len(data.x), mean)
 
 

@@ -17,7 +17,7 @@ from skvnce._imputer.callbacks import (
     report_rounds,
     reports_fit,
 )
-from skvnce._imputer.fitted import Fitted
+from skvnce._imputer.fitted import Fitted, without_columns
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.parts.chunks import in_parts
 from skvnce._imputer.parts.summary import reject_limits
@@ -34,14 +34,14 @@ from skvnce._imputer.validation import (
 )
 from skvnce._tables.cells import is_frame
 from skvnce._tables.column_kinds import FROM_DTYPE
-from skvnce._tables.limits import limits_of
+from skvnce._tables.limits import NO_LIMITS, limits_of
 from skvnce.gaussian.mixed_fit import (
     held_out_cells,
     kinds_of,
     marginals_of,
     warn_of_tails,
 )
-from skvnce.gaussian.model import LatentNormal, no_latents, tensors
+from skvnce.gaussian.model import LatentNormal, tensors
 from skvnce.graphs import copula
 from skvnce.graphs.copula import edge_scores
 from skvnce.graphs.copula_parts import problem_of
@@ -317,7 +317,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         if not len(table.schema.model_columns):
             return self._empty_graph(table.schema)
         data = Incomplete.from_array(table.cells.nodes)
-        problem = problem or self._problem(table.schema, data, table.cells)
+        problem = problem or self._problem(table.schema, data, table.cells.limits)
         first = problem.first(on_round=on_round, **self._stopping(data))
         fit = problem.chosen(first, first.theta, float(self.alpha))
         model, report = self._learned(table.schema, fit, problem, data)
@@ -333,15 +333,13 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         """Choose the columns of the model by validated rows."""
         return self._chosen(schema, X, is_whole=False)
 
-    def _problem(self, schema, data, cells=None):
+    def _problem(self, schema, data, limits=NO_LIMITS):
         """Determine the marginals of the columns, and build the method."""
         kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
-        if cells is None or cells.limits is None:
-            return copula.make_problem(data, kinds, sizes)
-        limits, weights = tensors(cells.limits), torch.from_numpy(cells.weights)
-        given, doubts = marginals_of(schema, cells, "auto", (data, weights, limits))
+        weights = torch.ones(len(data.x), dtype=torch.float64)
+        given, doubts = marginals_of(schema, data, weights, limits)
         warn_of_tails(schema, doubts)
-        return copula.make_problem(data, kinds, sizes, limits, given)
+        return copula.make_problem(data, kinds, sizes, tensors(limits), given)
 
     def _cells_of(self, model):
         """Make the model of cells of what `_model_of` returned."""
@@ -404,14 +402,11 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
 
     def _empty_graph(self, schema):
         """Make the graph without nodes of a table whose columns are all constant."""
-        none, square = np.zeros(0), np.zeros((0, 0))
-        schema, checked = self._held_out(schema, square, None)
-        report = self._report_of(schema, no_latents(), square) | checked.report()
-        report |= dict.fromkeys(["precision_", "edge_probabilities_"], square)
-        report |= {"latent_nodes_": none.astype(int), "information_": none}
-        report |= {"n_iter_": 0, "loss_curve_": []}
-        report |= dict.fromkeys(["change_", "optimality_gap_"], 0.0)
-        return Fitted(schema, no_latents(), report)
+        squares = ["covariance_", "precision_", "associations_"]
+        squares += ["edge_strengths_", "edge_probabilities_"]
+        report = dict.fromkeys(["change_", "optimality_gap_"], 0.0)
+        report |= {"nodes_": schema.all_names[:0], "latent_nodes_": np.arange(0)}
+        return without_columns(schema, report, ["mean_", "information_"], squares)
 
     def _probabilities(self, first, problem):
         """Estimate the probabilities of edges from the fit before edges are chosen."""
@@ -425,16 +420,14 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
     def _check_predictions(self, table, problem, theta, report, strength="alpha"):
         """Check predictions, and report a misfit; returns what `_held_out` does."""
         schema, cells, limits = table.schema, table.cells, table.cells.limits
-        hidden = None if limits is None else held_out_cells(cells)
 
         def predict(kept, rows):
             given = Incomplete.from_array(kept), theta, float(self.alpha), _ROUNDS
-            found = problem.continued(*given, limits and tensors(limits))
+            found = problem.continued(*given, tensors(limits))
             model = LatentNormal(problem.latents, kinds_of(schema), [found.normal()])
-            own = limits and limits.of_rows(rows)
-            return model.fill(kept[rows], own)
+            return model.fill(kept[rows], limits.of(rows))
 
-        options = {"hidden": hidden, "scale": cells.scale}
+        options = {"hidden": held_out_cells(cells), "scale": cells.scale}
         schema, checked = self._held_out(schema, cells.nodes, predict, **options)
         self._report_misfit(schema, checked, _REMEDY)
         return schema, checked

@@ -21,7 +21,7 @@ from skvnce._imputer.callbacks import (
     reports_fit,
     shows_progress,
 )
-from skvnce._imputer.fitted import Fitted
+from skvnce._imputer.fitted import Fitted, number_or_nan, without_columns
 from skvnce._imputer.held_out import MOST_LISTED
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.parts.tables import by_parts
@@ -668,18 +668,13 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         """Make the graph without nodes of a table whose columns are all constant."""
         none, square = np.zeros(0), np.zeros((0, 0))
         model = GraphParameters(square, none, 0.0, none)
-        ridge, ridge_linear = (
-            np.nan if isinstance(value, str) else float(value)
-            for value in (self.ridge, self.ridge_linear)
-        )
-        schema, checked = self._held_out(schema, square, None)
-        report = self._report_of(schema, model) | checked.report()
-        report |= dict.fromkeys(["edge_strengths_", "edge_probabilities_"], square)
-        report |= {"ridge_": ridge, "ridge_linear_": ridge_linear, "loss_curve_": []}
-        report |= dict.fromkeys(["n_iter_", "n_tuning_iter_"], 0)
         names = "change_", "optimality_gap_", "largest_cut_", "chain_autocorrelation_"
-        report |= dict.fromkeys(names, 0.0) | {"untruncated_mean_": none}
-        return Fitted(schema, model, report)
+        report = self._report_of(schema, model) | dict.fromkeys(names, 0.0)
+        for name in ("ridge", "ridge_linear"):
+            report[f"{name}_"] = number_or_nan(getattr(self, name))
+        report["n_tuning_iter_"] = 0
+        squares = "edge_strengths_", "edge_probabilities_"
+        return without_columns(schema, report, ["untruncated_mean_"], squares, model)
 
     def _probabilities(self, fit, problem):
         """Estimate the probabilities of edges, whatever penalties and loss are."""

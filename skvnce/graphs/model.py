@@ -17,7 +17,7 @@ from skvnce._core.posteriors import Uniforms
 from skvnce._core.random import row_keyed
 from skvnce._core.samplers import Info, Sampler, State, run_chain
 from skvnce._imputer.fitted import repeated
-from skvnce._tables.limits import CellLimits
+from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce.graphs.samplers import (
     Lines,
     block_gibbs,
@@ -454,21 +454,21 @@ class GraphModel(NamedTuple):
         return self.n_steps
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells by their conditional means; see `CellModel`."""
         found = conditional_mean(*self._given(nodes), **self._lengths)
         return found.numpy(), {}
 
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         given = *self._given(nodes), torch.tensor(levels)
         return quantiles(*given, **self._lengths).numpy(), {}
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         found = draw(

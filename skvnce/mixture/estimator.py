@@ -19,7 +19,6 @@ from skvnce._imputer.validation import (
     warn_of_unused,
     warn_of_unused_by_levels,
 )
-from skvnce._tables.limits import select_limits
 from skvnce.gaussian.mixed_fit import warn_of_tails
 from skvnce.mixture.fit import MARGINALS, Settings, Shape, fit_ensemble
 from skvnce.mixture.model import Averaged
@@ -295,7 +294,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             warn_of_tails(schema, fit.doubts, "raw")
 
         def predict(kept, rows):
-            own = select_limits(cells.limits, rows)
+            own = cells.limits.of(rows)
             filled, shares = Averaged(fit.without).fill(kept[rows], own)
             return schema.values.clipped(filled, schema.model_columns), shares
 

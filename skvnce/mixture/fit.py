@@ -24,7 +24,6 @@ from skvnce.gaussian import em as normal_em
 from skvnce.gaussian.latent.columns import Marginal
 from skvnce.gaussian.latent.nominal import cdf
 from skvnce.gaussian.mixed_fit import marginals_of
-from skvnce.gaussian.model import tensors
 from skvnce.mixture import em, limited, margins
 from skvnce.mixture.density import Arranged, Mixture
 from skvnce.mixture.limited import Limited
@@ -52,7 +51,7 @@ def limited_rows(
     cells: ModelCells, schema: Schema, points: Points, valid: Points
 ) -> Limited | None:
     """Map the rows of a fit, and their limits, to scores; None without limits."""
-    if cells.limits is None:
+    if not cells.limits:
         return None
     rows = split_columns(cells.nodes, schema.is_categorical)
     ends = tuple(end[:, ~schema.is_categorical] for end in cells.limits)
@@ -112,11 +111,8 @@ def known_scores(cells: ModelCells, schema: Schema) -> tuple[dict[int, Pair], di
     Returns `known`: by number column: see `margins.normal_scores`; `doubts`: by column
     of the model: see `gaussian.mixed_fit.warn_of_tails`.
     """
-    if cells.limits is None:
-        return {}, {}
     data, weights = Incomplete.from_array(cells.nodes), torch.from_numpy(cells.weights)
-    given = data, weights, tensors(cells.limits)
-    found, doubts = marginals_of(schema, cells, "auto", given)
+    found, doubts = marginals_of(schema, data, weights, cells.limits)
     places = np.cumsum(~schema.is_categorical) - 1
     return {int(places[j]): _pair(one) for j, one in found.items()}, doubts
 
@@ -237,8 +233,8 @@ def is_beyond(cells: ModelCells, schema: Schema, raw: Start) -> bool:
     filled = schema.values.clipped(filled, columns)
     low, high = np.fmin.reduce(numbers), np.fmax.reduce(numbers)
     far, missing = _BEYOND * cells.scale[are_numbers], np.isnan(numbers)
-    if cells.limits is not None:  # the normal scores of these are estimated
-        missing &= ~cells.limits.known[:, are_numbers]
+    # the normal scores of cells with limits are estimated
+    missing &= ~cells.limits.of(np.arange(len(missing)), are_numbers).known
     beyond = missing & ((filled < low - far) | (filled > high + far))
     count, total = cells.weights @ beyond, cells.weights @ missing
     some = (count >= _FEWEST_BEYOND) & (count >= _SHARE_BEYOND * total)

@@ -11,7 +11,7 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import Uniforms, global_stream
 from skvnce._core.random import row_keyed, row_lattice
 from skvnce._imputer.fitted import average_density
-from skvnce._tables.limits import CellLimits, select_limits
+from skvnce._tables.limits import NO_LIMITS, CellLimits, Limits
 from skvnce.mixture import density, limited
 from skvnce.mixture.density import Arranged, Given, Mixture, quantiles
 from skvnce.mixture.limited import Limited
@@ -66,10 +66,10 @@ class MixtureModel(NamedTuple):
         return MixtureModel(mixture, are[order], *points)
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill by means, and by the most probable categories; see `CellModel`."""
-        if limits is None:
+        if not limits:
             given = self._arranged(nodes), self.valid
             means, shares = density.conditional_means(self.mixture, *given)
         else:
@@ -84,10 +84,10 @@ class MixtureModel(NamedTuple):
         return filled, probabilities
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
-        if limits is None:
+        if not limits:
             numbers = self._of_stream(n_draws, len(nodes))
             return self._drawn(self._arranged(nodes), nodes, numbers)
         given, n = self._limited(nodes, limits), len(nodes)
@@ -179,7 +179,7 @@ class Averaged(NamedTuple):
         return [self._replace(models=[one]) for one in self.models]
 
     def fill(
-        self, nodes: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Average means and probabilities; see `CellModel`."""
         filled, probabilities = 0.0, {}
@@ -199,11 +199,11 @@ class Averaged(NamedTuple):
         return 2 * sum(len(one.mixture.weights) for one in self.models)
 
     def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: CellLimits | None = None
+        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         numbers, found = ~self.models[0].is_categorical, np.nan_to_num(nodes)
-        if limits is not None:
+        if limits:
             draws = [
                 one.keyed_draws(nodes, seeds, limits)
                 for one, seeds in zip(
@@ -223,14 +223,14 @@ class Averaged(NamedTuple):
         return found, self.fill(nodes)[1] if has_levels else {}
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells, of each row by a random model; see `CellModel`."""
         turns = torch.randint(len(self.models), (len(nodes),)).numpy()
         drawn = np.empty((n_draws, *nodes.shape))
         for turn in np.unique(turns):
             rows = turns == turn
-            own = select_limits(limits, rows)
+            own = limits.of(rows)
             drawn[:, rows] = self.models[turn].draw(nodes[rows], n_draws, own)
         return drawn
 

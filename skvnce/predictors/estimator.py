@@ -46,6 +46,7 @@ from skvnce._imputer.validation import N_JOBS, RANDOM_STATE, integer_from, names
 from skvnce._tables.cells import is_frame, is_missing
 from skvnce._tables.column_kinds import PASSED, encode
 from skvnce._tables.memory import needs_memory
+from skvnce._tables.schema import Schema
 from skvnce._tables.weights import checked_weights
 from skvnce.gaussian.estimator import GaussianImputer
 from skvnce.predictors.out_of_fold import (
@@ -234,10 +235,8 @@ class MultipleImputation(BaseEstimator):
 
     def _groups_of(self, X):
         """Return the groups of rows that the imputer has; (n_samples,), or None."""
-        schema = getattr(self.imputer_, "_schema", None)
-        if schema is None or schema.group is None:
-            return None
-        return self.imputer_._checked(X)[:, schema.group]
+        columns = getattr(self.imputer_, "_schema", Schema(0)).group_columns
+        return next((self.imputer_._checked(X)[:, j] for j in columns), None)
 
     def _drawn(self, X, n_draws, rng):
         """Draw completed tables; those of the default model have numbers only."""

@@ -40,10 +40,11 @@ def splits(cv, y, rng, *, by_class=False, groups=None):
     train, test : ndarray of int
     """
     if isinstance(cv, Integral):
-        kinds = (KFold, StratifiedKFold), (GroupKFold, StratifiedGroupKFold)
-        kind = kinds[groups is not None][by_class]
-        n = int(cv) if groups is None else min(int(cv), len(np.unique(groups)))
-        cv = kind(n, shuffle=True, random_state=int(rng.integers(2**31 - 1)))
+        kinds, n = (KFold, StratifiedKFold), int(cv)
+        if groups is not None:
+            kinds = GroupKFold, StratifiedGroupKFold
+            n = min(n, len(np.unique(groups)))
+        cv = kinds[by_class](n, shuffle=True, random_state=int(rng.integers(2**31 - 1)))
     # splitters read no cells, only the number of rows
     given = np.empty((len(y), 1)), y, groups
     yield from check_cv(cv, y, classifier=by_class).split(*given)

@@ -18,7 +18,7 @@ from skvnce._core.posteriors import Uniforms
 from skvnce._core.progress import tell
 from skvnce._core.random import row_keyed
 from skvnce._core.samplers import accept, run_chain
-from skvnce._tables.limits import CellLimits
+from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce.autoencoder.model import of_rows, of_stream
 from skvnce.gaussian import em
 from skvnce.gaussian.marginals import CellScores
@@ -462,7 +462,7 @@ class ChainMember(NamedTuple):
         return drawn[:n_draws], {}
 
     def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: CellLimits | None = None
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         sizes = {"n_chains": n_draws, "n_sweeps": self.n_sweeps, "n_kept": 1}

@@ -81,7 +81,7 @@ def by_parts(method):
 def _check_groups(fitted):
     schema = getattr(fitted, "_schema", None)
     if schema is not None:
-        reject_groups(schema.group)
+        reject_groups(schema.group_columns)
 
 
 def samples_by_parts(method):
@@ -151,15 +151,18 @@ def typical_row(schema, frame):
     return type(frame)(cells)
 
 
-def reject_groups(groups):
-    """Raise an error for a table in parts, whose groups may be in several."""
-    if groups is not None:
-        raise ValueError(
-            "groups is not available for a table in parts, as the rows of a group may "
-            "be in several. Fit to a table in memory, of whole groups if there are too "
-            "many; then call the methods for one table of whole groups after the "
-            "other, such as the computed partitions of ddf.shuffle(on=groups) of dask."
-        )
+_GROUPS_IN_PARTS = (
+    "groups is not available for a table in parts, as the rows of a group may "
+    "be in several. Fit to a table in memory, of whole groups if there are too "
+    "many; then call the methods for one table of whole groups after the "
+    "other, such as the computed partitions of ddf.shuffle(on=groups) of dask."
+)
+
+
+def reject_groups(columns, reason=_GROUPS_IN_PARTS):
+    """Raise an error if a column names groups, which may be in several tables."""
+    if columns:
+        raise ValueError(reason)
 
 
 # ----------------------------------------

@@ -22,7 +22,7 @@ from skvnce._core.distributions.functions import normal_cdf
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.numbers import are_codes, masses_at_ends
 
-Limits = tuple[Tensor, Tensor]
+Limits = tuple[Tensor, ...]  # the least and the largest values, or () without
 
 NUMERIC, ORDINAL, NOMINAL = "numeric", "ordinal", "nominal"
 _FEWEST, _LEAST_SHARE = 3, 0.005  # number and share of equal cells that are an interval
@@ -342,7 +342,7 @@ class Latents(NamedTuple):
             if marginal is not None
         ]
 
-    def bounds(self, data: Incomplete, limits: Limits | None = None) -> Bounds:
+    def bounds(self, data: Incomplete, limits: Limits = ()) -> Bounds:
         """Find what observed cells say about the latent variables.
 
         `limits` (n, features): least and largest values of missing cells of numbers;
@@ -356,7 +356,7 @@ class Latents(NamedTuple):
             seen = data.observed[:, j]
             low[latent, seen], high[latent, seen] = marginal.scores(data.x[seen, j])
             missing[latent] = ~seen
-            if limits is not None:
+            if limits:
                 ends = [one[~seen, j] for one in limits]
                 low[latent, ~seen], high[latent, ~seen] = marginal.limits(*ends)
         for place, (j, _) in enumerate(self.nominal):

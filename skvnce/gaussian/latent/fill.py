@@ -69,7 +69,7 @@ def predict(
     chains: Chains,
     uniforms: Uniforms,  # numbers of a sweep
     levels_of: set[int],
-    limits: Limits | None = None,  # (n, features), see `Latents.bounds`
+    limits: Limits = (),  # (n, features), see `Latents.bounds`
     groups: Groups | None = None,  # which rows have the same effects
 ) -> Predictions:
     """Predict the missing cells of rows, averaged over draws of the parameters.
@@ -90,7 +90,7 @@ def paired_sweeps(
     data: Incomplete,
     chains: Chains,
     uniforms: Uniforms,
-    limits: Limits | None,
+    limits: Limits,
     shown: Shown,
     groups: Groups | None = None,
 ) -> Iterator[np.ndarray]:
@@ -100,7 +100,7 @@ def paired_sweeps(
     """
     n = len(data.x)
     pairs = data.take(torch.arange(n).repeat(2))
-    ends = limits and tuple(one.repeat(2, 1) for one in limits)
+    ends = tuple(one.repeat(2, 1) for one in limits)
     rows = rows_of(latents.bounds(pairs, ends), latents, groups and groups.twice())
     z = rows.start(models[0].normal.mean)
 
@@ -220,7 +220,7 @@ def draw(
     data: Incomplete,
     chains: Chains,
     uniforms: Uniforms = global_stream,
-    limits: Limits | None = None,
+    limits: Limits = (),
     groups: Groups | None = None,
 ) -> Tensor:
     """Draw the missing cells once for each of the models; (n_models, n, features).
@@ -298,7 +298,7 @@ def quantiles(
     chains: Chains,
     uniforms: Uniforms,
     levels: Tensor,
-    limits: Limits | None = None,
+    limits: Limits = (),
     groups: Groups | None = None,
 ) -> Tensor:
     """Find quantiles of missing numbers and ordinal levels; (n_levels, n, features).

@@ -365,7 +365,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def parts(
-        cls, latents: Latents, data: Incomplete, limits: Limits | None = None
+        cls, latents: Latents, data: Incomplete, limits: Limits = ()
     ) -> list[Self]:
         """List the rows in parts that are swept together; see `Latents.bounds`."""
         bounds, rows = latents.bounds(data, limits), torch.arange(len(data.x))
@@ -479,7 +479,7 @@ def posterior_draws(
     *,
     n_draws: int,  # number of draws, at equal distances, after the burn-in
     max_iter: int,  # number of sweeps; at least `n_draws`
-    limits: Limits | None = None,  # (n, features), see `Latents.bounds`
+    limits: Limits = (),  # (n, features), see `Latents.bounds`
     on_round: OnRound = tell_round,  # see `run`
 ) -> Fit[Normal]:
     """Draw mean and covariance of the latent variables from their posterior.
@@ -498,7 +498,7 @@ def _sweeps(
     data: Incomplete,
     weights: Tensor,
     strength: float,
-    limits: Limits | None,
+    limits: Limits,
 ) -> Iterator[Sweep[Normal]]:
     """Draw latent variables and parameters in turn; see `posterior_draws`."""
     parts, total = Rows.parts(latents, data, limits), weights.sum()

@@ -477,7 +477,7 @@ def posterior_draws(
     *,
     n_draws: int,  # number of draws, at equal distances, after the burn-in
     n_sweeps: int,  # at least `n_draws`
-    limits: Limits | None = None,  # (n, features), see `Latents.bounds`
+    limits: Limits = (),  # (n, features), see `Latents.bounds`
     on_round: OnRound = tell_round,  # see `run`
 ) -> Fit[Effects]:
     """Draw the parameters of eqs. (1) and (2) from their posterior."""
@@ -486,7 +486,7 @@ def posterior_draws(
 
 
 def _sweeps(
-    groups: Groups, data: Incomplete, limits: Limits | None
+    groups: Groups, data: Incomplete, limits: Limits
 ) -> Iterator[Sweep[Effects]]:
     """Draw latent variables, effects and parameters in turn."""
     levels = groups.levels

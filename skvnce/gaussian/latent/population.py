@@ -81,13 +81,13 @@ class Population(NamedTuple):
         latents: Latents,  # with the marginals of observed cells
         data: Incomplete,  # the rows, or a sample of them
         weights: Tensor,  # (n,)
-        limits: Limits | None = None,  # (n, features), see `Latents.bounds`
+        limits: Limits = (),  # (n, features), see `Latents.bounds`
         given: Collection[int] = (),  # columns whose marginals do not change
     ) -> Self:
         """Estimate the marginals of all rows by eq. (2)."""
         if len(data.x) > _ROWS:
             some = torch.randperm(len(data.x))[:_ROWS].sort().values
-            limits = limits and tuple(end[some] for end in limits)
+            limits = tuple(end[some] for end in limits)
             data, weights = data.take(some), weights[some]
         table = ScoreTable.of(latents, data, limits)
         columns = _columns(latents, data, given)
@@ -140,7 +140,7 @@ class ScoreTable(NamedTuple):
     spread: Tensor  # (n_columns,), v of eq. (3)
 
     @classmethod
-    def of(cls, latents: Latents, data: Incomplete, limits: Limits | None) -> Self:
+    def of(cls, latents: Latents, data: Incomplete, limits: Limits) -> Self:
         """Map cells to scores, or the means of intervals of scores."""
         bounds = latents.bounds(data, limits)
         some = [latent for _, latent, _ in latents.ordered]

@@ -261,7 +261,7 @@ def test_probabilities_of_a_missing_level_use_the_other_rows(seed):
             Chains(40, 40),
             global_stream,
             {0},
-            None,
+            (),
             groups,
         )
     p = found.probabilities[0].numpy()[2::9, 1]
