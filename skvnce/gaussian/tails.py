@@ -98,7 +98,7 @@ def fit_tails(
         seen = data.observed[:, j] & (weights > 0)
         cells = predict(j, mean[seen, k], deviation[seen, k])
         distances = (signs[k] * (one - zero[k]) for one in (data.x[seen, j], cells))
-        pairs[k] = torch.tensor(_tail_of(weights[seen], *distances))
+        pairs[k] = torch.tensor(tail_of(weights[seen], *distances))
     least = torch.maximum(least, _ROUNDING * zero.abs().clamp(min=1.0))
     return Tails(columns, signs, zero, least, *pairs.T)
 
@@ -108,8 +108,11 @@ def levels(like: Tensor) -> Tensor:
     return torch.special.ndtri(midpoint_levels(_N_LEVELS, like))
 
 
-def _tail_of(weights: Tensor, v: Tensor, predicted: Tensor) -> tuple[float, float]:
-    """Find t and b of distances (n,) from zero, and predicted ones (n_levels, n)."""
+def tail_of(weights: Tensor, v: Tensor, predicted: Tensor) -> tuple[float, float]:
+    """Find t and b of distances from zero, in standard deviations of the column.
+
+    `v` (n,): of observed cells; `predicted` (n_levels, n): of equally likely ones.
+    """
     half = float(v.min()) / 2
     values, order = v.sort()
     observed = weights[order].cumsum(0) / weights.sum()
