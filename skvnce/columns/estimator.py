@@ -356,6 +356,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         nominal = [_is_nominal(schema, place) for place in schema.model_columns]
         seen = predictors_of(self.predictors, schema, nodes, nominal)
         self._warn_of_others(schema)
+        signs = schema.values.signs(schema.ends)
         for node, model in self._estimators_of_columns(schema).items():
             place = int(schema.model_columns[node])
             label = schema.labels([place])
@@ -370,7 +371,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
             ]
             design = Design(tuple(columns), tuple(wide), label)
             given = model, design, int(levels[node]), int(self.max_samples)
-            found[node] = EstimatorLearner(node, *given)
+            found[node] = EstimatorLearner(node, *given, float(signs[place]))
         return found
 
     def _warn_of_others(self, schema):

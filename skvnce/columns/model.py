@@ -92,6 +92,7 @@ class Regression(NamedTuple):
     design: Design
     predictions: np.ndarray  # (n,), out of fold, increasing
     residuals: np.ndarray  # (n,), of the same rows
+    sign: float = 0.0  # of all cells of the column, which draws keep; 0 for none
     width: int = 1
 
     def draw(
@@ -103,8 +104,15 @@ class Regression(NamedTuple):
         size = min(_NEAR, len(self.residuals))
         middle = np.searchsorted(self.predictions, means) - size // 2
         first = np.clip(middle, 0, len(self.residuals) - size)
-        picked = self.residuals[first + (uniform * size).astype(int)]
-        return means + picked, means[:, None] if with_means else None
+        picked = first + (uniform * size).astype(int)
+        drawn = means + self.residuals[picked]
+        if self.sign:
+            # the cells of the same rows, which have the sign, take their place
+            cells = self.predictions + self.residuals
+            drawn = np.where(self.sign * drawn > 0, drawn, cells[picked])
+            near = cells[first[:, None] + np.arange(size)].mean(1)
+            means = np.where(self.sign * means > 0, means, near)
+        return drawn, means[:, None] if with_means else None
 
 
 class Quantiles(NamedTuple):
