@@ -369,9 +369,9 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
             wide = [
                 int(levels[j]) if nominal[j] and levels[j] > 2 else 0 for j in columns
             ]
-            design = Design(tuple(columns), tuple(wide), label)
+            design = Design(tuple(columns), tuple(wide), label, float(signs[place]))
             given = model, design, int(levels[node]), int(self.max_samples)
-            found[node] = EstimatorLearner(node, *given, float(signs[place]))
+            found[node] = EstimatorLearner(node, *given)
         return found
 
     def _warn_of_others(self, schema):

@@ -65,7 +65,6 @@ class EstimatorLearner(NamedTuple):
     design: Design
     n_levels: int
     max_samples: int
-    sign: float = 0.0  # see `Regression`
 
     def learn(self, training: Training, rng: np.random.Generator) -> ColumnModel:
         """Fit to the rows that have the cell, in one completed table after another."""
@@ -126,7 +125,7 @@ class EstimatorLearner(NamedTuple):
             raise ValueError("predict returns NaN or infinite numbers.")
         model.fit(predictors, target, **given)
         order = _ordered(out, weights)
-        return Regression(*known, out[order], (target - out)[order], self.sign)
+        return Regression(*known, out[order], (target - out)[order])
 
 
 def _out_of_fold(model, predictors, target, given, rows):

@@ -55,6 +55,7 @@ class Design(NamedTuple):
     n_levels: tuple[int, ...]
     # the word column and the name of the column that is predicted, for errors
     label: str = "a column"
+    sign: float = 0.0  # of all cells of that column, which draws keep; 0 for none
 
     def matrix(self, rows: np.ndarray) -> np.ndarray:
         """Make the matrix (n, n_predictors) of completed rows (n, n_nodes)."""
@@ -92,7 +93,6 @@ class Regression(NamedTuple):
     design: Design
     predictions: np.ndarray  # (n,), out of fold, increasing
     residuals: np.ndarray  # (n,), of the same rows
-    sign: float = 0.0  # of all cells of the column, which draws keep; 0 for none
     width: int = 1
 
     def draw(
@@ -106,12 +106,13 @@ class Regression(NamedTuple):
         first = np.clip(middle, 0, len(self.residuals) - size)
         picked = first + (uniform * size).astype(int)
         drawn = means + self.residuals[picked]
-        if self.sign:
+        sign = self.design.sign
+        if sign:
             # the cells of the same rows, which have the sign, take their place
             cells = self.predictions + self.residuals
-            drawn = np.where(self.sign * drawn > 0, drawn, cells[picked])
+            drawn = np.where(sign * drawn > 0, drawn, cells[picked])
             near = cells[first[:, None] + np.arange(size)].mean(1)
-            means = np.where(self.sign * means > 0, means, near)
+            means = np.where(sign * means > 0, means, near)
         return drawn, means[:, None] if with_means else None
 
 
