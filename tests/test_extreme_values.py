@@ -1,5 +1,7 @@
 """Values near the ends of float32 and float64, in every estimator and metric."""
 
+import warnings
+
 import numpy as np
 import pytest
 from cases import ESTIMATORS
@@ -99,3 +101,13 @@ def test_the_energy_distance_neither_overflows_nor_vanishes():
 def test_divergence_is_both_kinds_of_error():
     bases = DivergenceError.__bases__
     assert set(bases) == {ValueError, FloatingPointError}
+
+
+@pytest.mark.parametrize("name", ["GaussianImputer", "LAIRImputer", "VGIImputer"])
+@pytest.mark.parametrize("size", [1e200, 1e300])
+def test_cells_without_squares_are_an_error_and_no_warning(name, size):
+    X = near_the_end().astype(np.float64) / MOST
+    X[0, 0] = size
+    with warnings.catch_warnings(action="error", category=RuntimeWarning):
+        with pytest.raises(ValueError, match="column 0 has values whose squares"):
+            clone(FIRST[name]).fit(X)

@@ -218,6 +218,28 @@ class ValidValues(NamedTuple):
         known = self.given, values, integers, codes, grid, origin
         return ValidValues(low, high, *known)
 
+    def signs(self, ends: np.ndarray) -> np.ndarray:
+        """Return 1 for columns of positive numbers, -1 of negative ones, 0 of others.
+
+        Their signs are the only law of their ends: no user's bound, and no mass of
+        cells.  Draws of these columns are not zero.
+
+        `ends` (2, n): smallest and largest observed cells.  Returns (n,).
+        """
+        at_law = ~self.given & ~self.codes & (self.ranges == _laws(ends))
+        positive, negative = at_law[0] & (ends[0] > 0), at_law[1] & (ends[1] < 0)
+        return positive.astype(np.float64) - negative
+
+    def least_sizes(self) -> np.ndarray:
+        """Return how far from zero the cells of columns of one sign are at least.
+
+        On grids that have the place zero it is a step.
+        """
+        steps = np.where(self.grid > 0, self.grid, self.integers)
+        unit = np.where(steps > 0, steps, 1.0)
+        has_zero = abs(np.remainder(self.origin / unit + 0.5, 1.0) - 0.5) < _SAME
+        return np.where((steps > 0) & has_zero, steps, 0.0)
+
     def grid_of(self, column: int) -> tuple[float, float]:
         """Return the step, 0 without any, and a place of the grid of a column."""
         step = self.grid[column] or float(self.integers[column])

@@ -292,7 +292,9 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         If the only member was frozen, they are those of its training table, except for
         bounds that the user passes.
         """
-        schema = self._with_values(schema, X)
+        # members check the scale of each column, and raise an error
+        with np.errstate(over="ignore", invalid="ignore"):
+            schema = self._with_values(schema, X)
         warn_of_unused_by_levels(self, schema)
         if frozen is None:
             return schema

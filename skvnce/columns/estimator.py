@@ -356,6 +356,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         nominal = [_is_nominal(schema, place) for place in schema.model_columns]
         seen = predictors_of(self.predictors, schema, nodes, nominal)
         self._warn_of_others(schema)
+        signs = schema.values.signs(schema.ends)
         for node, model in self._estimators_of_columns(schema).items():
             place = int(schema.model_columns[node])
             label = schema.labels([place])
@@ -368,7 +369,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
             wide = [
                 int(levels[j]) if nominal[j] and levels[j] > 2 else 0 for j in columns
             ]
-            design = Design(tuple(columns), tuple(wide), label)
+            design = Design(tuple(columns), tuple(wide), label, float(signs[place]))
             given = model, design, int(levels[node]), int(self.max_samples)
             found[node] = EstimatorLearner(node, *given)
         return found

@@ -55,6 +55,7 @@ class Design(NamedTuple):
     n_levels: tuple[int, ...]
     # the word column and the name of the column that is predicted, for errors
     label: str = "a column"
+    sign: float = 0.0  # of all cells of that column, which draws keep; 0 for none
 
     def matrix(self, rows: np.ndarray) -> np.ndarray:
         """Make the matrix (n, n_predictors) of completed rows (n, n_nodes)."""
@@ -103,8 +104,16 @@ class Regression(NamedTuple):
         size = min(_NEAR, len(self.residuals))
         middle = np.searchsorted(self.predictions, means) - size // 2
         first = np.clip(middle, 0, len(self.residuals) - size)
-        picked = self.residuals[first + (uniform * size).astype(int)]
-        return means + picked, means[:, None] if with_means else None
+        picked = first + (uniform * size).astype(int)
+        drawn = means + self.residuals[picked]
+        sign = self.design.sign
+        if sign:
+            # the cells of the same rows, which have the sign, take their place
+            cells = self.predictions + self.residuals
+            drawn = np.where(sign * drawn > 0, drawn, cells[picked])
+            near = cells[first[:, None] + np.arange(size)].mean(1)
+            means = np.where(sign * means > 0, means, near)
+        return drawn, means[:, None] if with_means else None
 
 
 class Quantiles(NamedTuple):

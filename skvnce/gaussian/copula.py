@@ -15,7 +15,7 @@ from skvnce._core.distributions.normal import FactoredNormal, Normal, prepare
 from skvnce._core.distributions.patterns import Rows, Table
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.progress import OnRound, step, tell, tell_round
-from skvnce.gaussian import calibration, em, marginals, truncation
+from skvnce.gaussian import calibration, em, marginals, tails, truncation
 from skvnce.gaussian.calibration import Calibration
 from skvnce.gaussian.marginals import (
     PiecewiseLinear,
@@ -31,6 +31,7 @@ from skvnce.gaussian.marginals import (
     scores_of,
     with_tails,
 )
+from skvnce.gaussian.tails import Ends, Tails
 from skvnce.gaussian.truncation import Lattice, ToCells
 
 # ----------------------------------------
@@ -121,6 +122,7 @@ class Copula(NamedTuple):
     # the map from scores to draws of columns with repeated values
     steps: Steps | None = None
     calibration: Calibration | None = None  # calibration by residuals
+    tails: Tails | None = None  # those of columns of positive numbers
 
     def scores(self, data: Incomplete) -> tuple[Incomplete, Tensor]:
         """Map a table to scores; also return the sum of log-slopes of each row."""
@@ -161,29 +163,49 @@ class Copula(NamedTuple):
 
     def cells_after(self, moments: Moments) -> ToCells | None:
         """Make the map from scores before calibration to cells; None if identical."""
-        if self.marginals is None and not self.calibrates:
+        if self.marginals is None and self.tails is None and not self.calibrates:
             return None
 
         def to_cells(rows: Tensor, columns: Tensor, scores: Tensor) -> Tensor:
             if self.calibrates:
                 mean, deviation = (part[rows, columns] for part in moments)
                 scores = self.calibration.moved_cells(columns, scores, mean, deviation)
-            if self.marginals is None:
-                return scores
-            return self.marginals.inverse_of(columns, scores)
+            return self._cells_of(columns, scores)
 
         return to_cells
 
     def cells(self, scores: Tensor) -> Tensor:
         """Map scores to cells."""
-        return scores if self.marginals is None else self.marginals.inverse(scores)
+        cells = scores if self.marginals is None else self.marginals.inverse(scores)
+        return cells if self.tails is None else self.tails.put(cells)
 
     def cells_of(self, column: int, scores: Tensor) -> Tensor:
         """Map scores of one column to cells."""
-        if self.marginals is None:
-            return scores
-        columns = torch.tensor([column])
-        return self.marginals.inverse_of(columns, scores[..., None])[..., 0]
+        return self._cells_of(torch.tensor([column]), scores[..., None])[..., 0]
+
+    def _cells_of(self, columns: Tensor, scores: Tensor) -> Tensor:
+        """Map scores (*batch, cells) to cells of the columns (cells,)."""
+        cells = scores
+        if self.marginals is not None:
+            cells = self.marginals.inverse_of(columns, scores)
+        return cells if self.tails is None else self.tails.put_of(columns, cells)
+
+    def predicted(self, column: int, mean: Tensor, deviation: Tensor) -> Tensor:
+        """Map equally likely scores of cells (n,) of one column; (n_levels, n)."""
+        z = tails.levels(mean)[:, None]
+        return self.cells_of(column, mean + deviation * z)
+
+    def means_by_tails(self, means: Tensor, hidden: Tensor, moments: Moments) -> Tensor:
+        """Correct the means of hidden cells (n, features) that may be in a tail."""
+        found, lines = means.clone(), self._replace(tails=None)
+        for k, j in enumerate(self.tails.columns.tolist()):
+            rows = hidden[:, j]
+            cells = lines.predicted(j, *(part[rows, j] for part in moments))
+            moved = self.tails.take([k]).put_of(torch.tensor([j]), cells[..., None])
+            moved = moved[..., 0]
+            is_in_tail = (moved != cells).any(0)
+            found[rows, j] = torch.where(is_in_tail, moved.mean(0), means[rows, j])
+        return found
 
     def steps_of(self, column: int, scores: Tensor) -> Tensor:
         """Map scores of one column to cells, by steps if it has steps."""
@@ -273,13 +295,15 @@ def conditional_mean(copula: Copula, data: Incomplete, lattice: Lattice) -> Tens
     """
     scores = copula.given(data)
     moments, lines = None, copula.marginals
-    if lines is None and not copula.calibrates:
+    if lines is None and copula.tails is None and not copula.calibrates:
         filled = em.conditional_mean(copula.normal, scores)
     else:
         moments = em.conditional_moments(copula.normal, scores)
         filled = moments[0]
         if lines is not None:
             filled = lines.expectation_of(~data.observed, *moments)
+        if copula.tails is not None:
+            filled = copula.means_by_tails(filled, ~data.observed, moments)
     if copula.calibrates:
         filled = filled + copula.calibration.mean_shift(*moments, copula.cells_of)
     if copula.bounds is not None:
@@ -390,6 +414,7 @@ class Limits(NamedTuple):
     # where there are none
     bounds: Pair | None
     values: dict[int, Tensor]  # values of the columns with repeated values
+    ends: Ends | None = None  # by the signs of columns, to which tails are fitted
 
 
 class FittedCopula(NamedTuple):
@@ -431,6 +456,8 @@ def fit_copula(
     part = scores.take(some), rows.data.x[some], rows.weights[some]
     stepped = marginals.fit_steps(fit.normal, *part, limits.values, limits.ranges)
     model = model._replace(normal=fit.normal, steps=stepped)
+    if limits.ends is not None:
+        model = _with_tails(model, *part, limits.ends)
     with step("calibrating the draws"):
         learnt = calibration.fit_calibration(
             fit.normal, *part, folds[some], stepped, model.possible_of
@@ -455,6 +482,21 @@ def _fit_scores(
         fit = em.fit_table(*given, on_round=report, **stopping)
         normal = fit.normal
     return fit
+
+
+def _with_tails(
+    model: Copula, scores: Incomplete, cells: Tensor, weights: Tensor, ends: Ends
+) -> Copula:
+    """Fit tails to columns of positive numbers, whose cells have no other end."""
+    if model.marginals is not None:
+        low = model.marginals.low.where(ends.signs <= 0, -torch.inf)
+        high = model.marginals.high.where(ends.signs >= 0, torch.inf)
+        lines = model.marginals._replace(low=low, high=high)
+        model = model._replace(marginals=lines)
+    data = Incomplete(cells, scores.observed)
+    moments = partial(marginals.left_out_moments, model.normal, scores)
+    found = tails.fit_tails(ends, data, weights, model.predicted, moments)
+    return model._replace(tails=found)
 
 
 def _limited(model: Copula, limits: Limits) -> Copula:

@@ -643,6 +643,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         known = fit.model, online_em.state_of(fit.model, fit.online)
         given = nodes[seen], weights[seen], strength
         model, state, loss, rows = online_em.learned(*known, *given)
+        model = model.with_signs(schema.values.signs(schema.ends)[schema.model_columns])
         most = rows_in_memory(schema.n_columns)
         training = self._training_of(*online_em.for_draws(state, rows, strength, most))
         report = report | numbers.of_model(model)

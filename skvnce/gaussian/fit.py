@@ -19,6 +19,7 @@ from skvnce.gaussian.copula import Limits, Split, fit_copula
 from skvnce.gaussian.enlarged import posterior_draws
 from skvnce.gaussian.marginals import nonlinear_columns
 from skvnce.gaussian.model import CopulaModel, normal_of
+from skvnce.gaussian.tails import Ends
 
 SHARES = [1.0, 0.1, 0.01]  # shrinkage, in rows per column, that "auto" chooses from
 REMEDY = (
@@ -99,6 +100,8 @@ def fit_numbers(cells, tables, schema, settings, on_round):
     strengths = [float(share) * width for share in shares]
     some, hidden = hold_out(nodes, weights, HELD_OUT)
     rows, limits = Rows(units.scaled(nodes), weights), _limits(schema, units)
+    if settings.marginals == "auto":
+        limits = limits._replace(ends=_ends(schema, units))
     tables = [rows] if tables is None else tables
     found = fit_copula(
         rows,
@@ -165,6 +168,15 @@ def _limits(schema, units):
         if column in values.values
     }
     return Limits(tuple(map(torch.from_numpy, scaled)), bounds, repeated)
+
+
+def _ends(schema, units):
+    """Return where cells of scaled columns end by their signs; None if none does."""
+    columns = schema.model_columns
+    signs = schema.values.signs(schema.ends)[columns]
+    least = schema.values.least_sizes()[columns] / units.scale
+    found = Ends(*map(torch.from_numpy, (signs, -units.location / units.scale, least)))
+    return found if signs.any() else None
 
 
 def drawn_parameters(start, table, weights, strength, count, seed, total):

@@ -31,7 +31,7 @@ from skvnce.gaussian.latent.columns import Latents, Marginal
 from skvnce.gaussian.latent.gibbs import BURN_IN, Fit
 from skvnce.gaussian.latent.groups import Levels
 from skvnce.gaussian.marginals import nonlinear_columns, start
-from skvnce.gaussian.mixed_fit import ROWS, is_numeric, kinds_of, of_chain
+from skvnce.gaussian.mixed_fit import ROWS, is_numeric, kinds_of, of_chain, signs_of
 from skvnce.gaussian.model import tensors
 
 # ----------------------------------------
@@ -278,22 +278,23 @@ _BEYOND = 0.1  # share of a normal distribution that may be beyond an end of a c
 
 def latents_of(cells, schema, settings):
     """Make the latent variables of columns; those of groups by one row of each."""
-    kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
     groups = _groups_of(cells)
     if is_numeric(schema).all():
         given = _given(cells, groups, schema, settings)
-        return _latents(cells, kinds, sizes, given)
-    latents, own = (_latents(one, kinds, sizes) for one in (cells, groups))
+        return _latents(cells, schema, given)
+    latents, own = (_latents(one, schema) for one in (cells, groups))
     for j in settings.of_groups:
         latents.marginals[j] = own.marginals[j]
     return latents
 
 
-def _latents(cells, kinds, sizes, given=None):
+def _latents(cells, schema, given=None):
+    kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
+    signs = signs_of(schema)
     data, weights = Incomplete.from_array(cells.nodes), torch.from_numpy(cells.weights)
     given = given or {}
     latents = Latents.of(data, weights, kinds, sizes, given)
-    return latents.opened(data, kinds, given)
+    return latents.opened(data, kinds, given, signs)
 
 
 def _groups_of(cells):

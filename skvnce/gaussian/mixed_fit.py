@@ -157,7 +157,8 @@ def _fitted(cells, nodes, schema, settings, **options):
         given, doubts = marginals_of(schema, data, weights, cells.limits)
     latents = Latents.of(data, weights, kinds, sizes, given)
     latents, _ = Population.of(latents, data, weights, limits, given)
-    latents = latents.opened(data, kinds, given)
+    signs = signs_of(schema)
+    latents = latents.opened(data, kinds, given, signs)
     rows, weights = some_rows(weights)
     options["limits"] = tensors(cells.limits, rows.numpy())
     options["n_draws"] = settings.n_draws
@@ -168,6 +169,13 @@ def _fitted(cells, nodes, schema, settings, **options):
         )
     units = Units(cells.location, cells.scale) if is_numeric(schema).all() else None
     return MixedFit(LatentNormal(latents, kinds, [fit.average()], units), fit, doubts)
+
+
+def signs_of(schema):
+    """List the signs that the columns of the model keep, and least sizes of cells."""
+    values, columns = schema.values, schema.model_columns
+    signs = values.signs(schema.ends)[columns].tolist()
+    return list(zip(signs, values.least_sizes()[columns].tolist(), strict=True))
 
 
 def marginals_of(schema, data, weights, limits):

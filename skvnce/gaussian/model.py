@@ -80,6 +80,11 @@ class CopulaModel(NamedTuple):
         model = self.model._replace(normal=normal_of(pairs[0]))
         return self._replace(model=model)
 
+    def with_signs(self, signs: np.ndarray) -> Self:
+        """Leave out the tails of columns that no more have the sign of their cells."""
+        tails = self.model.tails and self.model.tails.within(torch.from_numpy(signs))
+        return self._replace(model=self.model._replace(tails=tails))
+
     @property
     def normal(self) -> Normal:
         """The distribution of the scores."""

@@ -299,7 +299,13 @@ def _valid(points, cells, schema):
     columns = schema.model_columns[~schema.is_categorical]
     numbers, _ = split_columns(cells.nodes, schema.is_categorical)
     peaks = margins.peaks(numbers, cells.weights, points)
-    return points.within(*schema.values.ranges[:, columns]).with_peaks(peaks)
+    signs = schema.values.signs(schema.ends)[columns]
+    least = schema.values.least_sizes()[columns]
+    low, high = schema.values.ranges[:, columns]
+    low, high = np.where(signs > 0, -np.inf, low), np.where(signs < 0, np.inf, high)
+    valid = points.within(low, high)
+    valid = valid.with_signs(numbers, cells.weights, signs, least)
+    return valid.with_peaks(peaks)
 
 
 def _normal(scores, weights, given=None, rng=None):

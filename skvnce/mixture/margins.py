@@ -10,6 +10,8 @@ from typing import NamedTuple, Self
 import numpy as np
 import torch
 
+from skvnce.gaussian import tails
+
 Pair = tuple[np.ndarray, np.ndarray]
 Peaks = list[tuple[float, float, float]]  # cells, and the scores between which they are
 
@@ -21,6 +23,7 @@ _ROWS_OF_PEAK = 3  # at least, as one of a few rows has a large share
 _ERRORS = 6.0  # standard deviations that a peak exceeds equal cells by chance
 _OF_ONE_ROW = 0.1  # largest share of equal cells that are taken for copies of one row
 _JUMP = 1e-6  # between the scores of peaks that follow one another
+_TAIL = np.linspace(0.0, 6.0, 25)  # minus logarithms of the points of a tail
 _FAR = 100.0  # distance, in scores, of the last points, which make the tails linear
 
 
@@ -103,11 +106,49 @@ class Points(NamedTuple):
             ]
         )
 
+    def with_signs(
+        self,
+        x: np.ndarray,  # (n, d), cells
+        weights: np.ndarray,  # (n,)
+        signs: np.ndarray,  # (d,), of the cells, which functions keep; 0 of others
+        least: np.ndarray,  # (d,), least sizes of these cells
+    ) -> Self:
+        """Let the tails of columns of one sign keep it; see `gaussian.tails`."""
+        pairs = [self.pair(j) for j in range(len(self.counts))]
+        for j in np.flatnonzero(signs):
+            turn = slice(None, None, int(signs[j]))
+            pair = (signs[j] * one[turn] for one in pairs[j])
+            values, of_values = _observed(signs[j] * x[:, j], weights)
+            pair = _positive(*pair, values, of_values, least[j])
+            pairs[j] = tuple(signs[j] * one[turn] for one in pair)
+        return type(self).of(pairs)
+
     def with_peaks(self, peaks: list[Peaks]) -> Self:
         """Let intervals of scores have the same cell, in each column."""
         return type(self).of(
             [_peaked(*self.pair(j), peaks[j]) for j in range(len(self.counts))]
         )
+
+
+def _positive(
+    scores: np.ndarray,
+    cells: np.ndarray,
+    values: np.ndarray,
+    weights: np.ndarray,
+    least: float,
+) -> Pair:
+    """Replace the left tail of a function by a positive one, and end it there."""
+    scale = _standard(values, weights)[1] @ [-0.5, 0.5] / _FAR
+    levels = tails.levels(torch.zeros(1).double()).numpy()
+    among = np.interp(levels, scores, cells)[:, None].repeat(len(values), 1) / scale
+    given = (torch.from_numpy(one) for one in (weights, values / scale, among))
+    t, b = tails.tail_of(*given)
+    # where the function has these cells, as far as it goes
+    below = (t - _TAIL / b)[::-1] * scale
+    inside = cells > t * scale
+    found = np.maximum(t * scale * np.exp(-_TAIL[::-1]), 0.6 * least)
+    left = np.interp(below, cells, scores)
+    return np.append(left, scores[inside]), np.append(found, cells[inside])
 
 
 def _peaked(scores: np.ndarray, cells: np.ndarray, peaks: Peaks) -> Pair:

@@ -11,7 +11,7 @@ levels it is ordinal, which is equivalent.  The latent variables are jointly nor
 free mean and covariance; see `gibbs`.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, Self
 
 import torch
@@ -31,6 +31,7 @@ _NARROWEST = 1e-9  # width in scores of the interval of a cell between limits
 _REPEATED = 0.5  # share of cells with equal values from which values are intervals
 _TAIL = 0.0, 2.0  # scores, between which the slope is that of the tail
 _STEP, _N_BEYOND = 0.5, 16  # distance in scores, and number, of points of a tail
+_DEEPEST = 30.0  # of the logarithms of positive values below the observed ones
 _SKEWED = 0.95  # correlation of values and scores, below which values are skewed
 
 
@@ -102,20 +103,33 @@ class Marginal(NamedTuple):
         far = edges.new_full((1,), torch.inf)
         return cls(values, torch.cat([-far, edges]), torch.cat([edges, far]))
 
-    def opened(self, number: Tensor, sides: tuple[int, ...] = (0, 1)) -> Self:
+    def opened(
+        self,
+        number: Tensor,
+        sides: tuple[int, ...] = (0, 1),
+        sign: float = 0.0,
+        least: float = 0.0,
+    ) -> Self:
         """Add a tail at each of some ends, unless many of the cells are there.
 
-        `number` (n_values,) are those of cells; side 0 is that of the smallest.
+        `number` (n_values,) are those of cells; side 0 is that of the smallest.  `sign`
+        is that of all cells, which tails keep, or 0, and `least` their smallest size.
         """
+        if sign < 0:
+            mirrored = self._mirrored().opened(number.flip(0), sides[::-1], 1.0, least)
+            return mirrored._mirrored()
         masses = masses_at_ends(self.values.numpy(), number.numpy())
         is_log = self._is_skewed(number)
         found = self._replace(values=self.values.log()) if is_log else self
         if 1 in sides and not masses[1]:
             found, number = found._with_right_tail(number)
         if 0 in sides and not masses[0]:
-            found, _ = found._mirrored()._with_right_tail(number.flip(0))
-            found = found._mirrored()
-        return found._replace(values=found.values.exp()) if is_log else found
+            left = found._with_left_tail(number)
+            if sign > 0 and not is_log:
+                left = found._positive(left, number)
+            found = left
+        found = found._replace(values=found.values.exp()) if is_log else found
+        return found._replace(values=_at_least(least, found.values)) if sign else found
 
     def _is_skewed(self, number: Tensor) -> bool:
         """Say whether logarithms of the values are nearer to a line of the scores."""
@@ -130,6 +144,25 @@ class Marginal(NamedTuple):
         scales = moments.diagonal().sqrt()
         linear, log = moments[0, 1:] / (scales[0] * scales[1:])
         return bool(linear < _SKEWED and log > linear)
+
+    def _with_left_tail(self, number: Tensor) -> Self:
+        """Go on below the smallest value with the slope beside it."""
+        found, _ = self._mirrored()._with_right_tail(number.flip(0))
+        return found._mirrored()
+
+    def _positive(self, left: Self, number: Tensor) -> Self:
+        """Make the left tail of positive values positive, too.
+
+        If zero is near, it is that of logarithms.  Otherwise values below t, half of
+        the least one of the cells, become ``t exp(v / t - 1)``, as in `gaussian.tails`.
+        """
+        n_beyond = len(left.values) - len(self.values)
+        if n_beyond and left.values[n_beyond - round(1 / _STEP)] <= 0:
+            logs = self._replace(values=self.values.log())._with_left_tail(number)
+            return logs._replace(values=logs.values.exp())
+        t = self.values[0] / 2
+        beyond = t * torch.exp((left.values / t - 1).clamp(-_DEEPEST, 0.0))
+        return left._replace(values=left.values.where(left.values >= t, beyond))
 
     def _mirrored(self) -> Self:
         """Change the sign of cells and scores."""
@@ -253,6 +286,14 @@ class Bounds(NamedTuple):
     missing: Tensor
 
 
+def _at_least(least: float, values: Tensor) -> Tensor:
+    """Move positive values that would be rounded to zero to the first place of a grid.
+
+    They still increase, and those of the cells, which are on the grid, do not move.
+    """
+    return values.where(values >= least, 0.6 * least + 0.4 * values)
+
+
 class Latents(NamedTuple):
     """The columns of a mixed table in terms of latent variables."""
 
@@ -294,14 +335,20 @@ class Latents(NamedTuple):
         return cls(marginals, first, sizes)
 
     def opened(
-        self, data: Incomplete, kinds: list[str], given: Collection[int] = ()
+        self,
+        data: Incomplete,
+        kinds: list[str],
+        given: Collection[int] = (),
+        signs: Sequence[tuple[float, float]] | None = None,
     ) -> Self:
         """Let numbers go on beyond the observed ones, but for codes.
 
         `data`: the rows that the marginals are of, or a sample of them; `given`:
-        columns that remain as they are.
+        columns that remain as they are; `signs`: of all cells, or 0, and the
+        smallest sizes of cells.
         """
         marginals = list(self.marginals)
+        signs = [(0.0, 0.0)] * len(marginals) if signs is None else signs
         for j, one in enumerate(marginals):
             cells = data.x[data.observed[:, j], j].contiguous()
             if (
@@ -312,7 +359,7 @@ class Latents(NamedTuple):
                 continue
             places = torch.searchsorted(one.values, cells)
             number = torch.bincount(places, minlength=len(one.values))
-            marginals[j] = one.opened(number)
+            marginals[j] = one.opened(number, (0, 1), *signs[j])
         return self._replace(marginals=marginals)
 
     @property
