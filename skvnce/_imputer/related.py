@@ -20,7 +20,7 @@ from skvnce.relations.columns import describe
 from skvnce.relations.formulas import Checked, Formula, snapped
 from skvnce.relations.search import Relation, relations_of
 
-_LINEAR = "affine", "linear", "one-of"  # kinds that are kept true in draws, too
+_LINEAR = "affine", "linear", "one-of"
 _LAST = 1 - 1e-9  # below 1: a drawn 1 wins over all zeros of a set
 _DIGITS = 6  # of a skewness: those of copies are equal
 _LEAST = 1e-9  # share of a column of zeros
@@ -67,9 +67,17 @@ class Related(NamedTuple):
             )
         return self._selected(are)
 
-    def of_kinds(self, kinds: Sequence[str]) -> Self:
-        """Select relations of some kinds."""
-        return self._selected([one.kind in kinds for one in self.relations])
+    def of_draws(self) -> Self:
+        """Select the relations that draws obey.
+
+        Products and powers of draws are those of the model (von Hippel 2009).
+        """
+        return self._selected(
+            [
+                one.kind in _LINEAR or (one.kind == "function" and len(one.solves) == 2)
+                for one in self.relations
+            ]
+        )
 
     def _selected(self, which):
         relations, checked = (
@@ -282,8 +290,7 @@ class WithRelations(NamedTuple):
         """Draw missing cells; see `CellModel`."""
         rows = Rows.of(self.schema, nodes)  # some cells follow from shifted ones
         drawn = self.model.draw(rows.nodes, n_draws, limits)
-        # other products and powers are those of the model (von Hippel 2009)
-        some = rows.related.of_kinds(_LINEAR)
+        some = rows.related.of_draws()
         shares = some.shares[self.schema.node_columns].clip(_LEAST, 1)
         tables = []
         for table in drawn:

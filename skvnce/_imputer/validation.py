@@ -91,8 +91,10 @@ OF_CATEGORIES = {  # constraints of the parameters of estimators that read categ
     "handle_unknown": [StrOptions({"error", "missing"})],
 }
 MISSING_VALUES = [Marker()]  # constraints of `missing_values`
+RELATIONS = [AUTO, None, list, tuple]  # constraints of `relations`
 OF_IMPUTERS = {  # constraints of the parameters of imputers of numbers and categories
     "strategy": STRATEGY,
+    "relations": RELATIONS,
     "missing_values": MISSING_VALUES,
     "keep_empty_features": ["boolean"],
     "add_indicator": ["boolean"],

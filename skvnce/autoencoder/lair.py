@@ -45,6 +45,7 @@ from skvnce._imputer.validation import (
     OF_CATEGORIES,
     ON_MISFIT,
     RANDOM_STATE,
+    RELATIONS,
     STRATEGY,
     Number,
     integer_from,
@@ -83,6 +84,7 @@ OF_MEMBERS = {  # constraints of the parameters that the imputers share
     "n_draws": [integer_from(1)],
     "min_value": BOUND,
     "max_value": BOUND,
+    "relations": RELATIONS,
     "missing_values": MISSING_VALUES,
     "keep_empty_features": ["boolean"],
     "add_indicator": ["boolean"],
@@ -621,6 +623,9 @@ class LAIRImputer(DrawnByMembers):
         Bounds of imputed cells, see `GaussianImputer`: missing cells are drawn
         conditionally on lying within them.  With None, draws follow the model, but keep
         the sign of columns of one sign, and codes stay codes.
+    relations : None, "auto" or list, default=None
+        The exact relations between columns that filled tables obey; see `TableImputer`.
+        The model has all columns.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, see `GaussianImputer`.
     keep_empty_features : bool, default=False
@@ -646,6 +651,8 @@ class LAIRImputer(DrawnByMembers):
     ----------
     estimators_ : list of VariationalAutoencoder
         The fitted members; empty if all columns of X are constant.
+    relations_ : list of `skvnce.relations.search.Relation`
+        The relations that are used.
     feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of the model: those with at least two different values.
     categories_ : dict of str to ndarray
@@ -719,6 +726,7 @@ class LAIRImputer(DrawnByMembers):
         n_draws=128,
         min_value=None,
         max_value=None,
+        relations=None,
         missing_values=np.nan,
         keep_empty_features=False,
         add_indicator=False,
@@ -736,6 +744,7 @@ class LAIRImputer(DrawnByMembers):
         self.n_draws = n_draws
         self.min_value = min_value
         self.max_value = max_value
+        self.relations = relations
         self.missing_values = missing_values
         self.keep_empty_features = keep_empty_features
         self.add_indicator = add_indicator

@@ -160,6 +160,9 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         of the column does (`held_out_gain_`): it warns
         (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
         these checks.
+    relations : None, "auto" or list, default=None
+        The exact relations between columns that filled tables obey; see `TableImputer`.
+        The model has all columns.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
         and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
@@ -217,6 +220,8 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         Means and standard deviations of the observed cells; NaN for categories.
     shrinkage_ : float
         The shrinkage that the fit used.
+    relations_ : list of `skvnce.relations.search.Relation`
+        The relations that are used.
     feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that the model uses: those with at least two
         different observed values.
@@ -330,6 +335,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         max_iter=200,
         tol=5e-3,
         on_misfit="warn",
+        relations=None,
         missing_values=np.nan,
         keep_empty_features=False,
         add_indicator=False,
@@ -348,6 +354,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         self.max_iter = max_iter
         self.tol = tol
         self.on_misfit = on_misfit
+        self.relations = relations
         self.missing_values = missing_values
         self.keep_empty_features = keep_empty_features
         self.add_indicator = add_indicator

@@ -68,6 +68,9 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         Bounds of imputed values.  With None, they follow the model beyond the observed
         range, but keep the sign of columns of one sign, and are observed values in
         columns of at most ten values that repeat.
+    relations : None, "auto" or list, default=None
+        The exact relations between columns that filled tables obey; see `TableImputer`.
+        The model has all columns.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
         and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
@@ -110,6 +113,8 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     marginal_columns_ : ndarray of bool, of shape (n_model_columns,)
         Columns that the check on held-out cells found to be predicted worse than by
         their means, and that are imputed from their observed cells instead.
+    relations_ : list of `skvnce.relations.search.Relation`
+        The relations that are used.
     feature_indices_ : ndarray of shape (n_model_columns,)
         Indices of the columns of X that the model uses: those with at least two
         different observed values.
@@ -203,6 +208,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         strategy="mean",
         min_value=None,
         max_value=None,
+        relations=None,
         missing_values=np.nan,
         keep_empty_features=False,
         add_indicator=False,
@@ -220,6 +226,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         self.strategy = strategy
         self.min_value = min_value
         self.max_value = max_value
+        self.relations = relations
         self.missing_values = missing_values
         self.keep_empty_features = keep_empty_features
         self.add_indicator = add_indicator

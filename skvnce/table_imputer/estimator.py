@@ -177,7 +177,6 @@ class TableImputer(CallbackSupportMixin, Imputer):
 
     _parameter_constraints = {
         "interactions": [AUTO, None, list, tuple],
-        "relations": [AUTO, None, list, tuple],
         "n_estimators": [AUTO, integer_from(0)],
         "n_parameter_draws": [integer_from(1)],
         "min_value": BOUND,

@@ -443,6 +443,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         Mean and standard deviation of the observed cells.
     nonlinear_columns_ : bool
         Whether any column is a nonlinear function of its normal scores.
+    relations_ : list of `skvnce.relations.search.Relation`
+        The relations that are used.
     feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that the model uses.
 
@@ -782,6 +784,9 @@ class VGIImputer(DrawnByMembers):
         conditionally on lying within them.  With None, draws follow the model, but keep
         the sign of columns of one sign, and codes stay codes.  Draws of densities other
         than ``"vae"`` stay within the observed values.
+    relations : None, "auto" or list, default=None
+        The exact relations between columns that filled tables obey; see `TableImputer`.
+        The model has all columns.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, see `GaussianImputer`.
     keep_empty_features : bool, default=False
@@ -885,6 +890,7 @@ class VGIImputer(DrawnByMembers):
         n_draws=128,
         min_value=None,
         max_value=None,
+        relations=None,
         missing_values=np.nan,
         keep_empty_features=False,
         add_indicator=False,
@@ -901,6 +907,7 @@ class VGIImputer(DrawnByMembers):
         self.n_draws = n_draws
         self.min_value = min_value
         self.max_value = max_value
+        self.relations = relations
         self.missing_values = missing_values
         self.keep_empty_features = keep_empty_features
         self.add_indicator = add_indicator
