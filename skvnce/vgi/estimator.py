@@ -443,8 +443,6 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         Mean and standard deviation of the observed cells.
     nonlinear_columns_ : bool
         Whether any column is a nonlinear function of its normal scores.
-    relations_ : list of `skvnce.relations.search.Relation`
-        The relations that are used.
     feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of X that the model uses.
 
@@ -811,6 +809,8 @@ class VGIImputer(DrawnByMembers):
     ----------
     estimators_ : list of IncompleteDensity
         The fitted densities; empty if all columns of X are constant.
+    relations_ : list of `skvnce.relations.search.Relation`
+        The relations that are used.
     feature_indices_ : ndarray of shape (n_nodes,)
         Indices of the columns of the model: those with at least two different values.
     categories_ : dict of str to ndarray

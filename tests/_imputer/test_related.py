@@ -5,8 +5,18 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
-from skvnce import TableImputer, find_relations
+from skvnce import (
+    GaussianImputer,
+    LAIRImputer,
+    MixtureImputer,
+    TableImputer,
+    VariationalAutoencoder,
+    VGIImputer,
+    find_relations,
+)
+from skvnce.options import IncompleteDensity
 
 QUICK = {"n_estimators": 0, "n_parameter_draws": 3, "random_state": 0}
 
@@ -240,3 +250,45 @@ def test_sums_of_parts_at_a_bound_are_kept(rng):
         gap = abs(table[:, :3].sum(1) - table[:, 3])
         assert (gap > 1e-9).mean() < 0.01
         assert (table >= 0).all()
+
+
+OTHERS = {
+    "GaussianImputer": GaussianImputer(random_state=0),
+    "MixtureImputer": MixtureImputer(n_components=2, max_iter=5, random_state=0),
+    "LAIRImputer": LAIRImputer(
+        VariationalAutoencoder(max_iter=2, n_components=2), random_state=0
+    ),
+    "VGIImputer": VGIImputer(
+        IncompleteDensity("factor-analysis", max_iter=2), n_steps=2, random_state=0
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_other_imputers_obey_relations_if_asked(name, tables):
+    full, X = (table[["wage", "hours", "lwage", "income"]] for table in tables)
+    imputer = clone(OTHERS[name]).set_params(relations="auto").fit(X)
+    imputer.set_output(transform="pandas")
+    assert [one.kind for one in imputer.relations_] == ["function", "product"]
+    filled = imputer.transform(X)
+    for one in ("lwage", "income"):
+        assert abs(GAPS[one](filled)).max() < 1e-9, one
+        free = clone(OTHERS[name]).fit(X).set_output(transform="pandas").transform(X)
+        assert abs(GAPS[one](free)).max() > 0.01, one  # the control
+    follows = X["income"].isna() & X["wage"].notna() & X["hours"].notna()
+    [drawn] = imputer.sample(X, 1, random_state=0)
+    np.testing.assert_allclose(drawn["income"][follows], full["income"][follows])
+    assert abs(GAPS["lwage"](drawn)).max() < 1e-9
+
+
+@pytest.mark.parametrize("name", ["GaussianImputer", "TableImputer"])
+def test_indicators_mark_cells_that_follow(name, rng):
+    x = rng.normal(size=(100, 2))
+    X = np.column_stack([x, 2 * x[:, 0] + 1])
+    X[:9, 2] = np.nan
+    make = {"GaussianImputer": GaussianImputer, "TableImputer": TableImputer}[name]
+    imputer = make(relations="auto", add_indicator=True, random_state=0).fit(X)
+    table = imputer.transform(X)
+    np.testing.assert_array_equal(table[:, 3], np.isnan(X[:, 2]))
+    np.testing.assert_allclose(table[:, 2], 2 * x[:, 0] + 1)
