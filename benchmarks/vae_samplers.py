@@ -20,7 +20,7 @@ from _runner import options_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from autoencoder import test_lair, test_pitfalls  # noqa: E402
+from autoencoder import test_pitfalls, test_samplers  # noqa: E402
 from autoencoder.test_pitfalls import PARTS, PROBLEMS, distance, start  # noqa: E402
 from toy import divergence  # noqa: E402
 
@@ -91,7 +91,7 @@ def main():
         TEXTS(
             "The tests of",
             test_pitfalls=test_pitfalls,
-            path=Path(test_lair.__file__).name,
+            path=Path(test_samplers.__file__).name,
         ),
     ]
     publish(parts, options.output)

@@ -444,7 +444,7 @@ def test_each_parameter_is_varied():
     `ConstrainedImputer` has no others than those, equations and `random_state`.
     """
     apart = {"model", "imputer", "estimator", "posterior", "noise", "selection"}
-    apart |= {"verbose", "n_jobs", "solver", "groups"}
+    apart |= {"verbose", "n_jobs", "solver", "groups", "relations"}
     varied = {}
     for estimator, others in CASES.values():
         own = set(estimator.get_params(deep=False)) & set(others)

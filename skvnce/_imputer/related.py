@@ -440,9 +440,9 @@ class Rows(NamedTuple):
         values, bounds = _values_of_nodes(self.schema, cells), related.bounds
         order = np.full(values.shape, np.nan)
         order[:, self.schema.node_columns] = scores
-        ranges = _ranges_of(self.schema)  # first, as cut cells would not obey
-        values = np.where(self.free, values.clip(*ranges), values)
         with np.errstate(all="ignore"):
+            ranges = _ranges_of(self.schema)  # first, as cut cells would not obey
+            values = np.where(self.free, values.clip(*ranges), values)
             _follow(related, values, self.free)
             loose = self.free.copy()
             loose[:, [one.column for one in related.followers]] = False
@@ -497,13 +497,24 @@ def _choose(checked, values, free, scores):
 
 
 def _ranges_of(schema):
-    """Return the ranges of columns (2, p); levels have none."""
+    """Return the ranges of columns (2, p); other levels have none."""
     if schema.values is None:
-        return np.array([[-np.inf], [np.inf]]).repeat(schema.n_columns, 1)
-    low, high = schema.values.ranges
-    levels = [one.levels is not None for one in schema.columns or ()]
-    levels = np.array(levels or [False] * schema.n_columns)
-    return np.where(levels, -np.inf, low), np.where(levels, np.inf, high)
+        ranges = np.array([[-np.inf], [np.inf]]).repeat(schema.n_columns, 1)
+    else:
+        ranges = schema.values.ranges.astype(np.float64)
+    for j, column in enumerate(schema.columns or ()):
+        if column.levels is not None:
+            ranges[:, j] = -np.inf, np.inf
+    for j, levels in _numbers_of_levels(schema):
+        ranges[:, j] = levels[0], levels[-1]
+    for column, source, checked in reversed(schema.relations.followers):
+        # where the follower would be beyond its range, the source is, too
+        part = np.repeat(ranges[:, [column]], 2, 1)
+        ends = checked.rule.solve(part, checked.rule.columns.index(source))
+        if source in checked.solves and not np.isnan(ends).any():
+            low, high = ranges[:, source]
+            ranges[:, source] = max(ends.min(), low), min(ends.max(), high)
+    return ranges
 
 
 def _solve(bounds, checked, values, free, ranges):

@@ -48,7 +48,8 @@ def closed(bounds: Bounds, cells: np.ndarray, rules: Sequence[Checked]) -> np.nd
     """Compute cells (rows, p) that rules determine, until nothing changes.
 
     Exact formulas come first, then lookups and steps, then formulas that hold up to
-    rounding. Observed cells stay.
+    rounding. Observed cells stay. A number far from the observed ones is filled only if
+    it is an exact function of a single cell.
     """
     cells = cells.copy()
     rules = sorted(rules, key=lambda one: _rank(one.rule))
@@ -113,5 +114,6 @@ def _apply(
         if j not in solves or not len(rows):
             continue
         new = snapped(rule.solve(cells[np.ix_(rows, places)], k), bounds.unit[j])
-        good = bounds.allow(new, j)
+        is_map = isinstance(rule, Formula) and len(places) == 2 and rule.tier == 0
+        good = np.isfinite(new) if is_map else bounds.allow(new, j)
         cells[rows[good], j] = new[good]

@@ -162,7 +162,7 @@ def test_the_two_blocks_at_the_start_are_log_densities(seed):
         auto, known = started(data)
         training = rounds("vbgi-vae", auto, data, TRAINING._replace(n_draws=1000))
         visited = []
-        original = losses.block.vbgi
+        original = losses.vbgi
 
         def spy(model, posterior, cells, x, z, observed, uniforms):
             value = original(model, posterior, cells, x, z, observed, uniforms)
@@ -170,7 +170,7 @@ def test_the_two_blocks_at_the_start_are_log_densities(seed):
             return value
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(losses.block, "vbgi", spy)
+            patch.setattr(losses, "vbgi", spy)
             loss = training.algorithm.loss(
                 auto, training.parts, data, training.training
             )
@@ -217,7 +217,7 @@ def test_rounded_cells_are_drawn_before_rounding(seed):
     seen = {}
 
     def visit(name):
-        original = getattr(losses.block, name)
+        original = getattr(losses, name)
 
         def spy(*arguments):
             seen[name] = arguments[3 if name == "vbgi" else 2]
@@ -227,7 +227,7 @@ def test_rounded_cells_are_drawn_before_rounding(seed):
 
     with seeded(seed), pytest.MonkeyPatch.context() as patch:
         for name in ("vbgi", "vbgi_marginal"):
-            patch.setattr(losses.block, name, visit(name))
+            patch.setattr(losses, name, visit(name))
         for name in ("vbgi-vae", "vbgi-vae-m"):
             auto, _ = started(data, ROUNDED)
             training = rounds(name, auto, data)

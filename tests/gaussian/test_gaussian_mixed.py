@@ -292,13 +292,13 @@ def test_draws_use_all_parameters_equally_often(fitted, monkeypatch):
     model, X, _, _ = fitted
     pair = model.mean_, model.covariance_
     latent = model._cell_model().with_normals([pair] * 3)
-    used, draw = [], normal.mixed.draw
+    used, draw = [], normal.fill.draw
 
     def recorded(latents, models, *args, **options):
         used.append([id(one) for one in models])
         return draw(latents, models, *args, **options)
 
-    monkeypatch.setattr(normal.mixed, "draw", recorded)
+    monkeypatch.setattr(normal.fill, "draw", recorded)
     latent.draw(model._checked(X)[:5], 12)
     counts = np.unique(used[0], return_counts=True)[1]
     assert counts.tolist() == [4, 4, 4]
