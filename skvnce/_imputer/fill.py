@@ -15,7 +15,7 @@ from skvnce._core.progress import step
 from skvnce._core.random import seed_from
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, in_turn, n_chains
-from skvnce._imputer.related import deduced
+from skvnce._imputer.related import deduced, using
 from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import ValidValues, half_sample_mode
@@ -44,7 +44,9 @@ def fill(
 
     `X` (n_samples, n_features_in_); `limits`: of the missing cells of X.
     """
-    X = X if limits else deduced(schema, X)
+    if not limits:
+        X, related = deduced(schema, X)
+        model = using(model, related)
     filled, found = with_constants(schema, X), certain(schema, X)
     for (rows, columns), nodes in incomplete_chunks(schema, X, n_chains(model)):
         ends = limits.of(rows[:, 0], columns[0])
@@ -69,7 +71,9 @@ def draw(
 
     Returns (n_draws, n_samples, n_features_out).
     """
-    X = X if limits else deduced(schema, X)
+    if not limits:
+        X, related = deduced(schema, X)
+        models = [using(one, related) for one in models]
     filled = np.repeat(with_constants(schema, X)[None], n_draws, 0)
     turns = in_turn(len(models), n_draws)
     chains = n_chains(models[0], n_draws)
@@ -304,6 +308,8 @@ class Strategy(NamedTuple):
         cells = self.of(points, values, columns)
         for node, shares in probabilities.items():
             cells[:, node] = shares.argmax(1)
+        if hasattr(model, "obeying"):  # relations of columns
+            cells = model.obeying(nodes, cells, probabilities)
         return cells, probabilities
 
     def n_chains(self, model: CellModel) -> int:

@@ -15,7 +15,7 @@ from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, n_chains
 from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.schema import Schema
-from skvnce.relations.closure import Bounds, closed, holds, is_set
+from skvnce.relations.closure import Bounds, closed, holds, is_exact, is_set
 from skvnce.relations.columns import describe
 from skvnce.relations.formulas import Checked, Formula, snapped
 from skvnce.relations.search import Relation, relations_of
@@ -54,17 +54,16 @@ class Related(NamedTuple):
         """The columns that are not in the model as they are."""
         return [one.column for one in self.followers] + [*chain(*self.sets)]
 
-    def valid(self, X: np.ndarray, *, warns: bool = False) -> Self:
+    def valid(self, X: np.ndarray) -> Self:
         """Leave out what more than 1 % of the rows of a table (n, p) violate."""
         are = [holds(self.bounds, X, one) for one in self.checked]
         if all(are):
             return self
         gone = [str(self.relations[k]) for k in np.flatnonzero(~np.array(are))]
-        if warns:
-            warn_user(
-                f"More than 1 % of the rows of X violate {'; '.join(gone)}, which held "
-                "at fit. It is not used for this table."
-            )
+        warn_user(
+            f"More than 1 % of the rows of X violate {'; '.join(gone)}, which held at "
+            "fit. It is not used for this table."
+        )
         return self._selected(are)
 
     def of_draws(self) -> Self:
@@ -228,18 +227,29 @@ def _skewness(column):
 # Cells that follow
 
 
-def deduced(schema: Schema, X: np.ndarray) -> np.ndarray:
-    """Compute the cells of rows (n, n_features) that follow from observed ones."""
+def deduced(schema: Schema, X: np.ndarray) -> tuple[np.ndarray, Related | None]:
+    """Compute the cells of rows (n, n_features) that follow from observed ones.
+
+    Also returns the relations that hold in the rows.
+    """
     if schema.relations is None or not len(X):
-        return X
-    related = schema.relations
+        return X, schema.relations
     values = values_of(schema, X)
-    related = related.valid(values, warns=True)
+    related = schema.relations.valid(values)
     cells = codes_of(schema, closed(related.bounds, values, related.checked))
     if schema.values is not None:  # bounds win
         low, high = schema.values.ranges
         cells = np.where((cells >= low) & (cells <= high), cells, np.nan)
-    return np.where(np.isnan(X), cells, X).astype(X.dtype)
+    return np.where(np.isnan(X), cells, X).astype(X.dtype), related
+
+
+def using(model: CellModel, related: Related | None) -> CellModel:
+    """Let a model, or that in a wrapper, use some relations instead of all."""
+    if isinstance(model, WithRelations):
+        return model._replace(schema=model.schema._replace(relations=related))
+    if related is not None and hasattr(model, "model"):
+        return model._replace(model=using(model.model, related))
+    return model
 
 
 # ----------------------------------------
@@ -265,19 +275,25 @@ class WithRelations(NamedTuple):
         self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells; see `CellModel`."""
-        cells, probabilities = self.model.fill(nodes, limits)
-        scores = cells.copy()
+        rows = Rows.of(self.schema, nodes)
+        cells, probabilities = self.model.fill(rows.nodes, limits)
+        return self.obeying(rows.nodes, cells, probabilities), probabilities
+
+    def obeying(
+        self, nodes: np.ndarray, cells: np.ndarray, probabilities: dict
+    ) -> np.ndarray:
+        """Change filled cells (n, n_nodes) until formulas and sets hold."""
+        scores, rows = cells.copy(), Rows.of(self.schema, nodes)
         for j, shares in probabilities.items():  # of sets of columns of two levels
             scores[:, j] = shares @ np.arange(shares.shape[1])
-        rows = Rows.of(self.schema, nodes)
-        return rows.obeying(rows.related, cells, scores), probabilities
+        return rows.obeying(rows.related, cells, scores)
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Represent the distributions of cells; see `skvnce._imputer.fill`."""
-        points, probabilities = self.model.points(nodes, levels, limits)
         rows = Rows.of(self.schema, nodes)
+        points, probabilities = self.model.points(rows.nodes, levels, limits)
         alone = rows.related._replace(checked=())  # quantiles obey no formula
         points = np.stack([rows.obeying(alone, cells, cells) for cells in points])
         for j in rows.followers:  # of a falling function; levels are symmetric
@@ -375,6 +391,7 @@ class WithSets(NamedTuple):
             shares = np.zeros((len(wide), len(columns)))
             own = probabilities.pop(k, shares) + _LEAST
             own = np.where(np.isnan(wide[:, columns]), own, 0)
+            own[~own.any(1)] = 1.0  # all are 0, which contradicts the set
             shares[~seen] = own[~seen] / own[~seen].sum(1, keepdims=True)
             shares[seen] = np.eye(len(columns))[code[seen].astype(int)]
             for j, share in zip(columns, shares.T, strict=True):
@@ -417,7 +434,7 @@ class Rows(NamedTuple):
     def of(cls, schema: Schema, nodes: np.ndarray) -> Self:
         """Compute the cells that follow."""
         values = _values_of_nodes(schema, nodes)
-        related = schema.relations.valid(values)
+        related = schema.relations
         cells = closed(related.bounds, values, related.checked)
         codes = codes_of(schema, cells)[:, schema.node_columns]
         free = np.zeros(values.shape, bool)
@@ -448,7 +465,7 @@ class Rows(NamedTuple):
             loose[:, [one.column for one in related.followers]] = False
             for columns in related.sets:  # of which one is 1 already
                 loose[:, columns] = False
-            for one in related.checked:
+            for one in _in_order(related.checked):
                 if is_set(bounds, one.rule):
                     _choose(one, values, loose, order)
                 elif isinstance(one.rule, Formula):
@@ -517,24 +534,69 @@ def _ranges_of(schema):
     return ranges
 
 
+def _in_order(checked):
+    """Order formulas so that totals come before those that are made of them."""
+    formulas = [one for one in checked if isinstance(one.rule, Formula)]
+    ordered, left = [], list(formulas)
+    while left:
+        totals = {id(one): one.rule.columns[_total(one.rule)] for one in left}
+        free = [
+            one
+            for one in left
+            if not any(
+                totals[id(other)] in one.rule.columns
+                for other in left
+                if other is not one and totals[id(other)] != totals[id(one)]
+            )
+        ]
+        ordered += free or left  # of a circle in any order
+        left = [one for one in left if not any(one is other for other in ordered)]
+    return ordered
+
+
+def _coefficients(rule):
+    """List the coefficients of the columns of a sum; None if it is none."""
+    if any(len(term) > 1 or term[0][1] != "same" for term in rule.terms):
+        return None
+    coefs = np.zeros(len(rule.columns))
+    for coef, term in zip(rule.coefs, rule.terms, strict=True):
+        coefs[term[0][0]] = coef
+    return coefs
+
+
+def _total(rule):
+    """Find the place of the total of a sum: the column of the other sign."""
+    coefs = _coefficients(rule)
+    if coefs is None:
+        return 0
+    signs = np.sign(coefs)
+    alone = np.flatnonzero([(signs == one).sum() == 1 for one in signs])
+    return int(alone[0]) if len(alone) == 1 else 0
+
+
 def _solve(bounds, checked, values, free, ranges):
     """Solve a formula for a filled cell of the rows that violate it, in place.
 
-    The left-hand side comes first. If it is observed, all other cells of a sum move.
+    The total comes first.  If it is observed, all other cells of a sum move.
     """
     rule, places = checked.rule, list(checked.rule.columns)
     rows = np.flatnonzero(free[:, places].any(1))
     part, missing = values[np.ix_(rows, places)], free[np.ix_(rows, places)]
+    total, units = _total(rule), bounds.unit[places]
+    if _coefficients(rule) is not None:
+        part = _moved(bounds, rule, total, part, missing)
+    rounded = np.rint(part / np.where(units > 0, units, 1)) * units
+    part = np.where(missing & (units > 0), rounded, part)
+    part = np.where(missing, part.clip(*(ends[places] for ends in ranges)), part)
     solvable = [k for k, j in enumerate(places) if j in checked.solves]
-    if all(g == "same" and len(term) == 1 for term in rule.terms for _, g in term):
-        part = _moved(bounds, rule, part, missing)
-        part = np.where(missing, part.clip(*(ends[places] for ends in ranges)), part)
     left = np.ones(len(rows), bool)
-    for k in solvable:
+    for k in sorted(solvable, key=lambda k: k != total):
         some = np.flatnonzero(left & missing[:, k])
-        new = snapped(rule.solve(part[some], k), bounds.unit[places[k]])
+        new = snapped(rule.solve(part[some], k), units[k])
         low, high = (ends[places[k]] for ends in ranges)
-        good = bounds.allow(new, places[k]) & (low <= new) & (new <= high)
+        good = (low <= new) & (new <= high)
+        if k != total or not is_exact(rule):
+            good &= bounds.allow(new, places[k])
         part[some[good], k] = new[good]
         left[some[good]] = False
     done = rows[~left]
@@ -542,19 +604,14 @@ def _solve(bounds, checked, values, free, ranges):
     free[np.ix_(done, places)] = False
 
 
-def _moved(bounds, rule, part, missing):
-    """Share the gap of a linear formula among the filled cells, by their variances.
+def _moved(bounds, rule, total, part, missing):
+    """Share the gap of a sum among the filled cells, by their variances.
 
-    Rows whose left-hand side is filled stay: it is the sum.
+    Rows whose total is filled stay.
     """
-    places, coefs = list(rule.columns), np.zeros(len(rule.columns))
-    for coef, term in zip(rule.coefs, rule.terms, strict=True):
-        coefs[term[0][0]] = coef
-    moves = missing * coefs * bounds.deviation[places] ** 2
-    moves[missing[:, 0]] = 0
+    coefs = _coefficients(rule)
+    moves = missing * coefs * bounds.deviation[list(rule.columns)] ** 2
+    moves[missing[:, total]] = 0
     size = moves @ coefs
     gap = np.where(size > 0, rule.gap(part) / np.where(size > 0, size, 1), 0)
-    part = part - gap[:, None] * moves
-    units = bounds.unit[places]
-    rounded = np.rint(part / np.where(units > 0, units, 1)) * units
-    return np.where(missing & (units > 0) & (moves != 0), rounded, part)
+    return part - gap[:, None] * moves

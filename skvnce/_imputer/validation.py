@@ -173,7 +173,7 @@ def _with_cells_that_follow(estimator, schema, table):
     if schema.relations is None:
         return table, schema
     values = valid_values(schema, table, *estimator._bounds())  # which win
-    return deduced(schema._replace(values=values), table), schema
+    return deduced(schema._replace(values=values), table)[0], schema
 
 
 def incomplete_array(estimator, X):

@@ -48,8 +48,8 @@ def closed(bounds: Bounds, cells: np.ndarray, rules: Sequence[Checked]) -> np.nd
     """Compute cells (rows, p) that rules determine, until nothing changes.
 
     Exact formulas come first, then lookups and steps, then formulas that hold up to
-    rounding. Observed cells stay. A number far from the observed ones is filled only if
-    it is an exact function of a single cell.
+    rounding. Observed cells stay. Numbers far from the observed ones are those of exact
+    formulas alone.
     """
     cells = cells.copy()
     rules = sorted(rules, key=lambda one: _rank(one.rule))
@@ -93,6 +93,11 @@ def is_set(bounds: Bounds, rule: Rule) -> bool:
     return bool(are_binary) and set(rule.coefs) == {1.0}
 
 
+def is_exact(rule: Rule) -> bool:
+    """Tell whether a rule is a formula that holds without rounding."""
+    return isinstance(rule, Formula) and rule.tier == 0
+
+
 def _rank(rule: Rule) -> tuple[int, int]:
     is_formula = isinstance(rule, Formula)
     return (1 if not is_formula else 2 * (rule.tier > 0), len(rule.columns))
@@ -114,6 +119,5 @@ def _apply(
         if j not in solves or not len(rows):
             continue
         new = snapped(rule.solve(cells[np.ix_(rows, places)], k), bounds.unit[j])
-        is_map = isinstance(rule, Formula) and len(places) == 2 and rule.tier == 0
-        good = np.isfinite(new) if is_map else bounds.allow(new, j)
+        good = np.isfinite(new) if is_exact(rule) else bounds.allow(new, j)
         cells[rows[good], j] = new[good]

@@ -124,14 +124,18 @@ def test_levels_of_a_set_are_drawn_by_their_probabilities(rng):
     assert (abs(drawn[gone].mean(0) - shares) < 5 * error).all()
 
 
-def test_other_rows_keep_what_they_have(tables):
+def test_a_row_that_contradicts_a_relation_keeps_what_it_has(tables):
     full, X = tables
     imputer = fitted(X)
     odd = full.head(200).copy()
-    odd.loc[0, "kids"] = 9  # contradicts the total
-    odd.loc[0, "hours"] = np.nan
-    table = imputer.set_params(handle_unknown="missing").transform(odd)
-    assert table.loc[0, "young"] == odd.loc[0, "young"]
+    odd.loc[0, "income"] += 100.0  # one row of 200 may be wrong
+    odd.loc[0, "kids"] = np.nan
+    odd.loc[1, "income"] = np.nan
+    table = imputer.transform(odd)
+    assert table.loc[0, "income"] == odd.loc[0, "income"]
+    np.testing.assert_allclose(
+        table.drop(columns="income"), full.loc[:199].drop(columns="income")
+    )
     np.testing.assert_allclose(table.loc[1:], full.loc[1:199])
 
 
@@ -141,9 +145,17 @@ def test_a_relation_that_new_rows_violate_is_not_used(tables):
     odd = full.copy()
     odd["income"] += 100.0
     odd.loc[:9, "income"] = np.nan
-    with pytest.warns(UserWarning, match="violate income = wage [*] hours, which held"):
-        table = imputer.transform(odd)
-    assert abs(GAPS["income"](table.loc[:9])).max() > 1e-3
+    odd.loc[10:19, "wage"] = np.nan  # which is the exponential of another column
+    odd.loc[20:29, ["wage", "lwage"]] = np.nan
+    words = "violate income = wage [*] hours, which held"
+    with pytest.warns(UserWarning, match=words):
+        tables = [imputer.transform(odd)]
+    with pytest.warns(UserWarning, match=words):
+        tables += imputer.sample(odd, 2, random_state=0)
+    for table in tables:
+        assert abs(GAPS["income"](table.loc[:9])).max() > 1e-3
+        assert abs(GAPS["lwage"](table)).max() < 1e-9
+        np.testing.assert_allclose(table.loc[10:19, "wage"], full.loc[10:19, "wage"])
     some = full.copy()
     some.loc[:9, "income"] = np.nan
     table = imputer.transform(some)
@@ -313,3 +325,37 @@ def test_indicators_mark_cells_that_follow(name, rng):
     table = imputer.transform(X)
     np.testing.assert_array_equal(table[:, 3], np.isnan(X[:, 2]))
     np.testing.assert_allclose(table[:, 2], 2 * x[:, 0] + 1)
+
+
+def test_exact_formulas_hold_far_from_the_observed_cells(rng):
+    x, y = rng.gamma(4, size=300), rng.gamma(9, size=300)
+    full = np.column_stack([x, np.log(x), y, x + y])
+    X = np.where(rng.random(full.shape) < 0.2, np.nan, full)
+    imputer = TableImputer(**QUICK).fit(X)
+    far = np.array([[5000.0, np.nan, 9.0, np.nan], [60.0, np.nan, np.nan, np.nan]])
+    table = imputer.transform(far)
+    np.testing.assert_allclose(table[:, 1], np.log(far[:, 0]))
+    np.testing.assert_allclose(table[:, 3], table[:, 0] + table[:, 2])
+    assert table[0, 3] == 5009
+
+
+def test_sums_of_sums_are_kept(rng):
+    a, b, c = rng.gamma(30, size=(3, 300))
+    full = np.column_stack([a, np.log(a), b, a + b, c, a + b + c])
+    X, (u, v) = full.copy(), rng.random((2, 300)) < 0.3
+    X[np.ix_(u, [0, 1, 3, 5])] = X[np.ix_(v, [4, 5])] = np.nan
+    imputer = TableImputer(**QUICK).fit(X)
+    for table in [imputer.transform(X), *imputer.sample(X, 2, random_state=0)]:
+        first, second = table[:, 0] + table[:, 2], table[:, 3] + table[:, 4]
+        np.testing.assert_allclose(table[:, 3], first, rtol=1e-9)
+        np.testing.assert_allclose(table[:, 5], second, rtol=1e-9)
+
+
+@pytest.mark.parametrize("strategy", ["mean", "median", "mode"])
+def test_totals_of_counts_are_whole(strategy, rng):
+    counts = rng.poisson(30, size=(300, 3))
+    full = pd.DataFrame(counts, columns=list("abc")).assign(total=counts.sum(1))
+    X = hidden(rng, full, 0.3)
+    table = fitted(X, strategy=strategy).transform(X)
+    np.testing.assert_array_equal(table["a"] + table["b"] + table["c"], table["total"])
+    assert (table == table.round()).all(axis=None)
