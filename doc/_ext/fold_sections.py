@@ -27,7 +27,7 @@ GROUPS = {
     ),
     "columns and missing values": (
         *("strategy", "min_value", "max_value", "on_misfit", "missing_values"),
-        *("keep_empty_features", "add_indicator"),
+        *("keep_empty_features", "add_indicator", "relations"),
     ),
     "computing": (
         *("init", "max_iter", "n_completions", "n_draws", "n_importance_samples"),
