@@ -21,7 +21,7 @@ from _wild_tables import FLOOR, WAYS, case_of, names, read, score_points
 from skvnce import TableImputer, find_relations
 from skvnce.relations.closure import Bounds, closed, misses
 from skvnce.relations.columns import read_columns
-from skvnce.relations.formulas import Checked, Formula
+from skvnce.relations.formulas import Formula
 from skvnce.relations.lookups import Lookup, Steps
 
 SHARES = 0.15, 0.3, 0.5
@@ -64,26 +64,21 @@ def hidden(name, share):
     )
     record = {"of": len(theirs), "found": len(theirs & ours)}
     start = np.where(away, np.nan, full.cells)
-    follow = away & ~np.isnan(closed(Bounds.of(full), start, rules_of(frame, complete)))
-    cells = closed(Bounds.of(columns), columns.cells, rules_of(frame, relations))
+    follow = away & ~np.isnan(
+        closed(Bounds.of(full), start, [one.checked for one in complete])
+    )
+    cells = closed(
+        Bounds.of(columns), columns.cells, [one.checked for one in relations]
+    )
     record |= {
         "follow": int(follow.sum()),
         "filled": int((away & ~np.isnan(cells)).sum()),
     }
     exact = [one for one in relations if not isinstance(one.rule, Lookup | Steps)]
-    cells = closed(Bounds.of(columns), columns.cells, rules_of(frame, exact))
+    cells = closed(Bounds.of(columns), columns.cells, [one.checked for one in exact])
     new = away & ~np.isnan(cells)
     off = abs(cells - full.cells) > 0.02 * full.deviation
     return record | {"cells": int(new.sum()), "wrong": int((new & off).sum())}
-
-
-def rules_of(frame, relations):
-    """Give the rules, and the places of what they solve for."""
-    places = {str(column): j for j, column in enumerate(frame)}
-    return [
-        Checked(one.rule, 0, 0, tuple(places[c] for c in one.solves))
-        for one in relations
-    ]
 
 
 def seconds(key):
@@ -136,7 +131,7 @@ def filled(key):
     relations = find_relations(case.masked)
     if not relations:
         return {"relations": 0}
-    rules = rules_of(case.full, [r for r in relations if isinstance(r.rule, Formula)])
+    rules = [r.checked for r in relations if isinstance(r.rule, Formula)]
     for setting in ("auto", None):
         start = time.process_time()
         imputer = TableImputer(relations=setting, random_state=0)

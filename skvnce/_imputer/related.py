@@ -41,13 +41,17 @@ class Related(NamedTuple):
     """
 
     relations: tuple[Relation, ...]
-    checked: tuple[Checked, ...]  # of each relation
     bounds: Bounds
     followers: tuple[Follower, ...]  # they are in no model
     # tuples of columns of which one is 1, which are one column of the model each
     sets: tuple[tuple[int, ...], ...]
     shares: np.ndarray  # (p,), the means of the columns
     gaps: np.ndarray  # bool (p,), whether the table has missing cells
+
+    @property
+    def checked(self) -> list[Checked]:
+        """The rules of the relations."""
+        return [one.checked for one in self.relations]
 
     @property
     def dropped(self) -> list[int]:
@@ -79,10 +83,7 @@ class Related(NamedTuple):
         )
 
     def _selected(self, which):
-        relations, checked = (
-            tuple(compress(some, which)) for some in (self.relations, self.checked)
-        )
-        return self._replace(relations=relations, checked=checked)
+        return self._replace(relations=tuple(compress(self.relations, which)))
 
 
 def values_of(schema: Schema, cells: np.ndarray) -> np.ndarray:
@@ -141,7 +142,7 @@ def with_relations(
         relations = _chosen(relations_of(read), asked)
     if not relations:
         return schema
-    checked = tuple(map(_checked, relations))
+    checked = [one.checked for one in relations]
     bounds, shares = Bounds.of(read), _shares(read.cells)
     # a number that follows may be no level
     with_levels = {j for j, one in enumerate(schema.columns or ()) if one.levels}
@@ -153,7 +154,7 @@ def with_relations(
         if is_set(bounds, one.rule) and not taken.intersection(one.rule.columns)
     )
     gaps = np.isnan(X).any(0)
-    found = Related(tuple(relations), checked, bounds, followers, sets, shares, gaps)
+    found = Related(tuple(relations), bounds, followers, sets, shares, gaps)
     return schema._replace(relations=found)
 
 
@@ -171,13 +172,6 @@ def _chosen(relations, asked):
                 f"{', '.join(known) or 'nothing'}."
             )
     return [one for one in relations if str(one) in texts]
-
-
-def _checked(relation):
-    """Find the columns that a relation solves for."""
-    named = zip(relation.columns, relation.rule.columns, strict=True)
-    solves = tuple(j for name, j in named if name in relation.solves)
-    return Checked(relation.rule, relation.support, relation.violations, solves)
 
 
 def _shares(cells):
@@ -294,7 +288,7 @@ class WithRelations(NamedTuple):
         """Represent the distributions of cells; see `skvnce._imputer.fill`."""
         rows = Rows.of(self.schema, nodes)
         points, probabilities = self.model.points(rows.nodes, levels, limits)
-        alone = rows.related._replace(checked=())  # quantiles obey no formula
+        alone = rows.related._replace(relations=())  # quantiles obey no formula
         points = np.stack([rows.obeying(alone, cells, cells) for cells in points])
         for j in rows.followers:  # of a falling function; levels are symmetric
             points[..., j] = np.sort(points[..., j], 0)

@@ -9,7 +9,7 @@ from skvnce._tables.mixed import select_columns
 from skvnce.evaluation._user_table import UserTable
 from skvnce.relations.closure import Bounds, closed
 from skvnce.relations.columns import Columns, read_columns
-from skvnce.relations.formulas import Checked, Formula, _tier, snapped
+from skvnce.relations.formulas import Formula, snapped, tier_of
 from skvnce.relations.search import Relation, relations_of
 
 _WIDEST = 300  # columns of tables that are searched
@@ -65,7 +65,9 @@ def relations_in(read: UserTable) -> RelationsFound:
             typos = list(_typos(columns, relations))
     except (ArithmeticError, TypeError, ValueError) as error:
         return nothing._replace(why_not=f"The search failed: {error}")
-    cells = closed(Bounds.of(columns), columns.cells, list(map(_checked, relations)))
+    cells = closed(
+        Bounds.of(columns), columns.cells, [one.checked for one in relations]
+    )
     return RelationsFound(
         relations,
         int((~columns.seen & ~np.isnan(cells)).sum()),
@@ -74,12 +76,6 @@ def relations_in(read: UserTable) -> RelationsFound:
         typos[:_TYPOS],
         len(typos),
     )
-
-
-def _checked(relation):
-    named = zip(relation.columns, relation.rule.columns, strict=True)
-    solves = tuple(j for name, j in named if name in relation.solves)
-    return Checked(relation.rule, relation.support, relation.violations, solves)
 
 
 def _is_product(relation):
@@ -119,7 +115,7 @@ def _typos(columns: Columns, relations: list[Relation]) -> Iterator[Typo]:
                 accused[row][places] += 1 if row in violated else -1
     done = set()
     for one in sorted(formulas, key=lambda one: one.violations):
-        places, checked = list(one.rule.columns), _checked(one)
+        places, checked = list(one.rule.columns), one.checked
         for row in map(int, wrong.get(one.text, ())):
             part = columns.cells[[row]][:, places]
             place = max(checked.solves, key=lambda j, row=row: accused[row][j])
@@ -139,7 +135,7 @@ def _violated(columns: Columns, relation: Relation) -> np.ndarray:
     good = np.isfinite(rule.gap(part))
     for k, odd in rule.voids:
         good &= ~np.isin(part[:, k], odd)
-    held = _tier(columns, rule, part[good])
+    held = tier_of(columns, rule, part[good])
     if held is None:
         return rows[:0]
     return rows[good][abs(rule.gap(part[good])) > held[1]]

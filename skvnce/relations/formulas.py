@@ -195,7 +195,7 @@ def fit(
         return None
     for coefs, free in _coefficients(features, beta, constant):
         some = formula._replace(coefs=(1.0, *(-coefs).tolist()), constant=float(free))
-        if _tier(columns, some, part) is None:
+        if tier_of(columns, some, part) is None:
             continue
         checked = check(columns, some, tried)
         if checked is not None:
@@ -304,7 +304,7 @@ def check(columns: Columns, formula: Formula, tried: int) -> Checked | None:
         # a curve through as many points as it has coefficients is a lookup
         if len(np.unique(part[:, 1:], axis=0)) < n_coefs + 3:
             return None
-    held = _tier(columns, formula, part)
+    held = tier_of(columns, formula, part)
     if held is None:
         return None
     tier, limit, wrong = held
@@ -340,7 +340,7 @@ def _defined(formula: Formula, part: np.ndarray) -> tuple[Formula, np.ndarray]:
     return formula._replace(voids=tuple(voids)), part[good]
 
 
-def _tier(columns: Columns, formula: Formula, part: np.ndarray) -> tuple | None:
+def tier_of(columns: Columns, formula: Formula, part: np.ndarray) -> tuple | None:
     """Return the first tier of rounding that explains the gaps.
 
     Returns the tier, the tolerance of each row (rows,), and the number of violations.

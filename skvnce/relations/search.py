@@ -32,6 +32,13 @@ class Relation(NamedTuple):
     solves: tuple  # of str: the columns that it determines if the others are observed
     rule: Rule  # how it computes cells, of indices of columns and of codes
 
+    @property
+    def checked(self) -> Checked:
+        """The rule, with the indices of the columns that it solves for."""
+        named = zip(self.columns, self.rule.columns, strict=True)
+        solves = tuple(j for name, j in named if name in self.solves)
+        return Checked(self.rule, self.support, self.violations, solves)
+
     def __str__(self) -> str:
         """Return the text."""
         return self.text
