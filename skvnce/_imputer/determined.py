@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from skvnce._imputer.fitted import CellModel, n_chains
+from skvnce._imputer.fitted import CellModel, chains_of_model, points_of_model
 from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.schema import Schema
 
@@ -111,14 +111,8 @@ class WithDetermined(NamedTuple):
     relations: Sequence[Determined]
     n_categories: np.ndarray  # int (n_model_columns,)
 
-    def n_chains(self, n_draws: int | None) -> int:
-        """Return how many copies of the rows are in memory at a time."""
-        return n_chains(self.model, n_draws)
-
-    @property
-    def n_points(self) -> int:
-        """The number of tables in memory when quantiles are computed."""
-        return getattr(self.model, "n_points", 1)
+    n_chains = chains_of_model
+    n_points = property(points_of_model)
 
     def fill(
         self, nodes: np.ndarray, limits: Limits = NO_LIMITS

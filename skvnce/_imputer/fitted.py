@@ -59,6 +59,19 @@ def n_chains(model: CellModel, n_draws: int | None = None) -> int:
     return model.n_chains(n_draws) if hasattr(model, "n_chains") else 1
 
 
+def chains_of_model(wrapper: NamedTuple, n_draws: int | None) -> int:
+    """Return how many copies of the rows are in memory at a time: `n_chains`.
+
+    It is that method of models that wrap a `model`, as is `points_of_model`.
+    """
+    return n_chains(wrapper.model, n_draws)
+
+
+def points_of_model(wrapper: NamedTuple) -> int:
+    """Return the number of tables in memory when quantiles are computed."""
+    return getattr(wrapper.model, "n_points", 1)
+
+
 def in_turn(n_models: int, n_draws: int) -> np.ndarray:
     """Choose a model for each draw, with torch's global stream; int, (n_draws,).
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.fitted import CellModel, n_chains
+from skvnce._imputer.fitted import CellModel, chains_of_model, points_of_model
 from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.schema import Schema
 from skvnce.relations.closure import Bounds, closed, holds, is_exact, is_set
@@ -256,14 +256,8 @@ class WithRelations(NamedTuple):
     model: CellModel
     schema: Schema
 
-    def n_chains(self, n_draws: int | None) -> int:
-        """Return how many copies of the rows are in memory at a time."""
-        return n_chains(self.model, n_draws)
-
-    @property
-    def n_points(self) -> int:
-        """The number of tables in memory when quantiles are computed."""
-        return getattr(self.model, "n_points", 1)
+    n_chains = chains_of_model
+    n_points = property(points_of_model)
 
     def fill(
         self, nodes: np.ndarray, limits: Limits = NO_LIMITS
@@ -320,14 +314,8 @@ class WithSets(NamedTuple):
     sets: tuple[np.ndarray, ...]  # of columns of the rows
     is_level: np.ndarray  # bool (n_nodes,), whether columns have probabilities
 
-    def n_chains(self, n_draws: int | None) -> int:
-        """Return how many copies of the rows are in memory at a time."""
-        return n_chains(self.model, n_draws)
-
-    @property
-    def n_points(self) -> int:
-        """The number of tables in memory when quantiles are computed."""
-        return getattr(self.model, "n_points", 1)
+    n_chains = chains_of_model
+    n_points = property(points_of_model)
 
     def fill(
         self, nodes: np.ndarray, limits: Limits = NO_LIMITS

@@ -29,7 +29,7 @@ import torch
 
 from skvnce._core.numbers import on_grid
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.fitted import CellModel, n_chains
+from skvnce._imputer.fitted import CellModel, chains_of_model
 
 _LEAST_OF_SHIFT = 0.95  # of a stated shift, on average, below which users are warned
 _STRONGEST = 6.0  # difference of log-odds, so that one of exp(6) draws is accepted
@@ -179,9 +179,7 @@ class Shifted(NamedTuple):
     model: CellModel  # draws valid cells
     shift: Shift
 
-    def n_chains(self, n_draws):
-        """Return how many copies of the rows are in memory at a time."""
-        return n_chains(self.model, n_draws)
+    n_chains = chains_of_model
 
     def determined(self, nodes):
         """Fill cells that follow from others; see `GroupedNormal`."""
