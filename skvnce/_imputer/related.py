@@ -54,6 +54,11 @@ class Related(NamedTuple):
         return [one.checked for one in self.relations]
 
     @property
+    def formulas(self) -> list[Checked]:
+        """Those of them that are formulas, in an order in which they can be solved."""
+        return _in_order([one for one in self.checked if isinstance(one.rule, Formula)])
+
+    @property
     def dropped(self) -> list[int]:
         """The columns that are not in the model as they are."""
         return [one.column for one in self.followers] + [*chain(*self.sets)]
@@ -265,16 +270,13 @@ class WithRelations(NamedTuple):
         """Fill missing cells; see `CellModel`."""
         rows = Rows.of(self.schema, nodes)
         cells, probabilities = self.model.fill(rows.nodes, limits)
-        return self.obeying(rows.nodes, cells, probabilities), probabilities
+        return rows.filled(cells, probabilities), probabilities
 
     def obeying(
         self, nodes: np.ndarray, cells: np.ndarray, probabilities: dict
     ) -> np.ndarray:
         """Change filled cells (n, n_nodes) until formulas and sets hold."""
-        scores, rows = cells.copy(), Rows.of(self.schema, nodes)
-        for j, shares in probabilities.items():  # of sets of columns of two levels
-            scores[:, j] = shares @ np.arange(shares.shape[1])
-        return rows.obeying(rows.related, cells, scores)
+        return Rows.of(self.schema, nodes).filled(cells, probabilities)
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
@@ -282,8 +284,8 @@ class WithRelations(NamedTuple):
         """Represent the distributions of cells; see `skvnce._imputer.fill`."""
         rows = Rows.of(self.schema, nodes)
         points, probabilities = self.model.points(rows.nodes, levels, limits)
-        alone = rows.related._replace(relations=())  # quantiles obey no formula
-        points = np.stack([rows.obeying(alone, cells, cells) for cells in points])
+        # quantiles obey no formula
+        points = np.stack([rows.obeying((), cells, cells) for cells in points])
         for j in rows.followers:  # of a falling function; levels are symmetric
             points[..., j] = np.sort(points[..., j], 0)
         return points, probabilities
@@ -294,13 +296,13 @@ class WithRelations(NamedTuple):
         """Draw missing cells; see `CellModel`."""
         rows = Rows.of(self.schema, nodes)  # some cells follow from shifted ones
         drawn = self.model.draw(rows.nodes, n_draws, limits)
-        some = rows.related.of_draws()
-        shares = some.shares[self.schema.node_columns].clip(_LEAST, 1)
+        formulas = rows.related.of_draws().formulas
+        shares = rows.related.shares[self.schema.node_columns].clip(_LEAST, 1)
         tables = []
         for table in drawn:
             # of several ones, or of none, one wins with a chance of its share
             keys = torch.rand(table.shape, dtype=torch.float64).numpy() ** (1 / shares)
-            tables.append(rows.obeying(some, table, table + _LAST * keys))
+            tables.append(rows.obeying(formulas, table, table + _LAST * keys))
         return np.stack(tables)
 
 
@@ -351,8 +353,8 @@ class WithSets(NamedTuple):
             is_bad = ~gone[np.arange(len(nodes)), levels] & np.isnan(wide[:, k])
             rows = np.flatnonzero(is_bad.any(0))
             if len(rows):  # an observed 0
-                shares = self._shares(wide[rows], self.model.fill(wide[rows])[1])
-                below = dict(_by_first(shares))[columns[0]].cumsum(1)[:, :-1]
+                probabilities = self.model.fill(wide[rows])[1]
+                below = self._set_shares(wide[rows], probabilities, k).cumsum(1)[:, :-1]
                 uniform = torch.rand(n_draws, len(rows), 1, dtype=torch.float64)
                 new = (uniform.numpy() >= below).sum(-1)
                 levels[:, rows] = np.where(is_bad[:, rows], new, levels[:, rows])
@@ -365,22 +367,32 @@ class WithSets(NamedTuple):
     def _shares(self, wide, probabilities):
         """Move the probabilities of levels to those of the columns of sets.
 
-        Returns sets, and their probabilities that agree with what is observed.
+        Returns sets, and the probabilities (n, n_columns) of their columns.
         """
-        found, n_nodes = [], len(self.is_level)
-        for k, columns in enumerate(self.sets, n_nodes):
-            code, seen = wide[:, k], ~np.isnan(wide[:, k])
-            shares = np.zeros((len(wide), len(columns)))
-            own = probabilities.pop(k, shares) + _LEAST
-            own = np.where(np.isnan(wide[:, columns]), own, 0)
-            own[~own.any(1)] = 1.0  # all are 0, which contradicts the set
-            shares[~seen] = own[~seen] / own[~seen].sum(1, keepdims=True)
-            shares[seen] = np.eye(len(columns))[code[seen].astype(int)]
+        found = []
+        for k, columns in enumerate(self.sets, len(self.is_level)):
+            shares = self._set_shares(wide, probabilities, k)
+            probabilities.pop(k, None)
             for j, share in zip(columns, shares.T, strict=True):
                 if self.is_level[j]:
                     probabilities[j] = np.stack([1 - share, share], 1)
             found.append((columns, shares))
         return found
+
+    def _set_shares(self, wide, probabilities, k):
+        """Compute the probabilities of a set that agree with what is observed.
+
+        `k`: the column of its levels.
+        """
+        columns = self.sets[k - len(self.is_level)]
+        code, seen = wide[:, k], ~np.isnan(wide[:, k])
+        shares = np.zeros((len(wide), len(columns)))
+        own = probabilities.get(k, shares) + _LEAST
+        own = np.where(np.isnan(wide[:, columns]), own, 0)
+        own[~own.any(1)] = 1.0  # all are 0, which contradicts the set
+        shares[~seen] = own[~seen] / own[~seen].sum(1, keepdims=True)
+        shares[seen] = np.eye(len(columns))[code[seen].astype(int)]
+        return shares
 
 
 def places_of_sets(schema: Schema) -> tuple[np.ndarray, ...]:
@@ -400,10 +412,6 @@ def with_codes(nodes: np.ndarray, sets: Sequence[np.ndarray]) -> np.ndarray:
     return np.column_stack([nodes, *codes])
 
 
-def _by_first(shares):
-    return [(int(columns[0]), own) for columns, own in shares]
-
-
 class Rows(NamedTuple):
     """Rows of the columns of a model, and the relations that they obey."""
 
@@ -411,6 +419,7 @@ class Rows(NamedTuple):
     related: Related
     nodes: np.ndarray  # (n, n_nodes), with the cells that follow
     free: np.ndarray  # bool (n, n_features), the cells that are missing
+    ranges: np.ndarray  # (2, n_features), of filled cells
 
     @classmethod
     def of(cls, schema: Schema, nodes: np.ndarray) -> Self:
@@ -421,7 +430,9 @@ class Rows(NamedTuple):
         codes = codes_of(schema, cells)[:, schema.node_columns]
         free = np.zeros(values.shape, bool)
         free[:, schema.node_columns] = np.isnan(codes)
-        return cls(schema, related, np.where(np.isnan(nodes), codes, nodes), free)
+        nodes = np.where(np.isnan(nodes), codes, nodes)
+        with np.errstate(all="ignore"):
+            return cls(schema, related, nodes, free, _ranges_of(schema))
 
     @property
     def followers(self) -> list[int]:
@@ -429,29 +440,35 @@ class Rows(NamedTuple):
         columns = [one.column for one in self.related.followers]
         return np.flatnonzero(np.isin(self.schema.node_columns, columns)).tolist()
 
+    def filled(self, cells: np.ndarray, probabilities: dict) -> np.ndarray:
+        """Change predicted cells (n, n_nodes) until all formulas and sets hold."""
+        scores = cells.copy()
+        for j, shares in probabilities.items():  # of sets of columns of two levels
+            scores[:, j] = shares @ np.arange(shares.shape[1])
+        return self.obeying(self.related.formulas, cells, scores)
+
     def obeying(
-        self, related: Related, cells: np.ndarray, scores: np.ndarray
+        self, formulas: Sequence[Checked], cells: np.ndarray, scores: np.ndarray
     ) -> np.ndarray:
-        """Change filled cells (n, n_nodes) until relations hold.
+        """Change filled cells (n, n_nodes) until formulas hold.
 
         `scores` (n, n_nodes): in a set, the column of the highest one is 1.
         """
-        values, bounds = _values_of_nodes(self.schema, cells), related.bounds
+        values, related = _values_of_nodes(self.schema, cells), self.related
         order = np.full(values.shape, np.nan)
         order[:, self.schema.node_columns] = scores
         with np.errstate(all="ignore"):
-            ranges = _ranges_of(self.schema)  # first, as cut cells would not obey
-            values = np.where(self.free, values.clip(*ranges), values)
+            # first, as cut cells would not obey
+            values = np.where(self.free, values.clip(*self.ranges), values)
             _follow(related, values, self.free)
             loose = self.free.copy()
-            loose[:, [one.column for one in related.followers]] = False
-            for columns in related.sets:  # of which one is 1 already
-                loose[:, columns] = False
-            for one in _in_order(related.checked):
-                if is_set(bounds, one.rule):
+            # of a set in the model one column is 1 already
+            loose[:, related.dropped] = False
+            for one in formulas:
+                if is_set(related.bounds, one.rule):
                     _choose(one, values, loose, order)
-                elif isinstance(one.rule, Formula):
-                    _solve(bounds, one, values, loose, ranges)
+                else:
+                    _solve(related.bounds, one, values, loose, self.ranges)
             _follow(related, values, self.free)
         codes = codes_of(self.schema, values)[:, self.schema.node_columns]
         codes = np.where(np.isnan(codes), cells, codes)  # no level: as it was filled
@@ -516,44 +533,19 @@ def _ranges_of(schema):
     return ranges
 
 
-def _in_order(checked):
+def _in_order(formulas):
     """Order formulas so that totals come before those that are made of them."""
-    formulas = [one for one in checked if isinstance(one.rule, Formula)]
     ordered, left = [], list(formulas)
     while left:
-        totals = {id(one): one.rule.columns[_total(one.rule)] for one in left}
+        totals = [one.rule.columns[one.rule.total] for one in left]
         free = [
-            one
-            for one in left
-            if not any(
-                totals[id(other)] in one.rule.columns
-                for other in left
-                if other is not one and totals[id(other)] != totals[id(one)]
-            )
+            not set(one.rule.columns) & set(totals) - {total}
+            for one, total in zip(left, totals, strict=True)
         ]
-        ordered += free or left  # of a circle in any order
-        left = [one for one in left if not any(one is other for other in ordered)]
+        free = free if any(free) else [True] * len(left)  # a circle, in any order
+        ordered += compress(left, free)
+        left = [one for one, is_next in zip(left, free, strict=True) if not is_next]
     return ordered
-
-
-def _coefficients(rule):
-    """List the coefficients of the columns of a sum; None if it is none."""
-    if any(len(term) > 1 or term[0][1] != "same" for term in rule.terms):
-        return None
-    coefs = np.zeros(len(rule.columns))
-    for coef, term in zip(rule.coefs, rule.terms, strict=True):
-        coefs[term[0][0]] = coef
-    return coefs
-
-
-def _total(rule):
-    """Find the place of the total of a sum: the column of the other sign."""
-    coefs = _coefficients(rule)
-    if coefs is None:
-        return 0
-    signs = np.sign(coefs)
-    alone = np.flatnonzero([(signs == one).sum() == 1 for one in signs])
-    return int(alone[0]) if len(alone) == 1 else 0
 
 
 def _solve(bounds, checked, values, free, ranges):
@@ -564,9 +556,9 @@ def _solve(bounds, checked, values, free, ranges):
     rule, places = checked.rule, list(checked.rule.columns)
     rows = np.flatnonzero(free[:, places].any(1))
     part, missing = values[np.ix_(rows, places)], free[np.ix_(rows, places)]
-    total, units = _total(rule), bounds.unit[places]
-    if _coefficients(rule) is not None:
-        part = _moved(bounds, rule, total, part, missing)
+    total, units = rule.total, bounds.unit[places]
+    if rule.is_sum:
+        part = _moved(bounds, rule, part, missing)
     rounded = np.rint(part / np.where(units > 0, units, 1)) * units
     part = np.where(missing & (units > 0), rounded, part)
     part = np.where(missing, part.clip(*(ends[places] for ends in ranges)), part)
@@ -586,14 +578,14 @@ def _solve(bounds, checked, values, free, ranges):
     free[np.ix_(done, places)] = False
 
 
-def _moved(bounds, rule, total, part, missing):
+def _moved(bounds, rule, part, missing):
     """Share the gap of a sum among the filled cells, by their variances.
 
     Rows whose total is filled stay.
     """
-    coefs = _coefficients(rule)
-    moves = missing * coefs * bounds.deviation[list(rule.columns)] ** 2
-    moves[missing[:, total]] = 0
-    size = moves @ coefs
+    weights = rule.weights
+    moves = missing * weights * bounds.deviation[list(rule.columns)] ** 2
+    moves[missing[:, rule.total]] = 0
+    size = moves @ weights
     gap = np.where(size > 0, rule.gap(part) / np.where(size > 0, size, 1), 0)
     return part - gap[:, None] * moves

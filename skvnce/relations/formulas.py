@@ -91,6 +91,28 @@ class Formula(NamedTuple):
         """Return by how much the sides differ (rows,)."""
         return self.features(part) @ np.array(self.coefs) - self.constant
 
+    @property
+    def is_sum(self) -> bool:
+        """Whether the columns are added as they are."""
+        return all(len(term) == 1 and term[0][1] == "same" for term in self.terms)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The coefficients of the columns of a sum, in their order."""
+        weights = np.zeros(len(self.columns))
+        for coef, [(place, _)] in zip(self.coefs, self.terms, strict=True):
+            weights[place] = coef
+        return weights
+
+    @property
+    def total(self) -> int:
+        """The place of the left-hand side; of a sum the one column of its sign."""
+        if not self.is_sum:
+            return 0
+        signs = np.sign(self.weights)
+        alone = np.flatnonzero((signs[:, None] == signs).sum(1) == 1)
+        return int(alone[0]) if len(alone) == 1 else 0
+
     def split(self, place: int) -> tuple[int, str, list]:
         """Return the term of a column, its function, and the other factors."""
         for k, term in enumerate(self.terms):

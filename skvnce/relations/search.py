@@ -263,7 +263,6 @@ def _kind(formula: Formula) -> str:
     functions = [[g for _, g in term] for term in formula.terms]
     if len(functions[-1]) == 2:
         return "ratio" if functions[-1][1] == "inverse" else "product"
-    is_linear = all(term == ["same"] for term in functions)
     if len(functions) == 2:
-        return "affine" if is_linear else "function"
-    return "linear" if is_linear else "powers"
+        return "affine" if formula.is_sum else "function"
+    return "linear" if formula.is_sum else "powers"
