@@ -323,12 +323,13 @@ def imputation_report(
     rng = _generator(random_state)
     rows, kept = [], unfilled_by(imputers.values(), X)
     kept |= with_slopes(imputers.values(), X)
+    related = _related_columns(X, mechanisms)
     for label, choose in mechanisms.items():
         for repeat in range(n_repeats):
             seed = int(rng.integers(2**31))
             hidden = np.array(choose(X, fraction, random_state=seed))
-            if label in ("mcar", "mar"):
-                hidden = _joined(X, hidden, seed)
+            if label in _JOINED:
+                hidden = _joined(hidden, *related, seed)
             hidden = hidden & ~kept
             # fewer cells can look like identifiers
             hidden &= ~unfilled_by(imputers.values(), hide(X, hidden))
@@ -343,10 +344,21 @@ def imputation_report(
     return pd.DataFrame(rows)
 
 
-def _joined(X, hidden, seed):
+_JOINED = {"mcar", "mar"}  # mechanisms that hide related columns together
+
+
+def _related_columns(X, mechanisms):
+    """Give columns that relations join a number in common, and find observed cells."""
+    observed = ~np.isnan(_numbers(X)[0])
+    number = np.arange(observed.shape[1])
+    if not _JOINED.isdisjoint(mechanisms):
+        number = joined_columns(find_relations(X), len(number))
+    return number, observed
+
+
+def _joined(hidden, number, observed, seed):
     """Hide columns that follow from each other together, as real gaps are."""
-    rng, observed = np.random.default_rng(seed), ~np.isnan(_numbers(X)[0])
-    number = joined_columns(find_relations(X), hidden.shape[1])
+    rng = np.random.default_rng(seed)
     for first in np.unique(number):
         # those that decide what is missing at random stay complete
         columns = np.flatnonzero((number == first) & hidden.any(0))
