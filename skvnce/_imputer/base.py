@@ -15,6 +15,7 @@ from skvnce._core.random import seed_from
 from skvnce._imputer.determined import determined_columns, still_determined
 from skvnce._imputer.fitted import (
     Fitted,
+    relations_listed,
     set_by_fit,
     with_fit,
     with_plain_fit,
@@ -441,8 +442,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         if schema.values is not None:
             found["feature_ranges_"] = schema.values.ranges
         if hasattr(self, "relations"):
-            related = schema.relations
-            found["relations_"] = [] if related is None else list(related.relations)
+            found["relations_"] = relations_listed(schema)
         return found
 
     def get_feature_names_out(self, input_features=None):

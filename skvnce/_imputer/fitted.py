@@ -159,10 +159,15 @@ def without_columns(
     return Fitted(schema, model, nothing | report)
 
 
+def relations_listed(schema: Schema) -> list:
+    """List the relations that an imputer uses, its `relations_`."""
+    return [] if schema.relations is None else list(schema.relations.relations)
+
+
 _KIND = "of"  # the key of the name of a class
 _TENSOR = "Tensor"
 _NOT_STORED = ("cache",)
-_OF_TUPLES = ("relations_",)  # public attributes that have values of our own
+_OF_SCHEMA = "relations_"  # the attribute that the schema stores, too
 
 
 def plain(value: object) -> object:
@@ -236,9 +241,8 @@ def with_plain_fit(state: dict) -> dict:
     fitted = state.get("_fitted")
     if not isinstance(fitted, Fitted):
         return state
-    tuples = {name: plain(state[name]) for name in _OF_TUPLES if name in state}
-    fitted = plain(fitted._replace(report=list(fitted.report)))
-    return {**state, **tuples, "_fitted": fitted}
+    kept = {name: value for name, value in state.items() if name != _OF_SCHEMA}
+    return {**kept, "_fitted": plain(fitted._replace(report=list(fitted.report)))}
 
 
 def with_fit(state: dict) -> dict:
@@ -247,7 +251,7 @@ def with_fit(state: dict) -> dict:
     if not isinstance(fitted, dict):
         return state
     fitted = of_plain(fitted)
-    tuples = {name: of_plain(state[name]) for name in _OF_TUPLES if name in state}
-    state = {**state, **tuples}
+    if _OF_SCHEMA in fitted.report:
+        state = {**state, _OF_SCHEMA: relations_listed(fitted.schema)}
     report = {name: state[name] for name in fitted.report}
     return {**state, "_fitted": fitted._replace(report=report)}
