@@ -33,7 +33,6 @@ from _vae_networks import (
 )
 from torch import nn
 
-from skvnce._core.models import negative_mean
 from skvnce._core.posteriors import global_stream
 from skvnce._core.training.adam import descend
 from skvnce.autoencoder.losses import BOUNDS, COMPLETED_BOUNDS
@@ -180,9 +179,7 @@ def loss_of(method, model, posterior, x, observed, budget, move, compiled=None):
         value = bound(
             model, posterior, inputs, observed[:, rows], global_stream, n_draws
         )
-        return (
-            len(x) * negative_mean(value).loss
-        )  # each fit has the gradient of its own
+        return -len(x) * value.mean()  # each fit has the gradient of its own
 
     return loss
 

@@ -230,8 +230,3 @@ def frozen(q: Distribution) -> Distribution:
         elif isinstance(value, Distribution):
             vars(twin)[name] = frozen(value)
     return twin
-
-
-def negative_mean(bound: Tensor) -> Objective:
-    """Convert bounds (*rows,) to a loss."""
-    return Objective(-bound.mean(), {"bound": bound.mean().detach()})
