@@ -32,7 +32,7 @@ _SPACING = 3, 45
 _MOST_WORK = (
     1e10  # operations of a chain, which take about 10 s: wide tables space less
 )
-_COMPATIBLE = 6  # rounds, see `_compatible`
+_FEWEST_ROUNDS = 6  # see `_compatible_round`
 _PROPER = 6.0  # rows of the prior, beyond the number of columns, in short tables
 _LEAST_CHANCE = 0.02  # of a level, in the density of a target
 
@@ -50,6 +50,7 @@ class Posterior(NamedTuple):
     normals: Normals  # K draws
     states: np.ndarray  # (C, n, d)
     columns: dict  # of lists of Proposer, which are fitted when first needed
+    slopes: list  # (K, n_products), of targets on products, in further rounds
 
 
 class Proposer(NamedTuple):
@@ -68,13 +69,14 @@ class Chain(NamedTuple):
     rng: np.random.Generator
 
 
-def run_chain(expansion, fit, X, weights, share, n_draws, rng, total=0.0):
+def run_chain(expansion, fit, X, weights, share, n_draws, rng, total=0.0, more=0):
     """Draw parameters and completions by data augmentation.
 
     `fit`, normal.Fit: of all rows, of which those of X may be a sample; `X` (n, d);
     `weights` (n,); `share`, float: of the prior, in rows for each column; `n_draws`,
     int; `rng`, numpy.random.Generator; `total`, float: weight of all rows, if X is a
-    sample of them.  Returns Posterior.
+    sample of them; `more`, int: further rounds for each step between draws, of which
+    the slopes on products are returned.  Returns Posterior.
     """
     n, d = X.shape
     strength = max(share * d, d + _PROPER - weights.sum())
@@ -95,12 +97,26 @@ def run_chain(expansion, fit, X, weights, share, n_draws, rng, total=0.0):
     active = np.ones((n_draws, d), dtype=bool)
     for one in expansion.products:
         active[:, one.at] = rng.random(n_draws) < one.probability
-    if has_products:
+    slopes = []
+    # so many that slopes on products that were columns like others are forgotten
+    first = max(_FEWEST_ROUNDS, spacing)
+    for turn in range(first + more * spacing if has_products else 0):
         chain = Chain(X, weights, strength, rng)
-        draws = _compatible(expansion, chain, states, draws, active)
+        draws = _compatible_round(expansion, chain, states, draws, active)
+        if turn >= first:
+            slopes.append(_slopes_on_products(expansion, Normals.of(draws, active)))
     if total > weights.sum():
         draws = _of_all_rows(draws, fit, np.sqrt(weights.sum() / total))
-    return Posterior(Normals.of(draws, active), states[:COMPLETIONS], {})
+    return Posterior(Normals.of(draws, active), states[:COMPLETIONS], {}, slopes)
+
+
+def _slopes_on_products(expansion, normals):
+    """Regress targets on their products; slopes (K, n_products)."""
+    slopes = np.empty((len(normals.mean), len(expansion.products)))
+    for k, one in enumerate(expansion.products):
+        part = expansion.parts[expansion.owner(one.target)]
+        slopes[:, k] = normals.conditional(part.own, 1).slopes[:, one.at, 0]
+    return slopes
 
 
 def _spacing(rate, n_gone, d, n_draws):
@@ -132,8 +148,8 @@ def completions(X, normals, rng):
     return np.stack([completed(X, gone, one, rng.normal(size=noise)) for one in each])
 
 
-def _compatible(expansion, chain, S, draws, active):
-    """Continue chains with products that are those of their factors.
+def _compatible_round(expansion, chain, S, draws, active):
+    """Continue chains by a step with products that are those of their factors.
 
     Until here a product is a column like others, "just another variable" (von Hippel
     2009), whose missing cells are drawn by themselves.
@@ -143,34 +159,26 @@ def _compatible(expansion, chain, S, draws, active):
     without are not.  Returns list of K pairs.
     """
     rng, gone = chain.rng, np.isnan(chain.X)
-    missing = {
-        q: np.flatnonzero(gone[:, part.base[0]])
-        for q, part in enumerate(expansion.parts)
-        if len(part.base) and gone[:, part.base[0]].any()
-    }
-    for _ in range(_COMPATIBLE):
-        normals = Normals.of(draws, active)
-        for q, rows in missing.items():
-            part, some = expansion.parts[q], S[:, rows]
-            laws = laws_of(expansion, normals, q)
-            targets = targets_of(expansion, normals, q)
-            if targets is None:
-                cells = laws[0].draw(some, rng)
-                S[:, rows[:, None], part.base] = cells
-                expansion.put_scores(S, part, rows)
-            elif part.is_number:
-                proposals = [some[..., part.base[0]].copy()]
-                for law in laws:
-                    proposals += [
-                        law.draw(some, rng)[..., 0] for _ in range(_PROPOSALS)
-                    ]
-                cells = _chosen(expansion, part, laws, targets, proposals, some, rng)
-                put_cells(expansion, S, part, cells, rows)
-            else:
-                codes = _two_levels(expansion, part, laws[1], targets, some, rng)
-                put_cells(expansion, S, part, codes, rows)
-        draws = [posterior_draw(s, chain.weights, chain.strength, rng) for s in S]
-    return draws
+    normals = Normals.of(draws, active)
+    for q, part in enumerate(expansion.parts):
+        if not len(part.base) or not gone[:, part.base[0]].any():
+            continue
+        rows = np.flatnonzero(gone[:, part.base[0]])
+        some, laws = S[:, rows], laws_of(expansion, normals, q)
+        targets = targets_of(expansion, normals, q)
+        if targets is None:
+            S[:, rows[:, None], part.base] = laws[0].draw(some, rng)
+            expansion.put_scores(S, part, rows)
+        elif part.is_number:
+            proposals = [some[..., part.base[0]].copy()]
+            for law in laws:
+                proposals += [law.draw(some, rng)[..., 0] for _ in range(_PROPOSALS)]
+            cells = _chosen(expansion, part, laws, targets, proposals, some, rng)
+            put_cells(expansion, S, part, cells, rows)
+        else:
+            codes = _two_levels(expansion, part, laws[1], targets, some, rng)
+            put_cells(expansion, S, part, codes, rows)
+    return [posterior_draw(s, chain.weights, chain.strength, rng) for s in S]
 
 
 def products_of(expansion, part):

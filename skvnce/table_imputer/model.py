@@ -180,8 +180,8 @@ class TableModel(NamedTuple):
             self.cache["matrix"] = self.expansion.matrix(self.training.cells)
         return self.cache["matrix"]
 
-    def posterior(self):
-        """Draw parameters and completions of the training rows, once."""
+    def posterior(self, more=0):
+        """Draw parameters and completions of the training rows, once; `run_chain`."""
         if "posterior" not in self.cache:
             training, settings = self.training, self.settings
             rng = np.random.default_rng([settings.seed, 1])
@@ -196,6 +196,7 @@ class TableModel(NamedTuple):
                 settings.n_draws,
                 rng,
                 training.weight_of_all,
+                more,
             )
             if len(rows) < len(X):
                 first = posterior.normals.of_turns(slice(draws.COMPLETIONS))
