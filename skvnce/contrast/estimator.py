@@ -599,7 +599,8 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         The same by fresh noise minus `log_scale_`: near 0 if the estimate is reliable.
     bound_gap_ : float
         Mean log-density of incomplete rows by 1024 draws minus that by those of the
-        fit.
+        fit.  NaN if only latents are drawn: what a posterior of latents loses is not
+        measured, and can bias the parameters without a warning.
     objective_ : float
         The objective (of conditional NCE, if chosen) per row of training data.
     accuracy_ : float

@@ -571,11 +571,14 @@ def bound_gap(fitted: FittedModel, data: Incomplete, n_draws: int) -> float:
     """Compute the mean loss of the bound at incomplete rows, in nats.
 
     `data`: rows of the training data. `n_draws`: number of draws of each row in
-    training. Result: 0 if no cell is missing, or if missing cells are integrated out.
+    training. Result: 0 if nothing is drawn, as no cell is missing or what is unobserved
+    is integrated out or enumerated; NaN if only latents are drawn (not measured yet).
     """
-    rows = (~data.observed.all(1)).nonzero().squeeze(1)
-    if fitted.is_integrated or not len(rows):
+    if fitted.is_integrated:
         return 0.0
+    rows = (~data.observed.all(1)).nonzero().squeeze(1)
+    if not len(rows):
+        return np.nan if fitted.n_components and fitted.n_states == 1 else 0.0
     # the ceiling of the ratio, so that there are at most that many rows
     some = data.take(rows[:: -(-len(rows) // _ROWS)]).on(fitted.device)
     _, posterior = fitted.at(some.observed, n_draws)

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from energies import Bell
+from energies import Bell, Factor
 from sklearn.exceptions import ConvergenceWarning
 from torch import nn
 
@@ -74,6 +74,34 @@ def test_one_draw_is_enough_for_one_mode(seed):
         warnings.filterwarnings("ignore", "The objective still changed")
         found = VNCEEstimator(Bell, n_training_draws=1, **options).fit(hide(X, seed))
     assert abs(found.bound_gap_) < MOST_LOST
+
+
+class TwoStates(Factor):
+    """The same, with a latent of two states, which are enumerated."""
+
+    states = torch.tensor([[-1.0], [1.0]])
+
+
+@pytest.mark.parametrize(
+    ("model", "missing", "gap"),
+    [
+        (Bell, 0.0, 0.0),
+        (TwoStates, 0.0, 0.0),
+        (Factor, 0.0, np.nan),
+        (Factor, 0.2, pytest.approx(0.0, abs=0.5)),
+    ],
+)
+def test_the_gap_of_drawn_latents_is_not_reported_as_zero(model, missing, gap):
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted = VNCEEstimator(
+            model, max_iter=2, random_state=0, on_misfit="ignore"
+        ).fit(hide(X, 0, missing))
+    if gap is np.nan:
+        assert np.isnan(fitted.bound_gap_)
+    else:
+        assert fitted.bound_gap_ == gap
 
 
 @pytest.mark.slow
