@@ -408,8 +408,9 @@ class FittedDensity(Imputer):
 
     @shows_progress
     def objective(self, X, y=None):
-        """Compute the objective J_VNCE at rows of X; larger is better.
+        """Compute the objective at rows of X; larger is better.
 
+        It is J_VNCE, but for draws of a row, which are averaged inside the logarithm.
         The reference noise depends only on the training data: the product of the
         marginals of the columns, with ten rows of noise for each row.  So values can be
         compared between candidates that differ in any parameter, also where their

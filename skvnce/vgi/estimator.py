@@ -841,8 +841,9 @@ class VGIImputer(DrawnByMembers):
 
     All models except your own start at a normal distribution that EM fits, or at the
     latent normal model of `GaussianImputer`; an autoencoder of numbers goes on from a
-    mixture of normals.  Chains of the training stay in the range of the observed
-    values; a `ConvergenceWarning` names columns in which many proposals were outside.
+    mixture of normals, by few steps of VGI (`MixtureImputer` is often ahead).  Chains
+    of the training stay in the range of the observed values; a `ConvergenceWarning`
+    names columns in which many proposals were outside.
 
     References
     ----------
