@@ -8,16 +8,16 @@ These classes are no estimators: an object is passed to one, such as
 from importlib import import_module
 
 _HOMES = {
-    "ACMWG": "skvnce.autoencoder.lair",
+    "ACMWG": "skvnce.autoencoder.options",
     "Adam": "skvnce._imputer.options",
     "Chunks": "skvnce._imputer.parts.chunks",
-    "IncompleteDensity": "skvnce.vgi.estimator",
-    "LAIR": "skvnce.autoencoder.lair",
+    "IncompleteDensity": "skvnce.vgi.options",
+    "LAIR": "skvnce.autoencoder.options",
     "LBFGS": "skvnce._imputer.options",
-    "MCEM": "skvnce.vgi.estimator",
-    "MWG": "skvnce.autoencoder.lair",
-    "TorchVAE": "skvnce.autoencoder.lair",
-    "VGI": "skvnce.vgi.estimator",
+    "MCEM": "skvnce.vgi.options",
+    "MWG": "skvnce.autoencoder.options",
+    "TorchVAE": "skvnce.autoencoder.options",
+    "VGI": "skvnce.vgi.options",
 }
 
 __all__ = list(_HOMES)
