@@ -205,11 +205,12 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
 
     def _cell_model(self):
         known = self._schema
-        members = [self._member_model(one, known) for one in self.estimators_]
+        members = self._drawing_models(self.n_draws)
         return Ensemble(members, int(self.n_draws), known.values, known.model_columns)
 
     def _drawing_models(self, n_draws, *, is_joint=True):
-        return [self._member_model(one, self._schema) for one in self.estimators_]
+        models = [member._row_model() for member in self.estimators_]
+        return [self._member_model(model, self._schema) for model in models]
 
     def _marginal_columns(self):
         levels = self._schema.is_categorical
@@ -218,8 +219,8 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
             for j, one in super()._marginal_columns().items()
         }
 
-    def _member_model(self, member, schema):
-        """Make the model of a member, a `skvnce.autoencoder.model.Member`."""
+    def _member_model(self, model, schema):
+        """Make a `skvnce.autoencoder.model.Member` of what `_row_model` returns."""
         raise NotImplementedError
 
     def _with_one_draw(self):
@@ -254,19 +255,19 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         schema = self._with_members(schema, members, X)
         columns = schema.model_columns
         if unseen:
-            member, nodes, hidden = unseen[0]
+            model, nodes, hidden = unseen[0]
             if weights is not None and len(nodes) < len(X):  # without empty rows
                 seen = ~np.isnan(X[:, columns].astype(np.float64))
                 weights = weights[seen.any(1)]
         else:
-            member, nodes = None, X[:, columns].astype(np.float64)
+            model, nodes = None, X[:, columns].astype(np.float64)
             hidden = np.zeros(nodes.shape, dtype=bool)
 
         def predict(kept, rows):
             # a sampler may draw from torch's stream
             with one_thread(), seeded(0):
-                model = self._member_model(member, schema)
-                cells, probabilities = model.mean(kept[rows])
+                member = self._member_model(model, schema)
+                cells, probabilities = member.mean(kept[rows])
             return schema.values.clipped(cells, columns), probabilities
 
         options = {"weights": weights, "hidden": hidden}
@@ -631,14 +632,14 @@ class LAIRImputer(DrawnByMembers):
         if any(len(np.unique(cells)) < 2 for cells in seen):
             return []
         _, hidden = hold_out(nodes, torch.ones(len(nodes)).double(), HELD_OUT)
-        return [WithoutCells(member, nodes, hidden.numpy())]
+        return [WithoutCells(member._row_model(), nodes, hidden.numpy())]
 
     def _base(self):
         return VariationalAutoencoder() if self.model is None else clone(self.model)
 
-    def _member_model(self, member, schema):
-        how = self._rule(), int(self.n_steps), bounds_of_nodes(schema)
-        return EncoderMember(member._encoder_model(), *how, member._n_scored())
+    def _member_model(self, model, schema):
+        bounds = bounds_of_nodes(schema)
+        return EncoderMember(model, self._rule(), int(self.n_steps), bounds)
 
     def _rule(self):
         """Get the rule of drawing that `sampler` stands for."""

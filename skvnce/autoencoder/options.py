@@ -222,7 +222,7 @@ class TorchMember:
             self._moved.append(vae.Autoencoder(*moved_to(*self._modules, device)))
         return self._moved[0]
 
-    def _encoder_model(self):
+    def _row_model(self):
         """Return the modules and scores, which leave cells as they are, as a value.
 
         Cells have no bounds: the distributions of a user need not have any.
@@ -231,8 +231,5 @@ class TorchMember:
         none = torch.zeros(0, dtype=torch.long)
         scores = CellScores(zero, zero + 1, None, none, torch.zeros(0, 2).double())
         is_bounded = np.zeros(self.n_features_in_, dtype=bool)
-        return EncoderModel(self._autoencoder(), scores, is_bounded)
-
-    def _n_scored(self):
-        """Return the number of draws from which log-densities are estimated."""
-        return self.n_importance_samples
+        number = self.n_importance_samples
+        return EncoderModel(self._autoencoder(), scores, is_bounded, number)

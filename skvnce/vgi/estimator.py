@@ -13,7 +13,7 @@ from skvnce.autoencoder import samplers
 from skvnce.autoencoder.lair import OF_MEMBERS, DrawnByMembers, reject_categories
 from skvnce.autoencoder.model import EncoderMember, bounds_of_nodes
 from skvnce.vgi.fit import check_unchanged
-from skvnce.vgi.model import ChainMember
+from skvnce.vgi.model import ChainMember, ChainModel
 from skvnce.vgi.options import DENSITIES, MOST_OUTSIDE, IncompleteDensity
 
 
@@ -227,13 +227,14 @@ class VGIImputer(DrawnByMembers):
             As in `fit`; ValueError also if the number of columns or `model` changed, if
             all columns were constant at `fit`, or if `algorithm` is Monte Carlo EM.
         """
-        return self._set(self._copy()._partial_fit(X))
-
-    @shows_progress
-    def _partial_fit(self, X):
-        """Do what `partial_fit` does, on a copy that has no other user."""
         if not hasattr(self, "estimators_"):
             return self.fit(X)
+        report = self._fitted.report | {"estimators_": self._trained_further(X)}
+        return self._publish(self._fitted._replace(report=report))
+
+    @shows_progress
+    def _trained_further(self, X):
+        """Train copies of the members on more rows."""
         X = self._checked(X)
         if not self.estimators_:
             raise ValueError(
@@ -243,14 +244,13 @@ class VGIImputer(DrawnByMembers):
         fitted = self.estimators_[0].get_params()
         check_unchanged(self._base().get_params(), fitted)
         rng = np.random.default_rng(seed_from(self.random_state))
-        found = [
+        members = [
             member._continued(X, int(rng.integers(2**31)))
             for member in self.estimators_
         ]
-        for member in found:
+        for member in members:
             self._warn_of_divergence(self._schema, member)
-        self.estimators_ = found
-        return self
+        return members
 
     def _members(self, schema, X, weights):
         density = self._base()
@@ -284,9 +284,10 @@ class VGIImputer(DrawnByMembers):
             return clone(self.model)
         return IncompleteDensity(self.model)
 
-    def _member_model(self, member, schema):
-        n_steps, n_scored = int(self.n_steps), member._n_scored()
-        if not member._has_encoder():
-            return ChainMember(member._chain_model(), n_steps, n_scored)
-        how = samplers.by_lair(), n_steps, bounds_of_nodes(schema)
-        return EncoderMember(member._encoder_model(), *how, n_scored)
+    def _member_model(self, model, schema):
+        n_steps = int(self.n_steps)
+        if isinstance(model, ChainModel):
+            return ChainMember(model, n_steps)
+        return EncoderMember(
+            model, samplers.by_lair(), n_steps, bounds_of_nodes(schema)
+        )

@@ -372,8 +372,7 @@ def maximised(pair, start, n_chains, settings, method, n_rounds, device, on_roun
 def trained_further(pair, start, ways, settings, n_rounds, device):
     """Train fitted modules on all cells of other rows, in place.
 
-    Returns `hypercube` (n_model_columns,), the smallest and the largest score; `losses`
-    (list of float).
+    Returns `hypercube`, the range of the scores; `losses` (list of float).
     """
     chains = make_chains(start, ways).on(device)
     losses = train_on_all(
@@ -384,7 +383,7 @@ def trained_further(pair, start, ways, settings, n_rounds, device):
         n_rounds=n_rounds,
         n_cooling=min(COOLING, n_rounds),
     )
-    return [end.cpu().numpy() for end in chains.hypercube], losses
+    return Hypercube(*(end.cpu() for end in chains.hypercube)), losses
 
 
 def check_unchanged(parameters, fitted):

@@ -1,6 +1,6 @@
 """Densities of `VGIImputer` and the algorithms that fit them, as options."""
 
-from copy import deepcopy
+from copy import copy, deepcopy
 from functools import partial
 from typing import NamedTuple
 
@@ -14,16 +14,25 @@ from skvnce._core.progress import step
 from skvnce._core.random import seeded
 from skvnce._core.runtime import one_thread
 from skvnce._imputer.base import IncompleteTransformer
-from skvnce._imputer.callbacks import CallbackSupportMixin, failures_named
+from skvnce._imputer.callbacks import (
+    CallbackSupportMixin,
+    failures_named,
+    train_in_rounds,
+)
+from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.held_out import hold_out
 from skvnce._imputer.options import Adam, Option, fields_of
 from skvnce._imputer.validation import AUTO, integer_from
 from skvnce._tables.model_columns import FILLED_BY_CONSTANT, Handling
-from skvnce._tables.schema import Schema
-from skvnce.autoencoder.column_scores import NodeScores, auto_rank, linear_start
+from skvnce.autoencoder.column_scores import (
+    ColumnScores,
+    NodeScores,
+    auto_rank,
+    fit_normal,
+    linear_start,
+)
 from skvnce.autoencoder.model import WithoutCells, moved, turned_like
 from skvnce.mixture.density import Mixture
-from skvnce.vgi import fit, training
 from skvnce.vgi.conditionals import (
     NETWORKS,
     BoundedHead,
@@ -47,6 +56,7 @@ from skvnce.vgi.fit import (
     VGIRounds,
     by_marginals,
     by_normal,
+    fit_mixture,
     make_chains,
     maximised,
     range_of,
@@ -56,8 +66,8 @@ from skvnce.vgi.fit import (
     warm_up_conditionals,
     warm_up_model,
 )
-from skvnce.vgi.model import ChainModel, Fitted
-from skvnce.vgi.training import Hypercube, TrainingSettings, observed_hypercube
+from skvnce.vgi.model import ChainModel, FittedPair
+from skvnce.vgi.training import Hypercube, Pair, TrainingSettings, observed_hypercube
 
 # ----------------------------------------
 # Algorithms of `IncompleteDensity`, as options, and the densities that it names.
@@ -87,31 +97,37 @@ _FEW = 20  # which are at most so many; more columns need more steps
 _FROM_MIXTURE = {"n_iter_no_change": 3}  # also of the warm-up
 
 
-class Defaults(NamedTuple):
-    """What parameters of `IncompleteDensity` that are "auto" stand for.
+class Plan(NamedTuple):
+    """What the parameters of `IncompleteDensity` stand for."""
 
-    Attributes
-    ----------
-    solver : dict
-    n_chains, n_updates, n_rounds : int
-    """
-
-    solver: dict
-    n_chains: int
+    solver: dict  # fields of `Adam`
+    n_chains: int  # K, the number of completions of each row
     n_updates: int
-    n_rounds: int
+    n_rounds: int  # maximum number of rounds
+    from_mixture: bool
+
+    def settings(self, method):
+        """Return the settings of a training by `VGI` or `MCEM`."""
+        rate, is_vgi = self.solver["learning_rate_init"], isinstance(method, VGI)
+        n_updates = method.n_updates if is_vgi else "auto"
+        return TrainingSettings(
+            n_updates=_number(n_updates, self.n_updates),
+            n_selected=int(method.n_selected) if is_vgi else 1,
+            batch_size=int(self.solver["batch_size"]),
+            learning_rate=rate,
+            q_learning_rate=3 * rate,
+            # else it has learned rows with missing values in the warm-up
+            trains_encoder=not self.from_mixture,
+            averaged=AVERAGED if self.from_mixture else None,
+        )
+
+    def ways(self, method):
+        """Return the settings of the chains of a `VGI`."""
+        complete, limits = _STARTS[method.start], _RANGES[method.chain_range]
+        return ChainSettings(self.n_chains, complete, limits)
 
 
-def defaults_of(has_encoder, n_columns, from_mixture):
-    """Return what "auto" stands for."""
-    if from_mixture:  # chains start where they would be after many updates
-        return Defaults(_SOLVER | _FROM_MIXTURE, 1, 2, 1)
-    faster = _FASTER if has_encoder and n_columns <= _FEW else {}
-    n_updates = min(8, 2 * n_columns)
-    return Defaults(_SOLVER | faster, 2 if has_encoder else 5, n_updates, 40)
-
-
-def number_of(asked, default):
+def _number(asked, default):
     """Return a number that a parameter asks for."""
     return int(default if isinstance(asked, str) else asked)
 
@@ -227,33 +243,11 @@ def conditionals_of(option, normal, ends, families, mixture=None):
 
     With the arrays of a mixture they start at this instead of the normal distribution.
     """
-    head = _HEADS[option.conditionals](*map(torch.tensor, ends))
+    head = _HEADS[option.conditionals](*(end.clone() for end in ends))
     if families.levels:
         return mixed_conditionals(normal, families, head, option.network)
     mixture = mixture and tuple(map(torch.tensor, mixture))
     return anchored_conditionals(normal, head, option.network, mixture)
-
-
-def chains_of(option, n_chains):
-    """Return the settings of the chains of a `VGI`."""
-    return ChainSettings(
-        int(n_chains), _STARTS[option.start], _RANGES[option.chain_range]
-    )
-
-
-def settings_of(method, fields, n_updates, *, from_mixture):
-    """Return the settings of a training by an algorithm and fields of its solver."""
-    rate, is_vgi = fields["learning_rate_init"], isinstance(method, VGI)
-    return TrainingSettings(
-        n_updates=number_of(method.n_updates if is_vgi else "auto", n_updates),
-        n_selected=int(method.n_selected) if is_vgi else 1,
-        batch_size=int(fields["batch_size"]),
-        learning_rate=rate,
-        q_learning_rate=3 * rate,
-        # else it has learned rows with missing values in the warm-up
-        trains_encoder=not from_mixture,
-        averaged=AVERAGED if from_mixture else None,
-    )
 
 
 def _linear(normal, like=None):
@@ -355,6 +349,20 @@ def check_rebuilt(found, trained):
 
 
 MOST_OUTSIDE = 0.25  # share of draws out of range above which a column is reported
+
+
+class DensityFit(NamedTuple):
+    """What `IncompleteDensity` needs to rebuild its networks and to go on."""
+
+    columns: ColumnScores
+    normal: Normal  # of scores, at which the training has started
+    ends: Hypercube  # the range of observed scores
+    model_seed: int  # of the modules, the same at each rebuild
+    # weights, means and covariances of the mixture at which the training has started
+    mixture: tuple | None
+    cache: dict
+    hypercube: Hypercube | None = None  # the range of chains
+    trained: np.ndarray | None = None  # `at_some_rows` of the trained model
 
 
 class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
@@ -473,14 +481,13 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
 
     _states = "model_state_", "conditionals_state_"
     _consequence = "there is nothing to impute."
-    _mixture = None  # weights, means and covariances of the one at which it starts
     _slot = "model.solver"
-    _set_schema = IncompleteTransformer._set_schema
+    _publish = IncompleteTransformer._publish
 
     @property
     def _schema(self):
         """What the fit has learned about the columns; see `Schema`."""
-        return self._fitted.schema if hasattr(self, "_fitted") else Schema(0)
+        return self._fitted.schema
 
     def _handling(self, schema):
         return Handling("not filled", FILLED_BY_CONSTANT)
@@ -513,68 +520,94 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             return {"vgi": VGI, "mcem": MCEM}[self.algorithm]()
         return self.algorithm
 
-    def _defaults(self):
-        """Return what parameters that are "auto" stand for."""
-        n_columns = len(getattr(self, "scale_", ()))
-        return defaults_of(self._has_encoder(), n_columns, self._mixture is not None)
+    def _plan(self, n_columns, *, from_mixture=False):
+        """Return what the parameters stand for; see `Plan`."""
+        if from_mixture:  # chains start where they would be after many updates
+            solver, n_chains, n_updates, n_rounds = _SOLVER | _FROM_MIXTURE, 1, 2, 1
+        else:
+            has_encoder = self._has_encoder()
+            faster = _FASTER if has_encoder and n_columns <= _FEW else {}
+            solver, n_chains = _SOLVER | faster, 2 if has_encoder else 5
+            n_updates, n_rounds = min(8, 2 * n_columns), 40
+        return Plan(
+            fields_of(self.solver, self._slot, solver),
+            _number(self.n_training_draws, n_chains),
+            n_updates,
+            _number(self.max_iter, n_rounds),
+            from_mixture,
+        )
+
+    def _plan_of_fit(self):
+        """Return what the parameters stood for in the fit, if there was one."""
+        if not hasattr(self, "_fitted"):
+            return self._plan(0)
+        fit = self._fitted.model
+        return self._plan(len(fit.columns.scale), from_mixture=fit.mixture is not None)
 
     def _solver(self):
-        """Return the fields of the solver."""
-        return fields_of(self.solver, self._slot, self._defaults().solver)
+        """Return the fields of the solver, of the fit if there was one."""
+        return self._plan_of_fit().solver
 
-    def _n_chains(self):
-        """Return K, the number of completions of each row."""
-        return number_of(self.n_training_draws, self._defaults().n_chains)
-
-    def _most_rounds(self):
-        """Return the maximum number of rounds."""
-        return number_of(self.max_iter, self._defaults().n_rounds)
-
-    def _remedy(self):
-        rate = self._solver()["learning_rate_init"]
+    def _remedy(self, n_columns):
+        rate = self._plan(n_columns).solver["learning_rate_init"]
         return (
             f"Lower learning_rate_init={rate!r} of the solver: pass "
             "IncompleteDensity(..., solver=Adam(...))."
         )
 
-    def _fit_nodes(self, nodes, weights, on_round, on_chosen, first):
+    def _fit_nodes(self, schema, cells, on_round, on_chosen, first):
         # without it, held-out cells choose the number of rounds of the warm-up
         n_warm_up = None if first is None else first.n_warm_up_iter_
-        asked = np.full(nodes.shape[1], "auto", dtype=object)
-        nonlinear = isinstance(self.model, str)  # a user's density gets linear scores
-        data, normal = self._fit_normal(
-            nodes, weights, nonlinear=nonlinear, asked=asked
-        )
-        self._normal = tuple(part.numpy() for part in normal)
-        start = Start(data, normal, self._families(), weights)
-        self._model_seed = int(torch.randint(2**31 - 1, ()))  # the same at each rebuild
-        self._ends = tuple(end.numpy() for end in range_of(start))
-        device = self._device()
-        _, hidden = hold_out(nodes, weights, self._solver()["validation_fraction"])
-        self._mixture = self._fit_mixture(start, hidden, n_warm_up)
-        pair = placed(self._pair(normal), device, len(self.scale_))
+        asked = np.full(len(schema.model_columns), "auto", dtype=object)
+        # a user's density gets linear scores
+        nonlinear = isinstance(self.model, str)
+        begun = fit_normal(schema, cells, asked, nonlinear=nonlinear)
+        families, width = begun.columns.distributions(), len(begun.columns.scale)
+        start = Start(begun.data, begun.normal, families, begun.weights)
+        seed = int(torch.randint(2**31 - 1, ()))
+        share = self._solver()["validation_fraction"]
+        device = self._device(schema)
+        _, hidden = hold_out(cells.nodes, begun.weights, share)
+        mixture = self._fit_mixture(start, hidden, n_warm_up)
+        ends = range_of(start)
+        fit = DensityFit(begun.columns, begun.normal, ends, seed, mixture, {})
+        plan = self._plan(width, from_mixture=mixture is not None)
+        pair = placed(self._pair(fit, begun.normal), device, width)
         if isinstance(self._method(), VGI):
 
             def show(chains):
                 if on_chosen is not None and hidden.any():
-                    found = self._without(hidden, pair, start, chains.hypercube)
-                    on_chosen(WithoutCells(found, nodes, some_rows(hidden).numpy()))
+                    unseen = self._without(hidden, pair, begun, fit, chains.hypercube)
+                    unseen = unseen.on(self._device_in_use(schema))
+                    model = self._row_model_of(unseen, begun.columns)
+                    some = some_rows(hidden).numpy()
+                    on_chosen(WithoutCells(model, cells.nodes, some))
 
-            chains = self._train(pair, start, hidden, on_round, show, n_warm_up)
-            share = chains.n_outside / chains.n_drawn.clamp(min=1)
-            rounded = np.array(self.families_) == "rounded"
-            diverging = (share > MOST_OUTSIDE).cpu().numpy() & ~rounded
-            self.diverging_ = self.feature_indices_[diverging].tolist()
+            rounds = self._rounds(pair, start, hidden, plan, n_warm_up, mixture, device)
+            losses, gains, best = self._train(rounds, plan, on_round, show)
+            chains, n_warm_up = rounds.chains, rounds.n_warm_up
+            outside = chains.n_outside / chains.n_drawn.clamp(min=1)
+            rounded = np.array(begun.columns.families) == "rounded"
+            diverging = (outside > MOST_OUTSIDE).cpu().numpy() & ~rounded
+            diverging = schema.model_columns[diverging].tolist()
         else:
-            n_rounds, method = self._most_rounds(), self._method()
-            sizes = self._n_chains(), self._settings(), method, n_rounds, device
-            chains, self.loss_curve_ = maximised(pair, start, *sizes, on_round)
-            self.validation_scores_, self.best_iter_ = [], n_rounds
-            self.n_warm_up_iter_ = 0
-            self.diverging_ = []
-        self.n_iter_ = len(self.loss_curve_)
-        self._hypercube = tuple(part.cpu().numpy() for part in chains.hypercube)
-        self._set_modules(pair)
+            method, best = self._method(), plan.n_rounds
+            sizes = plan.n_chains, plan.settings(method), method, best, device
+            chains, losses = maximised(pair, start, *sizes, on_round)
+            gains, n_warm_up, diverging = [], 0, []
+        report = self._report_of(
+            losses,
+            pair,
+            validation_scores_=gains,
+            best_iter_=best,
+            n_warm_up_iter_=n_warm_up,
+            diverging_=diverging,
+        )
+        fit = fit._replace(
+            hypercube=Hypercube(*(end.cpu() for end in chains.hypercube)),
+            trained=at_some_rows(pair.model, width),
+        )
+        return Fitted(schema, fit, report | begun.report())
 
     def _fit_mixture(self, start, hidden, n_warm_up):
         """Fit the mixture at which training starts, as arrays; None if at a normal."""
@@ -582,102 +615,106 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         starts = self._has_encoder() and isinstance(method, VGI) and rounds
         if not starts or method.start != "auto":
             return None
-        found = fit.fit_mixture(start, hidden)
-        return found and found[:3]  # a plain tuple, which skops can store
+        found = fit_mixture(start, hidden)
+        return found and found[:3]
 
-    def _set_modules(self, pair):
-        super()._set_modules(pair)
-        self._trained = at_some_rows(pair.model, len(self.scale_))
-
-    def _pair(self, normal, like=None):
+    def _pair(self, fit, normal, like=None):
         """Make model and conditionals in single precision, as at the start of training.
 
         Factors are rotated to match those of another normal distribution.
         """
+        families = fit.columns.distributions()
         if not isinstance(self.model, str):
-            with seeded(self._model_seed):
+            with seeded(fit.model_seed):
                 model = made_by_user(self.model, len(normal.mean))
         else:
-            model = DENSITIES[self.model](normal, self._families(), like)
+            model = DENSITIES[self.model](normal, families, like)
         method = self._method()
         option = method if isinstance(method, VGI) else VGI()
-        given = option, normal, self._ends, self._families()
-        conditionals = conditionals_of(*given, self._mixture)
-        return training.Pair(model.float(), conditionals.float())
+        given = option, normal, fit.ends, families
+        conditionals = conditionals_of(*given, fit.mixture)
+        return Pair(model.float(), conditionals.float())
 
-    def _settings(self):
-        given = self._method(), self._solver(), self._defaults().n_updates
-        return settings_of(*given, from_mixture=self._mixture is not None)
-
-    def _without(self, hidden, pair, start, hypercube):
-        """Copy the estimator, with modules that have not seen some cells."""
-        normal = self._normal_without(start.data, hidden, start.weights, start.normal)
+    def _without(self, hidden, pair, begun, fit, hypercube):
+        """Make the density as if its fit had not used some cells."""
+        normal = begun.without(hidden)
         starts = []
-        for one in (start.normal, normal):
+        for one in (begun.normal, normal):
             with seeded(0):  # the same initial networks
-                starts.append(self._pair(one, like=start.normal))
+                starts.append(self._pair(fit, one, like=begun.normal))
         before, after = starts
         if not isinstance(self.model, str):  # it does not start at the normal
             after = after._replace(model=before.model)
         # a copy, because training goes on
-        here = deepcopy(pair).on(start.data.x.device)
-        found = training.Pair(*map(moved, here, before, after))
-        cube = Hypercube(*(end.double() for end in hypercube)).on(start.data.x.device)
-        return self._with_modules(Fitted(found, normal, self._families(), cube))
+        here = deepcopy(pair).on(begun.data.x.device)
+        found = Pair(*map(moved, here, before, after))
+        cube = Hypercube(*(end.double() for end in hypercube)).on(begun.data.x.device)
+        return FittedPair(found, normal, begun.columns.distributions(), cube)
 
-    def _train(self, pair, start, hidden, on_round, on_chosen, n_warm_up):
-        """Train in rounds, on the device of the modules; return the final chains."""
-        settings, device = self._settings(), self._device()
+    def _rounds(self, pair, start, hidden, plan, n_warm_up, mixture, device):
+        """Make the training by VGI, after the warm-ups of its modules."""
+        method = self._method()
+        settings = plan.settings(method)
         if not isinstance(self.model, str):
             with step("fitting the density to completed rows"):
-                ways = ChainSettings(self._n_chains())
-                chains = make_chains(start.without(hidden), ways).on(device)
+                chains = make_chains(
+                    start.without(hidden), ChainSettings(plan.n_chains)
+                ).on(device)
                 warm_up_model(pair.model, chains, len(start.weights), settings)
-        method, most = self._method(), self._most_rounds()
-        ways, mixture = chains_of(method, self._n_chains()), self._mixture
         rounds = VGIRounds(
             pair,
             start,
             hidden,
-            ways,
+            plan.ways(method),
             settings,
-            Limits(most, self._solver()["n_iter_no_change"], n_warm_up),
+            Limits(plan.n_rounds, plan.solver["n_iter_no_change"], n_warm_up),
             mixture and Mixture(*mixture),
             device,
         )
         warm_up_conditionals(pair.conditionals, rounds.chains, settings, method)
+        return rounds
+
+    def _train(self, rounds, plan, on_round, on_chosen):
+        """Train in rounds; return losses, gains and the chosen number of rounds."""
 
         def while_better(report):
             n_rounds = rounds.while_better(report)
             on_chosen(rounds.chains)
             return n_rounds
 
-        # from a mixture, few rounds are meant to be few
-        given = most, while_better, rounds.on_all, on_round
-        self._train_in_rounds(*given, warns=mixture is None)
-        self.n_warm_up_iter_ = rounds.n_warm_up
-        return rounds.chains
+        return train_in_rounds(
+            plan.n_rounds,
+            plan.solver["validation_fraction"],
+            while_better,
+            rounds.on_all,
+            on_round,
+            # from a mixture, few rounds are meant to be few
+            warns=not plan.from_mixture,
+        )
 
     def _rebuilt(self):
-        normal = Normal(*map(torch.tensor, self._normal))
-        pair = self._trained_pair(normal)
+        fit = self._fitted.model
+        pair = self._trained_pair()
         for part in pair:
             part.double().eval().requires_grad_(False)
-        cube = Hypercube(*(torch.tensor(end).double() for end in self._hypercube))
-        check_rebuilt(at_some_rows(pair.model, len(self.scale_)), self._trained)
-        return Fitted(pair, normal, self._families(), cube)
+        cube = Hypercube(*(end.double() for end in fit.hypercube))
+        check_rebuilt(at_some_rows(pair.model, len(self.scale_)), fit.trained)
+        return FittedPair(pair, fit.normal, fit.columns.distributions(), cube)
 
     def _has_encoder(self):
         return self.model == "vae"
 
-    def _autoencoder(self):
-        """Return model and encoder of ``"vae"``, with its rounded columns."""
-        fitted = self._modules()
-        return fitted.pair.model.autoencoder(fitted.families)
-
-    def _chain_model(self):
+    def _row_model(self):
         """Return the fitted density and its scores as a value."""
-        return ChainModel(self._modules(), self._cell_scores())
+        return self._row_model_of(self._modules(), self._fitted.model.columns)
+
+    def _row_model_of(self, modules, columns):
+        number = int(self.n_importance_samples)
+        if not self._has_encoder():
+            return ChainModel(modules, columns.maps(), number)
+        # with its rounded columns
+        auto = modules.pair.model.autoencoder(modules.families)
+        return columns.encoder_model(auto, number)
 
     def _continued(self, X, seed):  # IncompleteDensity
         """Copy the fitted density, and train the copy on other rows.
@@ -687,35 +724,34 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
 
         `X` (n_samples, n_features): validated rows.
         """
-        start = self._start(X)
-        if not isinstance(self._method(), VGI):
+        fit, method, plan = self._fitted.model, self._method(), self._plan_of_fit()
+        data = fit.columns.scores_of(self._observed_nodes(X))
+        weights = torch.ones(len(data.x), dtype=torch.float64)
+        start = Start(data, fit.normal, fit.columns.distributions(), weights)
+        if not isinstance(method, VGI):
             raise ValueError(
                 f"partial_fit requires algorithm='vgi', got {self.algorithm!r}."
             )
-        if not len(start.weights):
+        if not len(weights):
             raise ValueError("No row of X has an observed cell of the model.")
-        ways = chains_of(self._method(), self._n_chains())
-        n_rounds = max(1, self.best_iter_)
+        ways, n_rounds = plan.ways(method), max(1, self.best_iter_)
         with one_thread(), seeded(seed), failures_named("Fit the imputer to all rows."):
-            device = self._device()
-            pair = self._trained_pair(start.normal).on(device)
-            settings = self._settings(), n_rounds, device
-            (low, high), losses = trained_further(pair, start, ways, *settings)
-        found, before = self._trained_further(pair, losses), self._hypercube
-        found._hypercube = np.fmin(low, before[0]), np.fmax(high, before[1])
-        return found
-
-    def _start(self, X):
-        """Map rows with observed cells to the scores of the fit."""
-        nodes, normal = (
-            self._observed_nodes(X),
-            Normal(*map(torch.tensor, self._normal)),
+            device = self._device(self._schema)
+            pair = self._trained_pair().on(device)
+            settings = plan.settings(method), n_rounds, device
+            cube, losses = trained_further(pair, start, ways, *settings)
+        low = torch.fmin(cube.low, fit.hypercube.low)
+        high = torch.fmax(cube.high, fit.hypercube.high)
+        fitted = self._with_report(
+            self._report_of([*self.loss_curve_, *losses], pair),
+            hypercube=Hypercube(low, high),
+            trained=at_some_rows(pair.model, len(self.scale_)),
         )
-        weights = torch.ones(len(nodes), dtype=torch.float64)
-        return Start(self._scores_of(nodes), normal, self._families(), weights)
+        return copy(self)._publish(fitted)
 
-    def _trained_pair(self, normal):
+    def _trained_pair(self):
         """Make model and conditionals in single precision, as training left them."""
+        fit = self._fitted.model
         # the states replace what is drawn here; the seed keeps the caller's stream
         with seeded(0):
-            return self._loaded(self._pair(normal))
+            return self._loaded(self._pair(fit, fit.normal))
