@@ -21,11 +21,7 @@ from skvnce._core.runtime import (
     resolve_device,
     state_of,
 )
-from skvnce._imputer.callbacks import (
-    failures_named,
-    report_rounds,
-    reports_fit,
-)
+from skvnce._imputer.callbacks import failures_named, report_rounds, reports_fit
 from skvnce._imputer.fitted import Fitted, with_fit, with_plain_fit
 from skvnce._imputer.held_out import HELD_OUT, hold_out
 from skvnce._imputer.validation import attributes_of, check_choice, read_cells

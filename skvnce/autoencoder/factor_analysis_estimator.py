@@ -50,9 +50,7 @@ _SEARCH = 100  # tolerance of the choice of the rank, relative to that of the fi
 
 
 class IncompleteFactorAnalysis(
-    CallbackSupportMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    IncompleteTransformer,
+    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, IncompleteTransformer
 ):
     """Factor analysis of tables with missing values, by maximum likelihood.
 

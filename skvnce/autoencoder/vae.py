@@ -478,10 +478,7 @@ def build(
     )
     start = as_family(linear, families)
     model = VariationalAutoencoderModel(
-        *start,
-        network(k, n_outputs=2 * n_outputs),
-        families,
-        FLOOR,
+        *start, network(k, n_outputs=2 * n_outputs), families, FLOOR
     )
     infer, width = LinearPosterior(linear), n_outputs
     if families.levels:

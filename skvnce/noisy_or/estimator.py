@@ -975,7 +975,7 @@ def _with_rows(fitted, table):
         names = schema.labels(np.flatnonzero(n_observed == 0), _MOST_NAMES)
         warn_user(
             f"Entirely missing: {names}; no cause switches them on, and their "
-            "probabilities are NaN.",
+            "probabilities are NaN."
         )
     n_seen = report["n_samples_seen_"] + table.shape[0]
     report = report | {"n_observed_": n_observed, "n_samples_seen_": n_seen}

@@ -146,11 +146,7 @@ class VGIImputer(DrawnByMembers):
     """
 
     _parameter_constraints = {
-        "model": [
-            StrOptions(set(DENSITIES)),
-            IncompleteDensity,
-            callable,
-        ],
+        "model": [StrOptions(set(DENSITIES)), IncompleteDensity, callable],
         "n_estimators": [AUTO, integer_from(1)],
         **OF_MEMBERS,
         **OF_CATEGORIES,

@@ -38,9 +38,7 @@ from skvnce.mixture import density, em
 from skvnce.mixture.density import Arranged, Mixture
 from skvnce.mixture.fit import STRENGTH, count_components
 from skvnce.vgi import mcem, training
-from skvnce.vgi.conditionals import (
-    LatentNormal,
-)
+from skvnce.vgi.conditionals import LatentNormal
 from skvnce.vgi.densities import ARCHITECTURE, AutoencoderDensity
 from skvnce.vgi.training import (
     Chains,

@@ -22,11 +22,7 @@ from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce.autoencoder.model import of_rows, of_stream
 from skvnce.gaussian import em
 from skvnce.gaussian.marginals import CellScores
-from skvnce.vgi.training import (
-    Hypercube,
-    Pair,
-    metropolised_gibbs,
-)
+from skvnce.vgi.training import Hypercube, Pair, metropolised_gibbs
 
 # ----------------------------------------
 # Chains of missing cells given a fitted density, from draws of a normal distribution.

@@ -79,11 +79,7 @@ _HEADS = {
     "spline": lambda low, high: SplineHead(),
     "bounded": BoundedHead,
 }
-_STARTS = {
-    "auto": by_normal,
-    "normal": by_normal,
-    "marginals": by_marginals,
-}
+_STARTS = {"auto": by_normal, "normal": by_normal, "marginals": by_marginals}
 _RANGES = {"observed": observed_hypercube, "unbounded": unlimited}
 _SOLVER = {  # the values of the fields that are "auto"
     "batch_size": 128,
