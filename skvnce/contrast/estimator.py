@@ -278,7 +278,7 @@ class ScaledDensity(NamedTuple):
 
 
 # ----------------------------------------
-# Methods of a fitted VNCEEstimator: means, draws, log-densities, the objective.
+# A fitted density, and the objective of a random guess.
 
 
 _POOL = 10_000  # rows of the reference noise from which that of each row is chosen
@@ -307,13 +307,247 @@ class DensityArrays(NamedTuple):
         return cls(factories, found.outcome.stream, found.units, *arrays, cache)
 
 
-class FittedDensity(Imputer):
-    """Base class of estimators of a model with an estimated scale parameter.
+# ----------------------------------------
+# Variational noise-contrastive estimation of any model of rows.
 
-    `fit` of the subclass sets the attributes that the methods use.
+
+_REMEDY = (
+    "Use a model that suits the shape of these columns, logarithms of skewed columns, "
+    "a larger ridge, or noise closer to the data."
+)
+_DIVERGED = (
+    "The log_density of model overflows, or is NaN, near the data or the noise: bound "
+    "its parameters, raise ridge, or lower the learning rate of solver=Adam(...)."
+)
+_NOISES = {"auto", "marginal", "gaussian", "conditional"}
+_COUNT = integer_from(1)
+
+
+class VNCEEstimator(CallbackSupportMixin, Imputer):
+    """Fit any model, normalised or not, by contrasting rows with noise.
+
+    Noise-contrastive estimation (NCE) needs the log-density of a model only up to a
+    constant, and estimates the constant together with the parameters.  Unobserved
+    variables, that is missing cells and latents, are integrated out if the model
+    supports it, and otherwise follow a variational posterior (VNCE).
+
+    Parameters
+    ----------
+    model : callable or None, default=None
+        Maps the number of features to a `torch.nn.Module` with ``log_density(x)`` or
+        ``log_density(x, z)``: the log-density (n,), up to a constant, of rows (n,
+        n_features) and latents (n, n_components).  None is a Gaussian.  The user guide
+        lists optional attributes and methods of the module.
+    posterior : None, "normal", "bernoulli" or callable, default=None
+        Distribution of the latents given a row.  None uses the exact one if the module
+        provides it, else ``"normal"``.  A callable maps (n_features, n_components) to a
+        module ``q(x, observed)`` that returns a distribution of batch shape (n,
+        n_components).  Except with None, unobserved variables are always drawn.
+    noise : str, Distribution or zuko flow, default="auto"
+        Distribution with which rows are contrasted: a product of marginals of the
+        columns, ``"marginal"``; a normal distribution of rows, ``"gaussian"``
+        (``"auto"`` for the default model); random steps around each row,
+        ``"conditional"``; or one of your own with ``sample`` and ``log_prob``, of
+        independent columns or a `MultivariateNormal` if cells are missing.
+    noise_ratio : int, default=10
+        nu, the number of rows of noise for each row of data.
+    n_components : int or None, default=None
+        Number of latents; None uses the attribute of the module.
+    n_training_draws : "auto" or int, default="auto"
+        Number of draws of the unobserved variables of each row.  ``"auto"`` is 5
+        without missing cells, else 16, or 64 if 16 are too few (`bound_gap_`).
+    solver : {"auto", "lbfgs", "adam"}, Adam or LBFGS, default="auto"
+        ``"lbfgs"`` alternates between posterior and model (variational EM); ``"adam"``
+        optimises both together, also for discrete draws; ``"auto"`` is ``"lbfgs"``
+        whenever it is possible.  Or `skvnce.options.LBFGS` or `skvnce.options.Adam`, of
+        which `batch_size` (200), `learning_rate_init` (0.03, decreasing) and `device`
+        are used.
+    ridge : "auto" or float, default="auto"
+        Strength of the penalty ``ridge |theta|^2 / (2 n)``.  ``"auto"`` is the number
+        of parameters for the default model, and 0 for others.
+    n_init : int, default=1
+        Number of random starts; the one with the best objective is kept.
+    max_iter : int, default=200
+        Maximum number of rounds of ``"lbfgs"``; number of epochs of ``"adam"``.
+    strategy : {"mean", "median", "mode"}, default="mean"
+        How `transform` fills numbers.  Not for models with latents.
+    on_misfit : {"warn", "raise", "ignore"}, default="warn"
+        What `fit` does if a few cells dominate a column's squared errors, or if
+        held-out cells are predicted significantly worse than by its mean
+        (`held_out_gain_`).
+    missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
+        What marks missing cells of X, see `GaussianImputer`.
+    keep_empty_features : bool, default=False
+        Whether `transform` keeps columns that were entirely missing at `fit`, as 0.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed of noise, draws and starts.
+    verbose : int, default=0
+        If 1, print a line for each round and each step of more than a second; 2, all.
+
+    Attributes
+    ----------
+    log_scale_ : float
+        c, the estimated logarithm of the model's integral; 0 if the module has its own.
+    log_scale_gap_ : float
+        The same by fresh noise minus `log_scale_`: near 0 if the estimate is reliable.
+    bound_gap_ : float
+        Mean log-density of incomplete rows by 1024 draws minus that by those of the
+        fit.  NaN if only latents are drawn: what a posterior of latents loses is not
+        measured, and can bias the parameters without a warning.
+    objective_ : float
+        The objective (of conditional NCE, if chosen) per row of training data.
+    accuracy_ : float
+        Accuracy of the model in telling rows from noise: 0.5 is ideal, near 1 is bad.
+    loss_curve_ : list of float
+        Minus the objective, plus the penalty, in each iteration of the best start.
+    n_iter_, n_components_ : int
+        Number of iterations of the best start, and of latents.
+    ridge_ : float
+        The `ridge` that the fit used.
+    mean_, covariance_ : ndarray
+        Mean and covariance of the default model, in the units of X.
+    noise_, model_state_, posterior_state_ : dict
+        Parameters of the fitted noise, in the units of X, and modules, as arrays.
+    feature_indices_ : ndarray of shape (n_nodes,)
+        Indices of the columns of the model: those with at least two different values.
+    constants_ : dict
+        Values of the constant columns, by column index.
+    held_out_gain_ : float
+        One minus the ratio of the mean squared error of the model to that of column
+        means on cells that a second fit does not use; NaN for models with latents.
+    marginal_columns_ : ndarray of bool, of shape (n_nodes,)
+        Columns that the model predicts significantly worse than their means.  They are
+        imputed from their observed values.
+    feature_ranges_ : ndarray of shape (2, n_features_in_)
+        Smallest and largest imputed value of each column of X.
+    n_features_in_ : int
+        Number of features seen during `fit`.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of features seen during `fit`, if X has feature names that are strings.
+
+    Notes
+    -----
+    When a pickle is loaded, the callable makes the module again.  Columns are numbers,
+    without probabilities of levels, and not scaled, except for the default model.  Each
+    row counts once.  There is no `n_jobs`.
+
+    References
+    ----------
+    Gutmann and Hyvarinen (2012), Noise-contrastive estimation; Rhodes and Gutmann
+    (2019), Variational NCE; Ceylan and Gutmann (2018), Conditional NCE.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce import VNCEEstimator
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 1)) + 0.5 * rng.normal(size=(300, 3))
+    >>> X[rng.random(X.shape) < 0.3] = np.nan
+    >>> estimator = VNCEEstimator(random_state=0).fit(X)
+    >>> estimator.covariance_.shape
+    (3, 3)
     """
 
     _has_density = True
+    _parameter_constraints = {
+        "model": [None, callable],
+        "posterior": [None, StrOptions({"normal", "bernoulli"}), callable],
+        "noise": [StrOptions(_NOISES), HasMethods(["sample", "log_prob"]), nn.Module],
+        "noise_ratio": [_COUNT],
+        "n_components": [None, _COUNT],
+        "n_training_draws": [AUTO, _COUNT],
+        "solver": [StrOptions({"auto", "lbfgs", "adam"}), Adam, LBFGS],
+        "ridge": [AUTO, Number(Real, 0, None, closed="left")],
+        "n_init": [_COUNT],
+        "max_iter": [_COUNT],
+        "strategy": STRATEGY,
+        "on_misfit": ON_MISFIT,
+        "missing_values": MISSING_VALUES,
+        "keep_empty_features": ["boolean"],
+        "random_state": RANDOM_STATE,
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        model=None,
+        posterior=None,
+        *,
+        noise="auto",
+        noise_ratio=10,
+        n_components=None,
+        n_training_draws="auto",
+        solver="auto",
+        ridge="auto",
+        n_init=1,
+        max_iter=200,
+        strategy="mean",
+        on_misfit="warn",
+        missing_values=np.nan,
+        keep_empty_features=False,
+        random_state=None,
+        verbose=0,
+    ):
+        self.model = model
+        self.posterior = posterior
+        self.noise = noise
+        self.noise_ratio = noise_ratio
+        self.n_components = n_components
+        self.n_training_draws = n_training_draws
+        self.solver = solver
+        self.ridge = ridge
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.strategy = strategy
+        self.on_misfit = on_misfit
+        self.missing_values = missing_values
+        self.keep_empty_features = keep_empty_features
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @reports_fit
+    def fit(self, X, y=None):
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : VNCEEstimator
+
+        Raises
+        ------
+        ValueError
+            If X contains infinite values or text, if no cell is observed, if a
+            parameter is out of range, if the log-density of the model has the wrong
+            shape or is NaN, or if the noise has no density of observed cells.
+        DivergenceError
+            If the objective overflows.
+        TypeError
+            If a parameter has a wrong type.
+        """
+        self._check_parameters()
+        if self.model is None:
+            reason = "the default model has no latent variables; pass a model with some"
+            warn_of_unused(self, {"n_components": reason})
+        cells, schema = read_table(self, X)
+        table = self._chosen(schema, cells, is_whole=False)
+        columns = table.schema.model_columns
+        self._report_tails(table.schema, table.cells.table, columns)
+        on_round, finish = report_rounds(self, self._most_rounds(), X=cells)
+        # the caller may have disabled gradients
+        with one_thread(), torch.enable_grad(), seeded(self.random_state) as seed:
+            fitted = self._fit_model(table, seed, on_round)
+        if fitted.report["n_components_"]:
+            reason = "transform returns means of the latents"
+            warn_of_unused(self, {"strategy": reason})
+        finish()
+        return self._publish(fitted)
 
     @by_parts
     @shows_progress
@@ -513,248 +747,6 @@ class FittedDensity(Imputer):
             rebuilt = FittedModel(model, steps, self.n_components_, exact)
             arrays.cache["fitted"] = rebuilt
         return arrays.cache["fitted"].on(device_in_use(device_name(self.solver)))
-
-
-# ----------------------------------------
-# Variational noise-contrastive estimation of any model of rows.
-
-
-_REMEDY = (
-    "Use a model that suits the shape of these columns, logarithms of skewed columns, "
-    "a larger ridge, or noise closer to the data."
-)
-_DIVERGED = (
-    "The log_density of model overflows, or is NaN, near the data or the noise: bound "
-    "its parameters, raise ridge, or lower the learning rate of solver=Adam(...)."
-)
-_NOISES = {"auto", "marginal", "gaussian", "conditional"}
-_COUNT = integer_from(1)
-
-
-class VNCEEstimator(CallbackSupportMixin, FittedDensity):
-    """Fit any model, normalised or not, by contrasting rows with noise.
-
-    Noise-contrastive estimation (NCE) needs the log-density of a model only up to a
-    constant, and estimates the constant together with the parameters.  Unobserved
-    variables, that is missing cells and latents, are integrated out if the model
-    supports it, and otherwise follow a variational posterior (VNCE).
-
-    Parameters
-    ----------
-    model : callable or None, default=None
-        Maps the number of features to a `torch.nn.Module` with ``log_density(x)`` or
-        ``log_density(x, z)``: the log-density (n,), up to a constant, of rows (n,
-        n_features) and latents (n, n_components).  None is a Gaussian.  The user guide
-        lists optional attributes and methods of the module.
-    posterior : None, "normal", "bernoulli" or callable, default=None
-        Distribution of the latents given a row.  None uses the exact one if the module
-        provides it, else ``"normal"``.  A callable maps (n_features, n_components) to a
-        module ``q(x, observed)`` that returns a distribution of batch shape (n,
-        n_components).  Except with None, unobserved variables are always drawn.
-    noise : str, Distribution or zuko flow, default="auto"
-        Distribution with which rows are contrasted: a product of marginals of the
-        columns, ``"marginal"``; a normal distribution of rows, ``"gaussian"``
-        (``"auto"`` for the default model); random steps around each row,
-        ``"conditional"``; or one of your own with ``sample`` and ``log_prob``, of
-        independent columns or a `MultivariateNormal` if cells are missing.
-    noise_ratio : int, default=10
-        nu, the number of rows of noise for each row of data.
-    n_components : int or None, default=None
-        Number of latents; None uses the attribute of the module.
-    n_training_draws : "auto" or int, default="auto"
-        Number of draws of the unobserved variables of each row.  ``"auto"`` is 5
-        without missing cells, else 16, or 64 if 16 are too few (`bound_gap_`).
-    solver : {"auto", "lbfgs", "adam"}, Adam or LBFGS, default="auto"
-        ``"lbfgs"`` alternates between posterior and model (variational EM); ``"adam"``
-        optimises both together, also for discrete draws; ``"auto"`` is ``"lbfgs"``
-        whenever it is possible.  Or `skvnce.options.LBFGS` or `skvnce.options.Adam`, of
-        which `batch_size` (200), `learning_rate_init` (0.03, decreasing) and `device`
-        are used.
-    ridge : "auto" or float, default="auto"
-        Strength of the penalty ``ridge |theta|^2 / (2 n)``.  ``"auto"`` is the number
-        of parameters for the default model, and 0 for others.
-    n_init : int, default=1
-        Number of random starts; the one with the best objective is kept.
-    max_iter : int, default=200
-        Maximum number of rounds of ``"lbfgs"``; number of epochs of ``"adam"``.
-    strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` fills numbers.  Not for models with latents.
-    on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        What `fit` does if a few cells dominate a column's squared errors, or if
-        held-out cells are predicted significantly worse than by its mean
-        (`held_out_gain_`).
-    missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
-        What marks missing cells of X, see `GaussianImputer`.
-    keep_empty_features : bool, default=False
-        Whether `transform` keeps columns that were entirely missing at `fit`, as 0.
-    random_state : int, RandomState instance, Generator or None, default=None
-        Seed of noise, draws and starts.
-    verbose : int, default=0
-        If 1, print a line for each round and each step of more than a second; 2, all.
-
-    Attributes
-    ----------
-    log_scale_ : float
-        c, the estimated logarithm of the model's integral; 0 if the module has its own.
-    log_scale_gap_ : float
-        The same by fresh noise minus `log_scale_`: near 0 if the estimate is reliable.
-    bound_gap_ : float
-        Mean log-density of incomplete rows by 1024 draws minus that by those of the
-        fit.  NaN if only latents are drawn: what a posterior of latents loses is not
-        measured, and can bias the parameters without a warning.
-    objective_ : float
-        The objective (of conditional NCE, if chosen) per row of training data.
-    accuracy_ : float
-        Accuracy of the model in telling rows from noise: 0.5 is ideal, near 1 is bad.
-    loss_curve_ : list of float
-        Minus the objective, plus the penalty, in each iteration of the best start.
-    n_iter_, n_components_ : int
-        Number of iterations of the best start, and of latents.
-    ridge_ : float
-        The `ridge` that the fit used.
-    mean_, covariance_ : ndarray
-        Mean and covariance of the default model, in the units of X.
-    noise_, model_state_, posterior_state_ : dict
-        Parameters of the fitted noise, in the units of X, and modules, as arrays.
-    feature_indices_ : ndarray of shape (n_nodes,)
-        Indices of the columns of the model: those with at least two different values.
-    constants_ : dict
-        Values of the constant columns, by column index.
-    held_out_gain_ : float
-        One minus the ratio of the mean squared error of the model to that of column
-        means on cells that a second fit does not use; NaN for models with latents.
-    marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means.  They are
-        imputed from their observed values.
-    feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Smallest and largest imputed value of each column of X.
-    n_features_in_ : int
-        Number of features seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during `fit`, if X has feature names that are strings.
-
-    Notes
-    -----
-    When a pickle is loaded, the callable makes the module again.  Columns are numbers,
-    without probabilities of levels, and not scaled, except for the default model.  Each
-    row counts once.  There is no `n_jobs`.
-
-    References
-    ----------
-    Gutmann and Hyvarinen (2012), Noise-contrastive estimation; Rhodes and Gutmann
-    (2019), Variational NCE; Ceylan and Gutmann (2018), Conditional NCE.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skvnce import VNCEEstimator
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(300, 1)) + 0.5 * rng.normal(size=(300, 3))
-    >>> X[rng.random(X.shape) < 0.3] = np.nan
-    >>> estimator = VNCEEstimator(random_state=0).fit(X)
-    >>> estimator.covariance_.shape
-    (3, 3)
-    """
-
-    _parameter_constraints = {
-        "model": [None, callable],
-        "posterior": [None, StrOptions({"normal", "bernoulli"}), callable],
-        "noise": [StrOptions(_NOISES), HasMethods(["sample", "log_prob"]), nn.Module],
-        "noise_ratio": [_COUNT],
-        "n_components": [None, _COUNT],
-        "n_training_draws": [AUTO, _COUNT],
-        "solver": [StrOptions({"auto", "lbfgs", "adam"}), Adam, LBFGS],
-        "ridge": [AUTO, Number(Real, 0, None, closed="left")],
-        "n_init": [_COUNT],
-        "max_iter": [_COUNT],
-        "strategy": STRATEGY,
-        "on_misfit": ON_MISFIT,
-        "missing_values": MISSING_VALUES,
-        "keep_empty_features": ["boolean"],
-        "random_state": RANDOM_STATE,
-        "verbose": ["verbose"],
-    }
-
-    def __init__(
-        self,
-        model=None,
-        posterior=None,
-        *,
-        noise="auto",
-        noise_ratio=10,
-        n_components=None,
-        n_training_draws="auto",
-        solver="auto",
-        ridge="auto",
-        n_init=1,
-        max_iter=200,
-        strategy="mean",
-        on_misfit="warn",
-        missing_values=np.nan,
-        keep_empty_features=False,
-        random_state=None,
-        verbose=0,
-    ):
-        self.model = model
-        self.posterior = posterior
-        self.noise = noise
-        self.noise_ratio = noise_ratio
-        self.n_components = n_components
-        self.n_training_draws = n_training_draws
-        self.solver = solver
-        self.ridge = ridge
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.strategy = strategy
-        self.on_misfit = on_misfit
-        self.missing_values = missing_values
-        self.keep_empty_features = keep_empty_features
-        self.random_state = random_state
-        self.verbose = verbose
-
-    @reports_fit
-    def fit(self, X, y=None):
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.  Rows that are entirely missing are ignored.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        self : VNCEEstimator
-
-        Raises
-        ------
-        ValueError
-            If X contains infinite values or text, if no cell is observed, if a
-            parameter is out of range, if the log-density of the model has the wrong
-            shape or is NaN, or if the noise has no density of observed cells.
-        DivergenceError
-            If the objective overflows.
-        TypeError
-            If a parameter has a wrong type.
-        """
-        self._check_parameters()
-        if self.model is None:
-            reason = "the default model has no latent variables; pass a model with some"
-            warn_of_unused(self, {"n_components": reason})
-        cells, schema = read_table(self, X)
-        table = self._chosen(schema, cells, is_whole=False)
-        columns = table.schema.model_columns
-        self._report_tails(table.schema, table.cells.table, columns)
-        on_round, finish = report_rounds(self, self._most_rounds(), X=cells)
-        # the caller may have disabled gradients
-        with one_thread(), torch.enable_grad(), seeded(self.random_state) as seed:
-            fitted = self._fit_model(table, seed, on_round)
-        if fitted.report["n_components_"]:
-            reason = "transform returns means of the latents"
-            warn_of_unused(self, {"strategy": reason})
-        finish()
-        return self._publish(fitted)
 
     def _fit_model(self, table, seed, on_round):
         """Fit the model and check it; returns `Fitted`."""
