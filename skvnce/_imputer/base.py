@@ -1,9 +1,10 @@
 """The base class of the transformers of tables with missing values."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.impute import MissingIndicator
 from sklearn.utils._set_output import _get_container_adapter
@@ -172,6 +173,10 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     """
 
     _is_positive = False  # whether the model is for non-negative columns
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # attributes that `fit` sets
 
     def __init_subclass__(cls, **kwargs):
         """Decorate the methods that scikit-learn has decorated."""
@@ -445,7 +450,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             found["relations_"] = relations_listed(schema)
         return found
 
-    def get_feature_names_out(self, input_features=None):
+    def get_feature_names_out(
+        self, input_features: ArrayLike | None = None
+    ) -> NDArray[np.object_]:
         """Get the names of the columns that `transform` returns.
 
         Parameters

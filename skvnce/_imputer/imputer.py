@@ -1,10 +1,13 @@
 """The base class of imputers: what a user calls, once for all fitted models."""
 
 import warnings
+from collections.abc import Callable, Mapping
 from functools import partial, update_wrapper
 from types import MethodType
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -60,6 +63,7 @@ from skvnce._tables.output import (
     samples_of,
 )
 from skvnce._tables.schema import Encoded
+from skvnce._types import ByColumn, Method, Seed, Table
 from skvnce.exceptions import TableWarning
 
 # ----------------------------------------
@@ -74,7 +78,7 @@ NO_NEW_ROWS = (
 )
 
 
-def available_where(flag, why):
+def available_where(flag: str, why: str) -> Callable[[Method], Method]:
     """Decorate a method that an object has only where an attribute of it is true.
 
     scikit-learn's `available_if` gives no reason.
@@ -174,7 +178,14 @@ class Imputer(IncompleteTransformer):
 
     @by_parts
     @shows_progress
-    def transform(self, X, *, where=None, lower=None, upper=None):
+    def transform(
+        self,
+        X: Table,
+        *,
+        where: ByColumn | Callable[..., Any] | None = None,
+        lower: ByColumn | None = None,
+        upper: ByColumn | None = None,
+    ) -> Any:
         """Fill missing cells by predictions given the observed cells of their row.
 
         Numbers are filled by conditional means, or by the medians or modes that
@@ -223,17 +234,17 @@ class Imputer(IncompleteTransformer):
     @shows_progress
     def sample(
         self,
-        X,
-        n_draws=1,
-        random_state=None,
+        X: Table,
+        n_draws: int = 1,
+        random_state: Seed = None,
         *,
-        as_array=False,
-        shift=None,
-        reference=None,
-        where=None,
-        lower=None,
-        upper=None,
-    ):
+        as_array: bool = False,
+        shift: Mapping[Any, Any] | None = None,
+        reference: ArrayLike | None = None,
+        where: ByColumn | Callable[..., Any] | None = None,
+        lower: ByColumn | None = None,
+        upper: ByColumn | None = None,
+    ) -> Any:
         """Draw the missing cells from their distribution given the observed cells.
 
         Draws stay within `feature_ranges_`.  In columns whose values repeat they are on
@@ -318,15 +329,15 @@ class Imputer(IncompleteTransformer):
     @shows_progress
     def interval(
         self,
-        X,
-        level=0.9,
-        n_draws=199,
-        random_state=None,
+        X: Table,
+        level: float = 0.9,
+        n_draws: int = 199,
+        random_state: Seed = None,
         *,
-        where=None,
-        lower=None,
-        upper=None,
-    ):
+        where: ByColumn | Callable[..., Any] | None = None,
+        lower: ByColumn | None = None,
+        upper: ByColumn | None = None,
+    ) -> Any:
         """Compute intervals that contain the missing cells with a probability.
 
         The ends are draws of `sample`, and so values that the cell can have.  If the
@@ -373,15 +384,15 @@ class Imputer(IncompleteTransformer):
     @shows_progress
     def quantile(
         self,
-        X,
-        q=0.5,
-        n_draws=199,
-        random_state=None,
+        X: Table,
+        q: ArrayLike = 0.5,
+        n_draws: int = 199,
+        random_state: Seed = None,
         *,
-        where=None,
-        lower=None,
-        upper=None,
-    ):
+        where: ByColumn | Callable[..., Any] | None = None,
+        lower: ByColumn | None = None,
+        upper: ByColumn | None = None,
+    ) -> Any:
         """Compute quantiles of the distributions of the missing cells.
 
         They are draws of `sample`, of rank ``q * (n_draws + 1)``, rounded up.
@@ -506,7 +517,14 @@ class Imputer(IncompleteTransformer):
                 rows[cells] = model.draw(nodes, 1)[0]
         return new_rows(schema, rows)
 
-    def fit_transform(self, X, y=None, *, where=None, **fit_params):
+    def fit_transform(
+        self,
+        X: Table,
+        y: object = None,
+        *,
+        where: ByColumn | Callable[..., Any] | None = None,
+        **fit_params: Any,
+    ) -> Any:
         """Fit to a table, and fill its missing cells.
 
         Parameters

@@ -2,13 +2,16 @@
 
 import inspect
 import warnings
+from collections.abc import Sequence
 from copy import deepcopy
 from functools import partial
 from math import ceil
 from numbers import Real
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
@@ -61,6 +64,7 @@ from skvnce._tables.model_columns import (
 )
 from skvnce._tables.values import constant_columns
 from skvnce._tables.weights import random_weights, weighted_rows
+from skvnce._types import ByColumn, Seed, Table
 from skvnce.autoencoder import samplers, vae
 from skvnce.autoencoder.estimator import VariationalAutoencoder
 from skvnce.autoencoder.model import (
@@ -108,7 +112,9 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
     _network = "decoder"  # of a member, in messages
 
     @reports_fit
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(
+        self, X: Table, y: object = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Train the models, unless they are trained already.
 
         Parameters
@@ -149,7 +155,7 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         finish()
         return self._publish(fitted)
 
-    def to_torch(self):
+    def to_torch(self) -> Any:
         """Return the fitted model of the first member.
 
         Returns
@@ -388,7 +394,12 @@ class LAIR(Option):
         "replenish": [StrOptions(set(samplers.REPLENISH))],
     }
 
-    def __init__(self, n_particles=4, n_replenish=20, replenish="encoder"):
+    def __init__(
+        self,
+        n_particles: int = 4,
+        n_replenish: int = 20,
+        replenish: Literal["encoder", "prior"] = "encoder",
+    ) -> None:
         self.n_particles = n_particles
         self.n_replenish = n_replenish
         self.replenish = replenish
@@ -426,7 +437,7 @@ class ACMWG(Option):
         "n_warm_up": [integer_from(0)],
     }
 
-    def __init__(self, epsilon=0.05, n_warm_up=0):
+    def __init__(self, epsilon: float = 0.05, n_warm_up: int = 0) -> None:
         self.epsilon = epsilon
         self.n_warm_up = n_warm_up
 
@@ -457,7 +468,7 @@ class MWG(Option):
 
     _parameter_constraints = {"n_warm_up": [integer_from(0)]}
 
-    def __init__(self, n_warm_up=0):
+    def __init__(self, n_warm_up: int = 0) -> None:
         self.n_warm_up = n_warm_up
 
     def _rule(self):
@@ -516,7 +527,13 @@ class TorchVAE(Option):
         "device": [StrOptions(set(DEVICES))],
     }
 
-    def __init__(self, model, posterior, n_importance_samples=256, device="cpu"):
+    def __init__(
+        self,
+        model: Any,
+        posterior: Any,
+        n_importance_samples: int = 256,
+        device: Literal["cpu", "cuda", "auto"] = "cpu",
+    ) -> None:
         self.model = model
         self.posterior = posterior
         self.n_importance_samples = n_importance_samples
@@ -717,25 +734,25 @@ class LAIRImputer(DrawnByMembers):
 
     def __init__(
         self,
-        model=None,
+        model: Any = None,
         *,
-        sampler="lair",
-        n_estimators="auto",
-        strategy="mean",
-        n_steps=20,
-        n_draws=128,
-        min_value=None,
-        max_value=None,
-        relations=None,
-        missing_values=np.nan,
-        keep_empty_features=False,
-        add_indicator=False,
-        on_misfit="warn",
-        categorical_features="from_dtype",
-        handle_unknown="error",
-        random_state=None,
-        verbose=0,
-    ):
+        sampler: Any = "lair",
+        n_estimators: int | Literal["auto"] = "auto",
+        strategy: Literal["mean", "median", "mode"] = "mean",
+        n_steps: int = 20,
+        n_draws: int = 128,
+        min_value: ByColumn | None = None,
+        max_value: ByColumn | None = None,
+        relations: Sequence[Any] | Literal["auto"] | None = None,
+        missing_values: Any = np.nan,
+        keep_empty_features: bool = False,
+        add_indicator: bool = False,
+        on_misfit: Literal["warn", "raise", "ignore"] = "warn",
+        categorical_features: ByColumn | None = "from_dtype",
+        handle_unknown: Literal["error", "missing"] = "error",
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.sampler = sampler
         self.n_estimators = n_estimators
@@ -780,7 +797,7 @@ class LAIRImputer(DrawnByMembers):
         return schema, [member], self._in_view_of(member, X)
 
     @names_table
-    def partial_fit(self, X, y=None):
+    def partial_fit(self, X: Table, y: object = None) -> Self:
         """Go on learning from more rows.
 
         The first call is `fit`.  All members learn by the schedule of

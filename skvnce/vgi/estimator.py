@@ -1,8 +1,9 @@
 """An imputer that draws missing cells from any density of rows, and the densities."""
 
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from skvnce._imputer.options import Adam, Option, fields_of
 from skvnce._imputer.validation import AUTO, OF_CATEGORIES, integer_from, names_table
 from skvnce._tables.model_columns import FILLED_BY_CONSTANT, Handling
 from skvnce._tables.schema import Schema
+from skvnce._types import ByColumn, Seed, Table
 from skvnce.autoencoder import samplers
 from skvnce.autoencoder.column_scores import NodeScores, auto_rank, linear_start
 from skvnce.autoencoder.lair import OF_MEMBERS, DrawnByMembers, reject_categories
@@ -188,15 +190,15 @@ class VGI(Option):
 
     def __init__(
         self,
-        conditionals="normal",
+        conditionals: Literal["normal", "mixture", "spline", "bounded"] = "normal",
         *,
-        network="shared",
-        n_updates="auto",
-        n_selected=1,
-        start="auto",
-        chain_range="observed",
-        n_warm_up=0,
-    ):
+        network: Literal["shared", "extended", "independent"] = "shared",
+        n_updates: int | Literal["auto"] = "auto",
+        n_selected: int = 1,
+        start: Literal["auto", "normal", "marginals"] = "auto",
+        chain_range: Literal["observed", "unbounded"] = "observed",
+        n_warm_up: int = 0,
+    ) -> None:
         self.conditionals = conditionals
         self.network = network
         self.n_updates = n_updates
@@ -232,7 +234,7 @@ class MCEM(Option):
 
     _parameter_constraints = {"n_steps": [integer_from(1)], "every": [integer_from(1)]}
 
-    def __init__(self, n_steps=300, every=5):
+    def __init__(self, n_steps: int = 300, every: int = 5) -> None:
         self.n_steps = n_steps
         self.every = every
 
@@ -471,14 +473,15 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
 
     def __init__(
         self,
-        model="vae",
+        model: Callable[..., Any]
+        | Literal["vae", "flow", "coupling-flow", "factor-analysis"] = "vae",
         *,
-        algorithm="vgi",
-        n_training_draws="auto",
-        solver="auto",
-        max_iter="auto",
-        n_importance_samples=64,
-    ):
+        algorithm: VGI | MCEM | Literal["vgi", "mcem"] = "vgi",
+        n_training_draws: int | Literal["auto"] = "auto",
+        solver: Adam | Literal["auto"] = "auto",
+        max_iter: int | Literal["auto"] = "auto",
+        n_importance_samples: int = 64,
+    ) -> None:
         self.model = model
         self.algorithm = algorithm
         self.n_training_draws = n_training_draws
@@ -500,7 +503,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
     def _handling(self, schema):
         return Handling("not filled", FILLED_BY_CONSTANT)
 
-    def to_torch(self):
+    def to_torch(self) -> Any:
         """Return a copy of the fitted density.
 
         Returns
@@ -883,24 +886,24 @@ class VGIImputer(DrawnByMembers):
 
     def __init__(
         self,
-        model="vae",
+        model: Any = "vae",
         *,
-        n_estimators="auto",
-        strategy="mean",
-        n_steps=20,
-        n_draws=128,
-        min_value=None,
-        max_value=None,
-        relations=None,
-        missing_values=np.nan,
-        keep_empty_features=False,
-        add_indicator=False,
-        on_misfit="warn",
-        categorical_features="from_dtype",
-        handle_unknown="error",
-        random_state=None,
-        verbose=0,
-    ):
+        n_estimators: int | Literal["auto"] = "auto",
+        strategy: Literal["mean", "median", "mode"] = "mean",
+        n_steps: int = 20,
+        n_draws: int = 128,
+        min_value: ByColumn | None = None,
+        max_value: ByColumn | None = None,
+        relations: Sequence[Any] | Literal["auto"] | None = None,
+        missing_values: Any = np.nan,
+        keep_empty_features: bool = False,
+        add_indicator: bool = False,
+        on_misfit: Literal["warn", "raise", "ignore"] = "warn",
+        categorical_features: ByColumn | None = "from_dtype",
+        handle_unknown: Literal["error", "missing"] = "error",
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.n_estimators = n_estimators
         self.strategy = strategy
@@ -925,7 +928,7 @@ class VGIImputer(DrawnByMembers):
         return tags
 
     @names_table
-    def partial_fit(self, X, y=None):
+    def partial_fit(self, X: Table, y: object = None) -> Self:
         """Go on learning from more rows.
 
         The first call is `fit`.  Every other call trains each model on its rows alone,

@@ -1,0 +1,10 @@
+from skvnce._imputer.options import LBFGS as LBFGS
+from skvnce._imputer.options import Adam as Adam
+from skvnce._imputer.parts.chunks import Chunks as Chunks
+from skvnce.autoencoder.lair import ACMWG as ACMWG
+from skvnce.autoencoder.lair import LAIR as LAIR
+from skvnce.autoencoder.lair import MWG as MWG
+from skvnce.autoencoder.lair import TorchVAE as TorchVAE
+from skvnce.vgi.estimator import MCEM as MCEM
+from skvnce.vgi.estimator import VGI as VGI
+from skvnce.vgi.estimator import IncompleteDensity as IncompleteDensity
