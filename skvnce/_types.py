@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 if TYPE_CHECKING:
     from skvnce._imputer.parts.chunks import Chunks
 
-Table = Union[ArrayLike, "Chunks"]  # noqa: UP007 (Chunks is read by type checkers alone)
+TableLike = Union[ArrayLike, "Chunks"]  # noqa: UP007 (Chunks is read by type checkers alone)
 ByColumn = ArrayLike | Mapping[Any, Any]  # for all columns, in their order, or by name
 Seed = int | np.random.RandomState | np.random.Generator | None
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -62,6 +62,7 @@ from skvnce._tables.model_columns import FILLED_BY_CONSTANT, Handling, ModelCell
 from skvnce._tables.schema import Schema, Table
 from skvnce._tables.values import valid_values
 from skvnce._tables.weights import check_scale, checked_weights
+from skvnce._types import TableLike
 
 # ----------------------------------------
 # Readers of tables in parts: each part is validated as a table in memory is.
@@ -479,7 +480,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
     @available_if(lambda self: hasattr(self, "score_samples"))
     @names_table
-    def score(self, X, y=None):
+    def score(self, X: TableLike, y: object = None) -> float:
         """Compute the mean of `score_samples` over the rows; larger is better.
 
         Parameters

@@ -63,7 +63,7 @@ from skvnce._tables.output import (
     samples_of,
 )
 from skvnce._tables.schema import Encoded
-from skvnce._types import ByColumn, Method, Seed, Table
+from skvnce._types import ByColumn, Method, Seed, TableLike
 from skvnce.exceptions import TableWarning
 
 # ----------------------------------------
@@ -180,7 +180,7 @@ class Imputer(IncompleteTransformer):
     @shows_progress
     def transform(
         self,
-        X: Table,
+        X: TableLike,
         *,
         where: ByColumn | Callable[..., Any] | None = None,
         lower: ByColumn | None = None,
@@ -234,7 +234,7 @@ class Imputer(IncompleteTransformer):
     @shows_progress
     def sample(
         self,
-        X: Table,
+        X: TableLike,
         n_draws: int = 1,
         random_state: Seed = None,
         *,
@@ -329,7 +329,7 @@ class Imputer(IncompleteTransformer):
     @shows_progress
     def interval(
         self,
-        X: Table,
+        X: TableLike,
         level: float = 0.9,
         n_draws: int = 199,
         random_state: Seed = None,
@@ -384,7 +384,7 @@ class Imputer(IncompleteTransformer):
     @shows_progress
     def quantile(
         self,
-        X: Table,
+        X: TableLike,
         q: ArrayLike = 0.5,
         n_draws: int = 199,
         random_state: Seed = None,
@@ -430,7 +430,13 @@ class Imputer(IncompleteTransformer):
 
     @available_if(lambda self: hasattr(self._settings(), "categorical_features"))
     @shows_progress
-    def category_probabilities(self, X, *, lower=None, upper=None):
+    def category_probabilities(
+        self,
+        X: TableLike,
+        *,
+        lower: ByColumn | None = None,
+        upper: ByColumn | None = None,
+    ) -> dict[Any, Any]:
         """Compute the probabilities of categories given the observed cells of each row.
 
         They are averages of conditional probabilities given draws of other unobserved
@@ -460,7 +466,7 @@ class Imputer(IncompleteTransformer):
     @available_where("_has_density", NO_DENSITY)
     @by_parts
     @shows_progress
-    def score_samples(self, X, return_std=False):
+    def score_samples(self, X: TableLike, return_std: bool = False) -> Any:
         """Compute the log-density of the observed cells of each row, in nats.
 
         Columns of categories, and of rounded or binary values where the model says so,
@@ -488,7 +494,7 @@ class Imputer(IncompleteTransformer):
 
     @available_where("_has_new_rows", NO_NEW_ROWS)
     @shows_progress
-    def sample_rows(self, n_rows=1, random_state=None):
+    def sample_rows(self, n_rows: int = 1, random_state: Seed = None) -> Any:
         """Draw new rows from the fitted distribution.
 
         GaussianImputer without `groups`, MixtureImputer and the learners of copula
@@ -519,7 +525,7 @@ class Imputer(IncompleteTransformer):
 
     def fit_transform(
         self,
-        X: Table,
+        X: TableLike,
         y: object = None,
         *,
         where: ByColumn | Callable[..., Any] | None = None,

@@ -43,7 +43,7 @@ from skvnce._imputer.validation import (
 )
 from skvnce._tables.model_columns import Handling
 from skvnce._tables.values import into_dtype
-from skvnce._types import ByColumn, Seed, Table
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.autoencoder import vae
 from skvnce.autoencoder.column_scores import (
     FAMILIES,
@@ -511,7 +511,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         self.verbose = verbose
 
     @names_table
-    def fit(self, X: Table, y: object = None) -> Self:
+    def fit(self, X: TableLike, y: object = None) -> Self:
         """Fit the model and the encoder.
 
         Parameters
@@ -558,7 +558,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         return self
 
     @names_table
-    def partial_fit(self, X: Table, y: object = None) -> Self:
+    def partial_fit(self, X: TableLike, y: object = None) -> Self:
         """Go on learning from more rows.
 
         The first call is `fit`.  Up to 20,000 rows are kept (fewer if there are more
@@ -601,7 +601,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         return self._train_further([self], lambda one: vars(self).update(vars(*one)), X)
 
     @names_table
-    def fit_posterior(self, X: Table, y: object = None) -> Self:
+    def fit_posterior(self, X: TableLike, y: object = None) -> Self:
         """Train the encoder on other rows, with the model held fixed.
 
         The estimates of `score_samples` and `transform` for such rows become more
@@ -636,7 +636,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
 
     @by_parts
     @shows_progress
-    def transform(self, X: Table) -> Any:
+    def transform(self, X: TableLike) -> Any:
         """Compute the posterior means of the latents given the observed cells.
 
         Uses importance sampling, with random numbers that are functions of the row.
@@ -682,7 +682,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
 
     @by_parts
     @shows_progress
-    def score_samples(self, X: Table, return_std: bool = False) -> Any:
+    def score_samples(self, X: TableLike, return_std: bool = False) -> Any:
         """Estimate the log-density of the observed cells of each row, in nats.
 
         The estimate is on average a lower bound, which increases with

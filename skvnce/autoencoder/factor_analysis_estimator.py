@@ -43,7 +43,7 @@ from skvnce._imputer.validation import (
 from skvnce._tables.model_columns import Handling
 from skvnce._tables.values import into_dtype
 from skvnce._tables.weights import check_scale
-from skvnce._types import Seed, Table
+from skvnce._types import Seed, TableLike
 from skvnce.autoencoder import factor_analysis
 from skvnce.autoencoder.factor_analysis import FactorModel
 
@@ -173,7 +173,7 @@ class IncompleteFactorAnalysis(
 
     @reports_fit
     def fit(
-        self, X: Table, y: object = None, sample_weight: ArrayLike | None = None
+        self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
     ) -> Self:
         """Fit the mean, the components and the noise variance.
 
@@ -238,7 +238,7 @@ class IncompleteFactorAnalysis(
 
     @by_parts
     @shows_progress
-    def transform(self, X: Table) -> Any:
+    def transform(self, X: TableLike) -> Any:
         """Compute the posterior means of the latents given the observed cells.
 
         Parameters
@@ -297,7 +297,7 @@ class IncompleteFactorAnalysis(
 
     @by_parts
     @shows_progress
-    def score_samples(self, X: Table) -> NDArray[np.float64]:
+    def score_samples(self, X: TableLike) -> NDArray[np.float64]:
         """Compute the log-density of the observed cells of each row, in nats.
 
         Parameters

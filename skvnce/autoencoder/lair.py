@@ -64,7 +64,7 @@ from skvnce._tables.model_columns import (
 )
 from skvnce._tables.values import constant_columns
 from skvnce._tables.weights import random_weights, weighted_rows
-from skvnce._types import ByColumn, Seed, Table
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.autoencoder import samplers, vae
 from skvnce.autoencoder.estimator import VariationalAutoencoder
 from skvnce.autoencoder.model import (
@@ -113,7 +113,7 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
 
     @reports_fit
     def fit(
-        self, X: Table, y: object = None, sample_weight: ArrayLike | None = None
+        self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
     ) -> Self:
         """Train the models, unless they are trained already.
 
@@ -797,7 +797,7 @@ class LAIRImputer(DrawnByMembers):
         return schema, [member], self._in_view_of(member, X)
 
     @names_table
-    def partial_fit(self, X: Table, y: object = None) -> Self:
+    def partial_fit(self, X: TableLike, y: object = None) -> Self:
         """Go on learning from more rows.
 
         The first call is `fit`.  All members learn by the schedule of

@@ -17,7 +17,7 @@ from skvnce._tables.cells import is_frame
 from skvnce._tables.limits import NO_LIMITS
 from skvnce._tables.memory import needs_memory
 from skvnce._tables.schema import Encoded
-from skvnce._types import Seed, Table
+from skvnce._types import Seed, TableLike
 from skvnce.columns.equations import ColumnFacts, Derived, Equations, Sum
 from skvnce.columns.wrapper import ByModel
 
@@ -146,7 +146,7 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
 
     @names_table
     def fit(
-        self, X: Table, y: object = None, sample_weight: ArrayLike | None = None
+        self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
     ) -> Self:
         """Compute the cells that follow from others, and fit `model`.
 

@@ -23,7 +23,7 @@ from skvnce._imputer.validation import (
 )
 from skvnce._tables.cells import is_missing
 from skvnce._tables.schema import Encoded
-from skvnce._types import ByColumn, Seed, Table
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.columns.fit import (
     EstimatorLearner,
     classifies,
@@ -224,7 +224,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
 
     @names_table
     def fit(
-        self, X: Table, y: object = None, sample_weight: ArrayLike | None = None
+        self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
     ) -> Self:
         """Fit the joint models and the estimators of columns.
 

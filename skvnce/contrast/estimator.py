@@ -54,7 +54,7 @@ from skvnce._imputer.validation import (
 )
 from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.values import column_moments, into_dtype
-from skvnce._types import ByColumn, Seed, Table
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.contrast import fit, models
 from skvnce.contrast.fit import (
     CANDIDATES,
@@ -321,7 +321,7 @@ class FittedDensity(Imputer):
     @shows_progress
     def transform(
         self,
-        X: Table,
+        X: TableLike,
         *,
         where: ByColumn | Callable[..., Any] | None = None,
         lower: ByColumn | None = None,
@@ -365,7 +365,7 @@ class FittedDensity(Imputer):
     @shows_progress
     def sample_latents(
         self,
-        X: Table,
+        X: TableLike,
         n_draws: int = 1,
         random_state: Seed = None,
         *,
@@ -423,7 +423,7 @@ class FittedDensity(Imputer):
         return drawn
 
     @shows_progress
-    def objective(self, X: Table, y: object = None) -> float:
+    def objective(self, X: TableLike, y: object = None) -> float:
         """Compute the objective at rows of X; larger is better.
 
         It is J_VNCE, but for draws of a row, which are averaged inside the logarithm.
@@ -729,7 +729,7 @@ class VNCEEstimator(CallbackSupportMixin, FittedDensity):
         self.verbose = verbose
 
     @reports_fit
-    def fit(self, X: Table, y: object = None) -> Self:
+    def fit(self, X: TableLike, y: object = None) -> Self:
         """Fit the model.
 
         Parameters

@@ -33,7 +33,7 @@ from skvnce._tables.cells import is_frame
 from skvnce._tables.column_kinds import column_of_groups
 from skvnce._tables.limits import check_distance, limits_of
 from skvnce._tables.schema import Encoded
-from skvnce._types import ByColumn, Seed, Table
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.gaussian import fit as numbers
 from skvnce.gaussian import groups_fit
 from skvnce.gaussian import mixed_fit as mixed
@@ -371,7 +371,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     @reports_fit
     def fit(
         self,
-        X: Table,
+        X: TableLike,
         y: object = None,
         sample_weight: ArrayLike | None = None,
         *,
@@ -440,7 +440,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
 
     @names_table
     def partial_fit(
-        self, X: Table, y: object = None, sample_weight: ArrayLike | None = None
+        self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
     ) -> Self:
         """Go on learning from more rows.
 

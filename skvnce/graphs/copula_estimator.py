@@ -36,7 +36,7 @@ from skvnce._imputer.validation import (
 from skvnce._tables.cells import is_frame
 from skvnce._tables.column_kinds import FROM_DTYPE
 from skvnce._tables.limits import NO_LIMITS, limits_of
-from skvnce._types import ByColumn, Seed, Table
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.gaussian.mixed_fit import (
     held_out_cells,
     kinds_of,
@@ -254,7 +254,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
     @reports_fit
     def fit(
         self,
-        X: Table,
+        X: TableLike,
         y: object = None,
         *,
         lower: ByColumn | None = None,

@@ -36,7 +36,7 @@ from skvnce._imputer.validation import (
 )
 from skvnce._tables.memory import needs_memory
 from skvnce._tables.schema import Schema
-from skvnce._types import Seed, Table
+from skvnce._types import Seed, TableLike
 from skvnce.graphs.copula_estimator import CopulaGraphLearner
 from skvnce.graphs.em import Fit, Path, learn_path, n_links
 from skvnce.graphs.estimator import TruncatedGaussianGraphLearner
@@ -293,7 +293,7 @@ class GraphSearch(CallbackSupportMixin, Imputer):
             cls.__doc__ = with_entries(cls.__doc__, GraphSearch.__doc__)
 
     @reports_fit
-    def fit(self, X: Table, y: object = None) -> Self:
+    def fit(self, X: TableLike, y: object = None) -> Self:
         """Solve the path, choose alpha, and set the attributes of its graph.
 
         Parameters

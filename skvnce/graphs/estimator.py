@@ -38,7 +38,7 @@ from skvnce._imputer.validation import (
     warn_of_unused,
 )
 from skvnce._tables.findings.checks import check_non_negative, check_squares
-from skvnce._types import Seed, Table
+from skvnce._types import Seed, TableLike
 from skvnce.graphs import em, model
 from skvnce.graphs.model import GraphParameters, edges, to_networkx
 from skvnce.graphs.problem import ALGORITHMS, Options, make_problem
@@ -448,7 +448,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         self.verbose = verbose
 
     @reports_fit
-    def fit(self, X: Table, y: object = None) -> Self:
+    def fit(self, X: TableLike, y: object = None) -> Self:
         """Learn the graph.
 
         Parameters
@@ -488,7 +488,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
 
     @by_parts
     @shows_progress
-    def score_samples(self, X: Table, return_std: bool = False) -> Any:
+    def score_samples(self, X: TableLike, return_std: bool = False) -> Any:
         """Compute a held-out log-score of each row, in nats.
 
         The columns are divided into five blocks.  Each block is hidden in turn, and its

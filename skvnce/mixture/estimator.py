@@ -23,7 +23,7 @@ from skvnce._imputer.validation import (
     warn_of_unused,
     warn_of_unused_by_levels,
 )
-from skvnce._types import ByColumn, Seed, Table
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.gaussian.mixed_fit import warn_of_tails
 from skvnce.mixture.fit import MARGINALS, Settings, Shape, fit_ensemble
 from skvnce.mixture.model import Averaged
@@ -245,7 +245,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     @reports_fit
     def fit(
         self,
-        X: Table,
+        X: TableLike,
         y: object = None,
         sample_weight: ArrayLike | None = None,
         *,

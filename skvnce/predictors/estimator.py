@@ -50,7 +50,7 @@ from skvnce._tables.column_kinds import PASSED, encode
 from skvnce._tables.memory import needs_memory
 from skvnce._tables.schema import Schema
 from skvnce._tables.weights import checked_weights
-from skvnce._types import Seed, Table
+from skvnce._types import Seed, TableLike
 from skvnce.gaussian.estimator import GaussianImputer
 from skvnce.predictors.out_of_fold import (
     Recalibration,
@@ -77,7 +77,7 @@ class MultipleImputation(BaseEstimator):
 
     @names_table
     def fit(
-        self, X: Table, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self, X: TableLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> Self:
         """Fit the imputer, and a model to each of several completed tables.
 
@@ -498,7 +498,7 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def predict_proba(self, X: Table) -> NDArray[np.float64]:
+    def predict_proba(self, X: TableLike) -> NDArray[np.float64]:
         """Predict probabilities of the classes, averaged over draws of missing cells.
 
         They are calibrated, see `calibration_cv`.
@@ -517,7 +517,7 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         found = np.concatenate([found.mean(0) for found in parts])
         return Recalibration(self.slope_, self.intercepts_).applied(found)
 
-    def predict(self, X: Table) -> NDArray[Any]:
+    def predict(self, X: TableLike) -> NDArray[Any]:
         """Predict the most probable classes.
 
         Parameters
@@ -533,7 +533,7 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         return self.classes_[chosen]
 
     def score(
-        self, X: Table, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self, X: TableLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> float:
         """Compute the share of rows whose class is predicted.
 
@@ -674,7 +674,7 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def predict(self, X: Table) -> NDArray[np.float64]:
+    def predict(self, X: TableLike) -> NDArray[np.float64]:
         """Predict the target, averaged over draws of missing cells.
 
         Parameters
@@ -689,7 +689,7 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
         parts = self._predictions(X, "predict")
         return np.concatenate([found.mean(0) for found in parts])
 
-    def interval(self, X: Table, level: float = 0.9) -> NDArray[np.float64]:
+    def interval(self, X: TableLike, level: float = 0.9) -> NDArray[np.float64]:
         """Compute intervals that contain the target with a probability.
 
         They are longer for rows whose missing cells matter: the standard deviation of
@@ -726,7 +726,7 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
         return Residuals(*self._residuals).interval(found, level)
 
     def score(
-        self, X: Table, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self, X: TableLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> float:
         """Compute the coefficient of determination of the predictions, R².
 

@@ -20,7 +20,7 @@ from skvnce._imputer.validation import (
     integer_from,
     warn_of_unused_by_levels,
 )
-from skvnce._types import ByColumn, Seed, Table
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.relations.lookups import Lookup
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
@@ -226,7 +226,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
 
     @reports_fit
     def fit(
-        self, X: Table, y: object = None, sample_weight: ArrayLike | None = None
+        self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
     ) -> Self:
         """Fit the model to the observed cells.
 

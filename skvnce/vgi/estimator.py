@@ -27,7 +27,7 @@ from skvnce._imputer.options import Adam, Option, fields_of
 from skvnce._imputer.validation import AUTO, OF_CATEGORIES, integer_from, names_table
 from skvnce._tables.model_columns import FILLED_BY_CONSTANT, Handling
 from skvnce._tables.schema import Schema
-from skvnce._types import ByColumn, Seed, Table
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.autoencoder import samplers
 from skvnce.autoencoder.column_scores import NodeScores, auto_rank, linear_start
 from skvnce.autoencoder.lair import OF_MEMBERS, DrawnByMembers, reject_categories
@@ -928,7 +928,7 @@ class VGIImputer(DrawnByMembers):
         return tags
 
     @names_table
-    def partial_fit(self, X: Table, y: object = None) -> Self:
+    def partial_fit(self, X: TableLike, y: object = None) -> Self:
         """Go on learning from more rows.
 
         The first call is `fit`.  Every other call trains each model on its rows alone,
