@@ -2,7 +2,7 @@
 
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
 from math import ceil
@@ -736,7 +736,7 @@ class LAIRImputer(DrawnByMembers):
         self,
         model: Any = None,
         *,
-        sampler: Any = "lair",
+        sampler: str | LAIR | ACMWG | MWG | Callable[..., Any] = "lair",
         n_estimators: int | Literal["auto"] = "auto",
         strategy: Literal["mean", "median", "mode"] = "mean",
         n_steps: int = 20,

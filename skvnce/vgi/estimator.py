@@ -886,7 +886,9 @@ class VGIImputer(DrawnByMembers):
 
     def __init__(
         self,
-        model: Any = "vae",
+        model: IncompleteDensity
+        | Callable[..., Any]
+        | Literal["vae", "flow", "coupling-flow", "factor-analysis"] = "vae",
         *,
         n_estimators: int | Literal["auto"] = "auto",
         strategy: Literal["mean", "median", "mode"] = "mean",
