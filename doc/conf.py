@@ -48,6 +48,7 @@ autosummary_context = {
     ),
 }
 numpydoc_show_class_members = False
+autodoc_typehints = "none"  # types of parameters are in the docstrings, in words
 exclude_patterns = ["_build", "class_pages"]  # which pages include
 # Read from a file, so that the build needs no network: from Debian's package
 # python-sklearn-doc 1.2, of which the links below use names that have not changed.

@@ -1,11 +1,13 @@
 """A variational autoencoder of tables with missing values."""
 
+from collections.abc import Sequence
 from copy import copy, deepcopy
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -45,6 +47,7 @@ from skvnce._imputer.validation import (
 from skvnce._tables.model_columns import Handling
 from skvnce._tables.output import decoded
 from skvnce._tables.values import into_dtype
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.autoencoder import vae
 from skvnce.autoencoder.column_scores import (
     FAMILIES,
@@ -244,24 +247,36 @@ class VariationalAutoencoder(
 
     def __init__(
         self,
-        n_components="auto",
+        n_components: int | Literal["auto"] = "auto",
         *,
-        algorithm="miwae",
-        n_posterior_components="auto",
-        n_training_draws=5,
-        likelihood="auto",
-        marginals="auto",
-        hidden_layer_sizes=(64,),
-        dropout=0.1,
-        solver="auto",
-        max_iter=18,
-        n_importance_samples=256,
-        on_misfit="warn",
-        categorical_features="from_dtype",
-        handle_unknown="error",
-        random_state=None,
-        verbose=0,
-    ):
+        algorithm: Literal[
+            "miwae",
+            "mvae",
+            "miss-vae",
+            "miss-svae",
+            "miss-iwae",
+            "miss-siwae",
+            "demiss-vae",
+            "cvi-vae",
+            "mvb-vae",
+            "vbgi-vae",
+            "vbgi-vae-m",
+        ] = "miwae",
+        n_posterior_components: int | Literal["auto"] = "auto",
+        n_training_draws: int = 5,
+        likelihood: str | Sequence[str] = "auto",
+        marginals: Literal["auto", "normal"] = "auto",
+        hidden_layer_sizes: Sequence[int] = (64,),
+        dropout: float = 0.1,
+        solver: Adam | Literal["auto"] = "auto",
+        max_iter: int = 18,
+        n_importance_samples: int = 256,
+        on_misfit: Literal["warn", "raise", "ignore"] = "warn",
+        categorical_features: ByColumn | None = "from_dtype",
+        handle_unknown: Literal["error", "missing"] = "error",
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
         self.n_components = n_components
         self.algorithm = algorithm
         self.n_posterior_components = n_posterior_components
@@ -280,7 +295,7 @@ class VariationalAutoencoder(
         self.verbose = verbose
 
     @names_table
-    def fit(self, X, y=None):
+    def fit(self, X: TableLike, y: object = None) -> Self:
         """Fit the model and the encoder.
 
         Parameters
@@ -325,7 +340,7 @@ class VariationalAutoencoder(
         return self._publish(fitted._replace(report=report))
 
     @names_table
-    def partial_fit(self, X, y=None):
+    def partial_fit(self, X: TableLike, y: object = None) -> Self:
         """Go on learning from more rows.
 
         The first call is `fit`.  Up to 20,000 rows are kept (fewer if there are more
@@ -368,7 +383,7 @@ class VariationalAutoencoder(
         return self._train_further([self], lambda one: vars(self).update(vars(*one)), X)
 
     @names_table
-    def fit_posterior(self, X, y=None):
+    def fit_posterior(self, X: TableLike, y: object = None) -> Self:
         """Train the encoder on other rows, with the model held fixed.
 
         The estimates of `score_samples` and `transform` for such rows become more
@@ -434,7 +449,7 @@ class VariationalAutoencoder(
 
     @by_parts
     @shows_progress
-    def transform(self, X):
+    def transform(self, X: TableLike) -> Any:
         """Compute the posterior means of the latents given the observed cells.
 
         Uses importance sampling, with random numbers that are functions of the row.
@@ -455,7 +470,7 @@ class VariationalAutoencoder(
         return into_dtype(found, X.dtype)
 
     @torch_defaults()
-    def inverse_transform(self, Z):
+    def inverse_transform(self, Z: ArrayLike) -> NDArray[np.float64]:
         """Compute the means of rows given their latents, from 32 quantiles a cell.
 
         Columns of categories get their most probable level.
@@ -478,7 +493,7 @@ class VariationalAutoencoder(
 
     @by_parts
     @shows_progress
-    def score_samples(self, X, return_std=False):
+    def score_samples(self, X: TableLike, return_std: bool = False) -> Any:
         """Estimate the log-density of the observed cells of each row, in nats.
 
         The estimate is on average a lower bound, which increases with
@@ -505,7 +520,9 @@ class VariationalAutoencoder(
             log_prob, error = self._row_model().log_density(nodes)
         return (log_prob, error) if return_std else log_prob
 
-    def sample_rows(self, n_rows=1, random_state=None):
+    def sample_rows(
+        self, n_rows: int = 1, random_state: Seed = None
+    ) -> NDArray[np.float64]:
         """Draw new rows from the model.
 
         Parameters
@@ -525,7 +542,7 @@ class VariationalAutoencoder(
             rows = self._row_model().rows(n_rows, self.n_components_)
             return self._among_all_columns(rows)
 
-    def to_torch(self):
+    def to_torch(self) -> Any:
         """Return the fitted decoder of the scores of the columns in `feature_indices_`.
 
         Returns

@@ -2,11 +2,14 @@
 
 import inspect
 import warnings
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
@@ -51,6 +54,7 @@ from skvnce._tables.model_columns import (
 )
 from skvnce._tables.values import constant_columns
 from skvnce._tables.weights import random_weights, weighted_rows
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.autoencoder import samplers
 from skvnce.autoencoder.estimator import VariationalAutoencoder
 from skvnce.autoencoder.model import (
@@ -96,7 +100,9 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
     _network = "decoder"  # of a member, in messages
 
     @reports_fit
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(
+        self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Train the models, unless they are trained already.
 
         Parameters
@@ -137,7 +143,7 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         finish()
         return self._publish(fitted)
 
-    def to_torch(self):
+    def to_torch(self) -> Any:
         """Return the fitted model of the first member.
 
         Returns
@@ -481,25 +487,25 @@ class LAIRImputer(DrawnByMembers):
 
     def __init__(
         self,
-        model=None,
+        model: Any = None,
         *,
-        sampler="lair",
-        n_estimators="auto",
-        strategy="mean",
-        n_steps=20,
-        n_draws=128,
-        min_value=None,
-        max_value=None,
-        relations=None,
-        missing_values=np.nan,
-        keep_empty_features=False,
-        add_indicator=False,
-        on_misfit="warn",
-        categorical_features="from_dtype",
-        handle_unknown="error",
-        random_state=None,
-        verbose=0,
-    ):
+        sampler: str | LAIR | ACMWG | MWG | Callable[..., Any] = "lair",
+        n_estimators: int | Literal["auto"] = "auto",
+        strategy: Literal["mean", "median", "mode"] = "mean",
+        n_steps: int = 20,
+        n_draws: int = 128,
+        min_value: ByColumn | None = None,
+        max_value: ByColumn | None = None,
+        relations: Sequence[Any] | Literal["auto"] | None = None,
+        missing_values: Any = np.nan,
+        keep_empty_features: bool = False,
+        add_indicator: bool = False,
+        on_misfit: Literal["warn", "raise", "ignore"] = "warn",
+        categorical_features: ByColumn | None = "from_dtype",
+        handle_unknown: Literal["error", "missing"] = "error",
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.sampler = sampler
         self.n_estimators = n_estimators
@@ -544,7 +550,7 @@ class LAIRImputer(DrawnByMembers):
         return schema, [member], self._in_view_of(member, X)
 
     @names_table
-    def partial_fit(self, X, y=None):
+    def partial_fit(self, X: TableLike, y: object = None) -> Self:
         """Go on learning from more rows.
 
         The first call is `fit`.  All members learn by the schedule of

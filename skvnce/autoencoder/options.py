@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from numbers import Real
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -50,7 +51,12 @@ class LAIR(Option):
         "replenish": [StrOptions(set(samplers.REPLENISH))],
     }
 
-    def __init__(self, n_particles=4, n_replenish=20, replenish="encoder"):
+    def __init__(
+        self,
+        n_particles: int = 4,
+        n_replenish: int = 20,
+        replenish: Literal["encoder", "prior"] = "encoder",
+    ) -> None:
         self.n_particles = n_particles
         self.n_replenish = n_replenish
         self.replenish = replenish
@@ -88,7 +94,7 @@ class ACMWG(Option):
         "n_warm_up": [integer_from(0)],
     }
 
-    def __init__(self, epsilon=0.05, n_warm_up=0):
+    def __init__(self, epsilon: float = 0.05, n_warm_up: int = 0) -> None:
         self.epsilon = epsilon
         self.n_warm_up = n_warm_up
 
@@ -119,7 +125,7 @@ class MWG(Option):
 
     _parameter_constraints = {"n_warm_up": [integer_from(0)]}
 
-    def __init__(self, n_warm_up=0):
+    def __init__(self, n_warm_up: int = 0) -> None:
         self.n_warm_up = n_warm_up
 
     def _rule(self):
@@ -178,7 +184,13 @@ class TorchVAE(Option):
         "device": [StrOptions(set(DEVICES))],
     }
 
-    def __init__(self, model, posterior, n_importance_samples=256, device="cpu"):
+    def __init__(
+        self,
+        model: Any,
+        posterior: Any,
+        n_importance_samples: int = 256,
+        device: Literal["cpu", "cuda", "auto"] = "cpu",
+    ) -> None:
         self.model = model
         self.posterior = posterior
         self.n_importance_samples = n_importance_samples

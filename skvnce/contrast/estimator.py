@@ -1,10 +1,11 @@
 """Variational noise-contrastive estimation of any model of rows."""
 
 import copy
+from collections.abc import Callable
 from contextlib import contextmanager
 from math import log
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -53,6 +54,7 @@ from skvnce._imputer.validation import (
 )
 from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.values import column_moments, into_dtype
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.contrast import fit, models
 from skvnce.contrast.fit import (
     CANDIDATES,
@@ -470,24 +472,24 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
 
     def __init__(
         self,
-        model=None,
-        posterior=None,
+        model: Callable[..., Any] | None = None,
+        posterior: Callable[..., Any] | Literal["normal", "bernoulli"] | None = None,
         *,
-        noise="auto",
-        noise_ratio=10,
-        n_components=None,
-        n_training_draws="auto",
-        solver="auto",
-        ridge="auto",
-        n_init=1,
-        max_iter=200,
-        strategy="mean",
-        on_misfit="warn",
-        missing_values=np.nan,
-        keep_empty_features=False,
-        random_state=None,
-        verbose=0,
-    ):
+        noise: Any = "auto",
+        noise_ratio: int = 10,
+        n_components: int | None = None,
+        n_training_draws: int | Literal["auto"] = "auto",
+        solver: Adam | LBFGS | Literal["auto", "lbfgs", "adam"] = "auto",
+        ridge: float | Literal["auto"] = "auto",
+        n_init: int = 1,
+        max_iter: int = 200,
+        strategy: Literal["mean", "median", "mode"] = "mean",
+        on_misfit: Literal["warn", "raise", "ignore"] = "warn",
+        missing_values: Any = np.nan,
+        keep_empty_features: bool = False,
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.posterior = posterior
         self.noise = noise
@@ -506,7 +508,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         self.verbose = verbose
 
     @reports_fit
-    def fit(self, X, y=None):
+    def fit(self, X: TableLike, y: object = None) -> Self:
         """Fit the model.
 
         Parameters
@@ -551,7 +553,14 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
 
     @by_parts
     @shows_progress
-    def transform(self, X, *, where=None, lower=None, upper=None):
+    def transform(
+        self,
+        X: TableLike,
+        *,
+        where: ByColumn | Callable[..., Any] | None = None,
+        lower: ByColumn | None = None,
+        upper: ByColumn | None = None,
+    ) -> Any:
         """Compute the posterior means of the unobserved variables.
 
         Parameters
@@ -588,7 +597,14 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         return into_dtype(np.concatenate(found), checked.dtype)
 
     @shows_progress
-    def sample_latents(self, X, n_draws=1, random_state=None, *, as_array=False):
+    def sample_latents(
+        self,
+        X: TableLike,
+        n_draws: int = 1,
+        random_state: Seed = None,
+        *,
+        as_array: bool = False,
+    ) -> Any:
         """Draw the latents from their posterior given the observed cells.
 
         Each draw is chosen among candidates from the fitted posterior, by their
@@ -641,7 +657,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         return drawn
 
     @shows_progress
-    def objective(self, X, y=None):
+    def objective(self, X: TableLike, y: object = None) -> float:
         """Compute the objective at rows of X; larger is better.
 
         It is J_VNCE, but for draws of a row, which are averaged inside the logarithm.
@@ -687,7 +703,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         numbers, model = (row_lattice(nodes, 2), row_lattice(nodes, 3)), self._modules()
         return model.objective(contrast.on(model.device), numbers).cpu()
 
-    def to_torch(self):
+    def to_torch(self) -> Any:
         """Return a copy of the fitted module on the CPU, without gradients.
 
         Returns

@@ -2,14 +2,16 @@
 
 import numbers
 import warnings
+from collections.abc import Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from math import ceil
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.decomposition import NMF
@@ -59,6 +61,7 @@ from skvnce._imputer.validation import (
 from skvnce._tables.frames import cell_errors_named, readable
 from skvnce._tables.memory import check_fit, needs_memory
 from skvnce._tables.schema import Schema
+from skvnce._types import Seed
 from skvnce.noisy_or import em
 from skvnce.noisy_or.em import Rows
 from skvnce.noisy_or.model import NoisyOrModel, RowNetwork, gather
@@ -442,19 +445,19 @@ class NoisyOr(
 
     def __init__(
         self,
-        n_components=10,
+        n_components: int = 10,
         *,
-        algorithm="acp",
-        binarize=0.0,
-        alpha=1.0,
-        init="nmf",
-        hidden_layer_sizes=(64,),
-        n_training_draws=10,
-        solver="auto",
-        max_iter=100,
-        random_state=None,
-        verbose=0,
-    ):
+        algorithm: Literal["acp", "avi", "svi", "lb-cdi", "ub-cdi"] = "acp",
+        binarize: float | None = 0.0,
+        alpha: float = 1.0,
+        init: Literal["nmf", "random"] = "nmf",
+        hidden_layer_sizes: Sequence[int] = (64,),
+        n_training_draws: int = 10,
+        solver: Adam | Literal["auto"] = "auto",
+        max_iter: int = 100,
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
         self.n_components = n_components
         self.algorithm = algorithm
         self.binarize = binarize
@@ -468,7 +471,7 @@ class NoisyOr(
         self.verbose = verbose
 
     @reports_fit
-    def fit(self, X, y=None):
+    def fit(self, X: Any, y: object = None) -> Self:
         """Learn the causes.
 
         Parameters
@@ -518,7 +521,7 @@ class NoisyOr(
         return self._publish(fitted)
 
     @shows_progress
-    def partial_fit(self, X, y=None):
+    def partial_fit(self, X: Any, y: object = None) -> Self:
         """Go on learning from more rows.
 
         Each call is one pass over its rows, of which none is kept.  The first call, or
@@ -574,7 +577,7 @@ class NoisyOr(
 
     @by_parts
     @shows_progress
-    def transform(self, X):
+    def transform(self, X: Any) -> Any:
         """Compute the posterior probabilities of the causes given the observed cells.
 
         Parameters
@@ -593,7 +596,7 @@ class NoisyOr(
 
     @by_parts
     @shows_progress
-    def score_samples(self, X, return_std=False):
+    def score_samples(self, X: Any, return_std: bool = False) -> Any:
         """Estimate the evidence lower bound of each row, in nats.
 
         The estimate is a mean over 100 draws of the causes, with random numbers that
@@ -624,7 +627,7 @@ class NoisyOr(
         bound, error = self._rowwise(self._checked(X), _N_SCORED, scored).T
         return (bound, error) if return_std else bound
 
-    def inverse_transform(self, Z):
+    def inverse_transform(self, Z: ArrayLike) -> NDArray[np.float64]:
         """Compute the probabilities of ones given those of the causes.
 
         ``1 - (1 - leak_i) prod_k (1 - Z_k components_ki)``: exact if causes are present
@@ -660,7 +663,9 @@ class NoisyOr(
             off *= 1 - presence[:, None] * component.astype(Z.dtype)
         return 1 - off
 
-    def sample_rows(self, n_rows=1, random_state=None):
+    def sample_rows(
+        self, n_rows: int = 1, random_state: Seed = None
+    ) -> NDArray[np.float64]:
         """Draw new rows from the model.
 
         Parameters
@@ -683,7 +688,7 @@ class NoisyOr(
         # columns that fit has never observed
         return np.where(np.isnan(chance), np.nan, rows)
 
-    def to_torch(self):
+    def to_torch(self) -> Any:
         """Return the fitted model of the columns of X.
 
         Returns
@@ -697,7 +702,9 @@ class NoisyOr(
         check_is_fitted(self)
         return deepcopy(self._evaluated().model).cpu().requires_grad_(False)
 
-    def top_terms(self, n_terms=10, feature_names=None):
+    def top_terms(
+        self, n_terms: int = 10, feature_names: ArrayLike | None = None
+    ) -> list[list[str]]:
         """List the columns that each cause turns on with the highest probabilities.
 
         Parameters

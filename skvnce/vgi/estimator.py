@@ -1,5 +1,8 @@
 """An imputer that draws missing cells from any density of rows."""
 
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Self
+
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -9,6 +12,7 @@ from skvnce._core.random import seed_from
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.callbacks import shows_progress
 from skvnce._imputer.validation import AUTO, OF_CATEGORIES, integer_from, names_table
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.autoencoder import samplers
 from skvnce.autoencoder.lair import OF_MEMBERS, DrawnByMembers, reject_categories
 from skvnce.autoencoder.model import EncoderMember, bounds_of_nodes
@@ -156,24 +160,26 @@ class VGIImputer(DrawnByMembers):
 
     def __init__(
         self,
-        model="vae",
+        model: IncompleteDensity
+        | Callable[..., Any]
+        | Literal["vae", "flow", "coupling-flow", "factor-analysis"] = "vae",
         *,
-        n_estimators="auto",
-        strategy="mean",
-        n_steps=20,
-        n_draws=128,
-        min_value=None,
-        max_value=None,
-        relations=None,
-        missing_values=np.nan,
-        keep_empty_features=False,
-        add_indicator=False,
-        on_misfit="warn",
-        categorical_features="from_dtype",
-        handle_unknown="error",
-        random_state=None,
-        verbose=0,
-    ):
+        n_estimators: int | Literal["auto"] = "auto",
+        strategy: Literal["mean", "median", "mode"] = "mean",
+        n_steps: int = 20,
+        n_draws: int = 128,
+        min_value: ByColumn | None = None,
+        max_value: ByColumn | None = None,
+        relations: Sequence[Any] | Literal["auto"] | None = None,
+        missing_values: Any = np.nan,
+        keep_empty_features: bool = False,
+        add_indicator: bool = False,
+        on_misfit: Literal["warn", "raise", "ignore"] = "warn",
+        categorical_features: ByColumn | None = "from_dtype",
+        handle_unknown: Literal["error", "missing"] = "error",
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.n_estimators = n_estimators
         self.strategy = strategy
@@ -198,7 +204,7 @@ class VGIImputer(DrawnByMembers):
         return tags
 
     @names_table
-    def partial_fit(self, X, y=None):
+    def partial_fit(self, X: TableLike, y: object = None) -> Self:
         """Go on learning from more rows.
 
         The first call is `fit`.  Every other call trains each model on its rows alone,

@@ -1,8 +1,9 @@
 """Densities of `VGIImputer` and the algorithms that fit them, as options."""
 
+from collections.abc import Callable
 from copy import copy, deepcopy
 from functools import partial
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -185,15 +186,15 @@ class VGI(Option):
 
     def __init__(
         self,
-        conditionals="normal",
+        conditionals: Literal["normal", "mixture", "spline", "bounded"] = "normal",
         *,
-        network="shared",
-        n_updates="auto",
-        n_selected=1,
-        start="auto",
-        chain_range="observed",
-        n_warm_up=0,
-    ):
+        network: Literal["shared", "extended", "independent"] = "shared",
+        n_updates: int | Literal["auto"] = "auto",
+        n_selected: int = 1,
+        start: Literal["auto", "normal", "marginals"] = "auto",
+        chain_range: Literal["observed", "unbounded"] = "observed",
+        n_warm_up: int = 0,
+    ) -> None:
         self.conditionals = conditionals
         self.network = network
         self.n_updates = n_updates
@@ -229,7 +230,7 @@ class MCEM(Option):
 
     _parameter_constraints = {"n_steps": [integer_from(1)], "every": [integer_from(1)]}
 
-    def __init__(self, n_steps=300, every=5):
+    def __init__(self, n_steps: int = 300, every: int = 5) -> None:
         self.n_steps = n_steps
         self.every = every
 
@@ -460,14 +461,15 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
 
     def __init__(
         self,
-        model="vae",
+        model: Callable[..., Any]
+        | Literal["vae", "flow", "coupling-flow", "factor-analysis"] = "vae",
         *,
-        algorithm="vgi",
-        n_training_draws="auto",
-        solver="auto",
-        max_iter="auto",
-        n_importance_samples=64,
-    ):
+        algorithm: VGI | MCEM | Literal["vgi", "mcem"] = "vgi",
+        n_training_draws: int | Literal["auto"] = "auto",
+        solver: Adam | Literal["auto"] = "auto",
+        max_iter: int | Literal["auto"] = "auto",
+        n_importance_samples: int = 64,
+    ) -> None:
         self.model = model
         self.algorithm = algorithm
         self.n_training_draws = n_training_draws
@@ -488,7 +490,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
     def _handling(self, schema):
         return Handling("not filled", FILLED_BY_CONSTANT)
 
-    def to_torch(self):
+    def to_torch(self) -> Any:
         """Return a copy of the fitted density.
 
         Returns
