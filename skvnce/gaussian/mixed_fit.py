@@ -24,6 +24,7 @@ _FEWEST_DRAWS = 20  # of the parameters, whose average is the estimate
 _SWEEPS = 0.5  # number of sweeps as a share of `max_iter`
 _DOUBTFUL = 0.12  # standard deviations of cells beyond a limit, of which `fit` warns
 _CHECKING = 0.3  # and without the held-out cells
+_AVERAGING = 1.25  # and those of the average that is the estimate
 
 
 class Settings(NamedTuple):
@@ -34,6 +35,7 @@ class Settings(NamedTuple):
     n_draws: int  # number of draws of the parameters
     n_sweeps: int  # of the fit, and of the one without held-out cells
     n_sweeps_of_check: int
+    n_sweeps_of_average: int
 
     @classmethod
     def of(cls, shrinkage, marginals, n_parameter_draws, max_iter):
@@ -47,6 +49,7 @@ class Settings(NamedTuple):
             n_draws,
             max(round(_SWEEPS * max_iter), min(max_iter, enough)),
             max(1, round(_CHECKING * max_iter)),
+            round(_AVERAGING * max_iter),
         )
 
 
@@ -125,7 +128,8 @@ def fit_mixed(cells, schema, settings, on_round):
     `cells`, ModelCells; `on_round`, callable.  Returns MixedFit.
     """
     options = {"max_iter": settings.n_sweeps, "on_round": on_round}
-    return _fitted(cells, cells.nodes, schema, settings, **options)
+    n_averaged = settings.n_sweeps_of_average
+    return _fitted(cells, cells.nodes, schema, settings, n_averaged, **options)
 
 
 def predict_without(cells, schema, settings, kept, rows):
@@ -133,7 +137,8 @@ def predict_without(cells, schema, settings, kept, rows):
 
     Returns `predictions`, tuple: see `LatentNormal.fill`; `n_sweeps`, int.
     """
-    found = _fitted(cells, kept, schema, settings, max_iter=settings.n_sweeps_of_check)
+    options = {"max_iter": settings.n_sweeps_of_check}
+    found = _fitted(cells, kept, schema, settings, n_averaged=0, **options)
     ends = cells.limits.of(rows)
     return found.model.fill(kept[rows], ends), len(found.fit.losses)
 
@@ -144,8 +149,11 @@ def held_out_cells(cells):
     return spare_limited(hidden.numpy(), cells.limits)
 
 
-def _fitted(cells, nodes, schema, settings, **options):
-    """Fit to the rows of `nodes`, whose weights and limits are those of `cells`."""
+def _fitted(cells, nodes, schema, settings, n_averaged, **options):
+    """Fit to the rows of `nodes`, whose weights and limits are those of `cells`.
+
+    The estimate is that of `gibbs.averaged`, or of the chain with 0 sweeps of it.
+    """
     kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
     limits = tensors(cells.limits)
     data, weights = Incomplete.from_array(nodes), torch.from_numpy(cells.weights)
@@ -160,15 +168,20 @@ def _fitted(cells, nodes, schema, settings, **options):
     signs = signs_of(schema)
     latents = latents.opened(data, kinds, given, signs)
     rows, weights = some_rows(weights)
-    options["limits"] = tensors(cells.limits, rows.numpy())
-    options["n_draws"] = settings.n_draws
-    strength = settings.shrinkage * latents.size
+    limits, strength = (
+        tensors(cells.limits, rows.numpy()),
+        settings.shrinkage * latents.size,
+    )
+    known = latents, data.take(rows), weights, strength
+    options |= {"limits": limits, "n_draws": settings.n_draws}
     with np.errstate(invalid="ignore"):  # limits that are far away; NaN is an error
-        fit = gibbs.posterior_draws(
-            latents, data.take(rows), weights, strength, **options
-        )
+        fit = gibbs.posterior_draws(*known, **options)
+        normal = fit.average()
+        # a callback has stopped a shorter chain
+        if n_averaged and len(fit.losses) == options["max_iter"]:
+            normal = gibbs.averaged(*known, normal, n_averaged, limits)
     units = Units(cells.location, cells.scale) if is_numeric(schema).all() else None
-    return MixedFit(LatentNormal(latents, kinds, [fit.average()], units), fit, doubts)
+    return MixedFit(LatentNormal(latents, kinds, [normal], units), fit, doubts)
 
 
 def signs_of(schema):

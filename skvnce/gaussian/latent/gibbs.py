@@ -202,6 +202,8 @@ _SMALLEST = 1e-300
 _NO_ROWS = np.zeros(0, dtype=np.int64)
 _AT_ONCE = 2**17  # number of latent variables that are swept together
 _FEWEST_ROWS = 1000  # but at least: calls for fewer take most of the time
+# of `averaged`: rows of a sweep, rows of all sweeps, and sweeps before those that count
+_COPIED_ROWS, _ROW_SWEEPS, _SETTLING = 1200, 300_000, 10
 
 # rows that miss a column, its latent variable, means and deviation given all others,
 # and limits if there are some
@@ -489,8 +491,41 @@ def posterior_draws(
     the probabilities of levels.  The draws that are returned have those of
     `em.draw_parameters`, which make the intervals of numbers wider in small tables.
     """
-    sweeps = _sweeps(latents, data, weights, strength, limits)
+    update = partial(em.draw_parameters, more=latents.size + 2)
+    sweeps = _sweeps(latents, data, weights, strength, limits, update)
     return run(sweeps, n_draws, max_iter, on_round)
+
+
+def averaged(
+    latents: Latents,
+    data: Incomplete,
+    weights: Tensor,  # (n,)
+    strength: float,
+    start: Normal,  # the average of a chain of `posterior_draws`
+    n_sweeps: int,
+    limits: Limits = (),
+) -> Normal:
+    """Average the parameters of stochastic EM, which goes on from `start`.
+
+    Levels that are nearly as probable as others differ between chains of a small table.
+    Here several copies of the rows are drawn in a sweep, and one set of parameters is
+    fitted to all (Wei and Tanner 1990, A Monte Carlo implementation of the EM
+    algorithm): that costs little, because small tables leave most of the time of a
+    sweep to calls.
+    """
+    n = len(data.x)
+    count = max(1, _COPIED_ROWS // n)
+    some = torch.arange(n).repeat(count)
+    copies = data.take(some), weights[some] / count
+    ends = tuple(end[some] for end in limits)
+
+    def update(mean: Tensor, *known: object) -> Normal:
+        return em.maximise(Normal(mean, start.covariance), *known)
+
+    sweeps = _sweeps(latents, *copies, strength, ends, update, start)
+    n_sweeps = min(n_sweeps, _ROW_SWEEPS // (count * n))
+    found = [one.parameters for one in islice(sweeps, _SETTLING + n_sweeps)]
+    return average(found[_SETTLING:] or [start])
 
 
 def _sweeps(
@@ -499,20 +534,22 @@ def _sweeps(
     weights: Tensor,
     strength: float,
     limits: Limits,
+    update: Callable[..., Normal],  # makes parameters, as `em.draw_parameters` does
+    start: Normal | None = None,
 ) -> Iterator[Sweep[Normal]]:
-    """Draw latent variables and parameters in turn; see `posterior_draws`."""
+    """Draw latent variables and update parameters in turn; see `posterior_draws`."""
     parts, total = Rows.parts(latents, data, limits), weights.sum()
     shares = list(weights.split(at_once(latents)))
-    normal = start_of(parts, shares)
+    normal = start_of(parts, shares) if start is None else start
     z = [rows.start(normal.mean) for rows in parts]
-    factors, more = Factors.of(normal, latents), latents.size + 2
+    factors = Factors.of(normal, latents)
     while True:
         moments = em.Moments.zeros(latents.size)
         for rows, one, share in zip(parts, z, shares, strict=True):
             rows.redraw(one, factors)
             moments.add(torch.from_numpy(one).T - normal.mean, share)
         posterior = normal.mean, moments, total, strength
-        drawn = em.draw_parameters(*posterior, more)
+        drawn = update(*posterior)
         loss = _loss(drawn, drawn.mean - normal.mean, moments, total)
         normal = set_scales(latents, z, drawn)
         # the density of latent variables changes with their unit
