@@ -281,6 +281,8 @@ def latents_of(cells, schema, settings):
     groups = _groups_of(cells)
     if is_numeric(schema).all():
         given = _given(cells, groups, schema, settings)
+        if settings.marginals == "auto":
+            given = _signed(given, cells, groups, schema, settings)
         return _latents(cells, schema, given)
     latents, own = (_latents(one, schema) for one in (cells, groups))
     for j in settings.of_groups:
@@ -315,6 +317,17 @@ def _given(cells, groups, schema, settings):
     found |= _nonlinear(cells, schema, settings, settings.slopes + settings.of_groups)
     others = [j for j in found if j not in settings.of_groups]
     return found | _nonlinear(groups, schema, settings, others)
+
+
+def _signed(given, cells, groups, schema, settings):
+    """Let the marginals of columns of one sign keep it."""
+    found = dict(given)
+    for j, (sign, least) in enumerate(signs_of(schema)):
+        nodes = (groups if j in settings.of_groups else cells).nodes[:, j]
+        seen = torch.from_numpy(nodes[~np.isnan(nodes)])
+        if sign and len(seen) > 1 and seen.std() > 0:
+            found[j] = given[j].signed(seen, sign, least)
+    return found
 
 
 def _nonlinear(cells, schema, settings, others):

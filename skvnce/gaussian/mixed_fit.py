@@ -196,7 +196,7 @@ def marginals_of(schema, data, weights, limits):
 
     Also returns the doubts about their tails.
     """
-    valid, found, doubts = schema.values, {}, {}
+    valid, signs, found, doubts = schema.values, signs_of(schema), {}, {}
     for j in limits.columns:
         place, seen = schema.model_columns[j], data.observed[:, j]
         lowest = float(valid.low[place]) if valid.given[0, place] else 0.0
@@ -204,7 +204,7 @@ def marginals_of(schema, data, weights, limits):
         ends = tuple(torch.from_numpy(end[some, j]) for end in limits)
         observed = data.x[seen, j], weights[seen]
         censoring = ends, weights[torch.from_numpy(some)], lowest
-        found[j], doubts[j] = censored.censored(*observed, *censoring)
+        found[j], doubts[j] = censored.censored(*observed, *censoring, *signs[j])
     return found, doubts
 
 

@@ -94,3 +94,32 @@ def test_further_rows_may_have_another_sign(seed):
     imputer.partial_fit(X[:20] - 10)
     after = np.array(imputer.sample(rows, 5, random_state=0))
     assert after.min() < 0
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_cells_of_groups_have_the_sign_of_the_observed_ones(seed, shape):
+    full, frame = shaped(seed, shape)
+    frame["group"] = np.arange(N) // 10
+    sign = np.sign(full[0])
+    imputer = GaussianImputer(groups="group", random_state=0, on_misfit="ignore")
+    for cells in hidden_cells(imputer, frame, 4):
+        assert (sign * cells > 0).all()
+    if shape == "negative":  # negative control: the normal distribution
+        imputer = imputer.set_params(marginals="normal")
+        with pytest.warns(UserWarning, match="are set to 0"):
+            assert (hidden_cells(imputer, frame, 4)[0] == 0).mean() > 0.01
+
+
+@pytest.mark.filterwarnings("ignore:The observed cells of 'w' do not tell")
+@pytest.mark.parametrize("side", ["lower", "upper"])
+def test_cells_with_limits_have_the_sign_of_the_observed_ones(seed, side):
+    full, frame = shaped(seed, "whole")
+    at = np.quantile(full, 0.3 if side == "upper" else 0.7)
+    beyond = full < at if side == "upper" else full > at
+    frame["w"] = frame["w"].mask(beyond)
+    limits = {side: {"w": np.where(beyond, at, np.nan)}}
+    imputer = GaussianImputer(random_state=0, on_misfit="ignore")
+    imputer.set_output(transform="pandas").fit(frame, **limits)
+    draws = imputer.sample(frame, 4, random_state=0, **limits)
+    for one in [*draws, imputer.transform(frame, **limits)]:
+        assert (one["w"] >= 1).all()

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.special import gammainc, gammaincc, gammaln, ndtri
 
 from skvnce._core.distributions.functions import normal_cdf
-from skvnce.gaussian.latent.columns import Limits, Marginal
+from skvnce.gaussian.latent.columns import Limits, Marginal, at_least
 
 # ----------------------------------------
 # Shapes of the tail beyond a detection limit, which is not observed.
@@ -311,18 +311,21 @@ def censored(
     limits: Limits,  # (n_censored,), least and largest values of the censored cells
     limit_weights: Tensor,  # (n_censored,)
     lowest: float = 0.0,
+    sign: float = 0.0,
+    least: float = 0.0,
 ) -> tuple[Marginal, float]:
     """Estimate the marginal of a column, and how doubtful its tails are.
 
     `lowest`: smallest valid value, from which shapes begin.  If it is negative, tails
-    are normal.  Returns `marginal`; `doubt`: that of the more doubtful tail, see
-    `Tail`; 0 without one.
+    are normal.  `sign`, `least`: see `Marginal.opened`.  Returns `marginal`; `doubt`:
+    that of the more doubtful tail, see `Tail`; 0 without one.
     """
     found = estimate_shares(cells, weights, limits, limit_weights)
     inner = Marginal.of_shares(*found[:3], float(found.below))
     n, tails = float(weights.sum() + limit_weights.sum()), []
     sides = (found.below <= _LEAST, found.above <= _LEAST)
-    inner = inner.opened(found.number, [k for k, free in enumerate(sides) if free])
+    free = tuple(k for k, is_free in enumerate(sides) if is_free)
+    inner = inner.opened(found.number, free, sign, least)
     if found.below > _LEAST:
         end = limits[1][limits[1] < found.values[0]].max()
         tails.append(_tail(found, end, found.below, n, -1.0, lowest))
@@ -333,6 +336,8 @@ def censored(
     # the values of a marginal increase
     parts.sort(key=lambda part: float(part.values[0]))
     joined = Marginal(*(torch.cat(part) for part in zip(*parts, strict=True)))
+    if sign > 0:
+        joined = joined._replace(values=at_least(least, joined.values))
     return joined, max((one.doubt for one in tails), default=0.0)
 
 

@@ -21,6 +21,7 @@ from torch.special import ndtri
 from skvnce._core.distributions.functions import normal_cdf
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.numbers import are_codes, masses_at_ends
+from skvnce.gaussian import tails
 
 Limits = tuple[Tensor, ...]  # the least and the largest values, or () without
 
@@ -129,7 +130,7 @@ class Marginal(NamedTuple):
                 left = found._positive(left, number)
             found = left
         found = found._replace(values=found.values.exp()) if is_log else found
-        return found._replace(values=_at_least(least, found.values)) if sign else found
+        return found._replace(values=at_least(least, found.values)) if sign else found
 
     def _is_skewed(self, number: Tensor) -> bool:
         """Say whether logarithms of the values are nearer to a line of the scores."""
@@ -163,6 +164,24 @@ class Marginal(NamedTuple):
         t = self.values[0] / 2
         beyond = t * torch.exp((left.values / t - 1).clamp(-_DEEPEST, 0.0))
         return left._replace(values=left.values.where(left.values >= t, beyond))
+
+    def signed(self, cells: Tensor, sign: float, least: float) -> Self:
+        """Keep the sign of cells (n,), by the tail of eq. (1) of `gaussian.tails`."""
+        if sign < 0:
+            return self._mirrored().signed(-cells, 1.0, least)._mirrored()
+        unit = cells.std()
+        scores = tails.levels(cells)[:, None].expand(-1, len(cells))
+        known = torch.ones_like(cells), cells / unit, self.cells(scores) / unit
+        t, b = tails.tail_of(*known)
+        depth = torch.arange(0.0, _DEEPEST, _STEP / 2).flip(0).to(cells)
+        line = unit * (t - depth / b)
+        line, depth = (part[line > self.values[0]] for part in (line, depth))
+        low = self.scores(line)[0]
+        kept = self.values > unit * t
+        parts = (unit * t * torch.exp(-depth), low, low)
+        pairs = zip(parts, (part[kept] for part in self), strict=True)
+        found = type(self)(*map(torch.cat, pairs))
+        return found._replace(values=at_least(least, found.values))
 
     def _mirrored(self) -> Self:
         """Change the sign of cells and scores."""
@@ -286,7 +305,7 @@ class Bounds(NamedTuple):
     missing: Tensor
 
 
-def _at_least(least: float, values: Tensor) -> Tensor:
+def at_least(least: float, values: Tensor) -> Tensor:
     """Move positive values that would be rounded to zero to the first place of a grid.
 
     They still increase, and those of the cells, which are on the grid, do not move.
