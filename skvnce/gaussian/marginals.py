@@ -11,6 +11,7 @@ missing at random, within the range of the knots, which are quantiles of the obs
 cells.
 """
 
+from collections.abc import Callable
 from functools import partial
 from math import pi, sqrt
 from typing import NamedTuple, Self
@@ -184,7 +185,8 @@ _FAR = 100.0  # distance in scores of the last knots, which set the slopes of th
 _LEAST_STEP = 1e-3  # minimum distance of the scores of knots without cells between them
 _N_LEVELS = 12  # number of quantiles that represent a distribution
 _ROUNDS = 50  # maximum number of alternations between marginals and normal
-_CLEAR = 2.0  # number of standard errors of a significant loss
+_CLEAR = 2.0  # number of standard errors of a significant difference
+_WIDEST_SCORE = 4.0  # maximum absolute score in a CRPS on their scale
 _WORSE = 1.1  # maximum ratio of squared errors with which marginals are accepted
 _ROUNDING = 1e-9  # relative difference below which gaps are equal
 _ROWS_AT_ONCE = 2**12  # rows of a table that fit into the cache
@@ -463,17 +465,15 @@ def choose_marginals(
     """Fit marginals, and accept them if they predict held-out cells better.
 
     Each held-out cell is scored by the CRPS of its distribution given the other cells
-    of its row, and the gain must exceed a standard error.  The squared errors of means
-    must not increase by significantly more than a tenth, by two standard errors; with
-    heavy tails they depend on a few cells.  The choice is made for all columns
-    together, because a nonlinear map of some columns destroys linear relations to the
-    others.  Columns count by their missing cells: what suits complete ones may be wrong
-    for those that are filled.
-
-    Columns with repeated values are drawn by steps, which give the right frequencies
-    also with linear marginals.  So nonlinear marginals must not be significantly worse
-    in the CRPS of draws of all observed cells given the other cells of their row; there
-    are ten times as many of these.
+    of its row, and the gain must exceed a standard error.  So must that of draws of all
+    observed cells, by two standard errors, on the scale of their normal scores: there
+    are ten times as many, and marginals that are accepted by chance are wrong beyond
+    their knots, where cells may be missing.  The squared errors of means must not
+    increase by significantly more than a tenth, by two standard errors; with heavy
+    tails they depend on a few cells.  The choice is made for all columns together,
+    because a nonlinear map of some columns destroys linear relations to the others.
+    Columns count by their missing cells: what suits complete ones may be wrong for
+    those that are filled.
 
     `values`: increasing values of the columns with repeated values; `ranges`
     (features,), or None: smallest and largest possible cells, see `fit_steps`.
@@ -484,7 +484,7 @@ def choose_marginals(
     rows = Rows(kept, weights)
     found = fit_marginals(rows, strength, begin, normal, tol=_APPROXIMATE)
     losses, squares, drawn, stopping = [], [], [], {"max_iter": max_iter, "tol": tol}
-    known = data, weights, values, ranges
+    known, as_score = (data, weights, values or {}, ranges), partial(_score, begin)
     counts = _missing(data, weights)
     for marginals, fitted in ((lines, normal), found):
         scores, _ = scored(marginals, kept)
@@ -492,14 +492,14 @@ def choose_marginals(
         moments = em.conditional_moments(fit.normal, scores)
         crps = _crps(marginals, None, *moments, data.x).where(held_out, 0.0)
         losses.append(crps @ counts)
-        drawn.append(_left_out_crps(marginals, fit.normal, *known) @ counts)
+        crps = _left_out_crps(marginals, fit.normal, *known, as_score)
+        drawn.append(crps @ counts)
         error = (marginals.expectation(*moments) - data.x).where(held_out, 0.0)
         squares.append(error.square() @ counts)
         last = fit.normal
     errors = partial(_errors_above_zero, weights)
-    better = errors(losses[0] - losses[1]) > 1
-    lost = drawn[1] - drawn[0], squares[1] - _WORSE * squares[0]
-    worse = any(errors(one) > _CLEAR for one in lost)
+    better = errors(losses[0] - losses[1]) > 1 and errors(drawn[0] - drawn[1]) > _CLEAR
+    worse = errors(squares[1] - _WORSE * squares[0]) > _CLEAR
     return (*found, last) if better and not worse else None
 
 
@@ -520,17 +520,21 @@ def _left_out_crps(
     normal: Normal,
     data: Incomplete,
     weights: Tensor,
-    values: dict[int, Tensor] | None,
+    values: dict[int, Tensor],
     ranges: tuple[Tensor, Tensor] | None,
+    scale: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """Compute the CRPS of draws of observed cells; 0 without repeated values."""
-    if not values:
-        return torch.zeros_like(data.x)
+    """Compute the CRPS of draws of observed cells on some scale; 0 of missing ones."""
     scores, _ = scored(marginals, data)
     moments = left_out_moments(normal, scores, torch.arange(data.x.shape[1]))
     stepped = fit_steps(normal, scores, data.x, weights, values, ranges)
-    crps = _crps(marginals, stepped, *moments, data.x).where(data.observed, 0.0)
-    return crps
+    crps = _crps(marginals, stepped, *moments, data.x, scale)
+    return crps.where(data.observed, 0.0)
+
+
+def _score(scale: PiecewiseLinear, x: Tensor) -> Tensor:
+    """Map cells to scores, of which a few do not dominate a mean."""
+    return scale.forward(x)[0].clamp(-_WIDEST_SCORE, _WIDEST_SCORE)
 
 
 def _crps(
@@ -539,14 +543,15 @@ def _crps(
     mean: Tensor,
     deviation: Tensor,
     x: Tensor,
+    scale: Callable[[Tensor], Tensor] = torch.positive,  # as they are
 ) -> Tensor:
     """Compute the CRPS of cells whose scores are N(mean, deviation**2)."""
-    total = torch.zeros_like(x)
+    total, at = torch.zeros_like(x), scale(x)
     for level in midpoint_levels(_N_LEVELS, x):
         score = mean + deviation * torch.special.ndtri(level)
         cells = marginals.inverse(score)
-        error = x - (cells if stepped is None else stepped.put(score, cells))
-        total += quantile_loss(error, level)
+        cells = cells if stepped is None else stepped.put(score, cells)
+        total += quantile_loss(at - scale(cells), level)
     return 2 * total / _N_LEVELS
 
 
