@@ -53,14 +53,11 @@ def _has(model, name):
 class ColumnImputer(CallbackSupportMixin, ByModel):
     """Impute by a joint model, averaged with a model of your choice for each column.
 
-    Any regressor or classifier of scikit-learn, or with the same methods, can be the
-    model of a column: boosted trees, a linear model, a foundation model for tables.
-    `model` is fitted first and completes the table by a draw.  The estimators of the
-    columns learn from the completed rows whose cell is observed, complete the table
-    anew, and learn again.  Predictions and draws of both are averaged, with weights
-    that held-out cells choose for each column: a column whose estimator predicts
-    better is left to it, and else to `model`.  With several imputers as `model`, they
-    are averaged, too (a stack).
+    Any regressor or classifier with the methods of scikit-learn can be the model of a
+    column.  `model` is fitted first and completes the table by a draw.  The estimators
+    learn from the completed rows whose cell is observed, complete the table anew, and
+    learn again.  Predictions and draws of both, or of several imputers (a stack), are
+    averaged, with weights that held-out cells choose for each column.
 
     Parameters
     ----------

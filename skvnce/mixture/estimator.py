@@ -40,12 +40,12 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     """Impute by averages of mixtures of normals.
 
     A mixture of normal distributions sees what one normal distribution cannot: groups
-    of rows, bends and unequal spread.  Members of the ensemble are mixtures that are
+    of rows, bends and unequal spread.  Members of the ensemble are mixtures,
     fitted by EM to the observed cells, each to randomly weighted rows.  One half models
-    normal scores of the ranks, the other half the columns as they are: both together
-    are better than either.  Columns of categories are latent classes: within a
-    component they are independent of each other and of the numbers.  Components of
-    many columns may have the covariance of a few factors, which few rows tell.
+    normal scores of the ranks, the other half the columns as they are.  Columns of
+    categories are latent classes: within a component they are independent of each other
+    and of the numbers.  Components of many columns may have the covariance of a few
+    factors, which few rows tell.
 
     Parameters
     ----------
@@ -77,20 +77,15 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         The exact relations between columns that filled tables obey; see `TableImputer`.
         The model has all columns.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
-        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
-        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
-        other markers a number marks numbers that equal it, and a text equal text; NaN
-        is then an error, and cells that stay missing keep the marker.
+        What marks missing cells of X; see `GaussianImputer`.
     keep_empty_features : bool, default=False
-        Whether columns that are entirely missing at `fit` are filled with 0 (the bound
-        nearest to 0) instead of dropped.
+        Whether `transform` keeps columns that are empty at `fit`; see `GaussianImputer`.
     add_indicator : bool, default=False
         Whether `transform` appends a `sklearn.impute.MissingIndicator`.
     categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
         Which columns have categories; see `GaussianImputer`.
     handle_unknown : {"error", "missing"}, default="error"
-        Whether a category that `fit` has not seen raises a ValueError, or is treated as
-        missing.
+        Whether a category that `fit` has not seen is an error, or a missing value.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
         What `fit` does if held-out cells of a column are predicted worse than by the
         mean, or if a few cells dominate the squared errors of a column.
@@ -99,8 +94,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the weights of rows, and of the clusters at which components start.
     verbose : int, default=0
-        If 1, print the steps of `fit`, `transform` and `sample` that take longer than a
-        second.  If 2, print all.
+        If 1, print the steps that take longer than a second.  If 2, print all.
 
     Attributes
     ----------
@@ -109,8 +103,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     n_factors_ : int
         Number of factors of each component; 0 if its covariance is unrestricted.
     n_iter_ : int
-        Number of rounds of EM of each member: `max_iter`, or 1 if there is at most one
-        component, without factors.
+        Number of rounds of EM of each member; 1 with one component without factors.
     held_out_gain_ : float
         One minus the ratio of the squared errors of a mixture to those of the column
         means, on a tenth of the observed cells, which it is fitted without; NaN with
@@ -138,41 +131,20 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
 
     Notes
     -----
-    Means, draws and log-densities of a member, and medians of the average, are exact:
-    the conditional distribution of the missing cells of a row is a mixture of
-    conditional normals, whose weights are the posterior probabilities of the components
-    given the observed cells.  With limits of several cells of a row, probabilities of
-    components and means are averages over at least 128 points that are functions of the
-    row, and a draw is one of 64 weighted draws within a component; medians and modes
-    are those of draws.  Members count equally: `transform` averages their means and
-    probabilities, draws of `sample` are of one member after the other, and the density
-    of `score_samples` is the average of theirs.  Modes take five times as long as
-    medians.
-
     In tables with categories draws are for filling, and `sample` warns: categories and
     numbers are independent within components, so that their relations are weakened.
     See the page of validity for the coverage of intervals.
 
     There is no `partial_fit`: the components of new rows would have to be found anew.
-    A large table in parts is fitted by a sample of its rows.  The parameters are
-    arrays, not a torch module.  The user guide has the choice of components and of
-    factors, the prior, and the fit with limits of cells.
-
-    The loops over rows are compiled by numba when they are first used, for some ten
-    seconds, and the code is kept on disk.
+    A large table in parts is fitted by a sample of its rows.  The user guide has the
+    choice of components and of factors, the prior, the fit with limits of cells, and
+    which predictions are exact.  Loops over rows are compiled by numba when they are
+    first used, for some ten seconds, and the code is kept on disk.
 
     References
     ----------
     Ghahramani and Jordan (1994), Supervised learning from incomplete data via an EM
-    approach; Ghahramani and Hinton (1996), The EM algorithm for mixtures of factor
-    analyzers; Fraley and Raftery (2007), Bayesian regularization for normal mixture
-    estimation and model-based clustering; Celeux and Diebolt (1985), The SEM algorithm:
-    a probabilistic teacher algorithm derived from the EM algorithm for the mixture
-    problem; Di Zio, Guarnera and Luzi (2007), Imputation
-    through finite Gaussian mixture models; Vermunt et al. (2008), Multiple imputation
-    of incomplete categorical data using latent class analysis; Murray and Reiter
-    (2016), Multiple imputation of missing categorical and continuous values via
-    Bayesian mixture models with local dependence; Rubin (1981), The Bayesian bootstrap.
+    approach; Rubin (1981), The Bayesian bootstrap.  The user guide has the others.
 
     Examples
     --------
