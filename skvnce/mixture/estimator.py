@@ -79,7 +79,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X; see `GaussianImputer`.
     keep_empty_features : bool, default=False
-        Whether `transform` keeps columns that are empty at `fit`; see `GaussianImputer`.
+        Whether columns that are empty at `fit` are kept; see `GaussianImputer`.
     add_indicator : bool, default=False
         Whether `transform` appends a `sklearn.impute.MissingIndicator`.
     categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
@@ -106,8 +106,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         Number of rounds of EM of each member; 1 with one component without factors.
     held_out_gain_ : float
         One minus the ratio of the squared errors of a mixture to those of the column
-        means, on a tenth of the observed cells, which it is fitted without; NaN with
-        ``on_misfit="ignore"``.  See the user guide.
+        means, on held-out cells; NaN with ``on_misfit="ignore"``.  See the user guide.
     marginal_columns_ : ndarray of bool, of shape (n_model_columns,)
         Columns that the check on held-out cells found to be predicted worse than by
         their means, and that are imputed from their observed cells instead.
