@@ -136,8 +136,8 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
 
     There is no `partial_fit`: the components of new rows would have to be found anew.
     A large table in parts is fitted by a sample of its rows.  The user guide has the
-    choice of components and of factors, the prior, the fit with limits of cells, and
-    which predictions are exact.  Loops over rows are compiled by numba when they are
+    choice of components, the prior, the fit with limits of cells, and what is exact.
+    The model is arrays, not a torch module.  Loops are compiled by numba when they are
     first used, for some ten seconds, and the code is kept on disk.
 
     References
