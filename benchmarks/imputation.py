@@ -29,7 +29,7 @@ from _beside import DEFAULT, beside, by_place
 from _data import cpu_seconds
 from _mice import IMPUTATIONS
 from _report import Texts, geometric_mean, grid, made_by, met, specs, table
-from _rivals import METHODS, MICE, SEEDS_AT_MOST, lacking
+from _rivals import METHODS, MICE, OURS, REMOVED, SEEDS_AT_MOST, lacking
 from _runner import Some, carry_out
 from imputation_tables import (
     DRAWS,
@@ -244,7 +244,7 @@ def losses(results):
         for measure, mechanism in product(("rmse", "crps", "energy"), CLOSEST)
         if mechanism in results.mechanisms
     }
-    parts = beside(results.methods, columns)
+    parts = beside(results.methods, columns, [m for m in OURS if m not in REMOVED])
     there = [results.means("rmse", m, DEFAULT) for m in results.mechanisms]
     absent = [n for n in results.tables if not any(n in means for means in there)]
     if parts and absent:
