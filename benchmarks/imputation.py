@@ -249,7 +249,7 @@ def losses(results):
     absent = [n for n in results.tables if not any(n in means for means in there)]
     if parts and absent:
         parts.append(TEXTS("has no results on ", absent=" and ".join(absent)))
-    return parts
+    return [*parts, TEXTS("numbers alone")] if parts else []
 
 
 def protocol(results):
@@ -295,7 +295,10 @@ def commits(results):
         if method not in MICE and "commit" in record:
             tables[method, record["commit"]].add(name)
     said = [f"{m} on {', '.join(sorted(n))}: {c}" for (m, c), n in tables.items()]
-    return [f"Commits. {'; '.join(said)}."] if said else []
+    named = {commit for _, commit in tables}
+    of = {c: text for c, text in SPECS["conditions"].items() if c in named}
+    conditions = [f"Results of commit {c}: {text}" for c, text in of.items()]
+    return [f"Commits. {'; '.join(said)}.", *conditions] if said else []
 
 
 def page(results, options):
