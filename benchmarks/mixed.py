@@ -429,7 +429,8 @@ def losses(records):
 
     names = "pfc", "log_loss", "brier", "rmse", "crps"
     columns = {NAMES[name]: partial(scores, name) for name in names}
-    return beside(list(METHODS), columns, [m for m in OURS if m not in REMOVED])
+    parts = beside(list(METHODS), columns, [m for m in OURS if m not in REMOVED])
+    return [*parts, TEXTS("losses")] if parts else []
 
 
 def summary(records):
