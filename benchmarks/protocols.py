@@ -450,7 +450,8 @@ def losses(results):
 
     names = "crps", "rmse", "mae_median", "min_mae", "energy"
     columns = {NAMES[name]: partial(scores, name) for name in names}
-    return beside(list(METHODS), columns, [m for m in OURS if OURS[m]])
+    parts = beside(list(METHODS), columns, [m for m in OURS if OURS[m]])
+    return [*parts, TEXTS("losses")] if parts else []
 
 
 def versions(records):
