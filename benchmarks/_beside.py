@@ -1,7 +1,7 @@
 """The default imputer beside each other method, on the tables that both have."""
 
 import numpy as np
-from _report import Texts, table
+from _report import Texts, geometric_mean, table
 
 TEXTS = Texts("beside", globals())
 
@@ -33,13 +33,24 @@ def written(ratios):
     """Write the mean of ratios, and how many are losses."""
     if not ratios:
         return "-"
-    values = np.array(list(ratios.values()))
-    mean = float(np.exp(np.log(values).mean()))
+    mean = geometric_mean(ratios.values())
     text = f"**{mean:.3f}**" if mean > 1 else f"{mean:.3f}"
-    return f"{text} ({(values > CLEAR).sum()} of {len(values)})"
+    losses = sum(value > CLEAR for value in ratios.values())
+    return f"{text} ({losses} of {len(ratios)})"
 
 
-def beside(methods, columns):
+def wins(method, columns):
+    """Write the scores in which a method is ahead of the default in the mean."""
+    parts = []
+    for heading, scores in columns.items():
+        ratios = by_place(scores(DEFAULT), scores(method))
+        behind = geometric_mean(ratios.values()) - 1 if ratios else 0
+        if behind > CLEAR - 1:
+            parts.append(f"{heading} by {100 * behind:.0f} %")
+    return f"- **{method}**: {'; '.join(parts)}." if parts else ""
+
+
+def beside(methods, columns, ours=()):
     """Make the table of the default beside others.
 
     Parameters
@@ -47,6 +58,8 @@ def beside(methods, columns):
     methods : list of str
     columns : dict
         {heading: function of a method to {(place, seed): score}}
+    ours : list of str
+        Imputers of skvnce, whose wins are put into words.
 
     Returns
     -------
@@ -63,5 +76,9 @@ def beside(methods, columns):
         ]
         if method != DEFAULT and any(cell != "-" for cell in cells):
             rows.append([method, *cells])
-    header = [f"{DEFAULT} over", *columns]
-    return [f"## Where {DEFAULT} loses", TEXT, table(header, rows)]
+    parts = [f"## Where {DEFAULT} loses", TEXT]
+    parts.append(table([f"{DEFAULT} over", *columns], rows))
+    won = "\n".join(filter(None, (wins(method, columns) for method in ours)))
+    if ours:
+        parts.append(TEXTS("wins", clear=CLEAR - 1, won=won or "None."))
+    return parts

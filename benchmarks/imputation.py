@@ -29,7 +29,7 @@ from _beside import DEFAULT, beside, by_place
 from _data import cpu_seconds
 from _mice import IMPUTATIONS
 from _report import Texts, geometric_mean, grid, made_by, met, specs, table
-from _rivals import METHODS, MICE, SEEDS_AT_MOST, lacking
+from _rivals import METHODS, MICE, OURS, REMOVED, SEEDS_AT_MOST, lacking
 from _runner import Some, carry_out
 from imputation_tables import (
     DRAWS,
@@ -244,12 +244,12 @@ def losses(results):
         for measure, mechanism in product(("rmse", "crps", "energy"), CLOSEST)
         if mechanism in results.mechanisms
     }
-    parts = beside(results.methods, columns)
+    parts = beside(results.methods, columns, [m for m in OURS if m not in REMOVED])
     there = [results.means("rmse", m, DEFAULT) for m in results.mechanisms]
     absent = [n for n in results.tables if not any(n in means for means in there)]
     if parts and absent:
         parts.append(TEXTS("has no results on ", absent=" and ".join(absent)))
-    return parts
+    return [*parts, TEXTS("numbers alone")] if parts else []
 
 
 def protocol(results):
@@ -295,7 +295,10 @@ def commits(results):
         if method not in MICE and "commit" in record:
             tables[method, record["commit"]].add(name)
     said = [f"{m} on {', '.join(sorted(n))}: {c}" for (m, c), n in tables.items()]
-    return [f"Commits. {'; '.join(said)}."] if said else []
+    named = {commit for _, commit in tables}
+    of = {c: text for c, text in SPECS["conditions"].items() if c in named}
+    conditions = [f"Results of commit {c}: {text}" for c, text in of.items()]
+    return [f"Commits. {'; '.join(said)}.", *conditions] if said else []
 
 
 def page(results, options):

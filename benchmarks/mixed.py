@@ -428,7 +428,9 @@ def losses(records):
         }
 
     names = "pfc", "log_loss", "brier", "rmse", "crps"
-    return beside(list(METHODS), {NAMES[name]: partial(scores, name) for name in names})
+    columns = {NAMES[name]: partial(scores, name) for name in names}
+    parts = beside(list(METHODS), columns, [m for m in OURS if m not in REMOVED])
+    return [*parts, TEXTS("losses")] if parts else []
 
 
 def summary(records):

@@ -449,7 +449,9 @@ def losses(results):
         return {(r["table"], r["seed"]): r[score] for r in some if score in r}
 
     names = "crps", "rmse", "mae_median", "min_mae", "energy"
-    return beside(list(METHODS), {NAMES[name]: partial(scores, name) for name in names})
+    columns = {NAMES[name]: partial(scores, name) for name in names}
+    parts = beside(list(METHODS), columns, [m for m in OURS if OURS[m]])
+    return [*parts, TEXTS("losses")] if parts else []
 
 
 def versions(records):
