@@ -185,23 +185,6 @@ def test_cells_stay_within_bounds():
     assert (table[:, np.isnan(X[:, 1]), 1] == 4).all()
 
 
-@pytest.mark.quick(1)
-@EACH_IMPUTER
-def test_mixed_frames_come_back(imputer):
-    frame = mixed_rows(80, 7)
-    before = frame.copy()
-    imputer.set_output(transform="pandas").fit(frame)
-    shift = {"income": -0.2, "smoker": {"yes": 0.7}}
-    tables = imputer.sample(frame, 2, 0, shift=shift)
-    assert len(tables) == 2
-    for table in tables:
-        assert (table.dtypes == frame.dtypes).all()
-        assert not table.isna().any().any()
-        seen = frame.notna()
-        assert table.astype(object)[seen].equals(frame.astype(object)[seen])
-    pd.testing.assert_frame_equal(frame, before)
-
-
 @pytest.fixture(scope="module")
 def fitted():
     frame = mixed_rows(80, 8)
