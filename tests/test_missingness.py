@@ -263,29 +263,6 @@ def test_hide_makes_other_types_float64(X):
     assert hide(X, np.eye(2, dtype=bool)).dtype == np.float64
 
 
-def test_hide_keeps_a_dataframe():
-    X = pd.DataFrame(
-        {
-            "float32": np.array([1, 2], np.float32),
-            "integer": [1, 2],
-            "nullable": pd.array([1, None], dtype="Int64"),
-        },
-        index=["p", "q"],
-    )
-    kept = X.copy()
-    out = hide(X, [[True, False, False], [False, True, False]])
-    expected = pd.DataFrame(
-        {
-            "float32": np.array([np.nan, 2], np.float32),
-            "integer": [1, np.nan],
-            "nullable": pd.array([1, None], dtype="Int64"),
-        },
-        index=["p", "q"],
-    )
-    pd.testing.assert_frame_equal(out, expected)
-    pd.testing.assert_frame_equal(X, kept)
-
-
 # Errors name the parameter
 
 ONES = np.ones((4, 3))
@@ -427,15 +404,6 @@ def test_hide_keeps_a_frame_of_polars(hidden):
         assert out[name].filter(seen).to_list() == X[name].filter(seen).to_list()
 
 
-def test_hide_keeps_what_is_missing():
-    X = mixed().astype({"n_children": float, "smokes": "boolean"})
-    X.iloc[0] = None
-    out = hide(X, np.eye(12, 10, 1, dtype=bool))
-    expected = np.eye(12, 10, 1, dtype=bool)
-    expected[0] = True
-    np.testing.assert_array_equal(missing(out), expected)
-
-
 def test_hide_keeps_what_is_missing_in_a_dictionary_of_pyarrow():
     cells = ["a", "b", None, "a"]
     dtype = pd.ArrowDtype(pa.dictionary(pa.int8(), pa.string()))
@@ -472,15 +440,6 @@ def test_missing_categories_are_never_marked(mechanism):
     hidden = mechanism(X, 0.9, random_state=0, **arguments)
     assert not hidden[missing(X)].any()
     assert hidden[~missing(X)].mean() > 0.5
-
-
-def test_without_strength_categories_are_hidden_at_random():
-    X = mixed(60)
-    expected = mcar(X, 0.3, random_state=7)
-    np.testing.assert_array_equal(mnar(X, 0.3, strength=0, random_state=7), expected)
-    expected[:, 6] = False
-    found = mar(X, 0.3, drivers="town", strength=0, random_state=7)
-    np.testing.assert_array_equal(found, expected)
 
 
 def test_higher_levels_of_ordinal_columns_are_hidden_more_often():
