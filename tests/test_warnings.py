@@ -157,15 +157,3 @@ def test_a_thread_without_a_line_of_the_user_warns_too():
         thread.join()
 
     assert [str(one.message) for one in recorded(in_thread)] == ["lonely"]
-
-
-def test_the_default_filter_shows_a_warning_once_a_line():
-    def shown():
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("default")
-            for _ in range(3):
-                warn_user("again")
-            warn_user("again")
-        return len(caught)
-
-    assert shown() == 2
