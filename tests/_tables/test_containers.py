@@ -248,12 +248,6 @@ def incomplete_table(hidden=np.nan):
     return x
 
 
-def answers(model, X):
-    for method in ("transform", "score_samples"):
-        if hasattr(model, method):
-            yield getattr(model, method)(X)
-
-
 MASKED = {
     "float": lambda: np.ma.masked_equal(incomplete_table(-999.0), -999.0),
     "integer": lambda: np.ma.masked_equal(incomplete_table(-999).astype(int), -999),
@@ -263,18 +257,6 @@ MASKED = {
     "list of rows": lambda: list(np.ma.masked_equal(incomplete_table(-999.0), -999.0)),
     "infinite below": lambda: np.ma.masked_invalid(incomplete_table(np.inf)),
 }
-
-
-@pytest.mark.quick(2)
-@pytest.mark.parametrize("name", FIRST)
-def test_masked_cells_are_missing(name, fitted):
-    expected = list(answers(fitted(name), incomplete_table()))
-    rows = answers(fitted(name), MASKED["list of rows"]())
-    for found, right in zip(rows, expected, strict=True):
-        np.testing.assert_array_equal(found, right)
-    model = seeded(name).fit(MASKED["integer"]())
-    for found, right in zip(answers(model, incomplete_table()), expected, strict=True):
-        np.testing.assert_array_equal(found, right)
 
 
 def test_new_rows_are_checked_too(fitted):

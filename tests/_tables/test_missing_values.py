@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from skvnce import ConstrainedImputer, GaussianImputer, MultipleImputationClassifier
+from skvnce import ConstrainedImputer, GaussianImputer
 from skvnce._tables.cells import read_marked, with_marker, without_marker
 from skvnce.options import Chunks
 from skvnce.testing._requirements import imputes
@@ -392,24 +392,6 @@ def test_new_rows_keep_the_marker():
     rows = imputer.sample_rows(5, random_state=0)
     assert (rows[:, 1] == -1).all() and (rows[:, [0, 2]] > 0).all()
     assert imputer.transform(rows).shape == (5, 2)
-
-
-def test_predictors_pass_tables_on():
-    hidden, y = holes(), np.arange(60) % 2
-    X, nan = np.where(hidden, -1, numbers()), np.where(hidden, np.nan, numbers())
-    given = {"n_estimators": 2, "n_draws": 2, "random_state": 0}
-    one = MultipleImputationClassifier(with_values(NORMAL, -1), **given).fit(X, y)
-    other = MultipleImputationClassifier(NORMAL, **given).fit(nan, y)
-    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(nan))
-
-
-def test_a_model_with_another_marker_reads_the_next_fit():
-    X = np.where(holes(), -1, numbers())
-    models = COLUMNS, ConstrainedImputer(NORMAL)
-    for imputer in models:
-        imputer = clone(imputer).fit(np.where(holes(), np.nan, numbers()))
-        imputer.set_params(model__missing_values=-1).fit(X)
-        assert not (imputer.transform(X) == -1).any()
 
 
 @pytest.mark.parametrize(
