@@ -79,14 +79,6 @@ def test_many_copies_and_new_rows(rng):
     np.testing.assert_array_equal(imputer.transform(contrary)[0, :5], contrary[0, :5])
 
 
-def test_the_order_of_columns_does_not_matter(rng):
-    full, X = table_of(rng, -3.0, 10.0)
-    order = [1, 2, 0]
-    filled = TableImputer(**QUICK).fit_transform(X)
-    again = TableImputer(**QUICK).fit_transform(X[:, order])
-    np.testing.assert_allclose(again, filled[:, order], rtol=1e-9)
-
-
 def test_products_may_name_a_copy(rng):
     full, X = table_of(rng, 2.0, 0.0)
     X[:, 2] = full[:, 0] ** 2 + rng.normal(size=200)

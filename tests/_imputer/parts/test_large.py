@@ -70,15 +70,6 @@ def test_fit_is_that_in_memory(marginals, most_rows):
     assert abs(other.mean_ - expected.mean_).max() > 1e-4  # negative control
 
 
-def test_division_into_parts_does_not_matter(most_rows):
-    X = table()
-    one, other = (
-        GaussianImputer(n_parameter_draws=2, random_state=0).fit(parts(X, ends))
-        for ends in ([0, 1500], [0, 1, 500, 501, 1500])
-    )
-    close(one, other, X)
-
-
 @pytest.mark.quick(1)
 def test_weights_in_parts(most_rows):
     X, rng = table(), np.random.default_rng(1)
@@ -338,15 +329,6 @@ def test_row_groups_of_parquet(tmp_path):
     (tmp_path / "late.parquet").write_bytes(b"PAR1" + bytes(100))
     with pytest.raises(ValueError, match="late.parquet' cannot be read"):
         GaussianImputer().fit(late)
-
-
-def test_an_array_on_disk_is_fitted(tmp_path):
-    X = table()
-    np.save(tmp_path / "table.npy", X)
-    mapped = np.load(tmp_path / "table.npy", mmap_mode="r")
-    found = GaussianImputer(random_state=0).fit(Chunks.from_array(mapped, 400))
-    expected = GaussianImputer(random_state=0).fit(X)
-    np.testing.assert_allclose(found.covariance_, expected.covariance_, rtol=1e-10)
 
 
 def test_single_precision_is_kept():
