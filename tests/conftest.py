@@ -9,9 +9,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import matplotlib
 import pytest
+from hypothesis import settings
 from sklearn.base import clone
 
 matplotlib.use("Agg")
+# the seeds of runs differ, so that many runs try many examples
+settings.register_profile("few", max_examples=30, deadline=None)
+settings.load_profile("few")
 
 
 @pytest.fixture

@@ -375,7 +375,7 @@ def missing(X):
 masks = hnp.arrays(bool, (12, 10))
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(masks)
 def test_hide_keeps_a_frame_of_pandas(hidden):
     X = mixed()
@@ -391,7 +391,7 @@ def test_hide_keeps_a_frame_of_pandas(hidden):
     pd.testing.assert_frame_equal(X, kept)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(masks)
 def test_hide_keeps_a_frame_of_polars(hidden):
     X = in_polars(mixed())
@@ -467,7 +467,7 @@ def test_the_seed_orders_the_levels_of_nominal_columns():
     np.testing.assert_array_equal(turned, hidden[::-1])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(1, 300), st.integers(0, 2**32 - 1))
 def test_any_number_of_levels(n_levels, seed):
     X = pd.DataFrame({"a": [f"level {i}" for i in range(n_levels)]})

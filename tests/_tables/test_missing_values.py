@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from cases import SMALL
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 
@@ -468,7 +468,6 @@ def test_a_marker_that_ends_with_nul_comes_back_whole():
         assert found["a"].tolist() == ["\x00", 0, "b\x00"]
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.data(), MARKERS, st.integers(1, 5), st.integers(1, 4))
 def test_the_way_back_restores_the_table(data, marker, n, d):
     """Of objects, which may equal the marker, as a frame of pandas and an array."""

@@ -85,7 +85,7 @@ CELLS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(row=st.lists(CELLS, min_size=4, max_size=4))
 def test_far_rows_are_filled_at_their_distance(fitted_with_products, row):
     X = np.array([row, [0.0, 0, 0, 0]])
