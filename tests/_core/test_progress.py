@@ -318,24 +318,6 @@ def name_of(estimator):
 @pytest.mark.quick(3)
 @SHORT
 @pytest.mark.parametrize("estimator", TRAINED, ids=name_of)
-def test_training_names_its_steps(estimator, X, capsys, slow, short_training):
-    fitted = clone(estimator).set_params(verbose=1).fit(X)
-    shown = lines(capsys)
-    assert all(line.startswith(f"[{name_of(fitted)}] ") for line in shown)
-    found = [name.removeprefix("member: ") for name in steps_of(shown)]
-    for name in ("choosing the shrinkage", "choosing the marginals", "round"):
-        assert name in found
-    assert "nan" not in "".join(shown)
-    if hasattr(fitted, "strategy"):
-        fitted.transform(X)
-        assert "filling rows: sweep" in steps_of(lines(capsys))
-        fitted.sample(X)
-        assert "filling rows: sweep" in steps_of(lines(capsys))
-
-
-@pytest.mark.quick(3)
-@SHORT
-@pytest.mark.parametrize("estimator", TRAINED, ids=name_of)
 def test_training_counts_its_rounds(estimator, X, short_training):
     fitted = clone(estimator).fit(X)
     for one in getattr(fitted, "estimators_", [fitted]):
@@ -358,91 +340,40 @@ def test_callbacks_stop_training(estimator, X, short_training):
 
 
 GRAPH = {"max_iter": 3, "tol": 1e-9, "n_steps": 4, "random_state": 0}
-FITTED = [  # and steps of fit, transform and score_samples
-    (
-        IncompleteFactorAnalysis(),
-        ["choosing the number of latents: round", "round"],
-        [],
-    ),
-    (
-        TruncatedGaussianGraphLearner(**GRAPH),
-        ["fitting a pilot that chooses the ridge of b: round", "round"]
-        + ["solving the last M-step", "estimating edge probabilities"]
-        + ["predicting held-out cells"],
-        ["filling rows: sweep", "scoring rows: sweep"],
-    ),
-    (
-        TruncatedGaussianGraphLearnerCV(
-            TruncatedGaussianGraphLearner(**GRAPH),
-            alphas=3,
-            selection="cv",
-            cv=2,
-            random_state=0,
-        ),
-        ["finding the largest alpha", "solving for alpha", "fold: round", "round"],
-        ["filling rows: sweep"],
-    ),
-    (
-        CopulaGraphLearner(max_iter=3, tol=1e-9, random_state=0),
-        ["weighing the columns", "round", "solving the last M-step"]
-        + ["estimating edge probabilities", "predicting held-out cells"],
-        ["filling rows"],
-    ),
-    (
-        CopulaGraphLearnerCV(
-            CopulaGraphLearner(max_iter=3, tol=1e-9),
-            alphas=3,
-            selection="cv",
-            cv=2,
-            random_state=0,
-        ),
-        ["weighing the columns", "finding the largest alpha", "solving for alpha"]
-        + ["fold: round", "round"],
-        ["filling rows"],
-    ),
-    (
-        VNCEEstimator(Bell, noise_ratio=2, max_iter=2, random_state=0),
-        ["round", "fitting: evaluating the objective"]
-        + ["checking the scale by fresh noise"],
-        ["filling rows"],
-    ),
-    (
-        VNCEEstimator(Factor, noise_ratio=2, max_iter=2, n_init=2, random_state=0),
-        ["start: round", "start: evaluating the objective"],
-        [],
-    ),
-    (
-        NoisyOr(2, binarize=10.0, max_iter=3, random_state=0),
-        ["finding a start", "fitting: batch", "round"],
-        ["rows"],
-    ),
+FOLDS = {"alphas": 3, "selection": "cv", "cv": 2, "random_state": 0}
+COPULA = {"max_iter": 3, "tol": 1e-9}
+FITTED = [
+    IncompleteFactorAnalysis(),
+    TruncatedGaussianGraphLearner(**GRAPH),
+    TruncatedGaussianGraphLearnerCV(TruncatedGaussianGraphLearner(**GRAPH), **FOLDS),
+    CopulaGraphLearner(**COPULA, random_state=0),
+    CopulaGraphLearnerCV(CopulaGraphLearner(**COPULA), **FOLDS),
+    VNCEEstimator(Bell, noise_ratio=2, max_iter=2, random_state=0),
+    VNCEEstimator(Factor, noise_ratio=2, max_iter=2, n_init=2, random_state=0),
+    NoisyOr(2, binarize=10.0, max_iter=3, random_state=0),
 ]
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(4)
 @pytest.mark.filterwarnings("ignore:selection='cv' chose")  # of three alphas
 @SHORT
-@pytest.mark.parametrize(
-    ("estimator", "of_fit", "of_rows"), FITTED, ids=lambda e: name_of(e)
-)
-def test_fits_name_their_steps(estimator, of_fit, of_rows, X, capsys, slow):
+@pytest.mark.parametrize("estimator", [*TRAINED, *FITTED], ids=name_of)
+def test_fits_name_their_steps(estimator, X, capsys, slow, short_training):
     fitted = clone(estimator).set_params(verbose=1).fit(X)
     shown = lines(capsys)
     assert all(line.startswith(f"[{name_of(fitted)}] ") for line in shown)
-    assert set(of_fit) <= set(steps_of(shown))
     assert not re.search(r"\b(nan|inf)\b", "".join(shown))
-    if hasattr(fitted, "transform"):
+    steps = steps_of(shown)
+    assert any("round" in step for step in steps) and len(steps) > 1
+    if hasattr(fitted, "strategy") and not getattr(fitted, "n_components_", 0):
         fitted.transform(X)
-    fitted.score_samples(X)
-    assert set(of_rows) <= set(steps_of(lines(capsys)))
+        assert any("filling rows" in step for step in steps_of(lines(capsys)))
 
 
 @pytest.mark.quick(2)
 @SHORT
 @pytest.mark.filterwarnings("ignore:selection='cv' chose the smallest")
-@pytest.mark.parametrize(
-    "estimator", [one for one, *_ in FITTED], ids=lambda e: name_of(e)
-)
+@pytest.mark.parametrize("estimator", FITTED, ids=name_of)
 def test_callbacks_stop_fits(estimator, X):
     pytest.importorskip("sklearn.callback")
     recorder = Recorder(1)

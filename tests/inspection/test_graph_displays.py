@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import matplotlib.pyplot as plt
 import networkx as nx
 import numpy as np
 import pandas as pd
@@ -309,6 +310,13 @@ def test_only_the_strongest_edges_are_drawn():
         frozenset("ac"),
     }
     assert learner.graph.number_of_edges() == 3
+
+
+def test_draws_into_given_axes_and_without_edges():
+    _, ax = plt.subplots()
+    display = GraphDisplay.from_estimator(Learner([], nodes=["a", "b"]), ax=ax)
+    assert display.ax_ is ax
+    assert display.figure_ is ax.figure
 
 
 def ring(n_nodes):

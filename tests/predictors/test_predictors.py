@@ -1,5 +1,6 @@
 """Prediction from several draws of the missing cells."""
 
+import pickle
 from contextlib import contextmanager
 
 import joblib
@@ -218,6 +219,21 @@ def test_standard_deviations_are_those_of_the_equation():
     assert_allclose([lower[0], upper[0]], 2 + s * ratios[[0, 2]])
 
 
+def test_weights_of_residuals_count_as_rows():
+    rng = np.random.default_rng(0)
+    y, predictions = rng.normal(size=300), rng.normal(size=(4, 300))
+    weights = rng.integers(0, 4, 300).astype(float)
+    often = np.repeat(np.arange(300), weights.astype(int))
+    given = Residuals.of(predictions, y, weights)
+    repeated = Residuals.of(predictions[:, often], y[often], np.ones(len(often)))
+    assert given.noise_variance == pytest.approx(repeated.noise_variance)
+    new = rng.normal(size=(4, 5))
+    for one, other in zip(
+        given.interval(new, 0.8), repeated.interval(new, 0.8), strict=True
+    ):
+        assert_allclose(one, other, atol=0.05)
+
+
 def test_perfect_predictions_have_intervals_of_length_zero():
     X, _ = rows()
     X = np.nan_to_num(X)
@@ -296,6 +312,14 @@ def test_a_fitted_imputer_is_kept_in_a_frozen_estimator():
     frame = pd.DataFrame(X)
     assert np.isfinite(predictor.fit(frame, y).predict(frame)).all()
     assert vars(fitted).keys() == before.keys()
+
+
+@both
+def test_stored_predictors_predict_the_same(predictor):
+    X, y = rows()
+    fitted = clone(predictor).fit(X, y)
+    again = pickle.loads(pickle.dumps(fitted))
+    assert_array_equal(again.predict(X), fitted.predict(X))
 
 
 @both

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.distributions import MultivariateNormal
+from oracles import conditioned
 
 from skvnce._core.distributions import patterns
 from skvnce._core.distributions.normal import Covariances, prepare
@@ -17,19 +17,6 @@ def observed(seed):
     number = torch.cat([torch.arange(2**D), torch.randint(8, (30,))])
     number = number[torch.randperm(len(number), generator=generator)]
     return (number[:, None] >> torch.arange(D)) % 2 == 1
-
-
-def dense(normal, x, o):
-    """Condition one row by the textbook formula: mean, covariance and log-density."""
-    mean, S = normal
-    m, filled, covariance = ~o, x.clone(), torch.zeros_like(S)
-    gain = torch.linalg.solve(S[o][:, o], S[o][:, m]).T
-    filled[m] = mean[m] + gain @ (x[o] - mean[o])
-    covariance[m.outer(m)] = (S[m][:, m] - gain @ S[o][:, m]).flatten()
-    if not o.any():
-        return filled, covariance, torch.zeros(()).double()
-    own = MultivariateNormal(mean[o], S[o][:, o], validate_args=False)
-    return filled, covariance, own.log_prob(x[o])
 
 
 @pytest.mark.quick(6)
@@ -49,7 +36,7 @@ def test_every_pattern_against_dense_algebra(
         used.add(group.by_observed)
         for i, row in enumerate(group.rows):
             rows_seen.append(int(row))
-            filled, covariance, own = dense(normal, x[row], observed[row])
+            filled, covariance, own = conditioned(normal, x[row], observed[row])
             torch.testing.assert_close(normal.mean + found.completed[i], filled)
             torch.testing.assert_close(variance[i], covariance.diagonal())
             torch.testing.assert_close(log_prob[i], own)
