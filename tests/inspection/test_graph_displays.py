@@ -164,6 +164,12 @@ def test_the_area_is_that_of_the_metric(seed, decimals):
     assert display.roc_auc == pytest.approx(edge_auc(truth * 1.0, strengths), abs=1e-12)
 
 
+def test_rounding_errors_of_an_inverse_are_no_edges():
+    noisy = TRUTH + 1e-9
+    display = EdgeRocDisplay.from_predictions(noisy, STRENGTHS)
+    assert display.roc_auc == edge_auc(noisy, STRENGTHS) == 0.5
+
+
 @pytest.mark.parametrize(
     ("scores", "attribute"),
     [
