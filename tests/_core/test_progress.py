@@ -9,19 +9,7 @@ from joblib import parallel_config
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import GridSearchCV
 
-from skvnce import (
-    CopulaGraphLearner,
-    CopulaGraphLearnerCV,
-    GaussianImputer,
-    IncompleteFactorAnalysis,
-    LAIRImputer,
-    NoisyOr,
-    TruncatedGaussianGraphLearner,
-    TruncatedGaussianGraphLearnerCV,
-    VariationalAutoencoder,
-    VGIImputer,
-    VNCEEstimator,
-)
+import skvnce
 from skvnce._core import progress
 from skvnce._core.progress import (
     Pace,
@@ -259,7 +247,7 @@ def test_a_step_that_was_left_open_is_closed_by_the_next(capsys):
 @pytest.mark.parametrize("verbose", [-1, "yes", 1.5, None])
 def test_a_wrong_verbose_is_named(verbose):
     with pytest.raises(ValueError, match="'verbose' parameter of GaussianImp"):
-        GaussianImputer(verbose=verbose).fit([[1.0], [2.0]])
+        skvnce.GaussianImputer(verbose=verbose).fit([[1.0], [2.0]])
 
 
 @pytest.fixture
@@ -281,7 +269,9 @@ def steps_of(found):
 def test_gaussian_imputer_counts_its_rounds(X):
     pytest.importorskip("sklearn.callback")
     recorder = Recorder(2)
-    imputer = GaussianImputer(tol=1e-9, random_state=0).set_callbacks(recorder).fit(X)
+    imputer = (
+        skvnce.GaussianImputer(tol=1e-9, random_state=0).set_callbacks(recorder).fit(X)
+    )
     assert imputer.n_iter_ == len(imputer.loss_curve_) == len(recorder.rounds) == 2
     assert imputer.n_tuning_iter_ > 2
     fixed = (
@@ -291,15 +281,15 @@ def test_gaussian_imputer_counts_its_rounds(X):
     assert fixed.n_tuning_iter_ < imputer.n_tuning_iter_
 
 
-VAE = VariationalAutoencoder(max_iter=2, hidden_layer_sizes=(8,), random_state=0)
+VAE = skvnce.VariationalAutoencoder(max_iter=2, hidden_layer_sizes=(8,), random_state=0)
 VGI = {"n_steps": 2, "n_draws": 4, "random_state": 0}
 DENSITY = {"max_iter": 2, "n_training_draws": 1}
 TRAINED = [
     VAE,
-    LAIRImputer(VAE, n_estimators=2, n_steps=2, n_draws=4, random_state=0),
-    VGIImputer(IncompleteDensity("vae", **DENSITY), n_estimators=2, **VGI),
-    VGIImputer(IncompleteDensity("factor-analysis", **DENSITY), **VGI),
-    VGIImputer(
+    skvnce.LAIRImputer(VAE, n_estimators=2, n_steps=2, n_draws=4, random_state=0),
+    skvnce.VGIImputer(IncompleteDensity("vae", **DENSITY), n_estimators=2, **VGI),
+    skvnce.VGIImputer(IncompleteDensity("factor-analysis", **DENSITY), **VGI),
+    skvnce.VGIImputer(
         IncompleteDensity("coupling-flow", algorithm=MCEM(n_steps=3), **DENSITY), **VGI
     ),
 ]
@@ -343,14 +333,16 @@ GRAPH = {"max_iter": 3, "tol": 1e-9, "n_steps": 4, "random_state": 0}
 FOLDS = {"alphas": 3, "selection": "cv", "cv": 2, "random_state": 0}
 COPULA = {"max_iter": 3, "tol": 1e-9}
 FITTED = [
-    IncompleteFactorAnalysis(),
-    TruncatedGaussianGraphLearner(**GRAPH),
-    TruncatedGaussianGraphLearnerCV(TruncatedGaussianGraphLearner(**GRAPH), **FOLDS),
-    CopulaGraphLearner(**COPULA, random_state=0),
-    CopulaGraphLearnerCV(CopulaGraphLearner(**COPULA), **FOLDS),
-    VNCEEstimator(Bell, noise_ratio=2, max_iter=2, random_state=0),
-    VNCEEstimator(Factor, noise_ratio=2, max_iter=2, n_init=2, random_state=0),
-    NoisyOr(2, binarize=10.0, max_iter=3, random_state=0),
+    skvnce.IncompleteFactorAnalysis(),
+    skvnce.TruncatedGaussianGraphLearner(**GRAPH),
+    skvnce.TruncatedGaussianGraphLearnerCV(
+        skvnce.TruncatedGaussianGraphLearner(**GRAPH), **FOLDS
+    ),
+    skvnce.CopulaGraphLearner(**COPULA, random_state=0),
+    skvnce.CopulaGraphLearnerCV(skvnce.CopulaGraphLearner(**COPULA), **FOLDS),
+    skvnce.VNCEEstimator(Bell, noise_ratio=2, max_iter=2, random_state=0),
+    skvnce.VNCEEstimator(Factor, noise_ratio=2, max_iter=2, n_init=2, random_state=0),
+    skvnce.NoisyOr(2, binarize=10.0, max_iter=3, random_state=0),
 ]
 
 
@@ -384,10 +376,10 @@ def test_callbacks_stop_fits(estimator, X):
 
 @SHORT
 def test_tuning_is_counted_apart(X):
-    analysis = IncompleteFactorAnalysis().fit(X)
+    analysis = skvnce.IncompleteFactorAnalysis().fit(X)
     assert analysis.n_tuning_iter_ > 0
-    assert IncompleteFactorAnalysis(1).fit(X).n_tuning_iter_ == 0
-    learner = TruncatedGaussianGraphLearner(**GRAPH)
+    assert skvnce.IncompleteFactorAnalysis(1).fit(X).n_tuning_iter_ == 0
+    learner = skvnce.TruncatedGaussianGraphLearner(**GRAPH)
     pilot = clone(learner).fit(X).n_tuning_iter_
     assert pilot > 0
     assert learner.set_params(ridge_linear=0.1).fit(X).n_tuning_iter_ == 0
@@ -397,8 +389,8 @@ def test_tuning_is_counted_apart(X):
 @pytest.mark.filterwarnings("ignore:selection='cv' chose the smallest")
 @pytest.mark.parametrize("n_jobs", [None, 2])
 def test_rounds_of_folds_are_counted_wherever_they_run(n_jobs, X):
-    one = TruncatedGaussianGraphLearnerCV(
-        TruncatedGaussianGraphLearner(ridge_linear=0.1, **GRAPH),
+    one = skvnce.TruncatedGaussianGraphLearnerCV(
+        skvnce.TruncatedGaussianGraphLearner(ridge_linear=0.1, **GRAPH),
         alphas=2,
         selection="cv",
         cv=2,
@@ -417,7 +409,7 @@ def test_callbacks_of_a_search_see_the_steps_of_its_fits(X):
     recorder = Recorder()
     recorder.max_propagation_depth = None  # the mark of those that a search passes on
     grid = {"shrinkage": [0.1, 1.0]}
-    search = GridSearchCV(GaussianImputer(marginals="normal"), grid, cv=2)
+    search = GridSearchCV(skvnce.GaussianImputer(marginals="normal"), grid, cv=2)
     search.set_callbacks(recorder).fit(X)
     assert recorder.tasks.count("+fitting") == 5
     assert recorder.tasks.count("-fitting") == 5
