@@ -131,6 +131,19 @@ def is_copositive(matrix):
     return True
 
 
+def symmetric_basis(d, width):
+    """Span the matrices (K, b) with symmetric K (d, d); (parameters, d, width)."""
+    spanned = []
+    for i in range(d):
+        for j in range(i, width):
+            matrix = torch.zeros(d, width).double()
+            matrix[i, j] = 1
+            if j < d:
+                matrix[j, i] = 1
+            spanned.append(matrix)
+    return torch.stack(spanned)
+
+
 def score_matching_loss(model, x, weight=saturating_weight):
     """Compute the generalised score-matching loss of any model by autograd.
 

@@ -10,11 +10,6 @@ from skvnce import TableImputer
 QUICK = {"n_estimators": 0, "n_parameter_draws": 3, "random_state": 0}
 
 
-@pytest.fixture
-def rng(seed):
-    return np.random.default_rng(seed)
-
-
 def table_of(rng, slope, intercept, n=200):
     """A column, a linear function of it, and a related one; some cells are missing."""
     x = rng.gamma(2, size=n)

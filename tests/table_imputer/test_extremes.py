@@ -9,11 +9,6 @@ from skvnce import TableImputer
 from skvnce.table_imputer import expansion
 
 
-@pytest.fixture
-def rng(seed):
-    return np.random.default_rng(seed)
-
-
 @pytest.mark.parametrize("n_observed", [4, 9, 12])
 def test_a_column_may_have_fewer_cells_than_there_are_columns(rng, n_observed):
     X = rng.normal(size=(200, 10))
