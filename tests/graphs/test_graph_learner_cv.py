@@ -276,7 +276,7 @@ def test_where_nothing_lies_beyond_nothing_is_reported(alphas, gamma, data):
 def test_one_standard_error_is_that_of_the_mean_of_the_folds(monkeypatch):
     """Losses vary by 1 over 4 folds, and so their means by a half."""
     apart = np.sqrt(0.75) * np.array([1.0, 1.0, -1.0, -1.0])
-    scores = np.stack([apart - 0.7, apart - 0.4, np.zeros(4)], axis=1)
+    scores = np.stack([apart - 0.7, apart - 0.45, np.zeros(4)], axis=1)
     learner = TruncatedGaussianGraphLearnerCV()
     monkeypatch.setattr(learner, "_score_folds", lambda search, least: scores)
     assert learner._by_one_error(None) == 1
