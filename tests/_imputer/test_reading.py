@@ -16,7 +16,7 @@ from cases import quick_lair as lair
 from sklearn.linear_model import LogisticRegression
 
 import skvnce
-from skvnce.evaluation import imputation_report, missing_report
+from skvnce.evaluation import missing_report
 from skvnce.exceptions import TableWarning
 from skvnce.missingness import hide
 from skvnce.options import Chunks
@@ -254,12 +254,6 @@ def test_predictors_leave_out_names_of_any_data_type(make, kind):
     assert model.n_features_in_ == 3
     assert model.estimators_[0].n_features_in_ == 2
     assert model.predict(table).std() > 0.5
-
-
-@IGNORED
-def test_reports_hide_no_names():
-    report = imputation_report(gaussian(), named(), n_repeats=1, random_state=0)
-    assert report.notna()[["rmse", "pfc"]].all(axis=None)
 
 
 @IGNORED

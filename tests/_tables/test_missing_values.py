@@ -369,12 +369,6 @@ def test_a_model_fills_parts_without_rows_whatever_its_marker():
     np.testing.assert_allclose(np.concatenate(found), imputer.transform(X))
 
 
-def test_a_table_that_gets_the_marker_is_not_modified():
-    table = np.array([[1.0, np.nan]])
-    assert with_marker(table, -1).tolist() == [[1, -1]]
-    assert np.isnan(table[0, 1])
-
-
 def test_arrow_tables():
     X, nan = mixed("unknown"), mixed("unknown").replace("unknown", np.nan)
     X, nan = (pa.Table.from_pandas(one) for one in (X, nan))

@@ -1,6 +1,5 @@
 """Tables in parts: the same answers as in memory, however the rows are divided."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -123,27 +122,6 @@ def test_dask_fits_and_fills_as_in_memory(kind, most_rows):
         assert list(filled.columns) == list(X.columns)
         assert filled.compute().index.equals(X.index)
         assert list(other.feature_names_in_) == list(X.columns)
-
-
-def test_methods_of_rows_are_lazy():
-    """A part is read when its result is."""
-    X, read = table(), []
-
-    def chunk(rows):
-        read.append(rows)
-        return X[rows]
-
-    imputer = GaussianImputer(n_parameter_draws=2, random_state=0).fit(X)
-    halves = slice(0, 700), slice(700, 1500)
-    chunks = Chunks([partial(chunk, rows) for rows in halves])
-    filled, scores = imputer.transform(chunks), imputer.score_samples(chunks)
-    assert read == [] and len(filled) == len(scores) == 2
-    np.testing.assert_allclose(filled[1], imputer.transform(X)[700:])
-    assert read == [halves[1]]
-    np.testing.assert_allclose(
-        np.concatenate(list(scores)), imputer.score_samples(X), atol=1e-12
-    )
-    assert imputer.score(chunks) == pytest.approx(imputer.score(X))
 
 
 def test_draws_of_parts_have_the_parameters_of_their_table(monkeypatch):
