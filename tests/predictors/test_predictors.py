@@ -227,6 +227,7 @@ def test_weights_of_residuals_count_as_rows():
     given = Residuals.of(predictions, y, weights)
     repeated = Residuals.of(predictions[:, often], y[often], np.ones(len(often)))
     assert given.noise_variance == pytest.approx(repeated.noise_variance)
+    assert given.weights.mean() == pytest.approx(1)
     new = rng.normal(size=(4, 5))
     for one, other in zip(
         given.interval(new, 0.8), repeated.interval(new, 0.8), strict=True

@@ -76,6 +76,16 @@ def test_distribution_against_mpmath(loc, scale):
         )
 
 
+def test_log_prob_is_normalised_and_has_its_support():
+    dist = TruncatedNormal(column([-2.0, 0.5]), column([1.5, 0.3]))
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    x, weights = column((nodes + 1) * 5), column(weights * 5)
+    mass = dist.log_prob(x[:, None]).exp().T @ weights
+    np.testing.assert_allclose(mass, 1, rtol=1e-12)
+    assert (dist.log_prob(column(-1e-300)) == -torch.inf).all()
+    assert dist.log_prob(column(0.0)).isfinite().all()
+
+
 @given(t=st.floats(-2000, 50), upper=st.floats(1e-300, 1))
 def test_everything_is_finite_and_ordered(t, upper):
     ratio = column([t])
