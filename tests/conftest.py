@@ -8,16 +8,27 @@ from zlib import crc32
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import matplotlib
+import numpy as np
 import pytest
+from hypothesis import settings
 from sklearn.base import clone
 
 matplotlib.use("Agg")
+# the seeds of runs differ, so that many runs try many examples
+settings.register_profile("few", max_examples=30, deadline=None)
+settings.load_profile("few")
 
 
 @pytest.fixture
 def seed():
     """The seed of a statistical test; sweep it with SKVNCE_TEST_SEED=0,1,2,..."""
     return int(os.environ.get("SKVNCE_TEST_SEED", "0"))
+
+
+@pytest.fixture
+def rng(seed):
+    """The random numbers of a statistical test."""
+    return np.random.default_rng(seed)
 
 
 @pytest.fixture(scope="module")

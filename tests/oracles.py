@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from scipy import stats
 from scipy.special import roots_legendre
+from torch.distributions import MultivariateNormal
 
 from skvnce.graphs.score_matching import saturating_weight
 
@@ -40,6 +41,24 @@ def normal_means(mean, covariance, X):
         pull = np.linalg.solve(given, (row - mean)[~missing])
         row[missing] += covariance[np.ix_(missing, ~missing)] @ pull
     return filled
+
+
+def conditioned(normal, x, observed):
+    """Condition a row on its observed cells, by the textbook formula, in torch.
+
+    Returns the row filled by conditional means, the conditional covariance, zero at
+    observed cells, and the log-density of the observed cells.
+    """
+    mean, S = normal
+    o, m = observed, ~observed
+    filled, covariance = x.clone(), torch.zeros_like(S)
+    gain = torch.linalg.solve(S[o][:, o], S[o][:, m]).T
+    filled[m] = mean[m] + gain @ (x[o] - mean[o])
+    covariance[m.outer(m)] = (S[m][:, m] - gain @ S[o][:, m]).flatten()
+    if not o.any():
+        return filled, covariance, torch.zeros(()).double()
+    own = MultivariateNormal(mean[o], S[o][:, o], validate_args=False)
+    return filled, covariance, own.log_prob(x[o])
 
 
 def first_and_second(sample):
@@ -110,6 +129,19 @@ def is_copositive(matrix):
             if (values[inside] <= 0).any():
                 return False
     return True
+
+
+def symmetric_basis(d, width):
+    """Span the matrices (K, b) with symmetric K (d, d); (parameters, d, width)."""
+    spanned = []
+    for i in range(d):
+        for j in range(i, width):
+            matrix = torch.zeros(d, width).double()
+            matrix[i, j] = 1
+            if j < d:
+                matrix[j, i] = 1
+            spanned.append(matrix)
+    return torch.stack(spanned)
 
 
 def score_matching_loss(model, x, weight=saturating_weight):

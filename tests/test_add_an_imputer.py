@@ -1,7 +1,6 @@
 """The page "Add an imputer": its imputer has what all imputers have, for nothing."""
 
 import doctest
-import pickle
 import sys
 import warnings
 from pathlib import Path
@@ -61,17 +60,6 @@ def test_nan_contract(name):
 def test_the_page_runs():
     found = doctest.testfile(str(FOLDER / "add_an_imputer.rst"), module_relative=False)
     assert found.attempted > 3 and not found.failed
-
-
-def test_frames_keep_their_types_and_observed_cells(fitted):
-    table = frame()
-    filled = fitted.transform(table)
-    assert filled.columns.tolist() == ["x", "y", "whole", "kind", "when", "constant"]
-    assert not filled.isna().any(axis=None)
-    for name in filled:
-        assert filled[name].dtype == table[name].dtype
-        seen = table[name].notna()
-        assert filled[name][seen].equals(table[name][seen])
 
 
 def test_neighbours_are_better_than_means(fitted):
@@ -134,24 +122,6 @@ def test_tables_in_parts_are_those_in_memory():
     np.testing.assert_array_equal(found, expected)
     with pytest.raises(ValueError, match="parts"):
         HotDeckImputer().fit(Chunks([X[:40], X[40:]]), lower={0: 0.5})
-
-
-def test_pickles_and_failed_fits(fitted, monkeypatch):
-    table = frame()
-    again = pickle.loads(pickle.dumps(fitted))
-    assert again.transform(table).equals(fitted.transform(table))
-    before = dict(vars(again))
-
-    def read_and_fail(self, *given, **limits):
-        read(self, *given, **limits)
-        raise RuntimeError
-
-    read = HotDeckImputer._read
-    monkeypatch.setattr(HotDeckImputer, "_read", read_and_fail)
-    with pytest.raises(RuntimeError):
-        again.fit(table[["x", "y"]])
-    assert vars(again).keys() == before.keys()
-    assert all(vars(again)[name] is value for name, value in before.items())
 
 
 def test_cells_outside_of_limits_come_last():

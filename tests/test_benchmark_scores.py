@@ -2,37 +2,13 @@
 
 import copula_graph
 import mixed
-import mixed_scores
 import numpy as np
-import prediction
 import protocol_tables
 import pytest
-from _beside import DEFAULT, by_place, written
 from _validity_analyses import random_intercept
 from numpy.testing import assert_allclose
 
 KINDS, LEVELS = ["numeric", "nominal", "ordinal"], [None, list("abc"), list("xy")]
-TABLES = {
-    DEFAULT: {("a", 0): 2.0, ("a", 1): 1.0, ("b", 0): 1.0, ("c", 0): 0.0},
-    "better": {("a", 0): 1.0, ("a", 1): 0.5, ("b", 0): 0.25, ("c", 0): 1.0},
-    "worse": {("a", 0): 8.0, ("b", 0): 2.0},
-    "absent": {("d", 0): 1.0},
-}
-
-
-def test_ratios_are_of_seeds_that_both_have():
-    assert by_place(TABLES[DEFAULT], TABLES["worse"]) == {"a": 0.25, "b": 0.5}
-
-
-def test_scores_of_zero_are_left_out():
-    ratios = by_place(TABLES[DEFAULT], TABLES["better"])
-    assert ratios == pytest.approx({"a": 2.0, "b": 4.0})
-
-
-def test_losses_are_bold_and_counted():
-    assert written({"a": 2.0, "b": 8.0}) == "**4.000** (2 of 2)"
-    assert written({"a": 1.01, "b": 0.5}) == "0.711 (0 of 2)"
-    assert written({}) == "-"
 
 
 def test_errors_of_hand_made_tables():
@@ -54,53 +30,6 @@ def test_errors_of_hand_made_tables():
     assert protocol_tables.avg_mae(both[:1], full, hidden, (2,)) == pytest.approx(2 / 4)
     assert protocol_tables.wasserstein([[0.0], [3.0]], [[3.0], [1.0]]) == pytest.approx(
         0.5
-    )
-
-
-def test_two_levels_count_as_a_number():
-    full = np.array([[0.0], [1.0]])
-    assert protocol_tables.row_errors(1 - full[None], full, (0,)) == pytest.approx(1)
-
-
-def case_of_numbers():
-    full = np.arange(12.0).reshape(6, 2)
-    masked = full.copy()
-    masked[2, 0] = masked[4, 1] = np.nan
-    return protocol_tables.Case(("A", "some", "MCAR", 0), (full,), (masked,), ())
-
-
-def test_truth_has_no_error_and_draws_are_proper_scores():
-    case = case_of_numbers()
-    (full,) = case.full
-    right = protocol_tables.score_a(
-        case, protocol_tables.Answer([full], [np.stack([full] * 20)], 0.0)
-    )
-    zero = ("min_mae", "avg_mae", "avg_mae_draws", "mae_median", "rmse", "crps")
-    assert [right[name] for name in (*zero, "energy", "w_train")] == [0] * 8
-    assert right["coverage"] == pytest.approx(0.9)
-    point = protocol_tables.score_a(case, protocol_tables.Answer([full + 1], None, 0.0))
-    assert point["min_mae"] == point["avg_mae"] > 0 and "crps" not in point
-    draws = np.stack([full + k for k in (-1, 0, 1, 2, 3)])
-    drawn = protocol_tables.score_a(case, protocol_tables.Answer(None, [draws], 0.0))
-    assert drawn["min_mae"] == 0 and drawn["rmse"] == pytest.approx(0.1)
-    assert "coverage" not in drawn
-
-
-def test_parts_are_scored_apart():
-    full, masked = np.ones((3, 2)), np.full((3, 2), np.nan)
-    case = protocol_tables.Case(("B", "x", "MCAR", 0), (full,) * 2, (masked,) * 2, ())
-    found = protocol_tables.score_b(
-        case, protocol_tables.Answer([full + 1, full + 3], None, 0.0)
-    )
-    assert [found[f"{s}_{p}"] for p in ("in", "out") for s in ("mae", "rmse")] == [
-        *(1, 1, 3, 3)
-    ]
-    drawn = [np.stack([full, full + 2])] * 2
-    assert (
-        protocol_tables.score_b(case, protocol_tables.Answer(None, drawn, 0.0))[
-            "mae_in"
-        ]
-        == 1
     )
 
 
@@ -134,45 +63,6 @@ def test_methods_do_not_see_hidden_cells():
     assert not np.array_equal(*leaky)
 
 
-def test_scores_of_the_truth_and_of_its_opposite():
-    one = mixed_case()
-    truth = one.full[1]
-    sure = {j: np.eye(len(LEVELS[j]))[truth[:, j].astype(int)] for j in (1, 2)}
-    right = mixed_scores.score(
-        one, mixed_scores.Answer(truth, sure, np.repeat(truth[None], 20, 0))
-    )
-    assert right["pfc"] == right["rmse"] == 0 and abs(right["crps"]) < 1e-12
-    assert right["brier"] == right["rps"] == right["ece"] == 0
-    assert right["coverage"] == pytest.approx(0.9) and right["auc"] <= 0.5
-    wrong = truth.copy()
-    wrong[:, 1], wrong[:, 2] = (truth[:, 1] + 1) % 3, 1 - truth[:, 2]
-    wrong[:, 0] += 3
-    mistaken = {j: np.roll(p, 1, 1) for j, p in sure.items()}
-    found = mixed_scores.score(
-        one, mixed_scores.Answer(wrong, mistaken, np.repeat(wrong[None], 20, 0))
-    )
-    assert found["pfc"] == 1 and found["brier"] > 1.8 and found["coverage"] == 0
-    assert found["ece"] > 0.9 and found["auc"] > 0.6
-
-
-def test_classes_are_scored_as_by_their_formulas():
-    classes, target = np.array([2, 5, 7]), np.array([2, 7, 7, 5])
-    probabilities = np.array(
-        [[0.5, 0.2, 0.3], [0, 0, 1], [0.2, 0.2, 0.6], [0.1, 0.9, 0]]
-    )
-    found = prediction.scores_of_classes(probabilities, target, classes)
-    assert found["error"] == pytest.approx(-np.log([0.5, 1, 0.6, 0.9]).mean())
-    assert found["brier"] == pytest.approx(np.mean([0.38, 0, 0.24, 0.02]))
-    assert found["ece"] == pytest.approx(np.mean([0.5, 0, 0.4, 0.1]))
-
-
-def test_numbers_are_scored_in_standard_deviations():
-    target = np.array([1.0, 3.0])
-    ends = np.array([0.0, 0.0]), np.array([2.0, 2.0])
-    found = prediction.scores_of_numbers(np.array([1.0, 1.0]), target, ends)
-    assert found == pytest.approx({"error": np.sqrt(2), "coverage": 0.5, "length": 2.0})
-
-
 def test_f1_is_that_of_the_pairs():
     truth = np.zeros((4, 4), dtype=bool)
     for i, j in ((0, 1), (1, 2), (2, 3)):
@@ -183,14 +73,6 @@ def test_f1_is_that_of_the_pairs():
     assert copula_graph.f1(edges, truth) == pytest.approx(2 * 1 / (2 + 3))
     assert copula_graph.f1(truth, truth) == 1
     assert copula_graph.f1(np.zeros_like(truth), truth) == 0
-
-
-def test_pairs_are_ranked_by_entry_and_then_by_strength():
-    first, second = np.zeros((2, 3, 3))
-    first[0, 1] = 0.1
-    second[0, 1], second[0, 2], second[1, 2] = 0.2, 0.9, 0.8
-    order = copula_graph.ranked(np.array([first, second]))
-    assert order[0, 1] > order[0, 2] > order[1, 2] > order[1, 0] == 0
 
 
 def test_random_intercepts_maximise_the_restricted_likelihood(seed):
@@ -214,11 +96,3 @@ def test_random_intercepts_maximise_the_restricted_likelihood(seed):
     for more in (0.97, 1.03):
         assert restricted(group * more, row)[0] <= best + 1e-9
         assert restricted(group, row * more)[0] < best
-
-
-def test_groups_without_variance_have_none():
-    x = np.tile([-1.0, 1.0], 10)
-    y = np.tile([0.0, 2.0, 3.0, 3.5], 5)
-    X = np.column_stack([np.ones(20), x])
-    *_, group, row = random_intercept(y, X, np.repeat(np.arange(5), 4))
-    assert group == 0 and row > 0

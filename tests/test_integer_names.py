@@ -5,9 +5,6 @@ import pandas as pd
 import pytest
 
 from skvnce import ConstrainedImputer, GaussianImputer, TableImputer
-from skvnce.inspection import ImputationDisplay
-from skvnce.metrics import false_classification_rate
-from skvnce.options import Chunks
 
 NAMES = [2, 0, 1]  # the columns with the names 0 and 1 are not at these places
 IMPUTERS = [GaussianImputer, TableImputer]
@@ -80,28 +77,6 @@ def test_equations_are_those_of_the_name(table, imputer):
     np.testing.assert_allclose(filled[:, 2], filled[:, 0] + filled[:, 1])
 
 
-def test_columns_of_scores_and_displays_are_those_of_the_name(table):
-    true, wrong = table.astype("string"), table.astype("string")
-    wrong[0] = "wrong"
-    rates = [
-        false_classification_rate(true, wrong, true.notna().to_numpy(), columns=[c])
-        for c in (0, 1)
-    ]
-    assert rates == [1, 0]
-    filled = table.fillna(10)
-    display = ImputationDisplay.from_draws(table, [filled], columns=[2])
-    assert display.columns == ["2"]
-
-
-def test_messages_have_the_name(table, imputer):
-    table.iloc[0, 1] = np.inf
-    with pytest.raises(ValueError, match="in column 0, row 0"):
-        imputer.fit(table)
-    table[0] = 1.0
-    with pytest.warns(UserWarning, match="column 0"):
-        imputer.fit(table)
-
-
 @pytest.mark.parametrize("make", IMPUTERS)
 def test_another_order_of_names_is_an_error(make, table):
     model = make(random_state=0).fit(table)
@@ -110,13 +85,6 @@ def test_another_order_of_names_is_an_error(make, table):
     np.testing.assert_array_equal(  # other names are those of another table
         model.transform(table.set_axis([7, 8, 9], axis=1)), model.transform(table)
     )
-
-
-def test_tables_in_parts_have_the_same_names(table, imputer):
-    parts = Chunks([table[:30], table[30:]])
-    imputer.set_params(categorical_features={0: "nominal"}, min_value={2: -90.0})
-    imputer.fit(parts)
-    assert list(imputer.categories_) == [0] and imputer.feature_ranges_[0, 0] == -90
 
 
 def test_indices_of_arrays_count_from_both_ends(table):

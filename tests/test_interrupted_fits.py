@@ -25,7 +25,7 @@ ROOT = Path(skvnce.__file__).parent
 FILES = {str(path) for path in ROOT.rglob("*/*.py")}  # in folders, unlike the locks
 PLACES = 20  # for each class and method, of which there are more than 20
 CLASSES = {type(one).__name__: one for one in [*ESTIMATORS, *PREDICTORS][::-1]}
-QUICK = {"GaussianImputer", "IncompleteFactorAnalysis", "CopulaGraphLearner"}
+QUICK = {"GaussianImputer", "IncompleteFactorAnalysis"}
 CASES = [
     pytest.param(one, method, id=f"{name}-{method}", marks=marks)
     for name, one in CLASSES.items()

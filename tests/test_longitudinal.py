@@ -78,7 +78,7 @@ tables = st.builds(
 
 
 @pytest.mark.filterwarnings("ignore::skvnce.exceptions.TableWarning")
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8)
 @given(tables)
 def test_round_trip(frame):
     for table in in_both(frame.drop(columns="sex")):
@@ -91,7 +91,7 @@ def test_round_trip(frame):
 
 
 @pytest.mark.filterwarnings("ignore::skvnce.exceptions.TableWarning")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=10)
 @given(tables)
 def test_cells_are_those_of_a_pivot(frame):
     wide = to_wide(frame, columns=VARYING, **NAMES)
@@ -356,7 +356,7 @@ def test_errors_of_filled_tables():
 
 
 @pytest.mark.filterwarnings("ignore::skvnce.exceptions.TableWarning")
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6)
 @given(tables)
 def test_neighbours_are_those_of_pandas(frame):
     order = frame.sort_values(["patient", "month"])

@@ -263,29 +263,6 @@ def test_hide_makes_other_types_float64(X):
     assert hide(X, np.eye(2, dtype=bool)).dtype == np.float64
 
 
-def test_hide_keeps_a_dataframe():
-    X = pd.DataFrame(
-        {
-            "float32": np.array([1, 2], np.float32),
-            "integer": [1, 2],
-            "nullable": pd.array([1, None], dtype="Int64"),
-        },
-        index=["p", "q"],
-    )
-    kept = X.copy()
-    out = hide(X, [[True, False, False], [False, True, False]])
-    expected = pd.DataFrame(
-        {
-            "float32": np.array([np.nan, 2], np.float32),
-            "integer": [1, np.nan],
-            "nullable": pd.array([1, None], dtype="Int64"),
-        },
-        index=["p", "q"],
-    )
-    pd.testing.assert_frame_equal(out, expected)
-    pd.testing.assert_frame_equal(X, kept)
-
-
 # Errors name the parameter
 
 ONES = np.ones((4, 3))
@@ -398,7 +375,7 @@ def missing(X):
 masks = hnp.arrays(bool, (12, 10))
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(masks)
 def test_hide_keeps_a_frame_of_pandas(hidden):
     X = mixed()
@@ -414,7 +391,7 @@ def test_hide_keeps_a_frame_of_pandas(hidden):
     pd.testing.assert_frame_equal(X, kept)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(masks)
 def test_hide_keeps_a_frame_of_polars(hidden):
     X = in_polars(mixed())
@@ -425,15 +402,6 @@ def test_hide_keeps_a_frame_of_polars(hidden):
     for name in X.columns:
         seen = out[name].is_not_null()
         assert out[name].filter(seen).to_list() == X[name].filter(seen).to_list()
-
-
-def test_hide_keeps_what_is_missing():
-    X = mixed().astype({"n_children": float, "smokes": "boolean"})
-    X.iloc[0] = None
-    out = hide(X, np.eye(12, 10, 1, dtype=bool))
-    expected = np.eye(12, 10, 1, dtype=bool)
-    expected[0] = True
-    np.testing.assert_array_equal(missing(out), expected)
 
 
 def test_hide_keeps_what_is_missing_in_a_dictionary_of_pyarrow():
@@ -474,15 +442,6 @@ def test_missing_categories_are_never_marked(mechanism):
     assert hidden[~missing(X)].mean() > 0.5
 
 
-def test_without_strength_categories_are_hidden_at_random():
-    X = mixed(60)
-    expected = mcar(X, 0.3, random_state=7)
-    np.testing.assert_array_equal(mnar(X, 0.3, strength=0, random_state=7), expected)
-    expected[:, 6] = False
-    found = mar(X, 0.3, drivers="town", strength=0, random_state=7)
-    np.testing.assert_array_equal(found, expected)
-
-
 def test_higher_levels_of_ordinal_columns_are_hidden_more_often():
     X = mixed(60)[["grade", "smokes"]]
     hidden = mnar(X, [1 / 3, 2 / 3], strength=1e6, random_state=0)
@@ -508,7 +467,7 @@ def test_the_seed_orders_the_levels_of_nominal_columns():
     np.testing.assert_array_equal(turned, hidden[::-1])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(1, 300), st.integers(0, 2**32 - 1))
 def test_any_number_of_levels(n_levels, seed):
     X = pd.DataFrame({"a": [f"level {i}" for i in range(n_levels)]})

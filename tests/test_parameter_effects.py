@@ -15,25 +15,6 @@ from sklearn.base import clone
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 
 import skvnce
-from skvnce import (
-    ColumnImputer,
-    ConstrainedImputer,
-    CopulaGraphLearner,
-    CopulaGraphLearnerCV,
-    GaussianImputer,
-    IncompleteFactorAnalysis,
-    LAIRImputer,
-    MixtureImputer,
-    MultipleImputationClassifier,
-    MultipleImputationRegressor,
-    NoisyOr,
-    TableImputer,
-    TruncatedGaussianGraphLearner,
-    TruncatedGaussianGraphLearnerCV,
-    VariationalAutoencoder,
-    VGIImputer,
-    VNCEEstimator,
-)
 from skvnce._core.training import rounds
 from skvnce.autoencoder import column_scores as _scores
 from skvnce.autoencoder.factor_analysis import fit_covariance
@@ -105,7 +86,7 @@ def found(estimator, table):
         warnings.simplefilter("always")
         if hasattr(estimator, "n_estimators") and hasattr(estimator, "estimator"):
             y = np.arange(ROWS) % 7 + X.isna().sum(axis=1).to_numpy(dtype=float)
-            if isinstance(estimator, MultipleImputationClassifier):
+            if isinstance(estimator, skvnce.MultipleImputationClassifier):
                 y = y > 4
             estimator.fit(X, y)
         else:
@@ -159,14 +140,14 @@ def equal(one, other):
     return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
-VAE = VariationalAutoencoder(
+VAE = skvnce.VariationalAutoencoder(
     max_iter=1, hidden_layer_sizes=(4,), n_importance_samples=8, random_state=0
 )
 DENSITY = IncompleteDensity(
     "vae", max_iter=1, n_training_draws=1, n_importance_samples=8
 )
 DRAWN = {"n_estimators": 1, "n_steps": 2, "n_draws": 8, "random_state": 0}
-FEW = GaussianImputer(max_iter=20, n_parameter_draws=2)
+FEW = skvnce.GaussianImputer(max_iter=20, n_parameter_draws=2)
 PREDICTED = {"n_estimators": 2, "n_draws": 4, "random_state": 0}
 
 OF_TABLES = {
@@ -210,7 +191,7 @@ OF_CAUSES = {
 # estimators, and other values of their parameters
 CASES = {
     "normal": (
-        GaussianImputer(max_iter=30, n_parameter_draws=3, random_state=0),
+        skvnce.GaussianImputer(max_iter=30, n_parameter_draws=3, random_state=0),
         {
             "shrinkage": 30.0,
             "marginals": "normal",
@@ -222,7 +203,7 @@ CASES = {
         },
     ),
     "table": (
-        TableImputer(n_estimators=3, n_parameter_draws=3, random_state=0),
+        skvnce.TableImputer(n_estimators=3, n_parameter_draws=3, random_state=0),
         {
             "interactions": [("a", "b")],
             "n_estimators": 0,
@@ -234,17 +215,20 @@ CASES = {
         },
     ),
     "factors": (
-        IncompleteFactorAnalysis(1, max_iter=50),
+        skvnce.IncompleteFactorAnalysis(1, max_iter=50),
         {"n_components": 2, "max_iter": 2, "tol": 5.0, "on_misfit": "ignore"},
     ),
     "copula graph": (
-        CopulaGraphLearner(max_iter=20, random_state=0),
+        skvnce.CopulaGraphLearner(max_iter=20, random_state=0),
         {"alpha": 0.5, "max_iter": 2, "tol": 5.0, **MEDIANS, **OF_TABLES},
     ),
-    "lair": (LAIRImputer(VAE, **DRAWN), {"sampler": "mwg", **MEMBERS, **OF_CELLS}),
-    "vgi": (VGIImputer(DENSITY, **DRAWN), {**MEMBERS, **OF_CELLS}),
+    "lair": (
+        skvnce.LAIRImputer(VAE, **DRAWN),
+        {"sampler": "mwg", **MEMBERS, **OF_CELLS},
+    ),
+    "vgi": (skvnce.VGIImputer(DENSITY, **DRAWN), {**MEMBERS, **OF_CELLS}),
     "mixtures": (
-        MixtureImputer(2, n_estimators=2, max_iter=4, random_state=0),
+        skvnce.MixtureImputer(2, n_estimators=2, max_iter=4, random_state=0),
         {
             "n_components": 3,
             "n_estimators": 1,
@@ -273,7 +257,7 @@ CASES = {
         },
     ),
     "columns": (
-        ColumnImputer(
+        skvnce.ColumnImputer(
             FEW,
             regressor=LinearRegression(),
             classifier=LogisticRegression(),
@@ -297,30 +281,37 @@ CASES = {
         },
     ),
     "truncated graph": (
-        TruncatedGaussianGraphLearner(max_iter=20, random_state=0),
+        skvnce.TruncatedGaussianGraphLearner(max_iter=20, random_state=0),
         {"algorithm": "maximum-likelihood", "tol": 1.0, **OF_GRAPH},
     ),
     "truncated graph by VNCE": (
-        TruncatedGaussianGraphLearner(algorithm="vnce", max_iter=3, random_state=0),
+        skvnce.TruncatedGaussianGraphLearner(
+            algorithm="vnce", max_iter=3, random_state=0
+        ),
         OF_GRAPH,
     ),
-    "path": (TruncatedGaussianGraphLearnerCV(alphas=3, random_state=0), OF_PATH),
+    "path": (skvnce.TruncatedGaussianGraphLearnerCV(alphas=3, random_state=0), OF_PATH),
     "path of copulas": (
-        CopulaGraphLearnerCV(
-            CopulaGraphLearner(max_iter=5), alphas=3, selection="cv", random_state=0
+        skvnce.CopulaGraphLearnerCV(
+            skvnce.CopulaGraphLearner(max_iter=5),
+            alphas=3,
+            selection="cv",
+            random_state=0,
         ),
         OF_PATH,
     ),
     "causes": (
-        NoisyOr(2, binarize=1.0, max_iter=3, hidden_layer_sizes=(4,), random_state=0),
+        skvnce.NoisyOr(
+            2, binarize=1.0, max_iter=3, hidden_layer_sizes=(4,), random_state=0
+        ),
         {"algorithm": "svi", "init": "random", **OF_CAUSES},
     ),
     "causes without a network": (
-        NoisyOr(2, algorithm="svi", binarize=1.0, max_iter=2, random_state=0),
+        skvnce.NoisyOr(2, algorithm="svi", binarize=1.0, max_iter=2, random_state=0),
         OF_CAUSES,
     ),
     "VNCE": (
-        VNCEEstimator(max_iter=2, random_state=0),
+        skvnce.VNCEEstimator(max_iter=2, random_state=0),
         {
             "noise_ratio": 2,
             "n_components": 2,
@@ -336,11 +327,11 @@ CASES = {
         },
     ),
     "regressor": (
-        MultipleImputationRegressor(FEW, LinearRegression(), **PREDICTED),
+        skvnce.MultipleImputationRegressor(FEW, LinearRegression(), **PREDICTED),
         {"n_estimators": 3, "n_draws": 8, "cv": 3, "random_state": 1},
     ),
     "classifier": (
-        MultipleImputationClassifier(FEW, LogisticRegression(), **PREDICTED),
+        skvnce.MultipleImputationClassifier(FEW, LogisticRegression(), **PREDICTED),
         {"n_estimators": 3, "n_draws": 8, "calibration_cv": 2, "random_state": 1},
     ),
 }
@@ -451,14 +442,14 @@ def test_each_parameter_is_varied():
         varied.setdefault(type(estimator), set()).update(own)
     public = {getattr(skvnce, name) for name in skvnce.__all__}
     estimators = {one for one in public if hasattr(one, "fit")}
-    assert estimators - set(varied) == {ConstrainedImputer}
+    assert estimators - set(varied) == {skvnce.ConstrainedImputer}
     for kind, names in varied.items():
         assert set(kind().get_params(deep=False)) - apart <= names, kind
 
 
 def test_a_warning_names_the_parameter_and_what_has_an_effect():
     frame, quiet = mixed(), {"max_iter": 4, "on_misfit": "ignore", "random_state": 0}
-    imputer = GaussianImputer(**quiet)
+    imputer = skvnce.GaussianImputer(**quiet)
     with warnings.catch_warnings(action="error"):
         imputer.fit(frame)
         clone(imputer).set_params(min_value=-5.0, max_value={"a": 99.0}).fit(frame)
@@ -472,7 +463,9 @@ def test_a_warning_names_the_parameter_and_what_has_an_effect():
         assert len(caught) == 1
     with pytest.warns(UserWarning, match="max_value=3 has no effect: columns of cat"):
         clone(imputer).set_params(max_value=3).fit(levels())
-    path = TruncatedGaussianGraphLearnerCV(alphas=3, gamma=1.0, selection="cv", cv=2)
+    path = skvnce.TruncatedGaussianGraphLearnerCV(
+        alphas=3, gamma=1.0, selection="cv", cv=2
+    )
     with pytest.warns(UserWarning) as caught:
         path.fit(complete())
     expected = "gamma=1.0 has no effect: selection='cv' does not use it"

@@ -20,7 +20,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from statsmodels.tools.sm_exceptions import ModelWarning
 
-from skvnce import GaussianImputer
 from skvnce.pooling import (
     chi2_test,
     fit_each,
@@ -318,17 +317,6 @@ def test_several_levels_of_an_outcome():
     assert pooled.within[3, 3] == pytest.approx(np.mean(np.square(errors)))
 
 
-def test_arrays_and_robust_covariances():
-    def analyse(table):
-        design = sm.add_constant(table[["x1", "x2"]].to_numpy())
-        return sm.OLS(table["y"].to_numpy(), design).fit(cov_type="HC3")
-
-    pooled = pool_models(fit_each(analyse, TABLES))
-    assert pooled.names == ("const", "x1", "x2")
-    robust = [analyse(table).bse[1] ** 2 for table in TABLES]
-    assert pooled.within[1, 1] == pytest.approx(np.mean(robust))
-
-
 NUMBERS = [table[["x1", "x2"]] for table in TABLES]
 VISITS = TABLES[0]["visits"].to_numpy().astype(float)
 
@@ -492,17 +480,6 @@ def test_clusters_of_equations_and_of_survival_times():
         for expected, groups in controls.items():
             results = fit_each(lambda t, g=groups, a=analyse: a(t, g), TABLES[:3])
             assert pool_models(results).dof_complete == expected
-
-
-def test_few_clusters_widen_intervals():
-    results = fit_each(lambda t: ROBUST["ols"][1](t, **by_cluster(GROUPS)), TABLES[:3])
-    pooled, expected = (
-        pool_models(results),
-        pool([r.params for r in results], [r.cov_params() for r in results], 5),
-    )
-    np.testing.assert_allclose(pooled.interval(), expected.interval())
-    rows = pool_models(results, dof_complete=len(GROUPS) - 2)
-    assert (np.diff(pooled.interval(), axis=0) > np.diff(rows.interval(), axis=0)).all()
 
 
 def test_models_that_have_not_converged_are_named():
@@ -692,29 +669,6 @@ def test_functions_of_each_table():
         fit_each(np.shape, frames[0])
 
 
-def test_from_a_table_with_categories_to_a_summary():
-    rng = np.random.default_rng(0)
-    smoker = rng.choice(["no", "yes"], size=150)
-    age = rng.normal(50, 10, size=150)
-    pressure = 80 + 0.8 * age + 10 * (smoker == "yes") + rng.normal(0, 8, size=150)
-    frame = pd.DataFrame({"age": age, "smoker": smoker, "pressure": pressure})
-    frame.loc[::5, "smoker"] = None
-    frame.loc[1::5, "age"] = np.nan
-    before = frame.copy()
-    imputer = GaussianImputer(random_state=0).set_output(transform="pandas")
-    draws = imputer.fit(frame).sample(frame, n_draws=10, random_state=0)
-    results = fit_each(
-        lambda table: smf.ols("pressure ~ age + smoker", table).fit(), draws
-    )
-    summary = pool_models(results).summary()
-    assert list(summary.index) == ["Intercept", "smoker[T.yes]", "age"]
-    lost = summary["missing_information"]
-    assert (lost[1:] > 0.05).all() and (lost < 0.6).all()
-    truth = pd.Series({"smoker[T.yes]": 10, "age": 0.8})
-    assert (np.abs(summary["coef"] - truth) / summary["se"]).max() < 4
-    pd.testing.assert_frame_equal(frame, before)
-
-
 def completed(rng, n, n_draws):
     """Draw completed tables of a normal regression, of which two slopes are zero.
 
@@ -776,18 +730,6 @@ def test_ratios_are_exponentials_of_coefficients_and_ends():
     assert np.isinf(big["exp(coef)"]).all()
     with pytest.raises(TypeError, match="exponentiate must be a bool"):
         pooled.summary(exponentiate="yes")
-
-
-def test_hazard_ratios_are_those_of_coefficients():
-    rng = np.random.default_rng(0)
-    results = []
-    for _ in range(2):
-        x = rng.normal(size=(80, 1))
-        time = rng.exponential(np.exp(-x[:, 0]))
-        results.append(sm.PHReg(time, x, status=np.ones(80)).fit())
-    mean = np.mean([one.params[0] for one in results])
-    found = pool_models(results).summary(exponentiate=True)
-    assert found["exp(coef)"].iloc[0] == pytest.approx(np.exp(mean), rel=1e-12)
 
 
 def test_a_printed_result_is_a_table_of_coefficients():

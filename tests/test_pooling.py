@@ -36,11 +36,6 @@ def test_recorded_numbers_of_mice(case):
         assert value == pytest.approx(case[name], rel=1e-9), name
 
 
-@pytest.fixture
-def rng(seed):
-    return np.random.default_rng(seed)
-
-
 @pytest.mark.parametrize("dof", [None, 40])
 def test_a_vector_is_pooled_entry_by_entry(rng, dof):
     Q, U = rng.normal(size=(5, 3)), rng.uniform(1, 2, size=(5, 3))

@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
-from _validity_analyses import Failure, least_squares, logistic, matrix
-from _validity_designs import DESIGNS, chances, incomplete_table
+from _validity_analyses import least_squares, logistic
+from _validity_designs import DESIGNS, incomplete_table
 from statistical import FAILURE, p_mean
 
 REPETITIONS = 30
@@ -33,20 +33,6 @@ def test_complete_data_recover_the_truth(name, seed):
         assert all(design.rule(table).all() for table in full)
 
 
-@pytest.mark.parametrize("name", DESIGNS)
-def test_missing_cells_are_as_many_as_stated(name):
-    design = DESIGNS[name]
-    for rate in design.rates:
-        pairs = tables(name, 10, rate)
-        for full, part in pairs:
-            incomplete = part.columns[part.isna().any()]
-            assert set(incomplete) == set(design.incomplete)
-            pd.testing.assert_frame_equal(part, full.mask(part.isna()))
-        shares = pd.concat([part for _, part in pairs])[list(design.incomplete)].isna()
-        error = np.sqrt(rate * (1 - rate) / len(shares))
-        assert (abs(shares.mean() - rate) < 5.5 * error).all()
-
-
 def test_missing_cells_depend_on_the_driver_alone():
     """On z, and given z not on x; unlike in the designs "selected", where y decides."""
 
@@ -65,14 +51,6 @@ def test_missing_cells_depend_on_the_driver_alone():
     assert slopes("square, selected", ["z", "x", "y"])[2] > 8
 
 
-def test_chances_have_the_rate_as_their_mean(seed):
-    driver = np.random.default_rng(seed).gamma(1, size=500)
-    for rate, slope in ((0.3, 1.0), (0.7, -2.0)):
-        share = chances(driver, rate, slope)
-        assert share.mean() == pytest.approx(rate)
-        assert (np.corrcoef(share, driver)[0, 1] > 0) == (slope > 0)
-
-
 def test_analyses_agree_with_statsmodels(seed):
     import statsmodels.api as sm
 
@@ -88,22 +66,3 @@ def test_analyses_agree_with_statsmodels(seed):
         np.testing.assert_allclose(beta, other.params.iloc[1:], rtol=1e-5)
         np.testing.assert_allclose(np.sqrt(variances), other.bse.iloc[1:], rtol=1e-3)
         assert (dof == len(full) - 4).all()
-
-
-def test_terms_and_failures():
-    frame = pd.DataFrame(
-        {"x": [1.0, 2, 4, 3, 5], "b": [0.0, 1, 0, 1, 1], "g": [*"abaab"]}
-    )
-    terms = ["x*b", "x^2", "g=b"]
-    expected = [[1, 0, 1, 0], [1, 2, 4, 1], [1, 0, 16, 0], [1, 3, 9, 0], [1, 5, 25, 1]]
-    with pytest.raises(Failure, match="too few rows"):
-        matrix(frame, terms)
-    twice = pd.concat([frame, frame])
-    np.testing.assert_allclose(matrix(twice, terms), expected * 2)
-    np.testing.assert_allclose(matrix(twice, ["log x"])[:, 1], np.log(twice["x"]))
-    with pytest.raises(Failure, match="collinear"):
-        matrix(twice, ["x", "x"])
-    with pytest.raises(Failure, match="not above 0"):
-        matrix(twice, ["log b"])
-    with pytest.raises(Failure, match="missing"):
-        matrix(twice.mask(twice["x"] == 1), ["x"])

@@ -14,20 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from skvnce import (
-    CopulaGraphLearner,
-    CopulaGraphLearnerCV,
-    GaussianImputer,
-    IncompleteFactorAnalysis,
-    LAIRImputer,
-    NoisyOr,
-    TableImputer,
-    TruncatedGaussianGraphLearner,
-    TruncatedGaussianGraphLearnerCV,
-    VariationalAutoencoder,
-    VGIImputer,
-    VNCEEstimator,
-)
+import skvnce
 from skvnce._core.distributions.normal import cholesky
 from skvnce._core.warnings import warn_user
 from skvnce.options import IncompleteDensity
@@ -35,35 +22,37 @@ from skvnce.options import IncompleteDensity
 pytestmark = pytest.mark.usefixtures("short_training")
 
 SHORT = {"max_iter": 1, "tol": 1e-12}
-VAE = VariationalAutoencoder(max_iter=1, hidden_layer_sizes=(8,))
+VAE = skvnce.VariationalAutoencoder(max_iter=1, hidden_layer_sizes=(8,))
 UNSETTLED = [  # which stop before they converge
-    GaussianImputer(marginals="normal", n_parameter_draws=0, **SHORT),
-    IncompleteFactorAnalysis(1, **SHORT),
-    TruncatedGaussianGraphLearner(max_iter=2, tol=1e-12),
-    TruncatedGaussianGraphLearnerCV(
-        TruncatedGaussianGraphLearner(max_iter=2, tol=1e-12), alphas=2
+    skvnce.GaussianImputer(marginals="normal", n_parameter_draws=0, **SHORT),
+    skvnce.IncompleteFactorAnalysis(1, **SHORT),
+    skvnce.TruncatedGaussianGraphLearner(max_iter=2, tol=1e-12),
+    skvnce.TruncatedGaussianGraphLearnerCV(
+        skvnce.TruncatedGaussianGraphLearner(max_iter=2, tol=1e-12), alphas=2
     ),
-    CopulaGraphLearner(max_iter=2, tol=1e-12),
-    CopulaGraphLearnerCV(CopulaGraphLearner(max_iter=2, tol=1e-12), alphas=2),
-    VNCEEstimator(Bell, max_iter=1),
+    skvnce.CopulaGraphLearner(max_iter=2, tol=1e-12),
+    skvnce.CopulaGraphLearnerCV(
+        skvnce.CopulaGraphLearner(max_iter=2, tol=1e-12), alphas=2
+    ),
+    skvnce.VNCEEstimator(Bell, max_iter=1),
 ]
 ESTIMATORS = [
     *UNSETTLED,
     VAE,
-    LAIRImputer(VAE, n_estimators=2, n_steps=1, n_draws=2),
-    VGIImputer(
+    skvnce.LAIRImputer(VAE, n_estimators=2, n_steps=1, n_draws=2),
+    skvnce.VGIImputer(
         IncompleteDensity("vae", max_iter=1, n_training_draws=1),
         n_estimators=2,
         n_steps=1,
         n_draws=2,
     ),
-    VGIImputer(
+    skvnce.VGIImputer(
         IncompleteDensity("factor-analysis", max_iter=1, n_training_draws=1),
         n_steps=1,
         n_draws=2,
     ),
-    NoisyOr(2, binarize=10.0, max_iter=2),
-    TableImputer(n_estimators=2),
+    skvnce.NoisyOr(2, binarize=10.0, max_iter=2),
+    skvnce.TableImputer(n_estimators=2),
 ]
 
 
@@ -112,7 +101,7 @@ def test_fit_warns_at_the_line_of_the_user(estimator, way, X):
     texts = [str(one.message) for one in caught]
     assert sum("Entirely missing: column 3;" in text for text in texts) == 1
     of_constants = sum("Constant where observed: column 4." in text for text in texts)
-    assert of_constants == (not isinstance(estimator, NoisyOr))
+    assert of_constants == (not isinstance(estimator, skvnce.NoisyOr))
     if estimator in UNSETTLED:
         assert any(issubclass(one.category, ConvergenceWarning) for one in caught)
     assert {one.filename for one in caught} == {__file__}
@@ -157,15 +146,3 @@ def test_a_thread_without_a_line_of_the_user_warns_too():
         thread.join()
 
     assert [str(one.message) for one in recorded(in_thread)] == ["lonely"]
-
-
-def test_the_default_filter_shows_a_warning_once_a_line():
-    def shown():
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("default")
-            for _ in range(3):
-                warn_user("again")
-            warn_user("again")
-        return len(caught)
-
-    assert shown() == 2

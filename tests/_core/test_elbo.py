@@ -111,14 +111,6 @@ def test_one_component_is_mvae_and_miwae(model, seed, one, other, n_draws):
     assert (expected[0] != expected[1]).all()
 
 
-@pytest.mark.parametrize("bound", SINGLE)
-def test_equal_components_are_one(model, seed, bound):
-    equal = Given([0.7, -0.2], ONE[1] * 2, ONE[2] * 2, n=20)
-    expected = value(bound, model, Single(*ONE, n=20), seed, 4, n=20)
-    found = value(bound, model, equal, seed, 4, n=20)
-    torch.testing.assert_close(found, expected)
-
-
 @pytest.mark.parametrize(
     ("bound", "one"), [(miss_svae, miss_vae), (miss_siwae, miss_iwae)]
 )

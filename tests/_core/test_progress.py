@@ -9,19 +9,7 @@ from joblib import parallel_config
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import GridSearchCV
 
-from skvnce import (
-    CopulaGraphLearner,
-    CopulaGraphLearnerCV,
-    GaussianImputer,
-    IncompleteFactorAnalysis,
-    LAIRImputer,
-    NoisyOr,
-    TruncatedGaussianGraphLearner,
-    TruncatedGaussianGraphLearnerCV,
-    VariationalAutoencoder,
-    VGIImputer,
-    VNCEEstimator,
-)
+import skvnce
 from skvnce._core import progress
 from skvnce._core.progress import (
     Pace,
@@ -259,7 +247,7 @@ def test_a_step_that_was_left_open_is_closed_by_the_next(capsys):
 @pytest.mark.parametrize("verbose", [-1, "yes", 1.5, None])
 def test_a_wrong_verbose_is_named(verbose):
     with pytest.raises(ValueError, match="'verbose' parameter of GaussianImp"):
-        GaussianImputer(verbose=verbose).fit([[1.0], [2.0]])
+        skvnce.GaussianImputer(verbose=verbose).fit([[1.0], [2.0]])
 
 
 @pytest.fixture
@@ -281,7 +269,9 @@ def steps_of(found):
 def test_gaussian_imputer_counts_its_rounds(X):
     pytest.importorskip("sklearn.callback")
     recorder = Recorder(2)
-    imputer = GaussianImputer(tol=1e-9, random_state=0).set_callbacks(recorder).fit(X)
+    imputer = (
+        skvnce.GaussianImputer(tol=1e-9, random_state=0).set_callbacks(recorder).fit(X)
+    )
     assert imputer.n_iter_ == len(imputer.loss_curve_) == len(recorder.rounds) == 2
     assert imputer.n_tuning_iter_ > 2
     fixed = (
@@ -291,15 +281,15 @@ def test_gaussian_imputer_counts_its_rounds(X):
     assert fixed.n_tuning_iter_ < imputer.n_tuning_iter_
 
 
-VAE = VariationalAutoencoder(max_iter=2, hidden_layer_sizes=(8,), random_state=0)
+VAE = skvnce.VariationalAutoencoder(max_iter=2, hidden_layer_sizes=(8,), random_state=0)
 VGI = {"n_steps": 2, "n_draws": 4, "random_state": 0}
 DENSITY = {"max_iter": 2, "n_training_draws": 1}
 TRAINED = [
     VAE,
-    LAIRImputer(VAE, n_estimators=2, n_steps=2, n_draws=4, random_state=0),
-    VGIImputer(IncompleteDensity("vae", **DENSITY), n_estimators=2, **VGI),
-    VGIImputer(IncompleteDensity("factor-analysis", **DENSITY), **VGI),
-    VGIImputer(
+    skvnce.LAIRImputer(VAE, n_estimators=2, n_steps=2, n_draws=4, random_state=0),
+    skvnce.VGIImputer(IncompleteDensity("vae", **DENSITY), n_estimators=2, **VGI),
+    skvnce.VGIImputer(IncompleteDensity("factor-analysis", **DENSITY), **VGI),
+    skvnce.VGIImputer(
         IncompleteDensity("coupling-flow", algorithm=MCEM(n_steps=3), **DENSITY), **VGI
     ),
 ]
@@ -313,24 +303,6 @@ SHORT = pytest.mark.filterwarnings(
 
 def name_of(estimator):
     return type(estimator).__name__
-
-
-@pytest.mark.quick(3)
-@SHORT
-@pytest.mark.parametrize("estimator", TRAINED, ids=name_of)
-def test_training_names_its_steps(estimator, X, capsys, slow, short_training):
-    fitted = clone(estimator).set_params(verbose=1).fit(X)
-    shown = lines(capsys)
-    assert all(line.startswith(f"[{name_of(fitted)}] ") for line in shown)
-    found = [name.removeprefix("member: ") for name in steps_of(shown)]
-    for name in ("choosing the shrinkage", "choosing the marginals", "round"):
-        assert name in found
-    assert "nan" not in "".join(shown)
-    if hasattr(fitted, "strategy"):
-        fitted.transform(X)
-        assert "filling rows: sweep" in steps_of(lines(capsys))
-        fitted.sample(X)
-        assert "filling rows: sweep" in steps_of(lines(capsys))
 
 
 @pytest.mark.quick(3)
@@ -358,91 +330,42 @@ def test_callbacks_stop_training(estimator, X, short_training):
 
 
 GRAPH = {"max_iter": 3, "tol": 1e-9, "n_steps": 4, "random_state": 0}
-FITTED = [  # and steps of fit, transform and score_samples
-    (
-        IncompleteFactorAnalysis(),
-        ["choosing the number of latents: round", "round"],
-        [],
+FOLDS = {"alphas": 3, "selection": "cv", "cv": 2, "random_state": 0}
+COPULA = {"max_iter": 3, "tol": 1e-9}
+FITTED = [
+    skvnce.IncompleteFactorAnalysis(),
+    skvnce.TruncatedGaussianGraphLearner(**GRAPH),
+    skvnce.TruncatedGaussianGraphLearnerCV(
+        skvnce.TruncatedGaussianGraphLearner(**GRAPH), **FOLDS
     ),
-    (
-        TruncatedGaussianGraphLearner(**GRAPH),
-        ["fitting a pilot that chooses the ridge of b: round", "round"]
-        + ["solving the last M-step", "estimating edge probabilities"]
-        + ["predicting held-out cells"],
-        ["filling rows: sweep", "scoring rows: sweep"],
-    ),
-    (
-        TruncatedGaussianGraphLearnerCV(
-            TruncatedGaussianGraphLearner(**GRAPH),
-            alphas=3,
-            selection="cv",
-            cv=2,
-            random_state=0,
-        ),
-        ["finding the largest alpha", "solving for alpha", "fold: round", "round"],
-        ["filling rows: sweep"],
-    ),
-    (
-        CopulaGraphLearner(max_iter=3, tol=1e-9, random_state=0),
-        ["weighing the columns", "round", "solving the last M-step"]
-        + ["estimating edge probabilities", "predicting held-out cells"],
-        ["filling rows"],
-    ),
-    (
-        CopulaGraphLearnerCV(
-            CopulaGraphLearner(max_iter=3, tol=1e-9),
-            alphas=3,
-            selection="cv",
-            cv=2,
-            random_state=0,
-        ),
-        ["weighing the columns", "finding the largest alpha", "solving for alpha"]
-        + ["fold: round", "round"],
-        ["filling rows"],
-    ),
-    (
-        VNCEEstimator(Bell, noise_ratio=2, max_iter=2, random_state=0),
-        ["round", "fitting: evaluating the objective"]
-        + ["checking the scale by fresh noise"],
-        ["filling rows"],
-    ),
-    (
-        VNCEEstimator(Factor, noise_ratio=2, max_iter=2, n_init=2, random_state=0),
-        ["start: round", "start: evaluating the objective"],
-        [],
-    ),
-    (
-        NoisyOr(2, binarize=10.0, max_iter=3, random_state=0),
-        ["finding a start", "fitting: batch", "round"],
-        ["rows"],
-    ),
+    skvnce.CopulaGraphLearner(**COPULA, random_state=0),
+    skvnce.CopulaGraphLearnerCV(skvnce.CopulaGraphLearner(**COPULA), **FOLDS),
+    skvnce.VNCEEstimator(Bell, noise_ratio=2, max_iter=2, random_state=0),
+    skvnce.VNCEEstimator(Factor, noise_ratio=2, max_iter=2, n_init=2, random_state=0),
+    skvnce.NoisyOr(2, binarize=10.0, max_iter=3, random_state=0),
 ]
 
 
-@pytest.mark.quick(2)
+@pytest.mark.quick(4)
 @pytest.mark.filterwarnings("ignore:selection='cv' chose")  # of three alphas
 @SHORT
-@pytest.mark.parametrize(
-    ("estimator", "of_fit", "of_rows"), FITTED, ids=lambda e: name_of(e)
-)
-def test_fits_name_their_steps(estimator, of_fit, of_rows, X, capsys, slow):
+@pytest.mark.parametrize("estimator", [*TRAINED, *FITTED], ids=name_of)
+def test_fits_name_their_steps(estimator, X, capsys, slow, short_training):
     fitted = clone(estimator).set_params(verbose=1).fit(X)
     shown = lines(capsys)
     assert all(line.startswith(f"[{name_of(fitted)}] ") for line in shown)
-    assert set(of_fit) <= set(steps_of(shown))
     assert not re.search(r"\b(nan|inf)\b", "".join(shown))
-    if hasattr(fitted, "transform"):
+    steps = steps_of(shown)
+    assert any("round" in step for step in steps) and len(steps) > 1
+    if hasattr(fitted, "strategy") and not getattr(fitted, "n_components_", 0):
         fitted.transform(X)
-    fitted.score_samples(X)
-    assert set(of_rows) <= set(steps_of(lines(capsys)))
+        assert any("filling rows" in step for step in steps_of(lines(capsys)))
 
 
 @pytest.mark.quick(2)
 @SHORT
 @pytest.mark.filterwarnings("ignore:selection='cv' chose the smallest")
-@pytest.mark.parametrize(
-    "estimator", [one for one, *_ in FITTED], ids=lambda e: name_of(e)
-)
+@pytest.mark.parametrize("estimator", FITTED, ids=name_of)
 def test_callbacks_stop_fits(estimator, X):
     pytest.importorskip("sklearn.callback")
     recorder = Recorder(1)
@@ -453,10 +376,10 @@ def test_callbacks_stop_fits(estimator, X):
 
 @SHORT
 def test_tuning_is_counted_apart(X):
-    analysis = IncompleteFactorAnalysis().fit(X)
+    analysis = skvnce.IncompleteFactorAnalysis().fit(X)
     assert analysis.n_tuning_iter_ > 0
-    assert IncompleteFactorAnalysis(1).fit(X).n_tuning_iter_ == 0
-    learner = TruncatedGaussianGraphLearner(**GRAPH)
+    assert skvnce.IncompleteFactorAnalysis(1).fit(X).n_tuning_iter_ == 0
+    learner = skvnce.TruncatedGaussianGraphLearner(**GRAPH)
     pilot = clone(learner).fit(X).n_tuning_iter_
     assert pilot > 0
     assert learner.set_params(ridge_linear=0.1).fit(X).n_tuning_iter_ == 0
@@ -466,8 +389,8 @@ def test_tuning_is_counted_apart(X):
 @pytest.mark.filterwarnings("ignore:selection='cv' chose the smallest")
 @pytest.mark.parametrize("n_jobs", [None, 2])
 def test_rounds_of_folds_are_counted_wherever_they_run(n_jobs, X):
-    one = TruncatedGaussianGraphLearnerCV(
-        TruncatedGaussianGraphLearner(ridge_linear=0.1, **GRAPH),
+    one = skvnce.TruncatedGaussianGraphLearnerCV(
+        skvnce.TruncatedGaussianGraphLearner(ridge_linear=0.1, **GRAPH),
         alphas=2,
         selection="cv",
         cv=2,
@@ -486,7 +409,7 @@ def test_callbacks_of_a_search_see_the_steps_of_its_fits(X):
     recorder = Recorder()
     recorder.max_propagation_depth = None  # the mark of those that a search passes on
     grid = {"shrinkage": [0.1, 1.0]}
-    search = GridSearchCV(GaussianImputer(marginals="normal"), grid, cv=2)
+    search = GridSearchCV(skvnce.GaussianImputer(marginals="normal"), grid, cv=2)
     search.set_callbacks(recorder).fit(X)
     assert recorder.tasks.count("+fitting") == 5
     assert recorder.tasks.count("-fitting") == 5

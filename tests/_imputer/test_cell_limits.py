@@ -298,20 +298,6 @@ def test_intervals_and_quantiles_are_within_limits(fitted):
     assert ((free[some, 0] - middle[some, 0]) / scale).mean() > 0.3
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_integers_within_limits_stay_integers():
-    rng = np.random.default_rng(0)
-    X = np.column_stack([np.rint(rng.normal(100, 40, 150)), rng.normal(size=150)])
-    limits = rng.choice([70.8, 90.8], 150)
-    X[X[:, 0] < limits, 0] = np.nan
-    imputer = GaussianImputer(random_state=0).fit(X, upper={0: limits})
-    drawn = imputer.sample(X, 20, 0, as_array=True, upper={0: limits})[..., 0]
-    assert_array_equal(drawn, np.rint(drawn))
-    hidden = np.isnan(X[:, 0])
-    assert drawn[:, hidden & (limits < 80)].max() == 70
-    assert drawn[:, hidden & (limits > 80)].max() == 90
-
-
 def test_missing_limits_are_announced(fitted):
     X, limits, below = below_limits(8, n=40)
     X = np.where(below, np.nan, X)

@@ -36,6 +36,7 @@ def drawn(imputer, X, n=5):
     return [imputer.transform(X), *imputer.sample(X, n, random_state=0)]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("imputer", ANY, ids=lambda one: type(one).__name__)
 @pytest.mark.parametrize(
     "n, n_towns, size", [(375, 12, 3), (400, 6, 1), (400, 3, 1), (1000, 30, 3)]
@@ -56,7 +57,7 @@ def test_a_category_that_another_determines_is_right(imputer, n, n_towns, size, 
 def test_no_drawn_row_contradicts_a_relation(imputer, seed):
     """Whichever of the columns are missing; a town is one of those of its county."""
     rng = np.random.default_rng(seed)
-    complete = X = towns(rng, 1000)
+    complete = X = towns(rng, 600)
     for column in X:
         X = without(X, column, 0.3, rng)
     for table in drawn(imputer, X, 10)[1:]:

@@ -24,9 +24,7 @@ from skvnce import (
     VNCEEstimator,
 )
 from skvnce.evaluation import imputation_report
-from skvnce.metrics import crps
 from skvnce.options import IncompleteDensity
-from skvnce.pooling import fit_each
 from skvnce.testing._requirements import draws_cells
 
 LINEAR = VariationalAutoencoder(max_iter=0)
@@ -122,16 +120,6 @@ def test_draws_come_in_the_container_of_transform(fitted, frame, name, library):
     assert type(model.sample(frame, as_array=True)) is np.ndarray
 
 
-def test_draws_of_an_array_have_generic_names(frame):
-    model = sklearn.clone(OF_CELLS["GaussianImputer"]).fit(frame.to_numpy())
-    model.set_output(transform="pandas")
-    (table,) = model.sample(frame.to_numpy(), random_state=0)
-    assert list(table.columns) == ["x0", "x1", "x2", "x3"]
-    model.set_params(keep_empty_features=True)
-    (table,) = model.sample(frame.to_numpy(), random_state=0)
-    assert list(table.columns) == ["x0", "x1", "x2", "x3", "x4"]
-
-
 @pytest.mark.parametrize("name", OF_CELLS)
 def test_parameters_of_sample_are_checked(fitted, frame, name):
     methods = [fitted(OF_CELLS, name).sample]
@@ -146,28 +134,6 @@ def test_parameters_of_sample_are_checked(fitted, frame, name):
             method(frame, as_array=1)
         with pytest.raises(TypeError, match="positional"):
             method(frame, 1, 0, True)
-
-
-@pytest.mark.parametrize("name", OF_CELLS)
-def test_a_call_without_a_table_names_the_estimator(fitted, frame, name):
-    model = fitted(OF_CELLS, name)
-    with pytest.raises(TypeError, match=f"^{type(model).__name__}.sample needs X"):
-        model.sample()
-    with pytest.raises(TypeError, match="X is None. Pass a table"):
-        model.sample(None)
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("library", ["default", "pandas", "polars"])
-def test_lists_of_tables_are_pooled_and_scored(fitted, frame, library):
-    model = fitted(OF_CELLS, "GaussianImputer").set_output(transform=library)
-    draws = model.sample(frame, 3, random_state=0)
-    hidden = frame[NAMES].isna().to_numpy()
-    same = model.sample(frame, 3, random_state=0, as_array=True)
-    truth = np.ones(hidden.shape)
-    assert crps(truth, draws, hidden) == crps(truth, same, hidden)
-    means = [fit_each(IncompleteFactorAnalysis(1), d)[2].mean_ for d in (draws, same)]
-    np.testing.assert_array_equal(*means)
 
 
 def test_latents_are_drawn_in_the_container_of_transform(fitted, frame):

@@ -10,21 +10,6 @@ from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 
 import skvnce
-from skvnce import (
-    ColumnImputer,
-    ConstrainedImputer,
-    CopulaGraphLearner,
-    CopulaGraphLearnerCV,
-    GaussianImputer,
-    LAIRImputer,
-    MixtureImputer,
-    TableImputer,
-    TruncatedGaussianGraphLearner,
-    TruncatedGaussianGraphLearnerCV,
-    VariationalAutoencoder,
-    VGIImputer,
-    VNCEEstimator,
-)
 from skvnce._imputer.fill import STRATEGIES, Marginal
 from skvnce._imputer.imputer import Imputer
 from skvnce._tables.values import half_sample_mode
@@ -38,40 +23,42 @@ pytestmark = [
     ),
 ]
 
-VAE = VariationalAutoencoder(max_iter=1, hidden_layer_sizes=(4,))
+VAE = skvnce.VariationalAutoencoder(max_iter=1, hidden_layer_sizes=(4,))
 QUIET = {"on_misfit": "ignore", "random_state": 0}
-NORMAL = GaussianImputer(max_iter=40, **QUIET)
+NORMAL = skvnce.GaussianImputer(max_iter=40, **QUIET)
 IMPUTERS = {
-    "normal": GaussianImputer(max_iter=40, **QUIET),
-    "bounded normal": GaussianImputer(min_value=0.2, max_value=9.0, **QUIET),
-    "mixtures": MixtureImputer(3, n_estimators=3, **QUIET),
-    "table": TableImputer(n_estimators=3, n_parameter_draws=2, random_state=0),
-    "copula graph": CopulaGraphLearner(max_iter=20, **QUIET),
-    "truncated graph": TruncatedGaussianGraphLearner(**QUIET),
-    "energy": VNCEEstimator(max_iter=2, **QUIET),
-    "lair": LAIRImputer(VAE, n_estimators=1, n_steps=3, n_draws=33, **QUIET),
-    "columns": ColumnImputer(
-        [NORMAL, MixtureImputer(2, n_estimators=1, **QUIET)],
+    "normal": skvnce.GaussianImputer(max_iter=40, **QUIET),
+    "bounded normal": skvnce.GaussianImputer(min_value=0.2, max_value=9.0, **QUIET),
+    "mixtures": skvnce.MixtureImputer(3, n_estimators=3, **QUIET),
+    "table": skvnce.TableImputer(n_estimators=3, n_parameter_draws=2, random_state=0),
+    "copula graph": skvnce.CopulaGraphLearner(max_iter=20, **QUIET),
+    "truncated graph": skvnce.TruncatedGaussianGraphLearner(**QUIET),
+    "energy": skvnce.VNCEEstimator(max_iter=2, **QUIET),
+    "lair": skvnce.LAIRImputer(VAE, n_estimators=1, n_steps=3, n_draws=33, **QUIET),
+    "columns": skvnce.ColumnImputer(
+        [NORMAL, skvnce.MixtureImputer(2, n_estimators=1, **QUIET)],
         regressor=LinearRegression(),
         random_state=0,
     ),
-    "vgi": VGIImputer(
+    "vgi": skvnce.VGIImputer(
         IncompleteDensity("vae", max_iter=0), n_estimators=1, n_draws=17, **QUIET
     ),
 }
 OF_LEVELS = ["normal", "mixtures", "table", "copula graph", "lair"]
 BY_MODEL = {
-    "path": TruncatedGaussianGraphLearnerCV(
-        TruncatedGaussianGraphLearner(strategy="median", **QUIET),
+    "path": skvnce.TruncatedGaussianGraphLearnerCV(
+        skvnce.TruncatedGaussianGraphLearner(strategy="median", **QUIET),
         alphas=2,
         random_state=0,
     ),
-    "path of copulas": CopulaGraphLearnerCV(
-        CopulaGraphLearner(max_iter=5, strategy="median", **QUIET),
+    "path of copulas": skvnce.CopulaGraphLearnerCV(
+        skvnce.CopulaGraphLearner(max_iter=5, strategy="median", **QUIET),
         alphas=2,
         random_state=0,
     ),
-    "constrained": ConstrainedImputer(GaussianImputer(strategy="median", **QUIET)),
+    "constrained": skvnce.ConstrainedImputer(
+        skvnce.GaussianImputer(strategy="median", **QUIET)
+    ),
 }
 
 
@@ -176,20 +163,6 @@ def test_the_strategy_of_the_model_counts(name, seed):
     assert not np.allclose(median.transform(X), mean.transform(X))
 
 
-@pytest.mark.parametrize("name", ["normal", "mixtures", "copula graph"])
-def test_medians_have_smaller_absolute_errors(name, seed):
-    """At 12 seeds the ratios are 0.80 to 0.96, the largest of the copula graph."""
-    rng = np.random.default_rng(seed)
-    full = np.exp(0.6 * rng.normal(size=(800, 1)) + rng.normal(size=(800, 4)))
-    hidden = rng.random(full.shape) < 0.25
-    X = np.where(hidden, np.nan, full)
-    fitted = clone(IMPUTERS[name]).fit(X)
-    mean, median = (
-        abs(filled(fitted, X, one) - full)[hidden].mean() for one in ("mean", "median")
-    )
-    assert median < 0.98 * mean
-
-
 @pytest.mark.parametrize("name", ["normal", "mixtures", "truncated graph", "lair"])
 def test_medians_and_modes_are_valid_values(name, seed):
     X = np.round(3 * skewed(seed)[1])
@@ -208,7 +181,7 @@ def test_medians_and_modes_are_valid_values(name, seed):
 def test_medians_of_lognormal_columns_are_exact(seed):
     """Scores are normal: the median is the cell of their conditional mean."""
     _, X = skewed(seed, n=400)
-    imputer = GaussianImputer(strategy="median", shrinkage=0.1, **QUIET).fit(X)
+    imputer = skvnce.GaussianImputer(strategy="median", shrinkage=0.1, **QUIET).fit(X)
     assert imputer.nonlinear_columns_.any()
     imputer.calibrated_columns_[:] = False
     model = imputer._cell_model()
@@ -228,7 +201,7 @@ def test_medians_within_limits_are_those_of_the_truncated_normal(sides, seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(300, 1)) + rng.normal(size=(300, 3))
     X[:100, 0] = np.nan
-    imputer = GaussianImputer(
+    imputer = skvnce.GaussianImputer(
         strategy="median", marginals="normal", shrinkage=0.01, **QUIET
     ).fit(X)
     ends = {"lower": np.full(X.shape, np.nan), "upper": np.full(X.shape, np.nan)}
@@ -256,7 +229,7 @@ def test_quantiles_of_mixtures_are_exact(seed):
     X = np.exp(np.column_stack([np.cos(angle), np.sin(angle), np.sin(2 * angle)]))
     X += 0.02 * rng.normal(size=X.shape)
     X[:40, 1] = X[20:60, 2] = np.nan
-    imputer = MixtureImputer(4, n_estimators=4, **QUIET).fit(X)
+    imputer = skvnce.MixtureImputer(4, n_estimators=4, **QUIET).fit(X)
     model, rows = imputer._cell_model(), X[:60]
     levels = np.array([0.1, 0.5, 0.8])
     found, _ = model.points(rows, levels)
@@ -285,7 +258,7 @@ def test_medians_by_chains_are_those_of_the_normal_distribution(seed):
     """Numbers without repeated values and limits have jointly normal scores."""
     _, X = skewed(seed)
     X += 1e-9 * np.random.default_rng(seed).random(X.shape)  # no ties at the ends
-    learner = CopulaGraphLearner(max_iter=20, **QUIET).fit(X)
+    learner = skvnce.CopulaGraphLearner(max_iter=20, **QUIET).fit(X)
     model, hidden = learner._cell_model(), np.isnan(X)
     marginals = model.latents.marginals
     columns = [
@@ -310,7 +283,7 @@ def test_the_truncated_graph_is_exact_in_rows_that_miss_one_cell(seed):
     rng = np.random.default_rng(seed)
     X = rng.gamma(2.0, size=(200, 1)) + rng.gamma(1.0, size=(200, 3))
     X[:60, 0] = np.nan
-    learner = TruncatedGaussianGraphLearner(strategy="median", **QUIET).fit(X)
+    learner = skvnce.TruncatedGaussianGraphLearner(strategy="median", **QUIET).fit(X)
     K, b = learner.precision_, learner.linear_
     scale = 1 / np.sqrt(K[0, 0])
     mean = (b[0] - X[:60, 1:] @ K[1:, 0]) / K[0, 0]
@@ -322,7 +295,7 @@ def test_marginal_columns_have_weighted_medians(seed):
     rng = np.random.default_rng(seed)
     X = rng.lognormal(size=(101, 2))
     X[:20, 0] = np.nan
-    imputer = GaussianImputer(marginals="normal", **QUIET).fit(X)
+    imputer = skvnce.GaussianImputer(marginals="normal", **QUIET).fit(X)
     best = np.nanmean(X[:, 0])
     values = np.sort(X[20:, 0])
     below = np.arange(1, 81) / 81

@@ -10,19 +10,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression
 from sklearn.neighbors import KNeighborsRegressor
 
-from skvnce import (
-    ColumnImputer,
-    ConstrainedImputer,
-    GaussianImputer,
-    IncompleteFactorAnalysis,
-    LAIRImputer,
-    MixtureImputer,
-    MultipleImputationRegressor,
-    TableImputer,
-    TruncatedGaussianGraphLearner,
-    VariationalAutoencoder,
-    VGIImputer,
-)
+import skvnce
 from skvnce._imputer.parts import summary
 from skvnce._tables.weights import check_scale, random_weights
 from skvnce.options import Chunks, IncompleteDensity
@@ -41,7 +29,7 @@ def survey(n=200, seed=0):
 
 def sampled(weights):
     """Return the standard deviation of the draws of the mean of a column."""
-    imputer = GaussianImputer(
+    imputer = skvnce.GaussianImputer(
         marginals="normal", shrinkage=0.1, n_parameter_draws=300, random_state=0
     )
     means, _ = imputer.fit(survey()[0], sample_weight=weights).sample_parameters()
@@ -69,13 +57,13 @@ def test_one_warning_wherever_weights_are_read(monkeypatch):
     monkeypatch.setattr(summary, "MOST_ROWS", 120)
     parts, many = Chunks([X[:50], X[50:]]), 300 * weights
     in_parts = Chunks([many[:50], many[50:]])
-    imputer, rows = GaussianImputer(random_state=0, n_parameter_draws=0), 40
+    imputer, rows = skvnce.GaussianImputer(random_state=0, n_parameter_draws=0), 40
     calls = [
         lambda: imputer.fit(X[:rows], sample_weight=many[:rows]),
         lambda: imputer.fit(X, sample_weight=many),  # of which a sample is in memory
         lambda: imputer.fit(parts, sample_weight=in_parts),
-        lambda: IncompleteFactorAnalysis(1).fit(X, sample_weight=many),
-        lambda: MultipleImputationRegressor(
+        lambda: skvnce.IncompleteFactorAnalysis(1).fit(X, sample_weight=many),
+        lambda: skvnce.MultipleImputationRegressor(
             imputer, n_estimators=1, n_draws=1, random_state=0
         ).fit(X, y, sample_weight=many),
     ]
@@ -85,7 +73,7 @@ def test_one_warning_wherever_weights_are_read(monkeypatch):
         assert sum("sample_weight" in str(one.message) for one in caught) == 1
 
 
-@pytest.mark.parametrize("cls", [GaussianImputer, TableImputer])
+@pytest.mark.parametrize("cls", [skvnce.GaussianImputer, skvnce.TableImputer])
 @pytest.mark.parametrize(
     "extreme, message",
     [
@@ -113,7 +101,7 @@ def test_negligible_weights_count_as_nothing(small, large):
     is_small[np.nanargmax(X[:, 0])] = True
     moments = []
     for other in (small, 0.0):
-        imputer = TableImputer(n_estimators=0, interactions=None, random_state=0)
+        imputer = skvnce.TableImputer(n_estimators=0, interactions=None, random_state=0)
         imputer.fit(X, sample_weight=np.where(is_small, other, large))
         model = imputer._fitted.model
         places = model.order.argsort()
@@ -163,8 +151,8 @@ def test_other_weights_warn(weights, mean):
 def test_random_weights_of_members_are_no_sampling_weights():
     """Several members are fitted to rows with random weights of mean 8."""
     X = survey(60)[0]
-    model = VariationalAutoencoder(max_iter=1, random_state=0)
-    imputer = LAIRImputer(
+    model = skvnce.VariationalAutoencoder(max_iter=1, random_state=0)
+    imputer = skvnce.LAIRImputer(
         model, n_estimators=2, n_steps=1, n_draws=4, on_misfit="ignore", random_state=0
     )
     with warnings.catch_warnings(action="error"):
@@ -172,23 +160,23 @@ def test_random_weights_of_members_are_no_sampling_weights():
         imputer.fit(X)
 
 
-VAE = VariationalAutoencoder(1, max_iter=1, marginals="normal", random_state=0)
+VAE = skvnce.VariationalAutoencoder(1, max_iter=1, marginals="normal", random_state=0)
 QUIET = {"on_misfit": "ignore", "random_state": 0}
 DENSITY = IncompleteDensity("factor-analysis", max_iter=1)
-PLAIN = GaussianImputer(marginals="normal", n_parameter_draws=0, **QUIET)
+PLAIN = skvnce.GaussianImputer(marginals="normal", n_parameter_draws=0, **QUIET)
 MEMBERS = [
-    LAIRImputer(VAE, n_estimators=1, n_draws=64, **QUIET),
-    LAIRImputer(VAE, n_estimators=2, n_draws=64, **QUIET),
-    VGIImputer(DENSITY, n_estimators=1, n_draws=64, **QUIET),
-    VGIImputer(DENSITY, n_estimators=2, n_draws=64, **QUIET),
+    skvnce.LAIRImputer(VAE, n_estimators=1, n_draws=64, **QUIET),
+    skvnce.LAIRImputer(VAE, n_estimators=2, n_draws=64, **QUIET),
+    skvnce.VGIImputer(DENSITY, n_estimators=1, n_draws=64, **QUIET),
+    skvnce.VGIImputer(DENSITY, n_estimators=2, n_draws=64, **QUIET),
 ]
 MANY = {"n_draws": 500, "random_state": 0}  # of two groups of rows
 WEIGHING = [
     *MEMBERS,
-    ColumnImputer(PLAIN, regressor=LinearRegression(), **MANY),
-    ColumnImputer(PLAIN, regressor=KNeighborsRegressor(20), **MANY),
-    MixtureImputer(2, n_estimators=4, **QUIET),
-    ConstrainedImputer(PLAIN, random_state=0),
+    skvnce.ColumnImputer(PLAIN, regressor=LinearRegression(), **MANY),
+    skvnce.ColumnImputer(PLAIN, regressor=KNeighborsRegressor(20), **MANY),
+    skvnce.MixtureImputer(2, n_estimators=4, **QUIET),
+    skvnce.ConstrainedImputer(PLAIN, random_state=0),
 ]
 
 
@@ -214,7 +202,7 @@ def test_weights_count_as_equal_rows(imputer):
         repeated = clone(imputer).fit(np.repeat(X, weights, axis=0)).transform(empty)
         without = clone(imputer).fit(X).transform(empty)
     assert abs(found - repeated).max() < 0.4 < abs(found - without).min()
-    exact = isinstance(imputer, ConstrainedImputer)
+    exact = isinstance(imputer, skvnce.ConstrainedImputer)
     assert not exact or abs(found - repeated).max() < 1e-6
 
 
@@ -241,12 +229,12 @@ def test_random_weights_of_equal_rows_add_up():
 
 def test_weights_that_nothing_uses_are_reported():
     X, weights = two_groups()
-    frozen = LAIRImputer(FrozenEstimator(clone(VAE).fit(X)), **QUIET)
+    frozen = skvnce.LAIRImputer(FrozenEstimator(clone(VAE).fit(X)), **QUIET)
     with pytest.warns(UserWarning, match="sample_weight has no effect: model=Frozen"):
         frozen.fit(X, sample_weight=weights)
-    graph = TruncatedGaussianGraphLearner(max_iter=1)
+    graph = skvnce.TruncatedGaussianGraphLearner(max_iter=1)
     with pytest.raises(TypeError, match="TruncatedGaussianGraphLearner.fit takes no"):
-        ConstrainedImputer(graph).fit(np.abs(X), sample_weight=weights)
+        skvnce.ConstrainedImputer(graph).fit(np.abs(X), sample_weight=weights)
     for imputer in WEIGHING:
         with pytest.raises(
             ValueError, match="weights must contain at least one non-zero"
@@ -260,7 +248,7 @@ def test_weights_of_a_frozen_model_may_have_empty_rows():
     X, weights = two_groups()
     frozen = FrozenEstimator(clone(VAE).fit(X))
     X[:5] = np.nan
-    imputer = LAIRImputer(frozen, n_draws=8, random_state=0)
+    imputer = skvnce.LAIRImputer(frozen, n_draws=8, random_state=0)
     with pytest.warns(UserWarning, match="sample_weight has no effect"):
         found = imputer.fit(X, sample_weight=weights).transform(X)
     assert not np.isnan(found).any()

@@ -66,22 +66,6 @@ def test_the_other_cells_do_not_depend_on_where(imputer):
         assert_array_equal(np.isnan(shifted), stay)
 
 
-@EACH_IMPUTER
-def test_frames_keep_their_data_types_and_empty_cells(imputer):
-    frame, skipped = survey()
-    fitted = clone(imputer).set_output(transform="pandas").fit(frame)
-    where = {"cigarettes": ~skipped, "brand": ~skipped}
-    for table in [
-        fitted.transform(frame, where=where),
-        *fitted.sample(frame, 2, 0, where=where),
-    ]:
-        assert_array_equal(table["cigarettes"].isna(), skipped)
-        assert_array_equal(table["brand"].isna(), skipped)
-        assert table["age"].notna().all()
-        assert (table.dtypes == frame.dtypes).all()
-        assert (table.index == frame.index).all()
-
-
 def test_masks_are_arrays_frames_or_dicts():
     frame, skipped = survey()
     fitted = GaussianImputer(random_state=0, max_iter=20).fit(frame)

@@ -10,18 +10,7 @@ from energies import Blob
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 
-from skvnce import (
-    ColumnImputer,
-    GaussianImputer,
-    IncompleteFactorAnalysis,
-    LAIRImputer,
-    NoisyOr,
-    TableImputer,
-    TruncatedGaussianGraphLearner,
-    TruncatedGaussianGraphLearnerCV,
-    VariationalAutoencoder,
-    VGIImputer,
-)
+import skvnce
 from skvnce.exceptions import DivergenceError
 from skvnce.options import LAIR, MCEM, Adam, IncompleteDensity
 
@@ -33,7 +22,7 @@ FAST = Adam(learning_rate_init=1e30, validation_fraction=0)
 RAW = Adam(learning_rate_init=1e30)
 FASTER = {"solver": Adam(learning_rate_init=1e4), "max_iter": 3}
 WRONG = {
-    GaussianImputer: [
+    skvnce.GaussianImputer: [
         ({"shrinkage": 0}, "shrinkage.* in the range .0.0, inf"),
         ({"n_parameter_draws": -1}, "n_parameter_draws.* in the range .0, inf"),
         ({"n_parameter_draws": 1.5}, "n_parameter_draws.* must be an int", TypeError),
@@ -45,7 +34,7 @@ WRONG = {
         ({"max_value": np.nan}, "max_value.* Got nan"),
         ({"max_value": "much"}, "max_value.* among .'observed'"),
     ],
-    TableImputer: [
+    skvnce.TableImputer: [
         ({"interactions": [(0, 9)]}, "interactions has the key 9, no column of X"),
         ({"interactions": [(0, 1, 2)]}, "interactions must be pairs of columns"),
         ({"n_estimators": -1}, "n_estimators.* in the range .0, inf"),
@@ -53,19 +42,22 @@ WRONG = {
         ({"min_value": 2, "max_value": 1}, "min_value must be below"),
         ({"max_value": "much"}, "max_value.* among .'observed'"),
     ],
-    IncompleteFactorAnalysis: [
+    skvnce.IncompleteFactorAnalysis: [
         ({"n_components": 0}, "n_components.* must be .* in the range .1, inf"),
         ({"max_iter": 0}, "max_iter.* in the range .1, inf"),
         ({"tol": -1}, "tol.* in the range .0.0, inf"),
     ],
-    ColumnImputer: [
+    skvnce.ColumnImputer: [
         ({"weight": -0.1}, "'weight' parameter"),
         ({"n_completions": 0}, "'n_completions' parameter"),
         ({"max_samples": 1}, "'max_samples' parameter"),
         ({"n_draws": 0}, "'n_draws' parameter"),
     ],
-    LAIRImputer: [
-        ({"model": VariationalAutoencoder}, "'model' parameter of LAIRImputer must"),
+    skvnce.LAIRImputer: [
+        (
+            {"model": skvnce.VariationalAutoencoder},
+            "'model' parameter of LAIRImputer must",
+        ),
         ({"model": SimpleImputer()}, "'model' parameter of LAIRImputer must"),
         (
             {"model": FrozenEstimator(SimpleImputer())},
@@ -77,7 +69,7 @@ WRONG = {
         ({"sampler": LAIR(n_replenish=-1)}, r"'sampler\.n_replenish' parameter"),
         ({"n_draws": 0}, "'n_draws' parameter"),
         (
-            {"model": VariationalAutoencoder(max_iter=2, solver=FAST)},
+            {"model": skvnce.VariationalAutoencoder(max_iter=2, solver=FAST)},
             "diverged",
             DivergenceError,
         ),
@@ -97,7 +89,7 @@ WRONG = {
         ({"solver": Adam(weight_decay=0.1)}, r"model\.solver\.weight_decay=0\.1 is no"),
         ({"n_importance_samples": 1}, r"'model\.n_importance_samples' parameter"),
     ],
-    VariationalAutoencoder: [
+    skvnce.VariationalAutoencoder: [
         ({"n_components": 9}, "n_components=9 must be at most n_features=4"),
         ({"n_posterior_components": 3}, "requires n_posterior_components=1"),
         ({"likelihood": ["poisson"] * 4}, "likelihood must be one of"),
@@ -121,8 +113,10 @@ WRONG = {
         ({"n_importance_samples": 0}, "n_importance_samples"),
         ({"solver": FAST, "max_iter": 2}, LOWER + r"1e\+30", DivergenceError),
     ],
-    NoisyOr: [({"binarize": 8.0, "solver": RAW}, LOWER + r"1e\+30", DivergenceError)],
-    TruncatedGaussianGraphLearner: [
+    skvnce.NoisyOr: [
+        ({"binarize": 8.0, "solver": RAW}, LOWER + r"1e\+30", DivergenceError)
+    ],
+    skvnce.TruncatedGaussianGraphLearner: [
         ({"alpha": -0.1}, "alpha.*-0.1"),
         ({"alpha": np.nan}, "alpha.*nan"),
         ({"ridge": -1.0}, "ridge.*-1.0"),
@@ -132,14 +126,17 @@ WRONG = {
         ({"tol": -1.0}, "tol.*-1.0"),
         ({"ridge_linear": -1.0}, "ridge_linear.*-1.0"),
     ],
-    TruncatedGaussianGraphLearnerCV: [
+    skvnce.TruncatedGaussianGraphLearnerCV: [
         ({"alphas": []}, "alphas"),
         ({"alphas": [0.1, -1.0]}, "alphas"),
         ({"alphas": [np.nan]}, "alphas"),
         ({"alphas": 0}, "alphas"),
         ({"gamma": -1}, "gamma"),
         ({"n_subsamples": 1}, "n_subsamples"),
-        ({"model": TruncatedGaussianGraphLearner(ridge=-1)}, "'ridge' parameter"),
+        (
+            {"model": skvnce.TruncatedGaussianGraphLearner(ridge=-1)},
+            "'ridge' parameter",
+        ),
         ({"selection": "cv", "cv": 1000}, "n_splits=1000"),
     ],
 }
@@ -155,7 +152,7 @@ def test_wrong_parameters_are_named(case):
     X = rng.gamma(4.0, size=(60, 1)) + rng.gamma(4.0, size=(60, 4))
     X[rng.random(X.shape) < 0.2] = np.nan
     part = cls is IncompleteDensity
-    estimator = VGIImputer(cls(**given)) if part else cls(**given)
+    estimator = skvnce.VGIImputer(cls(**given)) if part else cls(**given)
     if "random_state" in estimator.get_params(deep=False):  # one that shows the error
         estimator.set_params(random_state=given.get("random_state", 0))
     with pytest.raises(*kind or [ValueError], match=message):

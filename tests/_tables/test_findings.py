@@ -59,11 +59,6 @@ def mixed(rng, levels):
     return rng.choice(levels, N)
 
 
-@pytest.fixture
-def rng(seed):
-    return np.random.default_rng(seed)
-
-
 MARKS = ["nan", "NaN", "NA", "N/A", "?", "", " ", "-", "null", "<NA>", "None", "."]
 
 

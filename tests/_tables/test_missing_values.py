@@ -11,11 +11,11 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from cases import SMALL
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from skvnce import ConstrainedImputer, GaussianImputer, MultipleImputationClassifier
+from skvnce import ConstrainedImputer, GaussianImputer
 from skvnce._tables.cells import read_marked, with_marker, without_marker
 from skvnce.options import Chunks
 from skvnce.testing._requirements import imputes
@@ -369,12 +369,6 @@ def test_a_model_fills_parts_without_rows_whatever_its_marker():
     np.testing.assert_allclose(np.concatenate(found), imputer.transform(X))
 
 
-def test_a_table_that_gets_the_marker_is_not_modified():
-    table = np.array([[1.0, np.nan]])
-    assert with_marker(table, -1).tolist() == [[1, -1]]
-    assert np.isnan(table[0, 1])
-
-
 def test_arrow_tables():
     X, nan = mixed("unknown"), mixed("unknown").replace("unknown", np.nan)
     X, nan = (pa.Table.from_pandas(one) for one in (X, nan))
@@ -392,24 +386,6 @@ def test_new_rows_keep_the_marker():
     rows = imputer.sample_rows(5, random_state=0)
     assert (rows[:, 1] == -1).all() and (rows[:, [0, 2]] > 0).all()
     assert imputer.transform(rows).shape == (5, 2)
-
-
-def test_predictors_pass_tables_on():
-    hidden, y = holes(), np.arange(60) % 2
-    X, nan = np.where(hidden, -1, numbers()), np.where(hidden, np.nan, numbers())
-    given = {"n_estimators": 2, "n_draws": 2, "random_state": 0}
-    one = MultipleImputationClassifier(with_values(NORMAL, -1), **given).fit(X, y)
-    other = MultipleImputationClassifier(NORMAL, **given).fit(nan, y)
-    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(nan))
-
-
-def test_a_model_with_another_marker_reads_the_next_fit():
-    X = np.where(holes(), -1, numbers())
-    models = COLUMNS, ConstrainedImputer(NORMAL)
-    for imputer in models:
-        imputer = clone(imputer).fit(np.where(holes(), np.nan, numbers()))
-        imputer.set_params(model__missing_values=-1).fit(X)
-        assert not (imputer.transform(X) == -1).any()
 
 
 @pytest.mark.parametrize(
@@ -486,7 +462,6 @@ def test_a_marker_that_ends_with_nul_comes_back_whole():
         assert found["a"].tolist() == ["\x00", 0, "b\x00"]
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.data(), MARKERS, st.integers(1, 5), st.integers(1, 4))
 def test_the_way_back_restores_the_table(data, marker, n, d):
     """Of objects, which may equal the marker, as a frame of pandas and an array."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from sklearn.base import BaseEstimator
@@ -221,7 +221,6 @@ def test_integers_are_not_rounded_out_of_the_range():
     np.testing.assert_array_equal(moved[:, 0], [1.0, 1.0, 12.0, 12.0])
 
 
-@settings(deadline=None)
 @given(
     hnp.arrays(
         np.float64,

@@ -1,7 +1,5 @@
 """IncompleteFactorAnalysis: units, rotation, weights, tables that break naive code."""
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -261,12 +259,3 @@ def test_rows_that_are_entirely_missing(X):
     np.testing.assert_array_equal(analysis.transform(empty), 0)
     np.testing.assert_array_equal(analysis.score_samples(empty), 0)
     same(analysis, other, X, rtol=1e-12)
-
-
-def test_an_unfinished_em_warns(X):
-    with pytest.warns(ConvergenceWarning, match="EM stopped after max_iter=2 rounds"):
-        fitted(X, max_iter=2)
-    with pytest.warns(ConvergenceWarning, match="still rising. Raise max_iter"):
-        fitted(X, max_iter=1)  # a first round has no change
-    with warnings.catch_warnings(action="error"):
-        fitted(X)

@@ -772,20 +772,6 @@ def test_estimators_without_weights_see_all_rows_once(log):
 # tables
 
 
-def test_a_pipeline_is_an_estimator():
-    X, _ = folded()
-    pipeline = make_pipeline(StandardScaler(), KNeighborsRegressor(3))
-    imputer = columns(estimators={2: pipeline}).fit(X)
-    assert imputer.weights_[2] > 0.6
-    assert imputer.get_params()["estimators"] == {2: pipeline}
-
-
-def test_parameters_of_estimators_are_searched():
-    imputer = columns(regressor=Ridge(3.0))
-    assert imputer.get_params()["regressor__alpha"] == 3.0
-    assert imputer.set_params(regressor__alpha=1.0).regressor.alpha == 1.0
-
-
 def test_what_has_the_methods_of_an_estimator_is_one():
     """Without scikit-learn's base classes, and with predictions in a column."""
     X, _ = linear()
@@ -815,19 +801,6 @@ def test_columns_with_few_cells_are_left_to_the_joint_model(log):
     X[5:10, 1] = 1.0, 2.0, 3.0, 4.0, 5.0
     columns(estimators={1: Spy()}, weight=1.0).fit(X)  # negative control: ten cells
     assert log
-
-
-@pytest.mark.filterwarnings("ignore:Entirely missing", "ignore:Constant where")
-def test_empty_and_constant_columns_are_those_of_the_joint_model():
-    X, _ = linear()
-    X = np.column_stack([np.full(200, np.nan), X, np.full(200, 3.0)])
-    X[:9, 5] = np.nan
-    imputer = columns(regressor=LINEAR, estimators={0: Ridge(), 5: Ridge()})
-    with pytest.warns(UserWarning, match="Not in the model: column 0, column 5"):
-        imputer.fit(X)
-    found = imputer.transform(X)
-    assert found.shape == (200, 5) and (found[:, 4] == 3).all()
-    assert imputer.weights_.shape == (4,)
 
 
 # what an attack has found
@@ -988,12 +961,6 @@ def test_predictions_that_are_missing_are_an_error(
     monkeypatch.setattr(type(model), part, missing)
     with pytest.raises(ValueError, match=f"failed on column '{name}'.*{words}"):
         columns(estimators={name: model}, model=READER).fit(mixed())
-
-
-def test_predictions_may_be_a_list(monkeypatch):
-    monkeypatch.setattr(Spy, "predict", lambda self, X: [self.mean_] * len(X))
-    X, _ = linear()
-    columns(estimators={0: Spy()}, weight=1.0).fit_transform(X)
 
 
 def test_warnings_of_estimators_come_as_they_are(monkeypatch):

@@ -14,9 +14,6 @@ from scipy.stats import multivariate_normal
 from sklearn.base import clone
 from sklearn.decomposition import FactorAnalysis
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from torch import distributions, nn
 
 from skvnce import GaussianImputer, VNCEEstimator
@@ -360,32 +357,6 @@ def test_far_noise_shows_in_the_accuracy():
 
 
 # scores -------------------------------------------------------------------------------
-
-
-class Bump(Bell):
-    """A wrong model: columns independent of each other."""
-
-    def log_density(self, x):
-        return super().log_density(x) + 0.0 * self.link.sum()
-
-    def __init__(self, n_features):
-        super().__init__(n_features)
-        self.link.data.zero_()
-        self.link.requires_grad_(False)
-
-
-@pytest.mark.slow
-@pytest.mark.sampled
-def test_grid_search_chooses_a_model():
-    X = gaussian_table(3, n=120)
-    options = {"solver": LBFGS(tol=1e-2), "on_misfit": "ignore"}  # without second fits
-    model = VNCEEstimator(random_state=0, **options)
-    estimator = make_pipeline(StandardScaler(), model)
-    grid = {"vnceestimator__model": [Bump, Bell]}
-    search = GridSearchCV(estimator, grid, cv=2, error_score="raise").fit(X)
-    assert search.best_params_ == {"vnceestimator__model": Bell}
-    scores = search.cv_results_["mean_test_score"]
-    assert scores[1] > scores[0] + 0.01
 
 
 @pytest.mark.slow
@@ -830,19 +801,6 @@ def test_a_fitted_flow_is_noise():
     assert all(parameter.grad is None for parameter in flow.parameters())
     with pytest.raises(ValueError, match="NormalizingFlow has no density of a part"):
         VNCEEstimator(Bell, noise=flow).fit(gaussian_table(0))
-
-
-@pytest.mark.slow
-@pytest.mark.sampled
-def test_a_second_fit_forgets_the_first():
-    X = gaussian_table(0, n=100) - MEAN
-    found = VNCEEstimator(random_state=0).fit(X)
-    options = {"noise": "gaussian", "max_iter": 6, "solver": ROUGH, "model": Bell}
-    found.set_params(**options).fit(X)
-    assert not hasattr(found, "mean_")
-    alone = VNCEEstimator(random_state=0, **options).fit(X)
-    assert set(vars(found)) == set(vars(alone))
-    assert found.objective_ == alone.objective_
 
 
 # standard errors of score_samples -----------------------------------------------------

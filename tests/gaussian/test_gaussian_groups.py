@@ -9,7 +9,6 @@ import pandas as pd
 import polars as pl
 import pytest
 import skops.io
-import statsmodels.formula.api as smf
 from pandas.testing import assert_frame_equal
 from scipy import stats
 from sklearn.base import clone
@@ -29,7 +28,6 @@ from skvnce.exceptions import TableWarning
 from skvnce.gaussian.groups_fit import some_groups
 from skvnce.metrics._chains import slow_chain
 from skvnce.options import Chunks
-from skvnce.pooling import fit_each, pool_models
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 N_GROUPS, SIZE = 30, 5
@@ -232,28 +230,6 @@ def test_arrays_name_groups_by_index(dtype, fitted):
     np.testing.assert_array_equal(drawn[:, 0], table[:, 0])
     negative = imputer(-5).set_output(transform="default").fit(table)
     np.testing.assert_array_equal(negative.transform(table), found)
-
-
-def test_the_table_is_not_modified():
-    table = MIXED.copy()
-    model = imputer({"g": ["t"]}).fit(table)
-    model.transform(table)
-    model.sample(table, 2, 0, shift={"y": 0.3})
-    model.score_samples(table)
-    assert_frame_equal(table, MIXED)
-
-
-def test_draws_are_reproducible(fitted, sloped):
-    for model in (fitted, sloped, imputer(n_parameter_draws=0).fit(X)):
-        first, second = (model.sample(X, 2, 5)[1] for _ in range(2))
-        assert_frame_equal(first, second)
-        other = model.sample(X, 2, 6)[1]
-        lost = HIDDEN["y"]
-        assert (other["y"][lost] != first["y"][lost]).all()
-    again = imputer().fit(X)
-    np.testing.assert_array_equal(again.trace_, fitted.trace_)
-    other = imputer(random_state=1).fit(X)
-    assert not np.array_equal(other.trace_, fitted.trace_)
 
 
 def alike(n_groups=40, size=6, seed=0):
@@ -500,18 +476,6 @@ def test_copies_are_equal(method, sloped):
     assert_frame_equal(other.sample(X, 2, 0)[1], sloped.sample(X, 2, 0)[1])
 
 
-def test_the_output_has_an_indicator_and_empty_columns():
-    table = X.assign(nothing=np.nan)
-    model = imputer(add_indicator=True).fit(table)
-    found = model.transform(table)
-    names = [*X.columns, *(f"missingindicator_{one}" for one in ("y", "x", "w"))]
-    assert set(names) <= set(found.columns)
-    assert "nothing" not in found
-    np.testing.assert_array_equal(found["missingindicator_y"], HIDDEN["y"])
-    kept = imputer(keep_empty_features=True).fit(table).transform(table)
-    assert (kept["nothing"] == 0).all()
-
-
 NAMED = {"g": {"constant": ["w"]}}
 
 
@@ -629,30 +593,6 @@ def test_random_slopes_predict_better(seed):
     spread = np.diag(model.slope_covariance_) ** 0.5 / t.std()
     assert spread[0] == pytest.approx(1.5, abs=0.75)
     assert spread[1] < 0.5
-
-
-def test_mixed_models_are_pooled(seed):
-    rng = np.random.default_rng(seed)
-    g = np.repeat(np.arange(60), 5)
-    x, w = rng.normal(size=len(g)), rng.normal(size=60)[g]
-    y = 0.8 * x + 0.6 * w + rng.normal(size=60)[g] + 0.7 * rng.normal(size=len(g))
-    table = pd.DataFrame({"g": g, "y": y, "x": x, "w": w})
-    for name in ("y", "x"):
-        table.loc[rng.random(len(g)) < 0.25, name] = np.nan
-    table.loc[np.isin(g, np.arange(0, 60, 8)), "w"] = np.nan
-    draws = imputer().fit(table).sample(table, 10, 0)
-    results = fit_each(
-        lambda one: smf.mixedlm("y ~ x + w", one, groups=one["g"]).fit(), draws
-    )
-    found = pool_models(results).summary()
-    # five standard errors, which are of about .06 and .15
-    for name, truth, most in (("x", 0.8, 0.12), ("w", 0.6, 0.3)):
-        coef, error = found.loc[name, ["coef", "se"]]
-        assert abs(coef - truth) < 5 * error
-        assert 0 < error < most
-    assert found.loc["x", "coef"] > 5 * found.loc["x", "se"]
-    variances = [float(one.cov_re.iloc[0, 0]) for one in results]
-    assert np.mean(variances) == pytest.approx(1.0, abs=0.6)
 
 
 def test_a_reference_group_has_its_own_model(fitted):

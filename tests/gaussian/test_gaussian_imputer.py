@@ -1,6 +1,5 @@
 """GaussianImputer: units, draws, weights, and tables that break naive code."""
 
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 
@@ -10,7 +9,6 @@ import pytest
 from oracles import GATE, z_mean
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 from statistical import standard_errors
 from threadpoolctl import threadpool_info
 
@@ -186,13 +184,6 @@ def test_rows_that_are_entirely_missing_get_the_mean(X):
     empty = np.full((2, 4), np.nan)
     np.testing.assert_allclose(imputer.transform(empty), [imputer.mean_] * 2)
     np.testing.assert_allclose(imputer.score_samples(empty), 0, atol=1e-9)
-
-
-def test_an_unfinished_em_warns(X):
-    with pytest.warns(ConvergenceWarning, match="EM stopped after max_iter=2 rounds"):
-        fitted(X, max_iter=2, shrinkage=0.01, marginals="normal", tol=1e-5)
-    with warnings.catch_warnings(action="error"):
-        fitted(X)
 
 
 # Bounds, marginals, indicator, draws on demand

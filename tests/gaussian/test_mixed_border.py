@@ -1,7 +1,6 @@
 """Frames of categories, dates and integers, in and out of imputers."""
 
 import datetime as dt
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,6 @@ from skvnce import (
     TruncatedGaussianGraphLearner,
     VGIImputer,
 )
-from skvnce.exceptions import TableWarning
 
 N = 60
 pytestmark = [
@@ -270,12 +268,6 @@ def test_constants_and_empty_columns(make, keeps, output):
         assert set(rows["port"]) == {"S"} and rows["name"].isna().all()
 
 
-def test_a_single_level_in_all_columns(make):
-    X = pd.DataFrame({"a": ["u", None, "u"], "b": pd.Categorical(["v", "v", None])})
-    found = make().fit(X).transform(X)
-    assert found.tolist() == [["u", "v"]] * 3
-
-
 def test_indicators_follow(imputer):
     X = incomplete()
     model = reading(clone(imputer), add_indicator=True).fit(X)
@@ -308,22 +300,6 @@ def test_rows_are_drawn_as_values(imputer):
     assert found["day"].between("2010", "2030").all()
 
 
-def test_integers_and_booleans_of_numeric_frames_come_back(make):
-    X = incomplete()[["x", "id"]].assign(half=incomplete()["x"].astype("float32"))
-    X["thin"] = pd.arrays.SparseArray(np.arange(N) * 1.0)
-    model = make().set_output(transform="pandas").fit(X)
-    assert model._schema.columns is None
-    found = model.transform(X)
-    assert found.dtypes.astype(str).tolist() == [
-        "float64",
-        "Int64",
-        "float32",
-        "float64",
-    ]
-    assert_observed_cells_kept(found, X)
-    assert isinstance(model.set_output(transform="polars").transform(X), pl.DataFrame)
-
-
 @pytest.mark.parametrize(
     "estimator",
     [IncompleteFactorAnalysis(1), TruncatedGaussianGraphLearner(random_state=0)],
@@ -338,13 +314,3 @@ def test_other_estimators_name_the_column_and_the_imputer(estimator):
         estimator.fit(codes)
     with pytest.raises(ValueError, match="column 'name', row .*TableImputer"):
         estimator.fit(whole()[["x", "name"]])
-
-
-def test_names_of_rows_are_announced(make):
-    X = incomplete()[["x", "count"]].assign(code=[f"p{k}" for k in range(N)])
-    with pytest.warns(TableWarning, match=f"'code' .{N} in {N} cells.*not in the mo"):
-        make().fit(X)
-    half = X.assign(code=[f"p{k // 2}" for k in range(N)])
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message="Nominal columns|Identifiers")
-        make().fit(half)

@@ -8,7 +8,6 @@ import pytest
 from mixed_graphs import mixed_table, shuffled
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import GridSearchCV
 
 from skvnce import (
     CopulaGraphLearner,
@@ -18,7 +17,6 @@ from skvnce import (
 from skvnce.datasets import load_nhanes
 from skvnce.exceptions import MisfitWarning
 from skvnce.graphs.cross_validation import Resample
-from skvnce.inspection import EdgePathDisplay, EdgeRocDisplay, GraphDisplay
 
 QUICK = {"random_state": 0, "on_misfit": "ignore"}
 NOISE = 0.06  # of associations of 600 rows: twice what two seeds differ by at most
@@ -158,36 +156,6 @@ def test_all_selections_accept_categories_and_processes(survey, selection):
     best = list(one.alphas_).index(one.alpha_)
     assert len(one.edges()) == one.cv_results_["n_edges"][best]
     np.testing.assert_allclose(one.path_[best], one.associations_, atol=1e-10)
-
-
-@pytest.mark.slow
-@pytest.mark.sampled
-def test_grid_search_finds_edges_of_a_frame_with_categories(survey):
-    search = GridSearchCV(CopulaGraphLearner(**QUICK), {"alpha": [0.1, 10.0]}, cv=2)
-    search.fit(survey)
-    assert search.best_params_ == {"alpha": 0.1}
-    assert search.best_estimator_.edges()["association"].abs().max() > 0.1
-    low, high = search.cv_results_["mean_test_score"][::-1]
-    assert high > low + 0.1
-
-
-@pytest.mark.slow
-def test_displays_read_fitted_graphs(survey):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    learner = CopulaGraphLearnerCV(alphas=4, random_state=0).fit(survey)
-    drawn = GraphDisplay.from_estimator(learner)
-    assert {one.get_text() for one in drawn.ax_.texts} == set(survey.columns)
-    assert drawn.graph.number_of_edges() == len(learner.edges()) > 0
-    EdgePathDisplay.from_estimator(learner)
-    truth = learner.associations_ + np.eye(6)
-    assert EdgeRocDisplay.from_estimator(learner, truth).roc_auc == 1
-    single = CopulaGraphLearner(alpha=learner.alpha_, **QUICK).fit(survey)
-    assert GraphDisplay.from_estimator(single).graph.number_of_nodes() == 6
-    plt.close("all")
 
 
 @pytest.mark.filterwarnings("ignore:Constant where observed")

@@ -1,7 +1,6 @@
 """The learner's door: input, errors, attributes, and its place in scikit-learn."""
 
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 
 import networkx as nx
 import numpy as np
@@ -9,9 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from oracles import GATE, log_integral, orthant_rule, rejection, z_mean
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV
 
 from skvnce import TruncatedGaussianGraphLearner
 from skvnce.graphs import em, model
@@ -69,25 +66,6 @@ def test_negative_cells_are_named_at_every_door(door, frame):
     text = message(lambda: getattr(fitted, door)(new))
     assert "'weight'" in text
     assert f"row {row}" in text
-
-
-@pytest.mark.filterwarnings("ignore:Constant where observed")
-@pytest.mark.parametrize("method", ["score-matching", "vnce"])
-def test_a_table_of_constants_has_no_links(method):
-    fitted = learner(algorithm=method).fit(np.tile([2.0, 0.0], (9, 1)))
-    assert len(fitted.nodes_) == 0
-    for matrix in (fitted.precision_, fitted.edge_strengths_):
-        assert matrix.shape == (0, 0)
-    assert fitted.edges().empty and not fitted.to_networkx().nodes
-    assert fitted.feature_ranges_.tolist() == [[2.0, 0.0]] * 2
-
-
-def test_too_few_rows():
-    assert "2 is required" in message(lambda: learner().fit([[1.0, 2.0]]))
-    two = np.array([[1.0, 2.0], [np.nan, np.nan]])  # one of them empty
-    with pytest.warns(UserWarning, match="No column is left in the model"):
-        fitted = learner().fit(two)
-    np.testing.assert_array_equal(fitted.transform(two), [[1.0, 2.0]] * 2)
 
 
 # Failures and side effects
@@ -313,30 +291,12 @@ def test_a_stop_by_callback_is_not_blamed_on_max_iter(X):
 # In scikit-learn
 
 
-def test_grid_search_over_alpha_on_a_frame_with_holes(frame):
-    grid = {"alpha": [0.02, 10.0]}
-    search = GridSearchCV(learner(), grid, cv=3, error_score="raise").fit(frame)
-    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-    # the columns depend on each other: no links cannot be best
-    assert search.best_params_ == {"alpha": 0.02}
-    assert search.best_estimator_.transform(frame).shape == frame.shape
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_without_any_penalty(method, X):
     fitted = learner(algorithm=method, alpha=0, ridge=0).fit(X)
     assert fitted.ridge_ == 0
     assert (fitted.precision_ != 0).all()
     assert np.isfinite(fitted.transform(X)).all()
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("method", METHODS)
-def test_a_refit_is_a_fresh_fit(method, X):
-    other = clone(learner(algorithm=method)).fit(X[:60])
-    np.testing.assert_array_equal(
-        other.fit(X).precision_, learner(algorithm=method).fit(X).precision_
-    )
 
 
 def test_nearly_equal_columns_keep_their_link(seed):
@@ -367,18 +327,6 @@ def test_an_m_step_short_of_its_minimum_warns(seed):
     X = np.c_[g, g[:, 0] + 1e-3 * rng.random(150)]
     with pytest.warns(ConvergenceWarning, match="did not reach its minimum"):
         learner(ridge=0.0, max_iter=1, on_misfit="ignore").fit(X)
-
-
-def test_a_seed_gives_the_same_draws_in_threads(X):
-    def fit(_):
-        return learner(random_state=0).fit(X).precision_
-
-    expected = fit(None)
-    before = torch.get_rng_state()
-    with ThreadPoolExecutor(3) as threads:
-        for found in threads.map(fit, range(6)):
-            np.testing.assert_array_equal(found, expected)
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def far_start(seed):

@@ -2,7 +2,6 @@
 
 import re
 import warnings
-from copy import deepcopy
 from functools import cache
 
 import joblib
@@ -73,14 +72,6 @@ def test_the_criterion_is_least_where_it_chose(data):
     same = results[np.isclose(results["ebic"], results["ebic"].min(), rtol=1e-9)]
     assert learner.alpha_ == same["alpha"].min()
     assert 1 < len(same) < len(results)  # links are shrunk no more than they need be
-
-
-def test_another_rule_leaves_no_frequencies(data, by_rule):
-    learner = deepcopy(by_rule("stability"))
-    assert hasattr(learner, "edge_frequencies_")
-    with warnings.catch_warnings(action="ignore", category=UserWarning):
-        learner.set_params(selection="ebic").fit(data[0])
-    assert not hasattr(learner, "edge_frequencies_")
 
 
 def test_splits_are_of_the_rows_of_the_table(data):
@@ -165,14 +156,6 @@ def test_the_true_links_are_found(data):
     true, found = np.triu(K, 1) != 0, np.triu(learner.precision_, 1) != 0
     hits = (true & found).sum()
     assert 2 * hits / (true.sum() + found.sum()) > 0.8
-
-
-def test_one_standard_error_is_not_denser(by_rule):
-    best, sparser = by_rule("cv"), by_rule("cv-1se")
-    assert sparser.alpha_ >= best.alpha_
-    np.testing.assert_array_equal(
-        best.cv_results_["mean_test_score"], sparser.cv_results_["mean_test_score"]
-    )
 
 
 def test_the_held_out_score_is_that_of_the_learner(data):
@@ -293,7 +276,7 @@ def test_where_nothing_lies_beyond_nothing_is_reported(alphas, gamma, data):
 def test_one_standard_error_is_that_of_the_mean_of_the_folds(monkeypatch):
     """Losses vary by 1 over 4 folds, and so their means by a half."""
     apart = np.sqrt(0.75) * np.array([1.0, 1.0, -1.0, -1.0])
-    scores = np.stack([apart - 0.7, apart - 0.4, np.zeros(4)], axis=1)
+    scores = np.stack([apart - 0.7, apart - 0.45, np.zeros(4)], axis=1)
     learner = TruncatedGaussianGraphLearnerCV()
     monkeypatch.setattr(learner, "_score_folds", lambda search, least: scores)
     assert learner._by_one_error(None) == 1

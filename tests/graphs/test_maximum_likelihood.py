@@ -5,7 +5,14 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from oracles import GATE, log_integral, orthant_rule, rejection, z_mean
+from oracles import (
+    GATE,
+    log_integral,
+    orthant_rule,
+    rejection,
+    symmetric_basis,
+    z_mean,
+)
 from scipy.optimize import minimize
 
 from skvnce._core.incomplete import Incomplete
@@ -65,19 +72,6 @@ def random_direction(rng, width, d=D):
     matrix = rng.normal(size=(d, width))
     matrix[:, :d] += matrix[:, :d].T.copy()
     return torch.tensor(matrix)
-
-
-def basis(width, d=D):
-    """Span the matrices (K, b) with symmetric K; (parameters, d, width)."""
-    spanned = []
-    for i in range(d):
-        for j in range(i, width):
-            matrix = torch.zeros(d, width).double()
-            matrix[i, j] = 1
-            if j < d:
-                matrix[j, i] = 1
-            spanned.append(matrix)
-    return torch.stack(spanned)
 
 
 # The statistic
@@ -166,7 +160,7 @@ def test_heavy_tails_inflate_the_information_of_squares(seed):
 @pytest.mark.parametrize("width", [D, D + 1])
 def test_the_inverse_form_against_a_dense_solve(width, heavier, seed):
     information = Information.of(normal_moments(seed, heavier)[0])
-    spanned = basis(width)
+    spanned = symmetric_basis(D, width)
     moved = torch.stack([information.product(matrix) for matrix in spanned])
     dense = torch.einsum("pij,qij->pq", spanned, moved)
     torch.testing.assert_close(dense, dense.T)
@@ -189,7 +183,7 @@ def test_the_diagonal_of_the_quadratic_with_penalties(width, seed):
     moments = Moments(point, point, point, drawn)
     penalty = Penalty(torch.zeros(D, D).double(), ridge=0.3, ridge_linear=0.7)
     quadratic = quadratic_of(moments, penalty, CENTRE)
-    for matrix in basis(width):
+    for matrix in symmetric_basis(D, width):
         entry = matrix != 0
         unit = matrix / matrix.norm()
         found = quadratic.diagonal[entry]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from oracles import score_matching_loss
+from oracles import score_matching_loss, symmetric_basis
 
 from skvnce._core.distributions.truncated_normal import TruncatedNormal
 from skvnce._core.incomplete import Incomplete
@@ -59,26 +59,13 @@ def solve(x, fit_linear, alpha=0.0, ridge=0.0, tol=1e-14):
     return minimise_loss(stats, start(), centre, links(alpha, ridge), tol), stats
 
 
-def basis(width):
-    """Span the matrices (K, b) with symmetric K; (parameters, D, width)."""
-    spanned = []
-    for i in range(D):
-        for j in range(i, width):
-            matrix = np.zeros((D, width))
-            matrix[i, j] = 1
-            if j < D:
-                matrix[j, i] = 1
-            spanned.append(matrix)
-    return np.array(spanned)
-
-
 def closed_form(stats, ridge=0.0, ridge_linear=0.0, centre=None, left_out=()):
     """Solve the normal equations over the free parameters: (K, b) and the loss.
 
     Links that are left out are zero.
     """
     width = stats.target.shape[1]
-    free = basis(width)
+    free = symmetric_basis(D, width).numpy()
     for i, j in left_out:
         free = free[free[:, i, j] == 0]
     curvature = np.einsum("pjk,jkl,qjl->pq", free, stats.gamma.numpy(), free)
@@ -291,17 +278,14 @@ def test_products_through_the_rows_are_those_of_the_statistics(fit_linear, x, se
     free = free_quadratic(table_of(x, centre, fit_linear), penalty, centre)
     torch.testing.assert_close(free.target, dense.target)
     torch.testing.assert_close(free.diagonal, dense.diagonal)
-    for matrix in map(torch.tensor, basis(D + fit_linear)):
+    spanned = symmetric_basis(D, D + fit_linear)
+    for matrix in spanned:
         found, unit = dense.diagonal[matrix != 0], matrix / matrix.norm()
         exact = (unit * dense.product(unit)).sum()
         torch.testing.assert_close(found, exact.expand_as(found))
     rng = np.random.default_rng(seed)
     for _ in range(3):
-        point = torch.tensor(
-            np.tensordot(
-                rng.normal(size=len(basis(D + fit_linear))), basis(D + fit_linear), 1
-            )
-        )
+        point = torch.tensordot(torch.tensor(rng.normal(size=len(spanned))), spanned, 1)
         torch.testing.assert_close(free.product(point), dense.product(point))
     first, second = (
         minimise_quadratic(quadratic, start(), penalty, 1e-15)

@@ -24,6 +24,7 @@ def learned(X, alpha=0.1, **options):
     return TruncatedGaussianGraphLearner(alpha, **options).fit(X)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("d", [2, 3, 5, 8])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_an_edge_of_few_columns_is_certain(d, missing, seed):
@@ -65,6 +66,7 @@ def noise_of(kind, n, d, rng):
     return draws[kind]()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["gamma", "lognormal", "counts", "zeros", "0 and 1"])
 @pytest.mark.parametrize(("n", "d"), [(40, 3), (200, 6), (30, 40)])
 def test_independent_columns_have_no_edges(kind, n, d, seed):

@@ -8,7 +8,6 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import KFold, cross_val_score
 from statistical import FAILURE, p_mean
 
-from skvnce import GaussianImputer
 from skvnce.metrics import (
     brier_score,
     category_log_loss,
@@ -21,7 +20,6 @@ from skvnce.metrics import (
     ranked_probability_score,
     two_sample_auc,
 )
-from skvnce.missingness import hide, mcar
 
 GRADES = ["low", "middle", "high"]
 PROPER = [category_log_loss, brier_score, ranked_probability_score]
@@ -236,30 +234,6 @@ def test_names_of_levels_may_be_text_of_numbers_and_booleans():
         "count": pl.DataFrame({"1": [1.0, 0.0], "2": [0.0, 1.0]}),
     }
     assert brier_score(true, p, np.ones((2, 2), dtype=bool)) == 0
-
-
-@pytest.mark.parametrize("container", [pd.DataFrame, pl.DataFrame])
-def test_scores_take_what_an_imputer_returns(container, rng):
-    codes = rng.integers(0, 3, 60)
-    grades, ports = np.take(GRADES, codes), np.take(["S", "C", "Q"], codes)
-    true = mixed(grades, ports, codes + rng.standard_normal(60), container)
-    hidden = mcar(true, [0.3, 0.3, 0], random_state=0)
-    X = hide(true, hidden)
-    imputer = GaussianImputer(n_parameter_draws=2, on_misfit="ignore", random_state=0)
-    imputer.set_output(transform="polars" if container is pl.DataFrame else "pandas")
-    p, draws = imputer.fit(X).category_probabilities(X), imputer.sample(X, n_draws=3)
-    observed = ~hidden  # cells of probability 1
-    for score in OF_PROBABILITIES:
-        expected = pytest.approx(np.log(1.02) if score is category_log_loss else 0)
-        assert score(true, p, observed, columns=["grade"]) == expected
-        assert score(true, draws, observed, columns=["grade"]) == expected
-        arrays = {name: one.to_numpy() for name, one in p.items()}
-        expected = score(true, arrays, hidden, categories=imputer.categories_)
-        assert score(true, p, hidden) == expected
-    filled = imputer.transform(X)
-    wrong = [filled[one].to_numpy() != true[one].to_numpy() for one in CATEGORIES]
-    expected = np.transpose(wrong)[hidden[:, :2]].mean()
-    assert false_classification_rate(true, filled, hidden) == pytest.approx(expected)
 
 
 def test_arrays_of_objects_as_transform_returns_them():

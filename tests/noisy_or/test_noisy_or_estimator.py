@@ -11,8 +11,6 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from statistical import FAILURE, p_mean
 from tables import cells_of
@@ -473,15 +471,6 @@ def test_partial_fit_goes_on_after_storing(way, X):
     assert model.fit(X).components_.shape == (4, 20)
 
 
-def test_a_fit_after_another_forgets_it(X):
-    model = NoisyOr(3, **QUICK).partial_fit(X)
-    model.fit(X)
-    np.testing.assert_array_equal(
-        model.components_, NoisyOr(3, **QUICK).fit(X).components_
-    )
-    assert model.n_iter_ == 5
-
-
 def test_parameters_set_after_the_fit_do_not_change_the_answer(X):
     model = NoisyOr(3, **QUICK).fit(X)
     expected = model.transform(X)
@@ -490,29 +479,8 @@ def test_parameters_set_after_the_fit_do_not_change_the_answer(X):
     np.testing.assert_array_equal(model.transform(X), expected)
 
 
-def test_in_a_pipeline_and_a_grid():
-    x = make_binary_patterns(120, random_state=2)
-    y = x.causes[:, 0]
-    pipeline = make_pipeline(NoisyOr(8, **QUICK), LogisticRegression())
-    assert pipeline.fit(x.data, y).score(x.data, y) > 0.8
-    search = GridSearchCV(NoisyOr(**QUICK), {"n_components": [1, 8]}, cv=2)
-    assert search.fit(x.data).best_params_ == {"n_components": 8}
-
-
 def test_more_causes_than_rows_and_columns():
     x = make_binary_patterns(6, random_state=0).data[:, :5]
     model = NoisyOr(9, **QUICK).fit(x)
     assert model.transform(x).shape == (6, 9)
     assert np.isfinite(model.score(x))
-
-
-def test_the_module_is_a_copy_of_the_model(X):
-    model = NoisyOr(3, **QUICK).fit(X)
-    weight, leak, logit = model.to_torch().causes()
-    np.testing.assert_allclose(-np.expm1(-weight.T.numpy()), model.components_)
-    np.testing.assert_allclose(-np.expm1(-leak.numpy()), model.leak_)
-    np.testing.assert_allclose(logit.sigmoid().numpy(), model.prior_)
-    assert model.n_components_ == len(model.prior_) == 3
-    before = model.transform(X)
-    model.to_torch().prior_logit.data.fill_(5.0)
-    np.testing.assert_array_equal(model.transform(X), before)

@@ -10,11 +10,6 @@ from skvnce.table_imputer.expansion import expand
 LEVELS = np.linspace(0.01, 0.99, 15)
 
 
-@pytest.fixture
-def rng(seed):
-    return np.random.default_rng(seed)
-
-
 def model_of(y, others, L, *, n_levels=0, weights=None, C=1, n_trees=None):
     """Fit the model of column 0, whose normal predictions are L (n,) or (n, n_base)."""
     weights = np.ones(len(y)) if weights is None else weights

@@ -10,11 +10,6 @@ from skvnce import TableImputer
 QUICK = {"n_estimators": 0, "n_parameter_draws": 3, "random_state": 0}
 
 
-@pytest.fixture
-def rng(seed):
-    return np.random.default_rng(seed)
-
-
 def table_of(rng, slope, intercept, n=200):
     """A column, a linear function of it, and a related one; some cells are missing."""
     x = rng.gamma(2, size=n)
@@ -77,14 +72,6 @@ def test_many_copies_and_new_rows(rng):
     contrary = np.full((1, 6), 7.0)
     contrary[0, 5] = np.nan
     np.testing.assert_array_equal(imputer.transform(contrary)[0, :5], contrary[0, :5])
-
-
-def test_the_order_of_columns_does_not_matter(rng):
-    full, X = table_of(rng, -3.0, 10.0)
-    order = [1, 2, 0]
-    filled = TableImputer(**QUICK).fit_transform(X)
-    again = TableImputer(**QUICK).fit_transform(X[:, order])
-    np.testing.assert_allclose(again, filled[:, order], rtol=1e-9)
 
 
 def test_products_may_name_a_copy(rng):

@@ -22,12 +22,6 @@ from skvnce.table_imputer.model import Settings
 from skvnce.table_imputer.normal import Normals, fit_em
 from skvnce.table_imputer.products import Candidate
 
-
-@pytest.fixture
-def rng(seed):
-    return np.random.default_rng(seed)
-
-
 COVARIANCE = 0.8 + 0.2 * np.eye(4)
 
 

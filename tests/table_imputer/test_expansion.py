@@ -22,11 +22,6 @@ N_LEVELS = np.array([0, 0, 0, 2, 4, 3, 25, 400])
 VALUES = [None] * 5 + [np.array([0.0, 1.0, 2.0]), None, None]
 
 
-@pytest.fixture
-def rng(seed):
-    return np.random.default_rng(seed)
-
-
 def table_of(rng, n=400):
     """Make columns of each kind, of which the second has normal scores."""
     x = rng.normal(size=n)

@@ -9,11 +9,6 @@ from skvnce import TableImputer
 from skvnce.table_imputer import expansion
 
 
-@pytest.fixture
-def rng(seed):
-    return np.random.default_rng(seed)
-
-
 @pytest.mark.parametrize("n_observed", [4, 9, 12])
 def test_a_column_may_have_fewer_cells_than_there_are_columns(rng, n_observed):
     X = rng.normal(size=(200, 10))
@@ -85,7 +80,7 @@ CELLS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(derandomize=True)
 @given(row=st.lists(CELLS, min_size=4, max_size=4))
 def test_far_rows_are_filled_at_their_distance(fitted_with_products, row):
     X = np.array([row, [0.0, 0, 0, 0]])

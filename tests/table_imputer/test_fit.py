@@ -55,16 +55,6 @@ def test_fills_without_forests_are_means_of_the_normal(seed, monkeypatch):
     assert probabilities == {}
 
 
-def test_fills_do_not_depend_on_the_order_of_columns(cells, seed):
-    order = np.random.default_rng(seed).permutation(5)
-    filled, p = fitted(cells).fill(cells)
-    other, of_other = fitted(cells[:, order], N_LEVELS[order]).fill(cells[:, order])
-    np.testing.assert_array_equal(other, filled[:, order])
-    for place, node in enumerate(order):
-        if node in p:
-            np.testing.assert_array_equal(of_other[place], p[node])
-
-
 def test_levels_have_probabilities(cells):
     filled, probabilities = fitted(cells).fill(cells)
     assert sorted(probabilities) == [3, 4]

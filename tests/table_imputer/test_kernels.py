@@ -9,11 +9,6 @@ from skvnce.table_imputer.kernels import complete_rows, grow_forest, predict_for
 MEAN = np.array([1.0, -2.0, 0.5, 0.0])
 
 
-@pytest.fixture
-def rng(seed):
-    return np.random.default_rng(seed)
-
-
 def covariance_of(rng, d=4):
     A = rng.normal(size=(d, d))
     return A @ A.T + 0.3 * np.eye(d)

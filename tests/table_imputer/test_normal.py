@@ -15,11 +15,6 @@ from skvnce.table_imputer.normal import (
 )
 
 
-@pytest.fixture
-def rng(seed):
-    return np.random.default_rng(seed)
-
-
 def covariance_of(rng, d):
     A = rng.normal(size=(d, d))
     return A @ A.T / d + 0.3 * np.eye(d)

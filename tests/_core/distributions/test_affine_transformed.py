@@ -130,18 +130,6 @@ def test_draws_of_a_mixture_have_its_moments(seed):
     assert abs(z_mean(first_and_second(other), moments())).max() > GATE
 
 
-def test_draws_of_a_normal_have_its_moments(seed):
-    parts = some(seed)
-    q, exact = oblique(*parts), known(*parts)
-    drawn = draw(q, numbers(seed, N, K + 1))
-    white = torch.linalg.solve_triangular(
-        exact.scale_tril, (drawn - exact.mean)[..., None], upper=False
-    )[..., 0]
-    expected = torch.tensor([0.0, 0.0, 1.0, 0.0, 1.0])
-    assert abs(z_mean(first_and_second(white), expected)).max() < GATE
-    assert abs(z_mean(first_and_second(white + 0.1), expected)).max() > GATE
-
-
 @pytest.mark.parametrize("least", [0.0, 1 - 2.0**-53])
 def test_the_ends_of_the_uniform_numbers_give_finite_draws(least):
     ends = torch.full((4, K + 1), least).double()

@@ -11,7 +11,6 @@ from skvnce._core.distributions.patterns import (
     Rows,
     condensed,
     n_condensed,
-    vertices,
 )
 from skvnce._core.incomplete import Incomplete
 from skvnce.autoencoder import factor_analysis
@@ -49,14 +48,6 @@ STEPS = {
     "normal": lambda one: em.e_step(prepare(normal()), one),
     "factors": lambda one: factor_analysis.e_step(factors(), one),
 }
-
-
-@pytest.mark.parametrize("k", [0, 1, 2, 7])
-def test_vertices_are_orthonormal_and_sum_to_zero(k):
-    found = vertices(k)
-    assert found.shape == (k + 1, k)
-    torch.testing.assert_close(found.T @ found, torch.eye(k).double())
-    torch.testing.assert_close(found.sum(0), torch.zeros(k).double())
 
 
 def collinear(data, weights):

@@ -25,16 +25,6 @@ def free(initial):
     return found
 
 
-def test_zero_parameters_are_the_initial(initial):
-    free = FreeNormal(initial)
-    assert all((parameter == 0).all() for parameter in free.parameters())
-    torch.testing.assert_close(free.mean(), initial.mean)
-    torch.testing.assert_close(free.precision(), initial.covariance.inverse())
-    for found, expected in zip(free.normal(), initial, strict=True):
-        torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(free.log_det(), initial.covariance.logdet())
-
-
 def test_eq_1_by_dense_algebra(free, initial):
     R = torch.linalg.cholesky(initial.covariance)
     A = free.log_diagonal.exp().diag()

@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import GATE, z_mean
 from scipy import stats
 from scipy.integrate import quad
 from scipy.stats import truncnorm
@@ -106,17 +105,6 @@ def test_derivatives(t):
     assert torch.autograd.gradcheck(unit_mean, at, rtol=1e-5)
 
 
-@pytest.mark.parametrize("loc", [-30.0, -1.0, 3.0])
-def test_log_prob_has_gradients(loc):
-    parts = [column([number]).requires_grad_() for number in (loc, 1.3)]
-
-    def log_prob(loc, scale):
-        dist = TruncatedNormal(loc, scale, validate_args=False)
-        return dist.log_prob(column([0.02, 0.7]))
-
-    assert torch.autograd.gradcheck(log_prob, parts)
-
-
 def test_float32():
     single = column(RATIOS, torch.float32)
     near = np.abs(RATIOS) < 100  # beyond, the variance has no digits left
@@ -153,25 +141,6 @@ def test_icdf_is_the_quantile_function():
     a = -dist.loc / dist.scale
     oracle = stats.truncnorm(a, np.inf, dist.loc, dist.scale).ppf(p.numpy())
     np.testing.assert_allclose(dist.icdf(p), oracle, rtol=1e-9, atol=1e-12)
-
-
-def worst_z(draws, dist):
-    """Return the worst of mean and variance, in standard errors."""
-    squares = (draws - dist.mean).square()
-    z = [*z_mean(draws, dist.mean), *z_mean(squares, dist.variance)]
-    return np.abs(z).max()
-
-
-def test_moments_of_draws(seed):
-    loc = column([-1000.0, -9.0, -1.0, 0.0, 4.0])
-    dist = TruncatedNormal(loc, torch.full_like(loc, 0.7))
-    with seeded(seed):
-        draws = dist.sample((50_000,))
-        # negative control: folding is not truncation (but at loc = 0)
-        folded = (loc[2:3] + 0.7 * torch.randn(50_000, 1).double()).abs()
-    assert draws.shape == (50_000, 5)
-    assert worst_z(draws, dist) < GATE
-    assert worst_z(folded, TruncatedNormal(loc[2:3], column([0.7]))) > 2 * GATE
 
 
 @pytest.mark.parametrize("loc, scale", [(-50.0, 2.0), (-3.0, 1.0), (0.2, 1.3), (5, 2)])

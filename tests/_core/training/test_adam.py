@@ -193,13 +193,6 @@ def test_long_gradients_are_cut_together(max_norm, expected):
     assert (a.item(), b.item()) == pytest.approx(expected)
 
 
-def test_short_gradients_stay_as_they_are():
-    v = leaf(0.0, 0.0)
-    one = {"batches": lambda: [torch.arange(1)], "max_iter": 1, "max_norm": 2.5}
-    go(lambda _: (torch.tensor([0.3, -0.4]).double() * v).sum(), [("v", v)], **one)
-    assert v.tolist() == pytest.approx([-0.3, 0.4])
-
-
 def test_what_is_not_finite_is_named_before_it_is_cut():
     v = leaf(0.0)
     with pytest.raises(NotFinite, match="not finite: v$"):

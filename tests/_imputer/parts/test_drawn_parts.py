@@ -6,21 +6,15 @@ import pytest
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 
+import skvnce
 from _imputer.parts.test_large import parts, table
-from skvnce import (
-    ColumnImputer,
-    ConstrainedImputer,
-    GaussianImputer,
-    LAIRImputer,
-    VariationalAutoencoder,
-)
 
 QUIET = {"on_misfit": "ignore"}
-MODEL = GaussianImputer(n_parameter_draws=3, **QUIET)
-COLUMNS = ColumnImputer(MODEL, regressor=LinearRegression(), random_state=0)
-CONSTRAINED = ConstrainedImputer(MODEL, sums={2: [3, 4]}, random_state=0)
-VAE = VariationalAutoencoder(1, max_iter=1, **QUIET)
-LAIR = LAIRImputer(VAE, n_estimators=3, n_steps=1, random_state=0, **QUIET)
+MODEL = skvnce.GaussianImputer(n_parameter_draws=3, **QUIET)
+COLUMNS = skvnce.ColumnImputer(MODEL, regressor=LinearRegression(), random_state=0)
+CONSTRAINED = skvnce.ConstrainedImputer(MODEL, sums={2: [3, 4]}, random_state=0)
+VAE = skvnce.VariationalAutoencoder(1, max_iter=1, **QUIET)
+LAIR = skvnce.LAIRImputer(VAE, n_estimators=3, n_steps=1, random_state=0, **QUIET)
 
 
 def summed(n):
@@ -66,7 +60,7 @@ def test_other_seeds_draw_other_cells():
     assert np.mean(one[np.isnan(X)] == other[np.isnan(X)]) < 0.7
 
 
-@pytest.mark.parametrize("estimator", [GaussianImputer(), COLUMNS])
+@pytest.mark.parametrize("estimator", [skvnce.GaussianImputer(), COLUMNS])
 def test_parameters_are_checked_as_in_memory(estimator):
     X = table(120)
     fitted = clone(estimator).fit(X)
@@ -109,7 +103,9 @@ def test_equations_and_categories_of_dask():
     cells = pd.DataFrame({"a": a, "b": b, "total": a + b})
     frame = cells.mask(rng.random(cells.shape) < 0.2)
     frame = frame.assign(c=pd.Categorical(rng.choice(["x", "y"], 120)), n=range(120))
-    imputer = ConstrainedImputer(sums={"total": ["a", "b"]}, random_state=0).fit(frame)
+    imputer = skvnce.ConstrainedImputer(sums={"total": ["a", "b"]}, random_state=0).fit(
+        frame
+    )
     lazy = dd.from_pandas(frame, npartitions=3)
     for filled in (imputer.transform(lazy), imputer.sample(lazy, 1, 0)[0]):
         found = filled.compute()
@@ -120,7 +116,7 @@ def test_equations_and_categories_of_dask():
 
 def test_a_series_of_dask_is_no_table():
     dd = pytest.importorskip("dask.dataframe")
-    imputer = GaussianImputer().fit(table(120))
+    imputer = skvnce.GaussianImputer().fit(table(120))
     series = dd.from_pandas(pd.Series(np.arange(9.0)), npartitions=2)
     for method in (imputer.transform, imputer.sample, imputer.score_samples):
         with pytest.raises((TypeError, ValueError), match="dimension"):

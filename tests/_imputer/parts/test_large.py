@@ -1,6 +1,5 @@
 """Tables in parts: the same answers as in memory, however the rows are divided."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -70,15 +69,6 @@ def test_fit_is_that_in_memory(marginals, most_rows):
     assert abs(other.mean_ - expected.mean_).max() > 1e-4  # negative control
 
 
-def test_division_into_parts_does_not_matter(most_rows):
-    X = table()
-    one, other = (
-        GaussianImputer(n_parameter_draws=2, random_state=0).fit(parts(X, ends))
-        for ends in ([0, 1500], [0, 1, 500, 501, 1500])
-    )
-    close(one, other, X)
-
-
 @pytest.mark.quick(1)
 def test_weights_in_parts(most_rows):
     X, rng = table(), np.random.default_rng(1)
@@ -132,27 +122,6 @@ def test_dask_fits_and_fills_as_in_memory(kind, most_rows):
         assert list(filled.columns) == list(X.columns)
         assert filled.compute().index.equals(X.index)
         assert list(other.feature_names_in_) == list(X.columns)
-
-
-def test_methods_of_rows_are_lazy():
-    """A part is read when its result is."""
-    X, read = table(), []
-
-    def chunk(rows):
-        read.append(rows)
-        return X[rows]
-
-    imputer = GaussianImputer(n_parameter_draws=2, random_state=0).fit(X)
-    halves = slice(0, 700), slice(700, 1500)
-    chunks = Chunks([partial(chunk, rows) for rows in halves])
-    filled, scores = imputer.transform(chunks), imputer.score_samples(chunks)
-    assert read == [] and len(filled) == len(scores) == 2
-    np.testing.assert_allclose(filled[1], imputer.transform(X)[700:])
-    assert read == [halves[1]]
-    np.testing.assert_allclose(
-        np.concatenate(list(scores)), imputer.score_samples(X), atol=1e-12
-    )
-    assert imputer.score(chunks) == pytest.approx(imputer.score(X))
 
 
 def test_draws_of_parts_have_the_parameters_of_their_table(monkeypatch):
@@ -338,15 +307,6 @@ def test_row_groups_of_parquet(tmp_path):
     (tmp_path / "late.parquet").write_bytes(b"PAR1" + bytes(100))
     with pytest.raises(ValueError, match="late.parquet' cannot be read"):
         GaussianImputer().fit(late)
-
-
-def test_an_array_on_disk_is_fitted(tmp_path):
-    X = table()
-    np.save(tmp_path / "table.npy", X)
-    mapped = np.load(tmp_path / "table.npy", mmap_mode="r")
-    found = GaussianImputer(random_state=0).fit(Chunks.from_array(mapped, 400))
-    expected = GaussianImputer(random_state=0).fit(X)
-    np.testing.assert_allclose(found.covariance_, expected.covariance_, rtol=1e-10)
 
 
 def test_single_precision_is_kept():
