@@ -213,10 +213,6 @@ def check_constant(
             )
 
 
-# ----------------------------------------
-# Repeated rows: visits of patients, years of countries.
-
-
 __all__ = ["Wide", "to_wide", "with_neighbours"]
 
 _PASS = "pass what transform or sample of an imputer return for it"

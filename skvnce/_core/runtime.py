@@ -45,7 +45,6 @@ def _controller(n_modules: int) -> ThreadpoolController:
 # ----------------------------------------
 # The device on which torch computes: the only place that interprets its name.
 
-
 DEVICES = ("auto", "cpu", "cuda")
 _CUDA = torch.device("cuda")
 _CPU = torch.device("cpu")

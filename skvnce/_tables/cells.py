@@ -326,7 +326,6 @@ def _is_unhashable(value: object) -> bool:
 # NaN, None and NA mark missing cells of all tables.  Any other marker is replaced by
 # these when a table is read, and put back into cells that stay missing.
 
-
 _ANSWERS = (nw.Boolean, nw.Date, nw.Datetime, nw.Duration, nw.Time)  # equal no marker
 
 

@@ -43,7 +43,6 @@ from skvnce._tables.frames import column_label
 # ----------------------------------------
 # Groups of rows, and columns that are constant within them.
 
-
 _FEWEST = 3  # groups with two equal cells, from which a column is one of groups
 
 
@@ -76,10 +75,6 @@ def columns_of_groups(cells: np.ndarray, numbers: np.ndarray) -> list[int]:
         constant = ~(high > low).any(0)
     enough = (counts > 1).sum(0) >= min(_FEWEST, -(-len(counts) // 2))
     return np.flatnonzero(constant & enough).tolist()
-
-
-# ----------------------------------------
-# Columns of tables: which are categories, and their codes.
 
 
 FROM_DTYPE = "from_dtype"
@@ -466,7 +461,6 @@ def _reject_mixed(source: Cells) -> None:
 
 # ----------------------------------------
 # Dates and durations from the microseconds that stand for them in a table.
-
 
 _START = datetime(1970, 1, 1)
 _TICK = timedelta(microseconds=1)

@@ -126,10 +126,6 @@ def reset_index(frame: nw.DataFrame) -> nw.DataFrame:
     return nw.from_native(frame.to_native().reset_index(drop=True), eager_only=True)
 
 
-# ----------------------------------------
-# Which columns of a table a model uses: neither empty nor constant ones.
-
-
 FILLED_BY_CONSTANT = "their missing cells are filled by the constant"
 
 

@@ -25,7 +25,6 @@ from skvnce._tables.frames import nullable_type, with_cells, with_levels
 # ----------------------------------------
 # Tables with their missing cells filled, in the container and data types of X.
 
-
 _TICK = {"s": 1_000_000, "ms": 1000}  # microseconds in a unit of time
 
 
@@ -346,10 +345,6 @@ def _fill_polars(
         levels = with_levels(series.dtype.categories, values, column.levels)
         series = series if levels is None else series.cast(nw.Enum(levels))
     return with_cells(series, rows, values).to_native()
-
-
-# ----------------------------------------
-# Filled tables in the container and the data types of the input.
 
 
 _LEVELS = (str, numbers.Real, dt.date, dt.timedelta)  # types that polars holds

@@ -160,7 +160,6 @@ class Encoded(NamedTuple):
 # ----------------------------------------
 # The table that `fit` has read, for checks of what it means.
 
-
 _SHOWN = 5  # findings that a message lists
 
 

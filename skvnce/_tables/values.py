@@ -127,10 +127,6 @@ def lower_median(column: np.ndarray) -> float:
     return seen[(len(seen) - 1) // 2]
 
 
-# ----------------------------------------
-# The valid values of each column: a range, codes, and the grid of repeated values.
-
-
 _SAME = 1e-5  # of a step, within which cells are an observed value
 REPEATED = 0.5  # share of cells with equal values, from which a column has repeats
 OBSERVED = "observed"

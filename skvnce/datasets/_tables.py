@@ -100,7 +100,6 @@ def _columns(path):
 # ----------------------------------------
 # Measurements of growing boys.
 
-
 _BOYS_NAMES = ["age", "hgt", "wgt", "bmi", "hc", "tv"]
 _BOYS_DESCRIPTION = """\
 Growth of Dutch boys
@@ -159,7 +158,6 @@ def load_boys(*, data_home=None, as_frame=False):
 # ----------------------------------------
 # Frames of a video of one face.
 
-
 _SHAPE = (28, 20)
 _FREY_FACES_DESCRIPTION = """\
 Frey faces
@@ -212,7 +210,6 @@ def load_frey_faces(*, data_home=None, as_frame=False):
 
 # ----------------------------------------
 # Measurements of US adults, with the missing values of the survey.
-
 
 _NHANES_DESCRIPTION = """\
 NHANES adults
@@ -299,7 +296,6 @@ def _with_categories(frame, columns):
 
 # ----------------------------------------
 # Amounts of signalling molecules in single cells, and their published network.
-
 
 _SACHS_NAMES = "raf mek plc pip2 pip3 erk akt pka pkc p38 jnk".split()
 _LABELS = ("condition", "perturbation")
@@ -390,7 +386,6 @@ def _edges():
 # ----------------------------------------
 # Gene activity in breast tumours.
 
-
 _TCGA_DESCRIPTION = """\
 Gene activity in breast tumours
 ===============================
@@ -453,7 +448,6 @@ def load_tcga_brca(*, data_home=None, as_frame=False):
 
 # ----------------------------------------
 # Titles of a conference.
-
 
 _TITLES_DESCRIPTION = """\
 Titles of NeurIPS

@@ -17,7 +17,6 @@ from skvnce.evaluation._user_table import percent
 #
 # Whatever comes from the table passes through `of_user` or `escaped`.
 
-
 NO_VALUE = "–"
 _NAME, _SENTENCE = 60, 1500  # most characters of a name, and of a sentence
 _NAMES, _STRIP = 8, 300  # most names, and columns of a strip, that are shown
@@ -116,10 +115,6 @@ def strip(missing):
         f'<path fill="var(--rest)" d="{"".join(others)}"/>'
         f'<path fill="var(--gap)" d="{"".join(steps)}"/></svg></div>'
     )
-
-
-# ----------------------------------------
-# The page of a `MissingReport`: HTML with its own style, without scripts.
 
 
 _STYLE = files(__package__).joinpath("missing_report.css").read_text("utf-8")

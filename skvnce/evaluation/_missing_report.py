@@ -30,7 +30,6 @@ from skvnce.missingness import _generator
 # ----------------------------------------
 # How well hidden cells of a table are predicted by a model of a sample of its rows.
 
-
 HIDDEN = 0.1  # share of the observed cells
 LEVEL = 0.9  # of the intervals
 _FEWEST = 10  # hidden cells of a column that is scored
@@ -226,7 +225,6 @@ def _of_levels(name, truth, given, hidden, filled, draws):
 # ----------------------------------------
 # Which imputer for a table: the rules of the page "Which imputer for which table".
 
-
 _LARGE = 100_000  # rows
 _WIDE = 50  # columns
 _FEW = 0.01  # share of missing cells of which little depends
@@ -334,10 +332,6 @@ def _quoted(key):
     if isinstance(key, str) and key.isprintable() and not set(key) & set('"\\'):
         return f'"{key}"'
     return repr(key)
-
-
-# ----------------------------------------
-# A report of a table with missing values, as one page.
 
 
 _DRAWS = 19  # least number of draws whose range is an interval of 90 %

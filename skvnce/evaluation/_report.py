@@ -222,10 +222,6 @@ MECHANISMS = {
 }
 
 
-# ----------------------------------------
-# Scores of several imputers on hidden cells of one table.
-
-
 def imputation_report(
     imputers,
     X,

@@ -15,10 +15,6 @@ from skvnce._tables.schema import listed
 from skvnce._tables.values import lower_median
 from skvnce.evaluation._user_table import percent
 
-# ----------------------------------------
-# What a table is and what is missing in it: columns, patterns and reasons.
-
-
 _BINS = 16  # of a histogram
 _WHOLE = 30  # range of whole numbers, each of which has a bin
 _LEVELS = 6  # that are shown, the most frequent ones

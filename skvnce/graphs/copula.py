@@ -56,7 +56,6 @@ from skvnce.graphs.graphical_lasso import Blocks, fit_to_edges
 #
 # See `copula`; the latent variables of a nominal column are a block.
 
-
 # a power of two, by which division and multiplication are exact
 _GRID = 2.0**-22  # of moments and starts of correlations: 2.4e-7
 TOL = (1e-3, 1e-6)  # duality gaps of the rounds and of the last solution
@@ -236,7 +235,6 @@ def whitened(matrix: Tensor, precision: Tensor, blocks: Blocks) -> Tensor:
 # intervals for high-dimensional inverse covariance estimation, with v = 1).  Without
 # an edge, ``T_ij / sqrt(K_ii K_jj)`` has the variance ``1 / (n v_i v_j)``.
 
-
 _ROUNDS = 30  # whose moments are averaged, with K held fixed
 
 
@@ -292,7 +290,6 @@ def _moments_at(problem: NamedTuple, fit: em.Fit) -> tuple[Normal, float]:
 #     w'_ij = w_ij t_ij / (t_ij + |u_ij|),   u = r / (1 - r**2)                      (1)
 #
 # The standard error of u is about that of r near independence, whatever r is.
-
 
 # correlations of pairs, each on its own, may have negative eigenvalues
 _LEAST_EIGENVALUE = 1e-4  # eigenvalue of the correlations of a start
@@ -361,7 +358,6 @@ def settled(e_step: EStep, theta: Theta) -> object:
 # of the normal scores of two numbers, and for other columns has nearly the standard
 # error of the polychoric or polyserial correlation.  It needs no iterations over the
 # rows.
-
 
 _DEGREE = 40  # of the polynomials: 0.9 ** 40 is 0.015
 _STEPS = 12  # of Newton's method or bisection; one suffices for numbers
@@ -505,10 +501,6 @@ def series(r: Tensor, shapes: Tensor) -> tuple[Tensor, Tensor]:
         slope = slope * r + value
         value = value * r
     return value, slope
-
-
-# ----------------------------------------
-# A sparse graph of columns of any kind: a latent normal model, fitted in three steps.
 
 
 # rounds before the moments are averaged, and after; the noise of the former remains

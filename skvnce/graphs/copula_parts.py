@@ -188,7 +188,6 @@ def needs_sweeps(latents: Latents, missing: np.ndarray) -> bool:
 # knots are those of all rows: counts are sums over the parts.  If the knots are all
 # values, the marginal is that in memory.
 
-
 MOST = 2048  # knots at quantiles
 # quantiles leave wide gaps in the tails
 _OUTER = 32  # further knots at each end
@@ -243,10 +242,6 @@ def marginal_of(knots: np.ndarray, counts: np.ndarray) -> Marginal:
 def _nearest(upto: Tensor, total: Tensor) -> Tensor:
     """Count the cells that are nearest to each knot, from those up to the middles."""
     return torch.cat([upto[1::2], total[None]]).diff(prepend=torch.zeros(1).to(upto))
-
-
-# ----------------------------------------
-# Copula graphs of tables in parts: what a round of EM does with each part.
 
 
 class PartRows(NamedTuple):

@@ -115,7 +115,6 @@ class Resample(NamedTuple):
 # halves.  So a denser stable graph is accepted as long as its penalty leaves rows
 # without any dependence (columns permuted, each on its own) nearly without edges.
 
-
 LIMIT = 0.1  # instability of an accepted graph
 _NOISE = 0.05  # share of edges without dependence of an accepted denser graph
 _FREQUENT = (
@@ -152,10 +151,6 @@ def permuted(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Permute each column on its own, and drop rows that are then entirely missing."""
     found = rng.permuted(rows, axis=0)
     return found[~np.isnan(found).all(1)]
-
-
-# ----------------------------------------
-# The search for the L1 strength of a graph learner on a table with missing values.
 
 
 _SAME = 1e-9  # relative difference below which two criteria count as equal

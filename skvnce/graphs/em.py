@@ -26,14 +26,6 @@ from skvnce._core.training.proximal import Quadratic, minimise
 from skvnce.graphs.samplers import antithetic, block_gibbs, missing_of
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian, safe_on_orthant
 
-# ----------------------------------------
-# How many rounds EM needs: what chains remember, and how far a start is forgotten.
-
-
-# ----------------------------------------
-# Learn a truncated Gaussian graph from a table with missing values by stochastic EM.
-
-
 _LEAST_TOLERANCE = 2e-3
 _FEWEST, _MOST = 2, 10  # rounds of `rounds_to_settle`
 
@@ -81,10 +73,6 @@ def rounds_to_settle(observed: Tensor, left: float) -> int:
     # the logarithms of 0 and of 1 are no divisors
     n_rounds = ceil(log(left) / log(min(max(rate, 0.1), 0.99)))
     return min(max(n_rounds, _FEWEST), _MOST)
-
-
-# ----------------------------------------
-# Learn a truncated Gaussian graph from a table with missing values by stochastic EM.
 
 
 # conditional deviations before truncation are at most twice that of the column; 0.05
@@ -535,7 +523,6 @@ def minimise_quadratic(
 #
 # The draws of the E-step are most of the cost of a fit.  A path solves only the
 # M-step, from the sparsest graph to the densest, each starting at the previous one.
-
 
 ROWS_A_NEIGHBOUR = 10  # fewer rows for each neighbour make a refit unreliable
 # as in scikit-learn's GraphicalLassoCV

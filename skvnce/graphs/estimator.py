@@ -45,7 +45,6 @@ from skvnce.graphs.score_matching import edge_scores, probabilities_of_scores
 # ----------------------------------------
 # Checks of a fitted graph learner: the limits of its model, and its predictions.
 
-
 WIDEST = 0.9  # largest standard deviation over mean of columns that the model suits
 LARGEST_CUT = 0.5  # share by which an edge may shrink without a warning
 _SLUGGISH = 0.8  # autocorrelation of chains above which more rounds are needed
@@ -198,10 +197,6 @@ def _why_unsettled(fit, ridge, max_iter, tol):
             f"tol={tol:.2g}."
         )
     return None
-
-
-# ----------------------------------------
-# A sparse graph from a non-negative table with missing values.
 
 
 _SEED = 0  # of draws that should be the same with and without a search for alpha

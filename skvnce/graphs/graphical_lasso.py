@@ -35,7 +35,6 @@ from torch import Tensor
 # Oztoprak, Nocedal, Rennie and Olsen 2012, Newton-like methods for sparse inverse
 # covariance estimation).
 
-
 _RESIDUAL = 0.1  # of conjugate gradients, relative to the gradient
 
 
@@ -72,10 +71,6 @@ def newton_step(
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
     return torch.vdot(a.flatten(), b.flatten())
-
-
-# ----------------------------------------
-# The graphical lasso for columns with one latent variable or several.
 
 
 # each computation takes a further Cholesky factor
@@ -310,7 +305,6 @@ def certify(
 # At the minimum the inverse of K is equal to S on the diagonal and at all edges.
 # Newton's method finds it, as above (Dahl, Vandenberghe and Roychowdhury 2008,
 # Covariance selection for nonchordal graphs via chordal embedding).
-
 
 _STEPS = 200  # of conjugate gradients
 _NEAR = 0.25  # Newton decrement below which the full step decreases the loss

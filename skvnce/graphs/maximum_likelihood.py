@@ -265,7 +265,6 @@ def maximum_likelihood(
 # ----------------------------------------
 # The extended Bayesian information criterion of truncated Gaussian graphs.
 
-
 _SWEEPS = 10  # sweeps that complete the rows for the estimate of the information
 
 

@@ -52,11 +52,6 @@ from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 # the slopes r_k of t_k from a part of the burn-in.  Each row uses the estimate that
 # varies least between parts of its chain: x + e, or (2) with or without directions.
 
-
-# ----------------------------------------
-# A fitted truncated Gaussian graph: it fills, draws and scores rows.
-
-
 # 32 MiB in double precision
 _AT_ONCE = 2**22  # maximum number of matrix entries in a batch
 # steps are divided by slopes, so that smaller ones would amplify their noise
@@ -227,7 +222,6 @@ def corrected(
 # Each function runs Gibbs chains.  Means and scores use the random numbers of the
 # caller; numbers that are keyed by the row make them deterministic functions of each
 # row.
-
 
 N_BLOCKS = 5  # number of blocks of columns that `log_predictive` hides in turn
 # for the blocks of two partitions, see `blocks_of`
@@ -414,10 +408,6 @@ def _average_density(
     return total - log(n_steps)
 
 
-# ----------------------------------------
-# A fitted truncated Gaussian graph: it fills, draws and scores rows.
-
-
 class GraphParameters(NamedTuple):
     """The parameters of a truncated Gaussian of columns, in the units of the table."""
 
@@ -514,7 +504,6 @@ class GraphModel(NamedTuple):
 # The edges of a fitted graph, as a table and as a graph of networkx.
 #
 # The functions are methods of the graph learners, which assign them.
-
 
 _OF_PAIRS = {"probability": "edge_probabilities_", "frequency": "edge_frequencies_"}
 

@@ -405,7 +405,6 @@ def block_gibbs(
 # All missingness patterns are updated in one sweep: column j is drawn simultaneously
 # in all rows (and chains) that miss it.
 
-
 Cells = list[tuple[int, tuple[Tensor, ...]]]
 
 

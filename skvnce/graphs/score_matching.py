@@ -41,7 +41,6 @@ from skvnce.graphs.em import (
 #
 # Hyvarinen (2007); Yu, Drton and Shojaie (2019), eq. (6).
 
-
 Weight = Callable[[Tensor], tuple[Tensor, Tensor]]  # x -> h(x) and its slope
 
 
@@ -55,10 +54,6 @@ def saturating_weight(x: Tensor) -> tuple[Tensor, Tensor]:
     """
     decay = (-x).exp()
     return 1 - decay, decay
-
-
-# ----------------------------------------
-# The M-step by generalised score matching: a quadratic in (K, b), with exact zeros.
 
 
 _DRAWN = torch.float32  # of sums over draws, whose noise is far above its rounding
@@ -322,7 +317,6 @@ def score_matching(
 # repeat K, so that one step of Fisher scoring is ``K_ij + (T_ij - K_ij) / s_ij``, as
 # in `graphs.copula`, with the share s_ij of the rows that observe both columns.
 
-
 _BURN_IN = 10  # sweeps over the missing cells
 _KEPT, _ROWS = 10, 50_000  # sweeps whose rows are used, in total about as many rows
 _RIDGE = 1e-9  # share of the mean diagonal of Gamma_j; equal columns make it singular
@@ -415,7 +409,6 @@ def _regressions(
 # variable-selection problem): 28 pairs of 8 columns with two edges say little about
 # them.  Scores without a sign have rho = 1, and their own k and m; all pairs of a
 # table share pi.
-
 
 _FAR = 25.0  # larger scores are edges in any case, with the same probability as this
 _STEP = 0.05

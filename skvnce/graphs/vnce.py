@@ -173,7 +173,6 @@ class DefendedCells(DefensiveCells):
 #     largest weight of 1000, worst row        0.86     0.005        0.92     0.08
 #     diagonal of K, mean squared error        0.02     0.03         0.26     0.04
 
-
 # there may be zeros, which have no logarithm
 _FLOOR = 0.01  # smallest cell in logarithms, relative to the mean of its column
 

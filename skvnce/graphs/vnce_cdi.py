@@ -165,10 +165,6 @@ class AffineConditionals(nn.Module):
         return TruncatedNormal(loc, scale, validate_args=False)
 
 
-# ----------------------------------------
-# VNCE by cumulative data imputation with learned univariate conditionals.
-
-
 Write = Callable[[Tensor], Tensor]
 
 

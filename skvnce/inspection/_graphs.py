@@ -16,7 +16,6 @@ from skvnce.inspection._common import (
 # ----------------------------------------
 # Plot of a learned graph.
 
-
 _CIRCLE = 40  # maximum number of nodes on a circle with readable names
 _STRESS = 400  # maximum number of nodes of the better layout, cubic in time
 # in order of preference: the first of equally free sides is taken
@@ -300,7 +299,6 @@ def _seriate(graph):
 
 # ----------------------------------------
 # Plot of the edges along a path of penalties.
-
 
 # more lines cannot be followed by eye
 _MOST = 300  # maximum number of lines
@@ -590,7 +588,6 @@ def _check_alpha(alpha):
 
 # ----------------------------------------
 # Plot of the recovery of a known graph by ranked pairs.
-
 
 _EDGE = 1e-5  # as in `skvnce.metrics.edge_auc`: rounding errors of an inverse are less
 _CHANCE = "chance"

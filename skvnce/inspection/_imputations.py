@@ -19,7 +19,6 @@ from skvnce.inspection._common import (
 # ----------------------------------------
 # Plot of observed cells beside drawn ones.
 
-
 KINDS = ("density", "strip", "box", "scatter")
 _MOST = 12  # maximum number of panels that are chosen without being asked for
 _PER_ROW = 4
@@ -371,7 +370,6 @@ def _name_levels(axis, levels):
 # ----------------------------------------
 # Plot of the missing cells of a table.
 
-
 _LAYOUTS = ("pattern", "pairs")
 
 
@@ -569,7 +567,6 @@ def _label_columns(ax, names, share=1.0):
 
 # ----------------------------------------
 # Plot of the rounds of a fit.
-
 
 _LABELS = ("mean", "explained variance")
 _CURVE_PANEL = 3.0, 2.2, 2.5  # width, height and least width in inches

@@ -9,7 +9,6 @@ from skvnce.inspection._common import FAINT, axes_or_new, check_width, colours
 # ----------------------------------------
 # Plot of the scores of imputers.
 
-
 _LABELS = {
     "rmse": "RMSE",
     "crps": "CRPS",

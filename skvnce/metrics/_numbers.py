@@ -24,10 +24,6 @@ def finite(values, name):
     return values
 
 
-# ----------------------------------------
-# Scores of imputed numbers and of their draws.
-
-
 def imputation_rmse(X_true, X_imputed, hidden, *, scale=None):
     """Root mean squared error over the hidden cells.
 

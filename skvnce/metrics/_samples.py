@@ -17,7 +17,6 @@ from skvnce.missingness import _check_hidden, _generator, _table
 # ----------------------------------------
 # Comparisons of two tables as samples.
 
-
 _BLOCK = 2**22  # distances held at once, 32 MiB
 _MOST_LEVELS = 255  # of a nominal column that scikit-learn's trees accept
 
@@ -217,7 +216,6 @@ def _mean_distance(x, y):
 
 # ----------------------------------------
 # Scores of the recovery of graphs.
-
 
 _EDGE = 1e-5  # smaller true entries are rounding errors of a matrix inverse
 

@@ -37,7 +37,6 @@ from skvnce.pooling._rules import degrees_of_freedom
 # ----------------------------------------
 # Log-likelihoods of nested models of statsmodels, for D3.
 
-
 _FIXED_SCALE = ("Binomial", "Poisson", "NegativeBinomial")  # families of GLM
 
 
@@ -167,10 +166,6 @@ def _profiled(result, estimates):
         tol=1e-10,
     )
     return -found.fun
-
-
-# ----------------------------------------
-# Tests of several coefficients at once: D1, D2 and D3.
 
 
 class PooledTest(NamedTuple):

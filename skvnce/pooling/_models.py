@@ -15,10 +15,6 @@ from skvnce._core.warnings import warn_user
 from skvnce._tables.cells import is_missing
 from skvnce.pooling._rules import pool
 
-# ----------------------------------------
-# Estimates and covariances of fitted models, by name.
-
-
 _REMEDY = (
     "Fit a model of statsmodels by fit_each(function, draws), or compute variances and "
     "call pool."

@@ -23,10 +23,6 @@ from scipy.stats import t as student
 
 from skvnce._tables.frames import readable
 
-# ----------------------------------------
-# Rubin's rules: one estimate from the analyses of several completed tables.
-
-
 _LARGEST = 1e150  # of estimates, whose squares are summed
 _MOST = 60  # maximum number of rows of a printed table
 _PRINTED = ("coef", "se", "t", "df", "p", "low", "high")

@@ -59,7 +59,6 @@ from skvnce.predictors.out_of_fold import (
 # ----------------------------------------
 # The base class of predictors that learn from several draws of the missing cells.
 
-
 # 128 MiB of float64
 _CHUNK = 2**24  # maximum number of cells, over all draws, that are predicted at once
 _MOST = 2**31 - 1  # of seeds
@@ -359,10 +358,6 @@ def _are_nominal(columns):
 def _fit(threads, model, table, y, given):
     with threads():
         return model.fit(table, y, **given)
-
-
-# ----------------------------------------
-# A classifier and a regressor that learn from several draws of the missing cells.
 
 
 _CONSTRAINTS = {

@@ -95,7 +95,6 @@ def fold_predictions(folds, tables, y, given, fit, predict):
 # and Weinberger (2017), On calibration of modern neural networks; Carroll, Ruppert,
 # Stefanski and Crainiceanu (2006), Measurement error in nonlinear models, chapter 3.
 
-
 _LEAST = 1e-6  # smallest probability: trees predict 0
 _SPREAD = 0.5, 1.0  # standard deviations of the prior of slope and intercepts
 _UNWEIGHTED = (CalibratedClassifierCV, NuSVC, SVC)  # calibrated without class_weight
@@ -241,7 +240,6 @@ def _logs(probabilities):
 # Lei, G'Sell, Rinaldo, Tibshirani and Wasserman (2018), Distribution-free predictive
 # inference for regression; Barber, Candes, Ramdas and Tibshirani (2021), Predictive
 # inference with the jackknife+.
-
 
 _LEAST_NOISE = 0.01  # share of the noise in the squared residuals
 _ROUNDING = 1e-9  # of sums of weights

@@ -50,7 +50,6 @@ from skvnce._core.distributions.truncated_normal import (
 #
 # McCullagh (1980), Regression models for ordinal data, with a normal distribution.
 
-
 _GUMBEL = 6**0.5 / pi  # scale of Gumbel variables of unit variance
 _FAR = 1e3  # threshold that stands for an infinite one, whose gradient is no number
 
@@ -345,7 +344,6 @@ def _levels(probabilities: Tensor, most: int) -> tuple[Tensor, Tensor]:
 # nothing, so that missing cells need no mask.  One function of autograd is much
 # faster than a graph of thirty, because the tables of a batch are small.
 
-
 _CONSTANT = log(2 * pi) / 2
 # not infinite, because differences and products with 0 would be NaN
 _EVERYTHING = 1e6  # half-width of an interval of probability 1
@@ -539,10 +537,6 @@ def _rounded_far(c: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         for t in (p, q)
     )
     return log_prob, c.sign() * (at_p - at_q), p * at_p - q * at_q
-
-
-# ----------------------------------------
-# Cells of a row, independent given its latents, with a family for each column.
 
 
 # the quantiles of t with 4 degrees of freedom have a closed form

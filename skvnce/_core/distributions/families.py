@@ -155,7 +155,6 @@ class NormalMixture(Distribution):
 # With v ~ N(0, I) it is a normal distribution of covariance root root'.  With another
 # v it corrects such a normal in the coordinates in which that is standard.
 
-
 _NARROW = 12  # number of latents up to which sums of products are faster
 
 
@@ -268,7 +267,6 @@ def _shared(root: Tensor) -> Tensor | None:
 # Loaiza-Ganem and Cunningham (2019), The continuous Bernoulli: fixing a pervasive
 # error in variational autoencoders.
 
-
 # there the next terms of the series, and the cancellation without them, are about 1e-12
 _SMALL = 1e-2  # below it series are more accurate
 # sinh(eta / 2)^2 overflows if eta is above 709
@@ -363,7 +361,6 @@ class DiagonalNormal(Independent):
 #
 # The quantile at u solves F(x) = u, by bisection; its gradient is the implicit one,
 # see `skvnce._core.distributions.functions`.
-
 
 _HALVINGS = {torch.float32: 26, torch.float64: 52}  # to full precision
 # the probability beyond is 2e-33, below all uniform numbers

@@ -314,7 +314,6 @@ def _columns(inside: Tensor) -> Tensor:
 #
 # where ``U U' = I`` and ``U 1 = 0``.
 
-
 # rows of one pattern may all have the weight zero
 _LEAST = 1e-300  # weight of a pattern, as a divisor
 
@@ -388,7 +387,6 @@ def vertices(k: int) -> Tensor:
 # apply it to each part of a table and add the results, with any function that maps
 # and reduces: a loop over chunks, or a cluster.  The results have the size of the
 # parameters, not that of the table.
-
 
 Sums = TypeVar("Sums", Tensor, tuple)
 OfTable = Callable[[Incomplete], Incomplete]

@@ -201,7 +201,6 @@ def fit_moments(mean: Tensor, variance: Tensor) -> TruncatedNormal:
 # Everything is computed in the upper tail: intervals whose centre is below the
 # location are mirrored.
 
-
 _EXPONENTIAL_TAIL = (
     35.0  # beyond it erfc underflows; the excess over the bound is exponential
 )

@@ -28,7 +28,6 @@ from skvnce.exceptions import TableWarning
 # ----------------------------------------
 # Rows that belong together, and columns that are empty in the rows of a level.
 
-
 NEVER_OBSERVED = "Never observed at a level of another column"  # begins the warning
 _LEVEL = 1e-3  # probability of a false report in a table, at most
 _ROWS = 1000, 20_000  # least and most rows that are used, if there are more
@@ -281,10 +280,6 @@ def _incomplete(table: Table) -> list[int]:
         if (column.kind in ("numeric", "ordinal") or len(column.levels or ()) == 2)
         and 0 < table.n_observed[place] < len(table.cells)
     ]
-
-
-# ----------------------------------------
-# What in a table is probably not as it seems; `fit` warns of most of it.
 
 
 def findings(table: Table) -> list[str]:

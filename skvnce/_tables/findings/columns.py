@@ -27,7 +27,6 @@ from skvnce._tables.values import observed_cells
 # ----------------------------------------
 # Numbers that are text: "12", and "1,5" with a decimal comma.
 
-
 _FORM = r"\s*[-+]?(\d+[.,]?\d*|[.,]\d+)(e[-+]?\d+)?\s*"
 
 
@@ -77,7 +76,6 @@ def _is_text(column: Column) -> bool:
 
 # ----------------------------------------
 # Cells that probably mark missing values: "?" in text, -999 in numbers.
-
 
 _MARKS = {  # of missing values, in lower case; "unknown" and "none" may be answers
     *("", "?", "-", "--", ".", "..", "...", "n/a", "n.a.", "#n/a", "<na>", "#na"),
@@ -262,10 +260,6 @@ def _run_to(values: np.ndarray, code: int) -> list[int]:
     return sorted(run) if len(run) <= _LONGEST else [code]
 
 
-# ----------------------------------------
-# Columns of text that no model can use: identifiers, and free text.
-
-
 FEWEST = 20  # observed cells; of fewer the number of short levels says little
 _WORDS = 5  # of a level on average, from which levels are sentences
 _CELLS_OF_SENTENCE = 10  # for each level on average; answers of a form are repeated
@@ -416,7 +410,6 @@ def codes_of_passed(X: ArrayLike, columns: Sequence[Column]) -> dict[int, np.nda
 
 # ----------------------------------------
 # Detection of columns whose squared errors are dominated by a few cells.
-
 
 _CELLS, _SHARE = 10, 0.02  # limits of the effective number of cells, and of its share
 _LARGE = 10.0  # limit of the root mean square of the distances over their median
