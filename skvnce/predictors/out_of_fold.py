@@ -22,22 +22,20 @@ from sklearn.utils import _safe_indexing, compute_sample_weight
 from skvnce._tables.cells import is_frame
 
 
+class TrainingRows(NamedTuple):
+    """The rows of a fit."""
+
+    tables: list  # of (n_samples, n_features_out): draws of the missing cells
+    y: np.ndarray  # (n_samples,)
+    given: dict  # parameters of `fit` of the model: weights of the rows
+    groups: np.ndarray | None  # (n_samples,): their rows stay in one fold
+
+
 def splits(cv, y, rng, *, by_class=False, groups=None):
-    """Split rows into folds; an integer is a number of folds, in random order.
+    """Yield folds, (train, test) of int; a number is one of folds, in random order.
 
-    Parameters
-    ----------
-    cv : int, cross-validation generator or iterable
-    y : ndarray of shape (n_samples,)
-    rng : numpy.random.Generator
-    by_class : bool, default=False
-        Whether y are classes, which each fold then has in equal shares.
-    groups : ndarray of shape (n_samples,), default=None
-        Numbers of groups whose rows stay in one fold.
-
-    Yields
-    ------
-    train, test : ndarray of int
+    `by_class`: whether y are classes, which each fold then has in equal shares.
+    `groups` (n_samples,): numbers of groups whose rows stay in one fold.
     """
     if isinstance(cv, Integral):
         kinds, n = (KFold, StratifiedKFold), int(cv)
@@ -46,32 +44,29 @@ def splits(cv, y, rng, *, by_class=False, groups=None):
             n = min(n, len(np.unique(groups)))
         cv = kinds[by_class](n, shuffle=True, random_state=int(rng.integers(2**31 - 1)))
     # splitters read no cells, only the number of rows
-    given = np.empty((len(y), 1)), y, groups
-    yield from check_cv(cv, y, classifier=by_class).split(*given)
+    cells = np.empty((len(y), 1))
+    yield from check_cv(cv, y, classifier=by_class).split(cells, y, groups)
 
 
-def fold_predictions(folds, tables, y, given, fit, predict):
-    """Predict each fold of the training rows by models that are fitted without it.
+def fold_predictions(folds, rows, fit, predict):
+    """Predict each fold of `TrainingRows` by models that are fitted without it.
 
-    `y` (n_samples,).  `folds` (iterable of tuple of ndarray of int): rows to fit to,
-    and rows to predict.  `tables` (n_samples, n_features_out): draws of the training
-    rows; a model is fitted to each, and predicts it.  `given`: parameters of `fit` of
-    the model: weights of the rows.  `fit`: maps tables, y and `given` to a list of
-    models.  `predict`: maps a model and a table to numbers of shape (n, ...).  Returns
-    `predictions` (n_tables, n_predicted, ...); `rows` (int (n_predicted,)), in
-    increasing order.
+    `folds`: pairs of the rows to fit to and the rows to predict.  `fit`: maps tables, y
+    and parameters of `fit` to a list of models.  `predict`: maps a model and a table to
+    numbers (n, ...).  Returns predictions (n_tables, n_predicted, ...), and their rows
+    in increasing order.
     """
     found = {}
     for train, test in folds:
-        learned = [_safe_indexing(table, train) for table in tables]
-        some = {name: cells[train] for name, cells in given.items()}
-        models = fit(learned, y[train], some)
-        held_out = [_safe_indexing(table, test) for table in tables]
-        own = np.array(list(map(predict, models, held_out)))
+        tables = [_safe_indexing(table, train) for table in rows.tables]
+        given = {name: cells[train] for name, cells in rows.given.items()}
+        models = fit(tables, rows.y[train], given)
+        held_out = [_safe_indexing(table, test) for table in rows.tables]
+        predicted = np.array(list(map(predict, models, held_out)))
         # a row may be in several folds of the user's splitter
-        found |= zip(test.tolist(), np.moveaxis(own, 1, 0), strict=True)
-    rows = np.array(sorted(found), dtype=int)
-    return np.stack([found[row] for row in rows.tolist()], 1), rows
+        found |= zip(test.tolist(), np.moveaxis(predicted, 1, 0), strict=True)
+    places = sorted(found)
+    return np.stack([found[row] for row in places], 1), np.array(places, dtype=int)
 
 
 # ----------------------------------------
@@ -144,33 +139,31 @@ class Recalibration(NamedTuple):
         return softmax(self.slope * _logs(probabilities) + self.intercepts, axis=1)
 
 
-def recalibrated(classifier, tables, y, given, rng, groups=None):  # Recalibration
-    """Learn from each fold of the training rows, by models fitted without it.
+def recalibrated(cv, models, rows, rng, fit, predict):
+    """Learn the `Recalibration` from folds, by models that are fitted without them.
 
-    `y` (n_samples,), `rng` (numpy.random.Generator).  `classifier`
-    (MultipleImputationClassifier): its `classes_` are set.  `tables` (n_samples,
-    n_features_out): draws of the training rows.  `given`: parameters of `fit` of the
-    model: weights of the rows.  `groups` (n_samples,): see `splits`.
+    `models` are fitted to all rows; `fit`, `predict`: see `fold_predictions`.
     """
+    y = rows.y
     classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
-    cv, least = classifier.calibration_cv, counts.min()
-    alike = all(_are_equal(tables[0], table) for table in tables[1:])
-    if cv is None or alike or least < 2 or len(classes) < 2:
-        return Recalibration.none(len(classifier.classes_))
+    alike = all(_are_equal(rows.tables[0], table) for table in rows.tables[1:])
+    if cv is None or alike or counts.min() < 2 or len(classes) < 2:
+        return Recalibration.none(len(models[0].classes_))
     # each fold needs a row of each class
-    cv = min(cv, least) if isinstance(cv, Integral) else cv
-    found, rows = fold_predictions(
-        splits(cv, y, rng, by_class=True, groups=groups),
-        tables,
-        y,
-        given,
-        fit=lambda *learned: classifier._fitted_models(*learned, rng),
-        predict=lambda *of: _of_classes(classifier, *of, classes),
-    )
-    weights = given.get("sample_weight", np.ones(len(y)))
-    learned = [class_weights(model, y) for model in classifier.estimators_]
-    weights = weights * np.mean(learned, 0)
-    return Recalibration.of(found.mean(0), codes[rows], weights[rows])
+    cv = min(cv, counts.min()) if isinstance(cv, Integral) else cv
+    folds = splits(cv, y, rng, by_class=True, groups=rows.groups)
+
+    def of_classes(model, table):
+        # 0 of classes that the model has not seen
+        probabilities = np.zeros((len(table), len(classes)))
+        places = np.searchsorted(classes, model.classes_)
+        probabilities[:, places] = predict(model, table)
+        return probabilities
+
+    found, places = fold_predictions(folds, rows, fit, of_classes)
+    weights = rows.given.get("sample_weight", np.ones(len(y)))
+    weights = weights * np.mean([class_weights(model, y) for model in models], 0)
+    return Recalibration.of(found.mean(0), codes[places], weights[places])
 
 
 def class_weights(model, y):  # (n_samples,): of mean 1
@@ -198,14 +191,6 @@ def _weighing(model):
     if hasattr(model, "class_weight") or not inside:
         return model
     return _weighing(getattr(model, inside[0]))
-
-
-def _of_classes(classifier, model, table, classes):
-    """Predict probabilities of all classes, 0 of those that the model has not seen."""
-    found = np.zeros((len(table), len(classes)))
-    places = np.searchsorted(classes, model.classes_)
-    found[:, places] = classifier._of_model(model, "predict_proba", table)
-    return found
 
 
 def _are_equal(one, other):
@@ -291,24 +276,12 @@ class Residuals(NamedTuple):
         return tuple(predictions.mean(0) + scale * end for end in ends)
 
 
-def fold_residuals(regressor, tables, y, given, rng, groups=None):  # Residuals
-    """Predict each fold of the training rows by models that are fitted without it.
-
-    `regressor` (MultipleImputationRegressor), `y` (n_samples,), `rng`
-    (numpy.random.Generator).  `tables` (n_samples, n_features_out): draws of the
-    training rows.  `given`: parameters of `fit` of the model: weights of the rows.
-    `groups` (n_samples,): see `splits`.
-    """
-    found, rows = fold_predictions(
-        splits(regressor.cv, y, rng, groups=groups),
-        tables,
-        y,
-        given,
-        fit=lambda *learned: regressor._fitted_models(*learned, rng),
-        predict=lambda model, table: regressor._of_model(model, "predict", table),
-    )
-    weights = given.get("sample_weight", np.ones(len(y)))
-    return Residuals.of(found, y[rows].astype(np.float64), weights[rows])
+def fold_residuals(cv, rows, rng, fit, predict):  # Residuals
+    """Standardise residuals of folds; `fit`, `predict`: see `fold_predictions`."""
+    folds = splits(cv, rows.y, rng, groups=rows.groups)
+    found, places = fold_predictions(folds, rows, fit, predict)
+    weights = rows.given.get("sample_weight", np.ones(len(rows.y)))
+    return Residuals.of(found, rows.y[places].astype(np.float64), weights[places])
 
 
 def _between(predictions):
