@@ -60,44 +60,38 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
     ordinal level is an increasing function of a normal variable, whatever its
     distribution, and a nominal column of K levels has K of them, of which the largest
     names the level.  The graph has an edge between two columns if their latent
-    variables are dependent given those of all other columns.  Missing cells are neither
-    imputed beforehand nor dropped: stochastic EM estimates the moments of the latent
-    variables.  Then the graphical lasso chooses the edges, and the model is fitted to
-    them without a penalty.
+    variables are dependent given those of all other columns.  Stochastic EM estimates
+    their moments, and draws the missing cells.  Then the graphical lasso chooses the
+    edges, and the model is fitted to them without a penalty.
 
     Parameters
     ----------
     alpha : float, default=0.1
         Strength of the L1 penalty that chooses the edges; it does not shrink those that
         remain.  ``sqrt(log(n_features) / n_samples)`` is a usual size; a few hundred
-        rows with missing cells or pairs of nominal columns require more, see the user
-        guide.  `CopulaGraphLearnerCV` and ``GridSearchCV`` choose it.
+        rows with missing cells or pairs of nominal columns require more.
     max_iter : int, default=100
         Maximum number of rounds of EM, of one E-step and one M-step each.
     tol : float, default=2e-3
-        EM stops if no association changes by more than `tol` in a round.  It is not the
-        accuracy of the estimate.
+        EM stops if no association changes by more than `tol` in a round.
     strategy : {"mean", "median", "mode"}, default="mean"
         How `transform` fills numbers: by their conditional means, medians (of smallest
         mean absolute error) or modes.  Categories always get their most probable level.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        What `fit` does if the model predicts held-out cells of columns worse than the
-        mean, or the shares of the levels, do (`held_out_gain_`): it warns
-        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
-        the check.
+        What `fit` does if means, or shares of levels, predict held-out cells of columns
+        better (`held_out_gain_`): it warns (`skvnce.exceptions.MisfitWarning`) or
+        raises a ValueError.  ``"ignore"`` skips the check.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
-        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
-        other markers a number marks numbers that equal it, and a text equal text; NaN
-        is then an error, and cells that stay missing keep the marker.
+        and pandas.NA are one marker.  With another one NaN is an error, and cells that
+        stay missing keep the marker.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, filled by
         0, or drops them.  They are never nodes of the graph.
     categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
         Which columns are categories, as in `GaussianImputer`: by their data types; a
         mask, names, or indices of an array; a dict of columns to ``"nominal"``,
-        ``"ordinal"``, ``"numeric"``, ``"passthrough"`` or the ordered levels; None for
-        none.
+        ``"ordinal"``, ``"numeric"``, ``"passthrough"`` or the ordered levels; None.
     handle_unknown : {"error", "missing"}, default="error"
         What `transform` does with levels that `fit` has not observed: raises a
         ValueError, or treats the cells as missing.
@@ -117,14 +111,9 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
     edge_strengths_ : ndarray of shape (n_nodes, n_nodes)
         Absolute values of `associations_`.
     edge_probabilities_ : ndarray of shape (n_nodes, n_nodes)
-        Posterior probability of each edge, whatever `alpha` is, from scores of all
-        pairs that are standard normal without an edge.  The prior expects few edges
-        (none with probability one half, otherwise a quarter of the pairs on average).
-        Zero on the diagonal.
-    precision_ : ndarray of shape (n_latents, n_latents)
-        Precision matrix of the latent variables.
-    mean_, covariance_ : ndarray of shape (n_latents,) and (n_latents, n_latents)
-        Mean and covariance of the latent variables.
+        Posterior probability of each edge, whatever `alpha` is.
+    mean_, covariance_, precision_ : ndarray
+        Moments of the latent variables, (n_latents,) and (n_latents, n_latents).
     latent_nodes_ : ndarray of int, of shape (n_latents,)
         The node of each latent variable.
     information_ : ndarray of shape (n_nodes,)
@@ -144,20 +133,16 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
     n_iter_ : int
         Number of rounds of EM; 0 if all columns are constant.
     loss_curve_ : list of float
-        Loss of the M-step in each round: twice the negative log-density of the latent
-        variables of a row without its constant, plus its light penalty.
+        Penalised loss of the M-step in each round.
     change_ : float
         Largest change of an association in the last round.
     optimality_gap_ : float
-        The duality gap of the graphical lasso that chooses the edges, a bound of the
-        excess of its loss.
+        The duality gap of the graphical lasso that chooses the edges.
     held_out_gain_ : float
-        One minus the ratio of the mean squared error of the model to that of the column
-        means (of log-losses, for categories), on a tenth of the observed cells, after a
-        few rounds of EM without them.
+        One minus the ratio of the mean squared errors (log-losses, for categories) of
+        the model and of the means, on held-out cells.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means or shares,
-        which fill them; `sample` draws from their observed values.
+        Columns that their means or shares, which fill them, predict better.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Smallest and largest imputed value of each column of X, in codes of levels and
         in microseconds for dates.
@@ -165,19 +150,6 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of features seen during `fit`, if X has feature names that are strings.
-
-    Notes
-    -----
-    The user guide has the weights of the penalty, in which the block of a nominal
-    column is zero or not as a whole.  `precision_` is fitted to the edges without an L1
-    penalty (covariance selection), with a prior of a hundredth of a row for each latent
-    variable.  Nothing else holds back a dense graph of many columns: choose `alpha` by
-    cross-validation to predict.  The guide to large tables says what differs for a
-    table in parts (`Chunks`, dask).
-
-    The model is in arrays, not in a torch module.  A fit is one sequence of rounds, and
-    has no `n_jobs`; `CopulaGraphLearnerCV` has it.  Each row counts once: the criteria
-    have no weights.
 
     References
     ----------
@@ -192,19 +164,15 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import pandas as pd
     >>> from skvnce import CopulaGraphLearner
-    >>> rng = np.random.default_rng(0)
-    >>> income = rng.lognormal(size=400)
-    >>> owner = np.where(income > rng.lognormal(size=400), "yes", "no")
-    >>> age = rng.normal(50, 15, size=400)
-    >>> df = pd.DataFrame({"income": income, "owner": owner, "age": age})
-    >>> df = df.mask(rng.uniform(size=df.shape) < 0.2)
+    >>> from skvnce.datasets import load_nhanes
+    >>> df = load_nhanes(as_frame=True, categories=True).data
+    >>> df = df[["Gender", "Height", "Age", "Pulse"]][::10]
     >>> learner = CopulaGraphLearner(alpha=0.2, random_state=0).fit(df)
     >>> learner.edges()[["source", "target"]]
-       source target
-    0  income  owner
+       source  target
+    0  Gender  Height
+    1     Age   Pulse
     """
 
     _takes_limits = _has_density = _has_new_rows = True

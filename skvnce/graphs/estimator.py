@@ -208,44 +208,29 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     The model is a Gaussian truncated to ``x >= 0``, with ``p(x)`` proportional to
     ``exp(-x' K x / 2 + b' x)``.  The graph has an edge between variables i and j if
     ``K_ij`` is not zero, that is, if they are dependent given all other variables.  A
-    negative ``K_ij`` means a positive association.  Missing cells (NaN) are neither
-    imputed beforehand nor dropped: stochastic EM fits the model, and its E-step draws
-    the missing cells from the conditional distributions of the model.
+    negative ``K_ij`` means a positive association.  Stochastic EM fits the model, and
+    its E-step draws the missing cells (NaN): none is imputed beforehand or dropped.
 
     Parameters
     ----------
     alpha : float, default=0.02
-        Strength of the L1 penalty, which sets edges to zero, for columns scaled to unit
-        standard deviation.  With 0 all edges remain.  The losses of the methods differ,
-        and so do the useful values; ``GridSearchCV`` finds them on the table with
-        missing values.
+        Strength of the L1 penalty, which sets edges to zero, for scaled columns.
     algorithm : {"score-matching", "maximum-likelihood", "pseudo-likelihood", "vnce", \
             "vnce-cdi", "vnce-lognormal"}, default="score-matching"
-        The loss that the M-step minimises.
-
-        - ``"score-matching"``: a quadratic problem with a certified optimality gap;
-          usually the fastest method, and robust;
-        - ``"maximum-likelihood"``: uses Markov chains of the model; the most accurate
-          method unless columns are nearly collinear or equal;
-        - ``"pseudo-likelihood"``: the product of all univariate conditionals;
-        - ``"vnce"``: variational noise-contrastive estimation with the univariate
-          conditionals of the model; tens of times slower if cells are missing.  Like
-          the other VNCE methods it also estimates the normalising constant;
-        - ``"vnce-cdi"``: VNCE with learned univariate conditionals;
-        - ``"vnce-lognormal"``: VNCE with a posterior of the missing cells that is a
-          mixture of a joint lognormal and the marginals of the noise.
+        The loss of the M-step; the user guide describes all.  ``"score-matching"`` is
+        usually the fastest, and robust; ``"maximum-likelihood"`` is the most accurate
+        unless columns are nearly collinear; those of VNCE also estimate the normalising
+        constant, and are tens of times slower if cells are missing.
     fit_linear : bool, default=True
         Whether to fit the linear term b.  Otherwise the mode of the model is at zero.
     ridge : "auto" or float, default="auto"
         Strength of the quadratic penalty of the off-diagonal entries of K, for columns
-        scaled to unit standard deviation.  ``"auto"`` estimates the prior variance of
-        these entries from the pairwise correlations (empirical Bayes).
+        of unit standard deviation.  ``"auto"`` is empirical Bayes.
     ridge_linear : "auto" or float, default="auto"
-        Strength of the quadratic penalty of b, for columns scaled to unit standard
-        deviation.  ``"auto"`` is empirical Bayes, too: b is shrunk towards 0 if a pilot
-        fit finds that it is small compared with its standard error.
+        Strength of that of b.  ``"auto"`` shrinks b towards 0 if a pilot fit finds that
+        it is small compared with its standard error.
     noise_ratio : int, default=10
-        Number of noise rows for each row of data; used by the NCE and VNCE methods.
+        Number of noise rows for each row of data; used by the VNCE methods.
     n_steps : int, default=30
         Number of Gibbs sweeps that `transform` and `score_samples` average over, after
         half as many sweeps of burn-in.  `sample` makes the sum of both.
@@ -255,22 +240,15 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     max_iter : int, default=100
         Maximum number of rounds of EM, of one E-step and one M-step each.
     tol : "auto" or float, default="auto"
-        EM stops if no edge strength (0 for no edge, about 1 for the strongest) changes
-        by more than `tol` in a round.  ``"auto"`` is a tenth of ``1 / sqrt(n)``, the
-        standard error of a weak edge, where n is the mean number of rows that observe a
-        pair of columns; at least 0.002.  It is not the accuracy of the estimate.
+        EM stops if no edge strength (0 to about 1) changes by more than `tol` in a
+        round.  ``"auto"`` is a tenth of the standard error of a weak edge.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        What `fit` does if the model does not suit the table: it warns
-        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  It checks for
-        columns that a few cells dominate or whose standard deviation is too large for
-        their mean, parameters at a bound, edges that were shrunk much (`largest_cut_`),
-        and columns whose held-out cells the means predict better (`held_out_gain_`).
-        ``"ignore"`` skips the checks.
+        What `fit` does if the model does not suit the table (see the user guide): warn
+        (`skvnce.exceptions.MisfitWarning`), raise a ValueError, or skip the checks.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
-        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
-        other markers a number marks numbers that equal it, and a text equal text; NaN
-        is then an error, and cells that stay missing keep the marker.
+        and pandas.NA are one marker.  With another one NaN is an error, and cells that
+        stay missing keep the marker.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, filled by
         0, or drops them.  They are never nodes of the graph.
@@ -282,21 +260,16 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
 
     Attributes
     ----------
-    precision_ : ndarray of shape (n_nodes, n_nodes)
-        The matrix K, in the inverse units of column i times those of column j.
-    linear_ : ndarray of shape (n_nodes,)
-        The vector b, in the inverse units of each column.
+    precision_, linear_ : ndarray of shape (n_nodes, n_nodes) and (n_nodes,)
+        K and b, in the inverse units of the columns.
     untruncated_mean_ : ndarray of shape (n_nodes,)
         The mean ``K^-1 b`` before truncation; set only if K is positive definite.
     log_scale_ : float
-        Estimate of the logarithm of the normalising constant; set only by the NCE and
-        VNCE methods.
+        Logarithm of the normalising constant; set only by the VNCE methods.
     edge_strengths_ : ndarray of shape (n_nodes, n_nodes)
         ``|K_ij| / sqrt(K_ii K_jj)``, without units; zero on the diagonal.
     edge_probabilities_ : ndarray of shape (n_nodes, n_nodes)
-        Posterior probability of each edge, whatever `alpha` and `algorithm` are, from
-        the scores of all pairs (estimates of K by score matching without an L1 penalty,
-        over their standard errors), with the prior of `CopulaGraphLearner`.
+        Posterior probability of each edge, whatever `alpha` and `algorithm` are.
     nodes_ : ndarray of shape (n_nodes,)
         Names of the columns with at least two different observed values; x0, x1, ... if
         X has no names that are strings.
@@ -304,58 +277,34 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         Indices of the columns of X that are nodes.
     constants_ : dict
         Values of the constant columns, by column index, which fill their missing cells.
-        If all columns are constant, the graph has no nodes.
     location_ : ndarray of shape (n_nodes,)
         Means of the observed cells, at which the chains start.
     ridge_, ridge_linear_ : float
         The ridges that the fit used.  NaN if ``"auto"`` and all columns are constant.
-    n_iter_ : int
-        Number of rounds of EM; 1 for complete data, 0 if all columns are constant.
-    n_tuning_iter_ : int
-        Number of rounds of EM of the pilot fit that chose `ridge_linear_`.
+    n_iter_, n_tuning_iter_ : int
+        Number of rounds of EM (1 for complete data), and of the pilot fit.
     loss_curve_ : list of float
         Penalised loss of the M-step in each round, before edges were shrunk.
-    change_ : float
-        Largest change of an edge strength in the last round; 0 for complete data.
-    chain_autocorrelation_ : float
-        Largest autocorrelation, over columns, of the draws of missing cells in
-        successive rounds of EM.  EM averages at least ``2 (1 + r) / (1 - r)`` rounds.
+    change_, chain_autocorrelation_ : float
+        Largest change of an edge strength in the last round, and largest
+        autocorrelation r of draws of successive rounds, of which EM averages at least
+        ``2 (1 + r) / (1 - r)``.
     largest_cut_ : float
-        Largest share, 0 to 1, by which an edge was shrunk to make the density
-        integrable.
+        Largest share by which an edge was shrunk to make the density integrable.
     optimality_gap_ : float
         Inexactness of the last M-step, before edges were shrunk: for score matching a
-        bound of the excess of the loss (a duality gap), for VNCE the largest violation
-        of the optimality conditions.
+        bound of the excess of the loss, for VNCE the largest violation of optimality.
     held_out_gain_ : float
-        One minus the ratio of the mean squared error of the model to that of the column
-        means, on a tenth of the observed cells, after a few rounds of EM without them.
-        Negative if the means predict better; NaN if there are too few cells, and with
-        ``on_misfit="ignore"``.
+        One minus the ratio of the mean squared errors of the model and of the means, on
+        held-out cells; NaN without a check.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means, or that
-        are heavy-tailed and not predicted better.  `transform` fills them by their
-        means, and `sample` draws observed values.
+        Columns that the model predicts worse than their means, which fill them.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Smallest and largest imputed value of each column of X; infinite without a law.
     n_features_in_ : int
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of features seen during `fit`, if X has feature names that are strings.
-
-    Notes
-    -----
-    Means that `transform` fills are exact if one cell is missing or if truncation at
-    zero has no effect.  Otherwise they are averages over `n_steps` sweeps whose noise
-    is reduced by conditional means in closed form.
-
-    The fit keeps ``K_jj`` at 0.25 or above, for columns of unit standard deviation.
-    Independent columns whose standard deviation exceeds 0.82 of their mean reach this
-    bound: their ``K_jj`` is too large, and their edges are overestimated.
-
-    A fit is one sequence of rounds, and has no `n_jobs`; the class with CV has it.
-    Columns are numbers, and have no probabilities of levels.  Each row counts once: the
-    losses have no weights.
 
     References
     ----------
@@ -367,15 +316,13 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     --------
     >>> import numpy as np
     >>> from skvnce import TruncatedGaussianGraphLearner
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.gamma(4.0, size=(300, 3))
+    >>> X = np.random.default_rng(0).gamma(4.0, size=(300, 3))
     >>> X[:, 1] += X[:, 0]
-    >>> X[rng.uniform(size=X.shape) < 0.2] = np.nan
+    >>> X[:60, 2] = np.nan
     >>> learner = TruncatedGaussianGraphLearner(alpha=0.1, random_state=0).fit(X)
-    >>> learner.edge_strengths_.round(1)
-    array([[0. , 0.6, 0. ],
-           [0.6, 0. , 0. ],
-           [0. , 0. , 0. ]])
+    >>> learner.edges()[["source", "target"]]
+      source target
+    0     x0     x1
     """
 
     _is_positive = _has_density = True
