@@ -32,6 +32,8 @@ with a precision matrix K (`mixed.columns`).
    phi = 0).
 """
 
+from collections.abc import Callable
+from functools import partial
 from math import inf, log, pi, sqrt
 from typing import NamedTuple, Self
 
@@ -650,19 +652,12 @@ class Problem(NamedTuple):
         )
         return self.chosen(first, theta, alpha).theta
 
-    def criterion(self, fit: em.Fit) -> "Criterion":
+    def criterion(self, fit: em.Fit) -> Callable[[Theta, float], float]:
         """Return the extended BIC of graphs, given the moments of a fit."""
-        return Criterion(self, fit.summary)
+        return partial(self._criterion, fit.summary)
 
-
-class Criterion(NamedTuple):
-    """The extended BIC of a graph (Foygel and Drton 2010)."""
-
-    problem: Problem
-    normal: Normal  # moments of the latent variables
-
-    def __call__(self, theta: Theta, gamma: float) -> float:
-        """Compute ``n D + p (log n + 4 gamma log d)``.
+    def _criterion(self, normal: Normal, theta: Theta, gamma: float) -> float:
+        """Compute ``n D + p (log n + 4 gamma log d)`` (Foygel and Drton 2010).
 
         D is the deviance per row with the edges of theta refitted without a penalty, p
         the number of their parameters, ``(k_i - 1) (k_j - 1)`` for nominal columns of
@@ -670,16 +665,15 @@ class Criterion(NamedTuple):
         half of the average count more (`edge_weights`).  It is infinite if columns have
         on average more than one neighbour for each ten rows' worth of information.
         """
-        problem, n = self.problem, self.problem.n_rows
-        free, d = problem.blocks.free, len(problem.blocks.free)
-        edges = problem.method.family.strengths(theta) != 0
-        share = (problem.information / free).clamp(max=1)
+        n, free, d = self.n_rows, self.blocks.free, len(self.blocks.free)
+        edges = self.method.family.strengths(theta) != 0
+        share = (self.information / free).clamp(max=1)
         known = n * float(share.mean()) ** 2
         if float(edges.sum()) / d > known / ROWS_A_NEIGHBOUR:
             return inf
         # for each latent variable, so that n times the loss is exact to 0.1
         accuracy = 0.1 / (n * len(theta.mean))
-        loss = problem.fitted(self.normal, theta, edges, accuracy).loss
+        loss = self.fitted(normal, theta, edges, accuracy).loss
         each = torch.outer(free, free) * edge_weights(share)
         parameters = float((each * edges).sum()) / 2
         price = log(n) + 4 * gamma * log(d)

@@ -160,15 +160,8 @@ def wide_columns(data):
     return np.flatnonzero((deviation > WIDEST * mean * chance).numpy())
 
 
-def warn_unless_converged(fit, ridge, max_iter, tol):
-    """Warn if the rounds, or the last M-step, did not settle."""
-    message = _why_unsettled(fit, ridge, max_iter, tol)
-    if message:
-        warn_user(message, ConvergenceWarning)
-
-
-def _why_unsettled(fit, ridge, max_iter, tol):
-    """Describe what did not settle, and what to change."""
+def why_unsettled(fit, ridge, max_iter, tol):
+    """Describe why the rounds, or the last M-step, did not settle; None if they did."""
     gap, last, memory = fit.gap, fit.losses[-1], fit.autocorrelation
     n_iter, needed = len(fit.losses), em.rounds_needed(memory)
     # few rows without a ridge: the solution has no certificate
@@ -592,8 +585,10 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         # on the positive orthant, a density is finite for some K that are indefinite
         if np.linalg.eigvalsh(unit)[0] > 0:
             report["untruncated_mean_"] = np.linalg.solve(unit, linear) * scale
-        limits = self.max_iter, self._tolerance(data)
-        warn_unless_converged(fit, problem.ridge, *limits)
+        tol = self._tolerance(data)
+        message = why_unsettled(fit, problem.ridge, self.max_iter, tol)
+        if message:
+            warn_user(message, ConvergenceWarning)
         return model, report
 
     def _report_of(self, schema, model):

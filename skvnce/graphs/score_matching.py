@@ -41,8 +41,6 @@ from skvnce.graphs.em import (
 #
 # Hyvarinen (2007); Yu, Drton and Shojaie (2019), eq. (6).
 
-Weight = Callable[[Tensor], tuple[Tensor, Tensor]]  # x -> h(x) and its slope
-
 
 def saturating_weight(x: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the boundary weight h(x) = 1 - exp(-x) and its slope.
@@ -76,11 +74,10 @@ def statistics(
     x: Tensor,
     centre: Tensor,
     fit_linear: bool,
-    weight: Weight = saturating_weight,
     dtype: torch.dtype = torch.float64,
 ) -> Statistics:
     """Compute the statistics of completed rows; `gamma` has this `dtype`."""
-    h, slope = weight(x)
+    h, slope = saturating_weight(x)
     u = extended(x - centre, fit_linear)
     gamma = weighted_products(u.to(dtype), h.to(dtype))
     rounding = 8 * torch.finfo(dtype).eps  # must not make gamma indefinite
@@ -193,11 +190,10 @@ def table_of(
     x: Tensor,
     centre: Tensor,
     fit_linear: bool,
-    weight: Weight = saturating_weight,
     dtype: torch.dtype = torch.float64,
 ) -> Tables:
     """Prepare completed rows; (n, features) -> Tables of a data type."""
-    parts = extended(x - centre, fit_linear), *weight(x)
+    parts = extended(x - centre, fit_linear), *saturating_weight(x)
     return Tables(*(part.to(dtype) for part in parts))
 
 
@@ -249,13 +245,7 @@ def ceiling_of(data: Incomplete) -> Tensor:
     return (12 / torch.stack(steps).square()).clamp(min=2 * DIAGONAL_FLOOR)
 
 
-def score_matching(
-    data: Incomplete,
-    centre: Tensor,
-    *,
-    fit_linear: bool,
-    weight: Weight = saturating_weight,
-) -> Method:
+def score_matching(data: Incomplete, centre: Tensor, *, fit_linear: bool) -> Method:
     """Build the method.
 
     The statistics are d^3 numbers; with more than `_DENSE` features the M-step keeps
@@ -264,7 +254,7 @@ def score_matching(
     dense = len(centre) <= _DENSE
     # without draws there is no noise
     dtype = torch.float64 if data.observed.all() else _DRAWN
-    options = centre, fit_linear, weight, dtype
+    options = centre, fit_linear, dtype
     summarise, merge, tol = (
         (statistics, running_mean, (1e-3, 1e-8))
         if dense
