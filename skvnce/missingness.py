@@ -67,14 +67,6 @@ def mcar(X, fraction, *, random_state=None):
     hidden : ndarray of bool of shape (n_samples, n_features)
         True at the cells to hide.
 
-    Raises
-    ------
-    TypeError
-        If ``fraction`` is not numeric.
-    ValueError
-        If ``X`` is not a numeric or mixed table, ``fraction`` has another length or
-        lies outside [0, 1), or ``random_state`` is none of the above.
-
     Examples
     --------
     >>> import numpy as np
@@ -183,15 +175,6 @@ def mnar(X, fraction, *, strength=1.0, random_state=None):
     hidden : ndarray of bool of shape (n_samples, n_features)
         True at the cells to hide.
 
-    Raises
-    ------
-    TypeError
-        If ``fraction`` is not numeric or ``strength`` is not a number.
-    ValueError
-        If ``X`` is not a numeric or mixed table or holds infinite values, ``fraction``
-        has another length or lies outside [0, 1), ``strength`` is beyond 1e6, or
-        ``random_state`` is none of the above.
-
     Examples
     --------
     >>> import numpy as np
@@ -225,13 +208,6 @@ def hide(X, hidden):
         pandas: integers of numpy become float64, booleans "boolean". An array of
         objects with columns of text stays one, with NaN. Other tables become arrays of
         float64, or of float32 if they are that.
-
-    Raises
-    ------
-    TypeError
-        If ``hidden`` is not boolean.
-    ValueError
-        If ``X`` is not a numeric or mixed table or ``hidden`` has another shape.
 
     Examples
     --------

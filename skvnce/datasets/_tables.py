@@ -139,11 +139,6 @@ def load_boys(*, data_home=None, as_frame=False):
         ``data`` of shape (748, 6), NaN where missing; ``feature_names``; ``frame``, the
         same as ``data`` or None; ``DESCR`` with sources, terms and units.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the table is not in the folder; the message says how to get it.
-
     References
     ----------
     Fredriks, van Buuren and others (2000), Continuing positive secular growth change in
@@ -195,11 +190,6 @@ def load_frey_faces(*, data_home=None, as_frame=False):
         ``data`` of shape (1965, 560), grey values from 0 to 255; ``images``, the same
         of shape (1965, 28, 20); ``feature_names``, ``pixel_<row>_<column>``; ``frame``,
         the same as ``data`` or None; ``DESCR`` with sources and terms.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the table is not in the folder; the message says how to get it.
     """
     with np.load(find("frey_faces", (".npz",), _FREY_FACES_HOW, data_home)) as arrays:
         data = arrays["x"].astype(float)
@@ -257,11 +247,6 @@ def load_nhanes(*, as_frame=False, categories=False):
         ``data`` of shape (4835, 19), or (4835, 25) with categories, NaN where missing;
         ``feature_names``; ``frame``, the same as ``data`` or None; ``DESCR`` with
         sources, terms and units.
-
-    Raises
-    ------
-    ValueError
-        If `categories` is True and `as_frame` is not.
 
     Examples
     --------
@@ -351,11 +336,6 @@ def load_sachs(*, data_home=None, return_X_y=False, as_frame=False):
         of lists of pairs of names; ``feature_names``; ``frame``, data and target or
         None; ``DESCR`` with sources and terms.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the table is not in the folder; the message says how to get it.
-
     References
     ----------
     Sachs, Perez, Pe'er, Lauffenburger and Nolan (2005), Causal protein-signaling
@@ -424,11 +404,6 @@ def load_tcga_brca(*, data_home=None, as_frame=False):
         tumours; ``feature_names``, the genes; ``frame``, the same as ``data`` or None;
         ``DESCR`` with sources and terms.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the table is not in the folder; the message says how to get it.
-
     References
     ----------
     Wan, Allen, Baker, Yang, Ravikumar, Anderson and Liu (2016), XMRF: an R package to
@@ -482,11 +457,6 @@ def load_neurips_titles(*, data_home=None, return_X_y=False, as_frame=False):
     sklearn.utils.Bunch or tuple
         ``data`` of shape (9675,), text; ``target``, the years; ``frame``, both or None;
         ``DESCR`` with sources and terms.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the titles are not in the folder; the message says how to get them.
     """
     columns = from_folder("neurips_titles", ("year", "title"), _TITLES_HOW, data_home)
     data = np.array(columns["title"], dtype=object)

@@ -456,14 +456,6 @@ def missing_report(X, *, n_draws=20, n_rows=2000, random_state=None):
     MissingReport
         Its ``save(path)`` writes the page, and ``to_html()`` returns it.
 
-    Raises
-    ------
-    TypeError
-        If ``X`` is no table, or a table in parts.
-    ValueError
-        If ``X`` has no rows, no columns, or not two dimensions, or a number is out of
-        its range.
-
     See Also
     --------
     imputation_report : Compares several imputers on hidden cells.

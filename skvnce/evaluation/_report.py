@@ -278,14 +278,6 @@ def imputation_report(
         ``category_probabilities`` or else of the draws; and ``seconds`` of fitting,
         filling and drawing. Scores that an imputer or a table does not have are NaN.
 
-    Raises
-    ------
-    TypeError
-        If an imputer is no estimator with ``fit`` and ``transform``.
-    ValueError
-        If a parameter is out of its range, or ``X`` has no column that the mechanism
-        needs.
-
     See Also
     --------
     energy_i_score : Needs no hidden cells.

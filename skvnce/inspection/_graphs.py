@@ -78,14 +78,6 @@ class GraphDisplay:
         Returns
         -------
         GraphDisplay
-
-        Raises
-        ------
-        TypeError
-            If ``max_edges`` or ``n_labels`` is not an integer.
-        ValueError
-            If the estimator has no graph, a count is negative, or a weight is not
-            finite.
         """
         (to_networkx,) = fitted(estimator, "to_networkx")
         graph = to_networkx().copy()
@@ -110,13 +102,6 @@ class GraphDisplay:
         -------
         GraphDisplay
             Itself.
-
-        Raises
-        ------
-        TypeError
-            If ``n_labels`` is not an integer.
-        ValueError
-            If ``n_labels`` is negative or a weight is not finite.
         """
         import networkx as nx
 
@@ -334,14 +319,6 @@ class EdgePathDisplay:
         The mark of the selected penalty.
     labels_ : list of matplotlib.text.Text
         The names of the strongest pairs, strongest first.
-
-    Raises
-    ------
-    TypeError
-        If a table or ``alpha`` is not numeric.
-    ValueError
-        If shapes do not match, ``alphas`` do not decrease, a value is not finite,
-        ``path`` is not symmetric, or ``alpha`` is negative.
     """
 
     def __init__(self, alphas, path, names, alpha=None):
@@ -366,13 +343,6 @@ class EdgePathDisplay:
         Returns
         -------
         EdgePathDisplay
-
-        Raises
-        ------
-        TypeError
-            If ``n_labels`` is not an integer.
-        ValueError
-            If the estimator has no path, or ``n_labels`` is negative.
         """
         alphas, path, names, alpha = fitted(
             estimator, "alphas_", "path_", "nodes_", "alpha_"
@@ -393,13 +363,6 @@ class EdgePathDisplay:
         -------
         EdgePathDisplay
             Itself.
-
-        Raises
-        ------
-        TypeError
-            If ``n_labels`` is not an integer.
-        ValueError
-            If ``n_labels`` is negative.
         """
         check_count(n_labels, "n_labels")
         self.ax_ = axes_or_new(ax, 9, 6)
@@ -623,13 +586,6 @@ class EdgeRocDisplay:
         The curve.
     chance_level_ : matplotlib.lines.Line2D
         The diagonal, one per axes.
-
-    Raises
-    ------
-    TypeError
-        If a rate is not numeric.
-    ValueError
-        If the rates are not finite or have different lengths.
     """
 
     def __init__(self, fpr, tpr, roc_auc=None, name=None):
@@ -664,15 +620,6 @@ class EdgeRocDisplay:
         Returns
         -------
         EdgeRocDisplay
-
-        Raises
-        ------
-        TypeError
-            If a matrix is not numeric.
-        ValueError
-            If ``scores`` is none of the three or the estimator does not have them, if
-            the truth lacks a node, has no edge or has an edge for every pair, or if a
-            matrix is not square, symmetric, finite and of the right shape.
         """
         if scores not in _SCORES:
             raise ValueError(f"scores must be one of {[*_SCORES]}, got {scores!r}")
@@ -701,14 +648,6 @@ class EdgeRocDisplay:
         Returns
         -------
         EdgeRocDisplay
-
-        Raises
-        ------
-        TypeError
-            If a matrix is not numeric.
-        ValueError
-            If the truth lacks a node, has no edge or has an edge for every pair, or if
-            a matrix is not square, symmetric, finite and of the right shape.
         """
         nodes = list(getattr(strengths, "columns", range(len(strengths))))
         return cls._from_named(truth, strengths, nodes, name).plot(ax=ax)

@@ -120,12 +120,6 @@ class ImputationDisplay:
         -------
         ImputationDisplay
 
-        Raises
-        ------
-        ValueError
-            As the class, and if `kind` is another one, a scatter does not have two
-            columns, or `width` is not positive.
-
         Examples
         --------
         >>> from skvnce import GaussianImputer
@@ -400,11 +394,6 @@ class MissingnessDisplay:
         first one is; NaN if it has no missing cell.
     ax_ : matplotlib.axes.Axes
     figure_ : matplotlib.figure.Figure
-
-    Raises
-    ------
-    ValueError
-        If `missing` is no table of booleans, or names do not match.
     """
 
     def __init__(self, missing, names):
@@ -445,11 +434,6 @@ class MissingnessDisplay:
         Returns
         -------
         MissingnessDisplay
-
-        Raises
-        ------
-        ValueError
-            If `kind` is another one, or, with ``kind="pairs"``, no cell is missing.
 
         Examples
         --------
@@ -598,11 +582,6 @@ class ConvergenceDisplay:
     ----------
     axes_ : ndarray of matplotlib.axes.Axes of shape (n_panels,)
     figure_ : matplotlib.figure.Figure
-
-    Raises
-    ------
-    ValueError
-        If there is no round, or shapes do not match.
     """
 
     def __init__(self, loss_curve, trace=None, r_hat=None, names=(), n_burn_in=0):
@@ -639,14 +618,6 @@ class ConvergenceDisplay:
         Returns
         -------
         ConvergenceDisplay
-
-        Raises
-        ------
-        TypeError
-            If `n_traces` is not an integer.
-        ValueError
-            If the estimator has no ``loss_curve_``, `n_traces` is negative, or
-            `width` is not positive.
 
         Warns
         -----

@@ -34,11 +34,6 @@ class ReportDisplay:
     ----------
     axes_ : ndarray of matplotlib.axes.Axes of shape (n_mechanisms, n_scores)
     figure_ : matplotlib.figure.Figure
-
-    Raises
-    ------
-    ValueError
-        If ``report`` is no such data frame, or has no score.
     """
 
     def __init__(self, report, level=None):
@@ -185,13 +180,6 @@ class SensitivityDisplay:
     line_ : matplotlib.lines.Line2D
     band_ : matplotlib.collections.FillBetweenPolyCollection
     tipping_ : matplotlib.lines.Line2D or None
-
-    Raises
-    ------
-    TypeError
-        If `curve` is not a result of `sensitivity_curve`.
-    ValueError
-        If it has no such coefficient, or `level` is not in (0, 1).
     """
 
     def __init__(self, curve, name=None, level=0.95, null=0.0):

@@ -39,15 +39,6 @@ def false_classification_rate(X_true, X_imputed, hidden, *, columns=None):
     rate : float
         The share, pooled over all hidden cells of these columns; 0 is best.
 
-    Raises
-    ------
-    TypeError
-        If ``hidden`` is not boolean, or a column holds text in one table and numbers in
-        the other.
-    ValueError
-        If shapes differ, there are no such columns, none of their cells is hidden, or a
-        hidden cell is missing.
-
     Examples
     --------
     >>> import pandas as pd
@@ -112,16 +103,6 @@ def category_log_loss(
     loss : float
         The loss in nats, pooled over all hidden cells; smaller is better.
 
-    Raises
-    ------
-    TypeError
-        If ``hidden`` is not boolean, or a column holds text in one table and numbers in
-        the other.
-    ValueError
-        If shapes differ, no cell is hidden, a hidden cell is missing, probabilities are
-        negative or have another sum than 1, a true level is not among the levels, or
-        ``floor`` is not in [0, 1).
-
     Examples
     --------
     >>> from skvnce.metrics import category_log_loss
@@ -179,11 +160,6 @@ def brier_score(
     score : float
         The score, pooled over all hidden cells; smaller is better.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As `category_log_loss`, and if there are fewer than two draws.
-
     Examples
     --------
     >>> from skvnce.metrics import brier_score
@@ -237,12 +213,6 @@ def ranked_probability_score(
     -------
     score : float
         The score, pooled over all hidden cells; smaller is better.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `category_log_loss`, and if there are fewer than two draws, or the order of
-        the levels is unknown.
 
     Examples
     --------
@@ -299,11 +269,6 @@ def expected_calibration_error(
     -------
     error : float
         The error, of the hidden cells of all columns together; 0 is best.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `category_log_loss`, and if ``n_bins`` is not a positive integer.
 
     Examples
     --------

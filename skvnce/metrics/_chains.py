@@ -36,11 +36,6 @@ def split_r_hat(chains):
     r_hat : float or ndarray of the shape of the further axes
         NaN where a quantity is constant.
 
-    Raises
-    ------
-    ValueError
-        If there are fewer than 4 steps, or values are not finite.
-
     Examples
     --------
     >>> from skvnce.metrics import split_r_hat

@@ -44,14 +44,6 @@ def imputation_rmse(X_true, X_imputed, hidden, *, scale=None):
     rmse : float
         The error, pooled over all hidden cells; 0 is best.
 
-    Raises
-    ------
-    TypeError
-        If ``hidden`` is not boolean or ``scale`` is not numeric.
-    ValueError
-        If shapes differ, no cell is hidden, a value at a hidden cell is not finite, or
-        a scale is not positive.
-
     Examples
     --------
     >>> from skvnce.metrics import imputation_rmse
@@ -82,14 +74,6 @@ def imputation_mae(X_true, X_imputed, hidden, *, scale=None):
     -------
     mae : float
         The error, pooled over all hidden cells; 0 is best.
-
-    Raises
-    ------
-    TypeError
-        If ``hidden`` is not boolean or ``scale`` is not numeric.
-    ValueError
-        If shapes differ, no cell is hidden, a value at a hidden cell is not finite, or
-        a scale is not positive.
 
     Examples
     --------
@@ -129,14 +113,6 @@ def crps(X_true, draws, hidden, *, scale=None):
     -------
     score : float
         The score, pooled over all hidden cells; smaller is better.
-
-    Raises
-    ------
-    TypeError
-        If ``hidden`` is not boolean or ``scale`` is not numeric.
-    ValueError
-        If there are fewer than two draws, shapes differ, no cell is hidden, a value at
-        a hidden cell is not finite, or a scale is not positive.
 
     Examples
     --------
@@ -178,15 +154,6 @@ def coverage(X_true, draws, hidden, *, level=0.9, ties="inside"):
     -------
     fraction : float
         Fraction of hidden cells covered; ``level`` is best.
-
-    Raises
-    ------
-    TypeError
-        If ``hidden`` is not boolean or ``level`` is not a number.
-    ValueError
-        If ``level`` is not in (0, 1), ``ties`` is not one of the two, there are too few
-        draws, shapes differ, no cell is hidden, or a value at a hidden cell is not
-        finite.
 
     Examples
     --------

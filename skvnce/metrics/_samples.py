@@ -47,11 +47,6 @@ def energy_distance(X, Y):
     distance : float
         The distance, in the units of X; 0 is best.
 
-    Raises
-    ------
-    ValueError
-        If a table is not numeric and finite, or the numbers of columns differ.
-
     Examples
     --------
     >>> from skvnce.metrics import energy_distance
@@ -105,15 +100,6 @@ def two_sample_auc(X_true, X_imputed, hidden, *, n_splits=5, random_state=None):
     -------
     auc : float
         The AUC, mean over folds and tables: 0.5 is best, 1 is worst.
-
-    Raises
-    ------
-    TypeError
-        If ``hidden`` is not boolean, or a completed table has no dates where ``X_true``
-        has some.
-    ValueError
-        If shapes differ, ``n_splits`` is not an integer of at least 2, or there are
-        fewer than 2 rows per fold with hidden cells.
 
     Examples
     --------
@@ -238,12 +224,6 @@ def edge_auc(precision_true, strengths):
         Probability that an edge has more strength than a pair without one, ties
         counted half: 1 is best, 0.5 is chance. Only the entries below the diagonal of
         both matrices are used.
-
-    Raises
-    ------
-    ValueError
-        If the matrices are not numeric, square, finite and of one shape, a strength is
-        negative, or the true graph is empty or complete.
 
     Examples
     --------

@@ -219,12 +219,6 @@ def wald_test(pooled, terms, value=0.0):
         If there are too few draws, or too much is missing, for Reiter's expansion. The
         degrees of freedom are then its limit, 4, or less.
 
-    Raises
-    ------
-    ValueError
-        If ``terms`` are no coefficients of ``pooled``, are dependent, or are several
-        while ``pooled`` has no covariances.
-
     Examples
     --------
     >>> import numpy as np
@@ -271,12 +265,6 @@ def chi2_test(statistics, dof):
     Returns
     -------
     PooledTest
-
-    Raises
-    ------
-    ValueError
-        If ``statistics`` are fewer than two, negative or not finite, or ``dof`` is
-        below 1.
 
     Examples
     --------

@@ -416,13 +416,6 @@ def fit_each(estimator, draws, y=None, **fit_params):
     list
         Of fitted estimators, or of what the function returned.
 
-    Raises
-    ------
-    ValueError
-        If ``draws`` are no completed tables, or the function returns None.
-    TypeError
-        If ``estimator`` is neither an instance of an estimator nor a function.
-
     Examples
     --------
     >>> import numpy as np
@@ -611,13 +604,6 @@ def sensitivity_curve(
     Returns
     -------
     SensitivityCurve
-
-    Raises
-    ------
-    ValueError
-        If there are no shifts, or fewer than two draws, or `sample` rejects a shift.
-    TypeError
-        If `imputer` does not draw, `analyse` is not callable or `shifts` are not dicts.
 
     Examples
     --------

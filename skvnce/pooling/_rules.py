@@ -217,14 +217,6 @@ def pool(estimates, variances, dof_complete=None, names=None):
     --------
     pool_models : Takes fitted models of statsmodels or scikit-learn.
 
-    Raises
-    ------
-    ValueError
-        If there are fewer than two estimates, shapes do not match, values are not
-        finite, variances are not positive, ``dof_complete`` is not positive, there
-        are not as many different ``names`` as estimates, or estimates and variances
-        have different names.
-
     Examples
     --------
     >>> from skvnce.pooling import pool
