@@ -2,7 +2,6 @@
 
 import warnings
 from collections import Counter
-from numbers import Integral
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +23,7 @@ from skvnce.evaluation._table_findings import (
     warnings_of,
 )
 from skvnce.evaluation._table_relations import RelationsFound, relations_in
-from skvnce.evaluation._user_table import percent, read_user_table
+from skvnce.evaluation._user_table import check_integer, percent, read_user_table
 from skvnce.missingness import _generator
 
 # ----------------------------------------
@@ -124,14 +123,12 @@ def products_in(read, most_rows, rng):
             products = imputer.fit(X).interactions_
         except (ArithmeticError, RuntimeError, TypeError, ValueError):
             return []  # what a fit rejects, other parts of the report tell
-    names = [
-        [table.names[places[int(one.removeprefix("x"))]] for one in columns]
-        for *columns, _ in products
-    ]
-    found = [f"{first} times {second} for {target}" for first, second, target in names]
-    if not found:
-        return []
-    return [f"It finds squares and products, and draws them: {listed(found)}."]
+    found = []
+    for *columns, _ in products:
+        names = (table.names[places[int(one.removeprefix("x"))]] for one in columns)
+        found.append("{} times {} for {}".format(*names))
+    message = f"It finds squares and products, and draws them: {listed(found)}."
+    return [message] * bool(found)
 
 
 def _part_of(table, rows, places):
@@ -284,13 +281,14 @@ def recommend(read):
 def _notes(table, modelled):
     missing = np.isnan(table.cells[:, modelled])
     if not missing.any():
-        found = "No cell is missing that an imputer would fill: it is of use for new "
-        return [found + "rows only."]
+        why = (
+            "No cell is missing that an imputer would fill: it is of use for new rows "
+        )
+        return [why + "only."]
     if missing.mean() < _FEW:
-        return [
-            f"{percent(missing.mean())} of the cells are missing: the choice of the "
-            "imputer matters little."
-        ]
+        share = percent(missing.mean())
+        why = f"{share} of the cells are missing: the choice of the imputer matters "
+        return [why + "little."]
     return []
 
 
@@ -317,14 +315,12 @@ def _code(read, name, group, left_out):
 
 def _without_rows(library, key):
     """Write the line that drops rows without the name of their group."""
-    key = _quoted(key)
-    if library == "pandas":
-        return f"df = df.dropna(subset=[{key}])"
-    if library == "polars":
-        return f"df = df.drop_nulls({key})"
-    if library == "pyarrow":
-        return f"df = df.filter(df[{key}].is_valid())"
-    return f"X = X[X[:, {key}] == X[:, {key}]]"
+    return {
+        "pandas": "df = df.dropna(subset=[{key}])",
+        "polars": "df = df.drop_nulls({key})",
+        "pyarrow": "df = df.filter(df[{key}].is_valid())",
+        "array": "X = X[X[:, {key}] == X[:, {key}]]",
+    }[library].format(key=_quoted(key))
 
 
 def _quoted(key):
@@ -484,8 +480,8 @@ def missing_report(X, *, n_draws=20, n_rows=2000, random_state=None):
     ('Weight', 43)
     >>> page = report.to_html()  # or report.save("report.html")
     """
-    _check(n_draws, "n_draws", _DRAWS)
-    _check(n_rows, "n_rows", 1)
+    check_integer(n_draws, "n_draws", _DRAWS)
+    check_integer(n_rows, "n_rows", 1)
     rng = _generator(random_state)
     read = read_user_table(X)
     recommendation = recommend(read)
@@ -507,10 +503,3 @@ def missing_report(X, *, n_draws=20, n_rows=2000, random_state=None):
         identifiers=identifiers,
         relations=relations_in(read),
     )
-
-
-def _check(value, name, least):
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(
-            f"{name} must be an integer of at least {least}, got {value!r}"
-        )

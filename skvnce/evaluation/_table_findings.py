@@ -102,30 +102,32 @@ class Identifier(NamedTuple):
 
 def describe_columns(read):
     """Describe the columns of a `UserTable`."""
-    table, found = read.table, []
-    n = len(table.cells)
-    for place, column in enumerate(table.columns):
-        heights, labels = [], []
-        if column.levels is not None:
-            heights, labels = _frequent(read, place)
-        elif column.kind != PASSED and table.n_observed[place]:
-            heights, labels = _histogram(read, place)
-        n_observed = int(table.n_observed[place])
-        n_levels = len(column.levels or ()) or column.n_levels
-        found.append(
-            ColumnFound(
-                table.names[place],
-                _kind(column, place in read.problems),
-                n_observed,
-                n - n_observed,
-                1 - n_observed / n,
-                heights,
-                labels,
-                n_levels,
-                read.examples(place),
-            )
-        )
-    return found
+    return [_described(read, place) for place in range(len(read.table.columns))]
+
+
+def _described(read, place):
+    table, column = read.table, read.table.columns[place]
+    n, n_observed, heights, labels = (
+        len(table.cells),
+        int(table.n_observed[place]),
+        [],
+        [],
+    )
+    if column.levels is not None:
+        heights, labels = _frequent(read, place)
+    elif column.kind != PASSED and n_observed:
+        heights, labels = _histogram(read, place)
+    return ColumnFound(
+        name=table.names[place],
+        kind=_kind(column, place in read.problems),
+        n_observed=n_observed,
+        n_missing=n - n_observed,
+        share_missing=1 - n_observed / n,
+        heights=heights,
+        labels=labels,
+        n_levels=len(column.levels or ()) or column.n_levels,
+        examples=read.examples(place),
+    )
 
 
 def _kind(column, is_unreadable):
@@ -139,13 +141,10 @@ def _kind(column, is_unreadable):
 
 
 def _frequent(read, place):
-    codes = read.table.observed(place).astype(int)
-    levels = read.table.columns[place].levels
-    counts = np.bincount(codes, minlength=len(levels))
-    order = np.arange(len(levels))
-    if len(levels) > (
-        MOST_CODES if read.table.columns[place].kind == "ordinal" else _LEVELS
-    ):
+    codes, column = read.table.observed(place).astype(int), read.table.columns[place]
+    counts = np.bincount(codes, minlength=len(column.levels))
+    order = np.arange(len(counts))
+    if len(counts) > (MOST_CODES if column.kind == "ordinal" else _LEVELS):
         order = np.argsort(-counts, kind="stable")[:_LEVELS]
     return counts[order].tolist(), [read.level(place, code) for code in order]
 
@@ -255,10 +254,8 @@ def reasons_of(read, rng):
     if n > _ROWS:
         rows = np.sort(rng.choice(n, _ROWS, replace=False))
     cells = table.cells[rows]
-    missing, modelled = (
-        np.isnan(cells),
-        np.flatnonzero([one.kind != PASSED for one in table.columns]),
-    )
+    modelled = np.flatnonzero([one.kind != PASSED for one in table.columns])
+    missing = np.isnan(cells)
     n_missing = missing.sum(0)
     fit = (n_missing >= _FEWEST) & (len(rows) - n_missing >= _FEWEST)
     targets = modelled[fit[modelled]]

@@ -1,6 +1,7 @@
 """Displays of graphs: edges, paths of the penalty, and ROC curves."""
 
 import numpy as np
+from sklearn.metrics import auc, roc_curve
 
 from skvnce.inspection._common import (
     axes_or_new,
@@ -145,7 +146,11 @@ class GraphDisplay:
         import networkx as nx
 
         part = graph.subgraph(max(nx.connected_components(graph), key=len))
-        place = _force_layout(part)
+        if len(part) > _STRESS:
+            place = nx.spring_layout(part, weight=None, seed=0)
+        else:
+            # networkx takes weights as lengths, so that strong edges would be long
+            place = nx.kamada_kawai_layout(part, weight=None)
         degree = np.array([part.degree[node] for node in place])
         self.lines_ = _draw_links(self.ax_, part, place, widest=2.5)
         self.points_ = self.ax_.scatter(
@@ -250,21 +255,11 @@ def _label(ax, xy, name, side, ha, va):
     )
 
 
-def _overlap(one, other):
+def _overlap(box, other):
     """Return the area of the intersection of two boxes."""
-    width = min(one.x1, other.x1) - max(one.x0, other.x0)
-    height = min(one.y1, other.y1) - max(one.y0, other.y0)
+    width = min(box.x1, other.x1) - max(box.x0, other.x0)
+    height = min(box.y1, other.y1) - max(box.y0, other.y0)
     return max(width, 0) * max(height, 0)
-
-
-def _force_layout(graph):
-    """Place connected nodes near each other, reproducibly."""
-    import networkx as nx
-
-    if len(graph) > _STRESS:
-        return nx.spring_layout(graph, weight=None, seed=0)
-    # networkx takes weights as lengths, so that strong edges would be long
-    return nx.kamada_kawai_layout(graph, weight=None)
 
 
 def _seriate(graph):
@@ -288,6 +283,7 @@ def _seriate(graph):
 # more lines cannot be followed by eye
 _MOST = 300  # maximum number of lines
 _TICK = 50  # least distance between ticks in points
+_TO_NAME = {"arrowstyle": "-", "color": "0.7", "linewidth": 0.6, "relpos": (0, 0.5)}
 
 
 class EdgePathDisplay:
@@ -378,10 +374,9 @@ class EdgePathDisplay:
             place, pairs[-_MOST:][::-1][:n_labels], drawn[::-1][:n_labels]
         )
         # in a small picture it may cover lines
-        frame = {"frameon": True, "framealpha": 0.5, "edgecolor": "none"}
-        sign_legend(
-            self.ax_, loc="lower left", fontsize="small", handlelength=1, **frame
-        )
+        style = {"frameon": True, "framealpha": 0.5, "edgecolor": "none"}
+        style |= {"loc": "lower left", "fontsize": "small", "handlelength": 1}
+        sign_legend(self.ax_, **style)
         if len(values) > _MOST:
             self.ax_.set_title(f"the {_MOST} strongest of {len(values):,} linked pairs")
         return self
@@ -424,9 +419,8 @@ class EdgePathDisplay:
         if self.alpha is None:
             return None
         (x,) = _log_places([self.alpha], self.alphas)
-        self.ax_.set_xlim(
-            max(x, self.ax_.get_xlim()[0]), min(x, self.ax_.get_xlim()[1])
-        )
+        first, last = self.ax_.get_xlim()
+        self.ax_.set_xlim(max(x, first), min(x, last))
         return self.ax_.axvline(x, color="0.5", linestyle="--", linewidth=1)
 
     def _name_pairs(self, place, pairs, values):
@@ -446,12 +440,7 @@ class EdgePathDisplay:
                 # a $ in a name is no formula
                 parse_math=False,
                 annotation_clip=False,
-                arrowprops={
-                    "arrowstyle": "-",
-                    "color": "0.7",
-                    "linewidth": 0.6,
-                    "relpos": (0, 0.5),
-                },
+                arrowprops=_TO_NAME,
             )
             for (first, second), value, height in zip(
                 pairs, values[:, -1], heights, strict=True
@@ -669,8 +658,8 @@ class EdgeRocDisplay:
                 "truth must have both edges and pairs without one, got "
                 f"{edge.sum()} edges among {edge.size} pairs; it has no ROC curve"
             )
-        fpr, tpr = _rates(edge, strength)
-        return cls(fpr, tpr, _area(fpr, tpr), name)
+        fpr, tpr, _ = roc_curve(edge, strength, drop_intermediate=False)
+        return cls(fpr, tpr, auc(fpr, tpr), name)
 
     def plot(self, *, ax=None, name=None):
         """Draw the curve.
@@ -689,7 +678,11 @@ class EdgeRocDisplay:
         """
         self.ax_ = axes_or_new(ax, 6, 6)
         self.figure_ = self.ax_.figure
-        label = self._label(self.name if name is None else name)
+        name = self.name if name is None else name
+        label = None if name is None else str(name)
+        if self.roc_auc is not None:
+            area = f"AUC = {self.roc_auc:.2f}"
+            label = area if name is None else f"{name} ({area})"
         (self.line_,) = self.ax_.plot(self.fpr, self.tpr, label=label)
         self.chance_level_ = _chance_line(self.ax_)
         self.ax_.set(
@@ -704,13 +697,6 @@ class EdgeRocDisplay:
             # a $ in a name is no formula
             text.set_parse_math(False)
         return self
-
-    def _label(self, name):
-        """Return the name and the area, as far as they are known."""
-        area = None if self.roc_auc is None else f"AUC = {self.roc_auc:.2f}"
-        if name is None or area is None:
-            return area if name is None else str(name)
-        return f"{name} ({area})"
 
 
 def _chance_line(ax):
@@ -742,7 +728,6 @@ def _has_names(table):
 
 
 def _numbered(names):
-    """Whether names are only positions."""
     return list(names) == list(range(len(names)))
 
 
@@ -773,17 +758,3 @@ def _pairs(matrix, name, shape):
             "direction"
         )
     return entries
-
-
-def _rates(edge, strength):
-    """Return the two rates, from (0, 0), after each distinct score from the top."""
-    # negative, because unique sorts in increasing order
-    _, rank = np.unique(-strength, return_inverse=True)
-    found = np.cumsum(np.bincount(rank, weights=edge))
-    wrong = np.cumsum(np.bincount(rank, weights=~edge))
-    return tuple(np.append(0, count) / count[-1] for count in (wrong, found))
-
-
-def _area(fpr, tpr):
-    """Return the area under the curve by trapezoids; numpy 1 and 2 name it apart."""
-    return float(np.sum(np.diff(fpr) * (tpr[1:] + tpr[:-1])) / 2)

@@ -172,7 +172,7 @@ class ImputationDisplay:
 
         count = "1 draw" if len(self._draws) == 1 else f"{len(self._draws)} draws"
         labels = "observed", f"imputed, {count}"
-        style = {"density": {}, "strip": {"marker": "o", "ls": ""}, "box": {}}[kind]
+        style = {"marker": "o", "ls": ""} if kind == "strip" else {}
         handles = [
             Line2D([], [], color=colour, label=label, **style)
             for colour, label in zip(colours(self.axes_[0]), labels, strict=True)
@@ -195,11 +195,8 @@ class ImputationDisplay:
             )
         self.figure_, self.axes_ = panels(1, 1, (4.0, 4.0, 1.0), width)
         [ax], (rise, fall) = self.axes_, colours(self.axes_[0])
-        cells, drawn = (
-            self._table.cells[:, self._places],
-            self._missing[:, self._places],
-        )
-        drawn = drawn.any(1)
+        cells = self._table.cells[:, self._places]
+        drawn = self._missing[:, self._places].any(1)
         columns = [self._table.columns[place] for place in self._places]
         # a constant seed, so that the picture is the same each time
         rng = np.random.default_rng(0)
@@ -265,6 +262,8 @@ def _check_draw(table, draw, k, places):
 
 def _density(ax, groups):
     """Draw kernel density estimates, or marks of few or equal cells."""
+    from scipy.stats import gaussian_kde
+
     pooled = np.concatenate(groups)
     low, high = pooled.min(), pooled.max()
     margin = 0.1 * (high - low)
@@ -273,7 +272,7 @@ def _density(ax, groups):
     for k, cells in enumerate(groups):
         colour, width = (rise, 2.0) if k == 0 else (fall, 0.7)
         if len(cells) >= _FEWEST and np.ptp(cells) > 0:
-            ax.plot(grid, _kernel_density(cells, grid), color=colour, lw=width)
+            ax.plot(grid, gaussian_kde(cells)(grid), color=colour, lw=width)
         else:
             # a row of marks for observed cells, and one below for all draws
             height = np.full(len(cells), 0.05 if k else 0.14)
@@ -295,12 +294,6 @@ def _name_axes(ax, kind, column):
     ax.set_ylabel(labels[1], fontsize="small")
 
 
-def _kernel_density(cells, grid):
-    from scipy.stats import gaussian_kde
-
-    return gaussian_kde(cells)(grid)
-
-
 def _strip(ax, groups):
     """Draw all cells; place 0 has the observed ones."""
     rng = np.random.default_rng(0)
@@ -313,18 +306,10 @@ def _strip(ax, groups):
 def _box(ax, groups):
     """Draw quartiles; place 0 has the observed cells."""
     for k, cells in enumerate(groups):
-        colour = colours(ax)[k > 0]
-        lines = {"color": colour}
-        ax.boxplot(
-            [cells],
-            positions=[k],
-            widths=0.6,
-            boxprops=lines,
-            whiskerprops=lines,
-            capprops=lines,
-            medianprops=lines,
-            flierprops={"marker": "o", "markersize": 2, "markeredgecolor": colour},
-        )
+        colour, parts = colours(ax)[k > 0], ("box", "whisker", "cap", "median")
+        style = {f"{part}props": {"color": colour} for part in parts}
+        fliers = {"marker": "o", "markersize": 2, "markeredgecolor": colour}
+        ax.boxplot([cells], positions=[k], widths=0.6, flierprops=fliers, **style)
     _number_draws(ax, len(groups))
 
 
@@ -334,8 +319,8 @@ def _shares(ax, groups, levels):
     for k, codes in enumerate(groups):
         if not len(codes):
             continue
-        shares = np.bincount(np.rint(codes).astype(int), minlength=len(levels))
-        shares = shares / len(codes)
+        counts = np.bincount(np.rint(codes).astype(int), minlength=len(levels))
+        shares = counts / len(codes)
         if k == 0:
             ax.bar(places, shares, color=rise, alpha=0.5)
         else:

@@ -112,16 +112,11 @@ class ReportDisplay:
         most = n if width is None else int((width - _NAMES) / _LEAST)
         self._per_row = max(1, min(n, most))
         blocks = -(-n // self._per_row)
+        n_rows = blocks * n_mechanisms
+        size = width or _NAMES + 2.1 * n, n_rows * (1.0 + 0.35 * n_imputers)
+        options = {"sharey": True, "squeeze": False, "layout": "constrained"}
         self.figure_, grid = plt.subplots(
-            blocks * n_mechanisms,
-            self._per_row,
-            figsize=(
-                width or _NAMES + 2.1 * n,
-                blocks * n_mechanisms * (1.0 + 0.35 * n_imputers),
-            ),
-            sharey=True,
-            squeeze=False,
-            layout="constrained",
+            n_rows, self._per_row, figsize=size, **options
         )
         grid = grid.reshape(blocks, n_mechanisms, -1).swapaxes(0, 1)
         grid = grid.reshape(n_mechanisms, -1)
