@@ -58,18 +58,11 @@ def is_missing(value: object) -> bool:
 
 
 class Cells:
-    """The cells of one column of a table.
-
-    Attributes
-    ----------
-    series : narwhals.Series or None
-        The column of a data frame.
-    label : str
-        Its name, or its index.
-    """
+    """The cells of one column of a table."""
 
     def __init__(self, X: ArrayLike, place: int, series: nw.Series | None) -> None:
-        self.label, self.series = column_label(X, place), series
+        self.label = column_label(X, place)  # its name, or its index
+        self.series = series  # of a data frame
         self._table, self._place = X, place
 
     def __len__(self) -> int:
@@ -330,12 +323,10 @@ _ANSWERS = (nw.Boolean, nw.Date, nw.Datetime, nw.Duration, nw.Time)  # equal no 
 
 
 def read_marked(X: ArrayLike, marker: object) -> ArrayLike:
-    """Replace a marker by missing cells, after a check that nothing else marks them.
+    """Replace a marker by missing cells, as `without_marker` does.
 
-    Parameters and returns are those of `without_marker`.
-
-    Raises `ValueError`: if a cell is NaN, None, NaT or NA although the marker is none
-    of these; names column, row and remedy.
+    Raises `ValueError` if a cell is missing although the marker is none of NaN,
+    None and NA.
     """
     found = without_marker(X, marker)
     if is_missing(marker) or is_in_parts(X):
@@ -353,14 +344,12 @@ def read_marked(X: ArrayLike, marker: object) -> ArrayLike:
 
 
 def without_marker(X: ArrayLike, marker: object) -> ArrayLike:
-    """Replace a marker by missing cells.
+    """Replace a marker by missing cells, in a copy.
 
-    `X` (n_samples, n_features): it is not modified; `marker`: a number marks cells of
-    numbers that equal it, and text marks cells of text. Returns X itself if no cell
-    equals the marker, if the marker is NaN, None or NA, and if X is a table in parts,
-    or is none. Otherwise a frame like X, whose integers are of a type that can be
-    missing; a masked array if X has integers; or an array, NaN where the cell is
-    missing.
+    A number marks cells of numbers that equal it, and text marks cells of text.
+    Returns X itself if no cell equals the marker, or if it is NaN, None or NA; else
+    a frame like X, whose integers are of a type that can be missing; a masked array
+    if X has integers; or an array, NaN where the cell is missing.
     """
     if is_missing(marker) or is_in_parts(X):
         return X
@@ -384,11 +373,10 @@ def without_marker(X: ArrayLike, marker: object) -> ArrayLike:
 
 
 def with_marker(table: ArrayLike, marker: object, X: ArrayLike = None) -> ArrayLike:
-    """Mark the cells of a completed table that are still missing.
+    """Mark the cells of a completed table that are still missing, in a copy.
 
-    `table`: it is not modified; `marker`: with NaN, None and NA the cells stay as they
-    are; `X`: the table with the marker, to whose integers columns of frames return.
-    An array of numbers becomes one of objects if cells are marked by text.
+    `X`: the table with the marker, to whose integers columns of frames return. An
+    array of numbers becomes one of objects if cells are marked by text.
     """
     if is_missing(marker):
         return table

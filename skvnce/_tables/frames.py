@@ -20,11 +20,8 @@ _TIME_NAMES = ("Period", "NaTType", "datetime64", "timedelta64")
 def readable(X: ArrayLike, name: str = "X", *, sparse: bool = False) -> ArrayLike:
     """Return a table that numpy can convert to float, NaN where it is masked or NA.
 
-    `X`: it is not modified; `name`: the name of X in errors; `sparse`: whether data
-    frames of sparse columns are accepted. Returns X, or a copy of a masked array, or of
-    objects with pandas.NA. Raises `TypeError`: for dates and durations, records,
-    polars' LazyFrame, tables in parts, tensors that numpy cannot read and data frames
-    of sparse columns.
+    Errors name X by `name`, and say how to convert containers of other cells.
+    `sparse`: whether data frames of sparse columns are accepted.
     """
     _reject_containers(X, name)
     _reject_sparse_frames(X, name, accepted=sparse)
@@ -37,10 +34,7 @@ def readable(X: ArrayLike, name: str = "X", *, sparse: bool = False) -> ArrayLik
 
 
 def check_exact(X: ArrayLike, table: np.ndarray, name: str = "X") -> None:
-    """Raise an error if X has integers that the table of floats has rounded.
-
-    Raises `ValueError`: names the column and the row.
-    """
+    """Raise an error if X has integers that the table of floats has rounded."""
     # what floats have rounded was lost before
     if getattr(getattr(X, "dtype", None), "kind", "") == "f":
         return
@@ -125,9 +119,8 @@ def reject_parts(
 ) -> None:
     """Raise an error for tables in parts, which numpy would load into memory.
 
-    `name`: the name of X in the error; `reader`: what needs the table in memory;
-    `otherwise`: what to do if the table does not fit there; ``{part}`` is its first
-    part. Raises `TypeError`: for `Chunks` and collections of dask.
+    `reader`: what needs the table in memory; `otherwise`: what to do if it does not
+    fit there; ``{part}`` is its first part.
     """
     if not is_in_parts(X):
         return
@@ -145,10 +138,7 @@ def reject_parts(
 
 
 def reject_no_table(X: ArrayLike, name: str = "X") -> None:
-    """Raise an error for None, for iterators, and for the name of a file.
-
-    Raises `TypeError`: says how to read the file.
-    """
+    """Raise an error for None, for iterators, and for the name of a file."""
     if X is None:
         raise TypeError(f"{name} is None. Pass a table of rows and columns.")
     if isinstance(X, str | bytes | PathLike):

@@ -65,8 +65,8 @@ def check_memory(n_bytes: float, what: str, remedy: str) -> None:
 def needs_memory(cls: type, X: object, *, reset: bool, name: str = "X") -> None:
     """Raise an error if a method that reads all rows at once gets a table in parts.
 
-    `reset` says that `fit` reads the table, whose memory is checked then, before it is
-    copied; `name` is that of X in the error.
+    `reset` says that `fit` reads the table, whose memory is checked before it is
+    copied.
     """
     owner = cls.__name__
     if not reset:

@@ -29,11 +29,10 @@ _TICK = {"s": 1_000_000, "ms": 1000}  # microseconds in a unit of time
 
 
 def decoded(columns: Sequence[Column], table: np.ndarray) -> np.ndarray:
-    """Convert codes and microseconds to levels, dates and durations.
+    """Convert codes and microseconds to levels, dates and durations; (..., n_features).
 
-    `table` (..., n_features): codes, and numbers. NaN marks missing cells. Returns
-    (..., n_features): of floats if all values are numbers, and else of objects, None
-    where they are missing.
+    Floats if all values are numbers, else objects; NaN, or None, marks missing
+    cells.
     """
     if all(column.is_number for column in columns):
         found = np.empty(table.shape)
@@ -53,12 +52,11 @@ def as_objects(
     tables: np.ndarray,
     missing: np.ndarray,
 ) -> np.ndarray:
-    """Fill the missing cells of a table, several times, as arrays.
+    """Fill the missing cells of a table, several times; (n_tables, n_samples, n_kept).
 
     `kept` int (n_kept,): the columns of X that are returned; `tables` (n_tables,
-    n_samples, n_kept): their codes and numbers; `missing` bool (n_samples, n_kept): the
-    cells that are filled from the tables. Returns (n_tables, n_samples, n_kept): of
-    floats if all values are numbers that they hold, and else of objects.
+    n_samples, n_kept): their codes and numbers; `missing` bool (n_samples, n_kept).
+    Floats if all values are numbers that they hold, and else objects.
     """
     own, cells = [columns[place] for place in kept], cells_of_columns(X)
     passed = [j for j, column in enumerate(own) if column.kind == PASSED]
@@ -103,15 +101,11 @@ def in_frames(
 ) -> list[ArrayLike]:
     """Fill the missing cells of a data frame of pandas or polars, several times.
 
-    Parameters and errors are those of `as_objects`; None instead of columns means that
-    all are numeric.  `ends` (2, n_kept) are the smallest and the largest number of each
-    column at `fit`.
-
-    Returns (n_samples, n_kept): of the type of X, with its index, names and data types.
-    A column that is entirely missing, in a data type that cannot hold the values of the
-    fit, gets that of the values. Raises `ValueError`: if integers or booleans of a
-    column cannot hold a value that fills it, because those of the fit had a wider
-    range.
+    Parameters are those of `as_objects`; None instead of columns means that all are
+    numeric. `ends` (2, n_kept): the smallest and the largest number at `fit`. Data
+    types are kept, but for columns that are entirely missing, in a type that cannot
+    hold the values of the fit. Raises `ValueError` if integers or booleans cannot
+    hold a value, because those of the fit had a wider range.
     """
     frame = nw.from_native(X, eager_only=True)
     frame = frame[:, [int(place) for place in kept]]
@@ -144,8 +138,7 @@ def _filled(
 ) -> list[ArrayLike]:
     """Fill some rows of a column by codes, or numbers, of shape (n_tables, n_rows).
 
-    The cells of all tables are converted together, behind those of the column, and
-    then a table takes its own.
+    The cells of all tables are converted together, behind those of the column.
     """
     if _is_view(series):  # pyarrow takes no cells of views
         plain = nw.from_native(_as_text(series.to_native(), "string"), series_only=True)
@@ -353,14 +346,11 @@ _LEVELS = (str, numbers.Real, dt.date, dt.timedelta)  # types that polars holds
 def as_given(schema, adapter, table, missing, X, indicators=None, names=None):
     """Return filled rows in the container that a user has asked for.
 
-    `adapter` container adapter of scikit-learn, or None: by `set_output` of the
-    estimator; `table` (n_samples, n_features_out): codes and numbers, NaN in cells that
-    stay missing; `missing` bool (n_samples, n_features_in_): the cells that were
-    missing; `X` (n_samples, n_features_in_): the input, whose observed cells, data
-    types and index are kept; `indicators` (n_samples, n_indicators): columns that are
-    appended; `names` (n_indicators,): theirs. Returns ndarray or data frame: without
-    `set_output` an array: of floats if all values are numbers, and else of objects. A
-    data frame has the data types of X if it is a data frame.
+    `adapter`: container adapter of scikit-learn, or None, by `set_output`; `table`
+    (n_samples, n_features_out): codes and numbers, NaN in cells that stay missing;
+    `missing` bool (n_samples, n_features_in_); `X`: the input, whose observed
+    cells, data types and index are kept; `indicators` (n_samples, n_indicators) and
+    their `names` are appended.
     """
     [found] = tables_as_given(schema, adapter, table[None], missing, X)
     if indicators is None:
@@ -372,10 +362,7 @@ def as_given(schema, adapter, table, missing, X, indicators=None, names=None):
 
 
 def tables_as_given(schema, adapter, tables, missing, X):
-    """Return several filled tables (n_tables, n_samples, n_features_out) of X.
-
-    Parameters and the tables of the list that is returned are those of `as_given`.
-    """
+    """Return several filled tables (n_tables, n_samples, n_features_out) of X."""
     kept, columns, given = schema.returned, schema.columns, X
     X = without_marker(X, schema.marker)
     library = None if adapter is None else adapter.container_lib
@@ -414,11 +401,8 @@ def _values_of(schema, tables, missing, X):
 def emptied(schema, tables, missing, where):
     """Empty the missing cells of tables that are not to be filled.
 
-    `tables` (..., n_samples, n_features_out): completed; `missing` bool (n_samples,
-    n_features_in_); `where` bool (n_samples, n_features_in_): None fills all missing
-    cells. It may have the dimensions of `tables`. Returns `tables` (..., n_samples,
-    n_features_out); `filled` ndarray of bool, of the shape of `where`: the cells that
-    `tables` fill.
+    `where` bool (n_samples, n_features_in_), maybe with the dimensions of `tables`;
+    None fills all. Returns the tables, and which cells they fill.
     """
     if where is None:
         return tables, missing
@@ -427,10 +411,7 @@ def emptied(schema, tables, missing, where):
 
 
 def samples_of(schema, tables, missing, where, X):
-    """Return completed tables (n_tables, n_samples, n_features_out) as an array.
-
-    Other parameters are those of `emptied` and of `tables_as_given`.
-    """
+    """Return completed tables as an array; see `emptied` and `tables_as_given`."""
     tables, filled = emptied(schema, tables, missing, where)
     if filled.ndim == 2:
         return values_of(schema, tables, filled, X)
@@ -439,10 +420,7 @@ def samples_of(schema, tables, missing, where, X):
 
 
 def samples_as_given(schema, adapter, tables, missing, where, X):
-    """Return completed tables (n_tables, n_samples, n_features_out) as a list.
-
-    Other parameters are those of `emptied` and of `tables_as_given`.
-    """
+    """Return completed tables as a list; see `emptied` and `tables_as_given`."""
     tables, filled = emptied(schema, tables, missing, where)
     if filled.ndim == 2:
         return tables_as_given(schema, adapter, tables, filled, X)
@@ -451,10 +429,7 @@ def samples_as_given(schema, adapter, tables, missing, where, X):
 
 
 def new_rows(schema, rows):
-    """Return rows (n, n_features) of codes and numbers that are those of no table.
-
-    Missing cells get the marker.
-    """
+    """Return rows of codes and numbers that are those of no table, with the marker."""
     found = decoded(schema.columns, rows) if schema.columns else rows
     return with_marker(found, schema.marker)
 
@@ -462,8 +437,7 @@ def new_rows(schema, rows):
 def probabilities_as_given(schema, found, X):
     """Name probabilities of levels, in data frames if X is one.
 
-    `found` dict of arrays (n_samples, n_levels) by the index of the column; `X`
-    (n_samples, n_features). Returns dict of str to data frame or ndarray.
+    `found`: arrays (n_samples, n_levels) by the index of the column.
     """
     columns, names = schema.columns, schema.keys
     frame = nw.from_native(X, eager_only=True) if is_frame(X) else None

@@ -86,11 +86,7 @@ class Schema(NamedTuple):
         return self.other_names or [] if self.names is None else list(self.names)
 
     def index_of(self, key: object, parameter: str) -> int:
-        """Find the column of a name, or of an index if the columns have no names.
-
-        `parameter`: the parameter that has the key, for the error. Raises `ValueError`:
-        if there is no such column.
-        """
+        """Find the column of a name, or of an index if the columns have no names."""
         return place_of(key, self.keys, self.n_columns, parameter)
 
     @property

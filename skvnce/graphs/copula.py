@@ -119,8 +119,8 @@ def m_step(blocks: Blocks, n_rows: int) -> MStep:
 def rounded(matrix: Tensor) -> Tensor:
     """Round to multiples of a number far below the errors of moments of draws.
 
-    The steps of the graphical lasso amplify rounding errors, up to its tolerance.  So
-    sums over rows in another order, as of other parts, give the same solution.
+    The graphical lasso amplifies rounding errors. So sums over rows in another
+    order, as of other parts, give the same solution.
     """
     return (matrix / _GRID).round_().mul_(_GRID)
 
@@ -128,8 +128,8 @@ def rounded(matrix: Tensor) -> Tensor:
 def contrasts(covariance: Tensor, blocks: Blocks) -> Tensor:
     """Keep the covariance of differences of the latent variables of a nominal column.
 
-    Their mean, of which no cell says anything, becomes independent of all others.  It
-    has the variance of the mean of independent standard normal variables.  What the
+    Their mean, of which no cell says anything, becomes independent of all others,
+    with the variance of the mean of independent standard normal variables. What the
     draws say about it is noise, in K + L - 1 of the K L entries of a block.
     """
     if blocks.are_single:
@@ -243,9 +243,8 @@ _ROUNDS = 30  # whose moments are averaged, with K held fixed
 def edge_scores(problem: NamedTuple, fit: em.Fit) -> Tensor:
     """Compute scores of all pairs; (columns, columns), zero on the diagonal.
 
-    Those of columns with one latent variable are signed.  The squares of the others,
-    sums of f squares, are transformed as by Wilson and Hilferty (1931).  `fit`:
-    ``problem.first``.
+    Those of columns with one latent variable are signed. The squares of the others,
+    sums of f squares, are transformed as by Wilson and Hilferty (1931).
     """
     blocks, theta = problem.blocks, fit.theta
     share = (problem.information / blocks.free).clamp(max=1)
@@ -309,8 +308,8 @@ class Start(NamedTuple):
 def started(normal: Normal, penalty: Penalty, share: Tensor, method: Method) -> Start:
     """Solve the M-step for correlations of pairs, with weights in the unit of t.
 
-    `normal`: with the correlations of pairs, or of all rows. `share`: (columns,), s,
-    the information of a column in that of an observed number.
+    `share` (columns,): s, the information of a column in that of an observed
+    number.
     """
     known, tol = torch.outer(share, share), method.m_step.tol[0]
     found = Start(Theta.independent(len(normal.mean)), penalty)
@@ -421,9 +420,8 @@ def explained(rows: list[Rows]) -> Tensor:
 def pairwise_correlations(latents: Latents, rows: list[Rows]) -> Tensor:
     """Estimate the correlations of latent variables, each pair on its own.
 
-    Those of nominal columns of more than two levels are zero.
-
-    Returns (latents, latents): it need not be positive definite.
+    Those of nominal columns of more than two levels are zero; the matrix need not
+    be positive definite.
     """
     each = [Sums.of(Means.of(part)) for part in rows]
     sums = Sums(*(sum(parts) for parts in zip(*each, strict=True)))
@@ -478,11 +476,7 @@ def _integrals(low: Tensor, high: Tensor) -> Tensor:
 
 
 def solved(target: Tensor, shapes: Tensor) -> Tensor:
-    """Solve eq. (1) for all pairs, by Newton's method or, if it leaves, bisection.
-
-    `target` (columns, columns): correlations of the means; `shapes` (columns, degree).
-    Returns (columns, columns).
-    """
+    """Solve eq. (1) for all pairs, by Newton's method or, if it leaves, bisection."""
     low, high = -torch.ones_like(target), torch.ones_like(target)
     r = (target / torch.outer(shapes[:, 0], shapes[:, 0])).clamp(-1, 1)
     for _ in range(_STEPS):

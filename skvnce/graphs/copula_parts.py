@@ -136,10 +136,7 @@ class Round(NamedTuple):
 
 
 class State(NamedTuple):
-    """The latent variables after a round, and by what they are scaled next.
-
-    `parts` is what `advance` of `e_step` has returned.
-    """
+    """The latent variables after a round, and by what they are scaled next."""
 
     parts: object
     number: int
@@ -197,10 +194,7 @@ _REPEATED = 0.5  # as in `columns`
 
 
 def knots_of(cells: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Choose knots from a sample of the observed cells of a column; increasing.
-
-    `cells` (n,); `low`, `high`: the smallest and the largest observed cell of all rows.
-    """
+    """Choose increasing knots from a sample of the observed cells (n,) of a column."""
     values, number = np.unique(cells, return_counts=True)
     if len(values) > MOST:
         places = np.linspace(0, len(cells) - 1, MOST).round().astype(int)
@@ -213,10 +207,7 @@ def knots_of(cells: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def counts_at(cells: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """Count cells (n,) below, and up to, the knots and the middles between them.
-
-    Returns int (2, 2 * n_knots - 1): the first and each second column belong to knots.
-    """
+    """Count cells (n,) below, and up to, knots and middles; int (2, 2 n_knots - 1)."""
     edges = np.empty(2 * len(knots) - 1)
     # counts up to the middles show which cells are nearest to a knot
     edges[::2], edges[1::2] = knots, knots[:-1] + np.diff(knots) / 2
@@ -227,8 +218,8 @@ def counts_at(cells: np.ndarray, knots: np.ndarray) -> np.ndarray:
 def marginal_of(knots: np.ndarray, counts: np.ndarray) -> Marginal:
     """Make the marginal of a column from the counts of all its observed cells.
 
-    Values that repeat in most cells are intervals, to which the cells belong that are
-    nearest.
+    Values that repeat in most cells are intervals, to which the nearest cells
+    belong.
     """
     values = torch.from_numpy(knots)
     below, upto = (torch.from_numpy(part).double() for part in counts)
@@ -270,8 +261,8 @@ class Sweeps(NamedTuple):
     def __call__(self, one, number, given):
         """Make a sweep of the part of this number; returns what is kept, and `Sums`.
 
-        `given` is the part in the first round, which is not read again, then what was
-        kept: the `Part` for the next round, and the numbers of its rows.
+        `given` is the part in the first round, then the `Part` and the numbers
+        of its rows.
         """
         if one.number == 1:
             nodes, numbers = self.rows.read(number, given)

@@ -373,11 +373,7 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         return fitted._replace(report=fitted.report | report)
 
     def _jobs(self, name, function, parts, search):
-        """Apply a function to parts of the rows, each with its own learner and seed.
-
-        `name` is the name of the step.  Parts that run in other threads or processes
-        do not report their steps.
-        """
+        """Apply a function to parts of the rows, each with its own learner and seed."""
         rng = np.random.default_rng(search.seed)
         seeds = rng.integers(2**31 - 1, size=len(parts))
         schema = search.table.schema.as_read
@@ -459,9 +455,7 @@ class GraphSearch(CallbackSupportMixin, Imputer):
     def _frequencies(self, search):
         """Find how often halves of the rows link pairs, and which noise links.
 
-        Returns
-        -------
-        frequencies, noise : ndarray of shape (n_alphas, n_nodes, n_nodes)
+        Both are of shape (n_alphas, n_nodes, n_nodes).
         """
         rng, X = np.random.default_rng(search.seed), search.rows
         half = max(len(X) // 2, 2)

@@ -53,9 +53,9 @@ def tolerance(observed: Tensor) -> float:  # observed (n, features), bool
 def rounds_needed(autocorrelation: float) -> float:
     """Compute the rounds to average over, for draws of this autocorrelation.
 
-    This is twice the integrated autocorrelation time ``(1 + r) / (1 - r)``.  The steps
-    of averaged rounds become small whether or not the chains have moved, so they cannot
-    indicate convergence.
+    This is twice the integrated autocorrelation time ``(1 + r) / (1 - r)``. Steps
+    of averages become small whether or not the chains have moved, and indicate
+    nothing.
     """
     return 2 * (1 + autocorrelation) / max(1 - autocorrelation, 1e-9)
 
@@ -63,10 +63,9 @@ def rounds_needed(autocorrelation: float) -> float:
 def rounds_to_settle(observed: Tensor, left: float) -> int:
     """Compute the rounds after which a share of the distance of a start is left.
 
-    The share of the missing information of a covariance is at most about that of the
-    pairs of cells that are not both observed, and so is the rate of EM (Dempster, Laird
-    and Rubin 1977). At least 2, and at most 10.  `observed`: (n, features), bool.
-    `left`: the share.
+    The share of the missing information of a covariance is at most about that of
+    the pairs of cells that are not both observed, and so is the rate of EM
+    (Dempster, Laird and Rubin 1977).
     """
     seen = observed.double()
     rate = 1 - float((seen.T @ seen).mean()) / len(seen)
@@ -207,8 +206,8 @@ def off_diagonal(d: int) -> Tensor:
 def units_of(data: Incomplete, fit_linear: bool) -> Units:
     """Centre and scale columns by their observed cells.
 
-    With the linear term: mean and standard deviation.  Without it the centre of the
-    model is zero, and the scale is the root mean square.
+    With the linear term by mean and standard deviation. Without it the centre of
+    the model is zero, and the scale is the root mean square.
     """
     mean = observed_mean(data.x, data.observed)
     centre = mean if fit_linear else torch.zeros_like(mean)
@@ -257,9 +256,8 @@ def all_tables(old: tuple, new: tuple, weight: float) -> tuple:
 def completed_by_gibbs(data: Incomplete, n_chains: int = 2) -> EStep:
     """Build the E-step that draws the missing cells from the model's conditionals.
 
-    It has one chain for each row, or two antithetic ones, which start at the means of
-    the columns and continue over the rounds.  It returns the completed rows of all,
-    (n_chains n, features), or the table itself if no value is missing.
+    It has one chain for each row, or two antithetic ones, which start at the means
+    of the columns and continue over the rounds; it returns the rows of all chains.
     """
     complete = bool(data.observed.all())
     shape = (1 if complete else n_chains, *data.x.shape)
@@ -296,15 +294,11 @@ def learn_graph(
 ) -> Fit:
     """Alternate E-steps and M-steps.
 
-    After `warm_up` rounds the summaries are averaged with weights 1, 1/2, 1/3, ..., so
-    that the noise of the draws vanishes (stochastic approximation EM; Delyon, Lavielle
-    and Moulines 1999).  `start`: parameters of the family of the method, a `Theta` of
-    truncated normals.  `max_iter`, `warm_up`: maximum number of rounds, and number of
-    rounds before averaging starts.  `averaged`: the least number of rounds that are
-    averaged, `warm_up` if None.  `tol`: the loop stops if no edge strength changes by
-    more than this in a round.  `on_round`: called with the round, the loss and the
-    change; stops the loop by returning True.  Raises Diverged if the loss is not
-    finite, or if an E-step or M-step diverges.
+    After `warm_up` rounds the summaries are averaged with weights 1, 1/2, 1/3, ...,
+    so that the noise of the draws vanishes (stochastic approximation EM; Delyon,
+    Lavielle and Moulines 1999). `averaged`: the least number of averaged rounds,
+    `warm_up` if None. `tol`: the loop stops if no edge strength changes by more in
+    a round, or if `on_round` returns True. Raises Diverged.
     """
     e_step, m_step, family = method
     least = warm_up if averaged is None else averaged
@@ -414,12 +408,7 @@ def minimise_loss(
     tol: float,  # largest entry of the (sub)gradient at the solution
     max_iter: int = 1000,
 ) -> Solution:
-    """Minimise a loss plus the penalty.
-
-    `loss`: differentiable function of theta, in the centre and scale of `start`.
-    `fit_linear`, `fit_scale`: whether b and c are free; otherwise they keep the values
-    of `start`.
-    """
+    """Minimise a differentiable loss of theta plus the penalty."""
     d = len(centre)
     lower = torch.tril_indices(d, d)
     lower = lower[:, penalty.weight[tuple(lower)].isfinite()]

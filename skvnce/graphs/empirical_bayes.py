@@ -34,12 +34,11 @@ _ALLOWANCE = 0.1  # maximum correction, for columns of unit standard deviation
 def ridge_of_links(data: Incomplete) -> float:
     """Choose the ridge 1 / (n tau**2), tau**2 the prior variance of a scaled K_ij.
 
-    Near independence K_ij is minus the correlation of the columns over the product of
-    their standard deviations.  So tau**2 is estimated by the mean over pairs of its
-    square: the squared correlation over the rows that observe both columns, minus
-    1 / n_ij, its expectation without dependence.  Sparse graphs of many columns are
-    thereby shrunk more than dense graphs of few.  Pairs that few rows observe are left
-    out.  `data`: columns in the units in which K is penalised.
+    Near independence K_ij is minus the correlation of the columns over the product
+    of their standard deviations. So tau**2 is estimated by the mean over pairs of
+    its square: the squared correlation over the rows that observe both columns,
+    minus 1 / n_ij, its expectation without dependence. Pairs that few rows observe
+    are left out.
     """
     n, d = data.x.shape
     if d < 2:
@@ -93,19 +92,17 @@ def ridge_of_linear(
 ) -> float:
     """Choose the ridge of b from an estimate without one.
 
-    The mean of b_j^2 exceeds that of the true values by the posterior variance and by
-    the square of a bias: shrinkage of K changes b, always in one direction if most
-    edges have the same sign.  The function subtracts three times the variance for both,
-    at most 0.1, because with many missing values the variance is unreliable.  If the
-    mean square is above 0.2, b is not small, and it gets no penalty, because shrinkage
-    of b towards 0 would change K.
+    The mean of b_j^2 exceeds that of the true values by the posterior variance and
+    by the square of a bias: shrinkage of K changes b, always in one direction if
+    most edges have the same sign. The function subtracts three times the variance
+    for both, at most 0.1, because with many missing values the variance is
+    unreliable. If the mean square is above 0.2, b is not small, and it gets no
+    penalty, because shrinkage of b towards 0 would change K.
 
     With the information of a normal (`maximum_likelihood`), K and the linear term
     around the mean are independent given the data: ``b = u + K m``, where m is the
-    mean, u has the covariance S^-1 / n, and the entries of K have, in the basis of the
-    eigenvectors of S, the variances ``1 / (n (l_a l_b + 2 ridge))``.  `theta`: without
-    centring.  `covariance`: (features, features), S, of completed rows.  `ridge`: the
-    ridge of the edges.
+    mean, u has the covariance S^-1 / n, and the entries of K have, in the basis of
+    the eigenvectors of S, the variances ``1 / (n (l_a l_b + 2 ridge))``.
     """
     square = float(theta.linear.square().mean())
     if square > 2 * _ALLOWANCE:

@@ -72,9 +72,8 @@ def remedy(algorithm, ridge):
 def predicted(problem, theta, kept, rows, *, alpha, n_steps):  # (n_rows, n_nodes)
     """Continue the fit without held-out cells, and fill them.
 
-    `theta` is the fit to all cells, `kept` (n, n_nodes) has no held-out cells and the
-    units of X, `rows` are indices of the rows to fill, and `n_steps` the number of
-    sweeps that `transform` averages.  Raises Diverged.
+    `theta` is the fit to all cells, `kept` (n, n_nodes) has no held-out cells and
+    the units of X, and `rows` are those to fill. Raises Diverged.
     """
     centre, scale = problem.units
     kept = Incomplete.from_array(kept / scale.numpy())
@@ -100,9 +99,8 @@ def predicted(problem, theta, kept, rows, *, alpha, n_steps):  # (n_rows, n_node
 def messages(schema, data, theta, *, fit_linear, cut, remedy):
     """List messages about a table or a fit that is beyond the limits of the model.
 
-    `data` has the units of X, `theta` is for columns of unit standard deviation, `cut`
-    is the largest share by which an edge was shrunk, and `remedy` says which parameters
-    to raise if it is large.
+    `data` has the units of X, `theta` is for columns of unit standard deviation,
+    `cut` is the largest share by which an edge was shrunk.
     """
     found = []
 
@@ -417,11 +415,9 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     def score_samples(self, X, return_std=False):
         """Compute a held-out log-score of each row, in nats.
 
-        The columns are divided into five blocks.  Each block is hidden in turn, and its
-        observed cells are scored by their log predictive density given the observed
-        cells of the other blocks.  The score of a row is the sum of these, averaged
-        over two partitions of the columns.  It needs no normalising constant, it is a
-        proper score, and it is a function of the row alone (up to rounding).
+        Each of five blocks of columns is hidden in turn, and scored by its log
+        predictive density given the others; the score is averaged over two partitions.
+        It needs no normalising constant, and is a function of the row alone.
 
         Parameters
         ----------
@@ -435,9 +431,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         score : ndarray of shape (n_samples,)
             0 for a row that is entirely missing, and if all columns are constant.
         std : ndarray of shape (n_samples,)
-            Standard errors, from eight other estimates; 0 up to rounding for rows of
-            which nothing is drawn.  They do not include the error of chains that are
-            too short.  Only if `return_std` is True.
+            Standard errors, from eight other estimates, without the error of chains
+            that are too short.  Only if `return_std` is True.
         """
         found = self._scored(self._checked(X), with_errors=return_std)
         return found if return_std else found[0]

@@ -164,10 +164,9 @@ def solve(
     tol: float,  # the duality gap at which to stop
     max_iter: int = 1000,
 ) -> Solution:
-    """Minimise (1).
+    """Minimise (1), with an infinite weight for blocks that have to be zero.
 
-    `weight`: symmetric, zero on the diagonal; infinite for blocks that have to be zero.
-    `max_iter`: number of steps after which the last point is returned, with its gap.
+    After `max_iter` steps the last point is returned, with its gap.
     """
     here = started(covariance, start, weight, blocks)
     step, gap, objective, count = None, inf, inf, 0
@@ -231,9 +230,9 @@ def accelerated(
 ) -> Point:
     """Make a step of Newton's method in the blocks that are not zero.
 
-    Near them the penalty is smooth.  A block whose product with its previous value is
-    not positive becomes zero.  Without a step that decreases the objective, return the
-    point.  `objective`: the value of (1) there.
+    Near them the penalty is smooth. A block whose product with its previous value
+    is not positive becomes zero. Without a step that decreases the objective,
+    return the point.
     """
     norms = blocks.norms(here.precision)
     # the penalty has no derivative at blocks of zero, which stay so in this step
@@ -321,11 +320,7 @@ def fit_to_edges(
     tol: float,  # the duality gap at which to stop
     max_iter: int = 100,
 ) -> Solution:
-    """Minimise (1).
-
-    `max_iter`: number of Newton steps after which the last point is returned, with its
-    gap.
-    """
+    """Minimise (1); after `max_iter` steps return the last point, with its gap."""
     own = torch.eye(len(edges), dtype=torch.bool)
     weight = torch.where(edges | own, 0.0, torch.inf).to(covariance)
     free = blocks.spread(edges | own).to(covariance)

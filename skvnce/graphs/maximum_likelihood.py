@@ -81,9 +81,8 @@ def expected_statistic(
 ) -> Tensor:  # (features, features + 1)
     """Average T over rows, where conditional moments replace each missing cell.
 
-    The mean of x_j x_k, k not j, is that of E[x_j | x_-j] x_k (Rao-Blackwell), which
-    varies much less if the edges are weak.  `x`: (*chains, n, features). `centre`:
-    (features,).
+    The mean of x_j x_k, k not j, is that of E[x_j | x_-j] x_k (Rao-Blackwell),
+    which varies much less if the edges are weak.
     """
     given = model.conditionals(x)
     z = (x - centre).flatten(0, -2)
@@ -167,9 +166,9 @@ class Information(NamedTuple):
 def within_reach(point: Tensor, last: Moments) -> Tensor:
     """Move from the position of the chains towards a point, as far as eq. (1) holds.
 
-    Half of <D, F D> is the Kullback-Leibler divergence of a short step D.  With
-    unlimited steps the chains may leave the data if columns are strongly correlated and
-    many cells are missing.
+    Half of <D, F D> is the Kullback-Leibler divergence of a short step D. With
+    unlimited steps the chains may leave the data if columns are strongly
+    correlated.
     """
     step = point - last.theta
     length = (step * Information.of(last.drawn).product(step)).sum()
@@ -181,8 +180,7 @@ def within_reach(point: Tensor, last: Moments) -> Tensor:
 def check_chains(x: Tensor, rows: Tensor) -> None:
     """Raise an error if the variances of the chains differ strongly from the data's.
 
-    Otherwise the result would be finite but meaningless.  `x`, `rows`: (*, features),
-    of the model and of the data.
+    Otherwise the result would be finite but meaningless.
     """
     ratio = x.flatten(0, -2).var(0) / rows.flatten(0, -2).var(0)
     if not ((ratio > 1 / _MOST_RATIO) & (ratio < _MOST_RATIO)).all():
@@ -310,11 +308,10 @@ def evidence(
 def extended_bic(known: Evidence, theta: Theta, gamma: float) -> float:
     """Compute the extended BIC of a graph, its edges refitted without penalties.
 
-    ``n D + |E| (log n_pairs + 4 gamma log d)`` (Foygel and Drton 2010), where D is the
-    deviance per row, by the quadratic approximation of `evidence`.  It uses only the
-    estimate of a method, and does not depend on the scale of its loss.  It is infinite
-    if columns have on average more than one neighbour for each ten rows that observe a
-    pair; such a refit is unreliable and slow.
+    ``n D + |E| (log n_pairs + 4 gamma log d)`` (Foygel and Drton 2010), where D is
+    the deviance per row, by the quadratic approximation of `evidence`. It is
+    infinite if columns have on average more than one neighbour for each ten rows
+    that observe a pair; such a refit is unreliable and slow.
     """
     d, links = len(theta.precision), n_links(theta.precision)
     if 2 * links / d > known.n_pairs / ROWS_A_NEIGHBOUR:

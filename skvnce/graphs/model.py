@@ -171,8 +171,7 @@ def least_noisy(
 ) -> Tensor:  # (n, features)
     """Estimate the means of some rows by what varies least between parts of the chain.
 
-    `off`: (features, features), O of eq. (2). `observed`: (n, features), bool.
-    `directions`: (n, width, features), W.
+    `off`: O of eq. (2). `directions`: (n, width, features), W.
     """
     plain = known.mean + known.error
     if len(plain) == 1:
@@ -192,8 +191,7 @@ def corrected(
 ) -> Iterator[Tensor]:
     """Yield the estimates of eq. (2), without and with directions.
 
-    They are of shape (parts, n, features), and NaN in rows in which M is not positive
-    definite.
+    They are NaN in rows in which M is not positive definite.
     """
     missing = (~observed).to(off)
     # the rows and columns of observed cells are those of the identity
@@ -242,8 +240,7 @@ def conditional_mean(
 ) -> Tensor:  # (n, features)
     """Estimate E[x_mis | x_obs] from one chain a row; see `chain_means`.
 
-    Exact in rows that miss one cell, and for all missing cells if truncation has no
-    effect.  Result: observed cells are unchanged.
+    Exact in rows that miss one cell, and if truncation has no effect.
     """
     found = chain_means(model, data, start, uniforms, burn_in=burn_in, n_steps=n_steps)
     return data.with_values(found)
@@ -261,8 +258,7 @@ def approximate_mean(
 ) -> Tensor:  # (n, features)
     """Estimate E[x_mis | x_obs] by the average of E[x_j | x_-j] over one chain a row.
 
-    Cheaper than `conditional_mean`, and noisier in rows with many correlated missing
-    cells.  Result: observed cells are unchanged.
+    Cheaper than `conditional_mean`, and noisier with many correlated missing cells.
     """
     sampler = block_gibbs(model, missing_of(data.observed[None]))
     state = sampler.init(data, start.expand(1, *data.x.shape))
@@ -294,10 +290,9 @@ def quantiles(
 ) -> Tensor:  # (n_levels, n, features)
     """Estimate quantiles of p(x_j | x_obs) from one chain a row.
 
-    The conditional distributions of a cell along the chain, in equal shares, represent
-    its distribution.  All are shifted to the mean of `conditional_mean`, which has much
-    less noise.  Quantiles are exact in rows that miss one cell.  Result: observed cells
-    are unchanged.
+    The conditional distributions of a cell along the chain, in equal shares,
+    represent its distribution. All are shifted to the mean of `conditional_mean`,
+    which has much less noise. Quantiles are exact in rows that miss one cell.
     """
     lengths = {"burn_in": burn_in, "n_steps": n_steps}
     mean = conditional_mean(model, data, start, uniforms, **lengths)
@@ -345,13 +340,12 @@ def log_predictive(
 ) -> Tensor:  # (n,)
     """Sum over observed cells of log p(cell | observed cells outside its block).
 
-    One block of columns is hidden at a time.  Chains fill it and the missing cells, and
-    each hidden cell is scored by its conditional density, averaged over the chain.
-    This is a proper score of held-out rows that needs no normalising constant.  The
-    result is the mean over the partitions of `blocks_of`. With at most `N_BLOCKS`
-    columns and no missing values no chain is needed, and it is the
-    pseudo-log-likelihood.  `uniforms`: maps the number of the block to its random
-    numbers.
+    One block of columns is hidden at a time. Chains fill it and the missing cells,
+    and each hidden cell is scored by its conditional density, averaged over the
+    chain: a proper score without a normalising constant. The result is the mean
+    over the partitions of `blocks_of`. With at most `N_BLOCKS` columns and no
+    missing values it is the pseudo-log-likelihood. `uniforms`: maps the number of
+    the block to its numbers.
     """
     blocks, n_ways = blocks_of(data.x.shape[1])
     # x keeps the hidden values, at which `_average_density` needs the densities
@@ -374,11 +368,10 @@ def log_predictive(
 def blocks_of(d: int) -> tuple[Tensor, int]:
     """Divide d columns into blocks: (blocks, d) of bool, and the number of partitions.
 
-    With the digits of j to the base `N_BLOCKS`, column j is in the block of its last
-    digit in one partition, and in the block of the sum of its digits in the other.
-    Columns that are hidden together in one partition are hidden separately in the
-    other; this holds for all pairs of up to `N_BLOCKS` squared columns.  For few
-    columns one partition suffices.
+    With the digits of j to the base `N_BLOCKS`, column j is in the block of its
+    last digit in one partition, and of the sum of its digits in the other. So
+    columns that are hidden together in one are separate in the other, up to
+    `N_BLOCKS` squared columns.
     """
     columns, blocks = torch.arange(d), torch.arange(min(N_BLOCKS, d))[:, None]
     last = columns % N_BLOCKS == blocks

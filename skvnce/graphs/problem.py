@@ -130,9 +130,9 @@ class Problem(NamedTuple):
     ) -> tuple[em.Theta, Tensor | None]:
         """Go on for some rounds with another scaled table of the same columns.
 
-        Algorithms that contrast with noise keep their parameters, as their rounds are
-        slow.  Returns `theta`; `completed` (n, features), a draw of the missing cells;
-        None if the algorithm has no chains of rows.
+        Algorithms that contrast with noise keep their parameters, as their
+        rounds are slow. Returns theta, and a draw of the missing cells if there
+        are chains of rows.
         """
         if self.options.contrasts:
             return theta, None
@@ -160,8 +160,7 @@ def make_problem(
 ) -> Problem:
     """Scale the columns, build the method, and choose ridges that are None.
 
-    `ridge`, `ridge_linear`: None is chosen by empirical Bayes. A pilot fit that chooses
-    the ridge of b also gives a better start.
+    A pilot fit that chooses the ridge of b also gives a better start.
     """
     centre, fit_linear = units.centre, options.fit_linear
     scaled = Incomplete(data.x / units.scale, data.observed)

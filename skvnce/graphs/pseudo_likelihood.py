@@ -99,11 +99,10 @@ FILLERS: dict[str, Callable[[Incomplete], Tensor]] = {
 def imputed(data: Incomplete, strategy: str) -> Incomplete:
     """Fill the missing cells and mark them as observed.
 
-    `strategy`: "mean", means of the observed cells of the column; "noise", draws of the
-    truncated normal with their mean and variance; "uniform", draws of U(0, mean + 2
-    standard deviations), which is about the U(0, 3) of the thesis for its conditionals
-    of mean and variance one; "zeros" (Lin, Drton and Shojaie 2016).  Raises ValueError
-    if there is no such strategy.
+    "mean": of the observed cells of the column; "noise": draws of the truncated
+    normal with their mean and variance; "uniform": draws of U(0, mean + 2 standard
+    deviations), about the U(0, 3) of the thesis; "zeros" (Lin, Drton and Shojaie
+    2016).
     """
     if strategy not in FILLERS:
         raise ValueError(

@@ -45,10 +45,9 @@ from skvnce.graphs.em import (
 def saturating_weight(x: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the boundary weight h(x) = 1 - exp(-x) and its slope.
 
-    It is 0 at the bound, so that the boundary terms of the integration by parts are
-    zero, too, and it is bounded, which limits the influence of large values.  For
-    columns scaled to unit standard deviation it finds more edges than min(x, cap) or
-    x**2 (table in the user guide).
+    It is 0 at the bound, as boundary terms are then, and bounded, which limits the
+    influence of large values. For columns of unit standard deviation it finds more
+    edges than min(x, cap) or x**2 (table in the user guide).
     """
     decay = (-x).exp()
     return 1 - decay, decay
@@ -86,10 +85,7 @@ def statistics(
 
 
 def weighted_products(u: Tensor, h: Tensor) -> Tensor:  # (features, width, width)
-    """Compute E[h_j u u'] of all j, each product of two entries of u once.
-
-    `u`: (n, width). `h`: (n, features).
-    """
+    """Compute E[h_j u u'] of all j, each product of two entries of u once."""
     columns, width = u.T.contiguous(), u.shape[1]
     found = h.new_empty(width, width, h.shape[1])
     for k in range(width):
@@ -234,9 +230,8 @@ def form_over(diagonal: Tensor) -> Callable[[Tensor], Tensor]:
 def ceiling_of(data: Incomplete) -> Tensor:
     """Bound K_jj: conditional deviations are at least step / sqrt(12), as in rounding.
 
-    The step is the smallest difference of two observed values.  In a column of zeros,
-    which have no weight, and mostly ones the loss would decrease without limit as the
-    ones are fitted more and more closely.
+    The step is the smallest difference of two values. In a column of zeros, which
+    have no weight, and mostly ones the loss would decrease without limit.
     """
     steps = []
     for x, observed in zip(data.x.T, data.observed.T, strict=True):
@@ -248,8 +243,8 @@ def ceiling_of(data: Incomplete) -> Tensor:
 def score_matching(data: Incomplete, centre: Tensor, *, fit_linear: bool) -> Method:
     """Build the method.
 
-    The statistics are d^3 numbers; with more than `_DENSE` features the M-step keeps
-    completed rows of several rounds instead.
+    With more than `_DENSE` features the M-step keeps completed rows of several
+    rounds.
     """
     dense = len(centre) <= _DENSE
     # without draws there is no noise
@@ -318,8 +313,7 @@ def edge_scores(
 ) -> Tensor:
     """Compute signed scores of all pairs; (features, features), zero on the diagonal.
 
-    `data`: scaled columns. `centre`: (features,). `ridge`: of the entries of K off the
-    diagonal, used where columns outnumber rows.
+    `ridge`: of the off-diagonal entries of K, used where columns outnumber rows.
     """
     n, d = data.x.shape
     rows, precision = completed(data, fit, centre), fit.theta.precision
@@ -425,9 +419,8 @@ class Group(NamedTuple):
 def probabilities_of_scores(scores: Tensor, unsigned: Tensor) -> Tensor:
     """Compute the posterior probability that each pair has an edge.
 
-    `scores`: (features, features), symmetric; N(0, 1) without an edge. `unsigned`:
-    (features, features), bool, symmetric; pairs whose scores are positive with an edge.
-    Result: (features, features), zero on the diagonal.
+    `scores` are N(0, 1) without an edge; `unsigned` (bool): pairs whose scores are
+    positive with an edge.
     """
     found, (i, j) = torch.zeros_like(scores), torch.triu_indices(*scores.shape, 1)
     w, some = scores[i, j].clamp(-_FAR, _FAR).numpy(), unsigned[i, j].numpy()

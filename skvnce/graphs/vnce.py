@@ -82,7 +82,7 @@ def loss(both: Both, theta: Theta, centre: Tensor, noise_ratio: float) -> Tensor
 def keep_data(old: Both, new: Both, weight: float) -> Both:
     """Keep the data of all rounds, and the noise, of which there is more, of the last.
 
-    Both terms of the objective are means over rows; that of the data is averaged.
+    Both terms of the objective are means over rows.
     """
     pairs = zip(old.data, new.data, strict=True)
     return Both(Drawn(*(torch.cat(pair, 1) for pair in pairs)), new.noise)
@@ -112,10 +112,7 @@ def m_step(
 
 
 class MarginalCells(nn.Module):
-    """Draw the missing cells from truncated normals, independent of observed cells.
-
-    `dist` (batch shape (features,)).
-    """
+    """Draw the missing cells from truncated normals, independent of observed cells."""
 
     def __init__(self, dist: TruncatedNormal) -> None:
         super().__init__()
@@ -137,10 +134,7 @@ class MarginalCells(nn.Module):
 
 
 class DefendedCells(DefensiveCells):
-    """Draw the missing cells from a mixture of a learned normal and of any fixed part.
-
-    `fixed` (with `forward` and `log_prob` of `MarginalCells`).
-    """
+    """Draw missing cells from a mixture of a learned normal and any fixed part."""
 
     def __init__(self, learnt: NormalCells, fixed: nn.Module) -> None:
         super().__init__(learnt)

@@ -152,8 +152,7 @@ def vnce(
 class AffineConditionals(nn.Module):
     """The conditionals of eq. (1); the columns are initially independent.
 
-    `start` (batch shape (features,)).  `origin` (features,): subtracted from the
-    columns, which improves the condition of the problem.
+    `origin` is subtracted from the columns, which improves the condition.
     """
 
     def __init__(self, start: TruncatedNormal, origin: Tensor) -> None:

@@ -103,11 +103,10 @@ def _in_all_rows(table: Table, gate: int, code: int, places: np.ndarray) -> Skip
 def _never_seen(
     codes: np.ndarray, n_levels: int, seen: np.ndarray, n_tests: int
 ) -> Iterator[tuple]:
-    """Yield the levels where columns are never observed.
+    """Yield the levels where columns are never observed, and which columns, bool.
 
-    `codes` (n_samples,): of the levels; NaN where they are missing; `seen` bool
-    (n_samples, n_columns): which cells of the other columns are observed; `n_tests`: of
-    the table. Yields `code`; `never` bool (n_columns,).
+    `codes` (n_samples,): of the levels; `seen` bool (n_samples, n_columns);
+    `n_tests`: of the table.
     """
     known = ~np.isnan(codes)
     codes, seen = codes[known].astype(int), seen[known]
@@ -255,8 +254,8 @@ def _jump(means: np.ndarray) -> bool:
 def _are_running(numbers: np.ndarray) -> bool:
     """Return whether numbers (n,) count subjects.
 
-    They are whole, none between the first and the last is left out, and none is much
-    more frequent than the others.
+    They are whole, none is left out, and none is much more frequent than the
+    others.
     """
     if not (numbers == np.round(numbers)).all():
         return False
@@ -340,10 +339,7 @@ def numbers_of_rows(table: Table) -> list[str]:
 
 
 def places_of_names(table: Table, n_observed: np.ndarray) -> list[int]:
-    """Find columns with missing cells whose levels seem to name groups of rows.
-
-    `n_observed` int (n_features,): of all rows, if the table is a sample of them.
-    """
+    """Find columns with missing cells whose levels seem to name groups of rows."""
     found = []
     for place in _partly_missing(table):
         column, n = table.columns[place], n_observed[place]
@@ -390,10 +386,7 @@ def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
 
 
 def names_of_groups(table: Table, n_observed: np.ndarray) -> list[str]:
-    """Find levels that name groups of rows, some of which would be imputed.
-
-    Parameters are those of `many_levels`.
-    """
+    """Find levels that name groups of rows, some of which would be imputed."""
     found = [
         f"{table.names[j]} ({len(table.columns[j].levels)} in {n_observed[j]} cells)"
         for j in places_of_names(table, n_observed)

@@ -287,12 +287,11 @@ def count_levels(cells: Cells) -> Counter:
 def is_identifier(column: Column, cells_of: Collection[int]) -> bool:
     """Return whether the levels of a nominal column are identifiers or free text.
 
-    Names have fewer than `LEAST_CELLS` cells for each level on average, as whole
-    numbers that are no levels.  Most missing cells then have a level that no row has,
-    and nothing can be learned from a level that occurs once.  If most levels occur
-    twice, they are subjects with two rows, some of which have lost their name.
-
-    `cells_of`: numbers of observed cells of its levels.
+    Names have fewer than `LEAST_CELLS` cells for each level on average. Most
+    missing cells then have a level that no row has, and nothing can be learned from
+    a level that occurs once. If most levels occur twice, they are subjects with two
+    rows, some of which have lost their name. `cells_of`: observed cells of each
+    level.
     """
     if column.kind != "nominal":
         return False
@@ -334,9 +333,8 @@ def are_names_of_groups(column: Column, cells_of: np.ndarray, n_observed: int) -
     """Return whether the levels of a nominal column seem to name groups of rows.
 
     They are many, each has few cells, and none has many more than the others.
-
-    `cells_of` int (n_levels,): numbers of observed cells of its levels, perhaps in a
-    sample of rows; `n_observed`: number of its observed cells in all rows.
+    `cells_of` int (n_levels,): perhaps in a sample of rows; `n_observed`: of all
+    rows.
     """
     if column.kind != "nominal" or not len(cells_of):
         return False
@@ -351,10 +349,7 @@ def _are_sentences(levels: Collection) -> bool:
 
 
 def passed_through(counted: Sequence[Counted], asked: Collection[int]) -> list[Column]:
-    """Replace identifiers and free text by columns that are passed through.
-
-    `asked`: columns that the user has named: they are what the user says.
-    """
+    """Pass through identifiers and free text that the user has not named."""
     return [
         _passed(one.column)
         if place not in asked and is_identifier(*one)
@@ -371,10 +366,7 @@ def _passed(column: Column) -> Column:
 def modelled_columns(
     X: ArrayLike, categorical_features: object = FROM_DTYPE, groups: object = None
 ) -> list[Column] | None:
-    """Determine the columns of a table in memory, and which are passed through.
-
-    Parameters, returns and errors are those of `read_columns`.
-    """
+    """Determine columns as `read_columns` does, and which are passed through."""
     columns = read_columns(X, categorical_features, groups)
     if not any(column.kind == "nominal" for column in columns or ()):
         return columns
@@ -389,12 +381,9 @@ def modelled_columns(
 
 
 def codes_of_passed(X: ArrayLike, columns: Sequence[Column]) -> dict[int, np.ndarray]:
-    """Determine the codes of the levels of columns that are passed through.
+    """Determine codes (n_samples,) of the levels of columns that are passed through.
 
     Dates and free text are left out: they are no names.
-
-    `X` (n_samples, n_features). Returns arrays (n_samples,) by column; NaN marks
-    missing cells.
     """
     found, kinds = {}, ("level", "number", "integer")
     are_passed = [one.kind == PASSED and one.dtype in kinds for one in columns]
@@ -421,23 +410,18 @@ def heavy_tailed(X, columns):
     """Find columns whose squared errors are dominated by a few cells.
 
     Let d be the distances of the observed cells from their median, without zeros.
-    Then ``(sum d^2)^2 / sum d^4`` is the effective number of cells that contribute to
-    ``sum d^2``, and the relative standard error of a variance is one over its root.  A
-    column is heavy-tailed if three conditions hold.  This number is below 10 or below
-    2 % of the observed cells.  ``mean d^2`` exceeds the square of 10 medians of d.  The
-    mean of d^2 with weights d^2, ``sum d^4 / sum d^2``, exceeds the square of 100
-    medians.
+    Then ``(sum d^2)^2 / sum d^4`` is the effective number of cells that contribute
+    to ``sum d^2``, and the relative standard error of a variance is one over its
+    root. A column is heavy-tailed if this number is below 10 or below 2 % of the
+    observed cells, ``mean d^2`` exceeds the square of 10 medians of d, and the mean
+    of d^2 with weights d^2, ``sum d^4 / sum d^2``, the square of 100 medians.
 
-    In simulations with 20 to 10,000 cells the function finds less than 1 % of columns
-    that are normal, exponential, of Student's t with 3 degrees of freedom or lognormal
-    (standard deviation of the logarithm 1), and 98 % of lognormal columns with standard
-    deviation 2 and 1000 cells.  It does not find indicators and counts of rare events,
-    as their nonzero cells are equally far from 0.  The result depends neither on the
-    units nor on the sign of a column.
-
-    `X` (n_samples, n_features): NaN marks missing cells; `columns` sequence of int:
-    indices of the columns to check. Returns ndarray of int: indices of the heavy-tailed
-    columns.
+    In simulations with 20 to 10,000 cells the function finds less than 1 % of
+    columns that are normal, exponential, of Student's t with 3 degrees of freedom
+    or lognormal (standard deviation of the logarithm 1), and 98 % of lognormal
+    columns with standard deviation 2 and 1000 cells. It does not find indicators
+    and counts of rare events, as their nonzero cells are equally far from 0. The
+    result depends neither on the units nor on the sign of a column.
     """
     found = [j for j in columns if _is_heavy_tailed(observed_cells(X[:, j]))]
     return np.array(found, dtype=int)
@@ -463,9 +447,8 @@ def _is_heavy_tailed(values):
 def _are_dominated(typical, total, fourth, n_different, n_observed):
     """Apply the three conditions of `heavy_tailed`.
 
-    `typical` float: median of the distances; `total`, `fourth` float: sums of their
-    squares and fourth powers; `n_different`, `n_observed` float: number of cells with a
-    distance above 0, and of all.
+    `typical`: median of the distances; `total`, `fourth`: sums of their squares and
+    fourth powers; `n_different`: number of distances above 0.
     """
     few = total**2 < fourth * max(_CELLS, _SHARE * n_observed)
     large = total > n_different * (_LARGE * typical) ** 2
@@ -475,12 +458,8 @@ def _are_dominated(typical, total, fourth, n_different, n_observed):
 def heavy_in_sums(X, columns, location, scale, powers, n_observed):
     """Find columns as `heavy_tailed` does, from a sample of rows and sums over all.
 
-    Medians are those of the sample.
-
-    `X` (n_samples, n_features): the sample; `columns` sequence of int; `location`,
-    `scale` (n_columns,): by which cells are standardised; `powers` (4, n_columns): sums
-    of the first to fourth powers of standardised cells; `n_observed` int (n_features,).
-    Returns ndarray of int.
+    Medians are those of the sample. `powers` (4, n_columns): sums of the first to
+    fourth powers of cells that `location` and `scale` standardise.
     """
     found = []
     for place, j in enumerate(columns):
