@@ -18,12 +18,10 @@ def bundled(file):
 
 
 def from_folder(name, needed, how, data_home=None):
-    """Read the table ``<name>/<name>.csv`` or ``.csv.gz`` of the user's folder.
+    """Read the columns of ``<name>/<name>.csv`` or ``.csv.gz`` of the user's folder.
 
-    `name` str; `needed` sequence of str: columns that the table must have; `how` str:
-    how to get the table, for errors; `data_home` path or None: the folder; None uses
-    the one that the environment variable names. Returns dict of str to tuple of str:
-    the columns.
+    `needed`: columns that the table must have; `how`: how to get it, for errors;
+    `data_home`: the folder; None uses the one that the environment variable names.
     """
     path = find(name, (".csv.gz", ".csv"), how, data_home)
     columns = _columns(path)
@@ -63,12 +61,7 @@ def numbers(columns, names):
 
 
 def bunch(data, names, description, target=None, *, as_frame=False, **more):
-    """Pack a table as scikit-learn does, as a frame if `as_frame`.
-
-    `data` (n, features); `names` list of str; `description` str; `target` (str,
-    ndarray (n,)): name and values; `as_frame` bool; `**more`
-    object: further entries. Returns sklearn.utils.Bunch.
-    """
+    """Pack a table as scikit-learn does, as a frame if `as_frame`."""
     frame = None
     entries = {} if target is None else {"target": target[1]}
     if as_frame:

@@ -65,11 +65,7 @@ class HiddenCells(NamedTuple):
 
 
 def score_hidden_cells(read, group, most_rows, n_draws, rng):
-    """Hide cells of a sample of rows, fit `GaussianImputer`, and compare.
-
-    `group` int or None: the column that names the groups of rows; `most_rows`,
-    `n_draws` int; `rng` Generator.
-    """
+    """Hide cells of a sample of rows, fit `GaussianImputer`, and compare."""
     table, n = read.table, len(read.table.cells)
     wanted = [j for j in _modelled(table) if table.n_observed[j] < n]
     if not wanted:
@@ -103,10 +99,7 @@ def score_hidden_cells(read, group, most_rows, n_draws, rng):
 
 
 def products_in(read, most_rows, rng):
-    """Say which squares and products `TableImputer` finds in a sample of rows.
-
-    Returns list of str: at most one sentence.
-    """
+    """Say which squares and products `TableImputer` finds in a sample of rows."""
     from skvnce import TableImputer
 
     table = read.table

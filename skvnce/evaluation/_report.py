@@ -59,11 +59,9 @@ def check_imputer(imputer, name):
 
 
 def unfilled_by(imputers, X):
-    """Return which columns stay missing: identifiers, free text, or as asked for.
+    """Return which columns stay missing: identifiers, free text, or as asked for; bool.
 
-    `imputers` sequence of estimators: those that do not say what columns are count as
-    those that nobody names; `X` (n_samples, n_features). Returns bool (n_features,):
-    columns that one of the imputers or more passes through.
+    Imputers that do not say what columns are count as those that nobody names.
     """
     reject_parts(X)
     settings = {}
@@ -82,10 +80,7 @@ def unfilled_by(imputers, X):
 
 
 def with_slopes(imputers, X):
-    """Return which columns have random slopes: none of their cells may be missing.
-
-    Parameters are those of `unfilled_by`, which has the shape of the result.
-    """
+    """Return which columns have random slopes: none of their cells may be missing."""
     found, names = np.zeros(np.shape(X)[1], dtype=bool), names_of(X)
     for imputer in imputers:
         for one in _readers(imputer).values():
@@ -97,9 +92,8 @@ def with_slopes(imputers, X):
 def of_columns(imputer, X, places, table):
     """Return a copy of an imputer for some columns, of the kinds that they had.
 
-    `X` (n_samples, n_features); `places` sequence of int: the columns of `table`, none
-    of which is passed through in X; `table` (n_rows, n_places): fewer cells, so that
-    categories can look like identifiers. Returns estimator.
+    `places`: the columns of `table` in X, none of which is passed through; `table`:
+    fewer cells, so that categories can look like identifiers.
     """
     imputer, names = clone(imputer), names_of(X)
     labels = [names[j] for j in places] if names else list(range(len(places)))

@@ -246,8 +246,8 @@ def skips_of(read):
 def reasons_of(read, rng):
     """Find columns whose values tell where other ones are missing.
 
-    Values in an order are compared by their ranks (Mann and Whitney), levels without
-    one by the test of chi-square.
+    Values in an order are compared by their ranks (Mann and Whitney), others by
+    chi-square.
     """
     table, n = read.table, len(read.table.cells)
     rows = np.arange(n)

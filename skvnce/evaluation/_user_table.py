@@ -66,12 +66,7 @@ class UserTable(NamedTuple):
 
 
 def read_user_table(X):
-    """Read a table as an imputer does, but pass through what it could not read.
-
-    Raises `TypeError`: for what is no table, for tables in parts and for LazyFrames.
-    Raises `ValueError`: for tables without rows or columns, of one dimension, or with
-    names that occur twice, and for arrays that an imputer could not read.
-    """
+    """Read a table as an imputer does, but pass through what it could not read."""
     reject_no_table(X)
     reject_parts(X)
     X = _as_table(X)

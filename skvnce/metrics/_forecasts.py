@@ -123,10 +123,8 @@ def chosen(X_true, columns, places):
 def forecasts(X_true, given, hidden, columns, categories, n_draws, *, ordinal=False):
     """Return a `Forecast` of each column that is scored.
 
-    `X_true` (n_samples, n_features); `given` dict of probabilities, or sequence of
-    completed tables; `hidden` bool (n_samples, n_features); `columns` list of names or
-    indices, or None; `categories` dict of levels, or None; `n_draws` int or None;
-    `ordinal` bool: whether the score needs levels in their order.
+    `given`: dict of probabilities, or sequence of completed tables; `ordinal`:
+    whether the score needs levels in their order.
     """
     categories = {
         positions(X_true, [key], "categories")[0]: [item(level) for level in levels]

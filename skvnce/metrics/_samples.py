@@ -150,10 +150,7 @@ def _completed_tables(X):
 
 
 def _encoded_pairs(true, imputed, columns):
-    """Convert two tables to numbers.
-
-    Returns `x` (2, n_samples, n_features); `is_nominal` list of n_features bool.
-    """
+    """Convert two tables to numbers (2, n, d), and say which columns are nominal."""
     x, is_nominal = np.empty((2, len(true[0]), len(true))), []
     for place, pair in enumerate(zip(true, imputed, strict=True)):
         column = columns and columns[place]
@@ -185,10 +182,7 @@ def _auc_of_fold(model, pairs, fold):
 
 
 def _power_of_two(value):
-    """Return the power of two next to a value that is not negative, 1 for 0.
-
-    Neither it nor its inverse overflows.
-    """
+    """Return the power of two next to a value that is not negative, 1 for 0."""
     # divisions by a power of two do not round
     return 2.0 ** np.clip(np.frexp(value)[1], -1000, 1000) if value else 1.0
 

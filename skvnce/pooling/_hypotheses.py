@@ -71,10 +71,9 @@ def check_nested(full, reduced):
 
 
 def likelihoods(results):
-    """Compute log-likelihoods at the own and at the pooled estimates.
+    """Compute log-likelihoods at the own and at the pooled estimates; (2, n_draws).
 
-    `results` list of n_draws results. Returns (2, n_draws): at the pooled estimates the
-    maximum over the intercept, if there is one.
+    At the pooled ones it is the maximum over the intercept, if there is one.
     """
     _, estimates, _ = parameters(results)
     pooled = estimates.mean(0)

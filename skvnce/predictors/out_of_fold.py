@@ -112,8 +112,8 @@ class Recalibration(NamedTuple):
     def of(cls, probabilities, codes, weights):
         """Maximise the posterior.
 
-        `weights` (n,).  `probabilities` (n, n_classes): of rows that the models have
-        not seen.  `codes` (int (n,)): the classes of the rows.
+        `probabilities` (n, n_classes): of rows that the models have not seen;
+        `codes`: their classes.
         """
         logs, count = _logs(probabilities), probabilities.shape[1]
         right = np.eye(count)[codes]
@@ -167,10 +167,9 @@ def recalibrated(cv, models, rows, rng, fit, predict):
 
 
 def class_weights(model, y):  # (n_samples,): of mean 1
-    """Compute the weights that a classifier gives to rows because of their classes.
+    """Compute the weights of mean 1 that a classifier gives to rows by their classes.
 
-    `y` (n_samples,).  `model` (classifier): fitted; also a pipeline, a search, or
-    another classifier around one.
+    `model`: fitted; also a pipeline, a search, or another classifier around one.
     """
     given = getattr(_weighing(model), "class_weight", None)
     # of random forests; compute_sample_weight does not know it
@@ -239,10 +238,7 @@ class Residuals(NamedTuple):
 
     @classmethod
     def of(cls, predictions, y, weights):
-        """Standardise the residuals of rows.
-
-        `predictions` (n_draws, n), `y` (n,), `weights` (n,).
-        """
+        """Standardise the residuals of rows; predictions (n_draws, n)."""
         some = weights > 0
         predictions, y, weights = predictions[:, some], y[some], weights[some]
         gap, unknown = y - predictions.mean(0), _between(predictions)
@@ -258,10 +254,7 @@ class Residuals(NamedTuple):
         return cls(noise, residuals[order], weights[order] / weights.mean())
 
     def interval(self, predictions, level):
-        """Compute the intervals (2) of rows; two arrays of shape (n,).
-
-        `predictions` (n_draws, n).
-        """
+        """Compute the intervals (2) of rows; predictions (n_draws, n)."""
         outside = (1 - level) / 2
         room = outside * (self.weights.sum() + 1) + _ROUNDING
         low = np.searchsorted(self.weights.cumsum(), room, "right")

@@ -62,11 +62,7 @@ class Levels(Protocol):
     n_more: int  # number of outputs besides the first ones of the columns
 
     def log_prob(self, code: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        """Compute log-probabilities of levels.
-
-        `code` (that broadcasts to (*batch, n)).  `loc`, `scale` (*batch, n_outputs):
-        all outputs of the model.  Returns (*batch, n).
-        """
+        """Compute log-probabilities of levels (*batch, n) from all outputs."""
         ...
 
     def icdf(self, uniform: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
@@ -80,11 +76,10 @@ class Levels(Protocol):
     def scaled(self, linear: tuple[Tensor, ...], deviation: Tensor) -> None:
         """Convert parameters of latent normal variables to those of outputs, in place.
 
-        The largest of the latent variables of a nominal column names its level, and an
-        interval that of an ordinal column.
-
-        `linear` (n_outputs,) or (n_outputs, latents): means and loadings.  `deviation`
-        (n_outputs,): standard deviations given the latents.
+        The largest of the latent variables of a nominal column names its level,
+        and an interval that of an ordinal column. `linear` (n_outputs,) or
+        (n_outputs, latents): means and loadings. `deviation` (n_outputs,):
+        given the latents.
         """
         ...
 
@@ -247,9 +242,8 @@ def drawn_once(q: Distribution) -> Candidates:
 class NumberOrLevel(Distribution):
     """Cells of which each has a distribution of numbers, or probabilities of levels.
 
-    `n_levels` (int (*batch,)).  `number` (batch shape (*batch,)): used where `n_levels`
-    is 0.  `logits` (*batch, most_levels): of levels 0, 1, ...; those beyond `n_levels`
-    are not used.
+    `number` is used where `n_levels` (int (*batch,)) is 0. `logits` (*batch,
+    most_levels): those beyond `n_levels` are not used.
     """
 
     arg_constraints: dict = {}
@@ -285,10 +279,7 @@ class NumberOrLevel(Distribution):
         return level.where(self.is_level, self.number.icdf(value))
 
     def candidates(self, most: int) -> Candidates:
-        """Represent means by one draw of a number, and by up to `most` levels, eq. (2).
-
-        `most`: at least 2.
-        """
+        """Represent means by a number, or by up to `most` levels, eq. (2)."""
         number = drawn_once(self.number)
         probabilities = self.log_probabilities.exp()
         codes, weights = _levels(probabilities, most)
@@ -305,11 +296,7 @@ class NumberOrLevel(Distribution):
 
 
 def _levels(probabilities: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Choose levels, and their weights in eq. (1) or (2).
-
-    `probabilities` (*batch, n_levels).  Returns `codes`, `weights` (*batch, n_levels)
-    or (*batch, most).
-    """
+    """Choose levels, and their weights in eq. (1) or (2); (*batch, n_chosen)."""
     n_levels = probabilities.shape[-1]
     if n_levels <= most:
         return torch.arange(n_levels).expand(probabilities.shape), probabilities
@@ -400,11 +387,7 @@ class Intervals(NamedTuple):
 def observed_sum(
     loc: Tensor, scale: Tensor, cells: Intervals, observed: Tensor
 ) -> Tensor:  # (*batch,): its gradients in loc and scale cannot be differentiated again
-    """Sum log-densities of observed cells.
-
-    `loc`, `scale` (*batch, features), `observed` (bool that broadcasts to (*batch,
-    features)).  `cells`: broadcast to the batch.
-    """
+    """Sum log-densities of observed cells, which broadcast to the batch."""
     known = cells.centred(observed)
     if torch.is_grad_enabled() and (loc.requires_grad or scale.requires_grad):
         return _ObservedSum.apply(loc, scale, known)
@@ -435,11 +418,9 @@ class _ObservedSum(torch.autograd.Function):
 def sum_and_slopes(
     loc: Tensor, log_scale: Tensor, cells: Centred
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Sum log-densities of observed cells, and differentiate each.
+    """Sum log-densities of observed cells, and differentiate each by eqs. (2) and (3).
 
-    `loc`, `log_scale` (*batch, features).  `cells`: broadcast to the batch.  Returns
-    `log_prob` (*batch,); `by_loc`, `by_log_scale` (*batch, features), derivatives, eqs.
-    (2) and (3).
+    Returns (*batch,), and the derivatives by loc and log_scale, (*batch, features).
     """
     c, h, inverse = _standardised(loc, log_scale, cells)
     parts = []
@@ -455,12 +436,7 @@ def sum_and_slopes(
 
 
 def log_probs(loc: Tensor, log_scale: Tensor, cells: Centred) -> Tensor:
-    """Compute the log-density of each observed cell, and 0 for the others.
-
-    Parameters are those of `sum_and_slopes`.
-
-    Returns (*batch, features).
-    """
+    """Compute the log-density of each observed cell, and 0 for the others."""
     c, h, _ = _standardised(loc, log_scale, cells)
     parts = []
     if h is not None:
@@ -562,10 +538,7 @@ class Families(NamedTuple):
     levels: tuple[Levels, ...] = ()  # the families of columns of categories
 
     def on(self, device: torch.device) -> Self:
-        """Return the tables on a device.
-
-        Raises NotImplementedError for columns of categories, unless they are there.
-        """
+        """Return the tables on a device; columns of categories are on the CPU only."""
         if self.student.device == device:
             return self
         if self.levels:
@@ -585,10 +558,7 @@ class Families(NamedTuple):
         return place(inner.to(x), x)
 
     def dequantised(self, x: Tensor, uniform: Tensor) -> Tensor:
-        """Map cells of rounded columns to levels between the edges of their values.
-
-        `x`, `uniform` (*batch, features).
-        """
+        """Map cells of rounded columns to levels between the edges of their values."""
         if not len(self.rounded):
             return x
         low, high = self._ends(x[..., self.rounded])
@@ -641,9 +611,8 @@ class Families(NamedTuple):
 class Cells(Distribution):
     """Independent cells of batch shape (*batch, features).
 
-    `outputs` (*batch, n_outputs).  `loc`, `scale` (*batch, n_outputs): one output for
-    each column, then the further ones of nominal columns.  `loc`, `scale` (*batch,
-    features): the first outputs of the columns.
+    `outputs` (*batch, n_outputs): one for each column (`loc`, `scale`), then the
+    further ones of nominal columns.
     """
 
     arg_constraints: dict = {}
@@ -656,10 +625,7 @@ class Cells(Distribution):
         super().__init__(self.loc.shape, validate_args=False)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Compute log-densities, or log-probabilities of discrete columns.
-
-        `value` (that broadcasts to (*batch, features)).
-        """
+        """Compute log-densities, or log-probabilities of discrete columns."""
         families, loc, scale = self.families, self.loc, self.scale
         if len(families.rounded) == loc.shape[-1]:  # in their order
             return self._log_rounded(value, slice(None))
@@ -702,11 +668,7 @@ class Cells(Distribution):
         return self
 
     def sum_observed(self, x: Tensor, observed: Tensor) -> Tensor:
-        """Sum log-densities over observed cells; (*batch,).
-
-        `x` (that broadcasts to (*batch, features)): values under the mask may be
-        anything, NaN included.
-        """
+        """Sum log-densities over observed cells; (*batch,). Others may be NaN."""
         cells = self._known
         # `observed_sum` has no gradient in x, and subclasses have other densities
         if cells is None and type(self) is Cells and not x.requires_grad:
@@ -770,11 +732,9 @@ class Cells(Distribution):
 class ScoredCells(Cells):
     """Cells of which the missing ones are the numbers before rounding, eq. (2).
 
-    Missing cells of rounded columns are then normal, with a differentiable density and
-    reparametrised draws.  Integrated over them, the density is that of `Cells` at the
-    observed cells.
-
-    `observed` (bool that broadcasts to (*batch, features)).
+    Missing cells of rounded columns are then normal, with a differentiable density
+    and reparametrised draws. Integrated over them, the density is that of `Cells`
+    at the observed cells.
     """
 
     def __init__(self, cells: Cells, observed: Tensor) -> None:
@@ -838,10 +798,8 @@ class BoundedCells(Distribution):
 
     Observed cells have the same density as without bounds, and missing cells the
     logarithm of (1), `log_inside`; see `skvnce._core.models.observed_log_prob`.
-
-    `cells`: of batch shape (*batch, features).  `places` (int (n_bounded,)): indices of
-    columns with bounds, none of them binary or rounded.  `low`, `high` (n_bounded,):
-    ``low < high``; one of them may be infinite.
+    `places`: columns with bounds, none of them binary or rounded. ``low < high``;
+    one may be infinite.
     """
 
     arg_constraints: dict = {}
@@ -874,10 +832,7 @@ class BoundedCells(Distribution):
         return self.cells.level_probabilities
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Compute quantiles of the truncated distribution; (*sample, *batch, features).
-
-        `value` (*sample, *batch, features).
-        """
+        """Compute quantiles of the truncated distribution; (*sample, *batch, d)."""
         found, at = self.cells.icdf(value), self.places
         loc, scale = self.cells.loc[..., at], self.cells.scale[..., at]
         part = value[..., at]

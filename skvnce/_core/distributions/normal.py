@@ -232,7 +232,7 @@ class Covariances(NamedTuple):
     def total(self, normal: FactoredNormal) -> Tensor:
         """Sum all covariances; (features, features).
 
-        By eq. (1) the products with S are computed for the sum: two for all rows.
+        By eq. (1) two products with S suffice for all rows.
         """
         found = self.by_missing[:-1, :-1]
         if not self.weight:
@@ -266,15 +266,7 @@ def _log_det(factor: Tensor) -> Tensor:
 def cholesky(matrix: Tensor) -> Tensor:
     """Factorise positive definite matrices (*batch, n, n); add jitter if it fails.
 
-    Warns
-    -----
-    RuntimeWarning
-        If a share of the mean of the diagonal was added; names the share.
-
-    Raises
-    ------
-    torch.linalg.LinAlgError
-        If the largest jitter did not suffice.
+    A warning names the share of the mean of the diagonal that was added.
     """
     factor, jitter = jittered_cholesky(matrix)
     if jitter:
@@ -288,11 +280,9 @@ def cholesky(matrix: Tensor) -> Tensor:
 
 
 def jittered_cholesky(matrix: Tensor) -> tuple[Tensor, float]:
-    """Factorise as `cholesky` does, without a warning.
+    """Factorise as `cholesky` does, without a warning; return the share that was added.
 
-    Returns `factor` (*batch, n, n); `jitter`, share of the mean of the diagonal that
-    was added to it; mostly 0.  Raises torch.linalg.LinAlgError if the largest jitter
-    did not suffice.
+    Raises torch.linalg.LinAlgError if the largest jitter did not suffice.
     """
     # no exception if it fails, because jitter may help
     factor, info = torch.linalg.cholesky_ex(matrix)
@@ -310,9 +300,7 @@ def jittered_cholesky(matrix: Tensor) -> tuple[Tensor, float]:
 def arrange(x: Tensor, observed: Tensor, *, kinds: int = 2) -> list[Batch]:
     """Split rows into batches of blocks of similar size, bounded in memory.
 
-    `observed` (bool (n, features)).  `x` (*batch, n, features): values under the mask
-    are not used.  `kinds`: 1 for `ByMissing` alone, 2 for the one with the smaller
-    block.
+    `kinds`: 1 for `ByMissing` alone, 2 for the one with the smaller block.
     """
     # factorisations take the cube of the width
     by_missing = (~observed).sum(1) * 2 <= observed.shape[1]
@@ -375,10 +363,7 @@ def _batches(
 
 
 class FreeNormal(nn.Module):
-    """A normal distribution in the parameters of eq. (1).
-
-    `initial`: the normal at which the parameters are zero.
-    """
+    """A normal distribution in the parameters of eq. (1), zero at `initial`."""
 
     def __init__(self, initial: Normal) -> None:
         super().__init__()

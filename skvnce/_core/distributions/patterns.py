@@ -87,10 +87,7 @@ class Group(NamedTuple):
         return torch.bmm(self.of_rows(blocks.by_pattern()), cells)[:, :, 0]
 
     def _put(self, x: Tensor, columns: Tensor, values: Tensor) -> Tensor:
-        """Put values (n, width) into their columns of x (n, features), maybe in place.
-
-        Rows with the same pattern have the same columns.
-        """
+        """Put values (n, width) into columns of x (n, features), maybe in place."""
         if not self._is_padded:
             return x.scatter_(1, columns, values)
         wide = torch.nn.functional.pad(x, (0, 1))
@@ -115,8 +112,8 @@ class Blocks(NamedTuple):
     def of(cls, matrix: Tensor, block: Tensor) -> Self:
         """Invert blocks of a positive definite matrix.
 
-        `matrix` (features, features).  `block` (int64 (n, width)): columns of the
-        blocks; `features` is a column of the identity.
+        `block` (int64 (n, width)): columns of the blocks; `features` is one of
+        the identity.
         """
         if block.shape[1] <= _WIDEST_SWEPT:
             columns = block.T.contiguous()
@@ -224,10 +221,9 @@ def grouped(
 ) -> list[Group]:
     """Group rows by pattern, and patterns by the size of their block.
 
-    `observed` (bool (n, features)).  `x` (n, features): values under the mask are not
-    used.  `kinds`: 1 for blocks of missing columns alone, 2 for the smaller block.
-    `width`: width of the matrices of a row, which bound the size of a group; None is
-    that of its block.
+    `kinds`: 1 for blocks of missing columns alone, 2 for the smaller block.
+    `width`: of the matrices of a row, which bound the size of a group; None is that
+    of its block.
     """
     masks, pattern = patterns(observed)
     d = observed.shape[1]
@@ -321,8 +317,7 @@ _LEAST = 1e-300  # weight of a pattern, as a divisor
 def condensed(data: Incomplete, weights: Tensor) -> tuple[Incomplete, Tensor]:
     """Replace the rows of each pattern by at most k + 1 rows, see eq. (1).
 
-    `data`: of shape (n, features); `weights` (n,): positive.  Returns `data`;
-    `weights`: the same objects if more than half of the rows would be left.
+    `weights` (n,): positive. Returns the same objects if most rows would be left.
     """
     masks, pattern = patterns(data.observed)
     counts, enough = torch.bincount(pattern, minlength=len(masks)), masks.sum(1) + 1
@@ -367,8 +362,8 @@ def _simplex(x: Tensor, mask: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, 
 def vertices(k: int) -> Tensor:
     """List vertices of a simplex with orthonormal columns of sum 0; (k + 1, k).
 
-    They are the last columns of a Householder reflection that maps the first axis to
-    the diagonal.
+    They are columns of a Householder reflection that maps the first axis to the
+    diagonal.
     """
     normal = torch.full((k + 1,), -((k + 1) ** -0.5), dtype=torch.float64)
     normal[0] += 1.0
