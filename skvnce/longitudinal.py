@@ -159,12 +159,12 @@ def check_pairs(
     time: str,
 ) -> None:
     """Raise an error if a group has two rows for a time."""
-    known = {}
+    first = {}
     for row, pair in enumerate(zip(codes.tolist(), times.tolist(), strict=True)):
-        if known.setdefault(pair, row) != row:
+        if first.setdefault(pair, row) != row:
             shown = [f"{name}={cells[name].values[row]!s}" for name in (*groups, time)]
             raise ValueError(
-                f"Rows {known[pair]} and {row} of table are both of "
+                f"Rows {first[pair]} and {row} of table are both of "
                 f"{', '.join(shown)}; keep one row for each group and time, or name "
                 "columns that tell them apart in groups"
             )
@@ -596,15 +596,11 @@ def _warn_of_few_rows(share, time):
 def _steps(steps, parameter):
     """Return lags or leads as a list of different positive integers."""
     found = list(steps) if np.iterable(steps) else [steps]
-    unfit = [
-        one
-        for place, one in enumerate(found)
-        if not isinstance(one, Integral)
-        or isinstance(one, bool)
-        or one < 1
-        or one in found[:place]
+    are_counts = [
+        isinstance(one, Integral) and not isinstance(one, bool) and one >= 1
+        for one in found
     ]
-    if unfit:
+    if not all(are_counts) or len(set(found)) < len(found):
         raise ValueError(
             f"{parameter} must be different positive integers, got {steps!r}; pass for "
             "example (1, 2), and () for none"

@@ -2,6 +2,7 @@
 
 import numbers
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 
 import narwhals as nw
@@ -295,9 +296,9 @@ def _kind_of_objects(values: list) -> str:
 
 def _quantity(dtype: str) -> str:
     """Name what the numbers of a data type measure."""
-    if dtype == "duration":
-        return "durations"
-    return "dates" if dtype in TIMES else "numbers"
+    return {"duration": "durations", "date": "dates", "datetime": "dates"}.get(
+        dtype, "numbers"
+    )
 
 
 def is_text(value: object) -> bool:
@@ -468,7 +469,11 @@ def _frame_without(X: ArrayLike, marker: object) -> ArrayLike:
     if frame.implementation.is_pandas():
         copy = X.copy(deep=False)
         for place, rows in found.items():
-            copy.isetitem(place, _able_to_miss(X.iloc[:, place]).mask(rows))
+            column = X.iloc[:, place]
+            column = column.sparse.to_dense() if hasattr(column, "sparse") else column
+            able = nullable_type(column.dtype)  # whose cells can be missing
+            column = column if able is None else column.astype(able)
+            copy.isetitem(place, column.mask(rows))
         return copy
     columns = [_filled(frame[:, place], rows, None) for place, rows in found.items()]
     return frame.with_columns(*columns).to_native()
@@ -485,15 +490,15 @@ def _frame_with(table: ArrayLike, marker: object, X: ArrayLike) -> ArrayLike:
             if rows.any()
         ]
         return frame.with_columns(*columns).to_native() if columns else table
-    copy, dtypes = table.copy(deep=False), _types_of_integers(X)
+    copy = table.copy(deep=False)
+    dtypes = dict(X.dtypes) if hasattr(X, "iloc") else {}
     for place, rows in enumerate(missing):
         column = table.iloc[:, place]
         if rows.any():
             column = _marked(column, rows, marker)
-        dtype = dtypes.get(column.name)
-        is_able = dtype is not None and column.dtype == nullable_type(dtype)
-        if is_able and not column.isna().any():
-            column = column.astype(dtype)
+        able = nullable_type(dtypes.get(column.name))
+        if able is not None and column.dtype == able and not column.isna().any():
+            column = column.astype(dtypes[column.name])
         if column is not table.iloc[:, place]:
             copy.isetitem(place, column)
     return copy
@@ -504,33 +509,12 @@ def _equal_in(series: nw.Series, marker: object) -> np.ndarray:
     if series.implementation.is_pandas() and hasattr(series.to_native(), "sparse"):
         return _equal(np.asarray(series.to_native()), marker)
     if series.dtype.is_numeric():
-        if isinstance(marker, str):
-            return np.zeros(len(series), dtype=bool)
-        try:
-            return (series == marker).fill_null(False).to_numpy().astype(bool)
-        except OverflowError:  # the type has no such integer
-            return np.zeros(len(series), dtype=bool)
-    if isinstance(series.dtype, _ANSWERS):
-        return np.zeros(len(series), dtype=bool)
-    found = [_is_marker(one, marker) for one in series.to_list()]
-    return np.array(found, dtype=bool)
-
-
-def _able_to_miss(column: ArrayLike) -> ArrayLike:
-    """Convert a column of pandas to a type whose cells can be missing."""
-    if hasattr(column, "sparse"):
-        column = column.sparse.to_dense()
-    found = nullable_type(column.dtype)
-    return column if found is None else column.astype(found)
-
-
-def _types_of_integers(X: ArrayLike) -> dict:
-    """Map the columns of a frame of pandas that have integers to their types."""
-    if not hasattr(X, "iloc"):
-        return {}
-    return {
-        name: one for name, one in X.dtypes.items() if nullable_type(one) is not None
-    }
+        if not isinstance(marker, str):
+            with suppress(OverflowError):  # the type has no such integer
+                return (series == marker).fill_null(False).to_numpy().astype(bool)
+    elif not isinstance(series.dtype, _ANSWERS):
+        return np.array([_is_marker(one, marker) for one in series.to_list()], bool)
+    return np.zeros(len(series), dtype=bool)
 
 
 def _marked(column: ArrayLike, rows: np.ndarray, marker: object) -> ArrayLike:

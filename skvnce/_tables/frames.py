@@ -82,10 +82,9 @@ def cell_errors_named(X: ArrayLike, text_remedy: str = TEXT_REMEDY) -> Iterator[
         with np.errstate(over="ignore"):  # too large values are rejected as infinite
             yield
     except (ValueError, TypeError, OverflowError) as error:
-        where = (
-            # a context inside of this one may have named the cell
-            None if "First such cell" in str(error) else _locate(X, error, text_remedy)
-        )
+        # a context inside of this one may have named the cell
+        is_named = "First such cell" in str(error)
+        where = None if is_named else _locate(X, error, text_remedy)
         if where is None:
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
@@ -190,19 +189,12 @@ def _reject_containers(X: ArrayLike, name: str) -> None:
 
 def _reject_tensors(X: ArrayLike, name: str) -> None:
     """Raise an error for tensors that numpy cannot read."""
-    calls = [
-        call
-        for wanted, call in (
-            (X.requires_grad, ".detach()"),
-            (X.device.type != "cpu", ".cpu()"),
-            (str(X.layout) != "torch.strided", ".to_dense()"),
-            (str(X.dtype) == "torch.bfloat16", ".float()"),
-        )
-        if wanted
-    ]
+    calls = ".detach()" * X.requires_grad + ".cpu()" * (X.device.type != "cpu")
+    calls += ".to_dense()" * (str(X.layout) != "torch.strided")
+    calls += ".float()" * (str(X.dtype) == "torch.bfloat16")
     if calls:
         raise TypeError(
-            f"{name} is a tensor that numpy cannot read: pass {name}{''.join(calls)}."
+            f"{name} is a tensor that numpy cannot read: pass {name}{calls}."
         )
 
 
@@ -386,33 +378,25 @@ def _is_na(value: object) -> bool:
 
 def is_unreadable_text(value: object) -> bool:
     """Return whether a cell is text that no number can be read from."""
-    if not isinstance(value, str | bytes):
-        return False
-    try:
-        float(value)
-    except ValueError:
-        return True
-    return False
+    return isinstance(value, str | bytes) and _fails(value, ValueError)
 
 
 def _is_too_large(value: object) -> bool:
-    try:
-        float(value)
-    except OverflowError:
-        return True
-    except (TypeError, ValueError):
-        pass
-    return False
+    return _fails(value, OverflowError)
 
 
 def _is_no_number(value: object) -> bool:
-    if value is None:  # numpy converts it to NaN
-        return False
+    # numpy converts None to NaN
+    return value is not None and _fails(value, (TypeError, RuntimeError))
+
+
+def _fails(value: object, errors: type | tuple) -> bool:
+    """Return whether the conversion of a cell to a number raises one of some errors."""
     try:
         float(value)
-    except (TypeError, RuntimeError):
+    except errors:
         return True
-    except (ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError):
         pass
     return False
 

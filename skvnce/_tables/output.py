@@ -4,6 +4,7 @@ import datetime as dt
 import numbers
 from collections.abc import Sequence
 from datetime import datetime, time, timedelta
+from functools import partial
 
 import narwhals as nw
 import numpy as np
@@ -165,16 +166,14 @@ def _is_view(series: nw.Series) -> bool:
 def _as_text(series: ArrayLike, dtype: str) -> ArrayLike:
     """Convert text of pyarrow in a column of pandas, which cannot do it itself."""
     cells = type(series.array)(series.array.__arrow_array__().cast(dtype))
-    return type(series)(cells, index=series.index, name=series.name, copy=False)
+    return _like(nw.from_native(series, series_only=True), cells, copy=False)
 
 
 def _taken(long: ArrayLike, places: np.ndarray, series: nw.Series) -> ArrayLike:
     """Take cells of a column; in pandas with the index of a narwhals series."""
     if not series.implementation.is_pandas():
         return long.gather(places)
-    cells = long.array.take(places)
-    given = {"index": series.to_native().index, "name": long.name, "copy": False}
-    return type(long)(cells, dtype=long.dtype, **given)
+    return _like(series, long.array.take(places), dtype=long.dtype, copy=False)
 
 
 def _holds_numbers(dtype: nw.dtypes.DType) -> bool:
@@ -246,18 +245,21 @@ def _made(series: nw.Series, cells: np.ndarray, column: Column) -> ArrayLike:
     """Make a column of the values of codes (n,), with the name and the index."""
     values = _values(column, cells)
     if series.implementation.is_pandas():
-        native = series.to_native()
-        given = {"index": native.index, "name": native.name, "dtype": object}
-        return type(native)(objects(values), **given).infer_objects()
+        return _like(series, objects(values), dtype=object).infer_objects()
     return nw.new_series(series.name, values, backend="polars").to_native()
 
 
 def _floats(series: nw.Series, cells: np.ndarray) -> ArrayLike:
     """Make a column of floats (n,) with the name and the index of a column."""
     if series.implementation.is_pandas():
-        native = series.to_native()
-        return type(native)(cells, index=native.index, name=native.name)
+        return _like(series, cells)
     return nw.new_series(series.name, cells, nw.Float64, backend="polars").to_native()
+
+
+def _like(series: nw.Series, cells: ArrayLike, **options: object) -> ArrayLike:
+    """Make a column of pandas with the name and the index of another one."""
+    native = series.to_native()
+    return type(native)(cells, index=native.index, name=native.name, **options)
 
 
 def _values(column: Column, cells: np.ndarray, missing: object = None) -> list:
@@ -323,9 +325,7 @@ def _fill_pandas(
     elif series.dtype == nw.Categorical:  # of pyarrow, which takes no new levels
         cells = objects(filled.tolist())
         cells[rows] = values
-        return type(filled)(
-            cells, dtype=filled.dtype, index=filled.index, name=filled.name
-        )
+        return _like(series, cells, dtype=filled.dtype)
     filled.iloc[rows] = values
     return filled
 
@@ -356,7 +356,7 @@ def as_given(schema, adapter, table, missing, X, indicators=None, names=None):
     if indicators is None:
         return found
     if adapter is None:
-        return _appended(found, indicators)
+        return np.hstack([found, indicators.astype(found.dtype)])
     new = adapter.create_container(indicators, found, names)
     return adapter.hstack([found, new])
 
@@ -412,20 +412,21 @@ def emptied(schema, tables, missing, where):
 
 def samples_of(schema, tables, missing, where, X):
     """Return completed tables as an array; see `emptied` and `tables_as_given`."""
-    tables, filled = emptied(schema, tables, missing, where)
-    if filled.ndim == 2:
-        return values_of(schema, tables, filled, X)
-    pairs = zip(tables[:, None], filled, strict=True)  # one has its own cells each
-    return np.array([values_of(schema, one, own, X)[0] for one, own in pairs])
+    return np.array(_samples(values_of, schema, tables, missing, where, X))
 
 
 def samples_as_given(schema, adapter, tables, missing, where, X):
     """Return completed tables as a list; see `emptied` and `tables_as_given`."""
+    convert = partial(tables_as_given, adapter=adapter)
+    return _samples(convert, schema, tables, missing, where, X)
+
+
+def _samples(convert, schema, tables, missing, where, X):
     tables, filled = emptied(schema, tables, missing, where)
     if filled.ndim == 2:
-        return tables_as_given(schema, adapter, tables, filled, X)
-    pairs = zip(tables[:, None], filled, strict=True)
-    return [tables_as_given(schema, adapter, one, own, X)[0] for one, own in pairs]
+        return convert(schema, tables=tables, missing=filled, X=X)
+    pairs = zip(tables[:, None], filled, strict=True)  # each has its own cells
+    return [convert(schema, tables=one, missing=cells, X=X)[0] for one, cells in pairs]
 
 
 def new_rows(schema, rows):
@@ -451,10 +452,6 @@ def probabilities_as_given(schema, found, X):
                 table = table.set_axis(X.index).set_axis(columns[place].levels, axis=1)
         result[names[place] if names else place] = table
     return result
-
-
-def _appended(table, indicators):
-    return np.hstack([table, indicators.astype(table.dtype)])
 
 
 def _frame(X, library, columns):
@@ -486,16 +483,10 @@ def _of_arrow(X):
     import pandas as pd
     import pyarrow as pa
 
-    names = [
-        "bool",
-        *(f"{kind}{2**k}" for kind in ("int", "uint") for k in range(3, 7)),
-    ]
-    kinds = {
-        pa.type_for_alias(name): pd.api.types.pandas_dtype(
-            nullable_type(np.dtype(name))
-        )
-        for name in names
-    }
+    kinds = {}
+    for name in ("bool", *(f"{u}int{2**k}" for u in ("", "u") for k in range(3, 7))):
+        dtype = pd.api.types.pandas_dtype(nullable_type(np.dtype(name)))
+        kinds[pa.type_for_alias(name)] = dtype
     return X.to_pandas(types_mapper=kinds.get)
 
 

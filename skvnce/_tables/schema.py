@@ -203,7 +203,12 @@ class Table(NamedTuple):
                 yield place, column.levels
 
 
-def listed(found: Sequence[str], mark: str = ", ") -> str:
-    """List the first findings, and the number of others."""
-    rest = len(found) - _SHOWN
-    return mark.join(found[:_SHOWN]) + (f"{mark}and {rest} more" if rest > 0 else "")
+def listed(items: Sequence[str], mark: str = ", ") -> str:
+    """List the first items, and the number of others."""
+    rest = len(items) - _SHOWN
+    return mark.join(items[:_SHOWN]) + (f"{mark}and {rest} more" if rest > 0 else "")
+
+
+def if_any(items: Sequence[str], sentence: str, mark: str = ", ") -> list[str]:
+    """Put items in place of the first {} of a sentence; say nothing without items."""
+    return [sentence.replace("{}", listed(items, mark), 1)] if items else []

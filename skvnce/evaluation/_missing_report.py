@@ -11,7 +11,7 @@ from skvnce import metrics
 from skvnce._tables.cells import DAY, TIMES
 from skvnce._tables.column_kinds import PASSED
 from skvnce._tables.findings.checks import made_up, repeated
-from skvnce._tables.schema import listed
+from skvnce._tables.schema import if_any, listed
 from skvnce.evaluation._missing_html import fragment, page
 from skvnce.evaluation._table_findings import (
     Patterns,
@@ -120,8 +120,7 @@ def products_in(read, most_rows, rng):
     for *columns, _ in products:
         names = (table.names[places[int(one.removeprefix("x"))]] for one in columns)
         found.append("{} times {} for {}".format(*names))
-    message = f"It finds squares and products, and draws them: {listed(found)}."
-    return [message] * bool(found)
+    return if_any(found, "It finds squares and products, and draws them: {}.")
 
 
 def _part_of(table, rows, places):

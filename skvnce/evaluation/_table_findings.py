@@ -11,7 +11,7 @@ from skvnce._tables.cells import TIMES
 from skvnce._tables.column_kinds import PASSED
 from skvnce._tables.findings.checks import findings, many_levels, names_of_groups, skips
 from skvnce._tables.findings.columns import heavy_tailed, is_identifier
-from skvnce._tables.schema import listed
+from skvnce._tables.schema import if_any
 from skvnce._tables.values import lower_median
 from skvnce.evaluation._user_table import percent
 
@@ -174,29 +174,29 @@ def warnings_of(read):
         why if names[j] in why else f"{names[j]}: {why}"
         for j, why in read.problems.items()
     ]
-    found = [f"Columns that an imputer cannot read: {listed(found)}"] if found else []
+    found = if_any(found, "Columns that an imputer cannot read: {}")
     kept = [j for j, one in enumerate(table.columns) if one.kind != PASSED]
     empty = [names[j] for j in kept if not table.n_observed[j]]
-    if empty:
-        found.append(
-            f"Entirely missing: {listed(empty)}. Imputers drop such columns, or keep "
-            "them with keep_empty_features=True."
-        )
+    found += if_any(
+        empty,
+        "Entirely missing: {}. Imputers drop such columns, or keep them with "
+        "keep_empty_features=True.",
+    )
     constant = [names[j] for j in kept if table.ends[0, j] == table.ends[1, j]]
-    if constant:
-        found.append(
-            f"Constant where observed: {listed(constant)}. Such columns are left out "
-            "of the model, and their missing cells get this value."
-        )
+    found += if_any(
+        constant,
+        "Constant where observed: {}. Such columns are left out of the model, and "
+        "their missing cells get this value.",
+    )
     numbers = [j for j in kept if table.columns[j].is_plain]
     heavy = [names[j] for j in heavy_tailed(table.cells, numbers)]
-    if heavy:
-        found.append(
-            f"A few cells of {listed(heavy)} are so far from the others that they "
-            "dominate the squared errors. Set cells that are errors to NaN; otherwise "
-            "take logarithms of such columns, or transform them by scikit-learn's "
-            "PowerTransformer or QuantileTransformer."
-        )
+    found += if_any(
+        heavy,
+        "A few cells of {} are so far from the others that they dominate the squared "
+        "errors. Set cells that are errors to NaN; otherwise take logarithms of such "
+        "columns, or transform them by scikit-learn's PowerTransformer or "
+        "QuantileTransformer.",
+    )
     for check in (many_levels, names_of_groups):
         found += check(table, table.n_observed)
     return found + findings(table)

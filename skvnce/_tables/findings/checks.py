@@ -22,7 +22,7 @@ from skvnce._tables.findings.columns import (
     marks_of_missing,
     numbers_as_text,
 )
-from skvnce._tables.schema import Schema, Table, listed
+from skvnce._tables.schema import Schema, Table, if_any, listed
 from skvnce.exceptions import TableWarning
 
 # ----------------------------------------
@@ -55,13 +55,13 @@ def never_observed(table: Table) -> list[str]:
         names = listed([table.names[place] for place in skip.places])
         gate = table.names[skip.gate]
         found.append(f"{names} where {gate} is {skip.level!r} ({skip.n_rows} rows)")
-    if not found:
-        return []
-    return [
-        f"{NEVER_OBSERVED}: {listed(found, '; ')}. If there is no value, as of a "
-        "question that was skipped, say so by where= of transform and sample (user "
-        'guide, "What is known of a cell"); otherwise such cells are filled.'
-    ]
+    return if_any(
+        found,
+        f"{NEVER_OBSERVED}: {{}}. If there is no value, as of a question that was "
+        "skipped, say so by where= of transform and sample (user guide, "
+        '"What is known of a cell"); otherwise such cells are filled.',
+        "; ",
+    )
 
 
 class Skip(NamedTuple):
@@ -137,18 +137,17 @@ def repeated_rows(table: Table) -> list[str]:
     `_EXPLAINED`, and an F test rejects at `_LEVEL`, divided by the number of tests.
     """
     found = [
-        f"{table.names[one.place]} by {table.names[one.group]} ({one.correlation:.2f})"
-        for one in repeated(table)
+        f"{table.names[a.place]} by {table.names[a.group]} ({a.correlation:.2f})"
+        for a in repeated(table)
     ]
-    if not found:
-        return []
-    return [
+    return if_any(
+        found,
         "Rows of the same level are alike, as repeated measurements of a subject are "
-        f"(intra-class correlation): {listed(found)}. This model has no random effects "
-        "of them: imputed values are less alike than observed ones, and analyses that "
-        "compare levels are biased. GaussianImputer(groups=column) has such effects; "
-        "or impute a table with one row for each level (wide format)."
-    ]
+        "(intra-class correlation): {}. This model has no random effects of them: "
+        "imputed values are less alike than observed ones, and analyses that compare "
+        "levels are biased. GaussianImputer(groups=column) has such effects; or "
+        "impute a table with one row for each level (wide format).",
+    )
 
 
 class Repeated(NamedTuple):
@@ -328,14 +327,12 @@ def made_up(table: Table) -> list[int]:
 
 def numbers_of_rows(table: Table) -> list[str]:
     """Find numbers that name rows, some of which are missing and would be imputed."""
-    found = [table.names[place] for place in places_of_numbers(table)]
-    if not found:
-        return []
-    return [
-        f"Whole numbers that are all different: {listed(found)}. If they name or "
-        "number rows, imputed values are made up: leave the columns out by "
-        'categorical_features={column: "passthrough"}, or drop them.'
-    ]
+    return if_any(
+        [table.names[place] for place in places_of_numbers(table)],
+        "Whole numbers that are all different: {}. If they name or number rows, "
+        "imputed values are made up: leave the columns out by "
+        'categorical_features={column: "passthrough"}, or drop them.',
+    )
 
 
 def places_of_names(table: Table, n_observed: np.ndarray) -> list[int]:
@@ -364,25 +361,21 @@ def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
         for place, (name, column, n) in enumerate(triples)
         if is_identifier(column, _cells_of_levels(table, place, n))
     ]
-    messages = []
-    if passed:
-        messages.append(
-            "Identifiers or free text, which have too many levels to learn from: "
-            f"{listed(passed)}. They are not in the model, and their missing cells "
-            "stay missing. If they are numbers or dates, convert them by "
-            "pandas.to_numeric or pandas.to_datetime. "
-            'categorical_features={column: "nominal"} of the imputer, or of its '
-            "model=GaussianImputer(...), models them, and "
-            '{column: "passthrough"} leaves them out without this warning.'
-        )
-    if asked:
-        messages.append(
-            "Nominal columns with more levels than half of their observed cells: "
-            f"{listed(asked)}. Nothing can be learned from levels that occur once, "
-            "and they take time. Drop the columns if they are identifiers; convert "
-            "them if they are numbers or dates."
-        )
-    return messages
+    return if_any(
+        passed,
+        "Identifiers or free text, which have too many levels to learn from: {}. They "
+        "are not in the model, and their missing cells stay missing. If they are "
+        "numbers or dates, convert them by pandas.to_numeric or pandas.to_datetime. "
+        'categorical_features={column: "nominal"} of the imputer, or of its '
+        "model=GaussianImputer(...), models them, and "
+        '{column: "passthrough"} leaves them out without this warning.',
+    ) + if_any(
+        asked,
+        "Nominal columns with more levels than half of their observed cells: {}. "
+        "Nothing can be learned from levels that occur once, and they take time. Drop "
+        "the columns if they are identifiers; convert them if they are numbers or "
+        "dates.",
+    )
 
 
 def names_of_groups(table: Table, n_observed: np.ndarray) -> list[str]:
@@ -391,14 +384,13 @@ def names_of_groups(table: Table, n_observed: np.ndarray) -> list[str]:
         f"{table.names[j]} ({len(table.columns[j].levels)} in {n_observed[j]} cells)"
         for j in places_of_names(table, n_observed)
     ]
-    if not found:
-        return []
-    return [
-        f"Nominal columns of many levels, each in few cells: {listed(found)}. If they "
-        "name groups of rows, such as patients, imputed names are made up: leave the "
-        'columns out by categorical_features={column: "passthrough"}, or drop the rows '
-        "without a name and use groups=column of GaussianImputer."
-    ]
+    return if_any(
+        found,
+        "Nominal columns of many levels, each in few cells: {}. If they name groups "
+        "of rows, such as patients, imputed names are made up: leave the columns out "
+        'by categorical_features={column: "passthrough"}, or drop the rows without a '
+        "name and use groups=column of GaussianImputer.",
+    )
 
 
 def _cells_of_levels(table: Table, place: int, n_observed: int) -> np.ndarray:

@@ -21,7 +21,7 @@ from skvnce._tables.column_kinds import (
     in_order,
     read_columns,
 )
-from skvnce._tables.schema import Table, listed
+from skvnce._tables.schema import Table, if_any, listed
 from skvnce._tables.values import observed_cells
 
 # ----------------------------------------
@@ -45,16 +45,14 @@ def is_measurement(text: str) -> bool:
 def numbers_as_text(table: Table) -> list[str]:
     """Find nominal columns whose levels are numbers as text."""
     places = [place for place, one in enumerate(table.columns) if _is_text(one)]
-    if not places:
-        return []
-    found = [f"{table.names[k]} ({table.columns[k].levels[0]!r}, ...)" for k in places]
-    return [
-        f"Numbers that are text: {listed(found)}. Each is a level of a nominal column, "
-        "and the model knows nothing of their order. Make them numbers before fit, by "
+    return if_any(
+        [f"{table.names[k]} ({table.columns[k].levels[0]!r}, ...)" for k in places],
+        "Numbers that are text: {}. Each is a level of a nominal column, and the "
+        "model knows nothing of their order. Make them numbers before fit, by "
         "pandas.to_numeric(df[column]), or, if they have a decimal comma, by "
         'pandas.read_csv(..., decimal=","). If they are codes, begin them with '
-        "letters."
-    ]
+        "letters.",
+    )
 
 
 def _is_text(column: Column) -> bool:
@@ -110,15 +108,14 @@ def marks_of_missing(table: Table) -> list[str]:
         for name, column in zip(table.names, table.columns, strict=True)
         for mark in column.marks
     ]
-    if not modelled + passed:
-        return []
     use = "The model takes them as values. " if modelled else ""
-    return [
-        f"Levels that usually mark missing values: {listed(modelled + passed)}. {use}"
+    return if_any(
+        modelled + passed,
+        f"Levels that usually mark missing values: {{}}. {use}"
         "Make such cells missing before fit, by "
         'df.replace("?", np.nan) with the mark, or, in a column of numbers, by '
-        'pandas.to_numeric(df[column], errors="coerce"). If it is no mark, rename it.'
-    ]
+        'pandas.to_numeric(df[column], errors="coerce"). If it is no mark, rename it.',
+    )
 
 
 def marks_among(levels: tuple) -> list[str]:
@@ -126,9 +123,10 @@ def marks_among(levels: tuple) -> list[str]:
     texts = [level for level in levels if isinstance(level, str)]
     others = [text for text in texts if not _is_mark(text)]
     marks = [text for text in texts if _is_mark(text)]
-    if _are_signs(others):
+    if "+" in others:  # "-" means negative
         marks = [mark for mark in marks if mark != "-"]
-    if _are_codes_of_two_letters(others):
+    are_codes = all(re.fullmatch("[A-Z]{2}", text) for text in others)
+    if len(others) > 1 and are_codes:  # one of which "NA" may be, such as Namibia
         marks = [mark for mark in marks if mark != "NA"]
     no_numbers = [text for text in others if number_in(text) is None]
     if len(no_numbers) == 1 and len(others) > MOST_CODES:
@@ -141,16 +139,6 @@ def _is_mark(text: str) -> bool:
     return text.strip() in _EXACT_MARKS or text.strip().lower() in _MARKS
 
 
-def _are_signs(texts: list[str]) -> bool:
-    """Return whether "-" means negative."""
-    return "+" in texts
-
-
-def _are_codes_of_two_letters(texts: list[str]) -> bool:
-    """Return whether "NA" may be one of the codes, such as Namibia."""
-    return len(texts) > 1 and all(re.fullmatch("[A-Z]{2}", text) for text in texts)
-
-
 def _count(table: Table, place: int, level: object) -> int:
     return int((table.cells[:, place] == table.columns[place].code(level)).sum())
 
@@ -158,23 +146,18 @@ def _count(table: Table, place: int, level: object) -> int:
 def codes_of_missing(table: Table) -> list[str]:
     """Find numbers that mark missing values, such as -999, far from all others."""
     found = [
-        f"{table.names[place]} has {_joined(codes)} in {number} cells, the others are "
-        f"{low:g} to {high:g}"
+        f"{table.names[place]} has {', '.join(f'{one:g}' for one in codes)} in "
+        f"{number} cells, the others are {low:g} to {high:g}"
         for place, column in enumerate(table.columns)
         if column.kind != PASSED
         for codes, number, low, high in _codes_among(_numbers(table, place))
     ]
-    if not found:
-        return []
-    return [
-        f"Numbers that usually mark missing values: {listed(found)}. The model takes "
-        "them as values. Make such cells missing before fit, by "
-        "df.replace({column: {number: np.nan}})."
-    ]
-
-
-def _joined(codes: np.ndarray) -> str:
-    return ", ".join(f"{code:g}" for code in codes)
+    return if_any(
+        found,
+        "Numbers that usually mark missing values: {}. The model takes them as values. "
+        "Make such cells missing before fit, by "
+        "df.replace({column: {number: np.nan}}).",
+    )
 
 
 def _numbers(table: Table, place: int) -> np.ndarray:
