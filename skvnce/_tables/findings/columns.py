@@ -21,7 +21,7 @@ from skvnce._tables.column_kinds import (
     in_order,
     read_columns,
 )
-from skvnce._tables.schema import Table, if_any, listed
+from skvnce._tables.schema import Table, if_any
 from skvnce._tables.values import observed_cells
 
 # ----------------------------------------
