@@ -221,10 +221,8 @@ def hide(X, hidden):
     if is_frame(X):
         return hide_in_frame(X, hidden)
     x = np.asarray(readable(X))
-    if columns is None:
-        x = x.astype(np.float32 if x.dtype == np.float32 else np.float64)
-    else:
-        x = x.copy()
+    is_kept = columns is not None or x.dtype == np.float32
+    x = x.astype(x.dtype if is_kept else np.float64)  # a copy
     x[hidden] = np.nan
     return x
 
@@ -259,7 +257,10 @@ def _table(X, name="X"):
     try:
         cells = readable(X, name)
         with cell_errors_named(X):
-            x = _converted(cells)
+            if hasattr(cells, "iloc"):  # pandas: only to_numpy makes every pd.NA NaN
+                x = cells.to_numpy(dtype=np.float64, na_value=np.nan)
+            else:
+                x = np.asarray(cells, dtype=np.float64)
         check_exact(X, x, name)
     except (TypeError, ValueError) as error:
         raise ValueError(
@@ -272,12 +273,6 @@ def _table(X, name="X"):
             f"{x.shape}; a single column is X.reshape(-1, 1)"
         )
     return x
-
-
-def _converted(X):
-    if hasattr(X, "iloc"):  # pandas: only to_numpy converts every pd.NA to NaN
-        return X.to_numpy(dtype=np.float64, na_value=np.nan)
-    return np.asarray(X, dtype=np.float64)
 
 
 def _check_hidden(hidden, shape):
@@ -371,14 +366,11 @@ def _standardise(x):
     observed = ~np.isnan(x)
     n = np.maximum(observed.sum(axis=0), 1)
     x = np.where(observed, x, 0.0)
-    x = x / _positive(np.abs(x).max(axis=0))  # so that no square overflows
+    largest = np.abs(x).max(axis=0)
+    x = x / np.where(largest > 0, largest, 1.0)  # so that no square overflows
     x = np.where(observed, x - x.sum(axis=0) / n, 0.0)
-    return x / _positive(np.sqrt((x**2).sum(axis=0) / n))
-
-
-def _positive(scale):
-    """Replace the zeros of an array by ones."""
-    return np.where(scale > 0, scale, 1.0)
+    deviation = np.sqrt((x**2).sum(axis=0) / n)
+    return x / np.where(deviation > 0, deviation, 1.0)
 
 
 def _probability(score, observed, fractions):

@@ -61,26 +61,27 @@ class Resample(NamedTuple):
                 # a model without columns has log-density 0
                 return [0.0] * len(self.alphas)
             problem, first, path = self._path(schema, data, seed)
-            scores = []
-            for theta in path.thetas:
-                fit = first._replace(theta=problem.estimate(first, theta))
-                scores.append(self._score(schema, fit, problem, data, self.rows[test]))
-        return scores
+            fits = [
+                first._replace(theta=problem.estimate(first, theta))
+                for theta in path.thetas
+            ]
+            rows = self.rows[test]
+            return [self._score(schema, fit, problem, data, rows) for fit in fits]
 
     def edges(self, some, seed):
         """Return which edges each alpha keeps; (n_alphas, n_features, n_features)."""
         d = self.rows.shape[1]
-        found = np.zeros((len(self.alphas), d, d), dtype=bool)
+        kept = np.zeros((len(self.alphas), d, d), dtype=bool)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             schema, data = self._read(some)
             if not len(schema.model_columns):  # all are constant in these rows
-                return found
+                return kept
             problem, _, path = self._path(schema, data, seed)
         places = np.ix_(schema.model_columns, schema.model_columns)
-        for links, theta in zip(found, path.thetas, strict=True):
+        for links, theta in zip(kept, path.thetas, strict=True):
             links[places] = problem.method.family.strengths(theta).numpy() != 0
-        return found
+        return kept
 
     def _read(self, some):
         """Choose the columns of the model by some rows."""
@@ -117,9 +118,7 @@ class Resample(NamedTuple):
 
 LIMIT = 0.1  # instability of an accepted graph
 _NOISE = 0.05  # share of edges without dependence of an accepted denser graph
-_FREQUENT = (
-    0.9  # share of halves that find an edge which an empty graph should not miss
-)
+_FREQUENT = 0.9  # share of halves that find an edge: an empty graph misses none
 
 
 def instability(frequencies: np.ndarray) -> np.ndarray:

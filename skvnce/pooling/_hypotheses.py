@@ -446,8 +446,5 @@ def _small_sample_dof(k, m, r, dof_complete):
 
 def _of_f(statistic, k, dof, r):
     # scipy's F distribution is NaN for infinite degrees of freedom
-    if np.isinf(dof):
-        p = chi2.sf(k * statistic, k)
-    else:
-        p = f.sf(statistic, k, dof)
+    p = chi2.sf(k * statistic, k) if np.isinf(dof) else f.sf(statistic, k, dof)
     return PooledTest(float(statistic), k, float(dof), float(p), float(r))

@@ -130,12 +130,15 @@ def _check_alike(results):
     """Raise an error for different kinds of models or outcomes; warn of lost rows."""
     _check_covariances_alike(results)
     models = [getattr(result, "model", None) for result in results]
+    outcomes = [str(getattr(model, "endog_names", None)) for model in models]
+    kinds = {"kind of model": [type(model).__name__ for model in models]}
+    kinds["outcome"] = outcomes
     for number, model in enumerate(models):
-        for what, of in (("kind of model", _kind), ("outcome", _outcome)):
-            if of(model) != of(models[0]):
+        for what, of in kinds.items():
+            if of[number] != of[0]:
                 raise ValueError(
                     f"The models must have the same {what}, but results 0 and {number} "
-                    f"have {of(models[0])} and {of(model)}."
+                    f"have {of[0]} and {of[number]}."
                 )
         lost = getattr(getattr(model, "data", None), "missing_row_idx", None)
         if lost is not None and len(lost):
@@ -204,14 +207,6 @@ def _check_covariances_alike(results):
                 f"{number} have cov_type {kinds[0]!r} and {kind!r}. Fit all with the "
                 "same cov_type."
             )
-
-
-def _kind(model):
-    return type(model).__name__
-
-
-def _outcome(model):
-    return str(getattr(model, "endog_names", None))
 
 
 def parameters(results):
@@ -474,8 +469,8 @@ def _analysis(estimator):
         )
     if hasattr(estimator, "fit"):
         return lambda table, y, **given: clone(estimator).fit(table, y, **given)
-    return lambda table, y, **given: (
-        estimator(table, **given) if y is None else estimator(table, y, **given)
+    return lambda table, y, **given: estimator(
+        table, *([] if y is None else [y]), **given
     )
 
 
@@ -525,10 +520,9 @@ class SensitivityCurve(NamedTuple):
             ]
             found = pd.concat(tables).sort_index(kind="stable").reset_index(drop=True)
             return found[["shift", "name", "coef", "se", "low", "high"]]
-        parts = [
-            (one.estimate, one.standard_error, *one.interval(level))
-            for one in self.pooled
-        ]
+        parts = (
+            (a.estimate, a.standard_error, *a.interval(level)) for a in self.pooled
+        )
         rows = [[_chosen(part, first, name) for part in row] for row in parts]
         found = pd.DataFrame(rows, columns=["coef", "se", "low", "high"])
         found.insert(0, "shift", self.shifts)
