@@ -9,17 +9,7 @@ import narwhals as nw
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvnce._tables.frames import (
-    cell_errors_named,
-    check_exact,
-    column_label,
-    is_in_parts,
-    is_time,
-    is_unreadable_text,
-    nullable_type,
-    readable,
-    with_cells,
-)
+from skvnce._tables import frames
 
 TIMES = ("date", "datetime", "duration")
 DAY = 24 * 3600 * 1e6  # microseconds
@@ -62,7 +52,7 @@ class Cells:
     """The cells of one column of a table."""
 
     def __init__(self, X: ArrayLike, place: int, series: nw.Series | None) -> None:
-        self.label = column_label(X, place)  # its name, or its index
+        self.label = frames.column_label(X, place)  # its name, or its index
         self.series = series  # of a data frame
         self._table, self._place = X, place
 
@@ -169,7 +159,7 @@ class Cells:
             floats = self._table[:, self._place].astype(np.float64)
         else:
             floats = self._floats()
-        check_exact(self._alone(), floats[:, None])
+        frames.check_exact(self._alone(), floats[:, None])
         return floats
 
     def _cast(self) -> np.ndarray:
@@ -188,26 +178,26 @@ class Cells:
         """Convert objects, or what narwhals does not know, to floats (n_samples,)."""
         if self.dtype in ("level", "mixed"):
             # in arrays numpy reads text such as "1.5" as a number
-            unfit = is_unreadable_text if self.series is None else is_text
+            unfit = frames.is_unreadable_text if self.series is None else is_text
             if any(map(unfit, self.values)):
                 raise ValueError(
                     f"X has text where numbers are expected: {self.first(unfit)}. "
                     "List the column in categorical_features, or turn it into numbers "
                     'by pandas.to_numeric(column, errors="coerce").'
                 )
-        if any(is_time(one) for one in self.values if not is_missing(one)):
+        if any(frames.is_time(one) for one in self.values if not is_missing(one)):
             raise TypeError(
                 "X has dates or durations in a data type that is not read: "
-                f"{self.first(is_time)}. Convert the column, for example by "
+                f"{self.first(frames.is_time)}. Convert the column, for example by "
                 "pandas.to_datetime, pandas.to_timedelta or, for periods, "
                 "dt.to_timestamp(), or drop it."
             )
-        with cell_errors_named(self._alone()):
+        with frames.cell_errors_named(self._alone()):
             if self.dtype == "unreadable":
                 alone = self._alone()
                 if hasattr(alone, "sparse"):  # of pandas
                     alone = alone.sparse.to_dense()
-                cells = np.asarray(readable(alone))[:, 0]
+                cells = np.asarray(frames.readable(alone))[:, 0]
                 if cells.dtype.kind == "c":
                     raise ValueError(
                         f"Column {self.label} has complex numbers, which are not "
@@ -229,7 +219,7 @@ def cells_of_columns(X: ArrayLike) -> list[Cells] | None:
         _check_names(X)
         frame = nw.from_native(X, eager_only=True)
         return [Cells(X, j, one) for j, one in enumerate(frame.iter_columns())]
-    X = readable(X)
+    X = frames.readable(X)
     try:
         # in lists of text and numbers, numpy would turn all into text
         X = np.asarray(X, dtype=None if hasattr(X, "dtype") else object)
@@ -291,7 +281,7 @@ def _kind_of_objects(values: list) -> str:
         return "level"
     if any(are_text):
         return "mixed"
-    return "unreadable" if any(map(is_time, seen)) else "number"
+    return "unreadable" if any(map(frames.is_time, seen)) else "number"
 
 
 def _quantity(dtype: str) -> str:
@@ -330,14 +320,14 @@ def read_marked(X: ArrayLike, marker: object) -> ArrayLike:
     None and NA.
     """
     found = without_marker(X, marker)
-    if is_missing(marker) or is_in_parts(X):
+    if is_missing(marker) or frames.is_in_parts(X):
         return found
     for column, missing in _missing_of_columns(X):
         rows = np.flatnonzero(missing)
         if len(rows):
             raise ValueError(
                 "Input X contains NaN, None or NA, the first in column "
-                f"{column_label(X, column)}, row {rows[0]}, but "
+                f"{frames.column_label(X, column)}, row {rows[0]}, but "
                 f"missing_values={marker!r}. Mark missing cells by {marker!r} alone, "
                 f"or replace {marker!r} by NaN and leave missing_values at its default."
             )
@@ -352,7 +342,7 @@ def without_marker(X: ArrayLike, marker: object) -> ArrayLike:
     a frame like X, whose integers are of a type that can be missing; a masked array
     if X has integers; or an array, NaN where the cell is missing.
     """
-    if is_missing(marker) or is_in_parts(X):
+    if is_missing(marker) or frames.is_in_parts(X):
         return X
     marker = item(marker)
     if is_frame(X):
@@ -471,7 +461,7 @@ def _frame_without(X: ArrayLike, marker: object) -> ArrayLike:
         for place, rows in found.items():
             column = X.iloc[:, place]
             column = column.sparse.to_dense() if hasattr(column, "sparse") else column
-            able = nullable_type(column.dtype)  # whose cells can be missing
+            able = frames.nullable_type(column.dtype)  # whose cells can be missing
             column = column if able is None else column.astype(able)
             copy.isetitem(place, column.mask(rows))
         return copy
@@ -496,7 +486,7 @@ def _frame_with(table: ArrayLike, marker: object, X: ArrayLike) -> ArrayLike:
         column = table.iloc[:, place]
         if rows.any():
             column = _marked(column, rows, marker)
-        able = nullable_type(dtypes.get(column.name))
+        able = frames.nullable_type(dtypes.get(column.name))
         if able is not None and column.dtype == able and not column.isna().any():
             column = column.astype(dtypes[column.name])
         if column is not table.iloc[:, place]:
@@ -534,4 +524,4 @@ def _marked(column: ArrayLike, rows: np.ndarray, marker: object) -> ArrayLike:
 def _filled(series: nw.Series, are_new: np.ndarray, value: object) -> nw.Series:
     """Set cells of a column of polars or pyarrow to a value."""
     rows = np.flatnonzero(are_new)
-    return with_cells(series, rows, [value] * len(rows))
+    return frames.with_cells(series, rows, [value] * len(rows))

@@ -12,16 +12,8 @@ from skvnce._tables.cells import DAY, TIMES
 from skvnce._tables.column_kinds import PASSED
 from skvnce._tables.findings.checks import made_up, repeated
 from skvnce._tables.schema import if_any, listed
+from skvnce.evaluation import _table_findings
 from skvnce.evaluation._missing_html import fragment, page
-from skvnce.evaluation._table_findings import (
-    Patterns,
-    Reasons,
-    describe_columns,
-    patterns_of,
-    reasons_of,
-    skips_of,
-    warnings_of,
-)
 from skvnce.evaluation._table_relations import RelationsFound, relations_in
 from skvnce.evaluation._user_table import check_integer, percent, read_user_table
 from skvnce.missingness import _generator
@@ -371,8 +363,8 @@ class MissingReport(NamedTuple):
     recommendation: Recommendation
     warnings: list
     columns: list
-    patterns: Patterns
-    reasons: Reasons
+    patterns: _table_findings.Patterns
+    reasons: _table_findings.Reasons
     hidden: HiddenCells
     skips: list
     identifiers: list
@@ -477,7 +469,7 @@ def missing_report(X, *, n_draws=20, n_rows=2000, random_state=None):
     rng = _generator(random_state)
     read = read_user_table(X)
     recommendation = recommend(read)
-    skips, identifiers = skips_of(read)
+    skips, identifiers = _table_findings.skips_of(read)
     hidden = score_hidden_cells(read, recommendation.group, n_rows, n_draws, rng)
     if recommendation.imputer == "TableImputer":
         reasons = recommendation.reasons + products_in(read, n_rows, rng)
@@ -486,10 +478,10 @@ def missing_report(X, *, n_draws=20, n_rows=2000, random_state=None):
         shape=read.table.cells.shape,
         share_missing=float(read.missing.mean()),
         recommendation=recommendation,
-        warnings=warnings_of(read),
-        columns=describe_columns(read),
-        patterns=patterns_of(read),
-        reasons=reasons_of(read, rng),
+        warnings=_table_findings.warnings_of(read),
+        columns=_table_findings.describe_columns(read),
+        patterns=_table_findings.patterns_of(read),
+        reasons=_table_findings.reasons_of(read, rng),
         hidden=hidden,
         skips=skips,
         identifiers=identifiers,

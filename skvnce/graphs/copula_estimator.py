@@ -11,36 +11,15 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.progress import step
 from skvnce._core.random import seeded
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.callbacks import (
-    CallbackSupportMixin,
-    failures_named,
-    report_rounds,
-    reports_fit,
-)
+from skvnce._imputer import callbacks, validation
 from skvnce._imputer.fitted import Fitted, without_columns
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.parts.chunks import in_parts
 from skvnce._imputer.parts.summary import reject_limits
-from skvnce._imputer.validation import (
-    MISSING_VALUES,
-    OF_CATEGORIES,
-    ON_MISFIT,
-    RANDOM_STATE,
-    STRATEGY,
-    Number,
-    integer_from,
-    read_table,
-    warn_of_unused_by_levels,
-)
 from skvnce._tables.cells import is_frame
 from skvnce._tables.column_kinds import FROM_DTYPE
 from skvnce._tables.limits import NO_LIMITS, limits_of
-from skvnce.gaussian.mixed_fit import (
-    held_out_cells,
-    kinds_of,
-    marginals_of,
-    warn_of_tails,
-)
+from skvnce.gaussian import mixed_fit
 from skvnce.gaussian.model import LatentNormal, tensors
 from skvnce.graphs import copula
 from skvnce.graphs.copula import edge_scores
@@ -53,7 +32,7 @@ _SEED = 0  # of draws that should be the same with and without a search for alph
 _REMEDY = "TableImputer or LAIRImputer may fill missing cells better."
 
 
-class CopulaGraphLearner(CallbackSupportMixin, Imputer):
+class CopulaGraphLearner(callbacks.CallbackSupportMixin, Imputer):
     """Sparse graph of columns of any kind, learned from a table with missing values.
 
     The model is a latent normal distribution (a Gaussian copula): a number, count or
@@ -178,15 +157,15 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
     _takes_limits = _has_density = _has_new_rows = True
 
     _parameter_constraints = {
-        "alpha": [Number(Real, 0, None, closed="left")],
-        "max_iter": [integer_from(1)],
-        "tol": [Number(Real, 0, None, closed="left")],
-        "strategy": STRATEGY,
-        "on_misfit": ON_MISFIT,
-        "missing_values": MISSING_VALUES,
+        "alpha": [validation.Number(Real, 0, None, closed="left")],
+        "max_iter": [validation.integer_from(1)],
+        "tol": [validation.Number(Real, 0, None, closed="left")],
+        "strategy": validation.STRATEGY,
+        "on_misfit": validation.ON_MISFIT,
+        "missing_values": validation.MISSING_VALUES,
         "keep_empty_features": ["boolean"],
-        **OF_CATEGORIES,
-        "random_state": RANDOM_STATE,
+        **validation.OF_CATEGORIES,
+        "random_state": validation.RANDOM_STATE,
         "verbose": ["verbose"],
     }
 
@@ -217,7 +196,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    @reports_fit
+    @callbacks.reports_fit
     def fit(self, X, y=None, *, lower=None, upper=None):
         """Learn the graph.
 
@@ -256,8 +235,12 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         cells, schema = self._validated(X)
         limits = limits_of(schema, lower, upper, X, cells)
         table = self._chosen(schema, cells, limits, is_whole=is_frame(X))
-        on_round, finish = report_rounds(self, self.max_iter, X=X)
-        with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
+        on_round, finish = callbacks.report_rounds(self, self.max_iter, X=X)
+        with (
+            self._threads(),
+            seeded(self.random_state),
+            callbacks.failures_named(self._remedy()),
+        ):
             fitted = self._fit_graph(table, on_round)
         finish()
         return self._publish(fitted)
@@ -273,8 +256,12 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         parts = nullcontext()
         if large.is_sample and len(schema.model_columns):
             parts = problem_of(table.schema, source, large, self.random_state)
-        on_round, finish = report_rounds(self, self.max_iter, X=table.rows)
-        with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
+        on_round, finish = callbacks.report_rounds(self, self.max_iter, X=table.rows)
+        with (
+            self._threads(),
+            seeded(self.random_state),
+            callbacks.failures_named(self._remedy()),
+        ):
             with parts as problem:
                 fitted = self._fit_graph(table, on_round, problem)
         finish()
@@ -295,7 +282,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
 
     def _validated(self, X):
         """Validate the table of a fit; see `read_table`."""
-        return read_table(self, X)
+        return validation.read_table(self, X)
 
     def _training_table(self, schema, X):
         """Choose the columns of the model by validated rows."""
@@ -303,10 +290,10 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
 
     def _problem(self, schema, data, limits=NO_LIMITS):
         """Determine the marginals of the columns, and build the method."""
-        kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
+        kinds, sizes = mixed_fit.kinds_of(schema), schema.n_categories.tolist()
         weights = torch.ones(len(data.x), dtype=torch.float64)
-        given, doubts = marginals_of(schema, data, weights, limits)
-        warn_of_tails(schema, doubts)
+        given, doubts = mixed_fit.marginals_of(schema, data, weights, limits)
+        mixed_fit.warn_of_tails(schema, doubts)
         return copula.make_problem(data, kinds, sizes, tensors(limits), given)
 
     def _cells_of(self, model):
@@ -329,14 +316,16 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
 
     def _model_of(self, schema, fit, problem, data):
         """Make the model of cells of a fit."""
-        return LatentNormal(problem.latents, kinds_of(schema), [fit.theta.normal()])
+        return LatentNormal(
+            problem.latents, mixed_fit.kinds_of(schema), [fit.theta.normal()]
+        )
 
     def _learned(self, schema, fit, problem, data):
         """Return the model of a fit, and the attributes that describe it."""
         model = self._model_of(schema, fit, problem, data)
         associations = problem.method.family.strengths(fit.theta).numpy()
         self._warn_unless_converged(fit)
-        warn_of_unused_by_levels(self, schema)
+        validation.warn_of_unused_by_levels(self, schema)
         return model, {
             **self._report_of(schema, model, associations),
             "precision_": fit.theta.precision.numpy(),
@@ -392,10 +381,12 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         def predict(kept, rows):
             given = Incomplete.from_array(kept), theta, float(self.alpha), _ROUNDS
             found = problem.continued(*given, tensors(limits))
-            model = LatentNormal(problem.latents, kinds_of(schema), [found.normal()])
+            model = LatentNormal(
+                problem.latents, mixed_fit.kinds_of(schema), [found.normal()]
+            )
             return model.fill(kept[rows], limits.of(rows))
 
-        options = {"hidden": held_out_cells(cells), "scale": cells.scale}
+        options = {"hidden": mixed_fit.held_out_cells(cells), "scale": cells.scale}
         schema, checked = self._held_out(schema, cells.nodes, predict, **options)
         self._report_misfit(schema, checked, _REMEDY)
         return schema, checked

@@ -23,15 +23,8 @@ from skvnce._core.posteriors import Uniforms
 from skvnce._core.progress import step
 from skvnce._core.random import number_keyed, seed_from
 from skvnce._imputer.parts.summary import FirstReading
+from skvnce.gaussian.latent import gibbs
 from skvnce.gaussian.latent.columns import NOMINAL, Latents, Marginal
-from skvnce.gaussian.latent.gibbs import (
-    Factors,
-    Ordered,
-    Rows,
-    at_once,
-    rescaled,
-    unit_scales,
-)
 from skvnce.gaussian.latent.nominal import Nominal
 from skvnce.gaussian.latent.population import Population
 from skvnce.gaussian.mixed_fit import kinds_of
@@ -86,13 +79,15 @@ class Part(NamedTuple):
     z: np.ndarray  # (latents, n)
     # the columns of `Rows`, ordered and nominal ones, for each batch of rows that is
     # swept together
-    known: list[tuple[list[Ordered], list[Nominal]]]
+    known: list[tuple[list[gibbs.Ordered], list[Nominal]]]
 
     @classmethod
     def of(cls, latents: Latents, nodes: np.ndarray) -> Self:
         """Read rows (n, features)."""
         batches = (
-            Rows.parts(latents, Incomplete.from_array(nodes)) if len(nodes) else []
+            gibbs.Rows.parts(latents, Incomplete.from_array(nodes))
+            if len(nodes)
+            else []
         )
         mean = Theta.independent(latents.size).mean
         # the first one is for parts without rows
@@ -100,12 +95,12 @@ class Part(NamedTuple):
         known = [(rows.ordered, rows.nominal) for rows in batches]
         return cls(np.concatenate(z, 1), known)
 
-    def batches(self, latents: Latents) -> Iterator[tuple[slice, Rows]]:
+    def batches(self, latents: Latents) -> Iterator[tuple[slice, gibbs.Rows]]:
         """Yield batches of rows, and their places."""
-        none, size = np.empty((0, 0)), at_once(latents)
+        none, size = np.empty((0, 0)), gibbs.at_once(latents)
         for number, columns in enumerate(self.known):
             place = slice(size * number, size * (number + 1))
-            yield place, Rows(latents, none, none, *columns)
+            yield place, gibbs.Rows(latents, none, none, *columns)
 
 
 class Round(NamedTuple):
@@ -123,7 +118,7 @@ class Round(NamedTuple):
     ) -> tuple[Part, Sums]:
         """Sweep over some rows; `uniforms` makes the numbers of some of them."""
         new = np.empty_like(part.z)
-        factors = Factors.of(self.theta.normal(), latents)
+        factors = gibbs.Factors.of(self.theta.normal(), latents)
         shift, scale = self.shift[:, None].numpy(), self.scale[:, None].numpy()
         sums = Sums.of(new[:, :0])
         for place, rows in part.batches(latents):
@@ -163,9 +158,9 @@ def e_step_of_parts(
         one = Round(state.number + 1, theta, state.shift, state.scale)
         parts, sums = advance(one, state.parts)
         normal = sums.normal()
-        shift, scale = unit_scales(latents, normal)
+        shift, scale = gibbs.unit_scales(latents, normal)
         state = State(parts, one.number, shift, scale)
-        return state, rescaled(normal, shift, scale)
+        return state, gibbs.rescaled(normal, shift, scale)
 
     return EStep(init, step, once)
 
@@ -294,7 +289,7 @@ def problem_of(schema, source, large, random_state):
     sweeps = Sweeps(rows, latents, seed_from(random_state))
     with _kept(source, sweeps) as advance:
         e_step = e_step_of_parts(latents, advance, once)
-        some = Rows.parts(latents, data)
+        some = gibbs.Rows.parts(latents, data)
         yield copula.problem_from(latents, some, e_step, n_rows, mean)
 
 

@@ -15,24 +15,11 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.progress import rounds_of_tuning, steps
 from skvnce._core.random import seeded
 from skvnce._core.warnings import warn_user
+from skvnce._imputer import callbacks, validation
 from skvnce._imputer.base import TrainingTable
-from skvnce._imputer.callbacks import (
-    CallbackSupportMixin,
-    counting_rounds,
-    failures_named,
-    report_rounds,
-    reports_fit,
-)
 from skvnce._imputer.fill import score
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.imputer import Imputer
-from skvnce._imputer.validation import (
-    N_JOBS,
-    RANDOM_STATE,
-    Number,
-    integer_from,
-    warn_of_unused,
-)
 from skvnce._tables.memory import needs_memory
 from skvnce._tables.schema import Schema
 from skvnce.graphs.copula_estimator import CopulaGraphLearner
@@ -178,7 +165,7 @@ class Search(NamedTuple):
     report: dict  # attributes of the path, to which rules add theirs
 
 
-class GraphSearch(CallbackSupportMixin, Imputer):
+class GraphSearch(callbacks.CallbackSupportMixin, Imputer):
     """Base class of graph learners that choose the strength of their L1 penalty.
 
     Subclasses set `_learner_class` and what a fitted graph of that class can do.  Their
@@ -245,13 +232,13 @@ class GraphSearch(CallbackSupportMixin, Imputer):
     """
 
     _parameter_constraints = {
-        "alphas": [integer_from(2), "array-like"],
+        "alphas": [validation.integer_from(2), "array-like"],
         "selection": [StrOptions({"ebic", "cv", "cv-1se", "stability"})],
-        "gamma": [Number(Real, 0, None, closed="left")],
+        "gamma": [validation.Number(Real, 0, None, closed="left")],
         "cv": ["cv_object"],
-        "n_subsamples": [integer_from(2)],
-        "n_jobs": N_JOBS,
-        "random_state": RANDOM_STATE,
+        "n_subsamples": [validation.integer_from(2)],
+        "n_jobs": validation.N_JOBS,
+        "random_state": validation.RANDOM_STATE,
         "verbose": ["verbose"],
     }
 
@@ -284,7 +271,7 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         if cls.__doc__ and GraphSearch.__doc__:  # python -OO removes them
             cls.__doc__ = with_entries(cls.__doc__, GraphSearch.__doc__)
 
-    @reports_fit
+    @callbacks.reports_fit
     def fit(self, X, y=None):
         """Solve the path, choose alpha, and set the attributes of its graph.
 
@@ -308,7 +295,7 @@ class GraphSearch(CallbackSupportMixin, Imputer):
             As in the learner.
         """
         alphas = self._check_parameters()
-        warn_of_unused(self, _without_effect(self.selection))
+        validation.warn_of_unused(self, _without_effect(self.selection))
         needs_memory(type(self), X, reset=True)
         learner = clone(self._settings())
         # the search itself reports its steps
@@ -316,8 +303,8 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         X, schema = learner._validated(X)
         table = learner._training_table(schema, X)
         schema, data = table.schema, Incomplete.from_array(table.cells.nodes)
-        on_round, finish = report_rounds(self, learner.max_iter, X=X)
-        with failures_named(learner._remedy()):
+        on_round, finish = callbacks.report_rounds(self, learner.max_iter, X=X)
+        with callbacks.failures_named(learner._remedy()):
             if len(schema.model_columns):
                 with learner._threads(schema), seeded(self.random_state) as seed:
                     problem = learner._problem(schema, data)
@@ -379,7 +366,7 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         resample = Resample(search.learner, schema, search.rows, search.path.alphas)
         # a generator, so that parts are reported when they end
         results = Parallel(self.n_jobs, return_as="generator")(
-            delayed(counting_rounds)(function, resample, *part, int(s))
+            delayed(callbacks.counting_rounds)(function, resample, *part, int(s))
             for part, s in zip(parts, seeds, strict=True)
         )
         found = []

@@ -13,16 +13,7 @@ from torch import Tensor
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.progress import step
 from skvnce._core.samplers import State
-from skvnce.graphs.em import (
-    Penalty,
-    Theta,
-    coarse,
-    learn_graph,
-    observed_mean,
-    off_diagonal,
-    uncentre,
-    units_of,
-)
+from skvnce.graphs import em
 from skvnce.graphs.score_matching import score_matching
 
 _ROUNDS = 6  # rounds of the pilot fit
@@ -43,7 +34,7 @@ def ridge_of_links(data: Incomplete) -> float:
     n, d = data.x.shape
     if d < 2:
         return 0.0
-    centre, scale = units_of(data, fit_linear=True)
+    centre, scale = em.units_of(data, fit_linear=True)
     x = (data.x - centre * scale).where(data.observed, 0.0)
     seen = data.observed.to(x)
     count = (seen.T @ seen).clamp(min=1)
@@ -53,7 +44,7 @@ def ridge_of_links(data: Incomplete) -> float:
     squared = covariance.square() / (variance * variance.T).clamp(min=1e-12)
     excess = (squared.clamp(max=1) - 1 / count) / (scale * scale[:, None]).square()
     # if all pairs are observed by few rows, those with most are used
-    known = off_diagonal(d) * (count >= min(_FEW, float(count.max())))
+    known = em.off_diagonal(d) * (count >= min(_FEW, float(count.max())))
     tau2 = float((excess * known).sum() / known.sum().clamp(min=1))
     # the ridge is at most 10, also if no pair is correlated
     return 1 / (n * max(tau2, 0.1 / n))
@@ -62,33 +53,33 @@ def ridge_of_links(data: Incomplete) -> float:
 class Pilot(NamedTuple):
     """An initial estimate, and the ridge of b that it implies."""
 
-    theta: Theta
+    theta: em.Theta
     # of the E-step by Gibbs sampling, where other fits may start; None without gaps
     state: State | None
     ridge_linear: float
 
 
-def pilot(data: Incomplete, start: Theta, centre: Tensor, ridge: float) -> Pilot:
+def pilot(data: Incomplete, start: em.Theta, centre: Tensor, ridge: float) -> Pilot:
     """Fit a few rounds without a ridge of b."""
-    method = coarse(score_matching(data, centre, fit_linear=True))
+    method = em.coarse(score_matching(data, centre, fit_linear=True))
     with step("fitting a pilot that chooses the ridge of b"):
-        fit = learn_graph(
+        fit = em.learn_graph(
             method,
             start,
-            Penalty(torch.zeros(len(centre), len(centre)).to(centre), ridge),
+            em.Penalty(torch.zeros(len(centre), len(centre)).to(centre), ridge),
             max_iter=_ROUNDS,
             tol=0.0,
             warm_up=_ROUNDS,
         )
     covariance = torch.atleast_2d(fit.completed.T.cov())
-    theta = uncentre(fit.theta, centre)
+    theta = em.uncentre(fit.theta, centre)
     ridge_linear = ridge_of_linear(data, theta, covariance, ridge)
     state = None if method.e_step.once else fit.state
     return Pilot(fit.theta, state, ridge_linear)
 
 
 def ridge_of_linear(
-    data: Incomplete, theta: Theta, covariance: Tensor, ridge: float
+    data: Incomplete, theta: em.Theta, covariance: Tensor, ridge: float
 ) -> float:
     """Choose the ridge of b from an estimate without one.
 
@@ -109,7 +100,7 @@ def ridge_of_linear(
         return 0.0
     seen = data.observed.to(data.x)
     n_pairs = float((seen.T @ seen).mean())
-    mean = observed_mean(data.x, data.observed)
+    mean = em.observed_mean(data.x, data.observed)
     values, vectors = torch.linalg.eigh(covariance)
     # eigenvalues are divisors, and zero for collinear columns
     values = values.clamp(min=1e-9 * float(values[-1]))

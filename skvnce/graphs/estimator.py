@@ -14,28 +14,11 @@ from skvnce._core.random import row_keyed, seeded
 from skvnce._core.runtime import threads_for, torch_defaults
 from skvnce._core.training.adam import Diverged
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.callbacks import (
-    CallbackSupportMixin,
-    failures_named,
-    report_rounds,
-    reports_fit,
-    shows_progress,
-)
+from skvnce._imputer import callbacks, validation
 from skvnce._imputer.fitted import Fitted, number_or_nan, without_columns
 from skvnce._imputer.held_out import MOST_LISTED
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.parts.tables import by_parts
-from skvnce._imputer.validation import (
-    AUTO,
-    MISSING_VALUES,
-    ON_MISFIT,
-    RANDOM_STATE,
-    STRATEGY,
-    Number,
-    integer_from,
-    read_table,
-    warn_of_unused,
-)
 from skvnce._tables.findings.checks import check_non_negative, check_squares
 from skvnce.graphs import em, model
 from skvnce.graphs.model import GraphParameters, edges, to_networkx
@@ -193,7 +176,7 @@ def why_unsettled(fit, ridge, max_iter, tol):
 _SEED = 0  # of draws that should be the same with and without a search for alpha
 
 
-class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
+class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
     """Sparse graph of non-negative variables, learned from a table with missing values.
 
     The model is a Gaussian truncated to ``x >= 0``, with ``p(x)`` proportional to
@@ -319,20 +302,23 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     _is_positive = _has_density = True
 
     _parameter_constraints = {
-        "alpha": [Number(Real, 0, None, closed="left")],
+        "alpha": [validation.Number(Real, 0, None, closed="left")],
         "algorithm": [StrOptions(set(ALGORITHMS))],
         "fit_linear": ["boolean"],
-        "ridge": [AUTO, Number(Real, 0, None, closed="left")],
-        "ridge_linear": [AUTO, Number(Real, 0, None, closed="left")],
-        "noise_ratio": [integer_from(1)],
-        "n_steps": [integer_from(1)],
-        "strategy": STRATEGY,
-        "max_iter": [integer_from(1)],
-        "tol": [AUTO, Number(Real, 0, None, closed="left")],
-        "on_misfit": ON_MISFIT,
-        "missing_values": MISSING_VALUES,
+        "ridge": [validation.AUTO, validation.Number(Real, 0, None, closed="left")],
+        "ridge_linear": [
+            validation.AUTO,
+            validation.Number(Real, 0, None, closed="left"),
+        ],
+        "noise_ratio": [validation.integer_from(1)],
+        "n_steps": [validation.integer_from(1)],
+        "strategy": validation.STRATEGY,
+        "max_iter": [validation.integer_from(1)],
+        "tol": [validation.AUTO, validation.Number(Real, 0, None, closed="left")],
+        "on_misfit": validation.ON_MISFIT,
+        "missing_values": validation.MISSING_VALUES,
         "keep_empty_features": ["boolean"],
-        "random_state": RANDOM_STATE,
+        "random_state": validation.RANDOM_STATE,
         "verbose": ["verbose"],
     }
 
@@ -371,7 +357,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    @reports_fit
+    @callbacks.reports_fit
     def fit(self, X, y=None):
         """Learn the graph.
 
@@ -401,9 +387,13 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         self._check_parameters()
         cells, schema = self._validated(X)
         table = self._training_table(schema, cells)
-        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        on_round, finish = callbacks.report_rounds(self, self.max_iter, X=X)
         threads = self._threads(table.schema)
-        with threads, seeded(self.random_state), failures_named(self._remedy()):
+        with (
+            threads,
+            seeded(self.random_state),
+            callbacks.failures_named(self._remedy()),
+        ):
             fitted = self._fit_graph(table, on_round)
         finish()
         return self._publish(fitted)
@@ -411,7 +401,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     edges, to_networkx = edges, to_networkx
 
     @by_parts
-    @shows_progress
+    @callbacks.shows_progress
     def score_samples(self, X, return_std=False):
         """Compute a held-out log-score of each row, in nats.
 
@@ -507,8 +497,8 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
 
     def _validated(self, X):
         """Validate the table of a fit; see `read_table`."""
-        warn_of_unused(self, _without_effect(self.algorithm))
-        table, schema = read_table(self, X)
+        validation.warn_of_unused(self, _without_effect(self.algorithm))
+        table, schema = validation.read_table(self, X)
         check_non_negative(schema, table, type(self).__name__)
         return table, schema
 

@@ -18,15 +18,7 @@ from skvnce._core.random import row_keyed
 from skvnce._core.samplers import Info, Sampler, State, run_chain
 from skvnce._imputer.fitted import repeated
 from skvnce._tables.limits import NO_LIMITS, Limits
-from skvnce.graphs.samplers import (
-    Lines,
-    block_gibbs,
-    directions_of,
-    expected_steps,
-    lines_of,
-    missing_of,
-    step_slopes,
-)
+from skvnce.graphs import samplers
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 
 # ----------------------------------------
@@ -91,9 +83,9 @@ def chain_means(
     n_steps: int,
 ) -> Tensor:  # (n, features)
     """Estimate E[x_mis | x_obs] from one chain a row; undefined where observed."""
-    missing = missing_of(data.observed[None])
-    lines = lines_of(model.precision, missing.patterns)
-    sampler = block_gibbs(model, missing, uniforms, lines=lines)
+    missing = samplers.missing_of(data.observed[None])
+    lines = samplers.lines_of(model.precision, missing.patterns)
+    sampler = samplers.block_gibbs(model, missing, uniforms, lines=lines)
     state = sampler.init(data, start.expand(1, *data.x.shape))
     found = averages(
         model, data, sampler, state, lines, burn_in=burn_in, n_steps=n_steps
@@ -113,7 +105,7 @@ def chain_means(
         for rows in places.split(batch) if len(places) else ():
             directions = None
             if with_lines[rows[0]]:
-                directions = directions_of(lines, place[rows])
+                directions = samplers.directions_of(lines, place[rows])
             known = found.take(rows)
             means[rows] = least_noisy(off, data.observed[rows], known, directions)
     return means
@@ -124,7 +116,7 @@ def averages(
     data: Incomplete,
     sampler: Sampler,
     state: State,
-    lines: Lines | None,
+    lines: samplers.Lines | None,
     *,
     burn_in: int,
     n_steps: int,
@@ -142,7 +134,7 @@ def averages(
     def look(state: State, info: Info) -> None:
         variance.add_(model.conditionals(state.x[0]).variance / n_looks)
         if lines is not None:
-            found = step_slopes(lines, model, state.x)
+            found = samplers.step_slopes(lines, model, state.x)
             slopes.index_add_(0, lines.rows, found.T / n_looks)
 
     def add(state: State, info: Info) -> None:
@@ -150,7 +142,7 @@ def averages(
         mean[part] += state.x[0]
         given[part] += model.conditionals(state.x[0]).mean
         if lines is not None:
-            found = expected_steps(lines, model, state.x)
+            found = samplers.expected_steps(lines, model, state.x)
             steps[part].index_add_(0, lines.rows, found.T)
         seen[0], counts[part] = seen[0] + 1, counts[part] + 1
 
@@ -260,7 +252,7 @@ def approximate_mean(
 
     Cheaper than `conditional_mean`, and noisier with many correlated missing cells.
     """
-    sampler = block_gibbs(model, missing_of(data.observed[None]))
+    sampler = samplers.block_gibbs(model, samplers.missing_of(data.observed[None]))
     state = sampler.init(data, start.expand(1, *data.x.shape))
     cells = (~data.observed).nonzero(as_tuple=True)
     scale = model.precision.diagonal().rsqrt()[cells[1]]
@@ -296,9 +288,9 @@ def quantiles(
     """
     lengths = {"burn_in": burn_in, "n_steps": n_steps}
     mean = conditional_mean(model, data, start, uniforms, **lengths)
-    missing = missing_of(data.observed[None])
-    lines = lines_of(model.precision, missing.patterns)
-    sampler = block_gibbs(model, missing, uniforms, lines=lines)
+    missing = samplers.missing_of(data.observed[None])
+    lines = samplers.lines_of(model.precision, missing.patterns)
+    sampler = samplers.block_gibbs(model, missing, uniforms, lines=lines)
     state = sampler.init(data, start.expand(1, *data.x.shape))
     tables: list[Tensor] = []
     state = run_chain(sampler, state, data, burn_in)
@@ -324,7 +316,9 @@ def draw(
 ) -> Tensor:
     """Draw from p(x_mis | x_obs), one chain for each draw; (n_draws, n, features)."""
     x = start.expand(n_draws, *data.x.shape)
-    sampler = block_gibbs(model, missing_of(data.observed.expand_as(x)))
+    sampler = samplers.block_gibbs(
+        model, samplers.missing_of(data.observed.expand_as(x))
+    )
     return run_chain(sampler, sampler.init(data, x), data, n_steps).x
 
 
@@ -357,7 +351,7 @@ def log_predictive(
             [u(step, one[None]) for u, one in zip(sources, x, strict=True)]
         )
 
-    sampler = block_gibbs(model, missing_of(rest.observed), each)
+    sampler = samplers.block_gibbs(model, samplers.missing_of(rest.observed), each)
     state = sampler.init(rest, start.expand_as(rest.observed))
     state = run_chain(sampler, state, rest, burn_in)
     score = _average_density(model, sampler, state, rest, n_steps)

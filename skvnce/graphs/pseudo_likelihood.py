@@ -11,20 +11,7 @@ import torch
 from torch import Tensor
 
 from skvnce._core.incomplete import Incomplete
-from skvnce.graphs.em import (
-    Method,
-    MStep,
-    Penalty,
-    Solution,
-    Theta,
-    all_tables,
-    completed_by_gibbs,
-    marginals,
-    minimise_loss,
-    truncated_normals,
-    uncentre,
-    units_of,
-)
+from skvnce.graphs import em
 from skvnce.graphs.truncated_gaussian import conditionals
 
 
@@ -41,23 +28,23 @@ def pseudo_likelihood(
     *,
     fit_linear: bool,
     tol: tuple[float, float] = (1e-3, 1e-5),
-) -> Method:
+) -> em.Method:
     """Build the method."""
 
     def solve(
-        tables: tuple[Tensor, ...], start: Theta, penalty: Penalty, tol: float
-    ) -> Solution:
+        tables: tuple[Tensor, ...], start: em.Theta, penalty: em.Penalty, tol: float
+    ) -> em.Solution:
         rows = torch.cat(tables)
 
-        def loss(theta: Theta) -> Tensor:
-            model = uncentre(theta, centre)
+        def loss(theta: em.Theta) -> Tensor:
+            model = em.uncentre(theta, centre)
             return negative_log_pseudo_likelihood(rows, model.precision, model.linear)
 
         free = {"fit_linear": fit_linear, "fit_scale": False}
-        return minimise_loss(loss, start, centre, penalty, **free, tol=tol)
+        return em.minimise_loss(loss, start, centre, penalty, **free, tol=tol)
 
-    m_step = MStep(lambda x: (x,), all_tables, solve, tol)
-    return Method(completed_by_gibbs(data), m_step, truncated_normals(centre))
+    m_step = em.MStep(lambda x: (x,), em.all_tables, solve, tol)
+    return em.Method(em.completed_by_gibbs(data), m_step, em.truncated_normals(centre))
 
 
 # ----------------------------------------
@@ -75,16 +62,16 @@ def _zeros(data: Incomplete) -> Tensor:
 
 
 def _means(data: Incomplete) -> Tensor:
-    units = units_of(data, fit_linear=True)
+    units = em.units_of(data, fit_linear=True)
     return (units.centre * units.scale).expand_as(data.x)
 
 
 def _marginal_draws(data: Incomplete) -> Tensor:
-    return marginals(data).sample((len(data.x),))
+    return em.marginals(data).sample((len(data.x),))
 
 
 def _uniform(data: Incomplete) -> Tensor:
-    units = units_of(data, fit_linear=True)
+    units = em.units_of(data, fit_linear=True)
     return torch.rand_like(data.x) * (units.centre + 2) * units.scale
 
 

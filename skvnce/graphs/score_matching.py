@@ -18,23 +18,7 @@ from torch import Tensor
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.training.proximal import Quadratic
-from skvnce.graphs.em import (
-    DIAGONAL_FLOOR,
-    Fit,
-    Method,
-    MStep,
-    Penalty,
-    Solution,
-    Theta,
-    completed_by_gibbs,
-    minimise_quadratic,
-    origin,
-    penalised,
-    ridges,
-    symmetric,
-    to_model,
-    truncated_normals,
-)
+from skvnce.graphs import em
 
 # ----------------------------------------
 # The weight of generalised score matching for densities on x >= 0.
@@ -113,20 +97,22 @@ def running_mean(old: Statistics, new: Statistics, weight: float) -> Statistics:
 
 
 def minimise_loss(
-    stats: Statistics, start: Theta, centre: Tensor, penalty: Penalty, tol: float
-) -> Solution:
+    stats: Statistics, start: em.Theta, centre: Tensor, penalty: em.Penalty, tol: float
+) -> em.Solution:
     """Minimise the loss plus the penalty; see `minimise_quadratic`."""
-    return minimise_quadratic(quadratic_of(stats, penalty, centre), start, penalty, tol)
+    return em.minimise_quadratic(
+        quadratic_of(stats, penalty, centre), start, penalty, tol
+    )
 
 
-def quadratic_of(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadratic:
+def quadratic_of(stats: Statistics, penalty: em.Penalty, centre: Tensor) -> Quadratic:
     """Make the loss a quadratic over (K, b), including the smooth penalties."""
     width = stats.target.shape[1]
-    to_linear = penalty.ridge_linear**0.5 * origin(centre, width)
+    to_linear = penalty.ridge_linear**0.5 * em.origin(centre, width)
     # the inverse of a compression is at most the compression of the inverse, so the
     # separate problems of the rows bound the symmetric problem
     dtype = stats.gamma.dtype
-    rows = stats.gamma + ridges(penalty, width).to(dtype).diag_embed()
+    rows = stats.gamma + em.ridges(penalty, width).to(dtype).diag_embed()
     if width > len(centre):
         rows = rows + torch.outer(to_linear, to_linear).to(dtype)
     # factorised once for all certificates
@@ -134,7 +120,7 @@ def quadratic_of(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadrat
 
     def product(point: Tensor) -> Tensor:
         found = torch.bmm(rows, point[:, :, None].to(dtype)).squeeze(-1)
-        return symmetric(found.to(point.dtype))
+        return em.symmetric(found.to(point.dtype))
 
     def inverse_form(residual: Tensor) -> Tensor:
         if failed.any():  # without ridge and with few rows there is no certificate
@@ -143,34 +129,34 @@ def quadratic_of(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadrat
         half = torch.linalg.solve_triangular(factor, right, upper=False)
         return half.square().sum().to(residual.dtype)
 
-    diagonal = symmetric(rows.diagonal(dim1=1, dim2=2)).to(centre.dtype)
-    return Quadratic(product, symmetric(stats.target), inverse_form, diagonal)
+    diagonal = em.symmetric(rows.diagonal(dim1=1, dim2=2)).to(centre.dtype)
+    return Quadratic(product, em.symmetric(stats.target), inverse_form, diagonal)
 
 
 def approximate_quadratic(
-    stats: Statistics, penalty: Penalty, centre: Tensor
+    stats: Statistics, penalty: em.Penalty, centre: Tensor
 ) -> Quadratic:
     """Make the same quadratic, with the inverse form of its diagonal, for rounds."""
 
     def product(point: Tensor) -> Tensor:
         right = point[:, :, None].to(stats.gamma.dtype)
         found = torch.bmm(stats.gamma, right).squeeze(-1)
-        return symmetric(found.to(point.dtype))
+        return em.symmetric(found.to(point.dtype))
 
-    diagonal = symmetric(stats.gamma.diagonal(dim1=1, dim2=2)).to(centre.dtype)
-    return over_diagonal(product, symmetric(stats.target), diagonal, penalty, centre)
+    diagonal = em.symmetric(stats.gamma.diagonal(dim1=1, dim2=2)).to(centre.dtype)
+    return over_diagonal(product, em.symmetric(stats.target), diagonal, penalty, centre)
 
 
 def over_diagonal(
     product: Callable[[Tensor], Tensor],
     target: Tensor,
     diagonal: Tensor,
-    penalty: Penalty,
+    penalty: em.Penalty,
     centre: Tensor,
 ) -> Quadratic:
     """Make a penalised quadratic, whose inverse form is that of its diagonal."""
     free = Quadratic(product, target, form_over(diagonal), diagonal)
-    quadratic_form = penalised(free, penalty, centre)
+    quadratic_form = em.penalised(free, penalty, centre)
     return quadratic_form._replace(inverse_form=form_over(quadratic_form.diagonal))
 
 
@@ -209,16 +195,16 @@ def pooled(old: Tables, new: Tables, weight: float) -> Tables:
     )
 
 
-def free_quadratic(tables: Tables, penalty: Penalty, centre: Tensor) -> Quadratic:
+def free_quadratic(tables: Tables, penalty: em.Penalty, centre: Tensor) -> Quadratic:
     """Make the loss a quadratic whose products take n d^2 operations; see `Tables`."""
     u, h, n = tables.u, tables.h, len(tables.u)
 
     def product(point: Tensor) -> Tensor:
         found = (h * (u @ point.T.to(u.dtype))).T @ u / n
-        return symmetric(found.to(point.dtype))
+        return em.symmetric(found.to(point.dtype))
 
-    target = symmetric(target_of(u, h, tables.slope).to(centre.dtype))
-    diagonal = symmetric((h.T @ u.square() / n).to(centre.dtype))
+    target = em.symmetric(target_of(u, h, tables.slope).to(centre.dtype))
+    diagonal = em.symmetric((h.T @ u.square() / n).to(centre.dtype))
     return over_diagonal(product, target, diagonal, penalty, centre)
 
 
@@ -237,10 +223,10 @@ def ceiling_of(data: Incomplete) -> Tensor:
     for x, observed in zip(data.x.T, data.observed.T, strict=True):
         values = x[observed].unique()
         steps.append(values.diff().min() if len(values) > 1 else values.new_ones(()))
-    return (12 / torch.stack(steps).square()).clamp(min=2 * DIAGONAL_FLOOR)
+    return (12 / torch.stack(steps).square()).clamp(min=2 * em.DIAGONAL_FLOOR)
 
 
-def score_matching(data: Incomplete, centre: Tensor, *, fit_linear: bool) -> Method:
+def score_matching(data: Incomplete, centre: Tensor, *, fit_linear: bool) -> em.Method:
     """Build the method.
 
     With more than `_DENSE` features the M-step keeps completed rows of several
@@ -258,29 +244,29 @@ def score_matching(data: Incomplete, centre: Tensor, *, fit_linear: bool) -> Met
     known = {"curvature": None}  # of the last solution
 
     def solve(
-        summary: Statistics | Tables, start: Theta, penalty: Penalty, tol: float
-    ) -> Solution:
+        summary: Statistics | Tables, start: em.Theta, penalty: em.Penalty, tol: float
+    ) -> em.Solution:
         precise = tol < coarse
         if precise:  # rounding would limit the accuracy
             summary = type(summary)(*(part.to(centre.dtype) for part in summary))
         make = quadratic_of if precise else approximate_quadratic
         make = make if isinstance(summary, Statistics) else free_quadratic
         quadratic_form, interval = make(summary, penalty, centre), 10 if precise else 5
-        found = minimise_quadratic(
+        found = em.minimise_quadratic(
             quadratic_form, start, penalty, tol, ceiling, interval=interval, **known
         )
         known["curvature"] = found.curvature
         return found
 
     ceiling, coarse = ceiling_of(data), tol[0]
-    m_step = MStep(
+    m_step = em.MStep(
         lambda x: summarise(x, *options),
         merge,
         solve,
         tol,
         (lambda x: table_of(x, *options)) if _BRIEF < len(centre) <= _DENSE else None,
     )
-    return Method(completed_by_gibbs(data), m_step, truncated_normals(centre))
+    return em.Method(em.completed_by_gibbs(data), m_step, em.truncated_normals(centre))
 
 
 # ----------------------------------------
@@ -309,7 +295,7 @@ _LEVERAGE = 0.9  # the largest, of rows that determine a parameter alone
 
 
 def edge_scores(
-    data: Incomplete, fit: Fit, centre: Tensor, ridge: float, *, fit_linear: bool
+    data: Incomplete, fit: em.Fit, centre: Tensor, ridge: float, *, fit_linear: bool
 ) -> Tensor:
     """Compute signed scores of all pairs; (features, features), zero on the diagonal.
 
@@ -329,10 +315,10 @@ def edge_scores(
     return (-found * unit / error.clamp(min=tiny)).fill_diagonal_(0.0)
 
 
-def completed(data: Incomplete, fit: Fit, centre: Tensor) -> Tensor:
+def completed(data: Incomplete, fit: em.Fit, centre: Tensor) -> Tensor:
     """Draw the missing cells some times; (n_draws n, features)."""
-    e_step = completed_by_gibbs(data)
-    state, model = e_step.init(), to_model(fit.theta, centre)
+    e_step = em.completed_by_gibbs(data)
+    state, model = e_step.init(), em.to_model(fit.theta, centre)
     if e_step.once:
         return e_step.step(state, model)[1]
     for _ in range(_BURN_IN):

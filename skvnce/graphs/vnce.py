@@ -25,18 +25,7 @@ from skvnce.contrast.posteriors import (
     SequentialPosterior,
     normal_scale,
 )
-from skvnce.graphs.em import (
-    EStep,
-    Method,
-    MStep,
-    Penalty,
-    Solution,
-    Theta,
-    minimise_loss,
-    observed_mean,
-    truncated_normals,
-    uncentre,
-)
+from skvnce.graphs import em
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian, log_phi
 
 
@@ -63,14 +52,14 @@ def drawn(draws: Draws, log_noise: Tensor) -> Drawn:
     return Drawn(x.detach(), log_base.detach(), draws.log_weight)
 
 
-def log_ratio(part: Drawn, theta: Theta, centre: Tensor) -> Tensor:
+def log_ratio(part: Drawn, theta: em.Theta, centre: Tensor) -> Tensor:
     """Compute G = log phi - log q - log p_y of each draw; (n_draws, rows)."""
-    precision, linear, log_scale = uncentre(theta, centre)
+    precision, linear, log_scale = em.uncentre(theta, centre)
     unscaled = log_phi(part.x, precision, linear)
     return (unscaled - log_scale - part.log_base).flatten(1)
 
 
-def loss(both: Both, theta: Theta, centre: Tensor, noise_ratio: float) -> Tensor:
+def loss(both: Both, theta: em.Theta, centre: Tensor, noise_ratio: float) -> Tensor:
     """Compute minus the objective of VNCE."""
     ratios = [log_ratio(part, theta, centre) for part in both]
     weights = [part.log_weight.flatten(1) for part in both]
@@ -94,17 +83,19 @@ def m_step(
     noise_ratio: float,
     fit_linear: bool,
     tol: tuple[float, float],
-) -> MStep:
+) -> em.MStep:
     """Build the M-step; draws are kept by `keep_data`."""
 
-    def solve(both: Both, start: Theta, penalty: Penalty, tol: float) -> Solution:
-        def value(theta: Theta) -> Tensor:
+    def solve(
+        both: Both, start: em.Theta, penalty: em.Penalty, tol: float
+    ) -> em.Solution:
+        def value(theta: em.Theta) -> Tensor:
             return loss(both, theta, centre, noise_ratio)
 
         free = {"fit_linear": fit_linear, "fit_scale": True}
-        return minimise_loss(value, start, centre, penalty, **free, tol=tol)
+        return em.minimise_loss(value, start, centre, penalty, **free, tol=tol)
 
-    return MStep(lambda both: both, keep_data, solve, tol)
+    return em.MStep(lambda both: both, keep_data, solve, tol)
 
 
 # ----------------------------------------
@@ -173,11 +164,11 @@ _FLOOR = 0.01  # smallest cell in logarithms, relative to the mean of its column
 
 def lognormal(data: Incomplete, noise: TruncatedNormal) -> NormalCells:
     """Make the joint lognormal, at independent columns with the observed moments."""
-    floor = _FLOOR * observed_mean(data.x, data.observed)
+    floor = _FLOOR * em.observed_mean(data.x, data.observed)
     positive = torch.ones_like(floor).bool()
     logs = normal_scale(data.x, positive, floor)
-    mean = observed_mean(logs, data.observed)
-    variance = observed_mean((logs - mean).square(), data.observed)
+    mean = em.observed_mean(logs, data.observed)
+    variance = em.observed_mean((logs - mean).square(), data.observed)
     return NormalCells(Normal(mean, variance.diag()), positive, floor=floor)
 
 
@@ -230,7 +221,7 @@ def vnce_lognormal(
     n_steps: int = 5,  # number of iterations of L-BFGS in q in a round
     family: Callable[[Incomplete, TruncatedNormal], nn.Module] = defended,
     tol: tuple[float, float] = (3e-3, 1e-6),  # see `MStep`
-) -> Method:
+) -> em.Method:
     """Build the method; `family` makes q: `defended`, or the paper's `lognormal`."""
     complete = bool(data.observed.all())
     contrast = contrast_of(data, noise, noise_ratio)
@@ -250,5 +241,5 @@ def vnce_lognormal(
         return q, both
 
     options = {"noise_ratio": noise_ratio, "fit_linear": fit_linear, "tol": tol}
-    e_step = EStep(init, step, once=complete)
-    return Method(e_step, m_step(centre, **options), truncated_normals(centre))
+    e_step = em.EStep(init, step, once=complete)
+    return em.Method(e_step, m_step(centre, **options), em.truncated_normals(centre))

@@ -25,20 +25,7 @@ from skvnce._core.models import observed_log_prob
 from skvnce._core.posteriors import Draws, repeated
 from skvnce._core.training.adam import FlatAdam, descend
 from skvnce.contrast.objective import data_loss, nce
-from skvnce.graphs.em import (
-    EStep,
-    Method,
-    MStep,
-    Penalty,
-    Solution,
-    Theta,
-    all_tables,
-    completed_by_gibbs,
-    minimise_loss,
-    observed_mean,
-    truncated_normals,
-    uncentre,
-)
+from skvnce.graphs import em
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian, log_marginal
 from skvnce.graphs.vnce import Both, drawn, m_step
 
@@ -77,9 +64,9 @@ class LatentRows(NamedTuple):
         """Return a mask that is False at the latent cells; (n, features)."""
         return self.latent[:, None] != torch.arange(self.x.shape[1])
 
-    def log_ratio(self, theta: Theta, centre: Tensor) -> Tensor:
+    def log_ratio(self, theta: em.Theta, centre: Tensor) -> Tensor:
         """Compute log phi - log p_y of the cells that are not latent."""
-        precision, linear, log_scale = uncentre(theta, centre)
+        precision, linear, log_scale = em.uncentre(theta, centre)
         log_phi = log_marginal(self.x, self.latent, precision, linear) - log_scale
         return log_phi - self.log_noise
 
@@ -110,7 +97,7 @@ def vnce(
     noise_ratio: int,
     fit_linear: bool,
     tol: tuple[float, float] = (3e-4, 1e-6),
-) -> Method:
+) -> em.Method:
     """Build the method.
 
     Noise is drawn once, `noise_ratio` rows for each data row, with its missing cells.
@@ -123,19 +110,19 @@ def vnce(
         return (latent_rows(x, data.observed.repeat(len(x) // len(data.x), 1), noise),)
 
     def solve(
-        tables: tuple[LatentRows, ...], start: Theta, penalty: Penalty, tol: float
-    ) -> Solution:
+        tables: tuple[LatentRows, ...], start: em.Theta, penalty: em.Penalty, tol: float
+    ) -> em.Solution:
         rows = LatentRows(*(torch.cat(part) for part in zip(*tables, strict=True)))
 
-        def loss(theta: Theta) -> Tensor:
+        def loss(theta: em.Theta) -> Tensor:
             ratios = (part.log_ratio(theta, centre) for part in (rows, contrast))
             return nce(*ratios, noise_ratio).loss
 
         free = {"fit_linear": fit_linear, "fit_scale": True}
-        return minimise_loss(loss, start, centre, penalty, **free, tol=tol)
+        return em.minimise_loss(loss, start, centre, penalty, **free, tol=tol)
 
-    m_step = MStep(summarise, all_tables, solve, tol)
-    return Method(completed_by_gibbs(data), m_step, truncated_normals(centre))
+    m_step = em.MStep(summarise, em.all_tables, solve, tol)
+    return em.Method(em.completed_by_gibbs(data), m_step, em.truncated_normals(centre))
 
 
 # ----------------------------------------
@@ -207,7 +194,7 @@ def vnce_cdi(
     learning_rate: float = 0.02,
     write: Write = one_draw,
     tol: tuple[float, float] = (1e-3, 1e-6),  # see `MStep`
-) -> Method:
+) -> em.Method:
     """Build the method.
 
     `n_steps`: number of steps of Adam in a round; each updates one cell of each row.
@@ -218,7 +205,7 @@ def vnce_cdi(
     contrast = latent_rows(drawn_noise, observed.repeat(noise_ratio, 1), noise)
 
     def init() -> State:
-        q = AffineConditionals(noise, observed_mean(data.x, observed))
+        q = AffineConditionals(noise, em.observed_mean(data.x, observed))
         optimiser = FlatAdam(q.parameters(), lr=learning_rate)
         x = data.with_values(noise.sample((len(data.x),)))
         return State(x, q, optimiser)
@@ -256,5 +243,5 @@ def vnce_cdi(
             return state, Both(*both)
 
     options = {"noise_ratio": noise_ratio, "fit_linear": fit_linear, "tol": tol}
-    e_step = EStep(init, step, complete)
-    return Method(e_step, m_step(centre, **options), truncated_normals(centre))
+    e_step = em.EStep(init, step, complete)
+    return em.Method(e_step, m_step(centre, **options), em.truncated_normals(centre))

@@ -50,13 +50,7 @@ from skvnce._tables.memory import needs_memory
 from skvnce._tables.schema import Schema
 from skvnce._tables.weights import checked_weights
 from skvnce.gaussian.estimator import GaussianImputer
-from skvnce.predictors.out_of_fold import (
-    Recalibration,
-    Residuals,
-    TrainingRows,
-    fold_residuals,
-    recalibrated,
-)
+from skvnce.predictors import out_of_fold
 
 # ----------------------------------------
 # The base class of predictors that learn from several draws of the missing cells.
@@ -71,7 +65,7 @@ class Predictor(NamedTuple):
     """What a fit has learned besides its public attributes."""
 
     seed: int  # of the draws of new rows, so that predictions can be repeated
-    residuals: Residuals | None  # for intervals
+    residuals: out_of_fold.Residuals | None  # for intervals
 
 
 class MultipleImputation(BaseEstimator):
@@ -123,7 +117,7 @@ class MultipleImputation(BaseEstimator):
         fit_models = partial(self._fitted_models, imputer, rng)
         tables = self._drawn(imputer, X, int(self.n_estimators), rng)
         models, seed = fit_models(tables, y, of_model), _seed(rng)
-        rows = TrainingRows(tables, y, of_model, _groups_of(imputer, X))
+        rows = out_of_fold.TrainingRows(tables, y, of_model, _groups_of(imputer, X))
         report, residuals = self._of_target(models, fit_models, rows, rng)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(imputer, name):
@@ -490,7 +484,7 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         """
         parts = self._predictions(X, "predict_proba")
         found = np.concatenate([found.mean(0) for found in parts])
-        return Recalibration(self.slope_, self.intercepts_).applied(found)
+        return out_of_fold.Recalibration(self.slope_, self.intercepts_).applied(found)
 
     def predict(self, X):
         """Predict the most probable classes.
@@ -528,7 +522,7 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
 
     def _of_target(self, models, fit_models, rows, rng):
         predict = partial(self._of_model, method="predict_proba")
-        slope, intercepts = recalibrated(
+        slope, intercepts = out_of_fold.recalibrated(
             self.calibration_cv, models, rows, rng, fit_models, predict
         )
         report = {"classes_": models[0].classes_, "slope_": slope}
@@ -709,5 +703,5 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
         if self.cv is None:
             return {}, None
         predict = partial(self._of_model, method="predict")
-        residuals = fold_residuals(self.cv, rows, rng, fit_models, predict)
+        residuals = out_of_fold.fold_residuals(self.cv, rows, rng, fit_models, predict)
         return {"noise_variance_": residuals.noise_variance}, residuals
