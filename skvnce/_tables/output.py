@@ -117,7 +117,9 @@ def in_frames(
         rows, column = np.flatnonzero(missing[:, place]), own[place]
         if column.kind == PASSED:
             continue
-        if column.is_plain and not _holds_numbers(series.dtype):
+        if column.is_plain and not (
+            series.dtype.is_numeric() or series.dtype == nw.Boolean
+        ):
             filled.append([_floats(series, cells) for cells in tables[:, :, place]])
         elif len(rows) and unseen[place] and not _holds(series, column, ends[:, place]):
             filled.append([_made(series, one, column) for one in tables[:, :, place]])
@@ -174,10 +176,6 @@ def _taken(long: ArrayLike, places: np.ndarray, series: nw.Series) -> ArrayLike:
     if not series.implementation.is_pandas():
         return long.gather(places)
     return _like(series, long.array.take(places), dtype=long.dtype, copy=False)
-
-
-def _holds_numbers(dtype: nw.dtypes.DType) -> bool:
-    return dtype.is_numeric() or dtype == nw.Boolean
 
 
 def _range_of(dtype: nw.dtypes.DType) -> tuple[int, int] | None:

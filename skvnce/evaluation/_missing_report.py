@@ -474,12 +474,13 @@ def missing_report(X, *, n_draws=20, n_rows=2000, random_state=None):
     if recommendation.imputer == "TableImputer":
         reasons = recommendation.reasons + products_in(read, n_rows, rng)
         recommendation = recommendation._replace(reasons=reasons)
+    n, d = read.table.cells.shape
     return MissingReport(
-        shape=read.table.cells.shape,
+        shape=(n, d),
         share_missing=float(read.missing.mean()),
         recommendation=recommendation,
         warnings=_table_findings.warnings_of(read),
-        columns=_table_findings.describe_columns(read),
+        columns=[_table_findings.describe_column(read, j) for j in range(d)],
         patterns=_table_findings.patterns_of(read),
         reasons=_table_findings.reasons_of(read, rng),
         hidden=hidden,

@@ -581,7 +581,12 @@ def energy_i_score(imputer, X, *, n_draws=20, random_state=None):
         label = column_label(X, j).strip("'")
         places = [j, *_predictors(observed, j, used)]
         rows = ~observed[:, j] | observed[:, places].all(1)
-        table = _select_rows(select_columns(completed, places), rows)
+        table = select_columns(completed, places)
+        if is_frame(table):
+            frame = nw.from_native(table, eager_only=True)
+            table = frame.filter(rows.tolist()).to_native()
+        else:
+            table = table[rows]
         hidden = np.zeros(np.shape(table), dtype=bool)
         hidden[:, 0] = observed[rows, j]
         incomplete = hide(table, hidden)
@@ -601,13 +606,6 @@ def _predictors(observed, j, used):
     counts = observed[observed[:, j]].sum(0)
     full = [k for k in others if counts[k] == counts[j]]
     return full or sorted(others, key=lambda k: -counts[k])[:1]
-
-
-def _select_rows(table, rows):
-    if is_frame(table):
-        frame = nw.from_native(table, eager_only=True)
-        return frame.filter(rows.tolist()).to_native()
-    return table[rows]
 
 
 def _score(model, table, hidden, scale, n_draws, rng):

@@ -100,12 +100,8 @@ class Identifier(NamedTuple):
     examples: list
 
 
-def describe_columns(read):
-    """Describe the columns of a `UserTable`."""
-    return [_described(read, place) for place in range(len(read.table.columns))]
-
-
-def _described(read, place):
+def describe_column(read, place):
+    """Describe a column of a `UserTable`."""
     table, column = read.table, read.table.columns[place]
     n, n_observed, heights, labels = (
         len(table.cells),

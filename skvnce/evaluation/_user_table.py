@@ -49,20 +49,16 @@ class UserTable(NamedTuple):
             return _time(code, column.dtype)
         return number(code) if column.levels is None else shown(column.level(code))
 
-    def examples(self, place, count=3):
+    def examples(self, place):
         """Format the first different values of a column."""
-        found = {}
-        for rows in (slice(0, 200), slice(200, None)):
-            for value in self._some(place, rows):
+        found, source = {}, self.sources[place]
+        for rows in np.split(np.arange(len(source)), [200]):
+            for value in source.at(rows):
                 if not is_missing(value):
                     found.setdefault(shown(item(value)))
-                if len(found) == count:
+                if len(found) == 3:
                     return list(found)
         return list(found)
-
-    def _some(self, place, rows):
-        source = self.sources[place]
-        return source.at(np.arange(len(source))[rows])
 
 
 def read_user_table(X):

@@ -165,12 +165,6 @@ def e_step_of_parts(
     return EStep(init, step, once)
 
 
-def needs_sweeps(latents: Latents, missing: np.ndarray) -> bool:
-    """Return whether latent variables are not known from the cells, or cells miss."""
-    intervals = any((one.low < one.high).any() for _, _, one in latents.ordered)
-    return bool(missing.any() or intervals or latents.nominal)
-
-
 # ----------------------------------------
 # Marginals of numbers of a table in parts: from counts of cells at some knots.
 #
@@ -275,7 +269,7 @@ class Sweeps(NamedTuple):
 @contextmanager
 def problem_of(schema, source, large, random_state):
     """Yield the `copula.Problem` of a table in parts, which the context keeps."""
-    columns, summary = schema.model_columns, large.summary
+    columns = schema.model_columns
     rows = PartRows(large.reader, columns, large.known)
     kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
     with step("counting values"):
@@ -285,7 +279,10 @@ def problem_of(schema, source, large, random_state):
     latents = Latents.of(data, weights, kinds, sizes)._replace(marginals=marginals)
     latents, mean = Population.of(latents, data, weights)
     latents = latents.opened(data, kinds)
-    once = not needs_sweeps(latents, summary.missing[columns])
+    # else all latent variables are known from the cells
+    intervals = any((one.low < one.high).any() for _, _, one in latents.ordered)
+    missing = large.summary.missing[columns].any()
+    once = not (missing or intervals or latents.nominal)
     sweeps = Sweeps(rows, latents, seed_from(random_state))
     with _kept(source, sweeps) as advance:
         e_step = e_step_of_parts(latents, advance, once)

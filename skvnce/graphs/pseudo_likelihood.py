@@ -53,21 +53,12 @@ def pseudo_likelihood(
 # These are the baselines that the papers compare VNCE with: methods for complete
 # tables, applied to imputed tables.
 #
-# References ---------- Rhodes (2018), section 5.3.1; Rhodes and Gutmann (2019),
-# section 5.
-
-
-def _zeros(data: Incomplete) -> Tensor:
-    return torch.zeros_like(data.x)
+# Rhodes (2018), section 5.3.1; Rhodes and Gutmann (2019), section 5.
 
 
 def _means(data: Incomplete) -> Tensor:
     units = em.units_of(data, fit_linear=True)
     return (units.centre * units.scale).expand_as(data.x)
-
-
-def _marginal_draws(data: Incomplete) -> Tensor:
-    return em.marginals(data).sample((len(data.x),))
 
 
 def _uniform(data: Incomplete) -> Tensor:
@@ -77,9 +68,9 @@ def _uniform(data: Incomplete) -> Tensor:
 
 FILLERS: dict[str, Callable[[Incomplete], Tensor]] = {
     "mean": _means,
-    "noise": _marginal_draws,
+    "noise": lambda data: em.marginals(data).sample((len(data.x),)),
     "uniform": _uniform,
-    "zeros": _zeros,
+    "zeros": lambda data: torch.zeros_like(data.x),
 }
 
 

@@ -718,17 +718,14 @@ def _in_order(truth, nodes):
     if hasattr(truth, "has_edge"):
         _check_names(truth, nodes, "truth")
         return np.array([[1 * truth.has_edge(a, b) for b in nodes] for a in nodes])
-    if _has_names(truth) and not _numbered(nodes):
+    named = hasattr(truth, "columns") and hasattr(truth, "index")
+    # names of rows and columns may be only positions
+    named = named and not (_numbered(truth.columns) and _numbered(truth.index))
+    if named and not _numbered(nodes):
         _check_names(set(truth.index), nodes, "the rows of truth")
         _check_names(set(truth.columns), nodes, "the columns of truth")
         return truth.loc[nodes, nodes]
     return truth
-
-
-def _has_names(table):
-    """Whether a table has names for rows and columns, not only positions."""
-    named = hasattr(table, "columns") and hasattr(table, "index")
-    return named and not (_numbered(table.columns) and _numbered(table.index))
 
 
 def _numbered(names):

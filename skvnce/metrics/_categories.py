@@ -226,7 +226,11 @@ def ranked_probability_score(
     2.0
     """
     scores = [
-        _fair(one, *(_cumulative(p) for p in (one.probabilities, _indicators(one))))
+        # sums over the first levels, except that over all
+        _fair(
+            one,
+            *(np.cumsum(p, 1)[:, :-1] for p in (one.probabilities, _indicators(one))),
+        )
         for one in forecasts(
             X_true, probabilities, hidden, columns, categories, n_draws, ordinal=True
         )
@@ -301,11 +305,6 @@ def _at(table, places):
 def _indicators(forecast):
     """Return 1 for the true levels and 0 for the others."""
     return np.eye(forecast.probabilities.shape[1])[forecast.outcomes]
-
-
-def _cumulative(p):
-    """Return sums over the first levels, except that over all."""
-    return np.cumsum(p, axis=1)[:, :-1]
 
 
 def _fair(forecast, p, y):

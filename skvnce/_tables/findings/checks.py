@@ -214,7 +214,9 @@ class Groups(NamedTuple):
         else:
             free = n_groups - 1
             between = (sizes * (means - ranks.mean()) ** 2).sum() / free
-        if not between or (self.is_number and (not within or not _jump(means))):
+        # means differ about as much between neighbours
+        jump = (np.diff(means) ** 2).mean() / 2 >= _JUMPS * means.var(ddof=1)
+        if not between or (self.is_number and not (within and jump)):
             return Alike(0.0, 1.0)
         correlation = (between - within) / (between + (size - 1) * within)
         ratio = between / within if within else np.inf
@@ -233,21 +235,13 @@ def _groups(table: Table) -> list[Groups]:
             ends = table.ends[:, place]
         else:
             continue
-        if not _have_few_rows(np.ptp(ends) + 1, table.n_observed[place]):
+        n_groups, n = np.ptp(ends) + 1, table.n_observed[place]
+        if n_groups < _GROUPS or not _LEAST_ROWS <= n / n_groups <= _ROWS_OF_GROUP:
             continue
         seen = cells[~np.isnan(cells)]
         if not is_number or _are_running(seen):
             found.append(Groups(place, _first_groups(cells, seen), is_number))
     return found[:_MOST_GROUPS]
-
-
-def _have_few_rows(n_groups: float, n: int) -> bool:
-    return n_groups >= _GROUPS and _LEAST_ROWS <= n / n_groups <= _ROWS_OF_GROUP
-
-
-def _jump(means: np.ndarray) -> bool:
-    """Return whether means (n_groups,) differ about as much between neighbours."""
-    return (np.diff(means) ** 2).mean() / 2 >= _JUMPS * means.var(ddof=1)
 
 
 def _are_running(numbers: np.ndarray) -> bool:
