@@ -117,9 +117,8 @@ def in_frames(
         rows, column = np.flatnonzero(missing[:, place]), own[place]
         if column.kind == PASSED:
             continue
-        if column.is_plain and not (
-            series.dtype.is_numeric() or series.dtype == nw.Boolean
-        ):
+        holds_numbers = series.dtype.is_numeric() or series.dtype == nw.Boolean
+        if column.is_plain and not holds_numbers:
             filled.append([_floats(series, cells) for cells in tables[:, :, place]])
         elif len(rows) and unseen[place] and not _holds(series, column, ends[:, place]):
             filled.append([_made(series, one, column) for one in tables[:, :, place]])

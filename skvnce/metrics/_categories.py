@@ -225,16 +225,13 @@ def ranked_probability_score(
     1.0
     2.0
     """
-    scores = [
+    scores = []
+    for one in forecasts(
+        X_true, probabilities, hidden, columns, categories, n_draws, ordinal=True
+    ):
         # sums over the first levels, except that over all
-        _fair(
-            one,
-            *(np.cumsum(p, 1)[:, :-1] for p in (one.probabilities, _indicators(one))),
-        )
-        for one in forecasts(
-            X_true, probabilities, hidden, columns, categories, n_draws, ordinal=True
-        )
-    ]
+        sums = (p.cumsum(1)[:, :-1] for p in (one.probabilities, _indicators(one)))
+        scores.append(_fair(one, *sums))
     return float(np.mean(np.concatenate(scores)))
 
 
