@@ -103,8 +103,7 @@ def mar(X, fraction, *, drivers=None, strength=1.0, random_state=None):
         Change in the log-odds of being hidden per unit of the score; 0 is MCAR in the
         columns that are not drivers.
     random_state : int, RandomState, Generator or None, default=None
-        Source of randomness; None uses fresh entropy. The global numpy stream is
-        never used.
+        As in `mcar`.
 
     Returns
     -------
@@ -167,8 +166,7 @@ def mnar(X, fraction, *, strength=1.0, random_state=None):
         Change in the log-odds of being hidden per standard deviation of the column; 0
         is MCAR, and a negative value hides smaller values more often.
     random_state : int, RandomState, Generator or None, default=None
-        Source of randomness; None uses fresh entropy. The global numpy stream is
-        never used.
+        As in `mcar`.
 
     Returns
     -------

@@ -89,14 +89,7 @@ class GraphDisplay:
         return cls(graph).plot(ax=ax, n_labels=n_labels)
 
     def plot(self, *, ax=None, n_labels=15):
-        """Draw the graph.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes or None, default=None
-            A new figure by default.
-        n_labels : int, default=15
-            Number of named nodes in a graph with more than 40.
+        """Draw the graph; parameters as of `from_estimator`.
 
         Returns
         -------
@@ -345,14 +338,7 @@ class EdgePathDisplay:
         return cls(alphas, path, names, alpha).plot(ax=ax, n_labels=n_labels)
 
     def plot(self, *, ax=None, n_labels=10):
-        """Draw the path.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes or None, default=None
-            A new figure by default.
-        n_labels : int, default=10
-            Number of strongest pairs to name.
+        """Draw the path; parameters as of `from_estimator`.
 
         Returns
         -------
@@ -622,9 +608,8 @@ class EdgeRocDisplay:
         Parameters
         ----------
         truth : array-like of shape (n_nodes, n_nodes) or networkx.Graph
-            The known graph: the pairs whose entry is above 1e-5 in absolute value, or
-            the edges of the networkx graph.  Nodes of a graph are matched with the
-            names of ``strengths``.
+            As in `from_estimator`; nodes of a graph are matched with the names of
+            ``strengths``.
         strengths : array-like of shape (n_nodes, n_nodes)
             Evidence for an edge, symmetric, not negative, larger for more evidence; the
             diagonal is ignored.  The names of its nodes are the columns of a dataframe,
@@ -666,14 +651,7 @@ class EdgeRocDisplay:
         return cls(fpr, tpr, area, name)
 
     def plot(self, *, ax=None, name=None):
-        """Draw the curve.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes or None, default=None
-            A new figure by default; curves on one axes share the diagonal.
-        name : str or None, default=None
-            Name in the legend; that of the display by default.
+        """Draw the curve; curves on one axes share the diagonal.
 
         Returns
         -------

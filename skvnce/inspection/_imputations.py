@@ -104,13 +104,8 @@ class ImputationDisplay:
 
         Parameters
         ----------
-        X : array-like or data frame of shape (n_samples, n_features)
-            NaN marks missing cells.
-        draws : list of tables of the shape of X
-            From ``sample`` of an imputer.
-        columns : list of str or int, default=None
-            Names, or indices of an array; two of them with ``kind="scatter"``.  None
-            takes those with missing cells, at most 12, and those with most of them.
+        X, draws, columns
+            As of the class; two columns with ``kind="scatter"``.
         kind : {"density", "strip", "box", "scatter"}, default="density"
         width : float or None, default=None
             Of the figure in inches, which has fewer panels in a row if it is narrow;
@@ -133,14 +128,7 @@ class ImputationDisplay:
         return cls(X, draws, columns).plot(kind=kind, width=width)
 
     def plot(self, *, kind="density", width=None):
-        """Draw a panel for each column, or one of two columns.
-
-        Parameters
-        ----------
-        kind : {"density", "strip", "box", "scatter"}, default="density"
-        width : float or None, default=None
-            Of the figure in inches, which has fewer panels in a row if it is narrow;
-            None chooses it.
+        """Draw a panel for each column, or one of two; parameters of `from_draws`.
 
         Returns
         -------
@@ -633,15 +621,7 @@ class ConvergenceDisplay:
         return display
 
     def plot(self, *, n_traces=5, width=None):
-        """Draw the loss and the parameters with the largest split R-hat.
-
-        Parameters
-        ----------
-        n_traces : int, default=5
-            Maximum number of parameters that are drawn.
-        width : float or None, default=None
-            Of the figure in inches, which has fewer panels in a row if it is narrow;
-            None chooses it.
+        """Draw the loss and the slowest parameters, as of `from_estimator`.
 
         Returns
         -------

@@ -71,13 +71,7 @@ class ReportDisplay:
         return cls(report, level).plot(width=width)
 
     def plot(self, *, width=None):
-        """Draw repetitions as dots, and their means as lines.
-
-        Parameters
-        ----------
-        width : float or None, default=None
-            Of the figure in inches; if it is narrow, the scores are in several rows.
-            None chooses it.
+        """Draw repetitions as dots, means as lines; `width` as of `from_report`.
 
         Returns
         -------
@@ -190,14 +184,8 @@ class SensitivityDisplay:
 
         Parameters
         ----------
-        curve : SensitivityCurve
-            From `skvnce.pooling.sensitivity_curve`.
-        name : str or int, default=None
-            A coefficient; None if the analysis has one estimate.
-        level : float, default=0.95
-            Of the intervals, in (0, 1).
-        null : float, default=0.0
-            The value of a coefficient without an effect.
+        curve, name, level, null
+            As of the class.
         ax : matplotlib.axes.Axes or None, default=None
 
         Returns
@@ -207,12 +195,7 @@ class SensitivityDisplay:
         return cls(curve, name, level, null).plot(ax=ax)
 
     def plot(self, *, ax=None):
-        """Draw the curve.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes or None, default=None
-            A new figure by default.
+        """Draw the curve, in a new figure by default.
 
         Returns
         -------

@@ -141,16 +141,12 @@ def brier_score(
 
     Parameters
     ----------
-    X_true : array-like of shape (n_samples, n_features)
-        The true table; its hidden cells are scored.
+    X_true, hidden
+        As in `category_log_loss`.
     probabilities : dict, or sequence of n_draws tables
         As in `category_log_loss`; at least two tables.
-    hidden : array-like of bool of shape (n_samples, n_features)
-        True at the cells to score.
-    columns : list of str or int, default=None
-        Names or indices of the columns to score; None as in `category_log_loss`.
-    categories : dict of str or int to array-like, default=None
-        The levels of columns, as in `category_log_loss`.
+    columns, categories
+        As in `category_log_loss`.
     n_draws : int, default=None
         The number of draws m if the probabilities of a dict are frequencies, at least
         2. For completed tables it is their number.
@@ -193,12 +189,10 @@ def ranked_probability_score(
 
     Parameters
     ----------
-    X_true : array-like of shape (n_samples, n_features)
-        The true table; its hidden cells are scored.
+    X_true, hidden
+        As in `category_log_loss`.
     probabilities : dict, or sequence of n_draws tables
         As in `category_log_loss`; at least two tables.
-    hidden : array-like of bool of shape (n_samples, n_features)
-        True at the cells to score.
     columns : list of str or int, default=None
         Names of the columns to score, or indices of an array. None: the columns of a
         data frame that are ordinal by their data types, which are ordered categories
@@ -253,16 +247,12 @@ def expected_calibration_error(
 
     Parameters
     ----------
-    X_true : array-like of shape (n_samples, n_features)
-        The true table; its hidden cells are scored.
+    X_true, hidden
+        As in `category_log_loss`.
     probabilities : dict, or sequence of n_draws tables
         As in `category_log_loss`.
-    hidden : array-like of bool of shape (n_samples, n_features)
-        True at the cells to score.
-    columns : list of str or int, default=None
-        Names or indices of the columns to score; None as in `category_log_loss`.
-    categories : dict of str or int to array-like, default=None
-        The levels of columns, as in `category_log_loss`.
+    columns, categories
+        As in `category_log_loss`.
     n_bins : int, default=10
         Number of bins of probabilities.
 

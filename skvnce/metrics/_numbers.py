@@ -60,15 +60,8 @@ def imputation_mae(X_true, X_imputed, hidden, *, scale=None):
 
     Parameters
     ----------
-    X_true : array-like of shape (n_samples, n_features)
-        The true table; only its hidden cells are used.
-    X_imputed : array-like of shape (n_samples, n_features)
-        The imputed table; only its hidden cells are used.
-    hidden : array-like of bool of shape (n_samples, n_features)
-        True at the cells to score.
-    scale : float or array-like of shape (n_features,), default=None
-        Unit of the errors of each column, for instance the standard deviations of the
-        training data; None leaves the units of X.
+    X_true, X_imputed, hidden, scale
+        As in `imputation_rmse`.
 
     Returns
     -------
@@ -99,15 +92,10 @@ def crps(X_true, draws, hidden, *, scale=None):
 
     Parameters
     ----------
-    X_true : array-like of shape (n_samples, n_features)
-        The true table; only its hidden cells are used.
     draws : array-like of shape (n_draws, n_samples, n_features)
         At least two independent draws of the table; only hidden cells are used.
-    hidden : array-like of bool of shape (n_samples, n_features)
-        True at the cells to score.
-    scale : float or array-like of shape (n_features,), default=None
-        Unit of each column, for instance the standard deviations of the training data;
-        None leaves the units of X.
+    X_true, hidden, scale
+        As in `imputation_rmse`.
 
     Returns
     -------
@@ -135,13 +123,11 @@ def coverage(X_true, draws, hidden, *, level=0.9, ties="inside"):
 
     Parameters
     ----------
-    X_true : array-like of shape (n_samples, n_features)
-        The true table; only its hidden cells are used.
     draws : array-like of shape (n_draws, n_samples, n_features)
         At least 2 / (1 - level) - 1 independent draws of the table (19 for 0.9); only
         hidden cells are used.
-    hidden : array-like of bool of shape (n_samples, n_features)
-        True at the cells to score.
+    X_true, hidden
+        As in `imputation_rmse`.
     level : float, default=0.9
         Nominal probability of the interval, in (0, 1).
     ties : {"inside", "shared"}, default="inside"

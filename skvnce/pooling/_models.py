@@ -533,10 +533,8 @@ class SensitivityCurve(NamedTuple):
 
         Parameters
         ----------
-        name : str or int, default=None
-            Name of a coefficient, or its place.  None if the analysis has one estimate.
-        level : float, default=0.95
-            Of the intervals, in (0, 1).
+        name, level
+            As of `summary`.
         null : float, default=0.0
             For example the value of a coefficient without an effect.
 
@@ -590,10 +588,8 @@ def sensitivity_curve(
         Number of completed tables for each shift; at least 2.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the draws.
-    reference : array-like of shape (n_reference, n_features), default=None
-        As in `sample`: rows whose distribution missing cells follow, before a shift.
-    where : array-like of bool, dict or callable, default=None
-        As in `sample`: which missing cells are filled.
+    reference, where
+        As in `sample`.
 
     Returns
     -------

@@ -542,41 +542,25 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
 
     Parameters
     ----------
-    imputer : imputer with `sample`, or None, default=None
-        None is ``GaussianImputer()``.  A ``FrozenEstimator`` of a fitted imputer is not
-        fitted again, and keeps its own ``set_output``.
+    imputer, n_estimators, n_draws, n_jobs, random_state
+        As in `MultipleImputationClassifier`.
     estimator : regressor, or None, default=None
         None is ``HistGradientBoostingRegressor(min_samples_leaf=1,
         early_stopping=False)``: trees gain most from draws, and with leaves of single
         rows and a fixed number of rounds a weight of 2 is the same as two rows.
-    n_estimators : int, default=10
-        Number of completed tables of the training rows, and of models.
-    n_draws : int, default=50
-        Number of draws of new rows.  Each model predicts from draws of its own, an
-        equal share of them.
     cv : int, cross-validation generator, iterable or None, default=None
         Folds that `interval` needs: `n_estimators` models are fitted without each of
         them, so that `fit` with five folds takes six times as long.  An integer is the
         number of folds, of rows in random order, or of whole groups if the imputer has
         `groups`.  None: no `interval`.
-    n_jobs : int or None, default=None
-        Number of processes that fit models, through joblib.
-    random_state : int, RandomState instance, Generator or None, default=None
-        Seed of the draws; replaces each `random_state` of `imputer` and `estimator`.
 
     Attributes
     ----------
-    imputer_ : imputer
-        The fitted imputer.
-    estimators_ : list of n_estimators regressors
-        The fitted models.
+    imputer_, estimators_, n_features_in_, feature_names_in_
+        As in `MultipleImputationClassifier`.
     noise_variance_ : float
         Variance of the target that the models do not predict from completed rows, in
         squared units of y; only with `cv`.
-    n_features_in_ : int
-        Number of features seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during `fit`, if X has feature names that are strings.
 
     Notes
     -----
