@@ -68,14 +68,9 @@ def predicted(problem, theta, kept, rows, *, alpha, n_steps):  # (n_rows, n_node
         start, burn_in = em.observed_mean(kept.x, kept.observed), n_steps // 2
     else:
         start = start[rows]
-    filled = model.approximate_mean(
-        em.to_model(theta, centre),
-        part,
-        start,
-        row_keyed(part.to_array(), 0),
-        burn_in=burn_in,
-        n_steps=_STEPS,
-    )
+    uniforms = row_keyed(part.to_array(), 0)
+    chains = em.to_model(theta, centre), part, start, burn_in, _STEPS, uniforms
+    filled = model.Chains(*chains).approximate_mean()
     return (filled * scale).numpy()
 
 
