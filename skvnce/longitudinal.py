@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import isclose
 from numbers import Integral
+from typing import NamedTuple
 
 import narwhals as nw
 import numpy as np
@@ -50,13 +51,70 @@ from skvnce.exceptions import TableWarning
 # Groups and times of long tables, which have several rows for a group.
 
 
+class Long(NamedTuple):
+    """A long table, with several rows for a group."""
+
+    frame: nw.DataFrame
+    cells: dict[str, Cells]  # by column
+    groups: list[str]  # columns that name the groups
+    time: str
+    codes: (
+        np.ndarray
+    )  # (n_samples,), of the groups; without groups, all rows are of one
+
+    @property
+    def others(self) -> list[str]:
+        """The columns besides those of groups and time."""
+        keys = (*self.groups, self.time)
+        return [name for name in self.frame.columns if name not in keys]
+
+    def check_pairs(self, times: np.ndarray) -> None:
+        """Raise an error if a group has two rows for a time."""
+        first, pairs = {}, zip(self.codes.tolist(), times.tolist(), strict=True)
+        for row, pair in enumerate(pairs):
+            if first.setdefault(pair, row) != row:
+                keys = (*self.groups, self.time)
+                shown = [f"{name}={self.cells[name].values[row]!s}" for name in keys]
+                raise ValueError(
+                    f"Rows {first[pair]} and {row} of table are both of "
+                    f"{', '.join(shown)}; keep one row for each group and time, or "
+                    "name columns that tell them apart in groups"
+                )
+
+    def varying(self, columns: str | Sequence[str] | None) -> list[str]:
+        """List the columns that vary within groups: those given, or those found."""
+        if columns is not None:
+            return _listed(columns, "columns", self.others)
+        found = {name: self._different(name) for name in self.others}
+        return [name for name, (rows, equal) in found.items() if rows or not equal]
+
+    def check_constant(self, names: list[str]) -> None:
+        """Raise an error for a column that varies within a group."""
+        for name in names:
+            rows, _ = self._different(name)
+            if rows:
+                first, other = (self.cells[name].values[row] for row in rows)
+                raise ValueError(
+                    f"Column {name!r} is not in columns, but varies within a group: "
+                    f"{first!s} in row {rows[0]} of table, {other!s} in row {rows[1]}; "
+                    "list it in columns, or drop it"
+                )
+
+    def _different(self, name: str) -> tuple[tuple | None, bool]:
+        """Return two rows of a group with different values, and if any are equal."""
+        first, any_equal, cells = {}, False, self.cells[name]
+        for row in np.flatnonzero(~cells.missing()).tolist():
+            before = first.setdefault(self.codes[row], row)
+            if before != row and cells.values[before] != cells.values[row]:
+                return (before, row), any_equal
+            any_equal |= before != row
+        return None, any_equal
+
+
 def read_repeated(
     table: ArrayLike, groups: str | Sequence[str] | None, time: str
-) -> tuple[nw.DataFrame, dict[str, Cells], list[str], np.ndarray]:
-    """Return a frame, its `Cells` by column, names of groups, and codes of groups.
-
-    Without groups, all rows are of one.
-    """
+) -> Long:
+    """Check and read a long table."""
     reject_parts(table, "table")
     if not is_frame(table):
         raise TypeError(
@@ -99,10 +157,11 @@ def read_repeated(
                 f"of table ({len(missing)} rows in all); fill these cells, or drop the "
                 "rows"
             )
-    if not groups:
-        return long, cells, groups, np.zeros(len(long), dtype=int)
-    keys = zip(*(cells[name].values for name in groups), strict=True)
-    return long, cells, groups, np.array(numbered(keys))
+    codes = np.zeros(len(long), dtype=int)
+    if groups:
+        keys = zip(*(cells[name].values for name in groups), strict=True)
+        codes = np.array(numbered(keys))
+    return Long(long, cells, groups, time, codes)
 
 
 def _listed(names: str | Sequence[str], parameter: str, known: list) -> list[str]:
@@ -149,68 +208,6 @@ def numbers_of_times(cells: Cells) -> np.ndarray:
             "number the times in their order"
         )
     return cells.numbers(cells.dtype)
-
-
-def check_pairs(
-    codes: np.ndarray,
-    times: np.ndarray,
-    cells: dict[str, Cells],
-    groups: list[str],
-    time: str,
-) -> None:
-    """Raise an error if a group has two rows for a time."""
-    first = {}
-    for row, pair in enumerate(zip(codes.tolist(), times.tolist(), strict=True)):
-        if first.setdefault(pair, row) != row:
-            shown = [f"{name}={cells[name].values[row]!s}" for name in (*groups, time)]
-            raise ValueError(
-                f"Rows {first[pair]} and {row} of table are both of "
-                f"{', '.join(shown)}; keep one row for each group and time, or name "
-                "columns that tell them apart in groups"
-            )
-
-
-def _different(cells: Cells, codes: np.ndarray) -> tuple[tuple | None, bool]:
-    """Return two rows of a group with different values, or None, and if any are equal.
-
-    Missing cells are ignored.
-    """
-    first, any_equal = {}, False
-    values = cells.values
-    for row in np.flatnonzero(~cells.missing()).tolist():
-        before = first.setdefault(codes[row], row)
-        if before != row and values[before] != values[row]:
-            return (before, row), any_equal
-        any_equal |= before != row
-    return None, any_equal
-
-
-def varying_columns(
-    cells: dict[str, Cells],
-    codes: np.ndarray,
-    others: list[str],
-    columns: str | Sequence[str] | None,
-) -> list[str]:
-    """List the columns that vary within groups: those given, or those found."""
-    if columns is not None:
-        return _listed(columns, "columns", others)
-    found = {name: _different(cells[name], codes) for name in others}
-    return [name for name, (rows, equal) in found.items() if rows or not equal]
-
-
-def check_constant(
-    cells: dict[str, Cells], codes: np.ndarray, names: list[str]
-) -> None:
-    """Raise an error for a column that varies within a group."""
-    for name in names:
-        rows, _ = _different(cells[name], codes)
-        if rows:
-            first, other = (cells[name].values[row] for row in rows)
-            raise ValueError(
-                f"Column {name!r} is not in columns, but varies within a group: "
-                f"{first!s} in row {rows[0]} of table, {other!s} in row {rows[1]}; "
-                "list it in columns, or drop it"
-            )
 
 
 __all__ = ["Wide", "to_wide", "with_neighbours"]
@@ -431,19 +428,19 @@ def to_wide(table, *, groups, time, columns=None):
             "groups must be columns of table, got None: a row of the wide table is a "
             "group; with_neighbours takes groups=None for a single series"
         )
-    long, cells, groups, codes = read_repeated(table, groups, time)
+    read = read_repeated(table, groups, time)
+    long, cells, groups, time, codes = read
     times, time_codes = sorted_times(long[time], cells[time])
-    check_pairs(codes, time_codes, cells, groups, time)
-    others = [name for name in long.columns if name not in (*groups, time)]
-    varying = varying_columns(cells, codes, others, columns)
-    check_constant(cells, codes, [name for name in others if name not in varying])
+    read.check_pairs(time_codes)
+    varying = read.varying(columns)
+    read.check_constant([name for name in read.others if name not in varying])
     first = _first_rows(codes, np.arange(len(long)))
     _warn_of_few_rows(len(long) / (len(first) * len(times)), time)
     rows = np.full((len(first), len(times)), -1)
     rows[codes, time_codes] = np.arange(len(long))
 
     wide, names = [], {}
-    for name in others:
+    for name in read.others:
         series = long[name]
         if name in varying:
             names[name], places = [f"{name}@{_shown(one)}" for one in times], rows.T
@@ -538,11 +535,10 @@ def with_neighbours(
     2     2    5.0         NaN          NaN
     """
     steps = {"lag": _steps(lags, "lags"), "lead": _steps(leads, "leads")}
-    long, cells, groups, codes = read_repeated(table, groups, time)
-    when = numbers_of_times(cells[time])
-    check_pairs(codes, when, cells, groups, time)
-    others = [name for name in long.columns if name not in (*groups, time)]
-    chosen = varying_columns(cells, codes, others, columns)
+    read = read_repeated(table, groups, time)
+    long, codes, when = read.frame, read.codes, numbers_of_times(read.cells[time])
+    read.check_pairs(when)
+    chosen = read.varying(columns)
 
     order, new = np.lexsort((when, codes)), []
     for word, numbers in steps.items():
