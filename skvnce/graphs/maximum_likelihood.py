@@ -32,6 +32,7 @@ from skvnce.graphs.samplers import antithetic, block_gibbs, missing_of
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 
 _CHAINS = 1000, 5000  # minimum and maximum number of chains of the model
+_TOL = (1e-3, 1e-8)  # see `em.MStep`
 _REACH = 0.1  # maximum <D, F D> of a step D of the model, per column
 _MOST_RATIO = 1e4  # maximum ratio of variances, of model and data or data and model
 
@@ -185,11 +186,7 @@ def running_mean(old: Moments, new: Moments, weight: float) -> Moments:
 
 
 def maximum_likelihood(
-    data: Incomplete,
-    centre: Tensor,
-    *,
-    fit_linear: bool,
-    tol: tuple[float, float] = (1e-3, 1e-8),
+    data: Incomplete, centre: Tensor, *, fit_linear: bool
 ) -> em.Method:
     """Build the method."""
     d, width = len(centre), len(centre) + fit_linear
@@ -237,7 +234,7 @@ def maximum_likelihood(
             return of_model
         return of_model + of_data.products(before[0], after[0])
 
-    m_step = em.MStep(lambda moments: moments, running_mean, solve, tol)
+    m_step = em.MStep(lambda moments: moments, running_mean, solve, _TOL)
     e_step = em.EStep(init, step, False, products)
     return em.Method(e_step, m_step, em.truncated_normals(centre))
 

@@ -14,6 +14,8 @@ from skvnce._core.incomplete import Incomplete
 from skvnce.graphs import em
 from skvnce.graphs.truncated_gaussian import conditionals
 
+_TOL = (1e-3, 1e-5)  # see `em.MStep`
+
 
 def negative_log_pseudo_likelihood(
     x: Tensor, precision: Tensor, linear: Tensor
@@ -23,11 +25,7 @@ def negative_log_pseudo_likelihood(
 
 
 def pseudo_likelihood(
-    data: Incomplete,
-    centre: Tensor,
-    *,
-    fit_linear: bool,
-    tol: tuple[float, float] = (1e-3, 1e-5),
+    data: Incomplete, centre: Tensor, *, fit_linear: bool
 ) -> em.Method:
     """Build the method."""
 
@@ -43,7 +41,7 @@ def pseudo_likelihood(
         free = {"fit_linear": fit_linear, "fit_scale": False}
         return em.minimise_loss(loss, start, centre, penalty, **free, tol=tol)
 
-    m_step = em.MStep(lambda x: (x,), em.all_tables, solve, tol)
+    m_step = em.MStep(lambda x: (x,), em.all_tables, solve, _TOL)
     return em.Method(em.completed_by_gibbs(data), m_step, em.truncated_normals(centre))
 
 

@@ -158,6 +158,7 @@ class DefendedCells(DefensiveCells):
 #     largest weight of 1000, worst row        0.86     0.005        0.92     0.08
 #     diagonal of K, mean squared error        0.02     0.03         0.26     0.04
 
+_TOL = (3e-3, 1e-6)  # see `em.MStep`
 # there may be zeros, which have no logarithm
 _FLOOR = 0.01  # smallest cell in logarithms, relative to the mean of its column
 
@@ -220,7 +221,6 @@ def vnce_lognormal(
     n_draws: int = 5,  # number of draws of the missing cells of each row
     n_steps: int = 5,  # number of iterations of L-BFGS in q in a round
     family: Callable[[Incomplete, TruncatedNormal], nn.Module] = defended,
-    tol: tuple[float, float] = (3e-3, 1e-6),  # see `MStep`
 ) -> em.Method:
     """Build the method; `family` makes q: `defended`, or the paper's `lognormal`."""
     complete = bool(data.observed.all())
@@ -240,6 +240,6 @@ def vnce_lognormal(
             both = Both(*(drawn(draws, rows.log_noise) for draws, rows in pairs))
         return q, both
 
-    options = {"noise_ratio": noise_ratio, "fit_linear": fit_linear, "tol": tol}
+    options = {"noise_ratio": noise_ratio, "fit_linear": fit_linear, "tol": _TOL}
     e_step = em.EStep(init, step, once=complete)
     return em.Method(e_step, m_step(centre, **options), em.truncated_normals(centre))

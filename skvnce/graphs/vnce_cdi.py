@@ -53,6 +53,11 @@ def choose_latent(observed: Tensor) -> Tensor:
     return latent.masked_fill(best < 0, -1)
 
 
+# see `em.MStep`: with the model's own conditionals, and with learned ones
+_TOL_OF_GIBBS, _TOL = (3e-4, 1e-6), (1e-3, 1e-6)
+_RATE = 0.02  # of Adam
+
+
 class LatentRows(NamedTuple):
     """Completed rows with at most one latent cell, and log p_y of their other cells."""
 
@@ -96,7 +101,6 @@ def vnce(
     *,
     noise_ratio: int,
     fit_linear: bool,
-    tol: tuple[float, float] = (3e-4, 1e-6),
 ) -> em.Method:
     """Build the method.
 
@@ -121,7 +125,7 @@ def vnce(
         free = {"fit_linear": fit_linear, "fit_scale": True}
         return em.minimise_loss(loss, start, centre, penalty, **free, tol=tol)
 
-    m_step = em.MStep(summarise, em.all_tables, solve, tol)
+    m_step = em.MStep(summarise, em.all_tables, solve, _TOL_OF_GIBBS)
     return em.Method(em.completed_by_gibbs(data), m_step, em.truncated_normals(centre))
 
 
@@ -191,9 +195,7 @@ def vnce_cdi(
     fit_linear: bool,
     n_draws: int = 3,  # number of draws of each latent cell
     n_steps: int = 50,
-    learning_rate: float = 0.02,
     write: Write = one_draw,
-    tol: tuple[float, float] = (1e-3, 1e-6),  # see `MStep`
 ) -> em.Method:
     """Build the method.
 
@@ -206,7 +208,7 @@ def vnce_cdi(
 
     def init() -> State:
         q = AffineConditionals(noise, em.observed_mean(data.x, observed))
-        optimiser = FlatAdam(q.parameters(), lr=learning_rate)
+        optimiser = FlatAdam(q.parameters(), lr=_RATE)
         x = data.with_values(noise.sample((len(data.x),)))
         return State(x, q, optimiser)
 
@@ -242,6 +244,6 @@ def vnce_cdi(
             )
             return state, Both(*both)
 
-    options = {"noise_ratio": noise_ratio, "fit_linear": fit_linear, "tol": tol}
+    options = {"noise_ratio": noise_ratio, "fit_linear": fit_linear, "tol": _TOL}
     e_step = em.EStep(init, step, complete)
     return em.Method(e_step, m_step(centre, **options), em.truncated_normals(centre))
