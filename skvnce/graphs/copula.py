@@ -97,7 +97,7 @@ def m_step(blocks: Blocks, n_rows: int) -> MStep:
 
     def summarise(normal: Normal) -> Normal:
         found = contrasts(normal.covariance, blocks)
-        return normal._replace(covariance=tempered(found, blocks, n_rows))
+        return normal._replace(covariance=temper(found, blocks, n_rows))
 
     def merge(old: Normal, new: Normal, weight: float) -> Normal:
         return Normal(*(a + weight * (b - a) for a, b in zip(old, new, strict=True)))
@@ -105,8 +105,8 @@ def m_step(blocks: Blocks, n_rows: int) -> MStep:
     def solve(normal: Normal, start: Theta, penalty: Penalty, tol: float) -> Solution:
         scaled, product = correlations(normal, blocks)
         found = graphical_lasso.solve(
-            rounded(scaled),
-            rounded(start.precision * product),
+            round_to_grid(scaled),
+            round_to_grid(start.precision * product),
             penalty.weight,
             blocks,
             tol=tol * len(scaled),
@@ -116,7 +116,7 @@ def m_step(blocks: Blocks, n_rows: int) -> MStep:
     return MStep(summarise, merge, solve, TOL)
 
 
-def rounded(matrix: Tensor) -> Tensor:
+def round_to_grid(matrix: Tensor) -> Tensor:
     """Round to multiples of a number far below the errors of moments of draws.
 
     The graphical lasso amplifies rounding errors. So sums over rows in another
@@ -142,7 +142,7 @@ def contrasts(covariance: Tensor, blocks: Blocks) -> Tensor:
     return differences @ covariance @ differences + common
 
 
-def tempered(covariance: Tensor, blocks: Blocks, n_rows: int) -> Tensor:
+def temper(covariance: Tensor, blocks: Blocks, n_rows: int) -> Tensor:
     """Move the covariance of the latent variables of a nominal column towards I.
 
     By as many rows of independent ones as are free.  The levels say next to nothing
@@ -317,11 +317,11 @@ def started(normal: Normal, penalty: Penalty, share: Tensor, method: Method) -> 
         own = penalty._replace(weight=found.penalty.weight / known)
         theta = method.m_step.solve(normal, found.theta, own, tol).theta
         strengths = method.family.strengths(theta)
-        found = Start(theta, adapted(penalty, penalty.weight / known, strengths))
+        found = Start(theta, reduce_strong(penalty, penalty.weight / known, strengths))
     return found
 
 
-def adapted(penalty: Penalty, moved: Tensor, strengths: Tensor) -> Penalty:
+def reduce_strong(penalty: Penalty, moved: Tensor, strengths: Tensor) -> Penalty:
     """Reduce the weights of strong edges, eq. (1); `moved` is t."""
     # u is infinite at r = 1
     r = strengths.abs().clamp(max=1 - _LEAST_EIGENVALUE)
@@ -337,7 +337,7 @@ def positive(correlations: Tensor) -> Tensor:
     return found * torch.outer(scale, scale)
 
 
-def settled(e_step: EStep, theta: Theta) -> object:
+def settle(e_step: EStep, theta: Theta) -> object:
     """Make the state of an E-step after some sweeps at these parameters."""
     state = e_step.init()
     for _ in range(0 if e_step.once else _SETTLE):
@@ -599,14 +599,14 @@ class Problem(NamedTuple):
     def first(self, **stopping: object) -> em.Fit:
         """Estimate the moments by EM; see `em.learn_graph` for the stopping options."""
         rounds = {"warm_up": _WARM_UP, "averaged": _AVERAGED}
-        state = settled(self.method.e_step, self.start.theta)
+        state = settle(self.method.e_step, self.start.theta)
         return em.learn_graph(
             self.method, *self.start, state=state, **rounds, **stopping
         )
 
     def chosen(self, first: em.Fit, theta: Theta, alpha: float) -> em.Fit:
         """Choose edges by moments of the first fit, whatever theta, and fit to them."""
-        fit = em.concluded(self.method, first, self.penalty(alpha))
+        fit = em.conclude(self.method, first, self.penalty(alpha))
         theta = self.estimate(first, fit.theta)
         return fit._replace(theta=theta, losses=first.losses)
 
@@ -622,7 +622,7 @@ class Problem(NamedTuple):
         scaled, product = correlations(normal, self.blocks)
         share = _PRIOR * len(scaled) / (self.n_rows + _PRIOR * len(scaled))
         scaled = (1 - share) * scaled + share * torch.eye(len(scaled)).to(scaled)
-        scaled, kept = rounded(scaled), rounded(start.precision * product)
+        scaled, kept = round_to_grid(scaled), round_to_grid(start.precision * product)
         found = fit_to_edges(scaled, kept, edges, self.blocks, tol=tol * len(scaled))
         return in_units(found, normal, product)
 

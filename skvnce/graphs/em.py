@@ -334,7 +334,7 @@ def learn_graph(
     if brief:  # all rounds were
         summary = m_step.summarise(completed)
     fit = Fit(theta, summary, state, completed, losses, 0.0, change, 0.0, memory)
-    return concluded(method, fit, penalty)
+    return conclude(method, fit, penalty)
 
 
 def coarse(method: Method) -> Method:
@@ -343,7 +343,7 @@ def coarse(method: Method) -> Method:
     return method._replace(m_step=method.m_step._replace(tol=(tol, tol)))
 
 
-def concluded(method: Method, fit: Fit, penalty: object) -> Fit:
+def conclude(method: Method, fit: Fit, penalty: object) -> Fit:
     """Solve the last M-step precisely, possibly with a new penalty."""
     _, m_step, family = method
     with step("solving the last M-step"):
@@ -467,7 +467,7 @@ def ridges(penalty: Penalty, width: int) -> Tensor:
     return strength
 
 
-def penalised(quadratic: Quadratic, penalty: Penalty, centre: Tensor) -> Quadratic:
+def add_penalties(quadratic: Quadratic, penalty: Penalty, centre: Tensor) -> Quadratic:
     """Add the quadratic penalties; the bound of the inverse remains valid."""
     width = quadratic.target.shape[1]
     ridge, to_linear = ridges(penalty, width), origin(centre, width)

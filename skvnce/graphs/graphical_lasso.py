@@ -182,7 +182,7 @@ def solve(
             if gap <= tol or here.precision.equal(before.precision):
                 break
             if count % _NEWTON == 0:
-                here = accelerated(here, objective, covariance, weight, blocks)
+                here = newton_move(here, objective, covariance, weight, blocks)
     return Solution(here.precision, objective, gap, count)
 
 
@@ -225,7 +225,7 @@ def _moved(
     return there, square / curvature if curvature > _TINY else step
 
 
-def accelerated(
+def newton_move(
     here: Point, objective: float, covariance: Tensor, weight: Tensor, blocks: Blocks
 ) -> Point:
     """Make a step of Newton's method in the blocks that are not zero.

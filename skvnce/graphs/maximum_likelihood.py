@@ -175,7 +175,7 @@ def quadratic_of(moments: Moments, penalty: em.Penalty, centre: Tensor) -> Quadr
     """Make the quadratic loss by eq. (1), including the smooth penalties."""
     information = Information.of(moments.drawn)
     target = moments.data - moments.model + information.product(moments.theta)
-    return em.penalised(information.quadratic(target), penalty, centre)
+    return em.add_penalties(information.quadratic(target), penalty, centre)
 
 
 def running_mean(old: Moments, new: Moments, weight: float) -> Moments:
@@ -277,7 +277,7 @@ def evidence(
         state, rows = e_step.step(state, model)
     information = Information.of(moments_of_draws(rows - centre))
     point = em.as_point(best, len(centre) + fit_linear)
-    quadratic_form = em.penalised(information.quadratic(point), free, centre)
+    quadratic_form = em.add_penalties(information.quadratic(point), free, centre)
     target = quadratic_form.product(point)
     quadratic = quadratic_form._replace(target=target)
     deviance = float((point * target).sum())

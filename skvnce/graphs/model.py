@@ -87,7 +87,7 @@ def least_noisy(
     plain = known.mean + known.error
     if len(plain) == 1:
         return plain[0]
-    ways = [plain, *corrected(off, observed, known, directions)]
+    ways = [plain, *corrections(off, observed, known, directions)]
     # corrections are linear, and may leave the support
     ways = torch.stack([way.where(way.mean(0) > 0, plain) for way in ways])
     # observed cells have no weight in the comparison
@@ -97,7 +97,7 @@ def least_noisy(
     return ways.mean(1)[best, torch.arange(len(best))]
 
 
-def corrected(
+def corrections(
     off: Tensor, observed: Tensor, known: Averages, directions: Tensor | None
 ) -> Iterator[Tensor]:
     """Yield the estimates of eq. (2), without and with directions.

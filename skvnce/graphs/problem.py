@@ -9,7 +9,7 @@ from torch import Tensor
 from skvnce._core.incomplete import Incomplete
 from skvnce.graphs import em, empirical_bayes
 from skvnce.graphs.maximum_likelihood import evidence, extended_bic, maximum_likelihood
-from skvnce.graphs.pseudo_likelihood import imputed, pseudo_likelihood
+from skvnce.graphs.pseudo_likelihood import impute, pseudo_likelihood
 from skvnce.graphs.score_matching import score_matching
 from skvnce.graphs.vnce import lognormal, vnce_lognormal
 from skvnce.graphs.vnce_cdi import mean_of_draws, vnce, vnce_cdi
@@ -62,7 +62,7 @@ class Options(NamedTuple):
         """Build the method for a scaled table; complete the table if it imputes."""
         fit_linear, of_data = self.fit_linear, data
         if self.algorithm.startswith("imputed"):
-            data = imputed(data, self.imputation)
+            data = impute(data, self.imputation)
         if not self.contrasts:
             build = _OF_DATA[self.algorithm]
             return build(data, centre, fit_linear=fit_linear), data
@@ -107,7 +107,7 @@ class Problem(NamedTuple):
     def chosen(self, first: em.Fit, theta: em.Theta, alpha: float) -> em.Fit:
         """Solve precisely with a penalty, starting at the solution on a path."""
         fit = first._replace(theta=theta)
-        return em.concluded(self.method, fit, self.penalty(alpha))
+        return em.conclude(self.method, fit, self.penalty(alpha))
 
     def estimate(self, first: em.Fit, theta: em.Theta) -> em.Theta:
         """Return the parameters that predict: the penalised ones themselves."""

@@ -72,7 +72,7 @@ FILLERS: dict[str, Callable[[Incomplete], Tensor]] = {
 }
 
 
-def imputed(data: Incomplete, strategy: str) -> Incomplete:
+def impute(data: Incomplete, strategy: str) -> Incomplete:
     """Fill the missing cells and mark them as observed.
 
     "mean": of the observed cells of the column; "noise": draws of the truncated

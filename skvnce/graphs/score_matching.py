@@ -61,7 +61,7 @@ def statistics(
 ) -> Statistics:
     """Compute the statistics of completed rows; `gamma` has this `dtype`."""
     h, slope = saturating_weight(x)
-    u = extended(x - centre, fit_linear)
+    u = extend(x - centre, fit_linear)
     gamma = weighted_products(u.to(dtype), h.to(dtype))
     rounding = 8 * torch.finfo(dtype).eps  # must not make gamma indefinite
     gamma.diagonal(dim1=1, dim2=2).mul_(1 + rounding)
@@ -78,7 +78,7 @@ def weighted_products(u: Tensor, h: Tensor) -> Tensor:  # (features, width, widt
     return found.div_(len(u)).permute(2, 0, 1).contiguous()
 
 
-def extended(z: Tensor, fit_linear: bool) -> Tensor:
+def extend(z: Tensor, fit_linear: bool) -> Tensor:
     """Return u = (z, -1), or z without the linear term."""
     return torch.cat([z, -z.new_ones(len(z), 1)], 1) if fit_linear else z
 
@@ -156,7 +156,7 @@ def over_diagonal(
 ) -> Quadratic:
     """Make a penalised quadratic, whose inverse form is that of its diagonal."""
     free = Quadratic(product, target, form_over(diagonal), diagonal)
-    quadratic_form = em.penalised(free, penalty, centre)
+    quadratic_form = em.add_penalties(free, penalty, centre)
     return quadratic_form._replace(inverse_form=form_over(quadratic_form.diagonal))
 
 
@@ -175,11 +175,11 @@ def table_of(
     dtype: torch.dtype = torch.float64,
 ) -> Tables:
     """Prepare completed rows; (n, features) -> Tables of a data type."""
-    parts = extended(x - centre, fit_linear), *saturating_weight(x)
+    parts = extend(x - centre, fit_linear), *saturating_weight(x)
     return Tables(*(part.to(dtype) for part in parts))
 
 
-def pooled(old: Tables, new: Tables, weight: float) -> Tables:
+def pool_rows(old: Tables, new: Tables, weight: float) -> Tables:
     """Add new rows to the pool, in place of as many old ones once it is full.
 
     Then every round has about the same share of the rows, and a round replaces fewer
@@ -239,7 +239,7 @@ def score_matching(data: Incomplete, centre: Tensor, *, fit_linear: bool) -> em.
     summarise, merge, tol = (
         (statistics, running_mean, (1e-3, 1e-8))
         if dense
-        else (table_of, pooled, (1e-2, 1e-5))
+        else (table_of, pool_rows, (1e-2, 1e-5))
     )
     known = {"curvature": None}  # of the last solution
 
@@ -302,7 +302,7 @@ def edge_scores(
     `ridge`: of the off-diagonal entries of K, used where columns outnumber rows.
     """
     n, d = data.x.shape
-    rows, precision = completed(data, fit, centre), fit.theta.precision
+    rows, precision = complete_rows(data, fit, centre), fit.theta.precision
     ridge = ridge if n <= 2 * d else 0.0
     estimate, error = regressions(rows, centre, ridge, fit_linear=fit_linear)
     seen = data.observed.to(rows)
@@ -315,7 +315,7 @@ def edge_scores(
     return (-found * unit / error.clamp(min=tiny)).fill_diagonal_(0.0)
 
 
-def completed(data: Incomplete, fit: em.Fit, centre: Tensor) -> Tensor:
+def complete_rows(data: Incomplete, fit: em.Fit, centre: Tensor) -> Tensor:
     """Draw the missing cells some times; (n_draws n, features)."""
     e_step = em.completed_by_gibbs(data)
     state, model = e_step.init(), em.to_model(fit.theta, centre)
@@ -343,7 +343,7 @@ def _regressions(
     x: Tensor, centre: Tensor, ridge: float, fit_linear: bool
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Estimate the rows of K one by one, with the size of the terms of eq. (1)."""
-    (h, slope), u = saturating_weight(x), extended(x - centre, fit_linear)
+    (h, slope), u = saturating_weight(x), extend(x - centre, fit_linear)
     n, d = x.shape
     for j in range(d):
         weighted = u * h[:, j, None]
