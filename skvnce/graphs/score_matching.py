@@ -96,15 +96,6 @@ def running_mean(old: Statistics, new: Statistics, weight: float) -> Statistics:
     return Statistics(*(a.lerp_(b, weight) for a, b in zip(old, new, strict=True)))
 
 
-def minimise_loss(
-    stats: Statistics, start: em.Theta, centre: Tensor, penalty: em.Penalty, tol: float
-) -> em.Solution:
-    """Minimise the loss plus the penalty; see `minimise_quadratic`."""
-    return em.minimise_quadratic(
-        quadratic_of(stats, penalty, centre), start, penalty, tol
-    )
-
-
 def quadratic_of(stats: Statistics, penalty: em.Penalty, centre: Tensor) -> Quadratic:
     """Make the loss a quadratic over (K, b), including the smooth penalties."""
     width = stats.target.shape[1]

@@ -20,7 +20,6 @@ from skvnce.graphs.em import (
 from skvnce.graphs.score_matching import (
     Statistics,
     free_quadratic,
-    minimise_loss,
     pool_rows,
     quadratic_of,
     running_mean,
@@ -51,6 +50,11 @@ def start():
 
 def links(alpha, ridge=0.0):
     return Penalty(alpha * off_diagonal(D), ridge)
+
+
+def minimise_loss(stats, start, centre, penalty, tol):
+    quadratic = quadratic_of(stats, penalty, centre)
+    return minimise_quadratic(quadratic, start, penalty, tol)
 
 
 def solve(x, fit_linear, alpha=0.0, ridge=0.0, tol=1e-14):
