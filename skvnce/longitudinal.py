@@ -85,8 +85,8 @@ class Long(NamedTuple):
         """List the columns that vary within groups: those given, or those found."""
         if columns is not None:
             return _listed(columns, "columns", self.others)
-        found = {name: self._different(name) for name in self.others}
-        return [name for name, (rows, equal) in found.items() if rows or not equal]
+        changes = {name: self._different(name) for name in self.others}
+        return [name for name, (rows, equal) in changes.items() if rows or not equal]
 
     def check_constant(self, names: list[str]) -> None:
         """Raise an error for a column that varies within a group."""
@@ -167,15 +167,15 @@ def read_repeated(
 def _listed(names: str | Sequence[str], parameter: str, known: list) -> list[str]:
     """Return names of columns as a list, after checking that they are known."""
     is_one = isinstance(names, str) or not hasattr(names, "__iter__")
-    found = [names] if is_one else list(names)
-    unknown = [name for name in found if name not in known]
-    if unknown or not found:
+    chosen = [names] if is_one else list(names)
+    unknown = [name for name in chosen if name not in known]
+    if unknown or not chosen:
         shown = repr(unknown[0]) if unknown else "none"
         raise ValueError(
             f"{parameter} must be columns of table, got {shown}; choose from {known}, "
             "and turn an index of pandas into columns by reset_index()"
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(chosen))
 
 
 def sorted_times(series: nw.Series, cells: Cells) -> tuple[list, np.ndarray]:
@@ -337,7 +337,7 @@ class Wide:
                     f"filled must have the {n} rows of the attribute table, in their "
                     f"order and with their index, got {len(frame)} rows; {_PASS}"
                 )
-            found = {name: frame[name].to_list() for name in frame.columns}
+            cells_of = {name: frame[name].to_list() for name in frame.columns}
         else:
             cells = np.asarray(filled)
             if cells.shape != (n, len(own)):
@@ -346,16 +346,16 @@ class Wide:
                     f"table, got {cells.shape}; {_PASS}, as data frames if columns are "
                     'left out or added: imputer.set_output(transform="pandas")'
                 )
-            found = dict(zip(own, cells.T.tolist(), strict=True))
+            cells_of = dict(zip(own, cells.T.tolist(), strict=True))
         for name, values in own.items():
-            if name in found:
-                _check_observed(name, values, found[name])
+            if name in cells_of:
+                _check_observed(name, values, cells_of[name])
             elif not all(map(is_missing, values)):
                 raise ValueError(
                     f"filled has no column {name!r}, which has observed cells in the "
                     f"attribute table; {_PASS}"
                 )
-        return own | found
+        return own | cells_of
 
 
 def to_wide(table, *, groups, time, columns=None):
@@ -447,18 +447,18 @@ def to_wide(table, *, groups, time, columns=None):
             series = nullable(series) if (rows < 0).any() else series
         else:
             observed, known = np.flatnonzero(~cells[name].missing()), first.copy()
-            found = _first_rows(codes[observed], observed, len(first))
-            known[found >= 0] = found[found >= 0]
+            lines = _first_rows(codes[observed], observed, len(first))
+            known[lines >= 0] = lines[lines >= 0]
             names[name], places = [name], [known]
         pairs = zip(names[name], places, strict=True)
         wide += [taken(series, at).alias(new) for new, at in pairs]
-    _check_names([new for found in names.values() for new in found])
+    _check_names([new for news in names.values() for new in news])
     start = reset_index(long[first.tolist()])
-    found = assigned(start, wide).select(one.name for one in wide).to_native()
+    result = assigned(start, wide).select(one.name for one in wide).to_native()
     keys = start.select(groups).to_native()
-    if hasattr(found, "iloc"):
-        found = found.set_axis(keys.set_index(groups).index)
-    return Wide(found, keys, times, long.clone(), rows, time, names)
+    if hasattr(result, "iloc"):
+        result = result.set_axis(keys.set_index(groups).index)
+    return Wide(result, keys, times, long.clone(), rows, time, names)
 
 
 def with_neighbours(
@@ -591,17 +591,17 @@ def _warn_of_few_rows(share, time):
 
 def _steps(steps, parameter):
     """Return lags or leads as a list of different positive integers."""
-    found = list(steps) if np.iterable(steps) else [steps]
+    numbers = list(steps) if np.iterable(steps) else [steps]
     are_counts = [
         isinstance(one, Integral) and not isinstance(one, bool) and one >= 1
-        for one in found
+        for one in numbers
     ]
-    if not all(are_counts) or len(set(found)) < len(found):
+    if not all(are_counts) or len(set(numbers)) < len(numbers):
         raise ValueError(
             f"{parameter} must be different positive integers, got {steps!r}; pass for "
             "example (1, 2), and () for none"
         )
-    return [int(one) for one in found]
+    return [int(one) for one in numbers]
 
 
 def _neighbours(order, codes, step):

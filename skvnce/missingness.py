@@ -330,8 +330,8 @@ def _driver_positions(X, drivers, n_features):
         positions = np.arange(-(-n_features // 3))
     else:
         keys = np.atleast_1d(np.asarray(drivers, dtype=object)).tolist()
-        found = [place_of(key, names_of(X), n_features, "drivers") for key in keys]
-        positions = np.unique(found)
+        places = [place_of(key, names_of(X), n_features, "drivers") for key in keys]
+        positions = np.unique(places)
     if not 0 < len(positions) < n_features:
         raise ValueError(
             f"drivers must be some but not all of the {n_features} columns of X, got "

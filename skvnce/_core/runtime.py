@@ -73,8 +73,8 @@ def device_in_use(name: str) -> torch.device:
     ``"cuda"`` is the CPU if torch finds no CUDA device, unlike in `resolve_device`:
     models that were trained on a GPU are often used elsewhere.
     """
-    found = torch.cuda.is_available()
-    return _CUDA if found and name in ("auto", "cuda") else _CPU
+    has_cuda = torch.cuda.is_available()
+    return _CUDA if has_cuda and name in ("auto", "cuda") else _CPU
 
 
 # ----------------------------------------

@@ -76,13 +76,13 @@ class Cells:
     @cached_property
     def dtype(self) -> str:
         """The data type: that of a `Column`, or "unreadable" or "mixed"."""
-        found = None if self.series is None else self.series.dtype
-        name = kind_of_type(found)
+        dtype = None if self.series is None else self.series.dtype
+        name = kind_of_type(dtype)
         if name is not None:
             return name
-        if found is not None and found.is_numeric():
-            return "integer" if found.is_integer() else "number"
-        if found is None or found == nw.Object:
+        if dtype is not None and dtype.is_numeric():
+            return "integer" if dtype.is_integer() else "number"
+        if dtype is None or dtype == nw.Object:
             return _kind_of_objects(self.values)
         # columns without a type, such as pyarrow's null, have only missing cells
         return "number" if all(map(is_missing, self.values)) else "unreadable"
@@ -319,9 +319,9 @@ def read_marked(X: ArrayLike, marker: object) -> ArrayLike:
     Raises `ValueError` if a cell is missing although the marker is none of NaN,
     None and NA.
     """
-    found = without_marker(X, marker)
+    table = without_marker(X, marker)
     if is_missing(marker) or frames.is_in_parts(X):
-        return found
+        return table
     for column, missing in _missing_of_columns(X):
         rows = np.flatnonzero(missing)
         if len(rows):
@@ -331,7 +331,7 @@ def read_marked(X: ArrayLike, marker: object) -> ArrayLike:
                 f"missing_values={marker!r}. Mark missing cells by {marker!r} alone, "
                 f"or replace {marker!r} by NaN and leave missing_values at its default."
             )
-    return found
+    return table
 
 
 def without_marker(X: ArrayLike, marker: object) -> ArrayLike:
@@ -350,16 +350,16 @@ def without_marker(X: ArrayLike, marker: object) -> ArrayLike:
     cells = _array(X)
     if cells is None:
         return X
-    found = _equal(np.ma.getdata(cells), marker)
-    if not found.any():
+    is_marker = _equal(np.ma.getdata(cells), marker)
+    if not is_marker.any():
         return X
-    found |= np.ma.getmaskarray(cells)
+    is_marker |= np.ma.getmaskarray(cells)
     cells = np.ma.getdata(cells)
     if cells.dtype.kind in "iu":  # which may be too large for floats
-        return np.ma.MaskedArray(cells, mask=found)
+        return np.ma.MaskedArray(cells, mask=is_marker)
     # other types hold no NaN
     made = np.array(cells, dtype=cells.dtype if cells.dtype.kind in "fc" else object)
-    made[found] = np.nan
+    made[is_marker] = np.nan
     return made
 
 
@@ -377,9 +377,9 @@ def with_marker(table: ArrayLike, marker: object, X: ArrayLike = None) -> ArrayL
     missing = _missing(table)
     if not missing.any():
         return table
-    found = table.astype(object) if isinstance(marker, str) else table.copy()
-    found[missing] = marker
-    return found
+    marked = table.astype(object) if isinstance(marker, str) else table.copy()
+    marked[missing] = marker
+    return marked
 
 
 def _array(X: ArrayLike) -> np.ndarray | None:
@@ -401,8 +401,8 @@ def _equal(cells: np.ndarray, marker: object) -> np.ndarray:
     """Return which cells of an array are a marker; bool."""
     kind, is_text = cells.dtype.kind, isinstance(marker, str)
     if kind == "O":
-        found = [_is_marker(one, marker) for one in cells.flat]
-        return np.array(found, dtype=bool).reshape(cells.shape)
+        equal = [_is_marker(one, marker) for one in cells.flat]
+        return np.array(equal, dtype=bool).reshape(cells.shape)
     if kind not in ("UT" if is_text else "iufc"):
         return np.zeros(cells.shape, dtype=bool)
     return np.asarray(cells == marker)
@@ -422,8 +422,8 @@ def _missing(cells: np.ndarray) -> np.ndarray:
         return np.isnan(cells)
     if cells.dtype.kind != "O":
         return np.zeros(cells.shape, dtype=bool)
-    found = [is_missing(one) for one in cells.flat]
-    return np.array(found, dtype=bool).reshape(cells.shape)
+    missing = [is_missing(one) for one in cells.flat]
+    return np.array(missing, dtype=bool).reshape(cells.shape)
 
 
 def _missing_of_columns(X: ArrayLike) -> list[tuple[int, np.ndarray]]:
@@ -449,23 +449,23 @@ def _null(series: nw.Series) -> np.ndarray:
 def _frame_without(X: ArrayLike, marker: object) -> ArrayLike:
     """Replace a marker in a data frame."""
     frame = nw.from_native(X, eager_only=True)
-    found = {
+    marked = {
         place: is_marker
         for place, series in enumerate(frame.iter_columns())
         if (is_marker := _equal_in(series, marker)).any()
     }
-    if not found:
+    if not marked:
         return X
     if frame.implementation.is_pandas():
         copy = X.copy(deep=False)
-        for place, rows in found.items():
+        for place, rows in marked.items():
             column = X.iloc[:, place]
             column = column.sparse.to_dense() if hasattr(column, "sparse") else column
             able = frames.nullable_type(column.dtype)  # whose cells can be missing
             column = column if able is None else column.astype(able)
             copy.isetitem(place, column.mask(rows))
         return copy
-    columns = [_filled(frame[:, place], rows, None) for place, rows in found.items()]
+    columns = [_filled(frame[:, place], rows, None) for place, rows in marked.items()]
     return frame.with_columns(*columns).to_native()
 
 

@@ -48,8 +48,8 @@ _FEWEST = 3  # groups with two equal cells, from which a column is one of groups
 
 def numbered(keys: Iterable[Hashable]) -> list[int]:
     """Give equal keys a number, in the order in which they appear."""
-    found: dict = {}
-    return [found.setdefault(key, len(found)) for key in keys]
+    numbers: dict = {}
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
 
 
 def by_group(most: np.ufunc, cells: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -372,8 +372,8 @@ def _levels(source: Cells, asked: str | tuple) -> tuple:
 def in_order(levels: Iterable, order: Iterable | None = None) -> tuple:
     """Sort levels in a given order, or as text if they cannot be compared."""
     if order is not None:
-        found = set(levels)
-        return tuple(level for level in order if level in found)
+        different = set(levels)
+        return tuple(level for level in order if level in different)
     try:
         return tuple(sorted(levels))
     except TypeError:

@@ -55,10 +55,10 @@ def check_exact(X: ArrayLike, table: np.ndarray, name: str = "X") -> None:
 def _whole(value: object, default: float) -> int:
     """Convert a cell to an integer, or the default if it is not whole."""
     try:
-        found = int(value)  # of text that numpy reads as a number, too
+        number = int(value)  # of text that numpy reads as a number, too
     except (TypeError, ValueError):
         return int(default)
-    return found if isinstance(value, str | bytes) or found == value else int(default)
+    return number if isinstance(value, str | bytes) or number == value else int(default)
 
 
 TEXT_REMEDY = (
@@ -212,11 +212,11 @@ def _reject_sparse_frames(X: ArrayLike, name: str, accepted: bool) -> None:
 
 def _reject_times(X: ArrayLike, name: str) -> None:
     """Raise an error for dates or durations, which numpy counts in units of time."""
-    found = next(_times(X), None)
-    if found is not None:
+    place = next(_times(X), None)
+    if place is not None:
         raise TypeError(
             f"{name} has dates or durations where numbers are expected. "
-            f"{_first(X, *found)} {_TIME_REMEDY}"
+            f"{_first(X, *place)} {_TIME_REMEDY}"
         )
 
 
@@ -239,8 +239,8 @@ def _times(X: ArrayLike) -> Iterator[tuple[object, int, int]]:
 def _listed(X: list | tuple) -> ArrayLike:
     """Convert a list, whose rows may differ in length, to an array."""
     try:
-        found = np.asarray(X)
-        return found if found.dtype.kind in "mM" else np.asarray(X, dtype=object)
+        array = np.asarray(X)
+        return array if array.dtype.kind in "mM" else np.asarray(X, dtype=object)
     except (ValueError, TypeError):
         pass
     try:
@@ -302,18 +302,18 @@ def _unmasked(X: np.ma.MaskedArray) -> np.ndarray:
 def _without_na(X: ArrayLike) -> ArrayLike:
     """Replace NA among the objects of an array or a pandas frame by NaN."""
     if isinstance(X, np.ndarray) and X.dtype.kind == "O":
-        found = np.array([_is_na(value) for value in X.flat]).reshape(X.shape)
-        return np.where(found, np.nan, X) if found.any() else X
+        is_na = np.array([_is_na(value) for value in X.flat]).reshape(X.shape)
+        return np.where(is_na, np.nan, X) if is_na.any() else X
     if not hasattr(X, "isetitem"):
         return X
     copy = X
     for place in np.flatnonzero([dtype is np.dtype(object) for dtype in X.dtypes]):
         column = X.iloc[:, place]
-        found = np.array([_is_na(value) for value in column])
-        if found.any():
+        is_na = np.array([_is_na(value) for value in column])
+        if is_na.any():
             # isetitem replaces a column, and leaves that of X as it is
             copy = X.copy(deep=False) if copy is X else copy
-            copy.isetitem(place, column.mask(found, np.nan))
+            copy.isetitem(place, column.mask(is_na, np.nan))
     return copy
 
 

@@ -168,29 +168,29 @@ def limits_of(
             ends[:, place] = _numbers(schema, place, cells, name, nothing)
         # an observed cell is known, whatever its limits say
         sides.append(np.where(missing, ends, nothing))
-    found = CellLimits(*sides)
+    limits = CellLimits(*sides)
     for side, name, wrong in ((0, "lower", np.inf), (1, "upper", -np.inf)):
-        if (found[side] == wrong).any():
-            row, column = np.argwhere(found[side] == wrong)[0]
+        if (limits[side] == wrong).any():
+            row, column = np.argwhere(limits[side] == wrong)[0]
             raise ValueError(
                 f"{name} is {wrong} in {schema.label(column)}, row {row}, so "
                 "that no value is possible. Use NaN for cells without a limit."
             )
     most = np.finfo(checked.dtype).max
-    if (found.low > most).any() or (found.high < -most).any():
+    if (limits.low > most).any() or (limits.high < -most).any():
         raise ValueError(
             f"lower or upper leaves no value of the data type of X, {checked.dtype}. "
             "Correct the limit, or convert X to float64."
         )
-    if (found.low > found.high).any():
-        row, column = np.argwhere(found.low > found.high)[0]
+    if (limits.low > limits.high).any():
+        row, column = np.argwhere(limits.low > limits.high)[0]
         raise ValueError(
             "lower must not be above upper, got "
-            f"{schema.shown(column, found.low[row, column])} and "
-            f"{schema.shown(column, found.high[row, column])} in "
+            f"{schema.shown(column, limits.low[row, column])} and "
+            f"{schema.shown(column, limits.high[row, column])} in "
             f"{schema.label(column)}, row {row}."
         )
-    return found if found.known.any() else NO_LIMITS
+    return limits if limits.known.any() else NO_LIMITS
 
 
 def limited_columns(
@@ -270,14 +270,14 @@ def _times(
     schema: Schema, place: int, values: list, name: str, nothing: float
 ) -> np.ndarray:
     """Convert dates or durations to microseconds (n_samples,)."""
-    found = [schema.number_of(place, one, name) for one in values]
-    for number, value in zip(found, values, strict=True):
+    numbers = [schema.number_of(place, one, name) for one in values]
+    for number, value in zip(numbers, values, strict=True):
         if number is value and value != nothing:  # no date
             raise TypeError(
                 f"{name} must have {schema.columns[place].dtype}s in "
                 f"{schema.label(place)}, got {value!r}."
             )
-    return np.array(found, dtype=np.float64)
+    return np.array(numbers, dtype=np.float64)
 
 
 def columns_given(

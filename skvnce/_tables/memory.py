@@ -36,12 +36,12 @@ def memory_limit() -> float:
         limit = math.inf
     for path in _CGROUPS:
         try:
-            found = path.read_text().strip()
+            text = path.read_text().strip()
         except OSError:
             continue
         # version 2 says "max" if there is no limit
-        if found.isdigit():
-            limit = min(limit, int(found))
+        if text.isdigit():
+            limit = min(limit, int(text))
     return limit
 
 

@@ -49,11 +49,11 @@ def hide_in_frame(X: ArrayLike, hidden: np.ndarray) -> ArrayLike:
     float64, booleans by "boolean".
     """
     if hasattr(X, "iloc"):
-        found = X.apply(_nullable).mask(hidden)
+        copy = X.apply(_nullable).mask(hidden)
         for place, dtype in enumerate(X.dtypes):
             if str(dtype).startswith("dictionary"):  # `mask` gives levels to nulls
-                found.isetitem(place, _with_na(X.iloc[:, place], hidden[:, place]))
-        return found
+                copy.isetitem(place, _with_na(X.iloc[:, place], hidden[:, place]))
+        return copy
     frame = nw.from_native(X, eager_only=True)
     cells = map(np.flatnonzero, hidden.T)
     return frame.with_columns(

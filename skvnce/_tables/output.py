@@ -36,14 +36,14 @@ def decoded(columns: Sequence[Column], table: np.ndarray) -> np.ndarray:
     cells.
     """
     if all(column.is_number for column in columns):
-        found = np.empty(table.shape)
+        values = np.empty(table.shape)
         for place, column in enumerate(columns):
-            found[..., place].flat = _values(column, table[..., place].ravel(), np.nan)
-        return found
-    found = np.empty(table.shape, dtype=object)
+            values[..., place].flat = _values(column, table[..., place].ravel(), np.nan)
+        return values
+    values = np.empty(table.shape, dtype=object)
     for place, column in enumerate(columns):
-        found[..., place].flat = _as_objects(column, table[..., place].ravel())
-    return found
+        values[..., place].flat = _as_objects(column, table[..., place].ravel())
+    return values
 
 
 def as_objects(
@@ -144,18 +144,18 @@ def _filled(
     """
     if _is_view(series):  # pyarrow takes no cells of views
         plain = nw.from_native(_as_text(series.to_native(), "string"), series_only=True)
-        found = _filled(plain, rows, cells, column)
-        return [_as_text(one, "string_view") for one in found]
+        parts = _filled(plain, rows, cells, column)
+        return [_as_text(one, "string_view") for one in parts]
     n, is_pandas = len(series), series.implementation.is_pandas()
     places = np.concatenate([np.arange(n), np.tile(rows, len(cells))])
     values = _fitting(column, cells.ravel(), series.dtype)
     fill = _fill_pandas if is_pandas else _fill_polars
     long = fill(series[places], np.arange(n, len(places)), values, column)
-    found = []
+    parts = []
     for part in np.arange(n, len(places)).reshape(cells.shape):
         places[rows] = part
-        found.append(_taken(long, places[:n], series))
-    return found
+        parts.append(_taken(long, places[:n], series))
+    return parts
 
 
 def _is_view(series: nw.Series) -> bool:
@@ -232,10 +232,10 @@ def _holds(series: nw.Series, column: Column, ends: np.ndarray) -> bool:
             return is_text or is_pandas
     if dtype == nw.Boolean:
         return column.dtype == "boolean" or set(column.levels or (-1,)) <= {0, 1}
-    found = "number" if dtype.is_numeric() else kind_of_type(dtype)
-    if found == wanted == "datetime":
+    kind = "number" if dtype.is_numeric() else kind_of_type(dtype)
+    if kind == wanted == "datetime":
         return (dtype.time_zone is None) == (column.zone is None)
-    return found == wanted
+    return kind == wanted
 
 
 def _made(series: nw.Series, cells: np.ndarray, column: Column) -> ArrayLike:
@@ -349,13 +349,13 @@ def as_given(schema, adapter, table, missing, X, indicators=None, names=None):
     cells, data types and index are kept; `indicators` (n_samples, n_indicators) and
     their `names` are appended.
     """
-    [found] = tables_as_given(schema, adapter, table[None], missing, X)
+    [output] = tables_as_given(schema, adapter, table[None], missing, X)
     if indicators is None:
-        return found
+        return output
     if adapter is None:
-        return np.hstack([found, indicators.astype(found.dtype)])
-    new = adapter.create_container(indicators, found, names)
-    return adapter.hstack([found, new])
+        return np.hstack([output, indicators.astype(output.dtype)])
+    new = adapter.create_container(indicators, output, names)
+    return adapter.hstack([output, new])
 
 
 def tables_as_given(schema, adapter, tables, missing, X):
@@ -366,23 +366,23 @@ def tables_as_given(schema, adapter, tables, missing, X):
     frame = _frame(X, library, columns)
     if frame is not None:
         ends = schema.ends[:, kept]
-        found = in_frames(frame, columns, kept, tables, missing[:, kept], ends)
+        outputs = in_frames(frame, columns, kept, tables, missing[:, kept], ends)
         if _library(frame) != library:  # without missing cells, data types are kept
-            found = [nw.from_native(one).to_pandas() for one in found]
+            outputs = [nw.from_native(one).to_pandas() for one in outputs]
         elif (library, _library(X)) == ("pandas", "pyarrow"):
-            found = list(map(_without_nulls, found))
+            outputs = list(map(_without_nulls, outputs))
     else:
-        found = list(_values_of(schema, tables, missing, X))
+        outputs = list(_values_of(schema, tables, missing, X))
     if adapter is not None:
         names = schema.all_names[kept]
-        found = [_created(adapter, table, X, names) for table in found]
-    return [with_marker(table, schema.marker, given) for table in found]
+        outputs = [_created(adapter, table, X, names) for table in outputs]
+    return [with_marker(table, schema.marker, given) for table in outputs]
 
 
 def values_of(schema, tables, missing, X):
     """Return several filled tables as an array; parameters as of `tables_as_given`."""
-    found = _values_of(schema, tables, missing, without_marker(X, schema.marker))
-    return with_marker(found, schema.marker)
+    values = _values_of(schema, tables, missing, without_marker(X, schema.marker))
+    return with_marker(values, schema.marker)
 
 
 def _values_of(schema, tables, missing, X):
@@ -390,9 +390,9 @@ def _values_of(schema, tables, missing, X):
     if not columns:
         return tables
     kept = schema.returned
-    found = as_objects(X, columns, kept, tables, missing[:, kept])
-    is_single = found.dtype != object and getattr(X, "dtype", None) == np.float32
-    return found.astype(np.float32) if is_single else found
+    values = as_objects(X, columns, kept, tables, missing[:, kept])
+    is_single = values.dtype != object and getattr(X, "dtype", None) == np.float32
+    return values.astype(np.float32) if is_single else values
 
 
 def emptied(schema, tables, missing, where):
@@ -428,8 +428,8 @@ def _samples(convert, schema, tables, missing, where, X):
 
 def new_rows(schema, rows):
     """Return rows of codes and numbers that are those of no table, with the marker."""
-    found = decoded(schema.columns, rows) if schema.columns else rows
-    return with_marker(found, schema.marker)
+    values = decoded(schema.columns, rows) if schema.columns else rows
+    return with_marker(values, schema.marker)
 
 
 def probabilities_as_given(schema, found, X):

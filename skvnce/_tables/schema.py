@@ -100,8 +100,8 @@ class Schema(NamedTuple):
     def passed(self) -> np.ndarray:
         """Indices of the columns that are passed through."""
         columns = self.columns or ()
-        found = [j for j, column in enumerate(columns) if column.kind == PASSED]
-        return np.array(found, dtype=int)
+        places = [j for j, column in enumerate(columns) if column.kind == PASSED]
+        return np.array(places, dtype=int)
 
     @property
     def group_columns(self) -> list[int]:
@@ -118,8 +118,8 @@ class Schema(NamedTuple):
         """Number of categories of each column of the model; 0 for numbers."""
         if self.columns is None:
             return np.zeros(len(self.model_columns), dtype=int)
-        found = [len(self.columns[j].levels or ()) for j in self.model_columns]
-        return np.array(found, dtype=int)
+        counts = [len(self.columns[j].levels or ()) for j in self.model_columns]
+        return np.array(counts, dtype=int)
 
     @property
     def is_categorical(self) -> np.ndarray:

@@ -277,11 +277,11 @@ class ValidValues(NamedTuple):
 
     def rounded(self, cells: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Round cells (..., n_columns) of some columns to valid values."""
-        found = self.clipped(cells, columns)
+        valid = self.clipped(cells, columns)
         for place, column in enumerate(columns):
             known, ends = self.values.get(column), self.ranges[:, column]
             step, origin = self.grid_of(column)
-            moved = cells = found[..., place]
+            moved = cells = valid[..., place]
             if self.codes[column]:
                 moved = nearest(known, cells)
             elif step:
@@ -293,8 +293,8 @@ class ValidValues(NamedTuple):
                 inside = (cells >= known[0]) & (cells <= known[-1]) & (step == 0)
                 moved = np.where(same | inside, near, moved)
                 moved = np.where(nearest(known, cells) == cells, cells, moved)
-            found[..., place] = moved
-        return found
+            valid[..., place] = moved
+        return valid
 
 
 def _laws(ends: np.ndarray) -> np.ndarray:
@@ -390,11 +390,11 @@ def valid_values(
 
 def _once_a_group(schema: Schema, X: np.ndarray) -> dict[int, np.ndarray]:
     """Return one cell of each group for columns that are constant within them."""
-    found = {}
+    firsts = {}
     for numbers in X[:, schema.group_columns].T:
         cells = by_group(np.fmax, X, numbers)
-        found |= {j: cells[:, j] for j in columns_of_groups(X, numbers)}
-    return found
+        firsts |= {j: cells[:, j] for j in columns_of_groups(X, numbers)}
+    return firsts
 
 
 def repeats(values: np.ndarray) -> bool:
@@ -431,12 +431,12 @@ def _as_list(schema: Schema, value: object, name: str, d: int) -> list:
     if hasattr(value, "to_dict") and getattr(value, "ndim", None) == 1:
         value = value.to_dict()  # a pandas Series
     if isinstance(value, dict):
-        found = [None] * d
+        bounds = [None] * d
         for key, bound in value.items():
             place = schema.index_of(key, name)
             bound = schema.number_of(place, bound, f"{name}[{key!r}]")
-            found[place] = _checked_bound(bound, name, key)
-        return found
+            bounds[place] = _checked_bound(bound, name, key)
+        return bounds
     try:
         listed = list(value)
     except TypeError as error:

@@ -341,21 +341,21 @@ def _patterns(report):
 
 
 def _reasons(report):
-    key, title, found = "where", "Where cells are missing", report.reasons
-    if not found.n_pairs:
+    key, title, why = "where", "Where cells are missing", report.reasons
+    if not why.n_pairs:
         return section(
             key, title, paragraph("There are too few missing cells to compare.")
         )
-    note = f"None of {found.n_targets:,} columns is missing more often at some values "
+    note = f"None of {why.n_targets:,} columns is missing more often at some values "
     note += "of other columns."
-    if found.n_explained:
+    if why.n_explained:
         note = (
-            f"{found.n_explained:,} of {found.n_targets:,} columns are missing more "
+            f"{why.n_explained:,} of {why.n_targets:,} columns are missing more "
             "often at some values of other columns. Means of observed cells alone can "
             "then be biased; imputers use these columns, if they are in the table."
         )
     how = (
-        f"{found.n_pairs:,} pairs of columns are compared in {found.n_rows:,} of "
+        f"{why.n_pairs:,} pairs of columns are compared in {why.n_rows:,} of "
         f"{report.shape[0]:,} rows, at a level of 0.01 for all of them together. "
         "Listed are at most three columns for each, of a strength of 0.1 or more (0: "
         "none, 1: complete). Whether cells are missing because of their own values, no "
@@ -367,7 +367,7 @@ def _reasons(report):
     rows = [
         (of_user(one.name), of_user(one.by), scale(f"{one.strength:.2f}", one.strength),
          escaped(one.text))
-        for one in found.found
+        for one in why.found
     ]  # fmt: skip
     heads = "Missing cells of", "depend on", "Strength", "How"
     table = [table_of(heads, rows)] if rows else []

@@ -78,16 +78,16 @@ def score_hidden_cells(read, group, most_rows, n_draws, rng):
         filled, draws = _fitted(given, kinds, groups, n_draws, rng)
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         return HiddenCells([], why_not=f"GaussianImputer failed: {error}")
-    found = []
+    scores = []
     for k in (k for k, j in enumerate(places) if j in wanted):
         if hidden[:, k].sum() >= _FEWEST:
             parts = X[:, k], given[:, k], hidden[:, k], filled[:, k], draws[:, :, k]
             score = _of_numbers if k not in kinds else _of_levels
-            found.append(score(table.names[places[k]], *parts))
-    scored = {one.name for one in found}
+            scores.append(score(table.names[places[k]], *parts))
+    scored = {one.name for one in scores}
     left_out = [table.names[j] for j in wanted if table.names[j] not in scored]
-    why = "" if found else "Too few cells of the columns are observed."
-    return HiddenCells(found, len(rows), len(places), left_out, why)
+    why = "" if scores else "Too few cells of the columns are observed."
+    return HiddenCells(scores, len(rows), len(places), left_out, why)
 
 
 def products_in(read, most_rows, rng):
@@ -108,11 +108,11 @@ def products_in(read, most_rows, rng):
             products = imputer.fit(X).interactions_
         except (ArithmeticError, RuntimeError, TypeError, ValueError):
             return []  # what a fit rejects, other parts of the report tell
-    found = []
+    pairs = []
     for *columns, _ in products:
         names = (table.names[places[int(one.removeprefix("x"))]] for one in columns)
-        found.append("{} times {} for {}".format(*names))
-    return if_any(found, "It finds squares and products, and draws them: {}.")
+        pairs.append("{} times {} for {}".format(*names))
+    return if_any(pairs, "It finds squares and products, and draws them: {}.")
 
 
 def _part_of(table, rows, places):
@@ -156,12 +156,12 @@ def _places(table, rows, group):
         is_nominal = table.columns[j].kind == "nominal"
         if j != group and 1 < n_levels <= (_LEVELS if is_nominal else n_levels):
             sizes[j] = n_levels if is_nominal else 1
-    found, size = [], 0
+    chosen, size = [], 0
     for j in sorted(sizes, key=lambda j: table.n_observed[j] == len(table.cells)):
         if size + sizes[j] <= _SIZE:
-            found.append(j)
+            chosen.append(j)
             size += sizes[j]
-    return sorted(found)
+    return sorted(chosen)
 
 
 def _fitted(given, kinds, groups, n_draws, rng):

@@ -81,12 +81,13 @@ def unfilled_by(imputers, X):
 
 def with_slopes(imputers, X):
     """Return which columns have random slopes: none of their cells may be missing."""
-    found, names = np.zeros(np.shape(X)[1], dtype=bool), names_of(X)
+    sloped, names = np.zeros(np.shape(X)[1], dtype=bool), names_of(X)
     for imputer in imputers:
         for one in _readers(imputer).values():
             slopes = column_of_groups(getattr(one, "groups", None)).slopes
-            found[[place_of(name, names, len(found), "groups") for name in slopes]] = 1
-    return found
+            places = [place_of(name, names, len(sloped), "groups") for name in slopes]
+            sloped[places] = 1
+    return sloped
 
 
 def of_columns(imputer, X, places, table):
@@ -119,10 +120,10 @@ def _passed(X, given, groups=None):
 def _readers(imputer):
     """Map prefixes of parameters to the models that get the kinds of columns."""
     parts = getattr(imputer, "get_params", dict)()
-    found = {"": imputer} | {f"{name}__": part for name, part in parts.items()}
+    readers = {"": imputer} | {f"{name}__": part for name, part in parts.items()}
     return {
         prefix: part
-        for prefix, part in found.items()
+        for prefix, part in readers.items()
         if hasattr(part, "sample") and hasattr(part, "categorical_features")
     }
 

@@ -166,27 +166,27 @@ def _histogram(read, place):
 def warnings_of(read):
     """List of what `fit` warns, and what cannot be read."""
     table, names = read.table, read.table.names
-    found = [
+    sentences = [
         why if names[j] in why else f"{names[j]}: {why}"
         for j, why in read.problems.items()
     ]
-    found = if_any(found, "Columns that an imputer cannot read: {}")
+    sentences = if_any(sentences, "Columns that an imputer cannot read: {}")
     kept = [j for j, one in enumerate(table.columns) if one.kind != PASSED]
     empty = [names[j] for j in kept if not table.n_observed[j]]
-    found += if_any(
+    sentences += if_any(
         empty,
         "Entirely missing: {}. Imputers drop such columns, or keep them with "
         "keep_empty_features=True.",
     )
     constant = [names[j] for j in kept if table.ends[0, j] == table.ends[1, j]]
-    found += if_any(
+    sentences += if_any(
         constant,
         "Constant where observed: {}. Such columns are left out of the model, and "
         "their missing cells get this value.",
     )
     numbers = [j for j in kept if table.columns[j].is_plain]
     heavy = [names[j] for j in heavy_tailed(table.cells, numbers)]
-    found += if_any(
+    sentences += if_any(
         heavy,
         "A few cells of {} are so far from the others that they dominate the squared "
         "errors. Set cells that are errors to NaN; otherwise take logarithms of such "
@@ -194,8 +194,8 @@ def warnings_of(read):
         "QuantileTransformer.",
     )
     for check in (many_levels, names_of_groups):
-        found += check(table, table.n_observed)
-    return found + findings(table)
+        sentences += check(table, table.n_observed)
+    return sentences + findings(table)
 
 
 def patterns_of(read):
@@ -217,7 +217,7 @@ def patterns_of(read):
 def skips_of(read):
     """List skip patterns, and columns of names or free text."""
     table = read.table
-    found = [
+    sentences = [
         SkipFound(
             [table.names[j] for j in one.places],
             table.names[one.gate],
@@ -236,7 +236,7 @@ def skips_of(read):
             n = int(table.n_observed[place])
             one = table.names[place], n_levels, n, read.examples(place)
             names.append(Identifier(*one))
-    return found, names
+    return sentences, names
 
 
 def reasons_of(read, rng):
@@ -257,7 +257,7 @@ def reasons_of(read, rng):
     targets = modelled[fit[modelled]]
     targets = targets[np.argsort(-n_missing[targets], kind="stable")[:TARGETS]]
     by = modelled[np.argsort(n_missing[modelled], kind="stable")[:PREDICTORS]]
-    found, n_pairs = [], 0
+    links, n_pairs = [], 0
     for place in by.tolist():
         known = ~missing[:, place]
         x, M = cells[known, place], missing[known][:, targets].astype(np.float64)
@@ -270,17 +270,17 @@ def reasons_of(read, rng):
         compare = _by_levels if is_nominal else _by_ranks
         strengths, p_values = compare(x, M[:, usable])
         pairs = zip(targets[usable].tolist(), strengths, p_values, strict=True)
-        found += [(one, place, strength, p) for one, strength, p in pairs]
-    found = [one for one in found if one[3] * n_pairs <= _LEVEL and one[2] >= _WEAKEST]
-    found.sort(key=lambda one: -one[2])
+        links += [(one, place, strength, p) for one, strength, p in pairs]
+    links = [one for one in links if one[3] * n_pairs <= _LEVEL and one[2] >= _WEAKEST]
+    links.sort(key=lambda one: -one[2])
     kept, of_target = [], {}
-    for target, place, strength, p in found:
+    for target, place, strength, p in links:
         of_target[target] = of_target.get(target, 0) + 1
         if of_target[target] <= _EACH and len(kept) < _ALL:
             text = _in_words(read, cells, target, place)
             names = table.names[target], table.names[place]
             kept.append(Reason(*names, float(strength), float(p * n_pairs), text))
-    numbers = len(found), len(targets), len(of_target), n_pairs, len(rows)
+    numbers = len(links), len(targets), len(of_target), n_pairs, len(rows)
     return Reasons(kept, *numbers)
 
 

@@ -51,14 +51,14 @@ class UserTable(NamedTuple):
 
     def examples(self, place):
         """Format the first different values of a column."""
-        found, source = {}, self.sources[place]
+        values, source = {}, self.sources[place]
         for rows in np.split(np.arange(len(source)), [200]):
             for value in source.at(rows):
                 if not is_missing(value):
-                    found.setdefault(shown(item(value)))
-                if len(found) == 3:
-                    return list(found)
-        return list(found)
+                    values.setdefault(shown(item(value)))
+                if len(values) == 3:
+                    return list(values)
+        return list(values)
 
 
 def read_user_table(X):
@@ -166,13 +166,13 @@ def _read(X, asked):
 
 def _problems(X):
     """Say why columns of a data frame cannot be read, by index."""
-    found = {}
+    problems = {}
     for j in range(np.shape(X)[1]):
         try:
             _read(select_columns(X, [j]), {})
         except (TypeError, ValueError) as error:
-            found[j] = str(error)
-    return found
+            problems[j] = str(error)
+    return problems
 
 
 def _library(X):

@@ -149,22 +149,22 @@ def temper(covariance: Tensor, blocks: Blocks, n_rows: int) -> Tensor:
     about it: draws of few rows a level wander to singular matrices.  Variables are
     rescaled along its eigenvectors, so that canonical correlations stay.
     """
-    found, ends = covariance.clone(), blocks.sizes.cumsum(0).tolist()
+    tempered, ends = covariance.clone(), blocks.sizes.cumsum(0).tolist()
     each = zip(blocks.sizes.tolist(), blocks.free.tolist(), ends, strict=True)
     for size, free, end in each:
         if size == 1:
             continue
         part, share = slice(end - size, end), free / (n_rows + free)
-        values, vectors = torch.linalg.eigh(found[part, part])
+        values, vectors = torch.linalg.eigh(tempered[part, part])
         target = (1 - share) * values.clamp(min=0) + share
         # directions that no row has are filled and not stretched
         scale = (target / values.clamp(min=share)).sqrt()
         rest = target - scale.square() * values
         turn = (vectors * scale) @ vectors.T
-        found[part] = turn @ found[part]
-        found[:, part] = found[:, part] @ turn
-        found[part, part] += (vectors * rest) @ vectors.T
-    return found
+        tempered[part] = turn @ tempered[part]
+        tempered[:, part] = tempered[:, part] @ turn
+        tempered[part, part] += (vectors * rest) @ vectors.T
+    return tempered
 
 
 def correlations(normal: Normal, blocks: Blocks) -> tuple[Tensor, Tensor]:
@@ -200,12 +200,12 @@ def associations(precision: Tensor, blocks: Blocks) -> Tensor:
         return em.associations(precision)
     canonical = whitened(precision, precision, blocks)
     most = torch.minimum(blocks.free[:, None], blocks.free)
-    found = blocks.norms(canonical) / most.sqrt()
+    strengths = blocks.norms(canonical) / most.sqrt()
     single = blocks.sizes == 1
     signs = -blocks.sums(canonical).sign()
-    found = torch.where(single[:, None] & single, signs * found, found)
-    found = (found + found.T) / 2  # equal up to rounding
-    return found.clamp(-1, 1).fill_diagonal_(0.0)
+    strengths = torch.where(single[:, None] & single, signs * strengths, strengths)
+    strengths = (strengths + strengths.T) / 2  # equal up to rounding
+    return strengths.clamp(-1, 1).fill_diagonal_(0.0)
 
 
 def whitened(matrix: Tensor, precision: Tensor, blocks: Blocks) -> Tensor:
@@ -267,12 +267,12 @@ def _moments_at(problem: NamedTuple, fit: em.Fit) -> tuple[Normal, float]:
     e_step, m_step, family = problem.method
     if e_step.once:
         return fit.summary, torch.inf
-    state, found = fit.state, None
+    state, average = fit.state, None
     for number in range(1, _ROUNDS + 1):
         state, normal = e_step.step(state, family.model(fit.theta))
         new = m_step.summarise(normal)
-        found = new if found is None else m_step.merge(found, new, 1 / number)
-    return found, _ROUNDS
+        average = new if average is None else m_step.merge(average, new, 1 / number)
+    return average, _ROUNDS
 
 
 # ----------------------------------------
@@ -312,13 +312,13 @@ def started(normal: Normal, penalty: Penalty, share: Tensor, method: Method) -> 
     number.
     """
     known, tol = torch.outer(share, share), method.m_step.tol[0]
-    found = Start(Theta.independent(len(normal.mean)), penalty)
+    start = Start(Theta.independent(len(normal.mean)), penalty)
     for _ in range(_SOLVES):
-        own = penalty._replace(weight=found.penalty.weight / known)
-        theta = method.m_step.solve(normal, found.theta, own, tol).theta
+        own = penalty._replace(weight=start.penalty.weight / known)
+        theta = method.m_step.solve(normal, start.theta, own, tol).theta
         strengths = method.family.strengths(theta)
-        found = Start(theta, reduce_strong(penalty, penalty.weight / known, strengths))
-    return found
+        start = Start(theta, reduce_strong(penalty, penalty.weight / known, strengths))
+    return start
 
 
 def reduce_strong(penalty: Penalty, moved: Tensor, strengths: Tensor) -> Penalty:
@@ -332,9 +332,9 @@ def reduce_strong(penalty: Penalty, moved: Tensor, strengths: Tensor) -> Penalty
 def positive(correlations: Tensor) -> Tensor:
     """Return a correlation matrix with positive eigenvalues near to a symmetric one."""
     values, vectors = torch.linalg.eigh(correlations)
-    found = (vectors * values.clamp(min=_LEAST_EIGENVALUE)) @ vectors.T
-    scale = found.diagonal().rsqrt()
-    return found * torch.outer(scale, scale)
+    product = (vectors * values.clamp(min=_LEAST_EIGENVALUE)) @ vectors.T
+    scale = product.diagonal().rsqrt()
+    return product * torch.outer(scale, scale)
 
 
 def settle(e_step: EStep, theta: Theta) -> object:
@@ -407,8 +407,8 @@ class Sums(NamedTuple):
         covariance = self.products / n - (self.first / n) * (self.first.T / n)
         variance = self.squares / n - (self.first / n).square()
         scale = variance * variance.T
-        found = covariance / scale.clamp(min=_LEAST_VARIANCE).sqrt()
-        return found.where(scale > _LEAST_VARIANCE, 0.0).clamp(-1, 1)
+        ratios = covariance / scale.clamp(min=_LEAST_VARIANCE).sqrt()
+        return ratios.where(scale > _LEAST_VARIANCE, 0.0).clamp(-1, 1)
 
 
 def explained(rows: list[Rows]) -> Tensor:
@@ -429,20 +429,20 @@ def pairwise_correlations(latents: Latents, rows: list[Rows]) -> Tensor:
     inner = torch.meshgrid(
         *[torch.tensor(places, dtype=torch.int64)] * 2, indexing="ij"
     )
-    found = torch.eye(latents.size, dtype=torch.float64)
+    correlations = torch.eye(latents.size, dtype=torch.float64)
     if places:
         shapes = [coefficients(marginal) for _, _, marginal in latents.ordered]
         own = solved(sums.correlations()[inner], torch.stack(shapes))
-        found[inner] = own.fill_diagonal_(1.0)
-    return found
+        correlations[inner] = own.fill_diagonal_(1.0)
+    return correlations
 
 
 def mean_between(low: Tensor, high: Tensor) -> Tensor:
     """Compute E[z | low < z < high] of a standard normal z."""
     flipped = low + high < 0
     ends = torch.where(flipped, -high, low), torch.where(flipped, -low, high)
-    found = interval_mean(*ends)
-    return torch.where(flipped, -found, found)
+    mean = interval_mean(*ends)
+    return torch.where(flipped, -mean, mean)
 
 
 def coefficients(marginal: Marginal) -> Tensor:
@@ -456,10 +456,10 @@ def coefficients(marginal: Marginal) -> Tensor:
     mean, over = mean_between(low, high), _integrals(low, high)
     order = torch.arange(len(over)).to(over)[:, None].sqrt()
     times_z = order[2:] * over[2:] + order[1:-1] * over[:-2]  # of z h_k, k = 1, 2, ...
-    found = (mean * over[1:-1] - times_z).sum(1)
-    found[0] += 1
-    variance = found[0]  # Var(m) = Cov(m, z)
-    return found / variance.clamp(min=_LEAST_VARIANCE).sqrt()
+    covariances = (mean * over[1:-1] - times_z).sum(1)
+    covariances[0] += 1
+    variance = covariances[0]  # Var(m) = Cov(m, z)
+    return covariances / variance.clamp(min=_LEAST_VARIANCE).sqrt()
 
 
 def _integrals(low: Tensor, high: Tensor) -> Tensor:
@@ -570,9 +570,9 @@ def of_nominal(latents: Latents, rows: list[Rows]) -> Tensor:
     for _ in range(_PAIRS):
         before = np.concatenate(z, 1)
         for _ in range(_APART):
-            z, found = draws.step(z, theta)
-            variances = found.covariance.diagonal().where(nominal, 1.0)
-            theta = Theta(variances.reciprocal().diag(), found.mean)
+            z, moments = draws.step(z, theta)
+            variances = moments.covariance.diagonal().where(nominal, 1.0)
+            theta = Theta(variances.reciprocal().diag(), moments.mean)
         after = np.concatenate(z, 1)
         pair = [one - one.mean(1, keepdims=True) for one in (before, after)]
         total += torch.from_numpy((pair[0] * pair[1]).mean(1))
@@ -623,8 +623,8 @@ class Problem(NamedTuple):
         share = _PRIOR * len(scaled) / (self.n_rows + _PRIOR * len(scaled))
         scaled = (1 - share) * scaled + share * torch.eye(len(scaled)).to(scaled)
         scaled, kept = round_to_grid(scaled), round_to_grid(start.precision * product)
-        found = fit_to_edges(scaled, kept, edges, self.blocks, tol=tol * len(scaled))
-        return in_units(found, normal, product)
+        solution = fit_to_edges(scaled, kept, edges, self.blocks, tol=tol * len(scaled))
+        return in_units(solution, normal, product)
 
     def continued(
         self,
@@ -715,12 +715,12 @@ def problem_from(
     )
     method = Method(step_of, m_step(blocks, n_rows), family)
     with step("weighing the columns"):
-        found = information(latents, rows)
-    penalty, share = light_penalty(found, n_rows), (found / blocks.free).clamp(max=1)
+        counts = information(latents, rows)
+    penalty, share = light_penalty(counts, n_rows), (counts / blocks.free).clamp(max=1)
     with step("correlating pairs of columns"):
         normal = Normal(mean, positive(pairwise_correlations(latents, rows)))
         first = started(normal, penalty, share, method)
-    return Problem(latents, blocks, method, first, found, n_rows)
+    return Problem(latents, blocks, method, first, counts, n_rows)
 
 
 def light_penalty(information: Tensor, n_rows: int) -> Penalty:

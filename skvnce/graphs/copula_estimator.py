@@ -41,7 +41,8 @@ class CopulaGraphLearner(callbacks.CallbackSupportMixin, Imputer):
     names the level.  The graph has an edge between two columns if their latent
     variables are dependent given those of all other columns.  Stochastic EM estimates
     their moments, and draws the missing cells.  Then the graphical lasso chooses the
-    edges, and the model is fitted to them without a penalty.
+    edges, and the model, arrays and no torch module, is fitted to them without a
+    penalty.  A fit has no `n_jobs`; that of `CopulaGraphLearnerCV` has.
 
     Parameters
     ----------
@@ -369,10 +370,10 @@ class CopulaGraphLearner(callbacks.CallbackSupportMixin, Imputer):
         """Estimate the probabilities of edges from the fit before edges are chosen."""
         grouped = problem.blocks.sizes > 1
         with step("estimating edge probabilities"), seeded(_SEED):
-            found = probabilities_of_scores(
+            probabilities = probabilities_of_scores(
                 edge_scores(problem, first), grouped[:, None] | grouped
             )
-        return {"edge_probabilities_": found.numpy()}
+        return {"edge_probabilities_": probabilities.numpy()}
 
     def _check_predictions(self, table, problem, theta, report, strength="alpha"):
         """Check predictions, and report a misfit; returns what `_held_out` does."""
@@ -380,9 +381,9 @@ class CopulaGraphLearner(callbacks.CallbackSupportMixin, Imputer):
 
         def predict(kept, rows):
             given = Incomplete.from_array(kept), theta, float(self.alpha), _ROUNDS
-            found = problem.continued(*given, tensors(limits))
+            state = problem.continued(*given, tensors(limits))
             model = LatentNormal(
-                problem.latents, mixed_fit.kinds_of(schema), [found.normal()]
+                problem.latents, mixed_fit.kinds_of(schema), [state.normal()]
             )
             return model.fill(kept[rows], limits.of(rows))
 

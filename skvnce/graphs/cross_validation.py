@@ -135,8 +135,8 @@ def count_frequent(frequencies: np.ndarray, noise: np.ndarray) -> int:
 
 def permuted(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Permute each column on its own, and drop rows that are then entirely missing."""
-    found = rng.permuted(rows, axis=0)
-    return found[~np.isnan(found).all(1)]
+    shuffled = rng.permuted(rows, axis=0)
+    return shuffled[~np.isnan(shuffled).all(1)]
 
 
 _SAME = 1e-9  # relative difference below which two criteria count as equal
@@ -309,9 +309,9 @@ class GraphSearch(callbacks.CallbackSupportMixin, Imputer):
                 with learner._threads(schema), seeded(self.random_state) as seed:
                     problem = learner._problem(schema, data)
                     stopping = learner._stopping(data)
-                    found = learn_path(problem, alphas, on_round=on_round, **stopping)
-                report = _report_of_path(problem, found[1])
-                search = Search(learner, table, problem, *found, X, seed, report)
+                    path = learn_path(problem, alphas, on_round=on_round, **stopping)
+                report = _report_of_path(problem, path[1])
+                search = Search(learner, table, problem, *path, X, seed, report)
                 fitted = self._choose(search)
             else:
                 fitted = self._empty_path(learner._empty_graph(schema), alphas)
@@ -416,15 +416,15 @@ class GraphSearch(callbacks.CallbackSupportMixin, Imputer):
         return int(np.argmax(mean + error >= mean[best]))
 
     def _by_stability(self, search):
-        found, noise = self._frequencies(search)
-        upper = np.triu_indices(found.shape[1], 1)
-        pairs, noise = found[:, *upper], noise_share(noise[:, *upper])
+        frequencies, noise = self._frequencies(search)
+        upper = np.triu_indices(frequencies.shape[1], 1)
+        pairs, noise = frequencies[:, *upper], noise_share(noise[:, *upper])
         unstable = instability(pairs)
         results = search.report["cv_results_"]
         results |= {"instability": unstable, "noise": noise}
         best = densest_stable(unstable, noise)
-        search.report["edge_frequencies_"] = found[best]
-        np.fill_diagonal(found[best], 0)
+        search.report["edge_frequencies_"] = frequencies[best]
+        np.fill_diagonal(frequencies[best], 0)
         if unstable[best] > LIMIT:
             warn_user(
                 "No graph of the path is stable: even the sparsest changes too much "
@@ -452,9 +452,9 @@ class GraphSearch(callbacks.CallbackSupportMixin, Imputer):
         parts.append((np.arange(len(X), len(X) + len(noise)),))
         rows = search._replace(rows=np.concatenate([X, noise]))
         nodes = search.table.schema.model_columns
-        found = np.array(self._jobs("half", Resample.edges, parts, rows))
-        found = found[:, :, *np.ix_(nodes, nodes)]
-        return found[:-1].mean(0), found[-1]
+        links = np.array(self._jobs("half", Resample.edges, parts, rows))
+        links = links[:, :, *np.ix_(nodes, nodes)]
+        return links[:-1].mean(0), links[-1]
 
     def _warn_at_the_edge(self, search, best):
         alphas, d = search.path.alphas, len(search.table.schema.model_columns)

@@ -386,9 +386,9 @@ def edge_strengths(precision: Tensor) -> Tensor:
 
 def associations(precision: Tensor) -> Tensor:
     """Compute -K_ij / sqrt(K_ii K_jj): positive for a positive association."""
-    found = edge_strengths(precision)
+    strengths = edge_strengths(precision)
     # 0.0 minus the matrix, because minus zero would be -0.0
-    return 0.0 - (found - found.diagonal().diag())
+    return 0.0 - (strengths - strengths.diagonal().diag())
 
 
 # ----------------------------------------
@@ -431,8 +431,8 @@ def minimise_loss(
     # the penalty counts both triangles, of which the vector has one
     weight[:n_links] = 2 * penalty.weight[tuple(lower)]
     bound[:n_links][lower[0] == lower[1]] = DIAGONAL_FLOOR
-    found = lbfgs.minimise(value, vector, weight, bound, tol=tol, max_iter=max_iter)
-    return Solution(theta_of(found.point), found.objective, found.gap)
+    solution = lbfgs.minimise(value, vector, weight, bound, tol=tol, max_iter=max_iter)
+    return Solution(theta_of(solution.point), solution.objective, solution.gap)
 
 
 # ----------------------------------------
@@ -501,10 +501,10 @@ def minimise_quadratic(
     if ceiling is not None:
         upper.diagonal().copy_(ceiling)
     limits = weight, lower, upper
-    found = minimise(quadratic, as_point(start, width), *limits, tol=tol, **options)
-    linear = found.point[:, d] if width > d else torch.zeros_like(start.linear)
-    theta = Theta(found.point[:, :d].contiguous(), linear, start.log_scale)
-    return Solution(theta, found.objective, found.gap, found.curvature)
+    solution = minimise(quadratic, as_point(start, width), *limits, tol=tol, **options)
+    linear = solution.point[:, d] if width > d else torch.zeros_like(start.linear)
+    theta = Theta(solution.point[:, :d].contiguous(), linear, start.log_scale)
+    return Solution(theta, solution.objective, solution.gap, solution.curvature)
 
 
 # ----------------------------------------

@@ -80,14 +80,14 @@ def messages(schema, data, theta, *, fit_linear, cut, remedy):
     `data` has the units of X, `theta` is for columns of unit standard deviation,
     `cut` is the largest share by which an edge was shrunk.
     """
-    found = []
+    sentences = []
 
     def named(nodes):
         return schema.labels(schema.model_columns[nodes], MOST_LISTED)
 
     beyond = wide_columns(data) if fit_linear else np.zeros(0, dtype=int)
     if len(beyond):
-        found.append(
+        sentences.append(
             f"The standard deviation of {named(beyond)} exceeds {WIDEST} "
             "times the mean, more than the model can describe (see the notes of the "
             f"class). Trust the signs of the edges of {_these(beyond)}, not their "
@@ -98,18 +98,18 @@ def messages(schema, data, theta, *, fit_linear, cut, remedy):
     floor = np.flatnonzero(diagonal <= em.DIAGONAL_FLOOR * (1 + 1e-6))
     floor = np.setdiff1d(floor, beyond)
     if fit_linear and len(floor):
-        found.append(
+        sentences.append(
             f"The fitted precision of {named(floor)} is at its lower "
             f"limit (see the notes of the class): the edges of {_these(floor)} are "
             f"overestimated. {_logarithms(floor)}"
         )
     if cut > LARGEST_CUT:
-        found.append(
+        sentences.append(
             f"Edges were shrunk by up to {cut:.0%} (largest_cut_), because the fitted "
             f"density had no finite integral. Raise {remedy}, or drop columns that "
             "repeat others."
         )
-    return found
+    return sentences
 
 
 def _these(columns):
@@ -179,6 +179,7 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
     ``K_ij`` is not zero, that is, if they are dependent given all other variables.  A
     negative ``K_ij`` means a positive association.  Stochastic EM fits the model, and
     its E-step draws the missing cells (NaN): none is imputed beforehand or dropped.
+    A fit is one sequence of rounds, and has no `n_jobs`; that of the class with CV has.
 
     Parameters
     ----------
@@ -419,8 +420,8 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
             Standard errors, from eight other estimates, without the error of chains
             that are too short.  Only if `return_std` is True.
         """
-        found = self._scored(self._checked(X), with_errors=return_std)
-        return found if return_std else found[0]
+        scores = self._scored(self._checked(X), with_errors=return_std)
+        return scores if return_std else scores[0]
 
     @torch_defaults()
     def to_torch(self):
@@ -460,10 +461,10 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
         fit = problem.learn(
             float(self.alpha), on_round=on_round, **self._stopping(data)
         )
-        model, found = self._learned(table.schema, fit, problem, data)
-        found |= self._probabilities(fit, problem)
-        schema, checked = self._check_predictions(table, problem, fit.theta, found)
-        return Fitted(schema, model, report | found | checked.report())
+        model, learned = self._learned(table.schema, fit, problem, data)
+        learned |= self._probabilities(fit, problem)
+        schema, checked = self._check_predictions(table, problem, fit.theta, learned)
+        return Fitted(schema, model, report | learned | checked.report())
 
     def _check_predictions(self, table, problem, theta, report, strength="alpha"):
         """Check the fit, and report a misfit; returns what `_held_out` returns."""
@@ -499,10 +500,10 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
 
     def _training_table(self, schema, X):
         """Choose the columns of the model by validated rows."""
-        found = self._chosen(schema, X, is_whole=False)
-        columns = found.schema.model_columns
-        self._report_tails(found.schema, found.cells.table, columns)
-        return found
+        table = self._chosen(schema, X, is_whole=False)
+        columns = table.schema.model_columns
+        self._report_tails(table.schema, table.cells.table, columns)
+        return table
 
     def _problem(self, schema, data):
         """Scale the columns, choose the ridges, and build the method."""
@@ -573,13 +574,13 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
 
     def _report_of(self, schema, model):
         """List what parameters say."""
-        found = {
+        report = {
             "precision_": model.precision,
             "linear_": model.linear,
             "location_": model.location,
             "nodes_": schema.all_names[schema.model_columns],
         }
-        return found | ({"log_scale_": model.log_scale} if self._is_density else {})
+        return report | ({"log_scale_": model.log_scale} if self._is_density else {})
 
     def _empty_graph(self, schema):
         """Make the graph without nodes of a table whose columns are all constant."""
@@ -620,7 +621,7 @@ def _check_scale(schema, scale):
 
 def _without_effect(algorithm):
     """Say which parameters an algorithm does not use."""
-    found, reason = {}, f"algorithm={algorithm!r} does not use it"
+    reasons, reason = {}, f"algorithm={algorithm!r} does not use it"
     if "nce" not in algorithm:
-        found["noise_ratio"] = f"{reason}; noise-contrastive ones do, such as 'vnce'"
-    return found
+        reasons["noise_ratio"] = f"{reason}; noise-contrastive ones do, such as 'vnce'"
+    return reasons

@@ -209,9 +209,9 @@ def _moved(
     """Make a step that decreases the bound; return it and the length of the next."""
     for _ in range(_HALVINGS):
         ahead = here.precision - step * here.gradient
-        found = blocks.shrunk(ahead, step * weight)
-        move = found - here.precision
-        smooth, root = smooth_loss(found, covariance)
+        precision = blocks.shrunk(ahead, step * weight)
+        move = precision - here.precision
+        smooth, root = smooth_loss(precision, covariance)
         square = move.square().sum()
         bound = here.smooth + (here.gradient * move).sum() + square / (2 * step)
         # close to the minimum both sides are equal up to rounding
@@ -220,7 +220,7 @@ def _moved(
         step = step / 2
     else:
         return here, step
-    there = point_at(found, smooth, root, covariance)
+    there = point_at(precision, smooth, root, covariance)
     curvature = (move * (there.gradient - here.gradient)).sum()
     return there, square / curvature if curvature > _TINY else step
 
@@ -243,13 +243,13 @@ def newton_move(
     inverse = covariance - here.gradient
     move = newton_step(inverse, gradient, free, _CONJUGATE, curvature)
     for k in range(_SHORTER):
-        found = here.precision + 0.5**k * move
+        precision = here.precision + 0.5**k * move
         # the diagonal, without a penalty, cannot become zero
-        stays = (weight == 0) | (blocks.sums(found * here.precision) > 0)
-        found = found * blocks.spread(stays.to(found))
-        smooth, root = smooth_loss(found, covariance)
-        if smooth + penalty(found, weight, blocks) < objective:
-            return point_at(found, smooth, root, covariance)
+        stays = (weight == 0) | (blocks.sums(precision * here.precision) > 0)
+        precision = precision * blocks.spread(stays.to(precision))
+        smooth, root = smooth_loss(precision, covariance)
+        if smooth + penalty(precision, weight, blocks) < objective:
+            return point_at(precision, smooth, root, covariance)
     return here
 
 
@@ -346,11 +346,11 @@ def _newton_step(here: Point, move: Tensor, slope: float, covariance: Tensor) ->
     lengths = [0.5**k for k in range(_NEWTON_HALVINGS)]
     # near the minimum shorter steps are never necessary
     for length in lengths if decrement > _NEAR else lengths[:1]:
-        found = here.precision + length * move
-        smooth, root = smooth_loss(found, covariance)
+        precision = here.precision + length * move
+        smooth, root = smooth_loss(precision, covariance)
         # Armijo's condition
         if smooth <= here.smooth + 1e-4 * length * slope:
-            return point_at(found, smooth, root, covariance)
+            return point_at(precision, smooth, root, covariance)
     # the loss is self-concordant, so that this length decreases it in any case
-    found = here.precision + move / (1 + decrement)
-    return point_at(found, *smooth_loss(found, covariance), covariance)
+    precision = here.precision + move / (1 + decrement)
+    return point_at(precision, *smooth_loss(precision, covariance), covariance)

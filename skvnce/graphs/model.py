@@ -166,8 +166,8 @@ class Chains(NamedTuple):
         """
         model, data = self.model, self.data
         sampler, lines = self._sampler()
-        found = self._averages(sampler, lines)
-        means = (found.mean + found.error).mean(0)
+        averages = self._averages(sampler, lines)
+        means = (averages.mean + averages.error).mean(0)
         off = model.precision - model.precision.diagonal().diag()
         several = (~data.observed).sum(1) > 1
         with_lines = torch.zeros_like(several)
@@ -183,7 +183,7 @@ class Chains(NamedTuple):
                 directions = None
                 if with_lines[rows[0]]:
                     directions = samplers.directions_of(lines, place[rows])
-                some = found.take(rows)
+                some = averages.take(rows)
                 means[rows] = least_noisy(off, data.observed[rows], some, directions)
         return data.with_values(means)
 
@@ -224,15 +224,15 @@ class Chains(NamedTuple):
         run_chain(
             sampler, state, data, self.n_steps, lambda s, _: tables.append(s.x[0])
         )
-        found, equal = data.x.new_zeros(len(levels), *data.x.shape), data.x.new_ones(())
+        cells, equal = data.x.new_zeros(len(levels), *data.x.shape), data.x.new_ones(())
         for j, rows in enumerate(~data.observed.T):
             given = self.model.conditional(torch.stack([x[rows] for x in tables]), j)
             inner = midpoint_levels(_N_POINTS, data.x)[:, None, None]
             points = given.icdf(inner.expand(-1, *given.loc.shape)).flatten(0, 1)
             shift = mean[rows, j] - given.mean.mean(0)
-            found[:, rows, j] = weighted_quantiles(points, equal, levels) + shift
+            cells[:, rows, j] = weighted_quantiles(points, equal, levels) + shift
         # a shift may leave the support
-        return data.with_values(found.clamp(min=0))
+        return data.with_values(cells.clamp(min=0))
 
     @torch.no_grad()
     def log_predictive(self, uniforms: Callable[[int], Uniforms]) -> Tensor:  # (n,)

@@ -68,8 +68,8 @@ class Options(NamedTuple):
             return build(data, centre, fit_linear=fit_linear), data
         build, ratio = _BY_CONTRAST[self.algorithm], self.noise_ratio
         noise = em.marginals(of_data)
-        found = build(data, noise, centre, noise_ratio=ratio, fit_linear=fit_linear)
-        return found, data
+        method = build(data, noise, centre, noise_ratio=ratio, fit_linear=fit_linear)
+        return method, data
 
 
 class Problem(NamedTuple):

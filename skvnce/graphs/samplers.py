@@ -126,9 +126,9 @@ def _distinct(missing: Tensor) -> tuple[Tensor, Tensor]:
     which = torch.zeros(len(missing), dtype=torch.int64)
     for part in missing.split(62, 1):  # `unique` of one number a row is much faster
         word = (part * bits[: part.shape[1]]).sum(1)
-        found, place = torch.unique(word, return_inverse=True)
-        found, which = torch.unique(which * len(found) + place, return_inverse=True)
-    first = torch.zeros(len(found), dtype=torch.int64)
+        words, place = torch.unique(word, return_inverse=True)
+        words, which = torch.unique(which * len(words) + place, return_inverse=True)
+    first = torch.zeros(len(words), dtype=torch.int64)
     return which, first.scatter_(0, which, torch.arange(len(which)))
 
 

@@ -71,11 +71,11 @@ def statistics(
 def weighted_products(u: Tensor, h: Tensor) -> Tensor:  # (features, width, width)
     """Compute E[h_j u u'] of all j, each product of two entries of u once."""
     columns, width = u.T.contiguous(), u.shape[1]
-    found = h.new_empty(width, width, h.shape[1])
+    products = h.new_empty(width, width, h.shape[1])
     for k in range(width):
         # products of two entries are symmetric, so that half of them suffice
-        found[k, k:] = found[k:, k] = (columns[k:] * columns[k]) @ h
-    return found.div_(len(u)).permute(2, 0, 1).contiguous()
+        products[k, k:] = products[k:, k] = (columns[k:] * columns[k]) @ h
+    return products.div_(len(u)).permute(2, 0, 1).contiguous()
 
 
 def extend(z: Tensor, fit_linear: bool) -> Tensor:
@@ -110,8 +110,8 @@ def quadratic_of(stats: Statistics, penalty: em.Penalty, centre: Tensor) -> Quad
     factor, failed = torch.linalg.cholesky_ex(rows)
 
     def product(point: Tensor) -> Tensor:
-        found = torch.bmm(rows, point[:, :, None].to(dtype)).squeeze(-1)
-        return em.symmetric(found.to(point.dtype))
+        image = torch.bmm(rows, point[:, :, None].to(dtype)).squeeze(-1)
+        return em.symmetric(image.to(point.dtype))
 
     def inverse_form(residual: Tensor) -> Tensor:
         if failed.any():  # without ridge and with few rows there is no certificate
@@ -131,8 +131,8 @@ def approximate_quadratic(
 
     def product(point: Tensor) -> Tensor:
         right = point[:, :, None].to(stats.gamma.dtype)
-        found = torch.bmm(stats.gamma, right).squeeze(-1)
-        return em.symmetric(found.to(point.dtype))
+        image = torch.bmm(stats.gamma, right).squeeze(-1)
+        return em.symmetric(image.to(point.dtype))
 
     diagonal = em.symmetric(stats.gamma.diagonal(dim1=1, dim2=2)).to(centre.dtype)
     return over_diagonal(product, em.symmetric(stats.target), diagonal, penalty, centre)
@@ -191,8 +191,8 @@ def free_quadratic(tables: Tables, penalty: em.Penalty, centre: Tensor) -> Quadr
     u, h, n = tables.u, tables.h, len(tables.u)
 
     def product(point: Tensor) -> Tensor:
-        found = (h * (u @ point.T.to(u.dtype))).T @ u / n
-        return em.symmetric(found.to(point.dtype))
+        image = (h * (u @ point.T.to(u.dtype))).T @ u / n
+        return em.symmetric(image.to(point.dtype))
 
     target = em.symmetric(target_of(u, h, tables.slope).to(centre.dtype))
     diagonal = em.symmetric((h.T @ u.square() / n).to(centre.dtype))
@@ -243,11 +243,11 @@ def score_matching(data: Incomplete, centre: Tensor, *, fit_linear: bool) -> em.
         make = quadratic_of if precise else approximate_quadratic
         make = make if isinstance(summary, Statistics) else free_quadratic
         quadratic_form, interval = make(summary, penalty, centre), 10 if precise else 5
-        found = em.minimise_quadratic(
+        solution = em.minimise_quadratic(
             quadratic_form, start, penalty, tol, ceiling, interval=interval, **known
         )
-        known["curvature"] = found.curvature
-        return found
+        known["curvature"] = solution.curvature
+        return solution
 
     ceiling, coarse = ceiling_of(data), tol[0]
     m_step = em.MStep(
@@ -298,12 +298,12 @@ def edge_scores(
     estimate, error = regressions(rows, centre, ridge, fit_linear=fit_linear)
     seen = data.observed.to(rows)
     share = (seen.T @ seen / n).clamp(min=1 / n)
-    found = precision + (estimate - precision) / share
+    unpenalised = precision + (estimate - precision) / share
     # draws add to the variance of the moments, see `graphs.copula`
     unit = (n * share / (1 + (1 / share - 1) * n / len(rows))).sqrt()
     # without variation both are zero
     tiny = torch.finfo(error.dtype).tiny
-    return (-found * unit / error.clamp(min=tiny)).fill_diagonal_(0.0)
+    return (-unpenalised * unit / error.clamp(min=tiny)).fill_diagonal_(0.0)
 
 
 def complete_rows(data: Incomplete, fit: em.Fit, centre: Tensor) -> Tensor:
@@ -399,15 +399,15 @@ def probabilities_of_scores(scores: Tensor, unsigned: Tensor) -> Tensor:
     `scores` are N(0, 1) without an edge; `unsigned` (bool): pairs whose scores are
     positive with an edge.
     """
-    found, (i, j) = torch.zeros_like(scores), torch.triu_indices(*scores.shape, 1)
+    edges, (i, j) = torch.zeros_like(scores), torch.triu_indices(*scores.shape, 1)
     w, some = scores[i, j].clamp(-_FAR, _FAR).numpy(), unsigned[i, j].numpy()
     members = [where for where in (~some, some) if where.any()]
     groups = [_group(w[where], not some[where][0]) for where in members]
     each = np.zeros(len(w))
     for where, curve in zip(members, _curves(groups), strict=True):
         each[where] = np.interp(w[where], _SCORES, curve)
-    found[i, j] = found[j, i] = torch.from_numpy(each).to(scores)
-    return found
+    edges[i, j] = edges[j, i] = torch.from_numpy(each).to(scores)
+    return edges
 
 
 def _group(w: np.ndarray, signed: bool) -> Group:
@@ -479,9 +479,9 @@ def _curves(groups: list[Group]) -> list[np.ndarray]:
 
 def _curve(group: Group, weights: np.ndarray) -> np.ndarray:
     """Average the probabilities over the parameters; (n_scores,)."""
-    found = np.zeros(len(_SCORES))
+    curve = np.zeros(len(_SCORES))
     for share, weight in zip(_SHARES, weights[1:], strict=True):
         some = weight > _RARE
         edge = group.edge[:, some]
-        found += share * edge / _mixed(share, edge, slice(None)) @ weight[some]
-    return found
+        curve += share * edge / _mixed(share, edge, slice(None)) @ weight[some]
+    return curve

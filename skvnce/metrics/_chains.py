@@ -59,8 +59,8 @@ def split_r_hat(chains):
     ratio = np.full(within.shape, np.nan)
     spread = (half - 1) / half * within + between
     np.divide(spread, within, out=ratio, where=within > 0)
-    found = np.sqrt(ratio)
-    return found if found.ndim else float(found)
+    r_hat = np.sqrt(ratio)
+    return r_hat if r_hat.ndim else float(r_hat)
 
 
 def enough_steps(r_hat, n_steps):

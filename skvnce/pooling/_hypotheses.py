@@ -141,13 +141,13 @@ def _likelihood(model, params):
     if _family(model) in (None, *_FIXED_SCALE) or isinstance(scale, Real):
         return float(model.loglike(params))
     start = np.log(model.estimate_scale(model.predict(params)))  # of Pearson residuals
-    found = minimize_scalar(
+    optimum = minimize_scalar(
         # logarithms keep the scale positive
         lambda log_scale: -float(model.loglike(params, scale=np.exp(log_scale))),
         bracket=(start - 0.5, start + 0.5),
         tol=1e-10,
     )
-    return -found.fun
+    return -optimum.fun
 
 
 def _profiled(result, estimates):
@@ -158,13 +158,13 @@ def _profiled(result, estimates):
         return _likelihood(model, estimates)
     unit = np.eye(len(estimates))[place]
     error = float(np.asarray(result.bse)[place])
-    found = minimize_scalar(
+    optimum = minimize_scalar(
         lambda shift: -_likelihood(model, estimates + shift * unit),
         # the intercept moves by about its standard error
         bracket=(-error, error),
         tol=1e-10,
     )
-    return -found.fun
+    return -optimum.fun
 
 
 class PooledTest(NamedTuple):
@@ -371,15 +371,15 @@ def _constraints(pooled, terms):
 def _hypothesis(value, k):
     """Return what k constraints are under the hypothesis, (k,)."""
     try:
-        found = np.broadcast_to(np.asarray(value, dtype=float), k)
+        constants = np.broadcast_to(np.asarray(value, dtype=float), k)
     except (TypeError, ValueError):
-        found = np.array([np.nan])
-    if not np.isfinite(found).all():
+        constants = np.array([np.nan])
+    if not np.isfinite(constants).all():
         raise ValueError(
             f"value must be a finite number, or one for each of the {k} terms, got "
             f"{value!r}."
         )
-    return found
+    return constants
 
 
 def _position(term, names, n_estimates):

@@ -116,14 +116,14 @@ def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
 def listed(results, name="results"):
     """Return different fitted models as a list."""
     try:
-        found = list(results)
+        models = list(results)
     except TypeError as error:
         raise TypeError(
             f"{name} must be a list of fitted models, one for each draw, got "
             f"{type(results).__name__}."
         ) from error
-    _check_different(found, name)
-    return found
+    _check_different(models, name)
+    return models
 
 
 def _check_alike(results):
@@ -211,9 +211,9 @@ def _check_covariances_alike(results):
 
 def parameters(results):
     """Return names, estimates and covariances of results of statsmodels."""
-    found = [_of_result(result, number) for number, result in enumerate(results)]
-    names = found[0][0]
-    for number, (others, _, covariance) in enumerate(found):
+    read = [_of_result(result, number) for number, result in enumerate(results)]
+    names = read[0][0]
+    for number, (others, _, covariance) in enumerate(read):
         if others != names:
             only = sorted(set(names) ^ set(others))
             raise ValueError(
@@ -228,7 +228,7 @@ def parameters(results):
                 "not a positive number: its columns may be collinear, or separate the "
                 "outcome. Leave out such terms."
             )
-    return names, *(np.array([one[i] for one in found]) for i in (1, 2))
+    return names, *(np.array([one[i] for one in read]) for i in (1, 2))
 
 
 def _of_result(result, number):
@@ -270,9 +270,9 @@ def _of_result(result, number):
 
 def _residual_dof(results):
     """Return the least residual degrees of freedom, or None if there are none."""
-    found = [_dof_of(result) for result in results]
-    if all(isinstance(dof, Real) and 0 < dof < np.inf for dof in found):
-        return float(min(found))
+    counts = [_dof_of(result) for result in results]
+    if all(isinstance(dof, Real) and 0 < dof < np.inf for dof in counts):
+        return float(min(counts))
     return None
 
 
@@ -314,12 +314,12 @@ def _of_estimators(models, draws, y):
     y = np.asarray(y)
     if any(map(is_missing, y.ravel().tolist())):
         raise ValueError("y has missing values: leave out these rows before the fit.")
-    found = [
+    read = [
         _maximum(model, table, y, number)
         for number, (model, table) in enumerate(zip(models, draws, strict=True))
     ]
-    names, dof = found[0][0], found[0][3]
-    return names, np.array([f[1] for f in found]), np.array([f[2] for f in found]), dof
+    names, dof = read[0][0], read[0][3]
+    return names, np.array([f[1] for f in read]), np.array([f[2] for f in read]), dof
 
 
 def _check_estimator(model):
@@ -518,15 +518,15 @@ class SensitivityCurve(NamedTuple):
                 self.summary(place, level).assign(name=_names_of(first)[place])
                 for place in every
             ]
-            found = pd.concat(tables).sort_index(kind="stable").reset_index(drop=True)
-            return found[["shift", "name", "coef", "se", "low", "high"]]
+            table = pd.concat(tables).sort_index(kind="stable").reset_index(drop=True)
+            return table[["shift", "name", "coef", "se", "low", "high"]]
         parts = (
             (a.estimate, a.standard_error, *a.interval(level)) for a in self.pooled
         )
         rows = [[_chosen(part, first, name) for part in row] for row in parts]
-        found = pd.DataFrame(rows, columns=["coef", "se", "low", "high"])
-        found.insert(0, "shift", self.shifts)
-        return found
+        table = pd.DataFrame(rows, columns=["coef", "se", "low", "high"])
+        table.insert(0, "shift", self.shifts)
+        return table
 
     def tipping_point(self, name=None, level=0.95, null=0.0):
         """Find the first shift that changes whether an interval contains a value.

@@ -483,8 +483,9 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
             In the order of `classes_`.
         """
         parts = self._predictions(X, "predict_proba")
-        found = np.concatenate([found.mean(0) for found in parts])
-        return out_of_fold.Recalibration(self.slope_, self.intercepts_).applied(found)
+        averages = np.concatenate([part.mean(0) for part in parts])
+        calibration = out_of_fold.Recalibration(self.slope_, self.intercepts_)
+        return calibration.applied(averages)
 
     def predict(self, X):
         """Predict the most probable classes.
@@ -500,6 +501,23 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         """
         chosen = self.predict_proba(X).argmax(1)
         return self.classes_[chosen]
+
+    def score(self, X, y, sample_weight=None):
+        """Compute the share of rows whose class is predicted.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        float
+            From 0 to 1.
+        """
+        return super().score(X, y, sample_weight)
 
     def _check_parameters(self):
         super()._check_parameters()
@@ -624,7 +642,7 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
         ndarray of shape (n_samples,)
         """
         parts = self._predictions(X, "predict")
-        return np.concatenate([found.mean(0) for found in parts])
+        return np.concatenate([part.mean(0) for part in parts])
 
     def interval(self, X, level=0.9):
         """Compute intervals that contain the target with a probability.
@@ -661,6 +679,23 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
                 "interval needs residuals of cross-validation: fit with cv=5."
             )
         return residuals.interval(np.concatenate(parts, axis=1), level)
+
+    def score(self, X, y, sample_weight=None):
+        """Compute the coefficient of determination of the predictions, R².
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+
+        Returns
+        -------
+        float
+            At most 1.
+        """
+        return super().score(X, y, sample_weight)
 
     def _model(self):
         if self.estimator is None:

@@ -56,7 +56,7 @@ def fold_predictions(folds, rows, fit, predict):
     numbers (n, ...).  Returns predictions (n_tables, n_predicted, ...), and their rows
     in increasing order.
     """
-    found = {}
+    by_row = {}
     for train, test in folds:
         tables = [_safe_indexing(table, train) for table in rows.tables]
         given = {name: cells[train] for name, cells in rows.given.items()}
@@ -64,9 +64,9 @@ def fold_predictions(folds, rows, fit, predict):
         held_out = [_safe_indexing(table, test) for table in rows.tables]
         predicted = np.array(list(map(predict, models, held_out)))
         # a row may be in several folds of the user's splitter
-        found |= zip(test.tolist(), np.moveaxis(predicted, 1, 0), strict=True)
-    places = sorted(found)
-    return np.stack([found[row] for row in places], 1), np.array(places, dtype=int)
+        by_row |= zip(test.tolist(), np.moveaxis(predicted, 1, 0), strict=True)
+    places = sorted(by_row)
+    return np.stack([by_row[row] for row in places], 1), np.array(places, dtype=int)
 
 
 # ----------------------------------------
@@ -121,10 +121,10 @@ class Recalibration(NamedTuple):
         spread = np.r_[_SPREAD[0], np.full(count, _SPREAD[1])]
 
         def loss(parameters):
-            found = parameters[0] * logs + parameters[1:]
-            excess = weights[:, None] * (softmax(found, axis=1) - right)
+            scores = parameters[0] * logs + parameters[1:]
+            excess = weights[:, None] * (softmax(scores, axis=1) - right)
             gap = (parameters - centre) / spread
-            value = -(weights @ (log_softmax(found, axis=1) * right).sum(1))
+            value = -(weights @ (log_softmax(scores, axis=1) * right).sum(1))
             slope = np.r_[(excess * logs).sum(), excess.sum(0)] + gap / spread
             return value + gap @ gap / 2, slope
 
@@ -160,10 +160,10 @@ def recalibrated(cv, models, rows, rng, fit, predict):
         probabilities[:, places] = predict(model, table)
         return probabilities
 
-    found, places = fold_predictions(folds, rows, fit, of_classes)
+    predictions, places = fold_predictions(folds, rows, fit, of_classes)
     weights = rows.given.get("sample_weight", np.ones(len(y)))
     weights = weights * np.mean([class_weights(model, y) for model in models], 0)
-    return Recalibration.of(found.mean(0), codes[places], weights[places])
+    return Recalibration.of(predictions.mean(0), codes[places], weights[places])
 
 
 def class_weights(model, y):  # (n_samples,): of mean 1
@@ -272,9 +272,9 @@ class Residuals(NamedTuple):
 def fold_residuals(cv, rows, rng, fit, predict):  # Residuals
     """Standardise residuals of folds; `fit`, `predict`: see `fold_predictions`."""
     folds = splits(cv, rows.y, rng, groups=rows.groups)
-    found, places = fold_predictions(folds, rows, fit, predict)
+    predictions, places = fold_predictions(folds, rows, fit, predict)
     weights = rows.given.get("sample_weight", np.ones(len(rows.y)))
-    return Residuals.of(found, rows.y[places].astype(np.float64), weights[places])
+    return Residuals.of(predictions, rows.y[places].astype(np.float64), weights[places])
 
 
 def _between(predictions):

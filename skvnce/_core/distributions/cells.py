@@ -159,12 +159,12 @@ class Nominal(NamedTuple):
 
     def log_prob(self, code: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
         """Compute log-probabilities; see `Levels`."""
-        found = self.log_probabilities(loc)
+        logs = self.log_probabilities(loc)
         # cells under a mask may hold any number
         level = code.round().long().clamp(min=0).minimum(self.n_levels - 1)
-        shape = torch.broadcast_shapes(level.shape, found.shape[:-1])
-        found = found.expand(*shape, -1)
-        return found.gather(-1, level.expand(shape)[..., None]).squeeze(-1)
+        shape = torch.broadcast_shapes(level.shape, logs.shape[:-1])
+        logs = logs.expand(*shape, -1)
+        return logs.gather(-1, level.expand(shape)[..., None]).squeeze(-1)
 
     def icdf(self, uniform: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
         """Compute quantiles; see `Levels`."""
@@ -402,9 +402,9 @@ class _ObservedSum(torch.autograd.Function):
         scale: Tensor,
         cells: Centred,
     ) -> Tensor:
-        found, by_loc, by_log_scale = sum_and_slopes(loc, scale.log(), cells)
+        total, by_loc, by_log_scale = sum_and_slopes(loc, scale.log(), cells)
         ctx.save_for_backward(by_loc, by_log_scale / scale)
-        return found
+        return total
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -441,10 +441,10 @@ def log_probs(loc: Tensor, log_scale: Tensor, cells: Centred) -> Tensor:
     parts = []
     if h is not None:
         ends, far = _ends(c, h)
-        found = _twice_between(ends).log_().sub_(log(2))
+        logs = _twice_between(ends).log_().sub_(log(2))
         if far is not None:
-            found[far] = _rounded_far(c[far], h[far])[0]
-        parts.append(found)
+            logs[far] = _rounded_far(c[far], h[far])[0]
+        parts.append(logs)
     if cells.normal is not None:
         parts.append(_log_normal(c.square(), log_scale, cells.normal))
     return _added(parts)
@@ -452,10 +452,10 @@ def log_probs(loc: Tensor, log_scale: Tensor, cells: Centred) -> Tensor:
 
 def _added(parts: Sequence[Tensor]) -> Tensor:
     """Add tensors, in place."""
-    found, *others = parts
+    total, *others = parts
     for other in others:
-        found.add_(other)
-    return found
+        total.add_(other)
+    return total
 
 
 def _standardised(
@@ -497,11 +497,11 @@ def _rounded(c: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     at = ends.square().mul_(-0.5).exp_().mul_(sqrt(2 / pi)).div_(twice)  # phi / P
     by_loc = c.sign().mul_(at[0] - at[1])
     by_log_scale = torch.sub(*ends.mul_(at).unbind())
-    found = twice.log_().sub_(log(2)), by_loc, by_log_scale
+    results = twice.log_().sub_(log(2)), by_loc, by_log_scale
     if far is not None:
-        for whole, part in zip(found, _rounded_far(c[far], h[far]), strict=True):
+        for whole, part in zip(results, _rounded_far(c[far], h[far]), strict=True):
             whole[far] = part
-    return found
+    return results
 
 
 def _rounded_far(c: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -629,29 +629,29 @@ class Cells(Distribution):
         families, loc, scale = self.families, self.loc, self.scale
         if len(families.rounded) == loc.shape[-1]:  # in their order
             return self._log_rounded(value, slice(None))
-        found = Normal(loc, scale, validate_args=False).log_prob(value)
+        logs = Normal(loc, scale, validate_args=False).log_prob(value)
         if len(families.student):
             at = families.student
             q = StudentT(_DEGREES, loc[..., at], scale[..., at], validate_args=False)
-            found = found.index_copy(-1, at, q.log_prob(value[..., at]))
+            logs = logs.index_copy(-1, at, q.log_prob(value[..., at]))
         if len(families.bernoulli):
             at = families.bernoulli
             larger = value[..., at] > families.pairs.mean(-1)
             sign = torch.where(larger, 1.0, -1.0).to(loc)
-            found = found.index_copy(-1, at, logsigmoid(sign * loc[..., at]))
+            logs = logs.index_copy(-1, at, logsigmoid(sign * loc[..., at]))
         if len(families.rounded):
             at = families.rounded
-            found = found.index_copy(-1, at, self._log_rounded(value, at))
+            logs = logs.index_copy(-1, at, self._log_rounded(value, at))
         if len(families.unit):
             at = families.unit
             low, width = self._span(value)
             inside = unit.log_prob((value[..., at] - low) / width, loc[..., at])
-            found = found.index_copy(-1, at, inside - width.log())
+            logs = logs.index_copy(-1, at, inside - width.log())
         for levels in families.levels:
             at = levels.columns
             inside = levels.log_prob(value[..., at], *self.outputs)
-            found = found.index_copy(-1, at, inside)
-        return found
+            logs = logs.index_copy(-1, at, inside)
+        return logs
 
     def taken(self, index: Tensor) -> "Cells":
         """Return the cells at indices (k, *batch) of the first dimension."""
@@ -689,29 +689,30 @@ class Cells(Distribution):
     def icdf(self, value: Tensor) -> Tensor:
         """Compute quantiles; (*sample, *batch, features)."""
         families, loc, scale = self.families, self.loc, self.scale
-        found = Normal(loc, scale, validate_args=False).icdf(value)
+        points = Normal(loc, scale, validate_args=False).icdf(value)
         if len(families.student):
             at = families.student
             t = loc[..., at] + scale[..., at] * student_quantile(value[..., at])
-            found = found.index_copy(-1, at, t)
+            points = points.index_copy(-1, at, t)
         if len(families.bernoulli):
             at = families.bernoulli
             larger = value[..., at] > torch.sigmoid(-loc[..., at])
             one = torch.where(larger, families.pairs[:, 1], families.pairs[:, 0])
-            found = found.index_copy(-1, at, one.to(found))
+            points = points.index_copy(-1, at, one.to(points))
         if len(families.rounded):
             at = families.rounded
-            found = found.index_copy(-1, at, families.nearest(found[..., at]))
+            points = points.index_copy(-1, at, families.nearest(points[..., at]))
         if len(families.unit):
             at = families.unit
             low, width = self._span(value)
             level = low + width * unit.quantile(value[..., at], loc[..., at])
-            found = found.index_copy(-1, at, level)
+            points = points.index_copy(-1, at, level)
         for levels in families.levels:
             at = levels.columns
             code = levels.icdf(value[..., at], *self.outputs)
-            found = found.index_copy(-1, at, code.expand(*found.shape[:-1], len(at)))
-        return found
+            codes = code.expand(*points.shape[:-1], len(at))
+            points = points.index_copy(-1, at, codes)
+        return points
 
     @property
     def level_probabilities(self) -> Tensor:
@@ -719,9 +720,9 @@ class Cells(Distribution):
 
         `Families.level_blocks` tells where they are; (*batch, n_probabilities).
         """
-        found = [one.probabilities(*self.outputs) for one in self.families.levels]
+        tables = [one.probabilities(*self.outputs) for one in self.families.levels]
         empty = self.loc[..., :0]
-        return torch.cat([empty, *(table.flatten(-2) for table in found)], -1)
+        return torch.cat([empty, *(table.flatten(-2) for table in tables)], -1)
 
     def _span(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return the lower ends and the widths of continuous Bernoulli columns."""
@@ -747,21 +748,21 @@ class ScoredCells(Cells):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Compute log-densities, or log-probabilities of observed discrete cells."""
-        found, at = super().log_prob(value), self.families.rounded
+        logs, at = super().log_prob(value), self.families.rounded
         if not len(at):
-            return found
+            return logs
         loc, scale = self.loc[..., at], self.scale[..., at]
         score = Normal(loc, scale, validate_args=False).log_prob(value[..., at])
-        rounded = found[..., at].where(self.observed[..., at], score)
-        return found.index_copy(-1, at, rounded)
+        rounded = logs[..., at].where(self.observed[..., at], score)
+        return logs.index_copy(-1, at, rounded)
 
     def icdf(self, value: Tensor) -> Tensor:
         """Compute quantiles of missing cells; (*sample, *batch, features)."""
-        found, at = super().icdf(value), self.families.rounded
+        quantiles, at = super().icdf(value), self.families.rounded
         if not len(at):
-            return found
+            return quantiles
         normal = Normal(self.loc, self.scale, validate_args=False).icdf(value)
-        return found.index_copy(-1, at, normal[..., at])
+        return quantiles.index_copy(-1, at, normal[..., at])
 
 
 def student_cdf(t: Tensor) -> Tensor:
@@ -817,14 +818,14 @@ class BoundedCells(Distribution):
     def log_inside(self) -> Tensor:
         """The logarithm of (1), 0 in columns without bounds; (*batch, features)."""
         a, b = self._standard()
-        found = log_interval(a, b)
+        logs = log_interval(a, b)
         if self._heavy.any():
             low, high = self._levels(a, b)
             # far in a tail the difference may be 0, which has no logarithm
             share = (high - low).clamp(min=torch.finfo(low.dtype).tiny)
-            found = torch.where(self._heavy, share.log(), found)
+            logs = torch.where(self._heavy, share.log(), logs)
         nothing = torch.zeros_like(self.cells.loc)
-        return nothing.index_copy(-1, self.places, found)
+        return nothing.index_copy(-1, self.places, logs)
 
     @property
     def level_probabilities(self) -> Tensor:
@@ -833,7 +834,7 @@ class BoundedCells(Distribution):
 
     def icdf(self, value: Tensor) -> Tensor:
         """Compute quantiles of the truncated distribution; (*sample, *batch, d)."""
-        found, at = self.cells.icdf(value), self.places
+        quantiles, at = self.cells.icdf(value), self.places
         loc, scale = self.cells.loc[..., at], self.cells.scale[..., at]
         part = value[..., at]
         normal = BoundedNormal(loc, scale, self.low, self.high, validate_args=False)
@@ -843,7 +844,7 @@ class BoundedCells(Distribution):
             t = loc + scale * student_quantile(low + (high - low) * part)
             # rounding may leave the interval
             inside = torch.where(self._heavy, t.clamp(self.low, self.high), inside)
-        return found.index_copy(-1, at, inside)
+        return quantiles.index_copy(-1, at, inside)
 
     def _standard(self) -> tuple[Tensor, Tensor]:
         loc, scale = (p[..., self.places] for p in (self.cells.loc, self.cells.scale))

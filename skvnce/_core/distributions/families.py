@@ -401,8 +401,8 @@ class UnivariateMixture(Distribution):
                 middle = (low + high) / 2
                 below = self.cdf(middle) < value
                 low, high = middle.where(below, low), high.where(below, middle)
-            found = (low + high) / 2
-        return with_gradient(found, self)
+            quantiles = (low + high) / 2
+        return with_gradient(quantiles, self)
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:  # noqa: B008
         """Draw (*sample, *batch)."""

@@ -77,11 +77,11 @@ class Batch(NamedTuple):
         d = len(matrix)
         # columns of the identity are not in the matrix: `eye` replaces what is read
         inside, block = self.block < d, self.block.clamp(max=d - 1)
-        found = matrix.reshape(-1).take(d * block[:, :, None] + block[:, None, :])
+        blocks = matrix.reshape(-1).take(d * block[:, :, None] + block[:, None, :])
         if inside.all():
-            return found
+            return blocks
         eye = torch.eye(block.shape[1]).to(matrix)
-        return found.where(inside[:, :, None] & inside[:, None, :], eye)
+        return blocks.where(inside[:, :, None] & inside[:, None, :], eye)
 
     def gather_cells(self, x: Tensor) -> Tensor:
         """Gather cells (*batch, n, features) of the blocks, 0 beyond."""
@@ -186,8 +186,8 @@ class ByObserved(NamedTuple):
 
     def covariance(self, weight: Tensor) -> Tensor:
         """Sum the covariances of the missing cells; (features, features)."""
-        found = Covariances.of(self.batch.x).added(self, weight)
-        return found.total(self.normal)
+        sums = Covariances.of(self.batch.x).added(self, weight)
+        return sums.total(self.normal)
 
     def _predict(self, whitened: Tensor) -> Tensor:
         weights = self.batch.scatter(_backward(self.factor, whitened))
@@ -234,11 +234,11 @@ class Covariances(NamedTuple):
 
         By eq. (1) two products with S suffice for all rows.
         """
-        found = self.by_missing[:-1, :-1]
+        conditional = self.by_missing[:-1, :-1]
         if not self.weight:
-            return found
+            return conditional
         S = normal.covariance
-        return found + self.weight * S - S @ self.by_observed[:-1, :-1] @ S
+        return conditional + self.weight * S - S @ self.by_observed[:-1, :-1] @ S
 
 
 def _forward(factor: Tensor, right: Tensor) -> Tensor:
@@ -334,7 +334,7 @@ def _batches(
     # widest blocks first, so that the first of a batch determines its width
     order = count.argsort(descending=True, stable=True)
     rows, count = rows[order], count[order]
-    found, first, d = [], 0, x.shape[-1]
+    batches, first, d = [], 0, x.shape[-1]
     while first < len(rows):
         width = int(count[first])
         last = first + max(1, _CELLS_AT_ONCE // max(d, width**2))
@@ -343,9 +343,9 @@ def _batches(
         block = columns[:, :width].where(place < count[first:last, None], d + place)
         seen = observed[part]
         inside = x[..., part, :].where(seen, 0.0)
-        found.append(Batch(part, inside, seen.to(x), block, kind))
+        batches.append(Batch(part, inside, seen.to(x), block, kind))
         first = last
-    return found
+    return batches
 
 
 # ----------------------------------------

@@ -237,13 +237,13 @@ def grouped(
     sizes, pattern = sizes[order], order.argsort()[pattern]
     pattern, rows = pattern.sort(stable=True)
     n_first = int(by_observed.sum())  # patterns by observed columns come first
-    found = []
+    groups = []
     widths = sizes if width is None else torch.full_like(sizes, width)
     for cut in _cuts(pattern, widths, n_first, d):
         own = order[pattern[cut.start] : pattern[cut.stop - 1] + 1]
         part = rows[cut]
         mask = observed.index_select(0, part)
-        found.append(
+        groups.append(
             Group(
                 part,
                 x.index_select(0, part).where(mask, 0.0),
@@ -254,7 +254,7 @@ def grouped(
                 bool(by_observed[own[0]]),
             )
         )
-    return found
+    return groups
 
 
 def patterns(observed: Tensor) -> tuple[Tensor, Tensor]:
@@ -276,15 +276,15 @@ def patterns(observed: Tensor) -> tuple[Tensor, Tensor]:
 
 def _cuts(pattern: Tensor, widths: Tensor, n_first: int, d: int) -> list[slice]:
     """Cut sorted rows into slices of bounded size, with patterns of one kind."""
-    found, first = [], 0
+    slices, first = [], 0
     border = int(torch.searchsorted(pattern, n_first))
     while first < len(pattern):
         width = int(widths[pattern[first]])
         end = border if first < border else len(pattern)
         last = min(end, first + max(1, _CELLS_AT_ONCE // max(d, width**2)))
-        found.append(slice(first, last))
+        slices.append(slice(first, last))
         first = last
-    return found
+    return slices
 
 
 def _columns(inside: Tensor) -> Tensor:
@@ -293,9 +293,9 @@ def _columns(inside: Tensor) -> Tensor:
     counts = inside.sum(1)
     rows, columns = inside.nonzero(as_tuple=True)
     place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
-    found = torch.full((n, int(counts.max())), d)
-    found[rows, place] = columns
-    return found
+    lists = torch.full((n, int(counts.max())), d)
+    lists[rows, place] = columns
+    return lists
 
 
 # ----------------------------------------
@@ -325,13 +325,13 @@ def condensed(data: Incomplete, weights: Tensor) -> tuple[Incomplete, Tensor]:
         return data, weights
     many = counts > enough
     alone = ~many[pattern]
-    found = [(data.x[alone], data.observed[alone], weights[alone])]
+    shorter = [(data.x[alone], data.observed[alone], weights[alone])]
     order = pattern.argsort(stable=True)
     rows = order.split(counts.tolist())
     for number in many.nonzero()[:, 0].tolist():
         own, mask = rows[number], masks[number]
-        found.append(_simplex(data.x[own], mask, weights[own]))
-    x, observed, weights = map(torch.cat, zip(*found, strict=True))
+        shorter.append(_simplex(data.x[own], mask, weights[own]))
+    x, observed, weights = map(torch.cat, zip(*shorter, strict=True))
     return Incomplete(x, observed), weights
 
 
@@ -485,8 +485,8 @@ class Parts(NamedTuple):
         if not self.few_patterns:
             return self
         of = partial(_of_part, _condensed_part, self.changes)
-        found = self.reduce(of, _both_condensed)
-        return self if found is None else found
+        shorter = self.reduce(of, _both_condensed)
+        return self if shorter is None else shorter
 
 
 def _of_part(
@@ -498,8 +498,8 @@ def _of_part(
 
 
 def _condensed_part(part: Rows) -> Rows | None:
-    found = part.condensed()
-    return found if found.data.x.numel() <= _MOST_CELLS else None
+    shorter = part.condensed()
+    return shorter if shorter.data.x.numel() <= _MOST_CELLS else None
 
 
 def _both_condensed(one: Rows | None, other: Rows | None) -> Rows | None:

@@ -249,8 +249,8 @@ class BoundedNormal(Distribution):
             sign, a, b = self._mirrored()
             # the mirrored quantile, so that all digits of the tail are used
             below = torch.where(sign > 0, value, 1 - value)
-            found = self._place(sign * interval_quantile(below, a, b))
-        return with_gradient(found, self)
+            quantiles = self._place(sign * interval_quantile(below, a, b))
+        return with_gradient(quantiles, self)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Compute the log-density, -inf outside the bounds; (*sample, *batch)."""

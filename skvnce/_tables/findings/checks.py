@@ -50,13 +50,13 @@ def never_observed(table: Table) -> list[str]:
     A column is reported if independence would give such a pattern anywhere in the
     table with a probability of at most `_LEVEL`.
     """
-    found = []
+    lines = []
     for skip in skips(table):
         names = listed([table.names[place] for place in skip.places])
         gate = table.names[skip.gate]
-        found.append(f"{names} where {gate} is {skip.level!r} ({skip.n_rows} rows)")
+        lines.append(f"{names} where {gate} is {skip.level!r} ({skip.n_rows} rows)")
     return if_any(
-        found,
+        lines,
         f"{NEVER_OBSERVED}: {{}}. If there is no value, as of a question that was "
         "skipped, say so by where= of transform and sample (user guide, "
         '"What is known of a cell"); otherwise such cells are filled.',
@@ -81,15 +81,15 @@ def skips(table: Table) -> list[Skip]:
     n_tests = len(partly) * sum(n_levels for _, n_levels in gates)
     # a systematic sample of rows, so that many tests do not take long
     step = -(-n // int(np.clip(_WORK / max(n_tests, 1), *_ROWS)))
-    seen, found = ~np.isnan(table.cells[::step][:, partly]), []
+    seen, skips = ~np.isnan(table.cells[::step][:, partly]), []
     for gate, n_levels in gates if n_tests else ():
         codes = table.cells[::step, gate]
         for code, never in _never_seen(codes, n_levels, seen, n_tests):
             # a row outside of the sample may have an observed cell
             skip = _in_all_rows(table, gate, code, partly[never])
             if skip.places.size:
-                found.append(skip)
-    return found
+                skips.append(skip)
+    return skips
 
 
 def _in_all_rows(table: Table, gate: int, code: int, places: np.ndarray) -> Skip:
@@ -136,12 +136,12 @@ def repeated_rows(table: Table) -> list[str]:
     The intra-class correlation of the ranks of a column with missing cells is at least
     `_EXPLAINED`, and an F test rejects at `_LEVEL`, divided by the number of tests.
     """
-    found = [
+    lines = [
         f"{table.names[a.place]} by {table.names[a.group]} ({a.correlation:.2f})"
         for a in repeated(table)
     ]
     return if_any(
-        found,
+        lines,
         "Rows of the same level are alike, as repeated measurements of a subject are "
         "(intra-class correlation): {}. This model has no random effects of them: "
         "imputed values are less alike than observed ones, and analyses that compare "
@@ -225,7 +225,7 @@ class Groups(NamedTuple):
 
 def _groups(table: Table) -> list[Groups]:
     """List the columns whose levels have few rows each."""
-    found = []
+    groups = []
     for place, column in enumerate(table.columns):
         if place in table.passed:
             cells, is_number = table.passed[place], column.is_number
@@ -240,8 +240,8 @@ def _groups(table: Table) -> list[Groups]:
             continue
         seen = cells[~np.isnan(cells)]
         if not is_number or _are_running(seen):
-            found.append(Groups(place, _first_groups(cells, seen), is_number))
-    return found[:_MOST_GROUPS]
+            groups.append(Groups(place, _first_groups(cells, seen), is_number))
+    return groups[:_MOST_GROUPS]
 
 
 def _are_running(numbers: np.ndarray) -> bool:
@@ -331,7 +331,7 @@ def numbers_of_rows(table: Table) -> list[str]:
 
 def places_of_names(table: Table, n_observed: np.ndarray) -> list[int]:
     """Find columns with missing cells whose levels seem to name groups of rows."""
-    found = []
+    places = []
     for place in _partly_missing(table):
         column, n = table.columns[place], n_observed[place]
         if column.kind != "nominal":
@@ -339,8 +339,8 @@ def places_of_names(table: Table, n_observed: np.ndarray) -> list[int]:
         is_passed = is_identifier(column, _cells_of_levels(table, place, n))
         cells_of = np.bincount(table.observed(place).astype(int))
         if not is_passed and are_names_of_groups(column, cells_of, n):
-            found.append(place)
-    return found
+            places.append(place)
+    return places
 
 
 def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
@@ -374,12 +374,12 @@ def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
 
 def names_of_groups(table: Table, n_observed: np.ndarray) -> list[str]:
     """Find levels that name groups of rows, some of which would be imputed."""
-    found = [
+    lines = [
         f"{table.names[j]} ({len(table.columns[j].levels)} in {n_observed[j]} cells)"
         for j in places_of_names(table, n_observed)
     ]
     return if_any(
-        found,
+        lines,
         "Nominal columns of many levels, each in few cells: {}. If they name groups "
         "of rows, such as patients, imputed names are made up: leave the columns out "
         'by categorical_features={column: "passthrough"}, or drop the rows without a '

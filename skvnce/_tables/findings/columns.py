@@ -145,7 +145,7 @@ def _count(table: Table, place: int, level: object) -> int:
 
 def codes_of_missing(table: Table) -> list[str]:
     """Find numbers that mark missing values, such as -999, far from all others."""
-    found = [
+    lines = [
         f"{table.names[place]} has {', '.join(f'{one:g}' for one in codes)} in "
         f"{number} cells, the others are {low:g} to {high:g}"
         for place, column in enumerate(table.columns)
@@ -153,7 +153,7 @@ def codes_of_missing(table: Table) -> list[str]:
         for codes, number, low, high in _codes_among(_numbers(table, place))
     ]
     return if_any(
-        found,
+        lines,
         "Numbers that usually mark missing values: {}. The model takes them as values. "
         "Make such cells missing before fit, by "
         "df.replace({column: {number: np.nan}}).",
@@ -218,7 +218,7 @@ def _are_far(codes: np.ndarray, others: np.ndarray) -> bool:
 
 def _runs(values: np.ndarray, counts: np.ndarray) -> list[list[int]]:
     """List the places of codes, with those of a run of numbers that ends at one."""
-    found, taken = [], set()
+    runs, taken = [], set()
     places = np.flatnonzero(_are_codes(values))
     # the largest first, so that 99 takes 98 and 97 with it
     for place in places[np.argsort(-np.abs(values[places]), kind="stable")].tolist():
@@ -226,9 +226,9 @@ def _runs(values: np.ndarray, counts: np.ndarray) -> list[list[int]]:
             run = _run_to(values, place)
             # most of the cells are no marks
             is_rare = 2 * counts[run].sum() <= counts.sum()
-            found.append(run if is_rare and taken.isdisjoint(run) else [place])
-            taken.update(found[-1])
-    return sorted(found)
+            runs.append(run if is_rare and taken.isdisjoint(run) else [place])
+            taken.update(runs[-1])
+    return sorted(runs)
 
 
 def _run_to(values: np.ndarray, code: int) -> list[int]:
@@ -368,7 +368,7 @@ def codes_of_passed(X: ArrayLike, columns: Sequence[Column]) -> dict[int, np.nda
 
     Dates and free text are left out: they are no names.
     """
-    found, kinds = {}, ("level", "number", "integer")
+    codes, kinds = {}, ("level", "number", "integer")
     are_passed = [one.kind == PASSED and one.dtype in kinds for one in columns]
     cells = cells_of_columns(X) if any(are_passed) else []
     for place in np.flatnonzero(are_passed):
@@ -376,8 +376,8 @@ def codes_of_passed(X: ArrayLike, columns: Sequence[Column]) -> dict[int, np.nda
             continue
         levels = in_order(cells[place].levels())
         if levels and not _are_sentences(levels):
-            found[int(place)] = cells[place].codes(levels)
-    return found
+            codes[int(place)] = cells[place].codes(levels)
+    return codes
 
 
 # ----------------------------------------
@@ -406,8 +406,8 @@ def heavy_tailed(X, columns):
     and counts of rare events, as their nonzero cells are equally far from 0. The
     result depends neither on the units nor on the sign of a column.
     """
-    found = [j for j in columns if _is_heavy_tailed(observed_cells(X[:, j]))]
-    return np.array(found, dtype=int)
+    places = [j for j in columns if _is_heavy_tailed(observed_cells(X[:, j]))]
+    return np.array(places, dtype=int)
 
 
 def _is_heavy_tailed(values):
@@ -444,7 +444,7 @@ def heavy_in_sums(X, columns, location, scale, powers, n_observed):
     Medians are those of the sample. `powers` (4, n_columns): sums of the first to
     fourth powers of cells that `location` and `scale` standardise.
     """
-    found = []
+    places = []
     for place, j in enumerate(columns):
         z = (observed_cells(X[:, j]) - location[place]) / scale[place]
         middle, n = np.median(z), n_observed[j]
@@ -459,5 +459,5 @@ def heavy_in_sums(X, columns, location, scale, powers, n_observed):
         fourth += n * middle**4 - 4 * middle**3 * one
         typical = np.median(distance[is_different])
         if _are_dominated(typical, total, fourth, n * is_different.mean(), n):
-            found.append(j)
-    return np.array(found, dtype=int)
+            places.append(j)
+    return np.array(places, dtype=int)
