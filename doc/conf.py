@@ -48,6 +48,7 @@ autosummary_context = {
     ),
 }
 numpydoc_show_class_members = False
+autodoc_typehints = "none"  # types of parameters are in the docstrings, in words
 exclude_patterns = ["_build", "class_pages"]  # which pages include
 # Read from a file, so that the build needs no network: from Debian's package
 # python-sklearn-doc 1.2, of which the links below use names that have not changed.
@@ -109,18 +110,6 @@ def _escape_attributes(app, what, name, obj, options, lines):
             lines[i] = names + colon + _ATTRIBUTE_IN_A_TYPE.sub(r"\1\_", kind)
 
 
-def mend_links_to_options(app, error):
-    """Let pages of source link to options, which share files with estimators.
-
-    viewcode takes the package of the first class of a file for all of them.
-    """
-    wrong = re.compile(r"(generated/(skvnce(?:\.\w+)+)\.(\w+)\.html)#skvnce\.(\3\b)")
-    for page in Path(app.outdir).glob("_modules/skvnce/**/*.html"):
-        text = page.read_text(encoding="utf-8")
-        page.write_text(wrong.sub(r"\1#\2.\4", text), encoding="utf-8")
-
-
 def setup(app):
     """Connect what this file adds."""
-    app.connect("build-finished", mend_links_to_options)
     app.connect("autodoc-process-docstring", _escape_attributes, priority=100)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import isclose
 from numbers import Integral
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import narwhals as nw
 import numpy as np
@@ -254,8 +254,8 @@ class Wide:
     3        1      6    75.0
     """
 
-    table: object
-    groups: object
+    table: Any
+    groups: Any
     times: list
     _long: nw.DataFrame
     _rows: np.ndarray  # (n_groups, n_times), -1 without a row
@@ -267,7 +267,7 @@ class Wide:
         n, width = nw.from_native(self.table, eager_only=True).shape
         return f"Wide({n} groups, {len(self.times)} times, {width} columns)"
 
-    def to_long(self, filled, *, all_times=False):
+    def to_long(self, filled: ArrayLike, *, all_times: bool = False) -> Any:
         """Return the long table with its missing cells filled.
 
         Missing cells of columns that are constant within groups get the value of their
@@ -358,7 +358,13 @@ class Wide:
         return own | cells_of
 
 
-def to_wide(table, *, groups, time, columns=None):
+def to_wide(
+    table: ArrayLike,
+    *,
+    groups: str | Sequence[str],
+    time: str,
+    columns: str | Sequence[str] | None = None,
+) -> Wide:
     """Arrange a long table so that a group is a row.
 
     Parameters
@@ -462,8 +468,15 @@ def to_wide(table, *, groups, time, columns=None):
 
 
 def with_neighbours(
-    table, *, groups, time, columns=None, lags=(1,), leads=(1,), distances=True
-):
+    table: ArrayLike,
+    *,
+    groups: str | Sequence[str] | None,
+    time: str,
+    columns: str | Sequence[str] | None = None,
+    lags: int | Sequence[int] = (1,),
+    leads: int | Sequence[int] = (1,),
+    distances: bool = True,
+) -> Any:
     """Add the values of earlier and later rows of the same group as columns.
 
     Parameters

@@ -34,9 +34,12 @@ References
 Rubin, D. B. (1976). Inference and missing data. Biometrika, 63(3), 581-592.
 """
 
+from collections.abc import Sequence
 from numbers import Real
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
@@ -44,11 +47,14 @@ from skvnce._tables.cells import is_frame, names_of
 from skvnce._tables.column_kinds import encode, place_of
 from skvnce._tables.frames import cell_errors_named, check_exact, readable, reject_parts
 from skvnce._tables.mixed import columns_by_dtype, hide_in_frame
+from skvnce._types import Seed
 
 _STRONGEST = 1e6  # practically a hard threshold
 
 
-def mcar(X, fraction, *, random_state=None):
+def mcar(
+    X: ArrayLike, fraction: ArrayLike, *, random_state: Seed = None
+) -> NDArray[np.bool_]:
     """Choose cells completely at random.
 
     Parameters
@@ -80,7 +86,14 @@ def mcar(X, fraction, *, random_state=None):
     return (_generator(random_state).random(observed.shape) < fraction) & observed
 
 
-def mar(X, fraction, *, drivers=None, strength=1.0, random_state=None):
+def mar(
+    X: ArrayLike,
+    fraction: ArrayLike,
+    *,
+    drivers: int | str | Sequence[Any] | None = None,
+    strength: float = 1.0,
+    random_state: Seed = None,
+) -> NDArray[np.bool_]:
     r"""Choose cells at random given columns that stay complete.
 
     The score of a row in equation (1) of this module is
@@ -147,7 +160,13 @@ def mar(X, fraction, *, drivers=None, strength=1.0, random_state=None):
     return (uniform < _probability(score, observed, fraction)) & observed
 
 
-def mnar(X, fraction, *, strength=1.0, random_state=None):
+def mnar(
+    X: ArrayLike,
+    fraction: ArrayLike,
+    *,
+    strength: float = 1.0,
+    random_state: Seed = None,
+) -> NDArray[np.bool_]:
     r"""Choose cells by their own values (self-masking).
 
     The score of a cell in equation (1) of this module is
@@ -188,7 +207,7 @@ def mnar(X, fraction, *, strength=1.0, random_state=None):
     return (uniform < _probability(score, observed, fraction)) & observed
 
 
-def hide(X, hidden):
+def hide(X: ArrayLike, hidden: ArrayLike) -> Any:
     """Copy a table with missing values in the hidden cells.
 
     Parameters

@@ -5,31 +5,6 @@ These classes are no estimators: an object is passed to one, such as
 `skvnce` are.
 """
 
-from importlib import import_module
+from skvnce import _lazy
 
-_HOMES = {
-    "ACMWG": "skvnce.autoencoder.lair",
-    "Adam": "skvnce._imputer.options",
-    "Chunks": "skvnce._imputer.parts.chunks",
-    "IncompleteDensity": "skvnce.vgi.estimator",
-    "LAIR": "skvnce.autoencoder.lair",
-    "LBFGS": "skvnce._imputer.options",
-    "MCEM": "skvnce.vgi.estimator",
-    "MWG": "skvnce.autoencoder.lair",
-    "TorchVAE": "skvnce.autoencoder.lair",
-    "VGI": "skvnce.vgi.estimator",
-}
-
-__all__ = list(_HOMES)
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name at its first use (PEP 562)."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'skvnce.options' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    """List the public names."""
-    return __all__
+__getattr__, __dir__, __all__ = _lazy.names_of_stub(__name__, "options.pyi")

@@ -17,7 +17,7 @@ import skvnce
 from skvnce import options
 
 ROOT = Path(skvnce.__file__).parent
-EVERYWHERE = {"_core.progress", "_core.warnings", "_version", "exceptions"}
+EVERYWHERE = {"_core.progress", "_core.warnings", "_types", "_version", "exceptions"}
 GROUND = {"_core", "_tables", "relations", "_imputer"}
 # The rooms from the ground floor upwards, and the rooms below that each one may import.
 ROOMS = {
@@ -65,10 +65,11 @@ INTERFACE = {
         "estimator",
         "factor_analysis_estimator",
         "lair",
+        "options",
         "column_scores",
         "model",
     },
-    "vgi": {"estimator", "fit", "model"},
+    "vgi": {"estimator", "options", "fit", "model"},
     "columns": {"estimator", "constrained", "wrapper", "equations", "fit", "model"},
     "noisy_or": {"estimator"},
     "predictors": {"estimator", "out_of_fold"},

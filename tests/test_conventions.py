@@ -65,8 +65,9 @@ def methods(cls):
         ours = inner.__module__.startswith("skvnce.")
         ours = ours and hasattr(cls(), name)  # `score` only where there are scores
         if ours and not name.startswith("_") and name not in OF_SKLEARN:
-            signature = str(inspect.signature(inner)).replace("(self", "(")
-            yield name + signature.replace("(, ", "(")
+            listed = inspect.signature(inner).parameters.values()
+            bare = [one.replace(annotation=one.empty) for one in listed][1:]
+            yield f"{name}{inspect.Signature(bare)}"
 
 
 def parameters(cls):

@@ -6,7 +6,7 @@ for each other, for seconds if other processes use the cores.
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from threading import Lock, RLock
@@ -14,6 +14,8 @@ from threading import Lock, RLock
 import torch
 from threadpoolctl import ThreadpoolController
 from torch import nn
+
+from skvnce._types import Method
 
 # of what belongs to the whole process: limits of threads, torch's random stream
 PROCESS = RLock()
@@ -143,7 +145,7 @@ def load_state(module: nn.Module, state: dict) -> nn.Module:
     return module
 
 
-def filled_once(method: Callable) -> Callable:
+def filled_once(method: Method) -> Method:
     """Decorate a method that fills a cache at its first call; other threads wait."""
 
     @functools.wraps(method)

@@ -1,9 +1,10 @@
 """The base class of the transformers of tables with missing values."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.impute import MissingIndicator
 from sklearn.utils._set_output import _get_container_adapter
@@ -61,6 +62,7 @@ from skvnce._tables.model_columns import FILLED_BY_CONSTANT, Handling, ModelCell
 from skvnce._tables.schema import Schema, Table
 from skvnce._tables.values import valid_values
 from skvnce._tables.weights import check_scale, checked_weights
+from skvnce._types import TableLike
 
 # ----------------------------------------
 # Readers of tables in parts: each part is validated as a table in memory is.
@@ -172,6 +174,10 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     """
 
     _is_positive = False  # whether the model is for non-negative columns
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # attributes that `fit` sets
 
     def __init_subclass__(cls, **kwargs):
         """Decorate the methods that scikit-learn has decorated."""
@@ -445,7 +451,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             found["relations_"] = relations_listed(schema)
         return found
 
-    def get_feature_names_out(self, input_features=None):
+    def get_feature_names_out(
+        self, input_features: ArrayLike | None = None
+    ) -> NDArray[np.object_]:
         """Get the names of the columns that `transform` returns.
 
         Parameters
@@ -472,7 +480,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
     @available_if(lambda self: hasattr(self, "score_samples"))
     @names_table
-    def score(self, X, y=None):
+    def score(self, X: TableLike, y: object = None) -> float:
         """Compute the mean of `score_samples` over the rows; larger is better.
 
         Parameters

@@ -21,6 +21,7 @@ from skvnce._core.training.adam import Diverged
 from skvnce._core.training.rounds import COOLING
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.validation import check_verbose, names_table
+from skvnce._types import Method
 from skvnce.exceptions import DivergenceError
 
 try:
@@ -41,7 +42,7 @@ except ImportError:
 _EVERY = 1.0  # seconds between two lines of a running step
 
 
-def shows_progress(method):
+def shows_progress(method: Method) -> Method:
     """Decorate a method of a fitted estimator to print its steps, by `verbose`.
 
     The method computes with torch's own defaults.
@@ -56,7 +57,7 @@ def shows_progress(method):
     return shown
 
 
-def reports_fit(fit):
+def reports_fit(fit: Method) -> Method:
     """Decorate `fit` to report its progress by printed lines and callbacks.
 
     The decorated method calls `report_rounds` once it has validated its input.

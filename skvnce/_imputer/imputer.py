@@ -1,10 +1,13 @@
 """The base class of imputers: what a user calls, once for all fitted models."""
 
 import warnings
+from collections.abc import Callable, Mapping
 from functools import partial, update_wrapper
 from types import MethodType
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -60,6 +63,7 @@ from skvnce._tables.output import (
     samples_of,
 )
 from skvnce._tables.schema import Encoded
+from skvnce._types import ByColumn, Method, Seed, TableLike
 from skvnce.exceptions import TableWarning
 
 # ----------------------------------------
@@ -74,7 +78,7 @@ NO_NEW_ROWS = (
 )
 
 
-def available_where(flag, why):
+def available_where(flag: str, why: str) -> Callable[[Method], Method]:
     """Decorate a method that an object has only where an attribute of it is true.
 
     scikit-learn's `available_if` gives no reason.
@@ -174,7 +178,14 @@ class Imputer(IncompleteTransformer):
 
     @by_parts
     @shows_progress
-    def transform(self, X, *, where=None, lower=None, upper=None):
+    def transform(
+        self,
+        X: TableLike,
+        *,
+        where: ByColumn | Callable[..., Any] | None = None,
+        lower: ByColumn | None = None,
+        upper: ByColumn | None = None,
+    ) -> Any:
         """Fill missing cells by predictions given the observed cells of their row.
 
         Numbers are filled by conditional means, or by the medians or modes that
@@ -223,17 +234,17 @@ class Imputer(IncompleteTransformer):
     @shows_progress
     def sample(
         self,
-        X,
-        n_draws=1,
-        random_state=None,
+        X: TableLike,
+        n_draws: int = 1,
+        random_state: Seed = None,
         *,
-        as_array=False,
-        shift=None,
-        reference=None,
-        where=None,
-        lower=None,
-        upper=None,
-    ):
+        as_array: bool = False,
+        shift: Mapping[Any, Any] | None = None,
+        reference: ArrayLike | None = None,
+        where: ByColumn | Callable[..., Any] | None = None,
+        lower: ByColumn | None = None,
+        upper: ByColumn | None = None,
+    ) -> Any:
         """Draw the missing cells from their distribution given the observed cells.
 
         Draws stay within `feature_ranges_`.  In columns whose values repeat they are on
@@ -318,15 +329,15 @@ class Imputer(IncompleteTransformer):
     @shows_progress
     def interval(
         self,
-        X,
-        level=0.9,
-        n_draws=199,
-        random_state=None,
+        X: TableLike,
+        level: float = 0.9,
+        n_draws: int = 199,
+        random_state: Seed = None,
         *,
-        where=None,
-        lower=None,
-        upper=None,
-    ):
+        where: ByColumn | Callable[..., Any] | None = None,
+        lower: ByColumn | None = None,
+        upper: ByColumn | None = None,
+    ) -> Any:
         """Compute intervals that contain the missing cells with a probability.
 
         The ends are draws of `sample`, and so values that the cell can have.  If the
@@ -373,15 +384,15 @@ class Imputer(IncompleteTransformer):
     @shows_progress
     def quantile(
         self,
-        X,
-        q=0.5,
-        n_draws=199,
-        random_state=None,
+        X: TableLike,
+        q: ArrayLike = 0.5,
+        n_draws: int = 199,
+        random_state: Seed = None,
         *,
-        where=None,
-        lower=None,
-        upper=None,
-    ):
+        where: ByColumn | Callable[..., Any] | None = None,
+        lower: ByColumn | None = None,
+        upper: ByColumn | None = None,
+    ) -> Any:
         """Compute quantiles of the distributions of the missing cells.
 
         They are draws of `sample`, of rank ``q * (n_draws + 1)``, rounded up.
@@ -419,7 +430,13 @@ class Imputer(IncompleteTransformer):
 
     @available_if(lambda self: hasattr(self._settings(), "categorical_features"))
     @shows_progress
-    def category_probabilities(self, X, *, lower=None, upper=None):
+    def category_probabilities(
+        self,
+        X: TableLike,
+        *,
+        lower: ByColumn | None = None,
+        upper: ByColumn | None = None,
+    ) -> dict[Any, Any]:
         """Compute the probabilities of categories given the observed cells of each row.
 
         They are averages of conditional probabilities given draws of other unobserved
@@ -449,7 +466,7 @@ class Imputer(IncompleteTransformer):
     @available_where("_has_density", NO_DENSITY)
     @by_parts
     @shows_progress
-    def score_samples(self, X, return_std=False):
+    def score_samples(self, X: TableLike, return_std: bool = False) -> Any:
         """Compute the log-density of the observed cells of each row, in nats.
 
         Columns of categories, and of rounded or binary values where the model says so,
@@ -477,7 +494,7 @@ class Imputer(IncompleteTransformer):
 
     @available_where("_has_new_rows", NO_NEW_ROWS)
     @shows_progress
-    def sample_rows(self, n_rows=1, random_state=None):
+    def sample_rows(self, n_rows: int = 1, random_state: Seed = None) -> Any:
         """Draw new rows from the fitted distribution.
 
         GaussianImputer without `groups`, MixtureImputer and the learners of copula
@@ -506,7 +523,14 @@ class Imputer(IncompleteTransformer):
                 rows[cells] = model.draw(nodes, 1)[0]
         return new_rows(schema, rows)
 
-    def fit_transform(self, X, y=None, *, where=None, **fit_params):
+    def fit_transform(
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        where: ByColumn | Callable[..., Any] | None = None,
+        **fit_params: Any,
+    ) -> Any:
         """Fit to a table, and fill its missing cells.
 
         Parameters

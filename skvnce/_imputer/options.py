@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from numbers import Real
-from typing import Any
+from typing import Any, Literal
 
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import (
@@ -66,13 +66,13 @@ class Adam(Option):
 
     def __init__(
         self,
-        batch_size="auto",
-        learning_rate_init="auto",
-        weight_decay="auto",
-        n_iter_no_change="auto",
-        validation_fraction="auto",
-        device="cpu",
-    ):
+        batch_size: int | Literal["auto"] = "auto",
+        learning_rate_init: float | Literal["auto"] = "auto",
+        weight_decay: float | Literal["auto"] = "auto",
+        n_iter_no_change: int | Literal["auto"] = "auto",
+        validation_fraction: float | Literal["auto"] = "auto",
+        device: Literal["cpu", "cuda", "auto"] = "cpu",
+    ) -> None:
         self.batch_size = batch_size
         self.learning_rate_init = learning_rate_init
         self.weight_decay = weight_decay
@@ -109,7 +109,12 @@ class LBFGS(Option):
         "device": [StrOptions(set(DEVICES))],
     }
 
-    def __init__(self, n_iter=5, tol=1e-5, device="cpu"):
+    def __init__(
+        self,
+        n_iter: int = 5,
+        tol: float = 1e-5,
+        device: Literal["cpu", "cuda", "auto"] = "cpu",
+    ) -> None:
         self.n_iter = n_iter
         self.tol = tol
         self.device = device

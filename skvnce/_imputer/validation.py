@@ -34,6 +34,7 @@ from skvnce._tables.model_columns import (
 from skvnce._tables.schema import Encoded, Schema, Table
 from skvnce._tables.values import column_moments, ends_of, valid_values
 from skvnce._tables.weights import rows_with_data
+from skvnce._types import Method
 
 _OF_READERS = (  # what to do about text in an array, if the estimator models categories
     "List columns of categories in categorical_features, or turn numbers with marks of "
@@ -374,19 +375,17 @@ _OF_LIMITS = (
     " Limits of cells are for GaussianImputer, MixtureImputer and CopulaGraphLearner."
 )
 _HINTS = {"lower": _OF_LIMITS, "upper": _OF_LIMITS}
-_TABLE = inspect.Parameter("X", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def names_table(method):
+def names_table(method: Method) -> Method:
     """Decorate a method that requires X: a call without it names the estimator.
 
     Python would name the base class that has the method.
     """
-    if _TABLE not in [*inspect.signature(method).parameters.values()][1:2]:
+    known = inspect.signature(method).parameters
+    if "X" not in known or known["X"].default is not inspect.Parameter.empty:
         return method
     name = method.__name__
-
-    known = inspect.signature(method).parameters
     takes_all = any(one.kind == one.VAR_KEYWORD for one in known.values())
 
     @functools.wraps(method)

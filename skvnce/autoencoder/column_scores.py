@@ -1,13 +1,14 @@
 """Preprocessing of models of scores: choice of columns, and maps of cells to scores."""
 
 from contextlib import contextmanager
-from copy import copy
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from scipy.special import ndtri
 
 from skvnce._core.distributions.cells import Families, Nominal, Ordinal
+from skvnce._core.distributions.normal import Normal
 from skvnce._core.distributions.patterns import Rows
 from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.progress import rounds_of_tuning
@@ -20,16 +21,10 @@ from skvnce._core.runtime import (
     resolve_device,
     state_of,
 )
-from skvnce._imputer.callbacks import (
-    failures_named,
-    report_rounds,
-    reports_fit,
-    train_in_rounds,
-)
-from skvnce._imputer.fitted import with_fit, with_plain_fit
+from skvnce._imputer.callbacks import failures_named, report_rounds, reports_fit
+from skvnce._imputer.fitted import Fitted, with_fit, with_plain_fit
 from skvnce._imputer.held_out import HELD_OUT, hold_out
 from skvnce._imputer.validation import attributes_of, check_choice, read_cells
-from skvnce._tables.output import decoded
 from skvnce._tables.values import valid_values
 from skvnce.autoencoder import vae
 from skvnce.autoencoder.factor_analysis import fit_covariance
@@ -98,12 +93,6 @@ def level_families(schema, asked):  # dict of int to str
     return found
 
 
-def levels_of(schema, families):
-    """List the codes of the levels of the columns of categories."""
-    counts = schema.n_categories
-    return {node: np.arange(float(counts[node])) for node in families}
-
-
 def thresholds_of(schema, raw, weights, families):
     """Choose thresholds of ordinal levels by their frequencies, by column."""
     counts, found = schema.n_categories.tolist(), {}
@@ -161,7 +150,7 @@ def score_tables(values, places, tables, units):
     return tuple(torch.tensor(np.array(part)) for part in zip(*pairs, strict=True))
 
 
-def families_of_levels(thresholds, families, schema):
+def families_of_levels(thresholds, families, n_categories):
     """Make the families of the columns of categories, as `Families.levels`.
 
     `thresholds` are those of ordinal columns, a dict by column of the model.
@@ -172,7 +161,7 @@ def families_of_levels(thresholds, families, schema):
         found.append(Ordinal.of(list(thresholds), tables))
     nodes = [j for j, name in enumerate(families) if name == NOMINAL]
     if nodes:
-        sizes = schema.n_categories[nodes].tolist()
+        sizes = n_categories[nodes].tolist()
         found.append(Nominal.of(nodes, sizes, len(families)))
     return tuple(found)
 
@@ -194,12 +183,6 @@ def numbers_with_rows(nodes, weights, numbers):
     table = nodes[:, numbers]
     seen = ~np.isnan(table).all(1)
     return table[seen], weights[torch.from_numpy(seen)]
-
-
-def without(data, hidden):
-    """Remove held-out cells from rows of scores."""
-    kept = data.observed & ~hidden
-    return Incomplete(data.x.where(kept, 0.0), kept)
 
 
 # ----------------------------------------
@@ -238,287 +221,66 @@ def asked_families(likelihood, width):
     return np.array(likelihood, dtype=object)
 
 
-class NodeScores:
-    """Mixin of estimators with networks of scores of columns in `feature_indices_`.
+class ColumnScores(NamedTuple):
+    """How the columns of a model become scores, and the families of these.
 
     Scores are standardised columns, after a nonlinear map if that improves the
-    prediction of held-out cells.  Columns with repeated values are rounded.  Estimators
-    have a `_solver`, whose field ``device`` is where networks are trained and used, and
-    the methods `_fit_nodes`, `_rebuilt` and `_remedy`.
+    prediction of held-out cells.  Columns with repeated values are rounded.
     """
 
-    _slot = "solver"  # name of the parameter, in messages
-    _states = ()  # names of the attributes with the parameters of the networks
-
-    def __getstate__(self):
-        """Leave the modules out of pickles; they are rebuilt on first use."""
-        return {**with_plain_fit(super().__getstate__()), "_cache": {}}
-
-    def __setstate__(self, state):
-        """Restore the values of the state."""
-        super().__setstate__(with_fit(state))
-
-    def _attributes_of(self, schema):
-        """List the public attributes that describe the columns of a table."""
-        chosen = {"feature_indices_": schema.model_columns}
-        return attributes_of(schema) | chosen | {"constants_": schema.constants}
-
-    def _fit_member(self, schema, X, seed, weights, on_chosen, first):
-        """Fit to the validated table of an imputer; see `DrawnByMembers._train`."""
-        self._set_schema(schema.as_read)
-        return self._fit_table(X, seed, weights, on_chosen, first)
-
-    @reports_fit
-    def _fit_table(self, X, seed, weights=None, on_chosen=None, first=None):
-        """Fit to a validated table; `weights` (n_samples,) weight EM and training.
-
-        Training draws rows at random, so that a weight of two is equivalent to two
-        equal rows only on average.  `on_chosen` gets a `WithoutCells` of the estimator
-        when held-out cells have chosen the number of rounds.
-        """
-        nodes, weights = self._read_nodes(X, weights, self._consequence)
-        most = None if isinstance(self.max_iter, str) else self.max_iter
-        on_round, finish = report_rounds(self, most, X=X)
-        with self._trains(seed):
-            self._fit_nodes(nodes, weights, on_round, on_chosen, first)
-        finish()
-        return self
-
-    @contextmanager
-    def _trains(self, seed):
-        """Set threads and random numbers of a training, and name remedies."""
-        with one_thread(), seeded(seed), failures_named(self._remedy()):
-            yield
-
-    def _train_in_rounds(self, most, while_better, on_all, on_round, **options):
-        """Train by `train_in_rounds`, and set the attributes that it reports."""
-        share = self._solver()["validation_fraction"]
-        found = train_in_rounds(most, share, while_better, on_all, on_round, **options)
-        self.loss_curve_, self.validation_scores_, self.best_iter_ = found
-
-    def _set_modules(self, modules):
-        """Store the parameters of trained networks."""
-        for name, part in zip(self._states, modules, strict=True):
-            setattr(self, name, state_of(part))
-        self._cache = {}
-
-    def _loaded(self, modules):
-        """Load the parameters of the trained networks, in place."""
-        for name, part in zip(self._states, modules, strict=True):
-            load_state(part, getattr(self, name))
-        return modules
+    location: np.ndarray  # (n_nodes,); 0 and scale 1 for categories: codes stay whole
+    scale: np.ndarray  # (n_nodes,)
+    n_categories: np.ndarray  # (n_nodes,): 0 for numbers
+    families: list  # of str, by column of the model
+    values: dict  # increasing values of columns that are rounded or have levels
+    thresholds: dict  # of ordinal columns
+    tables: dict  # of `frequency_scores`
+    marginals: tuple | None  # arrays of `PiecewiseLinear`
+    cache: dict
 
     @filled_once
-    def _modules(self):
-        """Return the networks in double precision, rebuilt on first use."""
-        if "modules" not in self._cache:
-            self._cache["modules"] = self._rebuilt()
-        return self._cache["modules"].on(self._device_in_use())
-
-    def _with_modules(self, modules):
-        """Copy the estimator, with networks that have not used some cells."""
-        unseen = copy(self)
-        unseen._cache = {**self._cache, "modules": modules}
-        return unseen
-
-    def _trained_further(self, modules, losses):
-        """Copy the estimator, with networks that have been trained on more rows."""
-        found = copy(self)
-        found._set_modules(modules)
-        found.loss_curve_ = [*self.loss_curve_, *losses]
-        found.n_iter_ = len(found.loss_curve_)
-        return found
-
-    def _read_nodes(self, X, weights, consequence):
-        """Choose the columns of the model; return their cells in the rows used."""
-        schema = self._schema
-        given = schema, self._handling(schema), X, weights, consequence
-        cells, schema = read_cells(*given)
-        self._set_schema(schema._replace(values=valid_values(schema, cells.table)))
-        levels = self._schema.is_categorical
-        # codes of levels stay whole
-        self.location_ = np.where(levels, 0.0, cells.location)
-        self.scale_ = np.where(levels, 1.0, cells.scale)
-        return cells.nodes, torch.from_numpy(cells.weights)
-
-    def _fit_normal(self, nodes, weights, *, nonlinear, asked):
-        """Choose marginals on held-out cells, and fit a normal distribution to scores.
-
-        With categories it is that of the latent variables, see
-        `skvnce.autoencoder.vae`.
-
-        `nodes` (n, n_nodes), `weights` (n,).  `nonlinear`: whether marginals may be
-        nonlinear.  `asked` (str (n_nodes,)): requested families of the columns, or
-        ``"auto"``.  Returns `data` (Incomplete), scores; `normal` (Normal).
-        """
-        raw, numbers = Incomplete.from_array(nodes), ~self._schema.is_categorical
-        if not numbers.all():
-            return self._fit_latents(raw, nodes, weights, numbers, nonlinear, asked)
-        units = Units(self.location_, self.scale_)
-        chosen = _chosen(nodes, weights, units, nonlinear)
-        self.shrinkage_ = chosen.strength / nodes.shape[1]
-        self._set_scores(raw, chosen.marginals, asked, weights)
-        data, _ = self._cell_scores().scores(raw)
-        fit = em.fit_normal(data, weights, chosen.strength, chosen.start, **_STOPPING)
-        self.n_tuning_iter_ = rounds_of_tuning()
-        return data, fit.normal
-
-    def _fit_latents(self, raw, nodes, weights, numbers, nonlinear, asked):
-        """Fit the latent normal distribution of a table with categories."""
-        marginals = None
-        if nonlinear and numbers.any():
-            units = Units(self.location_[numbers], self.scale_[numbers])
-            part = numbers_with_rows(nodes, weights, numbers)
-            marginals = _chosen(*part, units, nonlinear).marginals
-            marginals = marginals_of_all(marginals, numbers)
-        self.shrinkage_ = SHARE
-        self._set_scores(raw, marginals, asked, weights)
-        data, _ = self._cell_scores().scores(raw)
-        normal = self._latent_normal(data, weights, SWEEPS)
-        self.n_tuning_iter_ = rounds_of_tuning() + SWEEPS
-        return data, normal
-
-    def _normal_without(self, data, hidden, weights, normal):
-        """Fit the normal distribution of scores without some cells."""
-        if self._schema.is_categorical.any():
-            return self._latent_normal(without(data, hidden), weights, SWEEPS_OF_CHECK)
-        strength = self.shrinkage_ * len(self.scale_)
-        return normal_without(data, hidden, weights, strength, normal)
-
-    def _latent_normal(self, data, weights, n_sweeps):
-        """Estimate the normal distribution of the latent variables of scores."""
-        # Gibbs sampling of all rows of a long table would take too long
-        rows, weights = some_rows(weights)
-        part = data.take(rows), weights, self._families()
-        return vae.fit_latents(*part, SHARE, n_sweeps)
-
-    def _set_scores(self, raw, marginals, asked, weights):
-        """Set the attributes of the map to scores, and the families of the columns."""
-        self.nonlinear_columns_ = np.zeros(len(self.scale_), dtype=bool)
-        if marginals is not None:
-            self.nonlinear_columns_ = nonlinear_columns(marginals).numpy()
-        self._marginals = marginals and tuple(part.numpy() for part in marginals)
-        repeated, _ = repeated_values(raw)
-        found = np.full(len(self.scale_), "normal", dtype=object)
-        found[repeated.numpy()] = "rounded"
-        families = np.where(asked == "auto", found, asked)
-        own = level_families(self._schema, asked)
-        families[list(own)] = list(own.values())
-        self._thresholds = thresholds_of(self._schema, raw, weights, own)
-        self._values = levels_of(self._schema, own)
-        names = [self._schema.label(place) for place in self.feature_indices_]
-        for j in np.flatnonzero((families == "rounded") | (families == "bernoulli")):
-            unique = raw.x[raw.observed[:, j], j].unique()
-            if families[j] == "bernoulli" and len(unique) != 2:
-                raise ValueError(
-                    f"likelihood='bernoulli' needs columns of two values, and "
-                    f"{names[j]} has {len(unique)}. Use 'rounded' or 'normal' there."
-                )
-            self._values[int(j)] = unique.numpy()
-            if families[j] == "rounded" and not own:  # shares of levels end there
-                place, known = self.feature_indices_[j], self._values[int(j)]
-                self._values[int(j)] = self._schema.values.with_beyond(place, known)
-        for j in np.flatnonzero(families == UNIT):
-            seen = raw.x[raw.observed[:, j], j]
-            if seen.min() < 0 or seen.max() > 1:
-                raise ValueError(
-                    f"likelihood={UNIT!r} needs columns with values between 0 and 1, "
-                    f"and {names[j]} has {seen.min():g} to {seen.max():g}. "
-                    "Rescale it, or use 'normal' there."
-                )
-        self._tables = {}
-        if own:
-            self._tables = frequency_scores(raw, weights, families, self._values)
-        self.families_ = families.tolist()
-        self._cache = {}
-
-    def _n_scored(self):
-        """Return the number of draws from which log-densities are estimated."""
-        return int(self.n_importance_samples)
-
-    def _device(self):
-        """Return the device of training."""
-        name, slot = self._solver()["device"], f"{self._slot}.device"
-        device = resolve_device(name, slot)
-        if device.type != "cpu" and self._schema.is_categorical.any():
-            if name == "auto":
-                return torch.device("cpu")
-            raise ValueError(
-                f"{slot}={name!r}, but columns of categories are trained on the CPU "
-                "only. Pass 'cpu' or 'auto', or encode them."
-            )
-        return device
-
-    def _device_in_use(self):
-        """Return the device of `transform`, `sample` and `score_samples`."""
-        if self._schema.is_categorical.any():
-            return torch.device("cpu")
-        return device_in_use(self._solver()["device"])
-
-    def _places(self, family):
-        return torch.tensor(
-            [j for j, name in enumerate(self.families_) if name == family],
-            dtype=torch.long,
-        )
-
-    @filled_once
-    def _cell_scores(self):
+    def maps(self):
         """Return the maps from cells to scores and back, made on first use."""
-        if "scores" not in self._cache:
-            self._cache["scores"] = self._made_scores()
-        return self._cache["scores"]
+        if "maps" not in self.cache:
+            self.cache["maps"] = self._made_maps()
+        return self.cache["maps"]
 
-    def _made_scores(self):
-        places = torch.tensor(sorted(self._values), dtype=torch.long)
-        widest = max((len(v) for v in self._values.values()), default=2)
+    def _made_maps(self):
+        places = torch.tensor(sorted(self.values), dtype=torch.long)
+        widest = max((len(v) for v in self.values.values()), default=2)
         padded = [
             # the last value again, so that padding adds none
-            np.pad(self._values[j], (0, widest - len(self._values[j])), mode="edge")
+            np.pad(self.values[j], (0, widest - len(self.values[j])), mode="edge")
             for j in places.tolist()
         ]
         values = np.array(padded).reshape(len(places), widest)
         tables = None
-        if self._tables:
-            units = Units(self.location_, self.scale_)
-            tables = score_tables(self._values, places.tolist(), self._tables, units)
+        if self.tables:
+            units = Units(self.location, self.scale)
+            tables = score_tables(self.values, places.tolist(), self.tables, units)
         return CellScores(
-            torch.tensor(self.location_),
-            torch.tensor(self.scale_),
-            self._marginals and PiecewiseLinear(*map(torch.tensor, self._marginals)),
+            torch.tensor(self.location),
+            torch.tensor(self.scale),
+            self.marginals and PiecewiseLinear(*map(torch.tensor, self.marginals)),
             places,
             torch.tensor(values, dtype=torch.float64),
             tables,
         )
 
-    def _encoder_model(self):
-        """Return the fitted autoencoder and its scores as a value."""
-        free = ~np.isin(np.arange(len(self.scale_)), list(self._values))
-        free &= np.array(self.families_) != UNIT  # not observed values, nor in [0, 1]
-        return EncoderModel(self._autoencoder(), self._cell_scores(), free)
-
-    def _observed_nodes(self, X):
-        """Select the cells of the model in rows that have any."""
-        nodes = X[:, self.feature_indices_].astype(np.float64)
-        return nodes[~np.isnan(nodes).all(1)]
-
-    def _scores_of(self, nodes):
-        """Map cells of the model to scores."""
-        return self._cell_scores().scores(Incomplete.from_array(nodes))[0]
-
     @filled_once
-    def _families(self):
+    def distributions(self):
         """Return the description of columns that are not normal, made on first use."""
-        if "families" not in self._cache:
-            self._cache["families"] = self._made_families()
-        return self._cache["families"]
+        if "distributions" not in self.cache:
+            self.cache["distributions"] = self._made_distributions()
+        return self.cache["distributions"]
 
-    def _made_families(self):
-        scores = self._cell_scores()
-        values, edges = scores.values_and_edges()
+    def _made_distributions(self):
+        maps = self.maps()
+        values, edges = maps.values_and_edges()
         rounded, pairs = self._places("rounded"), self._places("bernoulli")
-        among = [torch.isin(scores.rounded, places) for places in (rounded, pairs)]
+        among = [torch.isin(maps.rounded, places) for places in (rounded, pairs)]
         unit = self._places(UNIT)
-        ends = torch.tensor([0.0, 1.0]).double() - scores.location[unit, None]
+        ends = torch.tensor([0.0, 1.0]).double() - maps.location[unit, None]
         return Families(
             self._places("student"),
             pairs,
@@ -527,17 +289,148 @@ class NodeScores:
             values[among[0]],
             edges[among[0]],
             unit,
-            ends / scores.scale[unit, None],
-            families_of_levels(self._thresholds, self.families_, self._schema),
+            ends / maps.scale[unit, None],
+            families_of_levels(self.thresholds, self.families, self.n_categories),
         )
 
-    def _among_all_columns(self, nodes):
-        """Insert the columns of the model among all columns."""
-        table = np.full((len(nodes), self.n_features_in_), np.nan)
-        table[:, list(self.constants_)] = self._schema.constant_cells
-        table[:, self.feature_indices_] = nodes
-        columns = self._schema.columns
-        return decoded(columns, table) if columns else table
+    def _places(self, family):
+        places = [j for j, name in enumerate(self.families) if name == family]
+        return torch.tensor(places, dtype=torch.long)
+
+    def scores_of(self, nodes):
+        """Map cells of the model, an array with NaN, to scores."""
+        return self.maps().scores(Incomplete.from_array(nodes))[0]
+
+    def encoder_model(self, auto, n_scored):
+        """Return an autoencoder of the scores, and these, as a value."""
+        free = ~np.isin(np.arange(len(self.scale)), list(self.values))
+        free &= np.array(self.families) != UNIT  # not observed values, nor in [0, 1]
+        return EncoderModel(auto, self.maps(), free, n_scored)
+
+    def latent_normal(self, data, weights, n_sweeps):
+        """Estimate the normal distribution of the latent variables of scores."""
+        # Gibbs sampling of all rows of a long table would take too long
+        rows, weights = some_rows(weights)
+        part = data.take(rows), weights, self.distributions()
+        return vae.fit_latents(*part, SHARE, n_sweeps)
+
+
+class NormalFit(NamedTuple):
+    """A normal distribution fitted to scores, at which a training starts.
+
+    With categories it is that of the latent variables, see `skvnce.autoencoder.vae`.
+    """
+
+    columns: ColumnScores
+    data: Incomplete  # scores
+    weights: torch.Tensor  # (n,)
+    normal: Normal
+    shrinkage: float
+    n_rounds: int  # of EM and of Gibbs sampling
+
+    def report(self):
+        """List the public attributes of estimators."""
+        columns, nonlinear = self.columns, np.zeros(len(self.columns.scale), dtype=bool)
+        if columns.marginals is not None:
+            pieces = PiecewiseLinear(*map(torch.from_numpy, columns.marginals))
+            nonlinear = nonlinear_columns(pieces).numpy()
+        return {
+            "location_": columns.location,
+            "scale_": columns.scale,
+            "nonlinear_columns_": nonlinear,
+            "families_": columns.families,
+            "shrinkage_": self.shrinkage,
+            "n_tuning_iter_": self.n_rounds,
+        }
+
+    def without(self, hidden):
+        """Fit the normal distribution without some cells."""
+        data, weights = self.data, self.weights
+        if self.columns.n_categories.any():
+            kept = data.observed & ~hidden
+            part = Incomplete(data.x.where(kept, 0.0), kept)
+            return self.columns.latent_normal(part, weights, SWEEPS_OF_CHECK)
+        strength = self.shrinkage * len(self.columns.scale)
+        return normal_without(data, hidden, weights, strength, self.normal)
+
+
+def fit_normal(schema, cells, asked, *, nonlinear):  # NormalFit
+    """Choose marginals on held-out cells, and fit a normal distribution to scores.
+
+    `cells` (ModelCells).  `asked` (str (n_nodes,)): requested families of the columns,
+    or ``"auto"``.  `nonlinear`: whether marginals may be nonlinear.
+    """
+    nodes, weights = cells.nodes, torch.from_numpy(cells.weights)
+    raw, numbers = Incomplete.from_array(nodes), ~schema.is_categorical
+    location = np.where(numbers, cells.location, 0.0)
+    scale, marginals = np.where(numbers, cells.scale, 1.0), None
+    if numbers.all():
+        chosen = _chosen(nodes, weights, Units(location, scale), nonlinear)
+        marginals = chosen.marginals
+    elif nonlinear and numbers.any():
+        units = Units(location[numbers], scale[numbers])
+        part = numbers_with_rows(nodes, weights, numbers)
+        chosen = _chosen(*part, units, nonlinear)
+        marginals = marginals_of_all(chosen.marginals, numbers)
+    marginals = marginals and tuple(part.numpy() for part in marginals)
+    families, values, thresholds, tables = _described(schema, raw, weights, asked)
+    columns = ColumnScores(
+        location,
+        scale,
+        schema.n_categories,
+        families,
+        values,
+        thresholds,
+        tables,
+        marginals,
+        {},
+    )
+    data, _ = columns.maps().scores(raw)
+    if numbers.all():
+        fit = em.fit_normal(data, weights, chosen.strength, chosen.start, **_STOPPING)
+        shrinkage = chosen.strength / nodes.shape[1]
+        rest = fit.normal, shrinkage, rounds_of_tuning()
+    else:
+        normal = columns.latent_normal(data, weights, SWEEPS)
+        rest = normal, SHARE, rounds_of_tuning() + SWEEPS
+    return NormalFit(columns, data, weights, *rest)
+
+
+def _described(schema, raw, weights, asked):
+    """Choose the families of columns; also values, thresholds and tables of these."""
+    repeated, _ = repeated_values(raw)
+    found = np.full(len(asked), "normal", dtype=object)
+    found[repeated.numpy()] = "rounded"
+    families = np.where(asked == "auto", found, asked)
+    of_levels = level_families(schema, asked)
+    families[list(of_levels)] = list(of_levels.values())
+    thresholds = thresholds_of(schema, raw, weights, of_levels)
+    # the codes of levels
+    values = {j: np.arange(float(schema.n_categories[j])) for j in of_levels}
+    names = [schema.label(place) for place in schema.model_columns]
+    for j in np.flatnonzero((families == "rounded") | (families == "bernoulli")):
+        unique = raw.x[raw.observed[:, j], j].unique()
+        if families[j] == "bernoulli" and len(unique) != 2:
+            raise ValueError(
+                f"likelihood='bernoulli' needs columns of two values, and "
+                f"{names[j]} has {len(unique)}. Use 'rounded' or 'normal' there."
+            )
+        values[int(j)] = unique.numpy()
+        if families[j] == "rounded" and not of_levels:  # shares of levels end there
+            place, known = schema.model_columns[j], values[int(j)]
+            values[int(j)] = schema.values.with_beyond(place, known)
+    for j in np.flatnonzero(families == UNIT):
+        seen = raw.x[raw.observed[:, j], j]
+        if seen.min() < 0 or seen.max() > 1:
+            raise ValueError(
+                f"likelihood={UNIT!r} needs columns with values between 0 and 1, "
+                f"and {names[j]} has {seen.min():g} to {seen.max():g}. "
+                "Rescale it, or use 'normal' there."
+            )
+    tables = {}
+    if of_levels:
+        tables = frequency_scores(raw, weights, families, values)
+    return families.tolist(), values, thresholds, tables
 
 
 def _chosen(nodes, weights, units, nonlinear):
@@ -551,3 +444,110 @@ def _chosen(nodes, weights, units, nonlinear):
         nonlinear=nonlinear,
         **_STOPPING,
     )
+
+
+# ----------------------------------------
+# What estimators with networks of scores have in common.
+
+
+class NodeScores:
+    """Mixin of estimators with networks of scores of columns in `feature_indices_`.
+
+    The model of `Fitted` has the fields `columns`, `ColumnScores`, and `cache`.
+    Estimators have a `_solver`, whose field ``device`` is where networks are trained
+    and used, and the methods `_fit_nodes`, `_rebuilt`, `_row_model` and `_remedy`.
+    """
+
+    _slot = "solver"  # name of the parameter, in messages
+    _states = ()  # names of the attributes with the parameters of the networks
+
+    def __getstate__(self):
+        """Leave the modules out of pickles; they are rebuilt on first use."""
+        return with_plain_fit(super().__getstate__())
+
+    def __setstate__(self, state):
+        """Restore the values of the state."""
+        super().__setstate__(with_fit(state))
+
+    def _attributes_of(self, schema):
+        """List the public attributes that describe the columns of a table."""
+        chosen = {"feature_indices_": schema.model_columns}
+        return attributes_of(schema) | chosen | {"constants_": schema.constants}
+
+    def _fit_member(self, schema, X, seed, weights, on_chosen, first):
+        """Fit to the validated table of an imputer; see `DrawnByMembers._train`."""
+        given = schema.as_read, X, seed, weights, on_chosen, first
+        return self._publish(self._fit_table(*given))
+
+    @reports_fit
+    def _fit_table(self, schema, X, seed, weights=None, on_chosen=None, first=None):
+        """Fit to a validated table; `weights` (n_samples,) weight EM and training.
+
+        Training draws rows at random, so that a weight of two is equivalent to two
+        equal rows only on average.  `on_chosen` gets a `WithoutCells` of the estimator
+        when held-out cells have chosen the number of rounds.  Returns `Fitted`.
+        """
+        reasons = self._handling(schema), X, weights, self._consequence
+        cells, schema = read_cells(schema, *reasons)
+        schema = schema._replace(values=valid_values(schema, cells.table))
+        most = None if isinstance(self.max_iter, str) else self.max_iter
+        on_round, finish = report_rounds(self, most, X=X)
+        with self._trains(seed, cells.nodes.shape[1]):
+            fitted = self._fit_nodes(schema, cells, on_round, on_chosen, first)
+        finish()
+        return fitted
+
+    @contextmanager
+    def _trains(self, seed, n_columns):
+        """Set threads and random numbers of a training, and name remedies."""
+        with one_thread(), seeded(seed), failures_named(self._remedy(n_columns)):
+            yield
+
+    def _report_of(self, losses, modules, **others):
+        """List the public attributes of a training."""
+        states = zip(self._states, map(state_of, modules), strict=True)
+        return {"loss_curve_": losses, "n_iter_": len(losses), **dict(states), **others}
+
+    def _loaded(self, modules):
+        """Load the parameters of the trained networks, in place."""
+        for name, part in zip(self._states, modules, strict=True):
+            load_state(part, getattr(self, name))
+        return modules
+
+    @filled_once
+    def _modules(self):
+        """Return the networks in double precision, rebuilt on first use."""
+        cache = self._fitted.model.cache
+        if "modules" not in cache:
+            cache["modules"] = self._rebuilt()
+        return cache["modules"].on(self._device_in_use(self._schema))
+
+    def _with_report(self, report, **replaced):
+        """Return the value of the fit after more training; `replaced`: of the model."""
+        schema, model, before = self._fitted
+        model = model._replace(cache={}, **replaced)
+        return Fitted(schema, model, before | report)
+
+    def _device(self, schema):
+        """Return the device of training."""
+        name, slot = self._solver()["device"], f"{self._slot}.device"
+        device = resolve_device(name, slot)
+        if device.type != "cpu" and schema.is_categorical.any():
+            if name == "auto":
+                return torch.device("cpu")
+            raise ValueError(
+                f"{slot}={name!r}, but columns of categories are trained on the CPU "
+                "only. Pass 'cpu' or 'auto', or encode them."
+            )
+        return device
+
+    def _device_in_use(self, schema):
+        """Return the device of `transform`, `sample` and `score_samples`."""
+        if schema.is_categorical.any():
+            return torch.device("cpu")
+        return device_in_use(self._solver()["device"])
+
+    def _observed_nodes(self, X):
+        """Select the cells of the model in rows that have any."""
+        nodes = X[:, self.feature_indices_].astype(np.float64)
+        return nodes[~np.isnan(nodes).all(1)]

@@ -1,10 +1,13 @@
 """A variational autoencoder of tables with missing values."""
 
+from collections.abc import Sequence
 from copy import copy, deepcopy
 from numbers import Real
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -20,7 +23,9 @@ from skvnce._imputer.callbacks import (
     report_rounds,
     reports_fit,
     shows_progress,
+    train_in_rounds,
 )
+from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.held_out import hold_out, tail_messages, warn_or_raise
 from skvnce._imputer.options import Adam, fields_of
 from skvnce._imputer.parts.stream import check_can_stream
@@ -36,28 +41,29 @@ from skvnce._imputer.validation import (
     integer_from,
     latent_array,
     names_table,
+    read_table,
     warn_of_unused,
 )
 from skvnce._tables.model_columns import Handling
+from skvnce._tables.output import decoded
 from skvnce._tables.values import into_dtype
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.autoencoder import vae
 from skvnce.autoencoder.column_scores import (
     FAMILIES,
     UNIT,
+    ColumnScores,
     NodeScores,
     asked_families,
     auto_rank,
     check_models_levels,
     count_outputs,
+    fit_normal,
     linear_start,
 )
 from skvnce.autoencoder.factor_analysis import FactorModel
 from skvnce.autoencoder.losses import ALGORITHMS, Rounds, encoder_loss
 from skvnce.autoencoder.model import WithoutCells, moved, turned_like
-
-# ----------------------------------------
-# The training of variational autoencoders, and their use on rows of a table.
-
 
 SOLVER = {  # the values of the fields that are "auto"
     "batch_size": 128,
@@ -70,232 +76,13 @@ SOLVER = {  # the values of the fields that are "auto"
 _MIXED = 5  # number of posterior components for objectives with mixtures
 
 
-class TrainedAutoencoder(CallbackSupportMixin, NodeScores, IncompleteTransformer):
-    """Base class of `VariationalAutoencoder`, which documents parameters."""
+class AutoencoderFit(NamedTuple):
+    """What `VariationalAutoencoder` needs to rebuild its networks and to go on."""
 
-    _states = "model_state_", "posterior_state_"
-    _consequence = "no latents can be learned."
-
-    def _scored(self, X):
-        """Estimate the log-densities of rows and their standard errors."""
-        nodes = X[:, self.feature_indices_].astype(np.float64)
-        with one_thread():
-            model = self._encoder_model()
-            return model.log_density(nodes, int(self.n_importance_samples))
-
-    def _fit_member(self, schema, X, seed, weights, on_chosen, first):
-        self.random_state = seed
-        self._check_parameters()
-        return super()._fit_member(schema, X, seed, weights, on_chosen, first)
-
-    def _remedy(self):
-        fields = self._solver()
-        return (
-            f"Lower learning_rate_init={fields['learning_rate_init']!r} of the "
-            f"solver, or raise its weight_decay={fields['weight_decay']!r}: pass "
-            "solver=Adam(...)."
-        )
-
-    @reports_fit
-    def _fit_encoder(self, X):
-        """Train the encoder on validated rows, with the model held fixed."""
-        nodes = self._observed_nodes(X)
-        if not len(nodes):
-            raise ValueError(
-                "X has no row with an observed value in the columns of the model. Pass "
-                "rows with observed values."
-            )
-        self._check_algorithm()
-        n_cooling = min(COOLING, self.max_iter)
-        on_round, finish = report_rounds(self, self.max_iter + n_cooling, X=X)
-        fitted = self._autoencoder()
-        data = self._scores_of(nodes)
-        with self._trains(self.random_state):
-            device = self._device()
-            auto = vae.Autoencoder(*(deepcopy(part).float() for part in fitted))
-            auto = auto.on(device)
-            auto.posterior.requires_grad_().train()
-            data = Incomplete(data.x.float(), data.observed).on(device)
-            training = self._training()
-            vae.train(
-                auto,
-                encoder_loss(self.algorithm, auto, data, training),
-                torch.ones(len(nodes)),
-                training,
-                n_rounds=self.max_iter,
-                n_cooling=n_cooling,
-                on_round=lambda n, loss: (
-                    n <= self.max_iter and on_round(n, loss, np.nan)
-                ),
-            )
-        self.posterior_state_ = state_of(auto.posterior)
-        self._cache = {}
-        finish()
-        return self
-
-    def _check_algorithm(self):
-        """Raise an error if `algorithm` has changed since `fit`."""
-        if self.algorithm != self._fitted_algorithm:
-            raise ValueError(
-                f"algorithm={self.algorithm!r} is not that of fit, "
-                f"{self._fitted_algorithm!r}, to which the encoder belongs. Set it "
-                "back, or call fit."
-            )
-
-    def _fit_nodes(self, nodes, weights, on_round, on_chosen, first):
-        """Fit the initial model, choose the number of rounds, and train."""
-        check_rank(self.n_components, count_outputs(self._schema))
-        check_models_levels(self.algorithm, self._schema)
-        asked = asked_families(self.likelihood, self.n_features_in_)
-        asked = asked[self.feature_indices_]
-        if isinstance(self.likelihood, str):  # for numbers
-            asked[self._schema.is_categorical] = "auto"
-        data, normal = self._fit_normal(
-            nodes,
-            weights,
-            nonlinear=self.marginals == "auto" and UNIT not in asked,
-            asked=asked,
-        )
-        rank = self.n_components
-        rank = auto_rank(len(normal.mean)) if isinstance(rank, str) else rank
-        self.n_components_ = rank
-        linear = linear_start(normal, rank)
-        auto = self._built(linear)
-
-        def show(hidden):
-            if on_chosen is not None and hidden.any():
-                # a copy, because training goes on
-                here = deepcopy(auto).on(data.x.device)
-                found = self._without(hidden, here, data, weights, normal, linear)
-                on_chosen(WithoutCells(found, nodes, hidden.numpy()))
-
-        self._train(auto, data, nodes, weights, on_round, show)
-        self._fitted_algorithm = self.algorithm
-        self._set_modules(auto)
-
-    def _without(self, hidden, auto, data, weights, normal, linear):
-        """Copy the estimator, with modules that have not used some cells."""
-        rank = self.n_components_
-        other = self._normal_without(data, hidden, weights, normal)
-        starts = []
-        for one in (linear, turned_like(linear_start(other, rank), linear)):
-            with seeded(0):  # the same initial networks
-                starts.append(self._built(one))
-        return self._with_modules(vae.Autoencoder(*map(moved, auto, *starts)))
-
-    def _train(self, auto, data, nodes, weights, on_round, on_chosen):
-        """Train in rounds."""
-        rounds = self._rounds(auto, data, weights)
-
-        def while_better(report):
-            share = self._solver()["validation_fraction"]
-            _, hidden = hold_out(nodes, weights, share)
-            n_rounds = self._while_better(rounds, hidden, report)
-            on_chosen(hidden)
-            return n_rounds
-
-        self._train_in_rounds(self.max_iter, while_better, rounds.on_all, on_round)
-        self.n_iter_ = len(self.loss_curve_)
-
-    def _solver(self):
-        """Return the fields of the solver."""
-        return fields_of(self.solver, self._slot, SOLVER)
-
-    def _training(self):
-        fields = self._solver()
-        return vae.Training(
-            int(self.n_training_draws),
-            int(fields["batch_size"]),
-            fields["learning_rate_init"],
-            fields["weight_decay"],
-        )
-
-    def _architecture(self):
-        mixed = self.n_posterior_components
-        if isinstance(mixed, str):
-            mixed = _MIXED if ALGORITHMS[self.algorithm].mixture else 1
-        hidden = tuple(map(int, self.hidden_layer_sizes))
-        return vae.Architecture(hidden, self.dropout, int(mixed))
-
-    def _built(self, linear):
-        """Make model and encoder in single precision; weights from torch's stream."""
-        sizes = self._architecture()
-        self._sizes = tuple(sizes)  # a plain tuple, which skops can store
-        auto = vae.build(linear, self._families(), sizes)
-        return vae.Autoencoder(*(part.float() for part in auto))
-
-    def _autoencoder(self):
-        return self._modules()
-
-    def _rebuilt(self):
-        return self._restored().evaluated()
-
-    def _restored(self):
-        """Make model and encoder in double precision, with their parameters."""
-        d, k = len(self.scale_), self.n_components_
-        d += sum(family.n_more for family in self._families().levels)
-        ones = torch.ones(d, dtype=torch.float64)
-        blank = FactorModel(0 * ones, ones[:, None].repeat(1, k), ones)
-        # the state replaces what is drawn here; the seed keeps the caller's stream
-        with seeded(0):
-            sizes = vae.Architecture(*self._sizes)
-            auto = vae.build(blank, self._families(), sizes)
-        return self._loaded(vae.Autoencoder(*(part.double() for part in auto)))
-
-    def _in_training(self):
-        """Make model and encoder in single precision, as the training left them."""
-        return vae.Autoencoder(*(part.float() for part in self._restored()))
-
-    def _continued(self, sample, seed, n_rounds):  # TrainedAutoencoder
-        """Copy the fitted autoencoder, and train the copy on more rows.
-
-        `sample` (Sample).  `n_rounds`: number of rounds on all cells.  None chooses it
-        by the held-out cells, and keeps the best averages of the parameters: rounds on
-        all cells would add the noise of a few steps, and these cells are among the kept
-        rows later.
-        """
-        self._check_algorithm()
-        nodes = sample.rows[:, self.feature_indices_].astype(np.float64)
-        seen = ~np.isnan(nodes).all(1)
-        if not seen.any():
-            return copy(self)
-        losses, gains = [], []
-
-        def report(n_round, loss, gain):
-            losses.append(loss)
-            gains.append(gain)
-            return False
-
-        with self._trains(seed):
-            data, weights = self._scores_of(nodes[seen]), sample.weights[seen]
-            rounds = self._rounds(self._in_training(), data, torch.from_numpy(weights))
-            if n_rounds is None:
-                hidden = sample.hidden[torch.from_numpy(seen)]
-                n_rounds = self._while_better(rounds, hidden, report)
-            else:
-                n_cooling = min(COOLING, n_rounds)
-                losses = rounds.on_all(n_rounds, n_cooling, lambda n, loss: False)
-        found = self._trained_further(rounds.auto, losses)
-        found.best_iter_, found.validation_scores_ = n_rounds, gains
-        return found
-
-    def _while_better(self, rounds, hidden, report):
-        """Train without held-out cells; return the number of rounds that is best."""
-        patience, hidden = self._solver()["n_iter_no_change"], hidden.to(self._device())
-        limits = {"max_rounds": self.max_iter, "patience": patience}
-        return rounds.while_better(hidden, **limits, on_round=report)
-
-    def _rounds(self, auto, data, weights):
-        """Make the training of modules on rows of scores, on its device."""
-        device = self._device()
-        return Rounds(
-            auto.on(device),
-            Incomplete(data.x.float(), data.observed).on(device),
-            weights,
-            ALGORITHMS[self.algorithm],
-            self._training(),
-            self._architecture(),
-        )
+    columns: ColumnScores
+    sizes: vae.Architecture
+    algorithm: str  # to whose posterior the encoder belongs
+    cache: dict
 
 
 def check_draws(likelihood):
@@ -310,11 +97,12 @@ def check_draws(likelihood):
             )
 
 
-# ----------------------------------------
-# A variational autoencoder of tables with missing values.
-
-
-class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder):
+class VariationalAutoencoder(
+    ClassNamePrefixFeaturesOutMixin,
+    CallbackSupportMixin,
+    NodeScores,
+    IncompleteTransformer,
+):
     """A variational autoencoder fitted to tables with missing values.
 
     The latents are ``z ~ N(0, I)``, and the columns are independent given z.  The mean
@@ -459,24 +247,36 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
 
     def __init__(
         self,
-        n_components="auto",
+        n_components: int | Literal["auto"] = "auto",
         *,
-        algorithm="miwae",
-        n_posterior_components="auto",
-        n_training_draws=5,
-        likelihood="auto",
-        marginals="auto",
-        hidden_layer_sizes=(64,),
-        dropout=0.1,
-        solver="auto",
-        max_iter=18,
-        n_importance_samples=256,
-        on_misfit="warn",
-        categorical_features="from_dtype",
-        handle_unknown="error",
-        random_state=None,
-        verbose=0,
-    ):
+        algorithm: Literal[
+            "miwae",
+            "mvae",
+            "miss-vae",
+            "miss-svae",
+            "miss-iwae",
+            "miss-siwae",
+            "demiss-vae",
+            "cvi-vae",
+            "mvb-vae",
+            "vbgi-vae",
+            "vbgi-vae-m",
+        ] = "miwae",
+        n_posterior_components: int | Literal["auto"] = "auto",
+        n_training_draws: int = 5,
+        likelihood: str | Sequence[str] = "auto",
+        marginals: Literal["auto", "normal"] = "auto",
+        hidden_layer_sizes: Sequence[int] = (64,),
+        dropout: float = 0.1,
+        solver: Adam | Literal["auto"] = "auto",
+        max_iter: int = 18,
+        n_importance_samples: int = 256,
+        on_misfit: Literal["warn", "raise", "ignore"] = "warn",
+        categorical_features: ByColumn | None = "from_dtype",
+        handle_unknown: Literal["error", "missing"] = "error",
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
         self.n_components = n_components
         self.algorithm = algorithm
         self.n_posterior_components = n_posterior_components
@@ -495,7 +295,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         self.verbose = verbose
 
     @names_table
-    def fit(self, X, y=None):
+    def fit(self, X: TableLike, y: object = None) -> Self:
         """Fit the model and the encoder.
 
         Parameters
@@ -524,25 +324,23 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         MisfitWarning
             If a few cells dominate the squared errors of a column.
         """
-        return self._set(self._new()._fit(X))
-
-    def _fit(self, X):
-        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
-        X = self._read_table(X)
-        self._fit_table(X, self.random_state)
-        # rows of a call of `fit` itself are not kept
-        self._stream = None
-        if self._schema.is_categorical.all() and self.feature_indices_.size:
+        X, schema = read_table(self, X)
+        fitted = self._fit_table(schema, X, self.random_state)
+        schema = fitted.schema
+        levels, columns = schema.is_categorical, schema.model_columns
+        if levels.all() and columns.size:
             names = "likelihood", "marginals"
             warn_of_unused(self, dict.fromkeys(names, "no column has numbers"))
         if self.on_misfit != "ignore":
-            numbers = self.feature_indices_[~self._schema.is_categorical]
-            warn_or_raise(tail_messages(self._schema, X, numbers), self.on_misfit)
-        return self
+            messages = tail_messages(schema, X, columns[~levels])
+            warn_or_raise(messages, self.on_misfit)
+        # rows of a call of `fit` itself are not kept
+        report = fitted.report | {"_stream": None}
+        return self._publish(fitted._replace(report=report))
 
     @names_table
-    def partial_fit(self, X, y=None):
+    def partial_fit(self, X: TableLike, y: object = None) -> Self:
         """Go on learning from more rows.
 
         The first call is `fit`.  Up to 20,000 rows are kept (fewer if there are more
@@ -585,7 +383,7 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         return self._train_further([self], lambda one: vars(self).update(vars(*one)), X)
 
     @names_table
-    def fit_posterior(self, X, y=None):
+    def fit_posterior(self, X: TableLike, y: object = None) -> Self:
         """Train the encoder on other rows, with the model held fixed.
 
         The estimates of `score_samples` and `transform` for such rows become more
@@ -612,15 +410,46 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         DivergenceError
             If training diverges.
         """
-        return self._set(self._copy()._fit_posterior(X))
+        report = {"posterior_state_": self._trained_encoder(self._checked(X))}
+        return self._publish(self._with_report(report))
 
-    def _fit_posterior(self, X):
-        """Do what `fit_posterior` does, on a copy that has no other user."""
-        return self._fit_encoder(self._checked(X))
+    @reports_fit
+    def _trained_encoder(self, X):
+        """Train the encoder on validated rows; return its parameters."""
+        nodes = self._observed_nodes(X)
+        if not len(nodes):
+            raise ValueError(
+                "X has no row with an observed value in the columns of the model. Pass "
+                "rows with observed values."
+            )
+        self._check_algorithm()
+        n_cooling = min(COOLING, self.max_iter)
+        on_round, finish = report_rounds(self, self.max_iter + n_cooling, X=X)
+        fitted, data = self._modules(), self._fitted.model.columns.scores_of(nodes)
+        with self._trains(self.random_state, nodes.shape[1]):
+            device = self._device(self._schema)
+            auto = vae.Autoencoder(*(deepcopy(part).float() for part in fitted))
+            auto = auto.on(device)
+            auto.posterior.requires_grad_().train()
+            data = Incomplete(data.x.float(), data.observed).on(device)
+            training = self._training()
+            vae.train(
+                auto,
+                encoder_loss(self.algorithm, auto, data, training),
+                torch.ones(len(nodes)),
+                training,
+                n_rounds=self.max_iter,
+                n_cooling=n_cooling,
+                on_round=lambda n, loss: (
+                    n <= self.max_iter and on_round(n, loss, np.nan)
+                ),
+            )
+        finish()
+        return state_of(auto.posterior)
 
     @by_parts
     @shows_progress
-    def transform(self, X):
+    def transform(self, X: TableLike) -> Any:
         """Compute the posterior means of the latents given the observed cells.
 
         Uses importance sampling, with random numbers that are functions of the row.
@@ -635,15 +464,13 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         ndarray of shape (n_samples, n_components_)
         """
         X = self._checked(X)
-        number = int(self.n_importance_samples)
         nodes = X[:, self.feature_indices_].astype(np.float64)
         with one_thread():
-            model = self._encoder_model()
-            found, _ = model.mapped(nodes, number, vae.latent_mean)
+            found, _ = self._row_model().mapped(nodes, vae.latent_mean)
         return into_dtype(found, X.dtype)
 
     @torch_defaults()
-    def inverse_transform(self, Z):
+    def inverse_transform(self, Z: ArrayLike) -> NDArray[np.float64]:
         """Compute the means of rows given their latents, from 32 quantiles a cell.
 
         Columns of categories get their most probable level.
@@ -661,12 +488,12 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         """
         check_is_fitted(self)
         Z = latent_array(Z, self.n_components_)
-        found = self._among_all_columns(self._encoder_model().mean_given(Z))
+        found = self._among_all_columns(self._row_model().mean_given(Z))
         return found if found.dtype == object else found.astype(Z.dtype)
 
     @by_parts
     @shows_progress
-    def score_samples(self, X, return_std=False):
+    def score_samples(self, X: TableLike, return_std: bool = False) -> Any:
         """Estimate the log-density of the observed cells of each row, in nats.
 
         The estimate is on average a lower bound, which increases with
@@ -688,10 +515,14 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         std : ndarray of shape (n_samples,)
             Standard errors; only if `return_std` is True.
         """
-        log_prob, error = self._scored(self._checked(X))
+        nodes = self._checked(X)[:, self.feature_indices_].astype(np.float64)
+        with one_thread():
+            log_prob, error = self._row_model().log_density(nodes)
         return (log_prob, error) if return_std else log_prob
 
-    def sample_rows(self, n_rows=1, random_state=None):
+    def sample_rows(
+        self, n_rows: int = 1, random_state: Seed = None
+    ) -> NDArray[np.float64]:
         """Draw new rows from the model.
 
         Parameters
@@ -708,10 +539,10 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         check_is_fitted(self)
         check_count(n_rows, "n_rows")
         with one_thread(), seeded(random_state):
-            rows = self._encoder_model().rows(n_rows, self.n_components_)
+            rows = self._row_model().rows(n_rows, self.n_components_)
             return self._among_all_columns(rows)
 
-    def to_torch(self):
+    def to_torch(self) -> Any:
         """Return the fitted decoder of the scores of the columns in `feature_indices_`.
 
         Returns
@@ -720,7 +551,10 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
             A copy on the CPU, with ``prior()`` and ``likelihood(z)``.
         """
         check_is_fitted(self)
-        return deepcopy(self._autoencoder().model).cpu()
+        return deepcopy(self._modules().model).cpu()
+
+    _states = "model_state_", "posterior_state_"
+    _consequence = "no latents can be learned."
 
     @property
     def _n_features_out(self):
@@ -741,3 +575,178 @@ class VariationalAutoencoder(ClassNamePrefixFeaturesOutMixin, TrainedAutoencoder
         if self.algorithm == "vbgi-vae":
             check_draws(self.likelihood)
         check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
+
+    def _fit_member(self, schema, X, seed, weights, on_chosen, first):
+        self.random_state = seed
+        self._check_parameters()
+        return super()._fit_member(schema, X, seed, weights, on_chosen, first)
+
+    def _remedy(self, n_columns):
+        fields = self._solver()
+        return (
+            f"Lower learning_rate_init={fields['learning_rate_init']!r} of the "
+            f"solver, or raise its weight_decay={fields['weight_decay']!r}: pass "
+            "solver=Adam(...)."
+        )
+
+    def _check_algorithm(self):
+        """Raise an error if `algorithm` has changed since `fit`."""
+        before = self._fitted.model.algorithm
+        if self.algorithm != before:
+            raise ValueError(
+                f"algorithm={self.algorithm!r} is not that of fit, {before!r}, to "
+                "which the encoder belongs. Set it back, or call fit."
+            )
+
+    def _fit_nodes(self, schema, cells, on_round, on_chosen, first):
+        """Fit the initial model, choose the number of rounds, and train."""
+        check_rank(self.n_components, count_outputs(schema))
+        check_models_levels(self.algorithm, schema)
+        asked = asked_families(self.likelihood, schema.n_columns)
+        asked = asked[schema.model_columns]
+        if isinstance(self.likelihood, str):  # for numbers
+            asked[schema.is_categorical] = "auto"
+        nonlinear = self.marginals == "auto" and UNIT not in asked
+        start = fit_normal(schema, cells, asked, nonlinear=nonlinear)
+        columns, rank = start.columns, self.n_components
+        rank = auto_rank(len(start.normal.mean)) if isinstance(rank, str) else rank
+        linear, sizes = linear_start(start.normal, rank), self._architecture()
+        auto = _built(linear, columns, sizes)
+        device = self._device(schema)
+        rounds = self._rounds(auto, start.data, start.weights, device)
+
+        def while_better(report):
+            share = self._solver()["validation_fraction"]
+            _, hidden = hold_out(cells.nodes, start.weights, share)
+            n_rounds = self._while_better(rounds, hidden, report, device)
+            if on_chosen is not None and hidden.any():
+                # a copy, because training goes on
+                here = deepcopy(auto).on(start.data.x.device)
+                other = turned_like(linear_start(start.without(hidden), rank), linear)
+                starts = []
+                for one in (linear, other):
+                    with seeded(0):  # the same initial networks
+                        starts.append(_built(one, columns, sizes))
+                unseen = vae.Autoencoder(*map(moved, here, *starts))
+                unseen = unseen.on(self._device_in_use(schema))
+                model = columns.encoder_model(unseen, self.n_importance_samples)
+                on_chosen(WithoutCells(model, cells.nodes, hidden.numpy()))
+            return n_rounds
+
+        share = self._solver()["validation_fraction"]
+        losses, gains, best = train_in_rounds(
+            self.max_iter, share, while_better, rounds.on_all, on_round
+        )
+        report = self._report_of(losses, auto, n_components_=rank)
+        report |= {"validation_scores_": gains, "best_iter_": best}
+        model = AutoencoderFit(columns, sizes, self.algorithm, {})
+        return Fitted(schema, model, report | start.report())
+
+    def _solver(self):
+        """Return the fields of the solver."""
+        return fields_of(self.solver, self._slot, SOLVER)
+
+    def _training(self):
+        fields = self._solver()
+        return vae.Training(
+            int(self.n_training_draws),
+            int(fields["batch_size"]),
+            fields["learning_rate_init"],
+            fields["weight_decay"],
+        )
+
+    def _architecture(self):
+        mixed = self.n_posterior_components
+        if isinstance(mixed, str):
+            mixed = _MIXED if ALGORITHMS[self.algorithm].mixture else 1
+        hidden = tuple(map(int, self.hidden_layer_sizes))
+        return vae.Architecture(hidden, self.dropout, int(mixed))
+
+    def _row_model(self):
+        """Return the fitted autoencoder and its scores as a value."""
+        columns, auto = self._fitted.model.columns, self._modules()
+        return columns.encoder_model(auto, int(self.n_importance_samples))
+
+    def _rebuilt(self):
+        return self._restored().evaluated()
+
+    def _restored(self):
+        """Make model and encoder in double precision, with their parameters."""
+        columns, sizes, *_ = self._fitted.model
+        families = columns.distributions()
+        d, k = len(columns.scale), self.n_components_
+        d += sum(family.n_more for family in families.levels)
+        ones = torch.ones(d, dtype=torch.float64)
+        blank = FactorModel(0 * ones, ones[:, None].repeat(1, k), ones)
+        # the state replaces what is drawn here; the seed keeps the caller's stream
+        with seeded(0):
+            auto = vae.build(blank, families, sizes)
+        return self._loaded(vae.Autoencoder(*(part.double() for part in auto)))
+
+    def _continued(self, sample, seed, n_rounds):  # VariationalAutoencoder
+        """Copy the fitted autoencoder, and train the copy on more rows.
+
+        `sample` (Sample).  `n_rounds`: number of rounds on all cells.  None chooses it
+        by the held-out cells, and keeps the best averages of the parameters: rounds on
+        all cells would add the noise of a few steps, and these cells are among the kept
+        rows later.
+        """
+        self._check_algorithm()
+        nodes = sample.rows[:, self.feature_indices_].astype(np.float64)
+        seen = ~np.isnan(nodes).all(1)
+        if not seen.any():
+            return copy(self)
+        losses, gains = [], []
+
+        def report(n_round, loss, gain):
+            losses.append(loss)
+            gains.append(gain)
+            return False
+
+        with self._trains(seed, nodes.shape[1]):
+            data = self._fitted.model.columns.scores_of(nodes[seen])
+            # as the training left them
+            auto = vae.Autoencoder(*(part.float() for part in self._restored()))
+            weights = torch.from_numpy(sample.weights[seen])
+            device = self._device(self._schema)
+            rounds = self._rounds(auto, data, weights, device)
+            if n_rounds is None:
+                hidden = sample.hidden[torch.from_numpy(seen)]
+                n_rounds = self._while_better(rounds, hidden, report, device)
+            else:
+                n_cooling = min(COOLING, n_rounds)
+                losses = rounds.on_all(n_rounds, n_cooling, lambda n, loss: False)
+        new = self._report_of([*self.loss_curve_, *losses], rounds.auto)
+        new |= {"best_iter_": n_rounds, "validation_scores_": gains}
+        return copy(self)._publish(self._with_report(new))
+
+    def _while_better(self, rounds, hidden, report, device):
+        """Train without held-out cells; return the number of rounds that is best."""
+        patience, hidden = self._solver()["n_iter_no_change"], hidden.to(device)
+        limits = {"max_rounds": self.max_iter, "patience": patience}
+        return rounds.while_better(hidden, **limits, on_round=report)
+
+    def _rounds(self, auto, data, weights, device):
+        """Make the training of modules on rows of scores."""
+        return Rounds(
+            auto.on(device),
+            Incomplete(data.x.float(), data.observed).on(device),
+            weights,
+            ALGORITHMS[self.algorithm],
+            self._training(),
+            self._architecture(),
+        )
+
+    def _among_all_columns(self, nodes):
+        """Insert the columns of the model among all columns."""
+        table = np.full((len(nodes), self.n_features_in_), np.nan)
+        table[:, list(self.constants_)] = self._schema.constant_cells
+        table[:, self.feature_indices_] = nodes
+        columns = self._schema.columns
+        return decoded(columns, table) if columns else table
+
+
+def _built(linear, columns, sizes):
+    """Make model and encoder in single precision; weights from torch's stream."""
+    auto = vae.build(linear, columns.distributions(), sizes)
+    return vae.Autoencoder(*(part.float() for part in auto))

@@ -1,9 +1,11 @@
 """Factor analysis of tables with missing values."""
 
 from numbers import Real
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
@@ -41,6 +43,7 @@ from skvnce._imputer.validation import (
 from skvnce._tables.model_columns import Handling
 from skvnce._tables.values import into_dtype
 from skvnce._tables.weights import check_scale
+from skvnce._types import Seed, TableLike
 from skvnce.autoencoder import factor_analysis
 from skvnce.autoencoder.factor_analysis import FactorModel
 
@@ -50,9 +53,7 @@ _SEARCH = 100  # tolerance of the choice of the rank, relative to that of the fi
 
 
 class IncompleteFactorAnalysis(
-    CallbackSupportMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    IncompleteTransformer,
+    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, IncompleteTransformer
 ):
     """Factor analysis of tables with missing values, by maximum likelihood.
 
@@ -155,13 +156,13 @@ class IncompleteFactorAnalysis(
 
     def __init__(
         self,
-        n_components="auto",
+        n_components: int | Literal["auto"] = "auto",
         *,
-        max_iter=1000,
-        tol=1e-3,
-        on_misfit="warn",
-        verbose=0,
-    ):
+        max_iter: int = 1000,
+        tol: float = 1e-3,
+        on_misfit: Literal["warn", "raise", "ignore"] = "warn",
+        verbose: int = 0,
+    ) -> None:
         self.n_components = n_components
         self.max_iter = max_iter
         self.tol = tol
@@ -169,7 +170,9 @@ class IncompleteFactorAnalysis(
         self.verbose = verbose
 
     @reports_fit
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(
+        self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Fit the mean, the components and the noise variance.
 
         Parameters
@@ -233,7 +236,7 @@ class IncompleteFactorAnalysis(
 
     @by_parts
     @shows_progress
-    def transform(self, X):
+    def transform(self, X: TableLike) -> Any:
         """Compute the posterior means of the latents given the observed cells.
 
         Parameters
@@ -250,7 +253,7 @@ class IncompleteFactorAnalysis(
         found = self._rowwise(X, factor_analysis.latent_mean)
         return into_dtype(found, X.dtype)
 
-    def inverse_transform(self, Z):
+    def inverse_transform(self, Z: ArrayLike) -> NDArray[np.float64]:
         """Compute the expected rows given their latents.
 
         Parameters
@@ -267,7 +270,9 @@ class IncompleteFactorAnalysis(
         Z = latent_array(Z, self.n_components_)
         return (Z @ self.components_ + self.mean_).astype(Z.dtype)
 
-    def sample_rows(self, n_rows=1, random_state=None):
+    def sample_rows(
+        self, n_rows: int = 1, random_state: Seed = None
+    ) -> NDArray[np.float64]:
         """Draw new rows from the model.
 
         Parameters
@@ -290,7 +295,7 @@ class IncompleteFactorAnalysis(
 
     @by_parts
     @shows_progress
-    def score_samples(self, X):
+    def score_samples(self, X: TableLike) -> NDArray[np.float64]:
         """Compute the log-density of the observed cells of each row, in nats.
 
         Parameters
@@ -305,7 +310,7 @@ class IncompleteFactorAnalysis(
         """
         return self._rowwise(self._checked(X), factor_analysis.log_prob)
 
-    def get_covariance(self):
+    def get_covariance(self) -> NDArray[np.float64]:
         """Compute the covariance of the columns.
 
         Returns
@@ -316,7 +321,7 @@ class IncompleteFactorAnalysis(
         check_is_fitted(self)
         return self._square(FactorModel.covariance)
 
-    def get_precision(self):
+    def get_precision(self) -> NDArray[np.float64]:
         """Compute the inverse of the covariance of the columns of the model.
 
         Returns

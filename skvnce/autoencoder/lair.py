@@ -2,29 +2,23 @@
 
 import inspect
 import warnings
-from copy import deepcopy
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil
-from numbers import Real
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
 
 from skvnce._core.progress import steps
 from skvnce._core.random import seed_from, seeded
-from skvnce._core.runtime import (
-    DEVICES,
-    device_in_use,
-    filled_once,
-    one_thread,
-    resolve_device,
-)
+from skvnce._core.runtime import one_thread
 from skvnce._core.samplers import Sampler
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.callbacks import (
@@ -47,7 +41,6 @@ from skvnce._imputer.validation import (
     RANDOM_STATE,
     RELATIONS,
     STRATEGY,
-    Number,
     integer_from,
     names_table,
     read_table,
@@ -61,18 +54,17 @@ from skvnce._tables.model_columns import (
 )
 from skvnce._tables.values import constant_columns
 from skvnce._tables.weights import random_weights, weighted_rows
-from skvnce.autoencoder import samplers, vae
+from skvnce._types import ByColumn, Seed, TableLike
+from skvnce.autoencoder import samplers
 from skvnce.autoencoder.estimator import VariationalAutoencoder
 from skvnce.autoencoder.model import (
     EncoderMember,
-    EncoderModel,
     Ensemble,
     WithoutCells,
     bounds_of_nodes,
 )
-from skvnce.autoencoder.networks import moved_to, own_autoencoder
+from skvnce.autoencoder.options import ACMWG, LAIR, MWG, TorchMember, TorchVAE
 from skvnce.gaussian.latent.columns import NUMERIC
-from skvnce.gaussian.marginals import CellScores
 
 # ----------------------------------------
 # Base class of imputers that draw cells from one or several fitted members.
@@ -108,7 +100,9 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
     _network = "decoder"  # of a member, in messages
 
     @reports_fit
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(
+        self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Train the models, unless they are trained already.
 
         Parameters
@@ -149,7 +143,7 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         finish()
         return self._publish(fitted)
 
-    def to_torch(self):
+    def to_torch(self) -> Any:
         """Return the fitted model of the first member.
 
         Returns
@@ -217,11 +211,12 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
 
     def _cell_model(self):
         known = self._schema
-        members = [self._member_model(one, known) for one in self.estimators_]
+        members = self._drawing_models(self.n_draws)
         return Ensemble(members, int(self.n_draws), known.values, known.model_columns)
 
     def _drawing_models(self, n_draws, *, is_joint=True):
-        return [self._member_model(one, self._schema) for one in self.estimators_]
+        models = [member._row_model() for member in self.estimators_]
+        return [self._member_model(model, self._schema) for model in models]
 
     def _marginal_columns(self):
         levels = self._schema.is_categorical
@@ -230,8 +225,8 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
             for j, one in super()._marginal_columns().items()
         }
 
-    def _member_model(self, member, schema):
-        """Make the model of a member, a `skvnce.autoencoder.model.Member`."""
+    def _member_model(self, model, schema):
+        """Make a `skvnce.autoencoder.model.Member` of what `_row_model` returns."""
         raise NotImplementedError
 
     def _with_one_draw(self):
@@ -266,19 +261,19 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         schema = self._with_members(schema, members, X)
         columns = schema.model_columns
         if unseen:
-            member, nodes, hidden = unseen[0]
+            model, nodes, hidden = unseen[0]
             if weights is not None and len(nodes) < len(X):  # without empty rows
                 seen = ~np.isnan(X[:, columns].astype(np.float64))
                 weights = weights[seen.any(1)]
         else:
-            member, nodes = None, X[:, columns].astype(np.float64)
+            model, nodes = None, X[:, columns].astype(np.float64)
             hidden = np.zeros(nodes.shape, dtype=bool)
 
         def predict(kept, rows):
             # a sampler may draw from torch's stream
             with one_thread(), seeded(0):
-                model = self._member_model(member, schema)
-                cells, probabilities = model.mean(kept[rows])
+                member = self._member_model(model, schema)
+                cells, probabilities = member.mean(kept[rows])
             return schema.values.clipped(cells, columns), probabilities
 
         options = {"weights": weights, "hidden": hidden}
@@ -349,231 +344,6 @@ def is_constant(X):
     """Return whether no column of a table has two different observed values."""
     observed = X[:, ~np.isnan(X).all(0)].astype(np.float64)
     return bool(constant_columns(observed).all())
-
-
-# ----------------------------------------
-# Samplers and modules of the user's own for `LAIRImputer`, as options.
-
-
-class LAIR(Option):
-    """Latent-adaptive importance resampling, for the `sampler` of `LAIRImputer`.
-
-    Parameters
-    ----------
-    n_particles : int, default=4
-        K, the number of imputations from whose encodings an iteration proposes.
-    n_replenish : int, default=20
-        R, the number of additional proposals in an iteration.
-    replenish : {"encoder", "prior"}, default="encoder"
-        Distribution of the additional proposals: the encoding of the row with missing
-        values, or the prior, as in the paper.  The encoder is better if there are many
-        latents.
-
-    References
-    ----------
-    Simkus and Gutmann (2023), Conditional sampling of variational autoencoders via
-    iterated approximate ancestral sampling, algorithm 2, eqs. (5) and (6).
-
-    Examples
-    --------
-    >>> from skvnce import LAIRImputer
-    >>> from skvnce.options import LAIR
-    >>> LAIRImputer(sampler=LAIR(n_particles=8))
-    LAIRImputer(sampler=LAIR(n_particles=8))
-    """
-
-    _parameter_constraints = {
-        "n_particles": [integer_from(1)],
-        "n_replenish": [integer_from(0)],
-        "replenish": [StrOptions(set(samplers.REPLENISH))],
-    }
-
-    def __init__(self, n_particles=4, n_replenish=20, replenish="encoder"):
-        self.n_particles = n_particles
-        self.n_replenish = n_replenish
-        self.replenish = replenish
-
-    def _rule(self):
-        sizes = int(self.n_particles), int(self.n_replenish)
-        return samplers.by_lair(*sizes, self.replenish)
-
-
-class ACMWG(Option):
-    """Adaptive collapsed-Metropolis-within-Gibbs, for `sampler` of `LAIRImputer`.
-
-    Parameters
-    ----------
-    epsilon : float, default=0.05
-        Share of proposals from the prior, from 0 to 1.
-    n_warm_up : int, default=0
-        Number of iterations of LAIR before each chain starts; the paper uses 100.
-
-    References
-    ----------
-    Simkus and Gutmann (2023), Conditional sampling of variational autoencoders via
-    iterated approximate ancestral sampling, algorithm 1, eqs. (3) and (4).
-
-    Examples
-    --------
-    >>> from skvnce import LAIRImputer
-    >>> from skvnce.options import ACMWG
-    >>> LAIRImputer(sampler=ACMWG(epsilon=0.3, n_warm_up=100))
-    LAIRImputer(sampler=ACMWG(epsilon=0.3, n_warm_up=100))
-    """
-
-    _parameter_constraints = {
-        "epsilon": [Number(Real, 0, 1, closed="both")],
-        "n_warm_up": [integer_from(0)],
-    }
-
-    def __init__(self, epsilon=0.05, n_warm_up=0):
-        self.epsilon = epsilon
-        self.n_warm_up = n_warm_up
-
-    def _rule(self):
-        return samplers.SAMPLERS["ac-mwg"](float(self.epsilon), int(self.n_warm_up))
-
-
-class MWG(Option):
-    """Metropolis-within-Gibbs, for the parameter `sampler` of `LAIRImputer`.
-
-    Parameters
-    ----------
-    n_warm_up : int, default=0
-        Number of iterations of LAIR before each chain starts; the paper uses 100.
-
-    References
-    ----------
-    Mattei and Frellsen (2018), Leveraging the exact likelihood of deep latent variable
-    models; Simkus and Gutmann (2023), eq. (2).
-
-    Examples
-    --------
-    >>> from skvnce import LAIRImputer
-    >>> from skvnce.options import MWG
-    >>> LAIRImputer(sampler=MWG(n_warm_up=100))
-    LAIRImputer(sampler=MWG(n_warm_up=100))
-    """
-
-    _parameter_constraints = {"n_warm_up": [integer_from(0)]}
-
-    def __init__(self, n_warm_up=0):
-        self.n_warm_up = n_warm_up
-
-    def _rule(self):
-        return samplers.SAMPLERS["mwg"](int(self.n_warm_up))
-
-
-class TorchVAE(Option):
-    """Your own trained autoencoder, for the parameter `model` of `LAIRImputer`.
-
-    `LAIRImputer` copies it and does not train it.  Columns are not standardised.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        ``prior()`` returns p(z), a distribution of event shape (latents,), and
-        ``likelihood(z)`` maps latents of shape (..., latents) to p(x_j | z), of batch
-        shape (..., features): Bernoulli, or with quantiles (``icdf``).
-    posterior : torch.nn.Module
-        ``posterior(x, observed)`` returns q(z | x) of event shape (latents,), such as
-        ``Independent(Normal(...), 1)``.  LAIR calls it with completed rows, of which
-        all cells are observed, and, with ``replenish="encoder"`` and to start, with
-        rows that contain 0 where `observed` is False.
-    n_importance_samples : int, default=256
-        Number of draws in `score_samples`.
-    device : {"cpu", "cuda", "auto"}, default="cpu"
-        Where the modules are evaluated; ``"auto"`` is CUDA where there is a device,
-        else the CPU.  All their tensors must be parameters or buffers, or be made on
-        the device of the input.  A fitted imputer whose device is ``"cuda"`` uses the
-        CPU on machines without one.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from torch.distributions import Independent, Normal
-    >>> from skvnce import LAIRImputer
-    >>> from skvnce.options import LAIR, TorchVAE
-    >>> class Decoder(torch.nn.Module):
-    ...     def prior(self):
-    ...         return Independent(Normal(torch.zeros(1), torch.ones(1)), 1)
-    ...     def likelihood(self, z):
-    ...         return Normal(z * torch.tensor([1.0, 2.0]), 0.1)
-    >>> class Encoder(torch.nn.Module):
-    ...     def forward(self, x, observed):
-    ...         return Independent(Normal(x[..., :1], 0.3), 1)
-    >>> X = [[1.0, float("nan")], [-1.0, -2.0], [0.5, 1.1]]
-    >>> own = TorchVAE(Decoder(), Encoder())
-    >>> imputer = LAIRImputer(own, sampler=LAIR(replenish="prior"), max_value=9).fit(X)
-    >>> bool(abs(imputer.transform(X)[0, 1] - 2.0) < 0.3)
-    True
-    """
-
-    _parameter_constraints = {
-        "model": [nn.Module],
-        "posterior": [nn.Module],
-        "n_importance_samples": [integer_from(2)],
-        "device": [StrOptions(set(DEVICES))],
-    }
-
-    def __init__(self, model, posterior, n_importance_samples=256, device="cpu"):
-        self.model = model
-        self.posterior = posterior
-        self.n_importance_samples = n_importance_samples
-        self.device = device
-
-
-class TorchMember:
-    """A copy of a `TorchVAE` that draws the cells of tables of some width.
-
-    Parameters
-    ----------
-    option : TorchVAE
-    n_features : int
-    """
-
-    def __init__(self, option, n_features):
-        self.n_features_in_ = n_features
-        self.feature_indices_, self.constants_ = np.arange(n_features), {}
-        self.n_importance_samples = int(option.n_importance_samples)
-        modules = own_autoencoder(option.model, option.posterior, n_features)
-        self._modules = vae.Autoencoder(*modules)
-        self._device, self._moved = option.device, []
-        # raises an error at fit; later, a device that is missing is the CPU
-        resolve_device(option.device, "model.device")
-        self._autoencoder()
-
-    def __getstate__(self):
-        """Leave copies on other devices out of pickles."""
-        return {**vars(self), "_moved": []}
-
-    def to_torch(self):
-        """Return a copy of the model, on the CPU."""
-        return deepcopy(self._modules.model)
-
-    @filled_once
-    def _autoencoder(self):
-        device = device_in_use(self._device)
-        if device.type == "cpu":
-            return self._modules
-        if not self._moved:
-            self._moved.append(vae.Autoencoder(*moved_to(*self._modules, device)))
-        return self._moved[0]
-
-    def _encoder_model(self):
-        """Return the modules and scores, which leave cells as they are, as a value.
-
-        Cells have no bounds: the distributions of a user need not have any.
-        """
-        zero = torch.zeros(self.n_features_in_, dtype=torch.float64)
-        none = torch.zeros(0, dtype=torch.long)
-        scores = CellScores(zero, zero + 1, None, none, torch.zeros(0, 2).double())
-        is_bounded = np.zeros(self.n_features_in_, dtype=bool)
-        return EncoderModel(self._autoencoder(), scores, is_bounded)
-
-    def _n_scored(self):
-        """Return the number of draws from which log-densities are estimated."""
-        return self.n_importance_samples
 
 
 # ----------------------------------------
@@ -717,25 +487,25 @@ class LAIRImputer(DrawnByMembers):
 
     def __init__(
         self,
-        model=None,
+        model: Any = None,
         *,
-        sampler="lair",
-        n_estimators="auto",
-        strategy="mean",
-        n_steps=20,
-        n_draws=128,
-        min_value=None,
-        max_value=None,
-        relations=None,
-        missing_values=np.nan,
-        keep_empty_features=False,
-        add_indicator=False,
-        on_misfit="warn",
-        categorical_features="from_dtype",
-        handle_unknown="error",
-        random_state=None,
-        verbose=0,
-    ):
+        sampler: str | LAIR | ACMWG | MWG | Callable[..., Any] = "lair",
+        n_estimators: int | Literal["auto"] = "auto",
+        strategy: Literal["mean", "median", "mode"] = "mean",
+        n_steps: int = 20,
+        n_draws: int = 128,
+        min_value: ByColumn | None = None,
+        max_value: ByColumn | None = None,
+        relations: Sequence[Any] | Literal["auto"] | None = None,
+        missing_values: Any = np.nan,
+        keep_empty_features: bool = False,
+        add_indicator: bool = False,
+        on_misfit: Literal["warn", "raise", "ignore"] = "warn",
+        categorical_features: ByColumn | None = "from_dtype",
+        handle_unknown: Literal["error", "missing"] = "error",
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.sampler = sampler
         self.n_estimators = n_estimators
@@ -780,7 +550,7 @@ class LAIRImputer(DrawnByMembers):
         return schema, [member], self._in_view_of(member, X)
 
     @names_table
-    def partial_fit(self, X, y=None):
+    def partial_fit(self, X: TableLike, y: object = None) -> Self:
         """Go on learning from more rows.
 
         The first call is `fit`.  All members learn by the schedule of
@@ -868,14 +638,14 @@ class LAIRImputer(DrawnByMembers):
         if any(len(np.unique(cells)) < 2 for cells in seen):
             return []
         _, hidden = hold_out(nodes, torch.ones(len(nodes)).double(), HELD_OUT)
-        return [WithoutCells(member, nodes, hidden.numpy())]
+        return [WithoutCells(member._row_model(), nodes, hidden.numpy())]
 
     def _base(self):
         return VariationalAutoencoder() if self.model is None else clone(self.model)
 
-    def _member_model(self, member, schema):
-        how = self._rule(), int(self.n_steps), bounds_of_nodes(schema)
-        return EncoderMember(member._encoder_model(), *how, member._n_scored())
+    def _member_model(self, model, schema):
+        bounds = bounds_of_nodes(schema)
+        return EncoderMember(model, self._rule(), int(self.n_steps), bounds)
 
     def _rule(self):
         """Get the rule of drawing that `sampler` stands for."""

@@ -39,12 +39,12 @@ _ROUNDS = 8  # EM iterations after which the held-out cells have no influence
 
 
 class WithoutCells(NamedTuple):
-    """A member whose fit has not used some cells."""
+    """A fitted model that has not used some cells."""
 
-    member: Any  # draws cells as a fitted member does
+    model: Any  # `EncoderModel`, or another that a `Member` draws from
     # (n, n_nodes): cells of the training rows; NaN marks missing cells
     nodes: np.ndarray
-    # bool (n, n_nodes): the observed cells that the member has not used
+    # bool (n, n_nodes): the observed cells that the model has not used
     hidden: np.ndarray
 
 
@@ -139,6 +139,7 @@ class EncoderModel(NamedTuple):
     scores: CellScores
     # bool (n_model_columns,): the columns whose cells can be drawn within bounds
     is_bounded: np.ndarray
+    n_scored: int  # number of draws of the latents by which rows are scored
 
     def draws(
         self,
@@ -220,16 +221,15 @@ class EncoderModel(NamedTuple):
         return mean.numpy()
 
     def mapped(
-        self, nodes: np.ndarray, n_draws: int, function: Callable
+        self, nodes: np.ndarray, function: Callable
     ) -> tuple[np.ndarray, np.ndarray]:
         """Apply a function of the autoencoder and of scores of rows, chunk by chunk.
 
-        `nodes` (n, n_model_columns).  `n_draws`: number of draws of the latents of a
-        row.  `function`: maps autoencoder, scores, random numbers and `n_draws` to a
-        tensor (n, k).  Returns `found` (n, k); `log_slopes` (n,), sums of the
-        log-slopes of the scores over each row.
+        `nodes` (n, n_model_columns).  `function`: maps autoencoder, scores, random
+        numbers and a number of draws to a tensor (n, k).  Returns `found` (n, k);
+        `log_slopes` (n,), sums of the log-slopes of the scores over each row.
         """
-        found, slopes, auto = [], [], self.auto
+        found, slopes, auto, n_draws = [], [], self.auto, self.n_scored
         with torch.no_grad():
             for rows in chunks(auto, len(nodes), n_draws):
                 part = Incomplete.from_array(nodes[rows])
@@ -240,11 +240,9 @@ class EncoderModel(NamedTuple):
                 slopes.append(log_slopes)
         return torch.cat(found).numpy(), torch.cat(slopes).numpy()
 
-    def log_density(
-        self, nodes: np.ndarray, n_draws: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Estimate log-densities of rows and their standard errors; each (n,)."""
-        found, log_slopes = self.mapped(nodes, n_draws, vae.scored)
+        found, log_slopes = self.mapped(nodes, vae.scored)
         empty = np.isnan(nodes).all(1)
         pair = found[:, 0] + log_slopes, found[:, 1]
         # nothing has probability 1, also where the estimate has an error
@@ -346,8 +344,6 @@ class EncoderMember(NamedTuple):
     # (2, n_model_columns): of cells, by which they are drawn conditionally; infinite
     # without a bound
     bounds: np.ndarray
-    # number of draws of the latents from which log-densities are estimated
-    n_scored: int
 
     def draws(
         self, nodes: np.ndarray, n_draws: int, numbers: Callable
@@ -369,7 +365,7 @@ class EncoderMember(NamedTuple):
         self, nodes: np.ndarray, *, with_errors: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
         """Estimate log-densities and their standard errors; see `CellModel`."""
-        return self.model.log_density(nodes, self.n_scored)
+        return self.model.log_density(nodes)
 
     def _by(
         self, rule: Rule, nodes: np.ndarray, n_draws: int, numbers: Callable

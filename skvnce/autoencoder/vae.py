@@ -34,14 +34,9 @@ from skvnce._core.models import iwelbo, log_joint, standard_error
 from skvnce._core.posteriors import Uniforms, draw_latents, stream
 from skvnce._core.progress import tell
 from skvnce._core.samplers import counted, normalised
+from skvnce._core.training import rounds
 from skvnce._core.training.adam import FlatAdam, Schedule, descend, named_leaves
-from skvnce._core.training.rounds import (
-    MAX_NORM,
-    Averaged,
-    Best,
-    cooling_after,
-    rows_of,
-)
+from skvnce._core.training.rounds import MAX_NORM, cooling_after, rows_of
 from skvnce.autoencoder.factor_analysis import (
     FactorModel,
     Posterior,
@@ -478,10 +473,7 @@ def build(
     )
     start = as_family(linear, families)
     model = VariationalAutoencoderModel(
-        *start,
-        network(k, n_outputs=2 * n_outputs),
-        families,
-        FLOOR,
+        *start, network(k, n_outputs=2 * n_outputs), families, FLOOR
     )
     infer, width = LinearPosterior(linear), n_outputs
     if families.levels:
@@ -588,35 +580,30 @@ def train_while_better(
     # further modules that the loss trains, which are averaged and restored, too
     parts: Mapping[str, nn.Module] = NO_PARTS,
 ) -> int:
-    """Train while held-out cells are predicted better, and restore the best round.
-
-    Averages of the parameters over the last steps are evaluated and kept.  The best
-    round is 0, the start, if training does not increase the log predictive density of
-    held-out cells, or if there are none.
-    """
+    """Train while held-out cells are predicted better; see `rounds`."""
     rows = held_out.any(1).nonzero().squeeze(1)
     if not len(rows):
         return 0
     part, hidden = data.take(rows), held_out[rows]
     chosen = weights[rows.to(weights.device)]
     shares = (chosen / chosen.sum()).to(data.x)
-    averaged = Averaged([*auto, *parts.values()], training.averaged)
-    predicted = HeldOut(Autoencoder(*averaged.modules[:2]), part, hidden)
-    start = predicted.log_prob()
-    best = Best(averaged.modules, patience)
 
-    def record(n_round: int, loss: float) -> bool:
-        gains = predicted.log_prob() - start
-        gain = float(shares @ gains.clamp(-5.0, 5.0))  # limits the effect of outliers
-        stop = best.record(n_round, gain)
-        return on_round(n_round, loss, gain) or stop
+    def scores_of(modules: list[nn.Module]) -> Callable[[], Tensor]:
+        return HeldOut(Autoencoder(*modules[:2]), part, hidden).log_prob
 
-    shown = {"on_round": record, "on_step": averaged.update, "parts": parts}
-    train(auto, loss, weights, training, n_rounds=max_rounds, **shown)
-    chosen = best.restore()
-    # the best round is one of the averages, which the modules then get
-    averaged.replace()
-    return chosen
+    def trained(record: Callable, update: Callable) -> object:
+        shown = {"on_round": record, "on_step": update, "parts": parts}
+        return train(auto, loss, weights, training, n_rounds=max_rounds, **shown)
+
+    return rounds.train_while_better(
+        [*auto, *parts.values()],
+        patience,
+        scores_of,
+        lambda gains: shares @ gains,
+        trained,
+        on_round,
+        training.averaged,
+    )
 
 
 def weigh(

@@ -1,8 +1,11 @@
 """An imputer of tables whose columns satisfy equations."""
 
+from collections.abc import Mapping
 from numbers import Real
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from skvnce._core.random import seed_from
@@ -14,6 +17,7 @@ from skvnce._tables.cells import is_frame
 from skvnce._tables.limits import NO_LIMITS
 from skvnce._tables.memory import needs_memory
 from skvnce._tables.schema import Encoded
+from skvnce._types import Seed, TableLike
 from skvnce.columns.equations import ColumnFacts, Derived, Equations, Sum
 from skvnce.columns.wrapper import ByModel
 
@@ -125,14 +129,14 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
 
     def __init__(
         self,
-        model=None,
+        model: Any = None,
         *,
-        derived=None,
-        sums=None,
-        rtol=1e-6,
-        random_state=None,
-        verbose=0,
-    ):
+        derived: Mapping[Any, Any] | None = None,
+        sums: Mapping[Any, Any] | None = None,
+        rtol: float = 1e-6,
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.derived = derived
         self.sums = sums
@@ -141,7 +145,9 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         self.verbose = verbose
 
     @names_table
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(
+        self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Compute the cells that follow from others, and fit `model`.
 
         Parameters

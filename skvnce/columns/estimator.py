@@ -1,8 +1,11 @@
 """An imputer with a model of your choice for each column, and stacks of imputers."""
 
+from collections.abc import Mapping
 from numbers import Real
+from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import HasMethods
 
 from skvnce._core.random import seed_from
@@ -20,6 +23,7 @@ from skvnce._imputer.validation import (
 )
 from skvnce._tables.cells import is_missing
 from skvnce._tables.schema import Encoded
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.columns.fit import (
     EstimatorLearner,
     classifies,
@@ -189,21 +193,21 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
 
     def __init__(
         self,
-        model=None,
+        model: Any = None,
         *,
-        regressor=None,
-        classifier=None,
-        estimators=None,
-        predictors=None,
-        weight="auto",
-        n_completions=1,
-        max_samples=10_000,
-        n_draws=8,
-        n_steps=3,
-        strategy="mean",
-        random_state=None,
-        verbose=0,
-    ):
+        regressor: Any = None,
+        classifier: Any = None,
+        estimators: Mapping[Any, Any] | None = None,
+        predictors: ByColumn | None = None,
+        weight: float | Literal["auto"] = "auto",
+        n_completions: int = 1,
+        max_samples: int = 10_000,
+        n_draws: int = 8,
+        n_steps: int = 3,
+        strategy: Literal["mean", "median", "mode"] = "mean",
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.regressor = regressor
         self.classifier = classifier
@@ -219,7 +223,9 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         self.verbose = verbose
 
     @names_table
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(
+        self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Fit the joint models and the estimators of columns.
 
         Parameters

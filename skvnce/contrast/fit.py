@@ -456,12 +456,7 @@ def fit_without_draws(
 
     most = PER_ROUND * settings.max_iter
     found = fit_model(
-        problem,
-        leaves,
-        penalty=penalty,
-        tol=_GRADIENT,
-        max_iter=most,
-        on_step=on_step,
+        problem, leaves, penalty=penalty, tol=_GRADIENT, max_iter=most, on_step=on_step
     )
     return losses or [found.objective], found.n_iter < most
 

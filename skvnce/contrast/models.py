@@ -519,10 +519,7 @@ def check_log_density(model: Scaled, posterior: Posterior, data: Incomplete) -> 
 
 
 def _check_values(
-    module: nn.Module,
-    method: str,
-    arguments: list[Tensor] | Incomplete,
-    n_rows: int,
+    module: nn.Module, method: str, arguments: list[Tensor] | Incomplete, n_rows: int
 ) -> None:
     """Check that one method of a model returns a number for each row."""
     name = f"{type(module).__name__}.{method}"
@@ -617,10 +614,7 @@ def _checked_encoder(encoder: object, width: int, n_latents: int) -> nn.Module:
 
 
 def rebuild(
-    make_model: MakeModel,
-    choice: MakePosterior,
-    n_latents: int,
-    summary: ColumnSummary,
+    make_model: MakeModel, choice: MakePosterior, n_latents: int, summary: ColumnSummary
 ) -> tuple[Scaled, nn.ModuleList]:
     """Make the modules of a fit again, whose state the caller then loads."""
     width = len(summary.kind)

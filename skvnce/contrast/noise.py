@@ -10,12 +10,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.distributions import (
-    Bernoulli,
-    Distribution,
-    Independent,
-    MultivariateNormal,
-)
+from torch.distributions import Bernoulli, Distribution, Independent, MultivariateNormal
 from torch.distributions import Normal as UnivariateNormal
 
 from skvnce._core.distributions.normal import (

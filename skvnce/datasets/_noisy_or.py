@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import check_random_state
 
+from skvnce._types import Seed
+
 _STRENGTH = 0.8  # probability with which a cause turns its cells on
 _PRIOR = 1 / 8
 _PATTERNS = """
@@ -40,7 +42,9 @@ class BinaryPatterns(NamedTuple):
     leak: np.ndarray
 
 
-def make_binary_patterns(n_samples=1000, random_state=None):
+def make_binary_patterns(
+    n_samples: int = 1000, random_state: Seed = None
+) -> BinaryPatterns:
     """Draw pictures of eight superposed patterns, each with probability 1/8.
 
     They are similar to the data SYN-PATTERN of the paper, of which 89 % are zeros.  Its

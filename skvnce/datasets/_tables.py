@@ -4,7 +4,9 @@ import csv
 import gzip
 import os
 from importlib.resources import files
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.utils import Bunch
@@ -113,7 +115,9 @@ _BOYS_HOW = (
 )
 
 
-def load_boys(*, data_home=None, as_frame=False):
+def load_boys(
+    *, data_home: str | PathLike[str] | None = None, as_frame: bool = False
+) -> Any:
     """Load six measurements of 748 Dutch boys, with missing values.
 
     The table is read from a folder, see ``data_home``.
@@ -164,7 +168,9 @@ _FREY_FACES_HOW = (
 )
 
 
-def load_frey_faces(*, data_home=None, as_frame=False):
+def load_frey_faces(
+    *, data_home: str | PathLike[str] | None = None, as_frame: bool = False
+) -> Any:
     """Load 1,965 frames of a video of one face.
 
     The table is read from a folder, see ``data_home``.
@@ -223,7 +229,7 @@ _EDUCATION = [
 _NOMINAL = ["SurveyYr", "Gender", "Race1", "Diabetes", "SmokeNow"]
 
 
-def load_nhanes(*, as_frame=False, categories=False):
+def load_nhanes(*, as_frame: bool = False, categories: bool = False) -> Any:
     """Load 19 measurements of 4,835 US adults, with missing values.
 
     Parameters
@@ -306,7 +312,12 @@ _SACHS_HOW = (
 )
 
 
-def load_sachs(*, data_home=None, return_X_y=False, as_frame=False):
+def load_sachs(
+    *,
+    data_home: str | PathLike[str] | None = None,
+    return_X_y: bool = False,
+    as_frame: bool = False,
+) -> Any:
     """Load eleven signalling molecules of 7,466 cells, and their published network.
 
     The table is read from a folder, see ``data_home``; the network is bundled.
@@ -377,7 +388,9 @@ _TCGA_HOW = (
 )
 
 
-def load_tcga_brca(*, data_home=None, as_frame=False):
+def load_tcga_brca(
+    *, data_home: str | PathLike[str] | None = None, as_frame: bool = False
+) -> Any:
     """Load the activity of 353 genes in 445 breast tumours.
 
     The table is read from a folder, see ``data_home``.
@@ -430,7 +443,12 @@ _TITLES_HOW = (
 )
 
 
-def load_neurips_titles(*, data_home=None, return_X_y=False, as_frame=False):
+def load_neurips_titles(
+    *,
+    data_home: str | PathLike[str] | None = None,
+    return_X_y: bool = False,
+    as_frame: bool = False,
+) -> Any:
     """Load the titles of NeurIPS, 1987 to 2019.
 
     The titles are read from a folder, see ``data_home``.

@@ -2,16 +2,19 @@
 
 import warnings
 from collections import Counter
+from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvnce import metrics
 from skvnce._tables.cells import DAY, TIMES
 from skvnce._tables.column_kinds import PASSED
 from skvnce._tables.findings.checks import made_up, repeated
 from skvnce._tables.schema import if_any, listed
+from skvnce._types import Seed
 from skvnce.evaluation import _table_findings
 from skvnce.evaluation._missing_html import fragment, page
 from skvnce.evaluation._table_relations import RelationsFound, relations_in
@@ -370,7 +373,7 @@ class MissingReport(NamedTuple):
     identifiers: list
     relations: RelationsFound
 
-    def to_html(self):
+    def to_html(self) -> str:
         """Return the page: HTML with its own style, and without scripts.
 
         Returns
@@ -379,7 +382,7 @@ class MissingReport(NamedTuple):
         """
         return page(self)
 
-    def save(self, path):
+    def save(self, path: str | PathLike[str]) -> Path:
         """Write the page to a file, in UTF-8.
 
         Parameters
@@ -410,7 +413,9 @@ class MissingReport(NamedTuple):
         )
 
 
-def missing_report(X, *, n_draws=20, n_rows=2000, random_state=None):
+def missing_report(
+    X: ArrayLike, *, n_draws: int = 20, n_rows: int = 2000, random_state: Seed = None
+) -> MissingReport:
     """Look at a table with missing values before it is imputed.
 
     The report recommends an imputer, with its code, and lists of what `fit` would warn;

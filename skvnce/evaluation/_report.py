@@ -1,12 +1,14 @@
 """Scores of several imputers on hidden cells of one table."""
 
 import warnings
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import narwhals as nw
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from skvnce import metrics
@@ -22,6 +24,7 @@ from skvnce._tables.column_kinds import (
 from skvnce._tables.findings.columns import modelled_columns
 from skvnce._tables.frames import column_label, reject_parts
 from skvnce._tables.mixed import columns_by_dtype, select_columns
+from skvnce._types import Seed
 from skvnce.evaluation._user_table import check_integer
 from skvnce.exceptions import TableWarning
 from skvnce.missingness import _fractions, _generator, _numbers, hide, mar, mcar
@@ -132,7 +135,9 @@ def _readers(imputer):
 # Cells to hide in a table that has missing cells already.
 
 
-def own_patterns(X, fraction, *, random_state=None):
+def own_patterns(
+    X: ArrayLike, fraction: float, *, random_state: Seed = None
+) -> NDArray[np.bool_]:
     """Choose cells by the patterns of the table's own rows.
 
     Some rows each get the missing cells of another row, drawn from those with missing
@@ -219,16 +224,18 @@ MECHANISMS = {
 
 
 def imputation_report(
-    imputers,
-    X,
+    imputers: Mapping[Any, Any] | Sequence[Any],
+    X: ArrayLike,
     *,
-    mechanism="mcar",
-    fraction=0.2,
-    n_repeats=3,
-    n_draws=20,
-    level=0.9,
-    random_state=None,
-):
+    mechanism: Callable[..., Any]
+    | Sequence[Any]
+    | Literal["mcar", "mar", "patterns", "rows"] = "mcar",
+    fraction: float = 0.2,
+    n_repeats: int = 3,
+    n_draws: int = 20,
+    level: float = 0.9,
+    random_state: Seed = None,
+) -> Any:
     """Compare imputers on hidden cells of a table.
 
     In each repetition, observed cells are hidden, all imputers are fitted to the same
@@ -494,7 +501,9 @@ class EnergyIScore(NamedTuple):
     weights: dict[str, float]
 
 
-def energy_i_score(imputer, X, *, n_draws=20, random_state=None):
+def energy_i_score(
+    imputer: Any, X: ArrayLike, *, n_draws: int = 20, random_state: Seed = None
+) -> EnergyIScore:
     r"""Score an imputer by the cells that are really missing: energy-I-score.
 
     No cell is hidden from the imputation that is scored, and no truth is needed. The

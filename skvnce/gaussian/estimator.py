@@ -1,10 +1,13 @@
 """An imputer that fits a normal distribution to rows with missing values."""
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -30,6 +33,7 @@ from skvnce._tables.cells import is_frame
 from skvnce._tables.column_kinds import column_of_groups
 from skvnce._tables.limits import check_distance, limits_of
 from skvnce._tables.schema import Encoded
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.gaussian import fit as numbers
 from skvnce.gaussian import groups_fit
 from skvnce.gaussian import mixed_fit as mixed
@@ -325,26 +329,26 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
 
     def __init__(
         self,
-        shrinkage="auto",
+        shrinkage: float | Literal["auto"] = "auto",
         *,
-        marginals="auto",
-        strategy="mean",
-        min_value=None,
-        max_value=None,
-        n_parameter_draws=20,
-        max_iter=200,
-        tol=5e-3,
-        on_misfit="warn",
-        relations=None,
-        missing_values=np.nan,
-        keep_empty_features=False,
-        add_indicator=False,
-        categorical_features="from_dtype",
-        handle_unknown="error",
-        groups=None,
-        random_state=None,
-        verbose=0,
-    ):
+        marginals: Literal["auto", "normal"] = "auto",
+        strategy: Literal["mean", "median", "mode"] = "mean",
+        min_value: ByColumn | None = None,
+        max_value: ByColumn | None = None,
+        n_parameter_draws: int = 20,
+        max_iter: int = 200,
+        tol: float = 5e-3,
+        on_misfit: Literal["warn", "raise", "ignore"] = "warn",
+        relations: Sequence[Any] | Literal["auto"] | None = None,
+        missing_values: Any = np.nan,
+        keep_empty_features: bool = False,
+        add_indicator: bool = False,
+        categorical_features: ByColumn | None = "from_dtype",
+        handle_unknown: Literal["error", "missing"] = "error",
+        groups: str | int | Mapping[Any, Any] | None = None,
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
         self.shrinkage = shrinkage
         self.marginals = marginals
         self.strategy = strategy
@@ -365,7 +369,15 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         self.verbose = verbose
 
     @reports_fit
-    def fit(self, X, y=None, sample_weight=None, *, lower=None, upper=None):
+    def fit(
+        self,
+        X: TableLike,
+        y: object = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        lower: ByColumn | None = None,
+        upper: ByColumn | None = None,
+    ) -> Self:
         """Fit the mean and the covariance.
 
         Parameters
@@ -427,7 +439,9 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         return self._publish(fitted)
 
     @names_table
-    def partial_fit(self, X, y=None, sample_weight=None):
+    def partial_fit(
+        self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Go on learning from more rows.
 
         The first call is `fit`; it chooses columns, shrinkage, marginals and
@@ -484,7 +498,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         return self
 
     @shows_progress
-    def sample_parameters(self):
+    def sample_parameters(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the draws of mean and covariance from their posterior.
 
         Returns

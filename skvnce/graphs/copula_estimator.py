@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from numbers import Real
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from skvnce._imputer.parts.summary import reject_limits
 from skvnce._tables.cells import is_frame
 from skvnce._tables.column_kinds import FROM_DTYPE
 from skvnce._tables.limits import NO_LIMITS, limits_of
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.gaussian import mixed_fit
 from skvnce.gaussian.model import LatentNormal, tensors
 from skvnce.graphs import copula
@@ -172,19 +174,19 @@ class CopulaGraphLearner(callbacks.CallbackSupportMixin, Imputer):
 
     def __init__(
         self,
-        alpha=0.1,
+        alpha: float = 0.1,
         *,
-        max_iter=100,
-        tol=2e-3,
-        strategy="mean",
-        on_misfit="warn",
-        missing_values=np.nan,
-        keep_empty_features=False,
-        categorical_features=FROM_DTYPE,
-        handle_unknown="error",
-        random_state=None,
-        verbose=0,
-    ):
+        max_iter: int = 100,
+        tol: float = 2e-3,
+        strategy: Literal["mean", "median", "mode"] = "mean",
+        on_misfit: Literal["warn", "raise", "ignore"] = "warn",
+        missing_values: Any = np.nan,
+        keep_empty_features: bool = False,
+        categorical_features: ByColumn | None = FROM_DTYPE,
+        handle_unknown: Literal["error", "missing"] = "error",
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
         self.alpha = alpha
         self.max_iter = max_iter
         self.tol = tol
@@ -198,7 +200,14 @@ class CopulaGraphLearner(callbacks.CallbackSupportMixin, Imputer):
         self.verbose = verbose
 
     @callbacks.reports_fit
-    def fit(self, X, y=None, *, lower=None, upper=None):
+    def fit(
+        self,
+        X: TableLike,
+        y: object = None,
+        *,
+        lower: ByColumn | None = None,
+        upper: ByColumn | None = None,
+    ) -> Self:
         """Learn the graph.
 
         Parameters

@@ -3,10 +3,11 @@
 import warnings
 from inspect import cleandoc
 from numbers import Integral, Real
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from joblib import Parallel, delayed
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
 from sklearn.model_selection import check_cv
 from sklearn.utils._param_validation import StrOptions
@@ -22,6 +23,7 @@ from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.imputer import Imputer
 from skvnce._tables.memory import needs_memory
 from skvnce._tables.schema import Schema
+from skvnce._types import Seed, TableLike
 from skvnce.graphs.copula_estimator import CopulaGraphLearner
 from skvnce.graphs.em import Fit, Path, learn_path, n_links
 from skvnce.graphs.estimator import TruncatedGaussianGraphLearner
@@ -244,17 +246,17 @@ class GraphSearch(callbacks.CallbackSupportMixin, Imputer):
 
     def __init__(
         self,
-        model=None,
+        model: Any = None,
         *,
-        alphas=20,
-        selection="ebic",
-        gamma=0.0,
-        cv=5,
-        n_subsamples=20,
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        alphas: ArrayLike = 20,
+        selection: Literal["ebic", "cv", "cv-1se", "stability"] = "ebic",
+        gamma: float = 0.0,
+        cv: Any = 5,
+        n_subsamples: int = 20,
+        n_jobs: int | None = None,
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
         self.model = model
         self.alphas = alphas
         self.selection = selection
@@ -272,7 +274,7 @@ class GraphSearch(callbacks.CallbackSupportMixin, Imputer):
             cls.__doc__ = with_entries(cls.__doc__, GraphSearch.__doc__)
 
     @callbacks.reports_fit
-    def fit(self, X, y=None):
+    def fit(self, X: TableLike, y: object = None) -> Self:
         """Solve the path, choose alpha, and set the attributes of its graph.
 
         Parameters

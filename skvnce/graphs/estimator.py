@@ -1,6 +1,7 @@
 """A sparse graph from a non-negative table with missing values."""
 
 from numbers import Real
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from skvnce._imputer.held_out import MOST_LISTED
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.parts.tables import by_parts
 from skvnce._tables.findings.checks import check_non_negative, check_squares
+from skvnce._types import Seed, TableLike
 from skvnce.graphs import em, model
 from skvnce.graphs.model import GraphParameters, edges, to_networkx
 from skvnce.graphs.problem import ALGORITHMS, Options, make_problem
@@ -320,23 +322,30 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
 
     def __init__(
         self,
-        alpha=0.02,
+        alpha: float = 0.02,
         *,
-        algorithm="score-matching",
-        fit_linear=True,
-        ridge="auto",
-        ridge_linear="auto",
-        noise_ratio=10,
-        n_steps=30,
-        strategy="mean",
-        max_iter=100,
-        tol="auto",
-        on_misfit="warn",
-        missing_values=np.nan,
-        keep_empty_features=False,
-        random_state=None,
-        verbose=0,
-    ):
+        algorithm: Literal[
+            "score-matching",
+            "maximum-likelihood",
+            "pseudo-likelihood",
+            "vnce",
+            "vnce-cdi",
+            "vnce-lognormal",
+        ] = "score-matching",
+        fit_linear: bool = True,
+        ridge: float | Literal["auto"] = "auto",
+        ridge_linear: float | Literal["auto"] = "auto",
+        noise_ratio: int = 10,
+        n_steps: int = 30,
+        strategy: Literal["mean", "median", "mode"] = "mean",
+        max_iter: int = 100,
+        tol: float | Literal["auto"] = "auto",
+        on_misfit: Literal["warn", "raise", "ignore"] = "warn",
+        missing_values: Any = np.nan,
+        keep_empty_features: bool = False,
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
         self.alpha = alpha
         self.algorithm = algorithm
         self.fit_linear = fit_linear
@@ -354,7 +363,7 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
         self.verbose = verbose
 
     @callbacks.reports_fit
-    def fit(self, X, y=None):
+    def fit(self, X: TableLike, y: object = None) -> Self:
         """Learn the graph.
 
         Parameters
@@ -398,7 +407,7 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
 
     @by_parts
     @callbacks.shows_progress
-    def score_samples(self, X, return_std=False):
+    def score_samples(self, X: TableLike, return_std: bool = False) -> Any:
         """Compute a held-out log-score of each row, in nats.
 
         Each of five blocks of columns is hidden in turn, and scored by its log
@@ -424,7 +433,7 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
         return scores if return_std else scores[0]
 
     @torch_defaults()
-    def to_torch(self):
+    def to_torch(self) -> Any:
         """Return the fitted model as a torch module, in the units of X.
 
         Returns

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 from math import log
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -413,7 +413,7 @@ class GraphModel(NamedTuple):
 _OF_PAIRS = {"probability": "edge_probabilities_", "frequency": "edge_frequencies_"}
 
 
-def edges(self):
+def edges(self) -> Any:
     """List the edges in a table, strongest first.
 
     Returns
@@ -446,7 +446,7 @@ def edges(self):
     return table.loc[weakness.sort_values(kind="stable").index].reset_index(drop=True)
 
 
-def to_networkx(self):
+def to_networkx(self) -> Any:
     """Return the graph; the ``weight`` of an edge is its association.
 
     Further columns of `edges` are further attributes of the edges.

@@ -1,6 +1,10 @@
 """Displays of graphs: edges, paths of the penalty, and ROC curves."""
 
+from os import PathLike
+from typing import Any, Literal, Self
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvnce.inspection._common import (
     axes_or_new,
@@ -58,11 +62,18 @@ class GraphDisplay:
         The names; in a large graph those of the nodes with the most edges first.
     """
 
-    def __init__(self, graph):
+    def __init__(self, graph: Any) -> None:
         self.graph = graph
 
     @classmethod
-    def from_estimator(cls, estimator, *, ax=None, max_edges=None, n_labels=15):
+    def from_estimator(
+        cls,
+        estimator: Any,
+        *,
+        ax: Any = None,
+        max_edges: int | None = None,
+        n_labels: int = 15,
+    ) -> Self:
         """Draw the graph of a fitted learner.
 
         Parameters
@@ -88,7 +99,7 @@ class GraphDisplay:
         graph.remove_edges_from(edges[: max(0, len(edges) - max_edges)])
         return cls(graph).plot(ax=ax, n_labels=n_labels)
 
-    def plot(self, *, ax=None, n_labels=15):
+    def plot(self, *, ax: Any = None, n_labels: int = 15) -> Self:
         """Draw the graph; parameters as of `from_estimator`.
 
         Returns
@@ -309,14 +320,22 @@ class EdgePathDisplay:
         The names of the strongest pairs, strongest first.
     """
 
-    def __init__(self, alphas, path, names, alpha=None):
+    def __init__(
+        self,
+        alphas: ArrayLike,
+        path: str | PathLike[str],
+        names: ArrayLike,
+        alpha: float | None = None,
+    ) -> None:
         self.alphas = _check_alphas(alphas)
         self.names = [shown_name(name) for name in names]
         self.path = _check_path(path, len(self.alphas), len(self.names))
         self.alpha = _check_alpha(alpha)
 
     @classmethod
-    def from_estimator(cls, estimator, *, ax=None, n_labels=10):
+    def from_estimator(
+        cls, estimator: Any, *, ax: Any = None, n_labels: int = 10
+    ) -> Self:
         """Draw the path of a learner that has selected its penalty.
 
         Parameters
@@ -337,7 +356,7 @@ class EdgePathDisplay:
         )
         return cls(alphas, path, names, alpha).plot(ax=ax, n_labels=n_labels)
 
-    def plot(self, *, ax=None, n_labels=10):
+    def plot(self, *, ax: Any = None, n_labels: int = 10) -> Self:
         """Draw the path; parameters as of `from_estimator`.
 
         Returns
@@ -562,7 +581,13 @@ class EdgeRocDisplay:
         The diagonal, one per axes.
     """
 
-    def __init__(self, fpr, tpr, roc_auc=None, name=None):
+    def __init__(
+        self,
+        fpr: ArrayLike,
+        tpr: ArrayLike,
+        roc_auc: float | None = None,
+        name: str | None = None,
+    ) -> None:
         self.fpr, self.tpr = finite_numbers(fpr, "fpr"), finite_numbers(tpr, "tpr")
         if self.fpr.ndim != 1 or self.fpr.shape != self.tpr.shape:
             raise ValueError(
@@ -573,7 +598,15 @@ class EdgeRocDisplay:
         self.name = name
 
     @classmethod
-    def from_estimator(cls, estimator, truth, *, name=None, ax=None, scores="strength"):
+    def from_estimator(
+        cls,
+        estimator: Any,
+        truth: ArrayLike,
+        *,
+        name: str | None = None,
+        ax: Any = None,
+        scores: Literal["strength", "probability", "frequency"] = "strength",
+    ) -> Self:
         """Draw the curve of a fitted graph learner.
 
         Parameters
@@ -602,7 +635,14 @@ class EdgeRocDisplay:
         return cls._from_named(truth, strengths, list(nodes), name).plot(ax=ax)
 
     @classmethod
-    def from_predictions(cls, truth, strengths, *, name=None, ax=None):
+    def from_predictions(
+        cls,
+        truth: ArrayLike,
+        strengths: ArrayLike,
+        *,
+        name: str | None = None,
+        ax: Any = None,
+    ) -> Self:
         """Draw the curve of any scores of pairs.
 
         Parameters
@@ -650,7 +690,7 @@ class EdgeRocDisplay:
         area = float(np.sum(np.diff(fpr) * (tpr[1:] + tpr[:-1])) / 2)
         return cls(fpr, tpr, area, name)
 
-    def plot(self, *, ax=None, name=None):
+    def plot(self, *, ax: Any = None, name: str | None = None) -> Self:
         """Draw the curve; curves on one axes share the diagonal.
 
         Returns

@@ -1,6 +1,10 @@
 """Displays of imputations, of missing cells, and of the convergence of a fit."""
 
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvnce._tables.frames import reject_parts
 from skvnce.inspection._common import (
@@ -67,7 +71,12 @@ class ImputationDisplay:
         If `columns` is not a list.
     """
 
-    def __init__(self, X, draws, columns=None):
+    def __init__(
+        self,
+        X: ArrayLike,
+        draws: Sequence[Any],
+        columns: Sequence[str | int] | None = None,
+    ) -> None:
         table, draws = read(X), list(draws)
         missing = np.isnan(table.cells)
         for k, one in enumerate(draws):
@@ -99,7 +108,15 @@ class ImputationDisplay:
         self._draws = np.array(draws)
 
     @classmethod
-    def from_draws(cls, X, draws, *, columns=None, kind="density", width=None):
+    def from_draws(
+        cls,
+        X: ArrayLike,
+        draws: Sequence[Any],
+        *,
+        columns: Sequence[str | int] | None = None,
+        kind: Literal["density", "strip", "box", "scatter"] = "density",
+        width: float | None = None,
+    ) -> Self:
         """Draw observed and drawn cells.
 
         Parameters
@@ -127,7 +144,12 @@ class ImputationDisplay:
         """
         return cls(X, draws, columns).plot(kind=kind, width=width)
 
-    def plot(self, *, kind="density", width=None):
+    def plot(
+        self,
+        *,
+        kind: Literal["density", "strip", "box", "scatter"] = "density",
+        width: float | None = None,
+    ) -> Self:
         """Draw a panel for each column, or one of two; parameters of `from_draws`.
 
         Returns
@@ -369,7 +391,7 @@ class MissingnessDisplay:
     figure_ : matplotlib.figure.Figure
     """
 
-    def __init__(self, missing, names):
+    def __init__(self, missing: ArrayLike, names: Sequence[str]) -> None:
         missing = np.asarray(missing)
         if missing.dtype != bool or missing.ndim != 2 or not missing.size:
             raise ValueError(
@@ -393,7 +415,14 @@ class MissingnessDisplay:
         np.divide(together, own[:, None], out=self.pairs, where=own[:, None] > 0)
 
     @classmethod
-    def from_frame(cls, X, *, kind="pattern", max_patterns=20, ax=None):
+    def from_frame(
+        cls,
+        X: ArrayLike,
+        *,
+        kind: Literal["pattern", "pairs"] = "pattern",
+        max_patterns: int = 20,
+        ax: Any = None,
+    ) -> Self:
         """Draw the missing cells of a table.
 
         Parameters
@@ -421,7 +450,13 @@ class MissingnessDisplay:
         display = cls(np.isnan(table.cells), table.names)
         return display.plot(kind=kind, max_patterns=max_patterns, ax=ax)
 
-    def plot(self, *, kind="pattern", max_patterns=20, ax=None):
+    def plot(
+        self,
+        *,
+        kind: Literal["pattern", "pairs"] = "pattern",
+        max_patterns: int = 20,
+        ax: Any = None,
+    ) -> Self:
         """Draw patterns, or pairs; parameters as of `from_frame`.
 
         Returns
@@ -557,7 +592,14 @@ class ConvergenceDisplay:
     figure_ : matplotlib.figure.Figure
     """
 
-    def __init__(self, loss_curve, trace=None, r_hat=None, names=(), n_burn_in=0):
+    def __init__(
+        self,
+        loss_curve: ArrayLike,
+        trace: ArrayLike | None = None,
+        r_hat: ArrayLike | None = None,
+        names: Sequence[str] = (),
+        n_burn_in: int = 0,
+    ) -> None:
         self.loss_curve = np.asarray(loss_curve, dtype=np.float64)
         if self.loss_curve.ndim != 1 or not len(self.loss_curve):
             raise ValueError("loss_curve must have a value for each round, got none")
@@ -573,7 +615,9 @@ class ConvergenceDisplay:
                 )
 
     @classmethod
-    def from_estimator(cls, estimator, *, n_traces=5, width=None):
+    def from_estimator(
+        cls, estimator: Any, *, n_traces: int = 5, width: float | None = None
+    ) -> Self:
         """Draw the rounds of a fit.
 
         Parameters
@@ -620,7 +664,7 @@ class ConvergenceDisplay:
             estimator._warn_of_slow_chain(vars(estimator))
         return display
 
-    def plot(self, *, n_traces=5, width=None):
+    def plot(self, *, n_traces: int = 5, width: float | None = None) -> Self:
         """Draw the loss and the slowest parameters, as of `from_estimator`.
 
         Returns

@@ -1,8 +1,10 @@
 """Displays of reports, and of sensitivity to values missing not at random."""
 
 from numbers import Real
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvnce.inspection._common import FAINT, axes_or_new, check_width, colours
 
@@ -36,7 +38,7 @@ class ReportDisplay:
     figure_ : matplotlib.figure.Figure
     """
 
-    def __init__(self, report, level=None):
+    def __init__(self, report: ArrayLike, level: float | None = None) -> None:
         needed = {"mechanism", "imputer"} - set(getattr(report, "columns", ()))
         if needed:
             raise ValueError(
@@ -51,7 +53,9 @@ class ReportDisplay:
         self.report, self.level = report, level
 
     @classmethod
-    def from_report(cls, report, *, level=0.9, width=None):
+    def from_report(
+        cls, report: ArrayLike, *, level: float | None = 0.9, width: float | None = None
+    ) -> Self:
         """Draw a report.
 
         Parameters
@@ -70,7 +74,7 @@ class ReportDisplay:
         """
         return cls(report, level).plot(width=width)
 
-    def plot(self, *, width=None):
+    def plot(self, *, width: float | None = None) -> Self:
         """Draw repetitions as dots, means as lines; `width` as of `from_report`.
 
         Returns
@@ -171,7 +175,13 @@ class SensitivityDisplay:
     tipping_ : matplotlib.lines.Line2D or None
     """
 
-    def __init__(self, curve, name=None, level=0.95, null=0.0):
+    def __init__(
+        self,
+        curve: Any,
+        name: str | int | None = None,
+        level: float = 0.95,
+        null: float = 0.0,
+    ) -> None:
         if not hasattr(curve, "tipping_point"):
             raise TypeError(f"curve must be of sensitivity_curve, got {curve!r}")
         self.curve, self.name, self.level, self.null = curve, name, level, null
@@ -179,7 +189,15 @@ class SensitivityDisplay:
         self.tipping_point = curve.tipping_point(name, level, null)
 
     @classmethod
-    def from_curve(cls, curve, name=None, *, level=0.95, null=0.0, ax=None):
+    def from_curve(
+        cls,
+        curve: Any,
+        name: str | int | None = None,
+        *,
+        level: float = 0.95,
+        null: float = 0.0,
+        ax: Any = None,
+    ) -> Self:
         """Draw a curve.
 
         Parameters
@@ -194,7 +212,7 @@ class SensitivityDisplay:
         """
         return cls(curve, name, level, null).plot(ax=ax)
 
-    def plot(self, *, ax=None):
+    def plot(self, *, ax: Any = None) -> Self:
         """Draw the curve, in a new figure by default.
 
         Returns

@@ -1,8 +1,11 @@
 """Scores of imputed categories and of their probabilities."""
 
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvnce.metrics._forecasts import (
     category_places,
@@ -16,7 +19,13 @@ from skvnce.metrics._forecasts import (
 )
 
 
-def false_classification_rate(X_true, X_imputed, hidden, *, columns=None):
+def false_classification_rate(
+    X_true: ArrayLike,
+    X_imputed: ArrayLike,
+    hidden: ArrayLike,
+    *,
+    columns: Sequence[str | int] | None = None,
+) -> float:
     """Share of the hidden cells of categories whose imputed level is false (PFC).
 
     The proportion of falsely classified entries of Stekhoven and Buehlmann (2012).
@@ -64,8 +73,14 @@ def false_classification_rate(X_true, X_imputed, hidden, *, columns=None):
 
 
 def category_log_loss(
-    X_true, probabilities, hidden, *, columns=None, categories=None, floor=0.01
-):
+    X_true: ArrayLike,
+    probabilities: Mapping[Any, Any] | Sequence[Any],
+    hidden: ArrayLike,
+    *,
+    columns: Sequence[str | int] | None = None,
+    categories: Mapping[Any, Any] | None = None,
+    floor: float = 0.01,
+) -> float:
     r"""Mean negative log-probability of the true levels of hidden cells.
 
     With :math:`p_k` the probabilities of the K levels of a cell of true level y,
@@ -124,8 +139,14 @@ def category_log_loss(
 
 
 def brier_score(
-    X_true, probabilities, hidden, *, columns=None, categories=None, n_draws=None
-):
+    X_true: ArrayLike,
+    probabilities: Mapping[Any, Any] | Sequence[Any],
+    hidden: ArrayLike,
+    *,
+    columns: Sequence[str | int] | None = None,
+    categories: Mapping[Any, Any] | None = None,
+    n_draws: int | None = None,
+) -> float:
     r"""Brier score of the probabilities of hidden cells.
 
     With :math:`p_k` the probabilities of the K levels of a cell, and
@@ -173,8 +194,14 @@ def brier_score(
 
 
 def ranked_probability_score(
-    X_true, probabilities, hidden, *, columns=None, categories=None, n_draws=None
-):
+    X_true: ArrayLike,
+    probabilities: Mapping[Any, Any] | Sequence[Any],
+    hidden: ArrayLike,
+    *,
+    columns: Sequence[str | int] | None = None,
+    categories: Mapping[Any, Any] | None = None,
+    n_draws: int | None = None,
+) -> float:
     r"""Ranked probability score of hidden cells of ordinal columns.
 
     With :math:`P_k` the probability of the first k of the K levels in their order, and
@@ -230,8 +257,14 @@ def ranked_probability_score(
 
 
 def expected_calibration_error(
-    X_true, probabilities, hidden, *, columns=None, categories=None, n_bins=10
-):
+    X_true: ArrayLike,
+    probabilities: Mapping[Any, Any] | Sequence[Any],
+    hidden: ArrayLike,
+    *,
+    columns: Sequence[str | int] | None = None,
+    categories: Mapping[Any, Any] | None = None,
+    n_bins: int = 10,
+) -> float:
     r"""Calibration error (ECE) of the most probable level of hidden cells.
 
     The cells are divided by the probability of their most probable level into B bins of

@@ -1,8 +1,10 @@
 """Convergence of Markov chains."""
 
 from math import ceil
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from skvnce._core.warnings import warn_user
@@ -13,7 +15,7 @@ _FEWEST = 4  # steps: two in each half
 _CONVERGED = 1.05  # largest R-hat of a chain that is long enough
 
 
-def split_r_hat(chains):
+def split_r_hat(chains: ArrayLike) -> Any:
     r"""Split R-hat: whether halves of Markov chains have the same distribution.
 
     Each chain is split into two halves of n steps. With W the mean of their variances

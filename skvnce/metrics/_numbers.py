@@ -1,8 +1,10 @@
 """Scores of imputed numbers and of their draws."""
 
 from numbers import Real
+from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvnce._tables.frames import readable, reject_parts
 from skvnce._tables.mixed import columns_by_dtype, select_columns
@@ -24,7 +26,13 @@ def finite(values, name):
     return values
 
 
-def imputation_rmse(X_true, X_imputed, hidden, *, scale=None):
+def imputation_rmse(
+    X_true: ArrayLike,
+    X_imputed: ArrayLike,
+    hidden: ArrayLike,
+    *,
+    scale: ArrayLike | None = None,
+) -> float:
     """Root mean squared error over the hidden cells.
 
     Parameters
@@ -55,7 +63,13 @@ def imputation_rmse(X_true, X_imputed, hidden, *, scale=None):
     return float(np.sqrt(np.mean(errors**2)))
 
 
-def imputation_mae(X_true, X_imputed, hidden, *, scale=None):
+def imputation_mae(
+    X_true: ArrayLike,
+    X_imputed: ArrayLike,
+    hidden: ArrayLike,
+    *,
+    scale: ArrayLike | None = None,
+) -> float:
     """Mean absolute error over the hidden cells.
 
     Parameters
@@ -79,7 +93,13 @@ def imputation_mae(X_true, X_imputed, hidden, *, scale=None):
     return float(np.mean(np.abs(errors)))
 
 
-def crps(X_true, draws, hidden, *, scale=None):
+def crps(
+    X_true: ArrayLike,
+    draws: ArrayLike,
+    hidden: ArrayLike,
+    *,
+    scale: ArrayLike | None = None,
+) -> float:
     r"""Continuous ranked probability score of draws, mean over the hidden cells.
 
     The fair score of Ferro (2014): with m draws :math:`x_k` of a cell of truth y,
@@ -112,7 +132,14 @@ def crps(X_true, draws, hidden, *, scale=None):
     return float(fair_scores(errors).mean())
 
 
-def coverage(X_true, draws, hidden, *, level=0.9, ties="inside"):
+def coverage(
+    X_true: ArrayLike,
+    draws: ArrayLike,
+    hidden: ArrayLike,
+    *,
+    level: float = 0.9,
+    ties: Literal["inside", "shared"] = "inside",
+) -> float:
     """Fraction of hidden cells whose true value lies in the central interval of draws.
 
     The interval lies between the quantiles (1 - level) / 2 and (1 + level) / 2 of the

@@ -1,8 +1,11 @@
 """Scores of samples of rows, and of the edges of graphs."""
 
+from collections.abc import Sequence
 from numbers import Integral
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
@@ -10,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 from skvnce._tables.cells import TIMES, is_frame
 from skvnce._tables.frames import reject_parts
 from skvnce._tables.mixed import columns_by_dtype
+from skvnce._types import Seed
 from skvnce.metrics._forecasts import cells_of, check_shape
 from skvnce.metrics._numbers import finite
 from skvnce.missingness import _check_hidden, _generator, _table
@@ -21,7 +25,7 @@ _BLOCK = 2**22  # distances held at once, 32 MiB
 _MOST_LEVELS = 255  # of a nominal column that scikit-learn's trees accept
 
 
-def energy_distance(X, Y):
+def energy_distance(X: ArrayLike, Y: ArrayLike) -> float:
     r"""Energy distance between two samples of points.
 
     The V-statistic of Szekely and Rizzo (2013),
@@ -70,7 +74,14 @@ def energy_distance(X, Y):
     return distance
 
 
-def two_sample_auc(X_true, X_imputed, hidden, *, n_splits=5, random_state=None):
+def two_sample_auc(
+    X_true: ArrayLike,
+    X_imputed: ArrayLike | Sequence[Any],
+    hidden: ArrayLike,
+    *,
+    n_splits: int = 5,
+    random_state: Seed = None,
+) -> float:
     """Area under the ROC curve of a classifier of true and completed rows.
 
     A classifier two-sample test (Lopez-Paz and Oquab, 2017): boosted trees
@@ -200,7 +211,7 @@ def _mean_distance(x, y):
 _EDGE = 1e-5  # smaller true entries are rounding errors of a matrix inverse
 
 
-def edge_auc(precision_true, strengths):
+def edge_auc(precision_true: ArrayLike, strengths: ArrayLike) -> float:
     """Area under the ROC curve of the recovery of edges.
 
     Parameters

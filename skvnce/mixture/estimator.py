@@ -1,7 +1,11 @@
 """An imputer by mixtures of normals and of latent classes."""
 
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import StrOptions
 
 from skvnce._core.random import seed_from
@@ -19,6 +23,7 @@ from skvnce._imputer.validation import (
     warn_of_unused,
     warn_of_unused_by_levels,
 )
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.gaussian.mixed_fit import warn_of_tails
 from skvnce.mixture.fit import MARGINALS, Settings, Shape, fit_ensemble
 from skvnce.mixture.model import Averaged
@@ -200,25 +205,25 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
 
     def __init__(
         self,
-        n_components="auto",
+        n_components: int | Literal["auto"] = "auto",
         *,
-        n_estimators=8,
-        marginals="both",
-        max_iter=12,
-        strategy="mean",
-        min_value=None,
-        max_value=None,
-        relations=None,
-        missing_values=np.nan,
-        keep_empty_features=False,
-        add_indicator=False,
-        categorical_features="from_dtype",
-        handle_unknown="error",
-        on_misfit="warn",
-        n_jobs=None,
-        random_state=None,
-        verbose=0,
-    ):
+        n_estimators: int = 8,
+        marginals: Literal["both", "normal-scores", "raw"] = "both",
+        max_iter: int = 12,
+        strategy: Literal["mean", "median", "mode"] = "mean",
+        min_value: ByColumn | None = None,
+        max_value: ByColumn | None = None,
+        relations: Sequence[Any] | Literal["auto"] | None = None,
+        missing_values: Any = np.nan,
+        keep_empty_features: bool = False,
+        add_indicator: bool = False,
+        categorical_features: ByColumn | None = "from_dtype",
+        handle_unknown: Literal["error", "missing"] = "error",
+        on_misfit: Literal["warn", "raise", "ignore"] = "warn",
+        n_jobs: int | None = None,
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
         self.n_components = n_components
         self.n_estimators = n_estimators
         self.marginals = marginals
@@ -238,7 +243,15 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         self.verbose = verbose
 
     @reports_fit
-    def fit(self, X, y=None, sample_weight=None, *, lower=None, upper=None):
+    def fit(
+        self,
+        X: TableLike,
+        y: object = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        lower: ByColumn | None = None,
+        upper: ByColumn | None = None,
+    ) -> Self:
         """Fit the members to the observed cells.
 
         Parameters

@@ -209,13 +209,7 @@ def ub_cdi(sizes: Sizes, relaxed: Relaxation) -> Inference:
     return Inference(nn.Module(), posterior, bound)
 
 
-INFERENCES = {
-    "acp": acp,
-    "avi": avi,
-    "svi": svi,
-    "lb-cdi": lb_cdi,
-    "ub-cdi": ub_cdi,
-}
+INFERENCES = {"acp": acp, "avi": avi, "svi": svi, "lb-cdi": lb_cdi, "ub-cdi": ub_cdi}
 
 
 def best_chords(evidence: Evidence, n_steps: int = _CDI_STEPS) -> Tensor:

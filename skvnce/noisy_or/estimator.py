@@ -2,13 +2,16 @@
 
 import numbers
 import warnings
+from collections.abc import Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from math import ceil
 from numbers import Real
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.decomposition import NMF
@@ -32,7 +35,7 @@ from skvnce._core.runtime import (
     resolve_device,
     state_of,
 )
-from skvnce._core.training.adam import FlatAdam
+from skvnce._core.training.adam import Diverged, FlatAdam
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.base import IncompleteTransformer
 from skvnce._imputer.callbacks import (
@@ -42,6 +45,7 @@ from skvnce._imputer.callbacks import (
     reports_fit,
     shows_progress,
 )
+from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.options import Adam, check_parameters, fields_of
 from skvnce._imputer.parts.tables import by_parts
 from skvnce._imputer.validation import (
@@ -52,12 +56,12 @@ from skvnce._imputer.validation import (
     check_sizes,
     integer_from,
     latent_array,
-    names_table,
     warn_of_unused,
 )
 from skvnce._tables.frames import cell_errors_named, readable
 from skvnce._tables.memory import check_fit, needs_memory
 from skvnce._tables.schema import Schema
+from skvnce._types import Seed
 from skvnce.noisy_or import em
 from skvnce.noisy_or.em import Rows
 from skvnce.noisy_or.model import NoisyOrModel, RowNetwork, gather
@@ -75,8 +79,11 @@ _RAREST = 1e-3  # lower bound of the column weights
 _NOISE = 0.2  # scale of the noise added to components, relative to column rates
 
 
-def binary_table(estimator, X, *, reset):  # (n, features), float64 or float32
+def binary_table(estimator, X, *, reset):
     """Validate a table of zeros, ones and NaN, after applying `binarize`.
+
+    With `reset`, scikit-learn sets on the estimator what it learns.  Returns `table`
+    (n, features), float64 or float32; `schema`.
 
     Raises ValueError for infinite values and text; for values other than 0 and 1 if
     `binarize` is None (the message names row and column); for a wrong number of
@@ -95,12 +102,12 @@ def binary_table(estimator, X, *, reset):  # (n, features), float64 or float32
             ensure_all_finite=False if sparse.issparse(X) else "allow-nan",
             ensure_min_samples=2 if reset else 1,
         )
+    names = getattr(estimator, "feature_names_in_", None)
+    schema = Schema(estimator.n_features_in_, names)
     # before `binarize`, which would turn an infinite cell into a one
     if sparse.issparse(table):
         infinite = np.isinf(table.data)
-        _reject(
-            estimator._schema, sparse.csr_array(table), infinite, "Input X contains inf"
-        )
+        _reject(schema, sparse.csr_array(table), infinite, "Input X contains inf")
     if estimator.binarize is not None:
         table = _binarized(table, estimator.binarize)
     # the table of the user must not be changed by the next two lines
@@ -108,8 +115,11 @@ def binary_table(estimator, X, *, reset):  # (n, features), float64 or float32
     table.sum_duplicates()
     # last, because duplicates may cancel
     table.eliminate_zeros()
-    _check_binary(estimator._schema, table, type(estimator).__name__)
-    return table
+    wrong = ~np.isnan(table.data) & (table.data != 1)
+    takes = "With binarize=None, NoisyOr accepts zeros, ones and NaN"
+    remedy = "Set binarize=0.0 to count values above 0 as ones."
+    _reject(schema, table, wrong, takes, remedy)
+    return table, schema
 
 
 def _binarized(table, threshold):
@@ -127,13 +137,6 @@ def _binarized(table, threshold):
     table.sum_duplicates()
     on = np.where(np.isnan(table.data), np.nan, table.data > threshold)
     return _with_data(table, on.astype(table.dtype))
-
-
-def _check_binary(schema, table, name):
-    wrong = ~np.isnan(table.data) & (table.data != 1)
-    takes = f"With binarize=None, {name} accepts zeros, ones and NaN"
-    remedy = "Set binarize=0.0 to count values above 0 as ones."
-    _reject(schema, table, wrong, takes, remedy)
 
 
 def _reject(schema, table, wrong, reason, remedy="Replace it by NaN if missing."):
@@ -279,7 +282,7 @@ def _with_data(table, data):
 
 
 # ----------------------------------------
-# The training of noisy-OR, and the use of its modules on rows of a table.
+# Noisy-OR: a transformer of sparse binary tables into probabilities of causes.
 
 
 _SOLVER = {"batch_size": "auto", "learning_rate_init": 0.02, "device": "cpu"}
@@ -287,251 +290,25 @@ _BY_NETWORK = {"acp", "avi"}  # algorithms
 _MOST_NAMES = 10  # maximum number of column names in a warning
 # 8 MiB of float64
 _CHUNK = 2**20  # maximum size of an array of a chunk of rows
-
-
-class CauseLearner(CallbackSupportMixin, IncompleteTransformer):
-    """Base class of `NoisyOr`, which documents parameters and attributes."""
-
-    @property
-    def _schema(self):
-        """The columns, as scikit-learn has validated them."""
-        known = vars(self).get
-        return Schema(known("n_features_in_", 0), known("feature_names_in_"))
-
-    def _attributes_of(self, schema):
-        return attributes_of(schema)
-
-    def __sklearn_tags__(self):
-        """Declare that sparse tables are allowed."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
-    def __getstate__(self):
-        """Leave the modules out of pickles; they are rebuilt on first use."""
-        return {**super().__getstate__(), "_cache": []}
-
-    @property
-    def _n_features_out(self):
-        return self.n_components_
-
-    def _warn_of_unused(self):
-        """Warn of parameters that the algorithm does not use."""
-        if self.algorithm not in _BY_NETWORK:
-            reason = f"{self.algorithm!r} has no network; 'acp' and 'avi' have one"
-            names = ("hidden_layer_sizes", "n_training_draws")
-            warn_of_unused(self, dict.fromkeys(names, f"algorithm={reason}"))
-
-    def _checked(self, X):
-        """Validate new rows; ignore cells of columns that were never observed."""
-        check_is_fitted(self)
-        self._check_parameters()
-        table = binary_table(self, X, reset=False)
-        return without_columns(table, np.flatnonzero(self.n_observed_ == 0))
-
-    def _observed(self, table):
-        """Drop empty rows, and count cells; warn about columns never observed."""
-        table = observed_rows(table)
-        if not table.shape[0]:
-            raise ValueError("X has no observed cell: there is nothing to learn.")
-        self.n_samples_seen_ += table.shape[0]
-        key = key_of_rows(table)
-        if key not in self._tables_seen:
-            self._tables_seen = [*self._tables_seen, key]
-            self._n_rows += table.shape[0]
-        self.n_observed_ = self.n_observed_ + observed_counts(table)
-        if not self.n_observed_.all():
-            never = np.flatnonzero(self.n_observed_ == 0)
-            names = self._schema.labels(never, _MOST_NAMES)
-            warn_user(
-                f"Entirely missing: {names}; no cause switches them on, and their "
-                "probabilities are NaN.",
-            )
-        return table
-
-    def _reset(self):
-        """Start with a new model."""
-        self.n_observed_ = np.zeros(self.n_features_in_, dtype=int)
-        self.n_samples_seen_ = 0
-        self._n_rows, self._tables_seen = 0, []  # rows of different tables
-        self.n_updates_, self.optimizer_state_, self.loss_curve_ = 0, {}, []
-        self._made_with = self._sizes()
-
-    def _sizes(self):
-        """Return the parameters that determine the sizes of model and network."""
-        return {
-            "n_components": int(self.n_components),
-            "algorithm": self.algorithm,
-            "hidden_layer_sizes": [int(size) for size in self.hidden_layer_sizes],
-        }
-
-    def _check_made_with(self):
-        for name, value in self._sizes().items():
-            if value != self._made_with[name]:
-                raise ValueError(
-                    f"{name}={value!r}, but partial_fit goes on with "
-                    f"{self._made_with[name]!r}. Set it back, or start anew by fit."
-                )
-
-    def _solver(self):
-        """Return the fields of the solver; `batch_size` may be "auto"."""
-        return fields_of(self.solver, "solver", _SOLVER)
-
-    def _placed(self, learner, table):
-        """Move a learner to the device of training, in place, and the rows."""
-        device = resolve_device(self._solver()["device"], "solver.device")
-        learner.model.to(device)
-        learner.inference.network.to(device)
-        return torch_rows(table).on_device(device)
-
-    def _rows_of_step(self, table):
-        size = self._solver()["batch_size"]
-        if not isinstance(size, str):
-            return int(size)
-        # about twenty steps in a pass over few rows
-        return int(np.clip(table.shape[0] // 20, 16, 128))
-
-    @contextmanager
-    def _training(self):
-        """Isolate the random numbers; they differ at each call of partial_fit."""
-        seed = self.random_state
-        if isinstance(seed, numbers.Integral):
-            # or all calls of partial_fit would have the same random numbers
-            seed = check_random_state(seed).randint(2**31 - 1) + self.n_updates_
-        rate = self._solver()["learning_rate_init"]
-        remedy = (
-            f"Lower learning_rate_init={rate!r} of the solver (pass solver=Adam(...)), "
-            f"or alpha={self.alpha!r}."
-        )
-        with one_thread(), seeded(seed), failures_named(remedy):
-            yield
-
-    def _started(self, table):
-        """Initialise the model and its inference network."""
-        self._warn_of_unused()
-        # scikit-learn's NMF takes no generator of torch
-        rng = np.random.RandomState(int(torch.randint(2**31 - 1, ())))
-        with step("finding a start"):
-            guess = STARTS[self.init](table, int(self.n_components), rng)
-        model = em.start(torch_rows(table), torch.from_numpy(guess))
-        return em.Learner(model, self._inference(table.nnz / table.shape[0]))
-
-    def _inference(self, n_listed=1.0):
-        made = self._made_with
-        hidden = tuple(made["hidden_layer_sizes"])
-        sizes = em.Sizes(self.n_features_in_, made["n_components"], hidden, n_listed)
-        draws = em.Relaxation(int(self.n_training_draws), self.n_updates_)
-        inference = em.INFERENCES[made["algorithm"]](sizes, draws)
-        inference.network.float()  # independent of torch's default dtype
-        return inference
-
-    def _rebuilt(self):
-        """Rebuild the learner from its state."""
-        k = self._made_with["n_components"]
-        blank = torch.ones(self.n_features_in_, k), torch.ones(self.n_features_in_)
-        model = NoisyOrModel(*blank, torch.full((k,), 0.5)).float()
-        with seeded(0):
-            learner = em.Learner(model, self._inference())
-        load_state(model, self.model_state_)
-        load_state(learner.inference.network, self.posterior_state_)
-        return learner
-
-    def _optimizer(self, learner):
-        """Rebuild Adam from its state."""
-        leaves = [leaf for _, leaf in learner.named_parameters()]
-        adam = FlatAdam(leaves, lr=self._solver()["learning_rate_init"])
-        state = [{} for _ in leaves]
-        for name, value in self.optimizer_state_.items():
-            place, _, key = name.partition(".")
-            state[int(place)][key] = torch.tensor(value)
-        if self.optimizer_state_:
-            adam.restore(state)
-        return adam
-
-    def _keep(self, learner, losses, table):
-        """Set the fitted attributes."""
-        self.loss_curve_ = [*self.loss_curve_, *losses]
-        self.n_iter_ = len(self.loss_curve_)
-        self.n_updates_ += len(losses) * ceil(
-            table.shape[0] / self._rows_of_step(table)
-        )
-        self.model_state_ = state_of(learner.model)
-        self.posterior_state_ = state_of(learner.inference.network)
-        self._cache = []
-        causes = learner.model.cpu().double().causes()
-        weight, leak, prior_logit = (part.detach() for part in causes)
-        never = self.n_observed_ == 0
-        # expm1 is exact for small weights, too
-        self.components_ = -np.expm1(-weight.T.numpy())
-        self.components_[:, never] = 0.0
-        self.leak_ = -np.expm1(-leak.numpy())
-        self.leak_[never] = np.nan
-        self.prior_ = prior_logit.sigmoid().numpy()
-        self.n_components_ = len(self.prior_)
-
-    def _rowwise(self, table, n_draws, function):
-        """Apply a function of evidence, logits and rows to a table, in parts.
-
-        The function uses `n_draws` draws of the causes of each row.
-        """
-        model, inference = self._evaluated()
-        device = device_in_use(self._solver()["device"])
-        model.to(device)
-        inference.network.to(device)
-        never = torch.from_numpy(self.n_observed_ == 0).to(device)
-        k, hidden = self.n_components_, self._made_with["hidden_layer_sizes"]
-        costs = max(n_draws, k, *hidden), n_draws * k
-        joined, n_done = None, 0
-        with one_thread(), torch.no_grad():
-            causes = model.causes()
-            causes.weight[never], causes.leak[never] = 0.0, 0.0
-            for places in parts_by_length(table, *costs, _CHUNK):
-                n_done += len(places)
-                tell("rows", n_done, table.shape[0])
-                part = table[places]
-                rows = torch.arange(len(places))
-                listed = torch_rows(part).on_device(device)
-                cells = listed.cells(rows, torch.float64)
-                evidence = gather(causes, cells)
-                logit = inference.posterior(evidence, cells)
-                found = function(evidence, logit, part).cpu().numpy()
-                if joined is None:  # small arrays of each part would scatter the heap
-                    joined = np.empty((table.shape[0], *found.shape[1:]), found.dtype)
-                joined[places] = found
-        return joined
-
-    @filled_once
-    def _evaluated(self):
-        """Return the learner in double precision, rebuilt on first use."""
-        if not self._cache:
-            learner = self._rebuilt()
-            learner.model.double()
-            never = torch.from_numpy(np.flatnonzero(self.n_observed_ == 0))
-            for part in learner.inference.network.double().modules():
-                if isinstance(part, RowNetwork):
-                    part.always_missing(never)
-            self._cache.append(learner)
-        return self._cache[0]
-
-
-def arrays_of(optimizer):
-    """Convert the state of an optimiser to arrays, named place.key."""
-    return {
-        f"{place}.{key}": value.cpu().numpy().copy()
-        for place, entry in enumerate(optimizer.state())
-        for key, value in entry.items()
-    }
-
-
-# ----------------------------------------
-# Noisy-OR: a transformer of sparse binary tables into probabilities of causes.
-
-
 _LARGEST_ALPHA = 1e9  # squares of gradients must be finite in single precision
+# fits end below the loss of their start, with too large steps at 1.4 to 13 times it
+_WORSE, _NATS = 0.25, 1.0  # relative and absolute increase of the loss of a failure
+_CHECKED = 500  # maximum number of rows by which failures are noticed
 _N_SCORED = 100  # number of draws of the causes in score_samples
 
 
-class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
+class CauseFit(NamedTuple):
+    """What `NoisyOr` needs to rebuild its networks and to go on learning."""
+
+    sizes: dict  # parameters that determine the sizes of model and network
+    n_rows: int  # of different tables
+    tables_seen: list  # keys of these
+    cache: dict
+
+
+class NoisyOr(
+    ClassNamePrefixFeaturesOutMixin, CallbackSupportMixin, IncompleteTransformer
+):
     """Latent binary causes of binary columns, such as topics of words.
 
     Each cause that is present turns each column on with a certain probability,
@@ -668,19 +445,19 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
 
     def __init__(
         self,
-        n_components=10,
+        n_components: int = 10,
         *,
-        algorithm="acp",
-        binarize=0.0,
-        alpha=1.0,
-        init="nmf",
-        hidden_layer_sizes=(64,),
-        n_training_draws=10,
-        solver="auto",
-        max_iter=100,
-        random_state=None,
-        verbose=0,
-    ):
+        algorithm: Literal["acp", "avi", "svi", "lb-cdi", "ub-cdi"] = "acp",
+        binarize: float | None = 0.0,
+        alpha: float = 1.0,
+        init: Literal["nmf", "random"] = "nmf",
+        hidden_layer_sizes: Sequence[int] = (64,),
+        n_training_draws: int = 10,
+        solver: Adam | Literal["auto"] = "auto",
+        max_iter: int = 100,
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
         self.n_components = n_components
         self.algorithm = algorithm
         self.binarize = binarize
@@ -693,8 +470,8 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         self.random_state = random_state
         self.verbose = verbose
 
-    @names_table
-    def fit(self, X, y=None):
+    @reports_fit
+    def fit(self, X: Any, y: object = None) -> Self:
         """Learn the causes.
 
         Parameters
@@ -720,37 +497,31 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         TypeError
             If a parameter has a wrong type.
         """
-        return self._set(self._new()._fit(X))
-
-    @reports_fit
-    def _fit(self, X):
-        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
-        table = binary_table(self, X, reset=True)
+        table, schema = binary_table(self._new(), X, reset=True)
         # memory grows with the cells that are stored
         check_fit(type(self), (table.nnz / table.shape[1], table.shape[1]))
-        self._reset()
-        table = self._observed(table)
+        fitted, table = _with_rows(self._begun(schema), table)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
-        with self._training():
-            learner = self._started(table)
-            losses = em.learn(
-                learner,
-                self._placed(learner, table),
-                # the loss is a mean over rows, and the prior counts once for all of
-                # them
-                penalty=self.alpha / self._n_rows,
-                batch_size=self._rows_of_step(table),
-                learning_rate=self._solver()["learning_rate_init"],
-                max_iter=self.max_iter,
-                on_epoch=lambda n, loss: on_round(n, loss, np.nan),
-            )
-        self._keep(learner, losses, table)
+        with self._training(n_updates=0):
+            learner = self._started(fitted, table)
+            rows = self._placed(learner, table)
+            with self._must_improve(fitted, learner, rows):
+                losses = em.learn(
+                    learner,
+                    rows,
+                    penalty=self._penalty(fitted),
+                    batch_size=self._rows_of_step(table),
+                    learning_rate=self._solver()["learning_rate_init"],
+                    max_iter=self.max_iter,
+                    on_epoch=lambda n, loss: on_round(n, loss, np.nan),
+                )
+            fitted = self._with_learned(fitted, learner, losses, table, {})
         finish()
-        return self
+        return self._publish(fitted)
 
-    @names_table
-    def partial_fit(self, X, y=None):
+    @shows_progress
+    def partial_fit(self, X: Any, y: object = None) -> Self:
         """Go on learning from more rows.
 
         Each call is one pass over its rows, of which none is kept.  The first call, or
@@ -779,38 +550,34 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
             As in `fit`; ValueError also if the number of columns changed, or if a
             parameter changed that the model was built with.
         """
-        return self._set(self._copy()._partial_fit(X))
-
-    @shows_progress
-    def _partial_fit(self, X):
-        """Do what `partial_fit` does, on a copy that has no other user."""
         self._check_parameters()
         first = not hasattr(self, "model_state_")
-        table = binary_table(self, X, reset=first)
-        if first:
-            self._reset()
-        else:
-            self._check_made_with()
-        table = self._observed(table)
-        with self._training():
-            learner = self._started(table) if first else self._rebuilt()
+        reader = self._new() if first else self
+        table, schema = binary_table(reader, X, reset=first)
+        if not first:
+            self._check_sizes()
+        before = self._begun(schema) if first else self._fitted
+        fitted, table = _with_rows(before, table)
+        with self._training(fitted.report["n_updates_"]):
+            learner = self._started(fitted, table) if first else self._rebuilt()
             rows = self._placed(learner, table)
-            adam = self._optimizer(learner)
-            with step("learning from the rows"):
+            adam = self._optimizer(learner, fitted.report["optimizer_state_"])
+            improves = self._must_improve(fitted, learner, rows)
+            with step("learning from the rows"), improves:
                 loss = em.learn_once(
                     learner,
                     rows,
                     adam,
-                    penalty=self.alpha / self._n_rows,
+                    penalty=self._penalty(fitted),
                     batch_size=self._rows_of_step(table),
                 )
-        self.optimizer_state_ = arrays_of(adam)
-        self._keep(learner, [loss], table)
-        return self
+            state = arrays_of(adam)
+            fitted = self._with_learned(fitted, learner, [loss], table, state)
+        return self._publish(fitted)
 
     @by_parts
     @shows_progress
-    def transform(self, X):
+    def transform(self, X: Any) -> Any:
         """Compute the posterior probabilities of the causes given the observed cells.
 
         Parameters
@@ -829,7 +596,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
 
     @by_parts
     @shows_progress
-    def score_samples(self, X, return_std=False):
+    def score_samples(self, X: Any, return_std: bool = False) -> Any:
         """Estimate the evidence lower bound of each row, in nats.
 
         The estimate is a mean over 100 draws of the causes, with random numbers that
@@ -860,7 +627,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         bound, error = self._rowwise(self._checked(X), _N_SCORED, scored).T
         return (bound, error) if return_std else bound
 
-    def inverse_transform(self, Z):
+    def inverse_transform(self, Z: ArrayLike) -> NDArray[np.float64]:
         """Compute the probabilities of ones given those of the causes.
 
         ``1 - (1 - leak_i) prod_k (1 - Z_k components_ki)``: exact if causes are present
@@ -896,7 +663,9 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
             off *= 1 - presence[:, None] * component.astype(Z.dtype)
         return 1 - off
 
-    def sample_rows(self, n_rows=1, random_state=None):
+    def sample_rows(
+        self, n_rows: int = 1, random_state: Seed = None
+    ) -> NDArray[np.float64]:
         """Draw new rows from the model.
 
         Parameters
@@ -919,7 +688,7 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         # columns that fit has never observed
         return np.where(np.isnan(chance), np.nan, rows)
 
-    def to_torch(self):
+    def to_torch(self) -> Any:
         """Return the fitted model of the columns of X.
 
         Returns
@@ -933,7 +702,9 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         check_is_fitted(self)
         return deepcopy(self._evaluated().model).cpu().requires_grad_(False)
 
-    def top_terms(self, n_terms=10, feature_names=None):
+    def top_terms(
+        self, n_terms: int = 10, feature_names: ArrayLike | None = None
+    ) -> list[list[str]]:
         """List the columns that each cause turns on with the highest probabilities.
 
         Parameters
@@ -966,3 +737,262 @@ class NoisyOr(ClassNamePrefixFeaturesOutMixin, CauseLearner):
         check_parameters(self)
         check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
         self._solver()
+
+    def __sklearn_tags__(self):
+        """Declare that sparse tables are allowed."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    @property
+    def _n_features_out(self):
+        return self.n_components_
+
+    def _attributes_of(self, schema):
+        return attributes_of(schema)
+
+    def _checked(self, X):
+        """Validate new rows; ignore cells of columns that were never observed."""
+        check_is_fitted(self)
+        self._check_parameters()
+        table, _ = binary_table(self, X, reset=False)
+        return without_columns(table, np.flatnonzero(self.n_observed_ == 0))
+
+    def _begun(self, schema):
+        """Return the value of a fit that has seen no row."""
+        report = {"n_observed_": np.zeros(schema.n_columns, dtype=int)}
+        report |= {"n_samples_seen_": 0, "n_updates_": 0, "loss_curve_": []}
+        report |= {"optimizer_state_": {}}
+        return Fitted(schema, CauseFit(self._sizes(), 0, [], {}), report)
+
+    def _sizes(self):
+        """Return the parameters that determine the sizes of model and network."""
+        return {
+            "n_components": int(self.n_components),
+            "algorithm": self.algorithm,
+            "hidden_layer_sizes": [int(size) for size in self.hidden_layer_sizes],
+        }
+
+    def _check_sizes(self):
+        before = self._fitted.model.sizes
+        for name, value in self._sizes().items():
+            if value != before[name]:
+                raise ValueError(
+                    f"{name}={value!r}, but partial_fit goes on with "
+                    f"{before[name]!r}. Set it back, or start anew by fit."
+                )
+
+    def _solver(self):
+        """Return the fields of the solver; `batch_size` may be "auto"."""
+        return fields_of(self.solver, "solver", _SOLVER)
+
+    def _placed(self, learner, table):
+        """Move a learner to the device of training, in place, and the rows."""
+        device = resolve_device(self._solver()["device"], "solver.device")
+        learner.model.to(device)
+        learner.inference.network.to(device)
+        return torch_rows(table).on_device(device)
+
+    def _rows_of_step(self, table):
+        size = self._solver()["batch_size"]
+        if not isinstance(size, str):
+            return int(size)
+        # about twenty steps in a pass over few rows
+        return int(np.clip(table.shape[0] // 20, 16, 128))
+
+    @contextmanager
+    def _training(self, n_updates):
+        """Isolate the random numbers; they differ at each call of partial_fit."""
+        seed = self.random_state
+        if isinstance(seed, numbers.Integral):
+            # or all calls of partial_fit would have the same random numbers
+            seed = check_random_state(seed).randint(2**31 - 1) + n_updates
+        rate = self._solver()["learning_rate_init"]
+        remedy = (
+            f"Lower learning_rate_init={rate!r} of the solver (pass solver=Adam(...)), "
+            f"or alpha={self.alpha!r}."
+        )
+        with one_thread(), seeded(seed), failures_named(remedy):
+            yield
+
+    def _penalty(self, fitted):
+        # the loss is a mean over rows, and the prior counts once for all of them
+        return self.alpha / fitted.model.n_rows
+
+    @contextmanager
+    def _must_improve(self, fitted, learner, rows):
+        """Raise an error if a training leaves some rows with a much larger loss.
+
+        With too large steps all probabilities become 0 or 1, where gradients vanish,
+        and the loss stays finite.
+        """
+        before = self._loss_of(fitted, learner, rows)
+        yield
+        after = self._loss_of(fitted, learner, rows)
+        if not after <= before + max(_WORSE * abs(before), _NATS):
+            raise Diverged(f"the loss of a row rose from {before:.3g} to {after:.3g}")
+
+    @torch.no_grad()
+    def _loss_of(self, fitted, learner, rows):
+        """Compute the loss of some rows, always with the same random numbers."""
+        # a copy, because bounds may keep what they have seen of rows
+        with seeded(0):
+            copied = em.Learner(learner.model, self._inference(fitted))
+            state = learner.inference.network.state_dict()
+            copied.inference.network.to(rows.start.device).load_state_dict(state)
+            n = len(rows.start) - 1
+            some = torch.arange(0, n, -(-n // _CHECKED))
+            return float(em.loss(copied, rows, self._penalty(fitted))(some))
+
+    def _started(self, fitted, table):
+        """Initialise the model and its inference network."""
+        if self.algorithm not in _BY_NETWORK:
+            reason = f"{self.algorithm!r} has no network; 'acp' and 'avi' have one"
+            names = ("hidden_layer_sizes", "n_training_draws")
+            warn_of_unused(self, dict.fromkeys(names, f"algorithm={reason}"))
+        # scikit-learn's NMF takes no generator of torch
+        rng = np.random.RandomState(int(torch.randint(2**31 - 1, ())))
+        with step("finding a start"):
+            guess = STARTS[self.init](table, int(self.n_components), rng)
+        model = em.start(torch_rows(table), torch.from_numpy(guess))
+        n_listed = table.nnz / table.shape[0]
+        return em.Learner(model, self._inference(fitted, n_listed))
+
+    def _inference(self, fitted, n_listed=1.0):
+        sizes, n_columns = fitted.model.sizes, fitted.schema.n_columns
+        hidden = tuple(sizes["hidden_layer_sizes"])
+        layers = em.Sizes(n_columns, sizes["n_components"], hidden, n_listed)
+        draws = em.Relaxation(int(self.n_training_draws), fitted.report["n_updates_"])
+        inference = em.INFERENCES[sizes["algorithm"]](layers, draws)
+        inference.network.float()  # independent of torch's default dtype
+        return inference
+
+    def _rebuilt(self):
+        """Rebuild the learner from its state."""
+        k, d = self._fitted.model.sizes["n_components"], self.n_features_in_
+        blank = torch.ones(d, k), torch.ones(d), torch.full((k,), 0.5)
+        model = NoisyOrModel(*blank).float()
+        with seeded(0):
+            learner = em.Learner(model, self._inference(self._fitted))
+        load_state(model, self.model_state_)
+        load_state(learner.inference.network, self.posterior_state_)
+        return learner
+
+    def _optimizer(self, learner, arrays):
+        """Rebuild Adam from its state."""
+        leaves = [leaf for _, leaf in learner.named_parameters()]
+        adam = FlatAdam(leaves, lr=self._solver()["learning_rate_init"])
+        state = [{} for _ in leaves]
+        for name, value in arrays.items():
+            place, _, key = name.partition(".")
+            state[int(place)][key] = torch.tensor(value)
+        if arrays:
+            adam.restore(state)
+        return adam
+
+    def _with_learned(self, fitted, learner, losses, table, optimizer_state):
+        """Add what has been learned from a table to the value of a fit."""
+        schema, fit, report = fitted
+        n_steps = ceil(table.shape[0] / self._rows_of_step(table))
+        curve = [*report["loss_curve_"], *losses]
+        states = state_of(learner.model), state_of(learner.inference.network)
+        causes = learner.model.cpu().double().causes()
+        weight, leak, prior_logit = (part.detach() for part in causes)
+        never = report["n_observed_"] == 0
+        # expm1 is exact for small weights, too
+        components, leak = -np.expm1(-weight.T.numpy()), -np.expm1(-leak.numpy())
+        components[:, never], leak[never] = 0.0, np.nan
+        prior = prior_logit.sigmoid().numpy()
+        report = report | {
+            "optimizer_state_": optimizer_state,
+            "loss_curve_": curve,
+            "n_iter_": len(curve),
+            "n_updates_": report["n_updates_"] + len(losses) * n_steps,
+            "model_state_": states[0],
+            "posterior_state_": states[1],
+            "components_": components,
+            "leak_": leak,
+            "prior_": prior,
+            "n_components_": len(prior),
+        }
+        return Fitted(schema, fit._replace(cache={}), report)
+
+    def _rowwise(self, table, n_draws, function):
+        """Apply a function of evidence, logits and rows to a table, in parts.
+
+        The function uses `n_draws` draws of the causes of each row.
+        """
+        model, inference = self._evaluated()
+        device = device_in_use(self._solver()["device"])
+        model.to(device)
+        inference.network.to(device)
+        never = torch.from_numpy(self.n_observed_ == 0).to(device)
+        k, hidden = self.n_components_, self._fitted.model.sizes["hidden_layer_sizes"]
+        costs = max(n_draws, k, *hidden), n_draws * k
+        joined, n_done = None, 0
+        with one_thread(), torch.no_grad():
+            causes = model.causes()
+            causes.weight[never], causes.leak[never] = 0.0, 0.0
+            for places in parts_by_length(table, *costs, _CHUNK):
+                n_done += len(places)
+                tell("rows", n_done, table.shape[0])
+                part = table[places]
+                rows = torch.arange(len(places))
+                listed = torch_rows(part).on_device(device)
+                cells = listed.cells(rows, torch.float64)
+                evidence = gather(causes, cells)
+                logit = inference.posterior(evidence, cells)
+                found = function(evidence, logit, part).cpu().numpy()
+                if joined is None:  # small arrays of each part would scatter the heap
+                    joined = np.empty((table.shape[0], *found.shape[1:]), found.dtype)
+                joined[places] = found
+        return joined
+
+    @filled_once
+    def _evaluated(self):
+        """Return the learner in double precision, rebuilt on first use."""
+        cache = self._fitted.model.cache
+        if "learner" not in cache:
+            learner = self._rebuilt()
+            learner.model.double()
+            never = torch.from_numpy(np.flatnonzero(self.n_observed_ == 0))
+            for part in learner.inference.network.double().modules():
+                if isinstance(part, RowNetwork):
+                    part.always_missing(never)
+            cache["learner"] = learner
+        return cache["learner"]
+
+
+def _with_rows(fitted, table):
+    """Drop empty rows of a table, and count the others and their cells.
+
+    Warns about columns that were never observed.  Returns the value of the fit, and the
+    table.
+    """
+    table = observed_rows(table)
+    if not table.shape[0]:
+        raise ValueError("X has no observed cell: there is nothing to learn.")
+    schema, fit, report = fitted
+    key = key_of_rows(table)
+    if key not in fit.tables_seen:
+        seen = [*fit.tables_seen, key]
+        fit = fit._replace(n_rows=fit.n_rows + table.shape[0], tables_seen=seen)
+    n_observed = report["n_observed_"] + observed_counts(table)
+    if not n_observed.all():
+        names = schema.labels(np.flatnonzero(n_observed == 0), _MOST_NAMES)
+        warn_user(
+            f"Entirely missing: {names}; no cause switches them on, and their "
+            "probabilities are NaN."
+        )
+    n_seen = report["n_samples_seen_"] + table.shape[0]
+    report = report | {"n_observed_": n_observed, "n_samples_seen_": n_seen}
+    return Fitted(schema, fit, report), table
+
+
+def arrays_of(optimizer):
+    """Convert the state of an optimiser to arrays, named place.key."""
+    return {
+        f"{place}.{key}": value.cpu().numpy().copy()
+        for place, entry in enumerate(optimizer.state())
+        for key, value in entry.items()
+    }

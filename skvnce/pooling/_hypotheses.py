@@ -23,16 +23,18 @@ Li, Raghunathan and Rubin (1991) for (2); Li, Meng, Raghunathan and Rubin (1991)
 (3); Meng and Rubin (1992) for (4); Reiter (2007).
 """
 
+from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 from scipy.stats import chi2, f
 
 from skvnce._core.warnings import warn_user
 from skvnce.pooling._models import listed, parameters, warn_of_unconverged
-from skvnce.pooling._rules import degrees_of_freedom
+from skvnce.pooling._rules import Pooled, degrees_of_freedom
 
 # ----------------------------------------
 # Log-likelihoods of nested models of statsmodels, for D3.
@@ -191,7 +193,7 @@ class PooledTest(NamedTuple):
     relative_increase: float
 
 
-def wald_test(pooled, terms, value=0.0):
+def wald_test(pooled: Pooled, terms: ArrayLike, value: ArrayLike = 0.0) -> PooledTest:
     """Test several pooled coefficients at once: D1.
 
     Parameters
@@ -248,7 +250,7 @@ def wald_test(pooled, terms, value=0.0):
     return _of_f(statistic, k, dof, r)
 
 
-def chi2_test(statistics, dof):
+def chi2_test(statistics: ArrayLike, dof: int) -> PooledTest:
     """Combine chi-squared tests of several completed tables: D2.
 
     It needs nothing but the statistics, and has less power than `wald_test` and
@@ -289,7 +291,7 @@ def chi2_test(statistics, dof):
     return _of_f(statistic, k, denominator, r)
 
 
-def likelihood_ratio_test(full, reduced):
+def likelihood_ratio_test(full: Sequence[Any], reduced: Sequence[Any]) -> PooledTest:
     """Compare two nested models that were fitted to several completed tables: D3.
 
     Parameters

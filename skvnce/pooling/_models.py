@@ -1,9 +1,11 @@
 """Estimates and covariances of fitted models, by name."""
 
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import expit
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
@@ -13,7 +15,8 @@ from skvnce._core.numbers import check_count
 from skvnce._core.random import seed_from
 from skvnce._core.warnings import warn_user
 from skvnce._tables.cells import is_missing
-from skvnce.pooling._rules import pool
+from skvnce._types import ByColumn, Seed
+from skvnce.pooling._rules import Pooled, pool
 
 _REMEDY = (
     "Fit a model of statsmodels by fit_each(function, draws), or compute variances and "
@@ -22,7 +25,13 @@ _REMEDY = (
 _SHOWN = 5  # maximum number of results that a warning names
 
 
-def pool_models(results, draws=None, y=None, *, dof_complete="auto"):
+def pool_models(
+    results: Sequence[Any],
+    draws: Sequence[Any] | None = None,
+    y: ArrayLike | None = None,
+    *,
+    dof_complete: float | Literal["auto"] | None = "auto",
+) -> Pooled:
     """Pool the coefficients of models that were fitted to several completed tables.
 
     Parameters
@@ -390,7 +399,12 @@ def _information(model, predictor, y, dof):
 # One analysis of each completed table.
 
 
-def fit_each(estimator, draws, y=None, **fit_params):
+def fit_each(
+    estimator: Any,
+    draws: ArrayLike | Sequence[Any],
+    y: ArrayLike | None = None,
+    **fit_params: Any,
+) -> list[Any]:
     """Fit a clone of an estimator to each completed table, or call a function of it.
 
     Parameters
@@ -492,7 +506,7 @@ class SensitivityCurve(NamedTuple):
     shifts: list
     pooled: list
 
-    def summary(self, name=None, level=0.95):
+    def summary(self, name: str | int | None = None, level: float = 0.95) -> Any:
         """Show one coefficient, or all, under each of the shifts.
 
         Parameters
@@ -528,7 +542,9 @@ class SensitivityCurve(NamedTuple):
         table.insert(0, "shift", self.shifts)
         return table
 
-    def tipping_point(self, name=None, level=0.95, null=0.0):
+    def tipping_point(
+        self, name: str | int | None = None, level: float = 0.95, null: float = 0.0
+    ) -> Any:
         """Find the first shift that changes whether an interval contains a value.
 
         Parameters
@@ -554,16 +570,16 @@ class SensitivityCurve(NamedTuple):
 
 
 def sensitivity_curve(
-    imputer,
-    X,
-    analyse,
-    shifts,
-    n_draws=20,
-    random_state=None,
+    imputer: Any,
+    X: ArrayLike,
+    analyse: Callable[..., Any],
+    shifts: Sequence[Any],
+    n_draws: int = 20,
+    random_state: Seed = None,
     *,
-    reference=None,
-    where=None,
-):
+    reference: ArrayLike | None = None,
+    where: ByColumn | Callable[..., Any] | None = None,
+) -> SensitivityCurve:
     """Repeat an analysis under several assumptions on missing values.
 
     The draws of all shifts have the same random numbers, so that differences between

@@ -15,10 +15,12 @@ Rubin (1987), Multiple imputation for nonresponse in surveys, chapter 3; Barnard
 Rubin (1999), Small-sample degrees of freedom with multiple imputation.
 """
 
+from collections.abc import Sequence
 from numbers import Real
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import t as student
 
 from skvnce._tables.frames import readable
@@ -54,23 +56,23 @@ class Pooled(NamedTuple):
         Names of the estimates, as given.
     """
 
-    estimate: np.ndarray | float
-    within: np.ndarray | float
-    between: np.ndarray | float
-    total: np.ndarray | float
-    dof: np.ndarray | float
-    relative_increase: np.ndarray | float
-    missing_information: np.ndarray | float
+    estimate: Any
+    within: Any
+    between: Any
+    total: Any
+    dof: Any
+    relative_increase: Any
+    missing_information: Any
     n_draws: int
     dof_complete: float | None = None
     names: tuple[str, ...] | None = None
 
     @property
-    def standard_error(self):
+    def standard_error(self) -> Any:
         """Square roots of the total variances."""
         return np.sqrt(_diagonal(self.total, np.ndim(self.estimate)))
 
-    def interval(self, level=0.95):
+    def interval(self, level: float = 0.95) -> Any:
         """Compute confidence intervals.
 
         Parameters
@@ -87,7 +89,7 @@ class Pooled(NamedTuple):
         half = student.ppf((1 + level) / 2, self.dof) * self.standard_error
         return self.estimate - half, self.estimate + half
 
-    def p_value(self, value=0.0):
+    def p_value(self, value: ArrayLike = 0.0) -> Any:
         """Compute two-sided p-values of Student's t.
 
         Parameters
@@ -108,7 +110,7 @@ class Pooled(NamedTuple):
         t = (self.estimate - null) / self.standard_error
         return 2 * student.sf(np.abs(t), self.dof)
 
-    def summary(self, level=0.95, *, exponentiate=False):
+    def summary(self, level: float = 0.95, *, exponentiate: bool = False) -> Any:
         """Set the estimates in a table; needs pandas.
 
         Parameters
@@ -191,7 +193,12 @@ class Pooled(NamedTuple):
     __str__ = __repr__
 
 
-def pool(estimates, variances, dof_complete=None, names=None):
+def pool(
+    estimates: ArrayLike,
+    variances: ArrayLike,
+    dof_complete: float | None = None,
+    names: Sequence[str] | None = None,
+) -> Pooled:
     """Pool the estimates of several completed tables by Rubin's rules.
 
     Parameters

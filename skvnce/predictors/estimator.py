@@ -3,10 +3,11 @@
 from contextlib import nullcontext
 from functools import partial
 from itertools import cycle
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import narwhals as nw
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import (
     BaseEstimator,
     ClassifierMixin,
@@ -49,6 +50,7 @@ from skvnce._tables.column_kinds import PASSED, encode
 from skvnce._tables.memory import needs_memory
 from skvnce._tables.schema import Schema
 from skvnce._tables.weights import checked_weights
+from skvnce._types import Seed, TableLike
 from skvnce.gaussian.estimator import GaussianImputer
 from skvnce.predictors import out_of_fold
 
@@ -75,7 +77,9 @@ class MultipleImputation(BaseEstimator):
     __metadata_request__fit = {"sample_weight": metadata_routing.UNUSED}
 
     @names_table
-    def fit(self, X, y, sample_weight=None):
+    def fit(
+        self, X: TableLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Fit the imputer, and a model to each of several completed tables.
 
         Parameters
@@ -136,7 +140,7 @@ class MultipleImputation(BaseEstimator):
         """Restore the values of the state."""
         super().__setstate__(with_fit(state))
 
-    def get_metadata_routing(self):
+    def get_metadata_routing(self) -> Any:
         """Get the metadata routing of this object.
 
         Returns
@@ -450,15 +454,15 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
 
     def __init__(
         self,
-        imputer=None,
-        estimator=None,
+        imputer: Any = None,
+        estimator: Any = None,
         *,
-        n_estimators=10,
-        n_draws=50,
-        calibration_cv=5,
-        n_jobs=None,
-        random_state=None,
-    ):
+        n_estimators: int = 10,
+        n_draws: int = 50,
+        calibration_cv: Any = 5,
+        n_jobs: int | None = None,
+        random_state: Seed = None,
+    ) -> None:
         self.imputer = imputer
         self.estimator = estimator
         self.n_estimators = n_estimators
@@ -467,7 +471,7 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: TableLike) -> NDArray[np.float64]:
         """Predict probabilities of the classes, averaged over draws of missing cells.
 
         They are calibrated, see `calibration_cv`.
@@ -487,7 +491,7 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         calibration = out_of_fold.Recalibration(self.slope_, self.intercepts_)
         return calibration.applied(averages)
 
-    def predict(self, X):
+    def predict(self, X: TableLike) -> NDArray[Any]:
         """Predict the most probable classes.
 
         Parameters
@@ -502,7 +506,9 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         chosen = self.predict_proba(X).argmax(1)
         return self.classes_[chosen]
 
-    def score(self, X, y, sample_weight=None):
+    def score(
+        self, X: TableLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> float:
         """Compute the share of rows whose class is predicted.
 
         Parameters
@@ -612,15 +618,15 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
 
     def __init__(
         self,
-        imputer=None,
-        estimator=None,
+        imputer: Any = None,
+        estimator: Any = None,
         *,
-        n_estimators=10,
-        n_draws=50,
-        cv=None,
-        n_jobs=None,
-        random_state=None,
-    ):
+        n_estimators: int = 10,
+        n_draws: int = 50,
+        cv: Any = None,
+        n_jobs: int | None = None,
+        random_state: Seed = None,
+    ) -> None:
         self.imputer = imputer
         self.estimator = estimator
         self.n_estimators = n_estimators
@@ -629,7 +635,7 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def predict(self, X):
+    def predict(self, X: TableLike) -> NDArray[np.float64]:
         """Predict the target, averaged over draws of missing cells.
 
         Parameters
@@ -644,7 +650,7 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
         parts = self._predictions(X, "predict")
         return np.concatenate([part.mean(0) for part in parts])
 
-    def interval(self, X, level=0.9):
+    def interval(self, X: TableLike, level: float = 0.9) -> NDArray[np.float64]:
         """Compute intervals that contain the target with a probability.
 
         They are longer for rows whose missing cells matter: the standard deviation of
@@ -680,7 +686,9 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
             )
         return residuals.interval(np.concatenate(parts, axis=1), level)
 
-    def score(self, X, y, sample_weight=None):
+    def score(
+        self, X: TableLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> float:
         """Compute the coefficient of determination of the predictions, R².
 
         Parameters

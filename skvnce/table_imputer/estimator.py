@@ -1,6 +1,10 @@
 """The recommended imputer, for a filled table and for inference."""
 
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvnce._core.random import seed_from
 from skvnce._core.warnings import warn_user
@@ -16,6 +20,7 @@ from skvnce._imputer.validation import (
     integer_from,
     warn_of_unused_by_levels,
 )
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.relations.lookups import Lookup
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
@@ -188,22 +193,22 @@ class TableImputer(CallbackSupportMixin, Imputer):
 
     def __init__(
         self,
-        interactions="auto",
+        interactions: Sequence[Any] | Literal["auto"] | None = "auto",
         *,
-        relations="auto",
-        n_estimators="auto",
-        n_parameter_draws=20,
-        strategy="mean",
-        min_value=None,
-        max_value=None,
-        missing_values=np.nan,
-        keep_empty_features=False,
-        add_indicator=False,
-        categorical_features="from_dtype",
-        handle_unknown="error",
-        random_state=None,
-        verbose=0,
-    ):
+        relations: Sequence[Any] | Literal["auto"] | None = "auto",
+        n_estimators: int | Literal["auto"] = "auto",
+        n_parameter_draws: int = 20,
+        strategy: Literal["mean", "median", "mode"] = "mean",
+        min_value: ByColumn | None = None,
+        max_value: ByColumn | None = None,
+        missing_values: Any = np.nan,
+        keep_empty_features: bool = False,
+        add_indicator: bool = False,
+        categorical_features: ByColumn | None = "from_dtype",
+        handle_unknown: Literal["error", "missing"] = "error",
+        random_state: Seed = None,
+        verbose: int = 0,
+    ) -> None:
         self.interactions = interactions
         self.relations = relations
         self.n_estimators = n_estimators
@@ -220,7 +225,9 @@ class TableImputer(CallbackSupportMixin, Imputer):
         self.verbose = verbose
 
     @reports_fit
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(
+        self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Fit the model to the observed cells.
 
         Parameters

@@ -2,6 +2,7 @@
 
 import warnings
 from functools import partial
+from typing import Any
 from unittest import SkipTest
 
 from sklearn.base import clone
@@ -12,7 +13,7 @@ from skvnce.testing import _checks
 from skvnce.testing._requirements import draws_cells, imputes, is_positive, require
 
 
-def nan_checks(estimator):
+def nan_checks(estimator: Any) -> Any:
     """List the checks of the NaN contract that apply to an estimator.
 
     Parameters
@@ -46,7 +47,7 @@ def nan_checks(estimator):
             yield name, partial(_run, name, check, estimator)
 
 
-def check_nan_contract(estimator):
+def check_nan_contract(estimator: Any) -> None:
     """Run every check of the NaN contract on an estimator.
 
     Parameters

@@ -20,11 +20,7 @@ from typing import NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import (
-    AffineTransform,
-    Distribution,
-    TransformedDistribution,
-)
+from torch.distributions import AffineTransform, Distribution, TransformedDistribution
 
 from skvnce._core.distributions.cells import Families, NumberOrLevel
 from skvnce._core.distributions.families import UnivariateMixture
@@ -635,9 +631,7 @@ def _body(n_inputs: int) -> nn.Module:
 
 
 def _with_body(
-    kind: type[StandardConditionals] | type[ExtendedConditionals],
-    d: int,
-    head: Head,
+    kind: type[StandardConditionals] | type[ExtendedConditionals], d: int, head: Head
 ) -> StandardConditionals | ExtendedConditionals:
     return kind(d, head, _body(d), _BODY, (_BODY // 2,))
 

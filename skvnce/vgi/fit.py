@@ -23,14 +23,8 @@ from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import global_stream
 from skvnce._core.progress import step
-from skvnce._core.training.rounds import (
-    COOLING,
-    MAX_NORM,
-    Averaged,
-    Best,
-    cooling_after,
-    rows_of,
-)
+from skvnce._core.training import rounds
+from skvnce._core.training.rounds import COOLING, MAX_NORM, cooling_after, rows_of
 from skvnce.autoencoder.losses import ALGORITHMS, Rounds
 from skvnce.autoencoder.vae import Training
 from skvnce.gaussian import em as normal_em
@@ -38,9 +32,7 @@ from skvnce.mixture import density, em
 from skvnce.mixture.density import Arranged, Mixture
 from skvnce.mixture.fit import STRENGTH, count_components
 from skvnce.vgi import mcem, training
-from skvnce.vgi.conditionals import (
-    LatentNormal,
-)
+from skvnce.vgi.conditionals import LatentNormal
 from skvnce.vgi.densities import ARCHITECTURE, AutoencoderDensity
 from skvnce.vgi.training import (
     Chains,
@@ -204,37 +196,33 @@ def train_while_better(
     # returning True
     on_round: Callable[[int, float, float], bool],
 ) -> int:  # 0 if training does not improve the score, or if no cell is held out
-    """Train while held-out cells are predicted better, and restore the best round.
-
-    Averages of the parameters over the last steps are evaluated and kept.
-    """
+    """Train while held-out cells are predicted better; see `rounds`."""
     if not held_out.any():
         return 0
     scores = _scores_of(start, chains, held_out)
-    first, averaged = scores(pair), Averaged(pair, settings.averaged)
-    mean = Pair(*averaged.modules)
-    best = Best(mean, patience)
 
-    def record(n_round: int, loss: float) -> bool:
-        gains = scores(mean) - first
-        gain = float(gains.clamp(-5.0, 5.0).mean())  # limits the effect of outliers
-        stop = best.record(n_round, gain)
-        return on_round(n_round, loss, gain) or stop
+    def trained(record: Callable, update: Callable) -> object:
+        return train(
+            pair,
+            chains,
+            settings,
+            n_epochs=max_rounds,
+            batches=batches_of(start, chains, settings.batch_size),
+            on_epoch=record,
+            on_step=update,
+            aside=_encoder_loss(pair.model, chains, settings),
+            max_norm=MAX_NORM,
+        )
 
-    train(
+    return rounds.train_while_better(
         pair,
-        chains,
-        settings,
-        n_epochs=max_rounds,
-        batches=batches_of(start, chains, settings.batch_size),
-        on_epoch=record,
-        on_step=averaged.update,
-        aside=_encoder_loss(pair.model, chains, settings),
-        max_norm=MAX_NORM,
+        patience,
+        lambda modules: partial(scores, Pair(*modules)),
+        torch.mean,
+        trained,
+        on_round,
+        settings.averaged,
     )
-    chosen = best.restore()
-    averaged.replace()
-    return chosen
 
 
 def _scores_of(
@@ -372,8 +360,7 @@ def maximised(pair, start, n_chains, settings, method, n_rounds, device, on_roun
 def trained_further(pair, start, ways, settings, n_rounds, device):
     """Train fitted modules on all cells of other rows, in place.
 
-    Returns `hypercube` (n_model_columns,), the smallest and the largest score; `losses`
-    (list of float).
+    Returns `hypercube`, the range of the scores; `losses` (list of float).
     """
     chains = make_chains(start, ways).on(device)
     losses = train_on_all(
@@ -384,7 +371,7 @@ def trained_further(pair, start, ways, settings, n_rounds, device):
         n_rounds=n_rounds,
         n_cooling=min(COOLING, n_rounds),
     )
-    return [end.cpu().numpy() for end in chains.hypercube], losses
+    return Hypercube(*(end.cpu() for end in chains.hypercube)), losses
 
 
 def check_unchanged(parameters, fitted):

@@ -22,11 +22,7 @@ from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce.autoencoder.model import of_rows, of_stream
 from skvnce.gaussian import em
 from skvnce.gaussian.marginals import CellScores
-from skvnce.vgi.training import (
-    Hypercube,
-    Pair,
-    metropolised_gibbs,
-)
+from skvnce.vgi.training import Hypercube, Pair, metropolised_gibbs
 
 # ----------------------------------------
 # Chains of missing cells given a fitted density, from draws of a normal distribution.
@@ -36,7 +32,7 @@ TOGETHER = 4  # number of cells that chains accept or reject together
 _AT_ONCE = 2**23  # maximum size of a chunk of rows
 
 
-class Fitted(NamedTuple):
+class FittedPair(NamedTuple):
     """A fitted density, with the start and the range of its chains."""
 
     pair: Pair
@@ -56,7 +52,7 @@ class Fitted(NamedTuple):
 
 
 def normal_start(
-    fitted: Fitted, data: Incomplete, uniforms: Uniforms, n_chains: int
+    fitted: FittedPair, data: Incomplete, uniforms: Uniforms, n_chains: int
 ) -> Tensor:  # (n_chains, n, features)
     """Complete rows by draws of the normal given the observed cells.
 
@@ -87,7 +83,7 @@ def normal_draw(normal: Normal, data: Incomplete, uniforms: Uniforms) -> Tensor:
 
 @torch.no_grad()
 def draw(
-    fitted: Fitted,
+    fitted: FittedPair,
     data: Incomplete,
     streams: Callable[[int], Uniforms],  # maps a purpose to uniform numbers
     *,
@@ -122,7 +118,7 @@ def count_missing(data: Incomplete) -> int:
 
 
 def dequantised_rows(
-    fitted: Fitted, data: Incomplete, uniforms: Uniforms, n_draws: int
+    fitted: FittedPair, data: Incomplete, uniforms: Uniforms, n_draws: int
 ) -> Incomplete:  # x of shape (n_draws, n, features)
     """Draw cells of rounded columns from their intervals."""
     like = data.x.expand(n_draws, *data.x.shape)
@@ -130,7 +126,7 @@ def dequantised_rows(
     return Incomplete(x.where(data.observed, 0.0), data.observed)
 
 
-def chunks(fitted: Fitted, observed: Tensor, n_draws: int) -> Iterable[Tensor]:
+def chunks(fitted: FittedPair, observed: Tensor, n_draws: int) -> Iterable[Tensor]:
     """Group rows with the same number of missing cells, in chunks that fit into memory.
 
     Yields
@@ -260,7 +256,7 @@ class Score(NamedTuple):
 
 @torch.no_grad()
 def score(
-    fitted: Fitted,
+    fitted: FittedPair,
     data: Incomplete,
     streams: Callable[[int], Uniforms],
     *,
@@ -323,7 +319,7 @@ def error_of(log_weight: Tensor) -> Tensor:
 
 
 def _starts(
-    fitted: Fitted,
+    fitted: FittedPair,
     data: Incomplete,
     chains: Tensor,
     streams: Callable[[int], Uniforms],
@@ -392,8 +388,9 @@ _APPROXIMATE = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}
 class ChainModel(NamedTuple):
     """A density of the scores of columns, with conditionals by which chains propose."""
 
-    fitted: Fitted
+    fitted: FittedPair
     scores: CellScores
+    n_scored: int  # number of draws by which rows are scored
 
     def draws(
         self,
@@ -422,10 +419,9 @@ class ChainModel(NamedTuple):
             drawn[:, rows.numpy()] = self.scores.cells(found.cpu()).numpy()
         return drawn
 
-    def log_density(
-        self, nodes: np.ndarray, n_draws: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Estimate log-densities of rows and their standard errors; each (n,)."""
+        n_draws = self.n_scored
         data, log_slopes = self.scores.scores(Incomplete.from_array(nodes))
         found = torch.zeros(2, len(nodes)).double()
         for rows in chunks(self.fitted, data.observed, n_draws * CHAINS):
@@ -450,7 +446,6 @@ class ChainMember(NamedTuple):
 
     model: ChainModel
     n_sweeps: int
-    n_scored: int  # number of draws from which log-densities are estimated
 
     def draws(
         self, nodes: np.ndarray, n_draws: int, numbers: Callable
@@ -477,4 +472,4 @@ class ChainMember(NamedTuple):
         self, nodes: np.ndarray, *, with_errors: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
         """Estimate log-densities and their standard errors; see `CellModel`."""
-        return self.model.log_density(nodes, self.n_scored)
+        return self.model.log_density(nodes)

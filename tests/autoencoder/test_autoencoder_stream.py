@@ -209,9 +209,9 @@ def test_weights_of_rows_and_members(short, monkeypatch):
     X, used = curved(300, 0), []
     plain = VariationalAutoencoder._rounds
 
-    def watched(member, auto, data, weights):
+    def watched(member, auto, data, weights, device):
         used.append(weights)
-        return plain(member, auto, data, weights)
+        return plain(member, auto, data, weights, device)
 
     monkeypatch.setattr(VariationalAutoencoder, "_rounds", watched)
     model = learned(imputer(n_estimators=2), X[:200])

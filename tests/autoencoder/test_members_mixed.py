@@ -188,7 +188,7 @@ def test_nominal_columns_count_as_many_latents_as_levels():
 def test_models_of_users_take_numbers(lair):
     _, X, _, _ = lair
     vae = VariationalAutoencoder(**VAE | {"max_iter": 0}).fit(np.eye(4)[:, :2])
-    own = TorchVAE(vae.to_torch(), vae._autoencoder().posterior)
+    own = TorchVAE(vae.to_torch(), vae._modules().posterior)
     with pytest.raises(ValueError, match="column 'colour' has categories.*TorchVAE"):
         LAIRImputer(own, sampler=LAIR(replenish="prior")).fit(X[["size", "colour"]])
 
@@ -424,5 +424,5 @@ class Chains:
 
 @pytest.mark.parametrize("n_draws", [1, 20, 30])
 def test_chains_have_as_many_draws_as_they_are_asked_for(n_draws):
-    drawn, _ = ChainMember(Chains(), 2, 4).draws(np.zeros((3, 1)), n_draws, None)
+    drawn, _ = ChainMember(Chains(), 2).draws(np.zeros((3, 1)), n_draws, None)
     assert drawn.shape == (n_draws, 3, 1)

@@ -143,7 +143,7 @@ def test_the_encoder_can_be_trained_on_other_rows(algorithm, X, seed):
     ).fit(X)
     state, model = vae.posterior_state_, deepcopy(vae.model_state_)
     wrong = {**state, "network.last.bias": state["network.last.bias"] + 1.0}
-    vae.posterior_state_, vae._cache = wrong, {}
+    vae._publish(vae._with_report({"posterior_state_": wrong}))
     new = linear_table(seed + 1000, n=1200)
     before, n_rows = vae.score_samples(new), len(new)
     assert vae.fit_posterior(np.vstack([new, np.full((1, 4), np.nan)])) is vae

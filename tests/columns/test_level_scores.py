@@ -55,7 +55,7 @@ def test_values_are_intervals_of_their_shares(seed):
 def test_cells_come_back_and_draws_have_the_shares(fitted):
     vae, X = fitted
     assert vae.families_ == ["rounded", "normal", "ordinal"]
-    maps = vae._cell_scores()
+    maps = vae._fitted.model.columns.maps()
     codes = X.assign(kind=X["kind"].map({"u": 0.0, "v": 1.0})).to_numpy(float)
     data = Incomplete.from_array(codes)
     back = maps.cells(maps.scores(data)[0].x)
@@ -88,4 +88,4 @@ def test_tables_of_numbers_round_to_the_nearest_value(seed):
     asked = {"cost": "numeric"}  # whole numbers of few values
     options = {"on_misfit": "ignore", "random_state": 0, "categorical_features": asked}
     vae = VariationalAutoencoder(1, max_iter=0, **options)
-    assert vae.fit(X)._cell_scores().tables is None
+    assert vae.fit(X)._fitted.model.columns.maps().tables is None

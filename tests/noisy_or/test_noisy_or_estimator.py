@@ -19,6 +19,7 @@ from tables import cells_of
 
 from skvnce import NoisyOr
 from skvnce.datasets import make_binary_patterns
+from skvnce.exceptions import DivergenceError
 from skvnce.noisy_or import estimator
 from skvnce.noisy_or.estimator import factorised
 from skvnce.noisy_or.model import NoisyOrModel, enumerate_joint, gather
@@ -266,6 +267,25 @@ def test_parameters_are_checked_and_failures_leave_no_trace(params, error, match
     assert id(model.components_) == before["components_"]
 
 
+@pytest.mark.parametrize("way", ["acp", "avi", "svi", "lb-cdi", "ub-cdi"])
+@pytest.mark.parametrize("rate", [30.0, 1e30])
+def test_fits_that_get_worse_are_errors(way, rate):
+    # losses mostly stay finite, but probabilities are 0 or 1
+    rng = np.random.default_rng(0)
+    X = (rng.gamma(4.0, size=(60, 1)) + rng.gamma(4.0, size=(60, 4)) > 8.0).astype(
+        float
+    )
+    X[rng.random(X.shape) < 0.2] = np.nan
+    for seed in range(4):
+        model = NoisyOr(2, algorithm=way, max_iter=3, random_state=seed)
+        model.fit(X).partial_fit(X)
+        wrong = clone(model).set_params(solver=Adam(learning_rate_init=rate))
+        for fit in (wrong.fit, wrong.partial_fit):
+            with pytest.raises(DivergenceError, match="Lower learning_rate_init"):
+                fit(X)
+            assert not hasattr(wrong, "components_")
+
+
 def test_nothing_to_learn():
     with pytest.raises(ValueError, match="no observed cell"):
         NoisyOr(2, **QUICK).fit(np.full((4, 3), np.nan))
@@ -431,7 +451,8 @@ def test_repeated_passes_do_not_weaken_the_prior(X):
     for number in range(60):
         model.partial_fit(X)
         weaker.partial_fit(X if not number else np.roll(X, number, 1))  # other rows
-    assert weaker._n_rows > 15 * model._n_rows == 15 * len(X)
+    n_rows = [one._fitted.model.n_rows for one in (weaker, model)]
+    assert n_rows[0] > 15 * n_rows[1] == 15 * len(X)
     weights = [-np.log1p(-one.components_).sum() for one in (model, weaker)]
     assert weights[1] > 2 * weights[0]
 

@@ -15,7 +15,7 @@ from skvnce.vgi import conditionals, fit
 from skvnce.vgi.conditionals import NormalHead
 from skvnce.vgi.densities import SplineFlow
 from skvnce.vgi.model import (
-    Fitted,
+    FittedPair,
     Local,
     chunks,
     dequantised_rows,
@@ -42,7 +42,7 @@ def fitted(normal):
     with seeded(0):
         flow = SplineFlow(normal.mean, torch.linalg.cholesky(normal.covariance))
         q = conditionals.anchored_conditionals(normal, NormalHead()).double()
-    return Fitted(Pair(flow.double(), q), normal, NORMAL, unbounded(4))
+    return FittedPair(Pair(flow.double(), q), normal, NORMAL, unbounded(4))
 
 
 @pytest.fixture

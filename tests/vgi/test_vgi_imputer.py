@@ -206,7 +206,8 @@ def test_members_have_weights_of_their_own(X):
     states = [one.model_state_["mean"] for one in imputer.estimators_]
     assert len(states) == 3 and not np.array_equal(states[0], states[1])
     models = [
-        imputer._member_model(one, imputer._schema) for one in imputer.estimators_
+        imputer._member_model(one._row_model(), imputer._schema)
+        for one in imputer.estimators_
     ]
     members = [one.log_density(X)[0] for one in models]
     mean = np.log(np.exp(members).mean(0))
@@ -519,7 +520,7 @@ def test_all_members_start_at_a_mixture(seed):
     imputer = VGIImputer(n_estimators=2, on_misfit="ignore", random_state=0).fit(X)
     first, second = (one.n_warm_up_iter_ for one in imputer.estimators_)
     assert first == second
-    assert all(one._mixture is not None for one in imputer.estimators_)
+    assert all(one._fitted.model.mixture is not None for one in imputer.estimators_)
     error = (imputer.transform(X) - full)[:50, 2].std()
     assert error < 0.3
 
@@ -531,7 +532,7 @@ def test_the_start_may_be_a_normal(seed):
     model = IncompleteDensity(algorithm=VGI(start="normal"), max_iter=1)
     given = {"n_estimators": 1, "on_misfit": "ignore", "random_state": 0}
     (one,) = VGIImputer(model, **given).fit(X).estimators_
-    assert one.n_warm_up_iter_ == 0 and one._mixture is None
+    assert one.n_warm_up_iter_ == 0 and one._fitted.model.mixture is None
     auto = IncompleteDensity(max_iter=1, solver=Adam(validation_fraction=0))
     (one,) = VGIImputer(auto, **given).fit(X).estimators_
-    assert one.n_warm_up_iter_ == 6 and one._mixture is not None
+    assert one.n_warm_up_iter_ == 6 and one._fitted.model.mixture is not None

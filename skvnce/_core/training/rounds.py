@@ -111,3 +111,37 @@ class Best:
             {name: value.clone() for name, value in module.state_dict().items()}
             for module in self.modules
         ]
+
+
+def train_while_better(
+    modules: Iterable[nn.Module],
+    patience: int,
+    # makes the function that scores held-out cells by copies of the modules
+    scores_of: Callable[[list[nn.Module]], Callable[[], Tensor]],
+    mean: Callable[[Tensor], Tensor],  # of gains of scores
+    # trains, calling functions after each round and each step
+    train: Callable[[Callable[[int, float], bool], Callable[[], None]], object],
+    # called with the round, its loss and its gain; stops by returning True
+    on_round: Callable[[int, float, float], bool],
+    share: float | None,  # see `Averaged`
+) -> int:
+    """Train while held-out cells are predicted better, and restore the best round.
+
+    Averages of the parameters over the last steps are evaluated and kept.  The best
+    round is 0, the start, if no round improves the scores.
+    """
+    averaged = Averaged(modules, share)
+    scores, best = scores_of(averaged.modules), Best(averaged.modules, patience)
+    first = scores()
+
+    def record(n_round: int, loss: float) -> bool:
+        # limits the effect of outliers
+        gain = float(mean((scores() - first).clamp(-5.0, 5.0)))
+        stop = best.record(n_round, gain)
+        return on_round(n_round, loss, gain) or stop
+
+    train(record, averaged.update)
+    chosen = best.restore()
+    # the best round is one of the averages, which the modules then get
+    averaged.replace()
+    return chosen

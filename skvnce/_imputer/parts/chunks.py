@@ -1,14 +1,16 @@
 """Tables in chunks of rows, of which one at a time is in memory."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from typing import Any, Self
 from unicodedata import decimal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvnce._core.numbers import check_count
 from skvnce._tables.frames import is_of_dask
@@ -48,7 +50,7 @@ class Chunks:
     True
     """
 
-    def __init__(self, chunks):
+    def __init__(self, chunks: Sequence[Any]) -> None:
         if not isinstance(chunks, Sequence):
             raise TypeError(
                 "chunks must be a sequence, because EM reads it several times, got "
@@ -60,7 +62,7 @@ class Chunks:
         self._chunks = chunks
 
     @classmethod
-    def from_array(cls, X, n_rows=ROWS):
+    def from_array(cls, X: ArrayLike, n_rows: int = ROWS) -> Self:
         """Make chunks of consecutive rows of an array, such as a memory-mapped one.
 
         Parameters
@@ -82,7 +84,11 @@ class Chunks:
         )
 
     @classmethod
-    def from_parquet(cls, path, columns=None):
+    def from_parquet(
+        cls,
+        path: str | PathLike[str] | Sequence[str | PathLike[str]],
+        columns: Sequence[str] | None = None,
+    ) -> Self:
         """Make chunks of the row groups of parquet files; needs pyarrow.
 
         Parameters
@@ -152,7 +158,7 @@ class Chunks:
         """Read the chunks in turn."""
         return (self[number] for number in range(len(self)))
 
-    def map(self, function):
+    def map(self, function: Callable[..., Any]) -> Self:
         """Apply a function to each chunk when it is read.
 
         Parameters

@@ -162,8 +162,8 @@ def first_rows(X, seed):
 def trained(members, stream, seed):
     """Train copies of members, unless there are too few new rows yet.
 
-    `members` (list of TrainedAutoencoder), `stream` (Stream).  Returns `members` (list
-    of TrainedAutoencoder); `stream` (Stream).
+    `members` (list of VariationalAutoencoder), `stream` (Stream).  Returns `members`
+    (list of VariationalAutoencoder); `stream` (Stream).
     """
     # as in `first_rows`
     rng = np.random.default_rng([seed, stream.n_rows])

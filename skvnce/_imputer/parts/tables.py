@@ -26,11 +26,12 @@ from skvnce._tables.column_kinds import Column, asked_kinds, in_order, read_colu
 from skvnce._tables.findings.columns import Counted, count_levels, passed_through
 from skvnce._tables.frames import is_in_parts
 from skvnce._tables.output import decoded
+from skvnce._types import Method
 
 KEEP_PARTS = set()  # the decorated methods
 
 
-def kept_in_parts(method):
+def kept_in_parts(method: Method) -> Method:
     """Call a method that scikit-learn has decorated, undecorated for parts."""
 
     @functools.wraps(method)
@@ -45,7 +46,7 @@ def kept_in_parts(method):
     return kept
 
 
-def by_parts(method):
+def by_parts(method: Method) -> Method:
     """Decorate a method of rows so that it accepts tables in parts.
 
     Its result is then in parts, too, which are computed when they are read.
@@ -84,7 +85,7 @@ def _check_groups(fitted):
         reject_groups(schema.group_columns)
 
 
-def samples_by_parts(method):
+def samples_by_parts(method: Method) -> Method:
     """Decorate `sample` so that it accepts tables in parts.
 
     All parts of a completed table are drawn with the same parameters.

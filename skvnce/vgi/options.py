@@ -1,0 +1,755 @@
+"""Densities of `VGIImputer` and the algorithms that fit them, as options."""
+
+from collections.abc import Callable
+from copy import copy, deepcopy
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from sklearn.exceptions import NotFittedError
+from sklearn.utils._param_validation import StrOptions
+
+from skvnce._core.distributions.normal import Normal
+from skvnce._core.progress import step
+from skvnce._core.random import seeded
+from skvnce._core.runtime import one_thread
+from skvnce._imputer.base import IncompleteTransformer
+from skvnce._imputer.callbacks import (
+    CallbackSupportMixin,
+    failures_named,
+    train_in_rounds,
+)
+from skvnce._imputer.fitted import Fitted
+from skvnce._imputer.held_out import hold_out
+from skvnce._imputer.options import Adam, Option, fields_of
+from skvnce._imputer.validation import AUTO, integer_from
+from skvnce._tables.model_columns import FILLED_BY_CONSTANT, Handling
+from skvnce.autoencoder.column_scores import (
+    ColumnScores,
+    NodeScores,
+    auto_rank,
+    fit_normal,
+    linear_start,
+)
+from skvnce.autoencoder.model import WithoutCells, moved, turned_like
+from skvnce.mixture.density import Mixture
+from skvnce.vgi.conditionals import (
+    NETWORKS,
+    BoundedHead,
+    MixtureHead,
+    NormalHead,
+    SplineHead,
+    anchored_conditionals,
+    mixed_conditionals,
+)
+from skvnce.vgi.densities import (
+    AutoencoderDensity,
+    FactorDensity,
+    SplineFlow,
+    own_density,
+)
+from skvnce.vgi.fit import (
+    AVERAGED,
+    ChainSettings,
+    Limits,
+    Start,
+    VGIRounds,
+    by_marginals,
+    by_normal,
+    fit_mixture,
+    make_chains,
+    maximised,
+    range_of,
+    some_rows,
+    trained_further,
+    unlimited,
+    warm_up_conditionals,
+    warm_up_model,
+)
+from skvnce.vgi.model import ChainModel, FittedPair
+from skvnce.vgi.training import Hypercube, Pair, TrainingSettings, observed_hypercube
+
+# ----------------------------------------
+# Algorithms of `IncompleteDensity`, as options, and the densities that it names.
+
+
+_HEADS = {
+    "normal": lambda low, high: NormalHead(),
+    "mixture": lambda low, high: MixtureHead(),
+    "spline": lambda low, high: SplineHead(),
+    "bounded": BoundedHead,
+}
+_STARTS = {"auto": by_normal, "normal": by_normal, "marginals": by_marginals}
+_RANGES = {"observed": observed_hypercube, "unbounded": unlimited}
+_SOLVER = {  # the values of the fields that are "auto"
+    "batch_size": 128,
+    "learning_rate_init": 1e-3,
+    "n_iter_no_change": 6,
+    "validation_fraction": 0.1,
+    "device": "cpu",
+}
+_FASTER = {"learning_rate_init": 3e-3}  # of an autoencoder of few columns
+_FEW = 20  # which are at most so many; more columns need more steps
+_FROM_MIXTURE = {"n_iter_no_change": 3}  # also of the warm-up
+
+
+class Plan(NamedTuple):
+    """What the parameters of `IncompleteDensity` stand for."""
+
+    solver: dict  # fields of `Adam`
+    n_chains: int  # K, the number of completions of each row
+    n_updates: int
+    n_rounds: int  # maximum number of rounds
+    from_mixture: bool
+
+    def settings(self, method):
+        """Return the settings of a training by `VGI` or `MCEM`."""
+        rate, is_vgi = self.solver["learning_rate_init"], isinstance(method, VGI)
+        n_updates = method.n_updates if is_vgi else "auto"
+        return TrainingSettings(
+            n_updates=_number(n_updates, self.n_updates),
+            n_selected=int(method.n_selected) if is_vgi else 1,
+            batch_size=int(self.solver["batch_size"]),
+            learning_rate=rate,
+            q_learning_rate=3 * rate,
+            # else it has learned rows with missing values in the warm-up
+            trains_encoder=not self.from_mixture,
+            averaged=AVERAGED if self.from_mixture else None,
+        )
+
+    def ways(self, method):
+        """Return the settings of the chains of a `VGI`."""
+        complete, limits = _STARTS[method.start], _RANGES[method.chain_range]
+        return ChainSettings(self.n_chains, complete, limits)
+
+
+def _number(asked, default):
+    """Return a number that a parameter asks for."""
+    return int(default if isinstance(asked, str) else asked)
+
+
+class VGI(Option):
+    """Variational Gibbs inference, for the `algorithm` of `IncompleteDensity`.
+
+    Parameters
+    ----------
+    conditionals : {"normal", "mixture", "spline", "bounded"}, default="normal"
+        Family of the univariate conditionals q(x_j | x): normals, mixtures of three
+        normals, normals transformed by monotone splines, or normals truncated to the
+        observed range of their column.
+    network : {"shared", "extended", "independent"}, default="shared"
+        The networks of the conditionals: a body that all columns share, with a small
+        network for each column; the same, but with the previous value of x_j as an
+        input (extended conditionals, which are cheaper); or a network for each column.
+    n_updates : "auto" or int, default="auto"
+        G, the number of missing cells that a visit of a row draws in each chain.
+        ``"auto"`` is 2 with the draws of a mixture, else twice the number of columns,
+        at most 8.
+    n_selected : int, default=1
+        M, the number of missing cells of a row in the objective.
+    start : {"auto", "normal", "marginals"}, default="auto"
+        Initial completions of rows (f0): draws of the normal distribution that EM fits,
+        given the observed cells, or observed cells of the same columns.  ``"auto"`` are
+        draws of a mixture of normals if ``model="vae"``, there are no categories, and
+        the table has at least 20 rows and less than 100 columns; else those of the
+        normal distribution.  The means of the mixture are then the offset of the
+        conditionals, and the autoencoder first learns the completed rows.
+    chain_range : {"observed", "unbounded"}, default="observed"
+        Whether draws outside of the observed range of their column are rejected during
+        training.
+    n_warm_up : int, default=0
+        Number of passes through the rows that train the conditionals as regressions of
+        observed cells before the main training (algorithm 2).
+
+    References
+    ----------
+    Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
+    estimation from incomplete data, algorithms 1 to 3, sections 3.1 to 3.3.
+
+    Examples
+    --------
+    >>> from skvnce.options import VGI, IncompleteDensity
+    >>> IncompleteDensity(algorithm=VGI("mixture", n_updates=5))
+    IncompleteDensity(algorithm=VGI(conditionals='mixture', n_updates=5))
+    """
+
+    _parameter_constraints = {
+        "conditionals": [StrOptions(set(_HEADS))],
+        "network": [StrOptions(set(NETWORKS))],
+        "n_updates": [AUTO, integer_from(1)],
+        "n_selected": [integer_from(1)],
+        "start": [StrOptions(set(_STARTS))],
+        "chain_range": [StrOptions(set(_RANGES))],
+        "n_warm_up": [integer_from(0)],
+    }
+
+    def __init__(
+        self,
+        conditionals: Literal["normal", "mixture", "spline", "bounded"] = "normal",
+        *,
+        network: Literal["shared", "extended", "independent"] = "shared",
+        n_updates: int | Literal["auto"] = "auto",
+        n_selected: int = 1,
+        start: Literal["auto", "normal", "marginals"] = "auto",
+        chain_range: Literal["observed", "unbounded"] = "observed",
+        n_warm_up: int = 0,
+    ) -> None:
+        self.conditionals = conditionals
+        self.network = network
+        self.n_updates = n_updates
+        self.n_selected = n_selected
+        self.start = start
+        self.chain_range = chain_range
+        self.n_warm_up = n_warm_up
+
+
+class MCEM(Option):
+    """Monte Carlo EM, for the `algorithm` of `IncompleteDensity`.
+
+    Projected latent chains (PL-MCMC), which start anew, draw the missing cells in the
+    first round and then in each `every`-th round.
+
+    Parameters
+    ----------
+    n_steps : int, default=300
+        Number of steps of each chain; a third of it in the first nine rounds.
+    every : int, default=5
+        Number of rounds between draws.
+
+    References
+    ----------
+    Cannella, Soltani and Tarokh (2021), Projected latent Markov chain Monte Carlo.
+
+    Examples
+    --------
+    >>> from skvnce.options import MCEM, IncompleteDensity
+    >>> IncompleteDensity("coupling-flow", algorithm=MCEM(n_steps=1000))
+    IncompleteDensity(algorithm=MCEM(n_steps=1000), model='coupling-flow')
+    """
+
+    _parameter_constraints = {"n_steps": [integer_from(1)], "every": [integer_from(1)]}
+
+    def __init__(self, n_steps: int = 300, every: int = 5) -> None:
+        self.n_steps = n_steps
+        self.every = every
+
+
+def conditionals_of(option, normal, ends, families, mixture=None):
+    """Make the conditionals of a `VGI`; `ends` are the ranges of the scores.
+
+    With the arrays of a mixture they start at this instead of the normal distribution.
+    """
+    head = _HEADS[option.conditionals](*(end.clone() for end in ends))
+    if families.levels:
+        return mixed_conditionals(normal, families, head, option.network)
+    mixture = mixture and tuple(map(torch.tensor, mixture))
+    return anchored_conditionals(normal, head, option.network, mixture)
+
+
+def _linear(normal, like=None):
+    rank = auto_rank(len(normal.mean))
+    linear = linear_start(normal, rank)
+    if like is not None and like is not normal:
+        linear = turned_like(linear, linear_start(like, rank))
+    return linear
+
+
+def _factor_density(normal, families, like=None):
+    return FactorDensity.of(_linear(normal, like))
+
+
+def _autoencoder(normal, families, like=None):
+    return AutoencoderDensity(_linear(normal, like), families)
+
+
+def _flow(normal, families, like=None, **options):
+    return SplineFlow(normal.mean, torch.linalg.cholesky(normal.covariance), **options)
+
+
+# factories of densities that start at a normal distribution
+DENSITIES = {
+    "vae": _autoencoder,
+    "flow": partial(_flow, n_passes=None),
+    # coupling layers are cheap to invert, as Monte Carlo EM requires
+    "coupling-flow": partial(_flow, n_passes=2),
+    "factor-analysis": _factor_density,
+}
+
+
+def made_by_user(make, n_features):
+    """Make a user's density, and check it."""
+    if isinstance(make, torch.nn.Module):
+        raise TypeError(
+            f"model must be a function of the number of columns that returns a "
+            f"torch.nn.Module, got the module {type(make).__name__}(...). Pass its "
+            f"class, or lambda n_features: {type(make).__name__}(...)."
+        )
+    module = make(n_features)
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(
+            f"model must return a torch.nn.Module, got {type(module).__name__}."
+        )
+    return own_density(module, n_features)
+
+
+def placed(pair, device, n_features):
+    """Move model and conditionals to a device, in place.
+
+    Raises ValueError if the model has tensors that torch cannot move.
+    """
+    found = pair.on(device)
+    if device.type == "cpu":
+        return found
+    try:
+        with torch.no_grad(), seeded(0):
+            found.model.log_prob(_some_rows(n_features).float().to(device))
+    except RuntimeError as error:
+        raise ValueError(
+            f"model cannot run on the device {device}: {error} Register all tensors as "
+            "parameters or buffers, and make others on the device of the input; or "
+            "pass device='cpu'."
+        ) from error
+    return found
+
+
+def _some_rows(n_features):
+    """Make a few rows near the centre."""
+    n_rows = 3
+    rows = torch.linspace(-1, 1, n_rows * n_features, dtype=torch.float64)
+    return rows.view(n_rows, n_features)
+
+
+def at_some_rows(model, n_features):
+    """Evaluate a density at a few rows near the centre; moves it to the CPU."""
+    # without dropout, whose values are random; the mode is restored below
+    was_training = model.training
+    with torch.no_grad():
+        model = model.cpu().double().eval()
+        found = model.log_prob(_some_rows(n_features)).numpy()
+    model.train(was_training)
+    return found
+
+
+def check_rebuilt(found, trained):
+    """Check that a rebuilt model equals the trained one, at some rows."""
+    if not np.allclose(found, trained, rtol=1e-3, atol=1e-3):
+        raise ValueError(
+            "model returns a module that differs from the fitted one in more than "
+            "its parameters and buffers. Store random numbers, and whatever else "
+            "changes, in buffers (register_buffer)."
+        )
+
+
+# ----------------------------------------
+# A density of rows with missing values, fitted by VGI or Monte Carlo EM.
+
+
+MOST_OUTSIDE = 0.25  # share of draws out of range above which a column is reported
+
+
+class DensityFit(NamedTuple):
+    """What `IncompleteDensity` needs to rebuild its networks and to go on."""
+
+    columns: ColumnScores
+    normal: Normal  # of scores, at which the training has started
+    ends: Hypercube  # the range of observed scores
+    model_seed: int  # of the modules, the same at each rebuild
+    # weights, means and covariances of the mixture at which the training has started
+    mixture: tuple | None
+    cache: dict
+    hypercube: Hypercube | None = None  # the range of chains
+    trained: np.ndarray | None = None  # `at_some_rows` of the trained model
+
+
+class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
+    """A density of rows and its training, for the parameter `model` of `VGIImputer`.
+
+    The density describes standardised columns, possibly nonlinear functions of them
+    unless it is your own.
+
+    Parameters
+    ----------
+    model : {"vae", "flow", "coupling-flow", "factor-analysis"} or callable, \
+            default="vae"
+        ``"vae"``: an autoencoder with at most 20 latents.  The log-density of a
+        completed row is replaced by a bound from 8 draws of the latents; the encoder
+        is trained for incomplete rows, too.  Only it takes categories.  ``"flow"``:
+        an autoregressive neural spline flow.  ``"coupling-flow"``: one of coupling
+        layers, which is cheap to invert.  ``"factor-analysis"``: at most 20 factors.  A
+        callable: your own density.  It maps the number of columns to a
+        `torch.nn.Module` with ``log_prob(x)``, which maps a table (n, columns) to (n,).
+        The columns are standardised, so it must be a density on all real numbers, in
+        single and in double precision.  State other than parameters must be in buffers;
+        for pickling, the callable must be a class or function of a module.
+    algorithm : {"vgi", "mcem"}, VGI or MCEM, default="vgi"
+        Variational Gibbs inference, with other settings by a `VGI`.  If a missing value
+        has several modes given the others, as on a ring, ``VGI("mixture")`` is needed:
+        with normal conditionals the fit itself is wrong, too wide on the ring, although
+        the loss is flat.  Compare held-out scores of both fits.  Or ``"mcem"``:
+        Monte Carlo EM with projected latent chains (PL-MCMC), with other settings by an
+        `MCEM`.  It requires ``model="coupling-flow"`` and always runs `max_iter`
+        rounds.
+    n_training_draws : "auto" or int, default="auto"
+        Number of completions of each row that training keeps and updates.  ``"auto"``:
+        2 for ``"vae"``, or 1 if it starts at a mixture (see `VGI`), else 5.
+    solver : "auto" or Adam, default="auto"
+        AdamW for the model, with averages of the parameters over about the last 200
+        steps, from a mixture over the last quarter of them; the conditionals use
+        AMSGrad with three times its learning rate. The fields of `Adam` that are
+        ``"auto"`` have these values: ``batch_size=128``; ``learning_rate_init=1e-3``,
+        or 3e-3 for ``"vae"`` with at most 20 columns that does not start at a mixture,
+        whose linear part has 0.3 times that; ``n_iter_no_change=6``, or 3 from a
+        mixture: training stops after this number of rounds without a better prediction
+        of held-out cells; ``validation_fraction=0.1``: the share of the observed cells
+        that are held out to choose the number of rounds. With 0, training runs
+        `max_iter` rounds on all cells. ``device="cuda"`` trains and is used on a GPU,
+        unless there are categories.
+    max_iter : "auto" or int, default="auto"
+        Maximum number of rounds of 50 steps of the optimiser.  With 0 the result is the
+        normal distribution at which all models except your own start.  ``"auto"`` is 1
+        for an autoencoder that starts at a mixture (see `VGI`), after a warm-up of at
+        most 6 rounds in which it learns the completed rows, else 40.
+    n_importance_samples : int, default=64
+        Number of draws in `score_samples`.
+
+    Attributes
+    ----------
+    loss_curve_ : list of float
+        Losses of all rounds, in nats; rounds with decreasing learning rates are last.
+    validation_scores_ : list of float
+        Gain on held-out cells in each round for which it was computed, in nats.
+    best_iter_ : int
+        Number of rounds that held-out cells chose.
+    n_iter_ : int
+        Number of rounds.
+    n_warm_up_iter_ : int
+        Number of rounds in which an autoencoder has learned rows that a mixture
+        completes, which are no steps of VGI.  Held-out cells choose it, 0 included, for
+        the first member; without them it is 6.
+    n_tuning_iter_ : int
+        Number of rounds of EM to fit the initial normal distribution.
+    location_, scale_ : ndarray of shape (n_nodes,)
+        Mean and standard deviation of the observed cells.
+    nonlinear_columns_ : bool
+        Whether any column is a nonlinear function of its normal scores.
+    feature_indices_ : ndarray of shape (n_nodes,)
+        Indices of the columns of X that the model uses.
+
+    Notes
+    -----
+    It has no `fit`: fitted copies, with the attributes above, are in
+    `estimators_` of `VGIImputer`.
+
+    Examples
+    --------
+    >>> from skvnce import VGIImputer
+    >>> from skvnce.options import Adam, IncompleteDensity
+    >>> density = IncompleteDensity("factor-analysis", solver=Adam(batch_size=64))
+    >>> VGIImputer(density).get_params()["model__solver__batch_size"]
+    64
+    """
+
+    _parameter_constraints = {
+        "model": [StrOptions(set(DENSITIES)), callable],
+        "algorithm": [StrOptions({"vgi", "mcem"}), VGI, MCEM],
+        "n_training_draws": [AUTO, integer_from(1)],
+        "solver": [AUTO, Adam],
+        "max_iter": [AUTO, integer_from(0)],
+        "n_importance_samples": [integer_from(2)],
+    }
+
+    def __init__(
+        self,
+        model: Callable[..., Any]
+        | Literal["vae", "flow", "coupling-flow", "factor-analysis"] = "vae",
+        *,
+        algorithm: VGI | MCEM | Literal["vgi", "mcem"] = "vgi",
+        n_training_draws: int | Literal["auto"] = "auto",
+        solver: Adam | Literal["auto"] = "auto",
+        max_iter: int | Literal["auto"] = "auto",
+        n_importance_samples: int = 64,
+    ) -> None:
+        self.model = model
+        self.algorithm = algorithm
+        self.n_training_draws = n_training_draws
+        self.solver = solver
+        self.max_iter = max_iter
+        self.n_importance_samples = n_importance_samples
+
+    _states = "model_state_", "conditionals_state_"
+    _consequence = "there is nothing to impute."
+    _slot = "model.solver"
+    _publish = IncompleteTransformer._publish
+
+    @property
+    def _schema(self):
+        """What the fit has learned about the columns; see `Schema`."""
+        return self._fitted.schema
+
+    def _handling(self, schema):
+        return Handling("not filled", FILLED_BY_CONSTANT)
+
+    def to_torch(self) -> Any:
+        """Return a copy of the fitted density.
+
+        Returns
+        -------
+        torch.nn.Module
+            On the CPU, in double precision, without gradients.
+        """
+        if not hasattr(self, "model_state_"):
+            raise NotFittedError("It is not fitted: VGIImputer fits a copy of it.")
+        model = self._modules().pair.model
+        return deepcopy(getattr(model, "module", model)).cpu()
+
+    def _check_conditions(self):
+        """Check conditions on several parameters."""
+        if isinstance(self._method(), MCEM) and self.model != "coupling-flow":
+            raise ValueError(
+                f"algorithm={self.algorithm!r} requires model='coupling-flow', whose "
+                f"latents its chains use, got model={self.model!r}."
+            )
+        self._solver()
+
+    def _method(self):
+        """Return the algorithm as an option."""
+        if isinstance(self.algorithm, str):
+            return {"vgi": VGI, "mcem": MCEM}[self.algorithm]()
+        return self.algorithm
+
+    def _plan(self, n_columns, *, from_mixture=False):
+        """Return what the parameters stand for; see `Plan`."""
+        if from_mixture:  # chains start where they would be after many updates
+            solver, n_chains, n_updates, n_rounds = _SOLVER | _FROM_MIXTURE, 1, 2, 1
+        else:
+            has_encoder = self._has_encoder()
+            faster = _FASTER if has_encoder and n_columns <= _FEW else {}
+            solver, n_chains = _SOLVER | faster, 2 if has_encoder else 5
+            n_updates, n_rounds = min(8, 2 * n_columns), 40
+        return Plan(
+            fields_of(self.solver, self._slot, solver),
+            _number(self.n_training_draws, n_chains),
+            n_updates,
+            _number(self.max_iter, n_rounds),
+            from_mixture,
+        )
+
+    def _plan_of_fit(self):
+        """Return what the parameters stood for in the fit, if there was one."""
+        if not hasattr(self, "_fitted"):
+            return self._plan(0)
+        fit = self._fitted.model
+        return self._plan(len(fit.columns.scale), from_mixture=fit.mixture is not None)
+
+    def _solver(self):
+        """Return the fields of the solver, of the fit if there was one."""
+        return self._plan_of_fit().solver
+
+    def _remedy(self, n_columns):
+        rate = self._plan(n_columns).solver["learning_rate_init"]
+        return (
+            f"Lower learning_rate_init={rate!r} of the solver: pass "
+            "IncompleteDensity(..., solver=Adam(...))."
+        )
+
+    def _fit_nodes(self, schema, cells, on_round, on_chosen, first):
+        # without it, held-out cells choose the number of rounds of the warm-up
+        n_warm_up = None if first is None else first.n_warm_up_iter_
+        asked = np.full(len(schema.model_columns), "auto", dtype=object)
+        # a user's density gets linear scores
+        nonlinear = isinstance(self.model, str)
+        begun = fit_normal(schema, cells, asked, nonlinear=nonlinear)
+        families, width = begun.columns.distributions(), len(begun.columns.scale)
+        start = Start(begun.data, begun.normal, families, begun.weights)
+        seed = int(torch.randint(2**31 - 1, ()))
+        share = self._solver()["validation_fraction"]
+        device = self._device(schema)
+        _, hidden = hold_out(cells.nodes, begun.weights, share)
+        mixture = self._fit_mixture(start, hidden, n_warm_up)
+        ends = range_of(start)
+        fit = DensityFit(begun.columns, begun.normal, ends, seed, mixture, {})
+        plan = self._plan(width, from_mixture=mixture is not None)
+        pair = placed(self._pair(fit, begun.normal), device, width)
+        if isinstance(self._method(), VGI):
+
+            def show(chains):
+                if on_chosen is not None and hidden.any():
+                    unseen = self._without(hidden, pair, begun, fit, chains.hypercube)
+                    unseen = unseen.on(self._device_in_use(schema))
+                    model = self._row_model_of(unseen, begun.columns)
+                    some = some_rows(hidden).numpy()
+                    on_chosen(WithoutCells(model, cells.nodes, some))
+
+            rounds = self._rounds(pair, start, hidden, plan, n_warm_up, mixture, device)
+            losses, gains, best = self._train(rounds, plan, on_round, show)
+            chains, n_warm_up = rounds.chains, rounds.n_warm_up
+            outside = chains.n_outside / chains.n_drawn.clamp(min=1)
+            rounded = np.array(begun.columns.families) == "rounded"
+            diverging = (outside > MOST_OUTSIDE).cpu().numpy() & ~rounded
+            diverging = schema.model_columns[diverging].tolist()
+        else:
+            method, best = self._method(), plan.n_rounds
+            sizes = plan.n_chains, plan.settings(method), method, best, device
+            chains, losses = maximised(pair, start, *sizes, on_round)
+            gains, n_warm_up, diverging = [], 0, []
+        report = self._report_of(
+            losses,
+            pair,
+            validation_scores_=gains,
+            best_iter_=best,
+            n_warm_up_iter_=n_warm_up,
+            diverging_=diverging,
+        )
+        fit = fit._replace(
+            hypercube=Hypercube(*(end.cpu() for end in chains.hypercube)),
+            trained=at_some_rows(pair.model, width),
+        )
+        return Fitted(schema, fit, report | begun.report())
+
+    def _fit_mixture(self, start, hidden, n_warm_up):
+        """Fit the mixture at which training starts, as arrays; None if at a normal."""
+        method, rounds = self._method(), self.max_iter or n_warm_up
+        starts = self._has_encoder() and isinstance(method, VGI) and rounds
+        if not starts or method.start != "auto":
+            return None
+        found = fit_mixture(start, hidden)
+        return found and found[:3]
+
+    def _pair(self, fit, normal, like=None):
+        """Make model and conditionals in single precision, as at the start of training.
+
+        Factors are rotated to match those of another normal distribution.
+        """
+        families = fit.columns.distributions()
+        if not isinstance(self.model, str):
+            with seeded(fit.model_seed):
+                model = made_by_user(self.model, len(normal.mean))
+        else:
+            model = DENSITIES[self.model](normal, families, like)
+        method = self._method()
+        option = method if isinstance(method, VGI) else VGI()
+        given = option, normal, fit.ends, families
+        conditionals = conditionals_of(*given, fit.mixture)
+        return Pair(model.float(), conditionals.float())
+
+    def _without(self, hidden, pair, begun, fit, hypercube):
+        """Make the density as if its fit had not used some cells."""
+        normal = begun.without(hidden)
+        starts = []
+        for one in (begun.normal, normal):
+            with seeded(0):  # the same initial networks
+                starts.append(self._pair(fit, one, like=begun.normal))
+        before, after = starts
+        if not isinstance(self.model, str):  # it does not start at the normal
+            after = after._replace(model=before.model)
+        # a copy, because training goes on
+        here = deepcopy(pair).on(begun.data.x.device)
+        found = Pair(*map(moved, here, before, after))
+        cube = Hypercube(*(end.double() for end in hypercube)).on(begun.data.x.device)
+        return FittedPair(found, normal, begun.columns.distributions(), cube)
+
+    def _rounds(self, pair, start, hidden, plan, n_warm_up, mixture, device):
+        """Make the training by VGI, after the warm-ups of its modules."""
+        method = self._method()
+        settings = plan.settings(method)
+        if not isinstance(self.model, str):
+            with step("fitting the density to completed rows"):
+                chains = make_chains(
+                    start.without(hidden), ChainSettings(plan.n_chains)
+                ).on(device)
+                warm_up_model(pair.model, chains, len(start.weights), settings)
+        rounds = VGIRounds(
+            pair,
+            start,
+            hidden,
+            plan.ways(method),
+            settings,
+            Limits(plan.n_rounds, plan.solver["n_iter_no_change"], n_warm_up),
+            mixture and Mixture(*mixture),
+            device,
+        )
+        warm_up_conditionals(pair.conditionals, rounds.chains, settings, method)
+        return rounds
+
+    def _train(self, rounds, plan, on_round, on_chosen):
+        """Train in rounds; return losses, gains and the chosen number of rounds."""
+
+        def while_better(report):
+            n_rounds = rounds.while_better(report)
+            on_chosen(rounds.chains)
+            return n_rounds
+
+        return train_in_rounds(
+            plan.n_rounds,
+            plan.solver["validation_fraction"],
+            while_better,
+            rounds.on_all,
+            on_round,
+            # from a mixture, few rounds are meant to be few
+            warns=not plan.from_mixture,
+        )
+
+    def _rebuilt(self):
+        fit = self._fitted.model
+        pair = self._trained_pair()
+        for part in pair:
+            part.double().eval().requires_grad_(False)
+        cube = Hypercube(*(end.double() for end in fit.hypercube))
+        check_rebuilt(at_some_rows(pair.model, len(self.scale_)), fit.trained)
+        return FittedPair(pair, fit.normal, fit.columns.distributions(), cube)
+
+    def _has_encoder(self):
+        return self.model == "vae"
+
+    def _row_model(self):
+        """Return the fitted density and its scores as a value."""
+        return self._row_model_of(self._modules(), self._fitted.model.columns)
+
+    def _row_model_of(self, modules, columns):
+        number = int(self.n_importance_samples)
+        if not self._has_encoder():
+            return ChainModel(modules, columns.maps(), number)
+        # with its rounded columns
+        auto = modules.pair.model.autoencoder(modules.families)
+        return columns.encoder_model(auto, number)
+
+    def _continued(self, X, seed):  # IncompleteDensity
+        """Copy the fitted density, and train the copy on other rows.
+
+        Training makes as many rounds as held-out cells chose in the fit, at least one,
+        with the scores of columns of the fit.
+
+        `X` (n_samples, n_features): validated rows.
+        """
+        fit, method, plan = self._fitted.model, self._method(), self._plan_of_fit()
+        data = fit.columns.scores_of(self._observed_nodes(X))
+        weights = torch.ones(len(data.x), dtype=torch.float64)
+        start = Start(data, fit.normal, fit.columns.distributions(), weights)
+        if not isinstance(method, VGI):
+            raise ValueError(
+                f"partial_fit requires algorithm='vgi', got {self.algorithm!r}."
+            )
+        if not len(weights):
+            raise ValueError("No row of X has an observed cell of the model.")
+        ways, n_rounds = plan.ways(method), max(1, self.best_iter_)
+        with one_thread(), seeded(seed), failures_named("Fit the imputer to all rows."):
+            device = self._device(self._schema)
+            pair = self._trained_pair().on(device)
+            settings = plan.settings(method), n_rounds, device
+            cube, losses = trained_further(pair, start, ways, *settings)
+        low = torch.fmin(cube.low, fit.hypercube.low)
+        high = torch.fmax(cube.high, fit.hypercube.high)
+        fitted = self._with_report(
+            self._report_of([*self.loss_curve_, *losses], pair),
+            hypercube=Hypercube(low, high),
+            trained=at_some_rows(pair.model, len(self.scale_)),
+        )
+        return copy(self)._publish(fitted)
+
+    def _trained_pair(self):
+        """Make model and conditionals in single precision, as training left them."""
+        fit = self._fitted.model
+        # the states replace what is drawn here; the seed keeps the caller's stream
+        with seeded(0):
+            return self._loaded(self._pair(fit, fit.normal))
