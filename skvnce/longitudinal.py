@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import isclose
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import narwhals as nw
 import numpy as np
@@ -51,13 +51,70 @@ from skvnce.exceptions import TableWarning
 # Groups and times of long tables, which have several rows for a group.
 
 
+class Long(NamedTuple):
+    """A long table, with several rows for a group."""
+
+    frame: nw.DataFrame
+    cells: dict[str, Cells]  # by column
+    groups: list[str]  # columns that name the groups
+    time: str
+    codes: (
+        np.ndarray
+    )  # (n_samples,), of the groups; without groups, all rows are of one
+
+    @property
+    def others(self) -> list[str]:
+        """The columns besides those of groups and time."""
+        keys = (*self.groups, self.time)
+        return [name for name in self.frame.columns if name not in keys]
+
+    def check_pairs(self, times: np.ndarray) -> None:
+        """Raise an error if a group has two rows for a time."""
+        first, pairs = {}, zip(self.codes.tolist(), times.tolist(), strict=True)
+        for row, pair in enumerate(pairs):
+            if first.setdefault(pair, row) != row:
+                keys = (*self.groups, self.time)
+                shown = [f"{name}={self.cells[name].values[row]!s}" for name in keys]
+                raise ValueError(
+                    f"Rows {first[pair]} and {row} of table are both of "
+                    f"{', '.join(shown)}; keep one row for each group and time, or "
+                    "name columns that tell them apart in groups"
+                )
+
+    def varying(self, columns: str | Sequence[str] | None) -> list[str]:
+        """List the columns that vary within groups: those given, or those found."""
+        if columns is not None:
+            return _listed(columns, "columns", self.others)
+        changes = {name: self._different(name) for name in self.others}
+        return [name for name, (rows, equal) in changes.items() if rows or not equal]
+
+    def check_constant(self, names: list[str]) -> None:
+        """Raise an error for a column that varies within a group."""
+        for name in names:
+            rows, _ = self._different(name)
+            if rows:
+                first, other = (self.cells[name].values[row] for row in rows)
+                raise ValueError(
+                    f"Column {name!r} is not in columns, but varies within a group: "
+                    f"{first!s} in row {rows[0]} of table, {other!s} in row {rows[1]}; "
+                    "list it in columns, or drop it"
+                )
+
+    def _different(self, name: str) -> tuple[tuple | None, bool]:
+        """Return two rows of a group with different values, and if any are equal."""
+        first, any_equal, cells = {}, False, self.cells[name]
+        for row in np.flatnonzero(~cells.missing()).tolist():
+            before = first.setdefault(self.codes[row], row)
+            if before != row and cells.values[before] != cells.values[row]:
+                return (before, row), any_equal
+            any_equal |= before != row
+        return None, any_equal
+
+
 def read_repeated(
     table: ArrayLike, groups: str | Sequence[str] | None, time: str
-) -> tuple[nw.DataFrame, dict[str, Cells], list[str], np.ndarray]:
-    """Return a frame, its `Cells` by column, names of groups, and codes of groups.
-
-    Without groups, all rows are of one.
-    """
+) -> Long:
+    """Check and read a long table."""
     reject_parts(table, "table")
     if not is_frame(table):
         raise TypeError(
@@ -100,24 +157,25 @@ def read_repeated(
                 f"of table ({len(missing)} rows in all); fill these cells, or drop the "
                 "rows"
             )
-    if not groups:
-        return long, cells, groups, np.zeros(len(long), dtype=int)
-    keys = zip(*(cells[name].values for name in groups), strict=True)
-    return long, cells, groups, np.array(numbered(keys))
+    codes = np.zeros(len(long), dtype=int)
+    if groups:
+        keys = zip(*(cells[name].values for name in groups), strict=True)
+        codes = np.array(numbered(keys))
+    return Long(long, cells, groups, time, codes)
 
 
 def _listed(names: str | Sequence[str], parameter: str, known: list) -> list[str]:
     """Return names of columns as a list, after checking that they are known."""
     is_one = isinstance(names, str) or not hasattr(names, "__iter__")
-    found = [names] if is_one else list(names)
-    unknown = [name for name in found if name not in known]
-    if unknown or not found:
+    chosen = [names] if is_one else list(names)
+    unknown = [name for name in chosen if name not in known]
+    if unknown or not chosen:
         shown = repr(unknown[0]) if unknown else "none"
         raise ValueError(
             f"{parameter} must be columns of table, got {shown}; choose from {known}, "
             "and turn an index of pandas into columns by reset_index()"
         )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(chosen))
 
 
 def sorted_times(series: nw.Series, cells: Cells) -> tuple[list, np.ndarray]:
@@ -150,72 +208,6 @@ def numbers_of_times(cells: Cells) -> np.ndarray:
             "number the times in their order"
         )
     return cells.numbers(cells.dtype)
-
-
-def check_pairs(
-    codes: np.ndarray,
-    times: np.ndarray,
-    cells: dict[str, Cells],
-    groups: list[str],
-    time: str,
-) -> None:
-    """Raise an error if a group has two rows for a time."""
-    known = {}
-    for row, pair in enumerate(zip(codes.tolist(), times.tolist(), strict=True)):
-        if known.setdefault(pair, row) != row:
-            shown = [f"{name}={cells[name].values[row]!s}" for name in (*groups, time)]
-            raise ValueError(
-                f"Rows {known[pair]} and {row} of table are both of "
-                f"{', '.join(shown)}; keep one row for each group and time, or name "
-                "columns that tell them apart in groups"
-            )
-
-
-def _different(cells: Cells, codes: np.ndarray) -> tuple[tuple | None, bool]:
-    """Return two rows of a group with different values, or None, and if any are equal.
-
-    Missing cells are ignored.
-    """
-    first, any_equal = {}, False
-    values = cells.values
-    for row in np.flatnonzero(~cells.missing()).tolist():
-        before = first.setdefault(codes[row], row)
-        if before != row and values[before] != values[row]:
-            return (before, row), any_equal
-        any_equal |= before != row
-    return None, any_equal
-
-
-def varying_columns(
-    cells: dict[str, Cells],
-    codes: np.ndarray,
-    others: list[str],
-    columns: str | Sequence[str] | None,
-) -> list[str]:
-    """List the columns that vary within groups: those given, or those found."""
-    if columns is not None:
-        return _listed(columns, "columns", others)
-    found = {name: _different(cells[name], codes) for name in others}
-    return [name for name, (rows, equal) in found.items() if rows or not equal]
-
-
-def check_constant(
-    cells: dict[str, Cells], codes: np.ndarray, names: list[str]
-) -> None:
-    """Raise an error for a column that varies within a group."""
-    for name in names:
-        rows, _ = _different(cells[name], codes)
-        if rows:
-            first, other = (cells[name].values[row] for row in rows)
-            raise ValueError(
-                f"Column {name!r} is not in columns, but varies within a group: "
-                f"{first!s} in row {rows[0]} of table, {other!s} in row {rows[1]}; "
-                "list it in columns, or drop it"
-            )
-
-
-# ----------------------------------------
-# Repeated rows: visits of patients, years of countries.
 
 
 __all__ = ["Wide", "to_wide", "with_neighbours"]
@@ -345,7 +337,7 @@ class Wide:
                     f"filled must have the {n} rows of the attribute table, in their "
                     f"order and with their index, got {len(frame)} rows; {_PASS}"
                 )
-            found = {name: frame[name].to_list() for name in frame.columns}
+            cells_of = {name: frame[name].to_list() for name in frame.columns}
         else:
             cells = np.asarray(filled)
             if cells.shape != (n, len(own)):
@@ -354,16 +346,16 @@ class Wide:
                     f"table, got {cells.shape}; {_PASS}, as data frames if columns are "
                     'left out or added: imputer.set_output(transform="pandas")'
                 )
-            found = dict(zip(own, cells.T.tolist(), strict=True))
+            cells_of = dict(zip(own, cells.T.tolist(), strict=True))
         for name, values in own.items():
-            if name in found:
-                _check_observed(name, values, found[name])
+            if name in cells_of:
+                _check_observed(name, values, cells_of[name])
             elif not all(map(is_missing, values)):
                 raise ValueError(
                     f"filled has no column {name!r}, which has observed cells in the "
                     f"attribute table; {_PASS}"
                 )
-        return own | found
+        return own | cells_of
 
 
 def to_wide(
@@ -442,37 +434,37 @@ def to_wide(
             "groups must be columns of table, got None: a row of the wide table is a "
             "group; with_neighbours takes groups=None for a single series"
         )
-    long, cells, groups, codes = read_repeated(table, groups, time)
+    read = read_repeated(table, groups, time)
+    long, cells, groups, time, codes = read
     times, time_codes = sorted_times(long[time], cells[time])
-    check_pairs(codes, time_codes, cells, groups, time)
-    others = [name for name in long.columns if name not in (*groups, time)]
-    varying = varying_columns(cells, codes, others, columns)
-    check_constant(cells, codes, [name for name in others if name not in varying])
+    read.check_pairs(time_codes)
+    varying = read.varying(columns)
+    read.check_constant([name for name in read.others if name not in varying])
     first = _first_rows(codes, np.arange(len(long)))
     _warn_of_few_rows(len(long) / (len(first) * len(times)), time)
     rows = np.full((len(first), len(times)), -1)
     rows[codes, time_codes] = np.arange(len(long))
 
     wide, names = [], {}
-    for name in others:
+    for name in read.others:
         series = long[name]
         if name in varying:
             names[name], places = [f"{name}@{_shown(one)}" for one in times], rows.T
             series = nullable(series) if (rows < 0).any() else series
         else:
             observed, known = np.flatnonzero(~cells[name].missing()), first.copy()
-            found = _first_rows(codes[observed], observed, len(first))
-            known[found >= 0] = found[found >= 0]
+            lines = _first_rows(codes[observed], observed, len(first))
+            known[lines >= 0] = lines[lines >= 0]
             names[name], places = [name], [known]
         pairs = zip(names[name], places, strict=True)
         wide += [taken(series, at).alias(new) for new, at in pairs]
-    _check_names([new for found in names.values() for new in found])
+    _check_names([new for news in names.values() for new in news])
     start = reset_index(long[first.tolist()])
-    found = assigned(start, wide).select(one.name for one in wide).to_native()
+    result = assigned(start, wide).select(one.name for one in wide).to_native()
     keys = start.select(groups).to_native()
-    if hasattr(found, "iloc"):
-        found = found.set_axis(keys.set_index(groups).index)
-    return Wide(found, keys, times, long.clone(), rows, time, names)
+    if hasattr(result, "iloc"):
+        result = result.set_axis(keys.set_index(groups).index)
+    return Wide(result, keys, times, long.clone(), rows, time, names)
 
 
 def with_neighbours(
@@ -556,11 +548,10 @@ def with_neighbours(
     2     2    5.0         NaN          NaN
     """
     steps = {"lag": _steps(lags, "lags"), "lead": _steps(leads, "leads")}
-    long, cells, groups, codes = read_repeated(table, groups, time)
-    when = numbers_of_times(cells[time])
-    check_pairs(codes, when, cells, groups, time)
-    others = [name for name in long.columns if name not in (*groups, time)]
-    chosen = varying_columns(cells, codes, others, columns)
+    read = read_repeated(table, groups, time)
+    long, codes, when = read.frame, read.codes, numbers_of_times(read.cells[time])
+    read.check_pairs(when)
+    chosen = read.varying(columns)
 
     order, new = np.lexsort((when, codes)), []
     for word, numbers in steps.items():
@@ -613,21 +604,17 @@ def _warn_of_few_rows(share, time):
 
 def _steps(steps, parameter):
     """Return lags or leads as a list of different positive integers."""
-    found = list(steps) if np.iterable(steps) else [steps]
-    unfit = [
-        one
-        for place, one in enumerate(found)
-        if not isinstance(one, Integral)
-        or isinstance(one, bool)
-        or one < 1
-        or one in found[:place]
+    numbers = list(steps) if np.iterable(steps) else [steps]
+    are_counts = [
+        isinstance(one, Integral) and not isinstance(one, bool) and one >= 1
+        for one in numbers
     ]
-    if unfit:
+    if not all(are_counts) or len(set(numbers)) < len(numbers):
         raise ValueError(
             f"{parameter} must be different positive integers, got {steps!r}; pass for "
             "example (1, 2), and () for none"
         )
-    return [int(one) for one in found]
+    return [int(one) for one in numbers]
 
 
 def _neighbours(order, codes, step):

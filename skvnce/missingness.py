@@ -73,14 +73,6 @@ def mcar(
     hidden : ndarray of bool of shape (n_samples, n_features)
         True at the cells to hide.
 
-    Raises
-    ------
-    TypeError
-        If ``fraction`` is not numeric.
-    ValueError
-        If ``X`` is not a numeric or mixed table, ``fraction`` has another length or
-        lies outside [0, 1), or ``random_state`` is none of the above.
-
     Examples
     --------
     >>> import numpy as np
@@ -124,8 +116,7 @@ def mar(
         Change in the log-odds of being hidden per unit of the score; 0 is MCAR in the
         columns that are not drivers.
     random_state : int, RandomState, Generator or None, default=None
-        Source of randomness; None uses fresh entropy. The global numpy stream is
-        never used.
+        As in `mcar`.
 
     Returns
     -------
@@ -194,22 +185,12 @@ def mnar(
         Change in the log-odds of being hidden per standard deviation of the column; 0
         is MCAR, and a negative value hides smaller values more often.
     random_state : int, RandomState, Generator or None, default=None
-        Source of randomness; None uses fresh entropy. The global numpy stream is
-        never used.
+        As in `mcar`.
 
     Returns
     -------
     hidden : ndarray of bool of shape (n_samples, n_features)
         True at the cells to hide.
-
-    Raises
-    ------
-    TypeError
-        If ``fraction`` is not numeric or ``strength`` is not a number.
-    ValueError
-        If ``X`` is not a numeric or mixed table or holds infinite values, ``fraction``
-        has another length or lies outside [0, 1), ``strength`` is beyond 1e6, or
-        ``random_state`` is none of the above.
 
     Examples
     --------
@@ -245,13 +226,6 @@ def hide(X: ArrayLike, hidden: ArrayLike) -> Any:
         objects with columns of text stays one, with NaN. Other tables become arrays of
         float64, or of float32 if they are that.
 
-    Raises
-    ------
-    TypeError
-        If ``hidden`` is not boolean.
-    ValueError
-        If ``X`` is not a numeric or mixed table or ``hidden`` has another shape.
-
     Examples
     --------
     >>> from skvnce.missingness import hide
@@ -264,10 +238,8 @@ def hide(X: ArrayLike, hidden: ArrayLike) -> Any:
     if is_frame(X):
         return hide_in_frame(X, hidden)
     x = np.asarray(readable(X))
-    if columns is None:
-        x = x.astype(np.float32 if x.dtype == np.float32 else np.float64)
-    else:
-        x = x.copy()
+    is_kept = columns is not None or x.dtype == np.float32
+    x = x.astype(x.dtype if is_kept else np.float64)  # a copy
     x[hidden] = np.nan
     return x
 
@@ -302,7 +274,10 @@ def _table(X, name="X"):
     try:
         cells = readable(X, name)
         with cell_errors_named(X):
-            x = _converted(cells)
+            if hasattr(cells, "iloc"):  # pandas: only to_numpy makes every pd.NA NaN
+                x = cells.to_numpy(dtype=np.float64, na_value=np.nan)
+            else:
+                x = np.asarray(cells, dtype=np.float64)
         check_exact(X, x, name)
     except (TypeError, ValueError) as error:
         raise ValueError(
@@ -315,12 +290,6 @@ def _table(X, name="X"):
             f"{x.shape}; a single column is X.reshape(-1, 1)"
         )
     return x
-
-
-def _converted(X):
-    if hasattr(X, "iloc"):  # pandas: only to_numpy converts every pd.NA to NaN
-        return X.to_numpy(dtype=np.float64, na_value=np.nan)
-    return np.asarray(X, dtype=np.float64)
 
 
 def _check_hidden(hidden, shape):
@@ -380,8 +349,8 @@ def _driver_positions(X, drivers, n_features):
         positions = np.arange(-(-n_features // 3))
     else:
         keys = np.atleast_1d(np.asarray(drivers, dtype=object)).tolist()
-        found = [place_of(key, names_of(X), n_features, "drivers") for key in keys]
-        positions = np.unique(found)
+        places = [place_of(key, names_of(X), n_features, "drivers") for key in keys]
+        positions = np.unique(places)
     if not 0 < len(positions) < n_features:
         raise ValueError(
             f"drivers must be some but not all of the {n_features} columns of X, got "
@@ -414,14 +383,11 @@ def _standardise(x):
     observed = ~np.isnan(x)
     n = np.maximum(observed.sum(axis=0), 1)
     x = np.where(observed, x, 0.0)
-    x = x / _positive(np.abs(x).max(axis=0))  # so that no square overflows
+    largest = np.abs(x).max(axis=0)
+    x = x / np.where(largest > 0, largest, 1.0)  # so that no square overflows
     x = np.where(observed, x - x.sum(axis=0) / n, 0.0)
-    return x / _positive(np.sqrt((x**2).sum(axis=0) / n))
-
-
-def _positive(scale):
-    """Replace the zeros of an array by ones."""
-    return np.where(scale > 0, scale, 1.0)
+    deviation = np.sqrt((x**2).sum(axis=0) / n)
+    return x / np.where(deviation > 0, deviation, 1.0)
 
 
 def _probability(score, observed, fractions):

@@ -44,11 +44,7 @@ class LatentModel(Protocol):
 
 
 class LatentVariableModel(Protocol):
-    """A normalised density of latents, and of columns that are independent given them.
-
-    Missing columns are left out of the likelihood by a masked sum,
-    `observed_log_prob`.
-    """
+    """A normalised density of latents, and of columns independent given them."""
 
     def prior(self) -> Distribution:
         """Return p(z), of event shape (latents,)."""
@@ -80,13 +76,9 @@ class UnivariateConditionals(Protocol):
 def observed_log_prob(dist: Distribution, x: Tensor, observed: Tensor) -> Tensor:
     """Sum the log-density of independent features over the observed ones.
 
-    Missing features contribute nothing, unless they are known to lie within bounds.
-
-    `observed` (bool (*batch, features)).  `dist` (batch shape (features,) or (*batch,
-    features)): may have ``log_inside``, log-probabilities of the bounds of missing
-    features, or the method ``sum_observed(x, observed)``, which computes the sum
-    itself.  `x` (*batch, features): values under the mask may be anything, NaN
-    included.  Returns (*batch,).
+    Missing features, whose values may be NaN, contribute nothing, unless `dist` has
+    ``log_inside``, log-probabilities of their bounds. Its method ``sum_observed(x,
+    observed)``, if there is one, computes the sum itself.
     """
     if hasattr(dist, "sum_observed"):
         return dist.sum_observed(x, observed)
@@ -99,8 +91,7 @@ def observed_log_prob(dist: Distribution, x: Tensor, observed: Tensor) -> Tensor
 def log_joint_of_states(model: EnumerableModel, x: Tensor) -> Tensor:
     """Compute log phi(x, z) at all states z; (*batch, features) -> (n_states, *batch).
 
-    Its `torch.logsumexp` over the states is log phi(x), and its `torch.log_softmax` the
-    exact posterior.
+    Its `logsumexp` is log phi(x), and its `log_softmax` the exact posterior.
     """
     states = model.states
     z = states.view(len(states), *[1] * (x.dim() - 1), -1)
@@ -151,7 +142,7 @@ def iwelbo(log_weight: Tensor) -> Tensor:
 def standard_error(log_weight: Tensor) -> Tensor:
     """Estimate the error of eq. (4) from the variance of weights; infinite for one.
 
-    The error of the logarithm of a mean of weights is the relative error of the mean.
+    It is the relative error of the mean of the weights.
     """
     n_draws = len(log_weight)
     if n_draws == 1:
@@ -162,19 +153,12 @@ def standard_error(log_weight: Tensor) -> Tensor:
 
 
 def stratified_elbo(log_pi: Tensor, log_weight: Tensor) -> Tensor:  # (*rows,)
-    """Average over draws of each component, eq. (3).
-
-    `log_weight` (components, n_draws, *rows).  `log_pi` (components, *rows):
-    normalised.
-    """
+    """Average over draws of each component, eq. (3); (components, n_draws, *rows)."""
     return (log_pi.exp() * log_weight.mean(1)).sum(0)
 
 
 def stratified_iwelbo(log_pi: Tensor, log_weight: Tensor) -> Tensor:
-    """Compute the stratified importance-weighted bound, eq. (5).
-
-    Parameters and returned values are those of `stratified_elbo`.
-    """
+    """Compute the stratified importance-weighted bound, eq. (5)."""
     weighted = log_pi.unsqueeze(1) + log_weight
     return torch.logsumexp(weighted, (0, 1)) - log(log_weight.shape[1])
 
@@ -188,10 +172,7 @@ def log_joint(
 
 
 def drawn(q: Distribution, uniforms: Uniforms, n_draws: int, like: Tensor) -> Tensor:
-    """Draw latents by `draw_latents`, and check that the draws have a gradient.
-
-    Raises TypeError if they have none: the posterior would not be trained.
-    """
+    """Draw latents by `draw_latents`; raise TypeError if the draws have no gradient."""
     if not q.has_rsample:
         raise TypeError(
             f"The posterior returns {q}, whose draws have no gradient. "
@@ -217,9 +198,8 @@ def frozen(q: Distribution) -> Distribution:
     """Return a distribution whose parameters have no gradient.
 
     With log q of it in eq. (1), only the draws have a gradient ("sticking the
-    landing").  The omitted part has mean zero in eqs. (2) and (3), and large noise near
-    the optimum; in eqs. (4) and (5) its mean is not zero.  The function finds
-    parameters in attributes of the distribution and of its parts.
+    landing"). The omitted part has mean zero in eqs. (2) and (3), and large noise
+    near the optimum; in eqs. (4) and (5) its mean is not zero.
 
     Roeder, Wu and Duvenaud (2017), Sticking the landing, section 3.
     """

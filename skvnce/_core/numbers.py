@@ -25,12 +25,10 @@ def are_codes(n_values: int, n_cells: int) -> bool:
 
 
 def grid_of(cells: np.ndarray) -> tuple[float, float]:
-    """Find the grid that almost all of some cells lie on, if many of them repeat.
+    """Find step and origin of the grid that almost all of some cells (n,) lie on.
 
-    Its step is the largest of some gaps between the values, and of simple parts of
-    them, that suits.
-
-    `cells` (n,). Returns step and origin; the step is 0 if there is no grid.
+    The step is the largest of some gaps between values that repeat, and of simple
+    parts of them, that suits; 0 if there is no grid.
     """
     values, count = np.unique(cells, return_counts=True)
     size = abs(values).max()  # half of it, as the spacing of the largest float is inf

@@ -47,10 +47,7 @@ class Posterior(Protocol):
     """A posterior that draws the unobserved variables of rows."""
 
     def __call__(self, x: Tensor, observed: Tensor, uniforms: Uniforms) -> Draws:
-        """Draw for rows x (*batch, n, features) of one mask (n, features).
-
-        Values under the mask are arbitrary.
-        """
+        """Draw for rows x (*batch, n, features) of one mask (n, features)."""
         ...
 
 
@@ -60,8 +57,7 @@ class LatentPosterior(Protocol):
     def __call__(self, x: Tensor, observed: Tensor) -> Distribution:
         """Return q(z | x), of event shape (latents,) and batch shape (*batch,).
 
-        `x` (*batch, features): values under the mask are arbitrary.  `observed` (bool
-        that broadcasts to (*batch, features)): all true for completed rows.
+        Values under the mask are arbitrary; it is all true for completed rows.
         """
         ...
 
@@ -70,11 +66,7 @@ class LatentCells(Protocol):
     """A conditional distribution q(x_mis | z, x_obs) with independent cells."""
 
     def __call__(self, x: Tensor, observed: Tensor, z: Tensor) -> Distribution:
-        """Return q(x_j | z, x_obs) of all columns j; batch shape (*batch, features).
-
-        `observed` (bool that broadcasts to (*batch, features)), `z` (*batch, latents).
-        `x` (*batch, features): values under the mask are arbitrary.
-        """
+        """Return q(x_j | z, x_obs) of all columns j; batch shape (*batch, features)."""
         ...
 
 
@@ -86,11 +78,7 @@ class GibbsConditionals(Protocol):
         ...
 
     def at(self, x: Tensor, columns: Tensor) -> Distribution:
-        """Return q_j of one column a row.
-
-        `x` (*batch, features), `columns` (int (*several, *batch)).  Returns batch shape
-        (*several, *batch).
-        """
+        """Return q_j of one column a row, int (*several, *batch)."""
         ...
 
     def back(self, q: Distribution, x: Tensor, columns: Tensor) -> Distribution:
@@ -143,10 +131,7 @@ def shifted_lattice(shift: Uniforms) -> Uniforms:
 def draw_latents(
     q: Distribution, uniforms: Uniforms, n_draws: int, like: Tensor
 ) -> Tensor:  # (n_draws, *batch, latents)
-    """Draw latents by the numbers of step 0, of the type of a tensor.
-
-    `q` (event shape (latents,)): as in `draw`.
-    """
+    """Draw latents by the numbers of step 0, of the type of a tensor."""
     shape = n_draws, *q.batch_shape, q.event_shape[0] + 1
     return draw(q, uniforms(0, like.new_empty(()).expand(shape)))
 
@@ -163,9 +148,7 @@ def with_missing(
 ) -> Draws:
     """Draw missing cells, independent given the observed cells.
 
-    `observed` (bool (n, features)), `uniform` (n_draws, *rows, features).  `draws`:
-    values under the mask are not used.  `q`: q(x_j | x_obs) of each cell; that of
-    observed cells is ignored.
+    `uniform` (n_draws, *rows, features). `q`: q(x_j | x_obs) of each cell.
     """
     (x,) = draws.values
     cells = at_quantiles(q, uniform)
@@ -176,9 +159,8 @@ def with_missing(
 def with_latents(draws: Draws, q: Distribution, uniform: Tensor) -> Draws:
     """Draw latent variables, independent given the completed rows.
 
-    `uniform` (n_draws, *rows, latents).  `q`: q(z_k | x) at the completed rows,
-    (n_draws, *rows), or at the rows themselves if no cell is missing, so that an
-    encoder evaluates each row once.
+    `uniform` (n_draws, *rows, latents). `q`: q(z_k | x) at the completed rows,
+    (n_draws, *rows), or at the rows themselves if no cell is missing.
     """
     z = at_quantiles(q, uniform.reshape(-1, *q.batch_shape))
     log_prob = q.log_prob(z).sum(-1).view(uniform.shape[:-1])
@@ -199,9 +181,7 @@ def with_states(draws: Draws, states: Tensor, log_q: Tensor) -> Draws:
     """Enumerate latent variables: each state is a draw, weighted by its probability.
 
     Means over the draws are then exact means over q, and smooth in its parameters.
-
-    `states` (n_states, latents).  `log_q` (n_states, n_draws, *rows): log q(z | x) of
-    every state, normalised over the states.
+    `log_q` (n_states, n_draws, *rows): of every state, normalised over the states.
     """
     (x,) = draws.values
     shape = len(states), *x.shape[:-1]

@@ -67,7 +67,6 @@ def _set_seed(seed: int) -> None:
 # shape of ``x``.  With those of `row_keyed`, deterministic methods return the same
 # values in any row order and batch.
 
-
 # odd and near 2**64 over the golden ratio: its multiples modulo 2**64 differ, and are
 # far apart (increment of splitmix64)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

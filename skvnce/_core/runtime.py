@@ -47,7 +47,6 @@ def _controller(n_modules: int) -> ThreadpoolController:
 # ----------------------------------------
 # The device on which torch computes: the only place that interprets its name.
 
-
 DEVICES = ("auto", "cpu", "cuda")
 _CUDA = torch.device("cuda")
 _CPU = torch.device("cpu")
@@ -76,8 +75,8 @@ def device_in_use(name: str) -> torch.device:
     ``"cuda"`` is the CPU if torch finds no CUDA device, unlike in `resolve_device`:
     models that were trained on a GPU are often used elsewhere.
     """
-    found = torch.cuda.is_available()
-    return _CUDA if found and name in ("auto", "cuda") else _CPU
+    has_cuda = torch.cuda.is_available()
+    return _CUDA if has_cuda and name in ("auto", "cuda") else _CPU
 
 
 # ----------------------------------------

@@ -126,7 +126,6 @@ def move(
 # Several calls of one shape would return the same numbers if these are keyed by the
 # row.
 
-
 FIRST = 2  # number of the first step's uniforms: 0 and 1 are used by `init`
 
 

@@ -2,23 +2,14 @@
 
 import numbers
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 
 import narwhals as nw
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvnce._tables.frames import (
-    cell_errors_named,
-    check_exact,
-    column_label,
-    is_in_parts,
-    is_time,
-    is_unreadable_text,
-    nullable_type,
-    readable,
-    with_cells,
-)
+from skvnce._tables import frames
 
 TIMES = ("date", "datetime", "duration")
 DAY = 24 * 3600 * 1e6  # microseconds
@@ -58,18 +49,11 @@ def is_missing(value: object) -> bool:
 
 
 class Cells:
-    """The cells of one column of a table.
-
-    Attributes
-    ----------
-    series : narwhals.Series or None
-        The column of a data frame.
-    label : str
-        Its name, or its index.
-    """
+    """The cells of one column of a table."""
 
     def __init__(self, X: ArrayLike, place: int, series: nw.Series | None) -> None:
-        self.label, self.series = column_label(X, place), series
+        self.label = frames.column_label(X, place)  # its name, or its index
+        self.series = series  # of a data frame
         self._table, self._place = X, place
 
     def __len__(self) -> int:
@@ -92,13 +76,13 @@ class Cells:
     @cached_property
     def dtype(self) -> str:
         """The data type: that of a `Column`, or "unreadable" or "mixed"."""
-        found = None if self.series is None else self.series.dtype
-        name = kind_of_type(found)
+        dtype = None if self.series is None else self.series.dtype
+        name = kind_of_type(dtype)
         if name is not None:
             return name
-        if found is not None and found.is_numeric():
-            return "integer" if found.is_integer() else "number"
-        if found is None or found == nw.Object:
+        if dtype is not None and dtype.is_numeric():
+            return "integer" if dtype.is_integer() else "number"
+        if dtype is None or dtype == nw.Object:
             return _kind_of_objects(self.values)
         # columns without a type, such as pyarrow's null, have only missing cells
         return "number" if all(map(is_missing, self.values)) else "unreadable"
@@ -175,7 +159,7 @@ class Cells:
             floats = self._table[:, self._place].astype(np.float64)
         else:
             floats = self._floats()
-        check_exact(self._alone(), floats[:, None])
+        frames.check_exact(self._alone(), floats[:, None])
         return floats
 
     def _cast(self) -> np.ndarray:
@@ -194,26 +178,26 @@ class Cells:
         """Convert objects, or what narwhals does not know, to floats (n_samples,)."""
         if self.dtype in ("level", "mixed"):
             # in arrays numpy reads text such as "1.5" as a number
-            unfit = is_unreadable_text if self.series is None else is_text
+            unfit = frames.is_unreadable_text if self.series is None else is_text
             if any(map(unfit, self.values)):
                 raise ValueError(
                     f"X has text where numbers are expected: {self.first(unfit)}. "
                     "List the column in categorical_features, or turn it into numbers "
                     'by pandas.to_numeric(column, errors="coerce").'
                 )
-        if any(is_time(one) for one in self.values if not is_missing(one)):
+        if any(frames.is_time(one) for one in self.values if not is_missing(one)):
             raise TypeError(
                 "X has dates or durations in a data type that is not read: "
-                f"{self.first(is_time)}. Convert the column, for example by "
+                f"{self.first(frames.is_time)}. Convert the column, for example by "
                 "pandas.to_datetime, pandas.to_timedelta or, for periods, "
                 "dt.to_timestamp(), or drop it."
             )
-        with cell_errors_named(self._alone()):
+        with frames.cell_errors_named(self._alone()):
             if self.dtype == "unreadable":
                 alone = self._alone()
                 if hasattr(alone, "sparse"):  # of pandas
                     alone = alone.sparse.to_dense()
-                cells = np.asarray(readable(alone))[:, 0]
+                cells = np.asarray(frames.readable(alone))[:, 0]
                 if cells.dtype.kind == "c":
                     raise ValueError(
                         f"Column {self.label} has complex numbers, which are not "
@@ -235,7 +219,7 @@ def cells_of_columns(X: ArrayLike) -> list[Cells] | None:
         _check_names(X)
         frame = nw.from_native(X, eager_only=True)
         return [Cells(X, j, one) for j, one in enumerate(frame.iter_columns())]
-    X = readable(X)
+    X = frames.readable(X)
     try:
         # in lists of text and numbers, numpy would turn all into text
         X = np.asarray(X, dtype=None if hasattr(X, "dtype") else object)
@@ -297,14 +281,14 @@ def _kind_of_objects(values: list) -> str:
         return "level"
     if any(are_text):
         return "mixed"
-    return "unreadable" if any(map(is_time, seen)) else "number"
+    return "unreadable" if any(map(frames.is_time, seen)) else "number"
 
 
 def _quantity(dtype: str) -> str:
     """Name what the numbers of a data type measure."""
-    if dtype == "duration":
-        return "durations"
-    return "dates" if dtype in TIMES else "numbers"
+    return {"duration": "durations", "date": "dates", "datetime": "dates"}.get(
+        dtype, "numbers"
+    )
 
 
 def is_text(value: object) -> bool:
@@ -326,44 +310,39 @@ def _is_unhashable(value: object) -> bool:
 # NaN, None and NA mark missing cells of all tables.  Any other marker is replaced by
 # these when a table is read, and put back into cells that stay missing.
 
-
 _ANSWERS = (nw.Boolean, nw.Date, nw.Datetime, nw.Duration, nw.Time)  # equal no marker
 
 
 def read_marked(X: ArrayLike, marker: object) -> ArrayLike:
-    """Replace a marker by missing cells, after a check that nothing else marks them.
+    """Replace a marker by missing cells, as `without_marker` does.
 
-    Parameters and returns are those of `without_marker`.
-
-    Raises `ValueError`: if a cell is NaN, None, NaT or NA although the marker is none
-    of these; names column, row and remedy.
+    Raises `ValueError` if a cell is missing although the marker is none of NaN,
+    None and NA.
     """
-    found = without_marker(X, marker)
-    if is_missing(marker) or is_in_parts(X):
-        return found
+    table = without_marker(X, marker)
+    if is_missing(marker) or frames.is_in_parts(X):
+        return table
     for column, missing in _missing_of_columns(X):
         rows = np.flatnonzero(missing)
         if len(rows):
             raise ValueError(
                 "Input X contains NaN, None or NA, the first in column "
-                f"{column_label(X, column)}, row {rows[0]}, but "
+                f"{frames.column_label(X, column)}, row {rows[0]}, but "
                 f"missing_values={marker!r}. Mark missing cells by {marker!r} alone, "
                 f"or replace {marker!r} by NaN and leave missing_values at its default."
             )
-    return found
+    return table
 
 
 def without_marker(X: ArrayLike, marker: object) -> ArrayLike:
-    """Replace a marker by missing cells.
+    """Replace a marker by missing cells, in a copy.
 
-    `X` (n_samples, n_features): it is not modified; `marker`: a number marks cells of
-    numbers that equal it, and text marks cells of text. Returns X itself if no cell
-    equals the marker, if the marker is NaN, None or NA, and if X is a table in parts,
-    or is none. Otherwise a frame like X, whose integers are of a type that can be
-    missing; a masked array if X has integers; or an array, NaN where the cell is
-    missing.
+    A number marks cells of numbers that equal it, and text marks cells of text.
+    Returns X itself if no cell equals the marker, or if it is NaN, None or NA; else
+    a frame like X, whose integers are of a type that can be missing; a masked array
+    if X has integers; or an array, NaN where the cell is missing.
     """
-    if is_missing(marker) or is_in_parts(X):
+    if is_missing(marker) or frames.is_in_parts(X):
         return X
     marker = item(marker)
     if is_frame(X):
@@ -371,25 +350,24 @@ def without_marker(X: ArrayLike, marker: object) -> ArrayLike:
     cells = _array(X)
     if cells is None:
         return X
-    found = _equal(np.ma.getdata(cells), marker)
-    if not found.any():
+    is_marker = _equal(np.ma.getdata(cells), marker)
+    if not is_marker.any():
         return X
-    found |= np.ma.getmaskarray(cells)
+    is_marker |= np.ma.getmaskarray(cells)
     cells = np.ma.getdata(cells)
     if cells.dtype.kind in "iu":  # which may be too large for floats
-        return np.ma.MaskedArray(cells, mask=found)
+        return np.ma.MaskedArray(cells, mask=is_marker)
     # other types hold no NaN
     made = np.array(cells, dtype=cells.dtype if cells.dtype.kind in "fc" else object)
-    made[found] = np.nan
+    made[is_marker] = np.nan
     return made
 
 
 def with_marker(table: ArrayLike, marker: object, X: ArrayLike = None) -> ArrayLike:
-    """Mark the cells of a completed table that are still missing.
+    """Mark the cells of a completed table that are still missing, in a copy.
 
-    `table`: it is not modified; `marker`: with NaN, None and NA the cells stay as they
-    are; `X`: the table with the marker, to whose integers columns of frames return.
-    An array of numbers becomes one of objects if cells are marked by text.
+    `X`: the table with the marker, to whose integers columns of frames return. An
+    array of numbers becomes one of objects if cells are marked by text.
     """
     if is_missing(marker):
         return table
@@ -399,9 +377,9 @@ def with_marker(table: ArrayLike, marker: object, X: ArrayLike = None) -> ArrayL
     missing = _missing(table)
     if not missing.any():
         return table
-    found = table.astype(object) if isinstance(marker, str) else table.copy()
-    found[missing] = marker
-    return found
+    marked = table.astype(object) if isinstance(marker, str) else table.copy()
+    marked[missing] = marker
+    return marked
 
 
 def _array(X: ArrayLike) -> np.ndarray | None:
@@ -423,8 +401,8 @@ def _equal(cells: np.ndarray, marker: object) -> np.ndarray:
     """Return which cells of an array are a marker; bool."""
     kind, is_text = cells.dtype.kind, isinstance(marker, str)
     if kind == "O":
-        found = [_is_marker(one, marker) for one in cells.flat]
-        return np.array(found, dtype=bool).reshape(cells.shape)
+        equal = [_is_marker(one, marker) for one in cells.flat]
+        return np.array(equal, dtype=bool).reshape(cells.shape)
     if kind not in ("UT" if is_text else "iufc"):
         return np.zeros(cells.shape, dtype=bool)
     return np.asarray(cells == marker)
@@ -444,8 +422,8 @@ def _missing(cells: np.ndarray) -> np.ndarray:
         return np.isnan(cells)
     if cells.dtype.kind != "O":
         return np.zeros(cells.shape, dtype=bool)
-    found = [is_missing(one) for one in cells.flat]
-    return np.array(found, dtype=bool).reshape(cells.shape)
+    missing = [is_missing(one) for one in cells.flat]
+    return np.array(missing, dtype=bool).reshape(cells.shape)
 
 
 def _missing_of_columns(X: ArrayLike) -> list[tuple[int, np.ndarray]]:
@@ -471,19 +449,23 @@ def _null(series: nw.Series) -> np.ndarray:
 def _frame_without(X: ArrayLike, marker: object) -> ArrayLike:
     """Replace a marker in a data frame."""
     frame = nw.from_native(X, eager_only=True)
-    found = {
+    marked = {
         place: is_marker
         for place, series in enumerate(frame.iter_columns())
         if (is_marker := _equal_in(series, marker)).any()
     }
-    if not found:
+    if not marked:
         return X
     if frame.implementation.is_pandas():
         copy = X.copy(deep=False)
-        for place, rows in found.items():
-            copy.isetitem(place, _able_to_miss(X.iloc[:, place]).mask(rows))
+        for place, rows in marked.items():
+            column = X.iloc[:, place]
+            column = column.sparse.to_dense() if hasattr(column, "sparse") else column
+            able = frames.nullable_type(column.dtype)  # whose cells can be missing
+            column = column if able is None else column.astype(able)
+            copy.isetitem(place, column.mask(rows))
         return copy
-    columns = [_filled(frame[:, place], rows, None) for place, rows in found.items()]
+    columns = [_filled(frame[:, place], rows, None) for place, rows in marked.items()]
     return frame.with_columns(*columns).to_native()
 
 
@@ -498,15 +480,15 @@ def _frame_with(table: ArrayLike, marker: object, X: ArrayLike) -> ArrayLike:
             if rows.any()
         ]
         return frame.with_columns(*columns).to_native() if columns else table
-    copy, dtypes = table.copy(deep=False), _types_of_integers(X)
+    copy = table.copy(deep=False)
+    dtypes = dict(X.dtypes) if hasattr(X, "iloc") else {}
     for place, rows in enumerate(missing):
         column = table.iloc[:, place]
         if rows.any():
             column = _marked(column, rows, marker)
-        dtype = dtypes.get(column.name)
-        is_able = dtype is not None and column.dtype == nullable_type(dtype)
-        if is_able and not column.isna().any():
-            column = column.astype(dtype)
+        able = frames.nullable_type(dtypes.get(column.name))
+        if able is not None and column.dtype == able and not column.isna().any():
+            column = column.astype(dtypes[column.name])
         if column is not table.iloc[:, place]:
             copy.isetitem(place, column)
     return copy
@@ -517,33 +499,12 @@ def _equal_in(series: nw.Series, marker: object) -> np.ndarray:
     if series.implementation.is_pandas() and hasattr(series.to_native(), "sparse"):
         return _equal(np.asarray(series.to_native()), marker)
     if series.dtype.is_numeric():
-        if isinstance(marker, str):
-            return np.zeros(len(series), dtype=bool)
-        try:
-            return (series == marker).fill_null(False).to_numpy().astype(bool)
-        except OverflowError:  # the type has no such integer
-            return np.zeros(len(series), dtype=bool)
-    if isinstance(series.dtype, _ANSWERS):
-        return np.zeros(len(series), dtype=bool)
-    found = [_is_marker(one, marker) for one in series.to_list()]
-    return np.array(found, dtype=bool)
-
-
-def _able_to_miss(column: ArrayLike) -> ArrayLike:
-    """Convert a column of pandas to a type whose cells can be missing."""
-    if hasattr(column, "sparse"):
-        column = column.sparse.to_dense()
-    found = nullable_type(column.dtype)
-    return column if found is None else column.astype(found)
-
-
-def _types_of_integers(X: ArrayLike) -> dict:
-    """Map the columns of a frame of pandas that have integers to their types."""
-    if not hasattr(X, "iloc"):
-        return {}
-    return {
-        name: one for name, one in X.dtypes.items() if nullable_type(one) is not None
-    }
+        if not isinstance(marker, str):
+            with suppress(OverflowError):  # the type has no such integer
+                return (series == marker).fill_null(False).to_numpy().astype(bool)
+    elif not isinstance(series.dtype, _ANSWERS):
+        return np.array([_is_marker(one, marker) for one in series.to_list()], bool)
+    return np.zeros(len(series), dtype=bool)
 
 
 def _marked(column: ArrayLike, rows: np.ndarray, marker: object) -> ArrayLike:
@@ -563,4 +524,4 @@ def _marked(column: ArrayLike, rows: np.ndarray, marker: object) -> ArrayLike:
 def _filled(series: nw.Series, are_new: np.ndarray, value: object) -> nw.Series:
     """Set cells of a column of polars or pyarrow to a value."""
     rows = np.flatnonzero(are_new)
-    return with_cells(series, rows, [value] * len(rows))
+    return frames.with_cells(series, rows, [value] * len(rows))

@@ -43,21 +43,19 @@ from skvnce._tables.frames import column_label
 # ----------------------------------------
 # Groups of rows, and columns that are constant within them.
 
-
 _FEWEST = 3  # groups with two equal cells, from which a column is one of groups
 
 
 def numbered(keys: Iterable[Hashable]) -> list[int]:
     """Give equal keys a number, in the order in which they appear."""
-    found: dict = {}
-    return [found.setdefault(key, len(found)) for key in keys]
+    numbers: dict = {}
+    return [numbers.setdefault(key, len(numbers)) for key in keys]
 
 
 def by_group(most: np.ufunc, cells: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Reduce the rows of each group; (n_groups, n_columns).
+    """Reduce the rows of each group by a ufunc; (n_groups, n_columns).
 
-    `most`: `np.fmin` and `np.fmax` return NaN for columns without an observed cell;
-    `cells` (n, n_columns); `numbers` (n,): of the groups.
+    `np.fmin` and `np.fmax` return NaN for columns without an observed cell.
     """
     order = numbers.argsort(kind="stable")
     starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
@@ -76,10 +74,6 @@ def columns_of_groups(cells: np.ndarray, numbers: np.ndarray) -> list[int]:
         constant = ~(high > low).any(0)
     enough = (counts > 1).sum(0) >= min(_FEWEST, -(-len(counts) // 2))
     return np.flatnonzero(constant & enough).tolist()
-
-
-# ----------------------------------------
-# Columns of tables: which are categories, and their codes.
 
 
 FROM_DTYPE = "from_dtype"
@@ -147,14 +141,9 @@ def read_columns(
 ) -> list[Column] | None:
     """Determine the kinds and the levels of the columns of a table.
 
-    `X` (n_samples, n_features); `categorical_features`: a mask, indices or names of
-    nominal columns; or a dict of columns to kinds or to lists of levels in their order,
-    while the data types decide about others; `groups`: the name or the index of the
-    column that names the groups of rows, or a dict of it to the columns whose slopes
-    differ between groups. Returns None if each cell is a number: the table needs no
-    codes. Raises `ValueError`: for columns that a parameter names and X does not have,
-    columns of numbers and text, text where no category is named, levels that are not
-    listed. Raises `TypeError`: if `categorical_features` has a wrong type.
+    `categorical_features`, `groups`: as of `GaussianImputer`. Returns None if each
+    cell is a number: the table needs no codes. Raises `ValueError` for columns that
+    a parameter names and X does not have, and for cells that it cannot read.
     """
     cells = cells_of_columns(X)
     if is_frame(X) and not cells:
@@ -187,12 +176,8 @@ def encode(
 ) -> np.ndarray:
     """Convert a table to numbers: codes of levels, microseconds of dates.
 
-    `X` (n_samples, n_features); `handle_unknown` {"error", "missing"}: what to do with
-    a level that is not among those of its column. Returns (n_samples, n_features): NaN
-    marks missing cells. Raises `ValueError`: for an unknown level, and for cells that
-    are no numbers in a numeric column; names column, row and remedy. Raises
-    `TypeError`: for numbers instead of dates or the reverse, and for dates with a time
-    zone where those of `fit` had none, or the reverse.
+    `handle_unknown` {"error", "missing"}: what to do with a level that is not among
+    those of its column. Errors about cells name column, row and remedy.
     """
     cells = cells_of_columns(X)
     if not cells:
@@ -285,11 +270,7 @@ class GroupColumns(NamedTuple):
 
 
 def column_of_groups(groups: object) -> GroupColumns:
-    """Read the parameter `groups` of `GaussianImputer`.
-
-    Raises `ValueError`: if there are several columns of groups, or if other columns are
-    no list.
-    """
+    """Read the parameter `groups` of `GaussianImputer`."""
     if not isinstance(groups, dict):
         return GroupColumns([] if groups is None else [groups], [], [])
     if len(groups) != 1:
@@ -391,8 +372,8 @@ def _levels(source: Cells, asked: str | tuple) -> tuple:
 def in_order(levels: Iterable, order: Iterable | None = None) -> tuple:
     """Sort levels in a given order, or as text if they cannot be compared."""
     if order is not None:
-        found = set(levels)
-        return tuple(level for level in order if level in found)
+        different = set(levels)
+        return tuple(level for level in order if level in different)
     try:
         return tuple(sorted(levels))
     except TypeError:
@@ -467,7 +448,6 @@ def _reject_mixed(source: Cells) -> None:
 # ----------------------------------------
 # Dates and durations from the microseconds that stand for them in a table.
 
-
 _START = datetime(1970, 1, 1)
 _TICK = timedelta(microseconds=1)
 _DAY = UNITS[0]
@@ -499,8 +479,7 @@ def time_of(column: Column, microseconds: float) -> date | datetime | timedelta:
 def microseconds_of(column: Column, value: object, name: str) -> object:
     """Convert a date, a moment or a duration to microseconds; others stay as they are.
 
-    `name`: what has the value, for errors. Raises `TypeError`: for dates in a column of
-    others, and with a time zone where others have none.
+    `name`: what has the value, for errors.
     """
     if isinstance(value, np.datetime64 | np.timedelta64):
         kind = "M8[us]" if isinstance(value, np.datetime64) else "m8[us]"

@@ -20,11 +20,8 @@ _TIME_NAMES = ("Period", "NaTType", "datetime64", "timedelta64")
 def readable(X: ArrayLike, name: str = "X", *, sparse: bool = False) -> ArrayLike:
     """Return a table that numpy can convert to float, NaN where it is masked or NA.
 
-    `X`: it is not modified; `name`: the name of X in errors; `sparse`: whether data
-    frames of sparse columns are accepted. Returns X, or a copy of a masked array, or of
-    objects with pandas.NA. Raises `TypeError`: for dates and durations, records,
-    polars' LazyFrame, tables in parts, tensors that numpy cannot read and data frames
-    of sparse columns.
+    Errors name X by `name`, and say how to convert containers of other cells.
+    `sparse`: whether data frames of sparse columns are accepted.
     """
     _reject_containers(X, name)
     _reject_sparse_frames(X, name, accepted=sparse)
@@ -37,10 +34,7 @@ def readable(X: ArrayLike, name: str = "X", *, sparse: bool = False) -> ArrayLik
 
 
 def check_exact(X: ArrayLike, table: np.ndarray, name: str = "X") -> None:
-    """Raise an error if X has integers that the table of floats has rounded.
-
-    Raises `ValueError`: names the column and the row.
-    """
+    """Raise an error if X has integers that the table of floats has rounded."""
     # what floats have rounded was lost before
     if getattr(getattr(X, "dtype", None), "kind", "") == "f":
         return
@@ -61,10 +55,10 @@ def check_exact(X: ArrayLike, table: np.ndarray, name: str = "X") -> None:
 def _whole(value: object, default: float) -> int:
     """Convert a cell to an integer, or the default if it is not whole."""
     try:
-        found = int(value)  # of text that numpy reads as a number, too
+        number = int(value)  # of text that numpy reads as a number, too
     except (TypeError, ValueError):
         return int(default)
-    return found if isinstance(value, str | bytes) or found == value else int(default)
+    return number if isinstance(value, str | bytes) or number == value else int(default)
 
 
 TEXT_REMEDY = (
@@ -88,10 +82,9 @@ def cell_errors_named(X: ArrayLike, text_remedy: str = TEXT_REMEDY) -> Iterator[
         with np.errstate(over="ignore"):  # too large values are rejected as infinite
             yield
     except (ValueError, TypeError, OverflowError) as error:
-        where = (
-            # a context inside of this one may have named the cell
-            None if "First such cell" in str(error) else _locate(X, error, text_remedy)
-        )
+        # a context inside of this one may have named the cell
+        is_named = "First such cell" in str(error)
+        where = None if is_named else _locate(X, error, text_remedy)
         if where is None:
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
@@ -125,9 +118,8 @@ def reject_parts(
 ) -> None:
     """Raise an error for tables in parts, which numpy would load into memory.
 
-    `name`: the name of X in the error; `reader`: what needs the table in memory;
-    `otherwise`: what to do if the table does not fit there; ``{part}`` is its first
-    part. Raises `TypeError`: for `Chunks` and collections of dask.
+    `reader`: what needs the table in memory; `otherwise`: what to do if it does not
+    fit there; ``{part}`` is its first part.
     """
     if not is_in_parts(X):
         return
@@ -145,10 +137,7 @@ def reject_parts(
 
 
 def reject_no_table(X: ArrayLike, name: str = "X") -> None:
-    """Raise an error for None, for iterators, and for the name of a file.
-
-    Raises `TypeError`: says how to read the file.
-    """
+    """Raise an error for None, for iterators, and for the name of a file."""
     if X is None:
         raise TypeError(f"{name} is None. Pass a table of rows and columns.")
     if isinstance(X, str | bytes | PathLike):
@@ -200,19 +189,12 @@ def _reject_containers(X: ArrayLike, name: str) -> None:
 
 def _reject_tensors(X: ArrayLike, name: str) -> None:
     """Raise an error for tensors that numpy cannot read."""
-    calls = [
-        call
-        for wanted, call in (
-            (X.requires_grad, ".detach()"),
-            (X.device.type != "cpu", ".cpu()"),
-            (str(X.layout) != "torch.strided", ".to_dense()"),
-            (str(X.dtype) == "torch.bfloat16", ".float()"),
-        )
-        if wanted
-    ]
+    calls = ".detach()" * X.requires_grad + ".cpu()" * (X.device.type != "cpu")
+    calls += ".to_dense()" * (str(X.layout) != "torch.strided")
+    calls += ".float()" * (str(X.dtype) == "torch.bfloat16")
     if calls:
         raise TypeError(
-            f"{name} is a tensor that numpy cannot read: pass {name}{''.join(calls)}."
+            f"{name} is a tensor that numpy cannot read: pass {name}{calls}."
         )
 
 
@@ -230,11 +212,11 @@ def _reject_sparse_frames(X: ArrayLike, name: str, accepted: bool) -> None:
 
 def _reject_times(X: ArrayLike, name: str) -> None:
     """Raise an error for dates or durations, which numpy counts in units of time."""
-    found = next(_times(X), None)
-    if found is not None:
+    place = next(_times(X), None)
+    if place is not None:
         raise TypeError(
             f"{name} has dates or durations where numbers are expected. "
-            f"{_first(X, *found)} {_TIME_REMEDY}"
+            f"{_first(X, *place)} {_TIME_REMEDY}"
         )
 
 
@@ -257,8 +239,8 @@ def _times(X: ArrayLike) -> Iterator[tuple[object, int, int]]:
 def _listed(X: list | tuple) -> ArrayLike:
     """Convert a list, whose rows may differ in length, to an array."""
     try:
-        found = np.asarray(X)
-        return found if found.dtype.kind in "mM" else np.asarray(X, dtype=object)
+        array = np.asarray(X)
+        return array if array.dtype.kind in "mM" else np.asarray(X, dtype=object)
     except (ValueError, TypeError):
         pass
     try:
@@ -320,18 +302,18 @@ def _unmasked(X: np.ma.MaskedArray) -> np.ndarray:
 def _without_na(X: ArrayLike) -> ArrayLike:
     """Replace NA among the objects of an array or a pandas frame by NaN."""
     if isinstance(X, np.ndarray) and X.dtype.kind == "O":
-        found = np.array([_is_na(value) for value in X.flat]).reshape(X.shape)
-        return np.where(found, np.nan, X) if found.any() else X
+        is_na = np.array([_is_na(value) for value in X.flat]).reshape(X.shape)
+        return np.where(is_na, np.nan, X) if is_na.any() else X
     if not hasattr(X, "isetitem"):
         return X
     copy = X
     for place in np.flatnonzero([dtype is np.dtype(object) for dtype in X.dtypes]):
         column = X.iloc[:, place]
-        found = np.array([_is_na(value) for value in column])
-        if found.any():
+        is_na = np.array([_is_na(value) for value in column])
+        if is_na.any():
             # isetitem replaces a column, and leaves that of X as it is
             copy = X.copy(deep=False) if copy is X else copy
-            copy.isetitem(place, column.mask(found, np.nan))
+            copy.isetitem(place, column.mask(is_na, np.nan))
     return copy
 
 
@@ -396,33 +378,25 @@ def _is_na(value: object) -> bool:
 
 def is_unreadable_text(value: object) -> bool:
     """Return whether a cell is text that no number can be read from."""
-    if not isinstance(value, str | bytes):
-        return False
-    try:
-        float(value)
-    except ValueError:
-        return True
-    return False
+    return isinstance(value, str | bytes) and _fails(value, ValueError)
 
 
 def _is_too_large(value: object) -> bool:
-    try:
-        float(value)
-    except OverflowError:
-        return True
-    except (TypeError, ValueError):
-        pass
-    return False
+    return _fails(value, OverflowError)
 
 
 def _is_no_number(value: object) -> bool:
-    if value is None:  # numpy converts it to NaN
-        return False
+    # numpy converts None to NaN
+    return value is not None and _fails(value, (TypeError, RuntimeError))
+
+
+def _fails(value: object, errors: type | tuple) -> bool:
+    """Return whether the conversion of a cell to a number raises one of some errors."""
     try:
         float(value)
-    except (TypeError, RuntimeError):
+    except errors:
         return True
-    except (ValueError, OverflowError):
+    except (TypeError, ValueError, OverflowError):
         pass
     return False
 

@@ -61,7 +61,8 @@ class CellLimits(NamedTuple):
     def check_bounds(self, schema: Schema, *, is_whole: bool = False) -> None:
         """Raise an error for cells whose limits contradict the bounds of their column.
 
-        With `is_whole`, cells of columns of whole numbers must be able to be whole.
+        With `is_whole`, cells of columns of whole numbers must be able to be
+        whole.
         """
         possible = schema.values
         least = np.where(possible.given[0], possible.low, -np.inf)
@@ -151,14 +152,10 @@ def check_taken(name: str, *, takes_limits: bool) -> None:
 def limits_of(
     schema: Schema, lower: object, upper: object, X: object, checked: np.ndarray
 ) -> Limits:
-    """Check limits of single cells, and convert them.
+    """Check limits of single cells, and convert them; `NO_LIMITS` if no cell has any.
 
-    `lower`, `upper` (n_samples, n_features): a dict has columns, and arrays
-    (n_samples,) or numbers; `X` (n_samples, n_features); `checked` (n_samples,
-    n_features): as `incomplete_array` has returned it. Returns `NO_LIMITS` if no
-    missing cell has a limit. Raises `ValueError`: if a lower limit is above the upper
-    one, if no number is within a limit, or if a shape is wrong. Raises `TypeError`: if
-    limits are no numbers, of columns of dates no dates, or of categories.
+    `lower`, `upper`: of the shape of X, or dicts of columns; `checked`: X as
+    `incomplete_array` has returned it.
     """
     missing, sides = np.isnan(checked), []
     pairs = ((lower, "lower", -np.inf), (upper, "upper", np.inf))
@@ -171,29 +168,29 @@ def limits_of(
             ends[:, place] = _numbers(schema, place, cells, name, nothing)
         # an observed cell is known, whatever its limits say
         sides.append(np.where(missing, ends, nothing))
-    found = CellLimits(*sides)
+    limits = CellLimits(*sides)
     for side, name, wrong in ((0, "lower", np.inf), (1, "upper", -np.inf)):
-        if (found[side] == wrong).any():
-            row, column = np.argwhere(found[side] == wrong)[0]
+        if (limits[side] == wrong).any():
+            row, column = np.argwhere(limits[side] == wrong)[0]
             raise ValueError(
                 f"{name} is {wrong} in {schema.label(column)}, row {row}, so "
                 "that no value is possible. Use NaN for cells without a limit."
             )
     most = np.finfo(checked.dtype).max
-    if (found.low > most).any() or (found.high < -most).any():
+    if (limits.low > most).any() or (limits.high < -most).any():
         raise ValueError(
             f"lower or upper leaves no value of the data type of X, {checked.dtype}. "
             "Correct the limit, or convert X to float64."
         )
-    if (found.low > found.high).any():
-        row, column = np.argwhere(found.low > found.high)[0]
+    if (limits.low > limits.high).any():
+        row, column = np.argwhere(limits.low > limits.high)[0]
         raise ValueError(
             "lower must not be above upper, got "
-            f"{schema.shown(column, found.low[row, column])} and "
-            f"{schema.shown(column, found.high[row, column])} in "
+            f"{schema.shown(column, limits.low[row, column])} and "
+            f"{schema.shown(column, limits.high[row, column])} in "
             f"{schema.label(column)}, row {row}."
         )
-    return found if found.known.any() else NO_LIMITS
+    return limits if limits.known.any() else NO_LIMITS
 
 
 def limited_columns(
@@ -205,10 +202,7 @@ def limited_columns(
 
 
 def warn_of_absent_limits(schema: Schema, columns: list, checked: np.ndarray) -> None:
-    """Warn if cells of columns that had limits at `fit` are missing, without any now.
-
-    `checked` is the table (n_samples, n_features).
-    """
+    """Warn if missing cells of columns that had limits at `fit` have none now."""
     missing = np.isnan(checked).any(0) if columns else ()
     names = [schema.label(place) for place in columns if missing[place]]
     if names:
@@ -220,10 +214,7 @@ def warn_of_absent_limits(schema: Schema, columns: list, checked: np.ndarray) ->
 
 
 def check_distance(schema: Schema, limits: Limits, X: object) -> None:
-    """Raise an error for limits that are far from the observed cells of a column.
-
-    `X` (n_samples, n_features).
-    """
+    """Raise an error for limits that are far from the observed cells of a column."""
     for place in limited_columns(schema, limits):
         seen = X[~np.isnan(X[:, place]), place].astype(np.float64)
         if not len(seen):
@@ -279,25 +270,23 @@ def _times(
     schema: Schema, place: int, values: list, name: str, nothing: float
 ) -> np.ndarray:
     """Convert dates or durations to microseconds (n_samples,)."""
-    found = [schema.number_of(place, one, name) for one in values]
-    for number, value in zip(found, values, strict=True):
+    numbers = [schema.number_of(place, one, name) for one in values]
+    for number, value in zip(numbers, values, strict=True):
         if number is value and value != nothing:  # no date
             raise TypeError(
                 f"{name} must have {schema.columns[place].dtype}s in "
                 f"{schema.label(place)}, got {value!r}."
             )
-    return np.array(found, dtype=np.float64)
+    return np.array(numbers, dtype=np.float64)
 
 
 def columns_given(
     schema: Schema, given: object, X: object, n_samples: int, name: str
 ) -> Iterator:
-    """Yield the columns that a parameter gives, and their values for each row.
+    """Yield the columns that a parameter gives, and their values (n_samples,).
 
-    `given` (n_samples, n_features): a data frame and a dict may leave out columns. A
-    number in a dict is that of all rows; `X` (n_samples, n_features): its index must be
-    that of a pandas object in `given`; `name`: of the parameter. Yields `place`: index
-    of the column; `cells` (n_samples,).
+    A data frame and a dict may leave out columns; a number in a dict is that of all
+    rows. The index of X must be that of a pandas object in `given`.
     """
     reject_parts(given, name)
     if not isinstance(given, dict) and not is_frame(given):

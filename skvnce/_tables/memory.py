@@ -36,12 +36,12 @@ def memory_limit() -> float:
         limit = math.inf
     for path in _CGROUPS:
         try:
-            found = path.read_text().strip()
+            text = path.read_text().strip()
         except OSError:
             continue
         # version 2 says "max" if there is no limit
-        if found.isdigit():
-            limit = min(limit, int(found))
+        if text.isdigit():
+            limit = min(limit, int(text))
     return limit
 
 
@@ -65,8 +65,8 @@ def check_memory(n_bytes: float, what: str, remedy: str) -> None:
 def needs_memory(cls: type, X: object, *, reset: bool, name: str = "X") -> None:
     """Raise an error if a method that reads all rows at once gets a table in parts.
 
-    `reset` says that `fit` reads the table, whose memory is checked then, before it is
-    copied; `name` is that of X in the error.
+    `reset` says that `fit` reads the table, whose memory is checked before it is
+    copied.
     """
     owner = cls.__name__
     if not reset:

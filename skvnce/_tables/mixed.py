@@ -16,12 +16,8 @@ _NUMBERS = "fiu"  # kinds of dtypes
 def columns_by_dtype(X: ArrayLike, name: str = "X") -> list[Column] | None:
     """Determine the kinds and the levels of the columns of a mixed table.
 
-    Columns of integers are numeric, unlike those of `read_columns`.
-
-    `X` (n_samples, n_features): a data frame, or an array of objects with columns of
-    text; `name`: the name of X in errors. Returns None if the cells of all columns are
-    numbers, or if X is another container. Raises `ValueError`: for columns of numbers
-    and text, and for names that occur twice. Raises `TypeError`: for tables in parts.
+    Columns of integers are numeric, unlike those of `read_columns`. Returns None if
+    the cells of all columns are numbers, or if X is another container.
     """
     reject_parts(X, name)
     if is_frame(X):
@@ -47,19 +43,17 @@ def select_columns(X: ArrayLike, places: Sequence[int]) -> ArrayLike:
 
 
 def hide_in_frame(X: ArrayLike, hidden: np.ndarray) -> ArrayLike:
-    """Copy a data frame with missing values in the hidden cells.
+    """Copy a data frame with missing values in the hidden cells; types are kept.
 
-    `X` (n_samples, n_features); `hidden` bool (n_samples, n_features). Returns
-    (n_samples, n_features): of the type of X, with its index, names, data types and
-    levels. In pandas, the data types of numpy that hold no missing values are replaced:
-    integers by float64, booleans by "boolean".
+    In pandas, those of numpy that hold no missing values are replaced: integers by
+    float64, booleans by "boolean".
     """
     if hasattr(X, "iloc"):
-        found = X.apply(_nullable).mask(hidden)
+        copy = X.apply(_nullable).mask(hidden)
         for place, dtype in enumerate(X.dtypes):
             if str(dtype).startswith("dictionary"):  # `mask` gives levels to nulls
-                found.isetitem(place, _with_na(X.iloc[:, place], hidden[:, place]))
-        return found
+                copy.isetitem(place, _with_na(X.iloc[:, place], hidden[:, place]))
+        return copy
     frame = nw.from_native(X, eager_only=True)
     cells = map(np.flatnonzero, hidden.T)
     return frame.with_columns(

@@ -49,10 +49,8 @@ def filled_cells(
 ) -> nw.Series:
     """Fill the missing cells of a column from others.
 
-    `columns`: columns with the cells that fill it, as objects of Python; `rows`,
-    `which` int (n_samples,): for each cell of the series, the row and the column of
-    what may fill it. Raises `TypeError`: if the data type of the series cannot hold a
-    cell.
+    `columns`: cells that fill it; `rows`, `which` int (n_samples,): for each cell
+    of the series, the row and the column of what may fill it.
     """
     dtype, places, values = series.dtype, [], []
     missing = [is_missing(one) for one in series.to_list()]
@@ -126,10 +124,6 @@ def reset_index(frame: nw.DataFrame) -> nw.DataFrame:
     return nw.from_native(frame.to_native().reset_index(drop=True), eager_only=True)
 
 
-# ----------------------------------------
-# Which columns of a table a model uses: neither empty nor constant ones.
-
-
 FILLED_BY_CONSTANT = "their missing cells are filled by the constant"
 
 
@@ -170,8 +164,6 @@ def without_dropped(schema: Schema, X: ArrayLike) -> ArrayLike:
     """Empty the columns of new rows that `fit` has dropped, if they are no numbers.
 
     Without an observed cell, `fit` could not know what they hold.
-
-    `X` (n_samples, n_features): it is not modified. Returns (n_samples, n_features).
     """
     dropped = np.setdiff1d(np.arange(schema.n_columns), schema.returned)
     if not schema.model_columns.size or not dropped.size:
@@ -209,8 +201,7 @@ def without_constants(
 ) -> Schema:
     """Move constant columns from `model_columns` to `constants`, and warn.
 
-    `X` (n_samples, n_features): the training rows; `impossible`: what is impossible if
-    no column is left, which is then an error.
+    `impossible`: what is impossible if no column is left, which is then an error.
     """
     nodes = X[:, schema.model_columns].astype(np.float64)
     constant = constant_columns(nodes)

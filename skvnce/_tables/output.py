@@ -4,6 +4,7 @@ import datetime as dt
 import numbers
 from collections.abc import Sequence
 from datetime import datetime, time, timedelta
+from functools import partial
 
 import narwhals as nw
 import numpy as np
@@ -25,26 +26,24 @@ from skvnce._tables.frames import nullable_type, with_cells, with_levels
 # ----------------------------------------
 # Tables with their missing cells filled, in the container and data types of X.
 
-
 _TICK = {"s": 1_000_000, "ms": 1000}  # microseconds in a unit of time
 
 
 def decoded(columns: Sequence[Column], table: np.ndarray) -> np.ndarray:
-    """Convert codes and microseconds to levels, dates and durations.
+    """Convert codes and microseconds to levels, dates and durations; (..., n_features).
 
-    `table` (..., n_features): codes, and numbers. NaN marks missing cells. Returns
-    (..., n_features): of floats if all values are numbers, and else of objects, None
-    where they are missing.
+    Floats if all values are numbers, else objects; NaN, or None, marks missing
+    cells.
     """
     if all(column.is_number for column in columns):
-        found = np.empty(table.shape)
+        values = np.empty(table.shape)
         for place, column in enumerate(columns):
-            found[..., place].flat = _values(column, table[..., place].ravel(), np.nan)
-        return found
-    found = np.empty(table.shape, dtype=object)
+            values[..., place].flat = _values(column, table[..., place].ravel(), np.nan)
+        return values
+    values = np.empty(table.shape, dtype=object)
     for place, column in enumerate(columns):
-        found[..., place].flat = _as_objects(column, table[..., place].ravel())
-    return found
+        values[..., place].flat = _as_objects(column, table[..., place].ravel())
+    return values
 
 
 def as_objects(
@@ -54,12 +53,11 @@ def as_objects(
     tables: np.ndarray,
     missing: np.ndarray,
 ) -> np.ndarray:
-    """Fill the missing cells of a table, several times, as arrays.
+    """Fill the missing cells of a table, several times; (n_tables, n_samples, n_kept).
 
     `kept` int (n_kept,): the columns of X that are returned; `tables` (n_tables,
-    n_samples, n_kept): their codes and numbers; `missing` bool (n_samples, n_kept): the
-    cells that are filled from the tables. Returns (n_tables, n_samples, n_kept): of
-    floats if all values are numbers that they hold, and else of objects.
+    n_samples, n_kept): their codes and numbers; `missing` bool (n_samples, n_kept).
+    Floats if all values are numbers that they hold, and else objects.
     """
     own, cells = [columns[place] for place in kept], cells_of_columns(X)
     passed = [j for j, column in enumerate(own) if column.kind == PASSED]
@@ -104,15 +102,11 @@ def in_frames(
 ) -> list[ArrayLike]:
     """Fill the missing cells of a data frame of pandas or polars, several times.
 
-    Parameters and errors are those of `as_objects`; None instead of columns means that
-    all are numeric.  `ends` (2, n_kept) are the smallest and the largest number of each
-    column at `fit`.
-
-    Returns (n_samples, n_kept): of the type of X, with its index, names and data types.
-    A column that is entirely missing, in a data type that cannot hold the values of the
-    fit, gets that of the values. Raises `ValueError`: if integers or booleans of a
-    column cannot hold a value that fills it, because those of the fit had a wider
-    range.
+    Parameters are those of `as_objects`; None instead of columns means that all are
+    numeric. `ends` (2, n_kept): the smallest and the largest number at `fit`. Data
+    types are kept, but for columns that are entirely missing, in a type that cannot
+    hold the values of the fit. Raises `ValueError` if integers or booleans cannot
+    hold a value, because those of the fit had a wider range.
     """
     frame = nw.from_native(X, eager_only=True)
     frame = frame[:, [int(place) for place in kept]]
@@ -123,7 +117,8 @@ def in_frames(
         rows, column = np.flatnonzero(missing[:, place]), own[place]
         if column.kind == PASSED:
             continue
-        if column.is_plain and not _holds_numbers(series.dtype):
+        holds_numbers = series.dtype.is_numeric() or series.dtype == nw.Boolean
+        if column.is_plain and not holds_numbers:
             filled.append([_floats(series, cells) for cells in tables[:, :, place]])
         elif len(rows) and unseen[place] and not _holds(series, column, ends[:, place]):
             filled.append([_made(series, one, column) for one in tables[:, :, place]])
@@ -145,23 +140,22 @@ def _filled(
 ) -> list[ArrayLike]:
     """Fill some rows of a column by codes, or numbers, of shape (n_tables, n_rows).
 
-    The cells of all tables are converted together, behind those of the column, and
-    then a table takes its own.
+    The cells of all tables are converted together, behind those of the column.
     """
     if _is_view(series):  # pyarrow takes no cells of views
         plain = nw.from_native(_as_text(series.to_native(), "string"), series_only=True)
-        found = _filled(plain, rows, cells, column)
-        return [_as_text(one, "string_view") for one in found]
+        parts = _filled(plain, rows, cells, column)
+        return [_as_text(one, "string_view") for one in parts]
     n, is_pandas = len(series), series.implementation.is_pandas()
     places = np.concatenate([np.arange(n), np.tile(rows, len(cells))])
     values = _fitting(column, cells.ravel(), series.dtype)
     fill = _fill_pandas if is_pandas else _fill_polars
     long = fill(series[places], np.arange(n, len(places)), values, column)
-    found = []
+    parts = []
     for part in np.arange(n, len(places)).reshape(cells.shape):
         places[rows] = part
-        found.append(_taken(long, places[:n], series))
-    return found
+        parts.append(_taken(long, places[:n], series))
+    return parts
 
 
 def _is_view(series: nw.Series) -> bool:
@@ -173,20 +167,14 @@ def _is_view(series: nw.Series) -> bool:
 def _as_text(series: ArrayLike, dtype: str) -> ArrayLike:
     """Convert text of pyarrow in a column of pandas, which cannot do it itself."""
     cells = type(series.array)(series.array.__arrow_array__().cast(dtype))
-    return type(series)(cells, index=series.index, name=series.name, copy=False)
+    return _like(nw.from_native(series, series_only=True), cells, copy=False)
 
 
 def _taken(long: ArrayLike, places: np.ndarray, series: nw.Series) -> ArrayLike:
     """Take cells of a column; in pandas with the index of a narwhals series."""
     if not series.implementation.is_pandas():
         return long.gather(places)
-    cells = long.array.take(places)
-    given = {"index": series.to_native().index, "name": long.name, "copy": False}
-    return type(long)(cells, dtype=long.dtype, **given)
-
-
-def _holds_numbers(dtype: nw.dtypes.DType) -> bool:
-    return dtype.is_numeric() or dtype == nw.Boolean
+    return _like(series, long.array.take(places), dtype=long.dtype, copy=False)
 
 
 def _range_of(dtype: nw.dtypes.DType) -> tuple[int, int] | None:
@@ -244,28 +232,31 @@ def _holds(series: nw.Series, column: Column, ends: np.ndarray) -> bool:
             return is_text or is_pandas
     if dtype == nw.Boolean:
         return column.dtype == "boolean" or set(column.levels or (-1,)) <= {0, 1}
-    found = "number" if dtype.is_numeric() else kind_of_type(dtype)
-    if found == wanted == "datetime":
+    kind = "number" if dtype.is_numeric() else kind_of_type(dtype)
+    if kind == wanted == "datetime":
         return (dtype.time_zone is None) == (column.zone is None)
-    return found == wanted
+    return kind == wanted
 
 
 def _made(series: nw.Series, cells: np.ndarray, column: Column) -> ArrayLike:
     """Make a column of the values of codes (n,), with the name and the index."""
     values = _values(column, cells)
     if series.implementation.is_pandas():
-        native = series.to_native()
-        given = {"index": native.index, "name": native.name, "dtype": object}
-        return type(native)(objects(values), **given).infer_objects()
+        return _like(series, objects(values), dtype=object).infer_objects()
     return nw.new_series(series.name, values, backend="polars").to_native()
 
 
 def _floats(series: nw.Series, cells: np.ndarray) -> ArrayLike:
     """Make a column of floats (n,) with the name and the index of a column."""
     if series.implementation.is_pandas():
-        native = series.to_native()
-        return type(native)(cells, index=native.index, name=native.name)
+        return _like(series, cells)
     return nw.new_series(series.name, cells, nw.Float64, backend="polars").to_native()
+
+
+def _like(series: nw.Series, cells: ArrayLike, **options: object) -> ArrayLike:
+    """Make a column of pandas with the name and the index of another one."""
+    native = series.to_native()
+    return type(native)(cells, index=native.index, name=native.name, **options)
 
 
 def _values(column: Column, cells: np.ndarray, missing: object = None) -> list:
@@ -331,9 +322,7 @@ def _fill_pandas(
     elif series.dtype == nw.Categorical:  # of pyarrow, which takes no new levels
         cells = objects(filled.tolist())
         cells[rows] = values
-        return type(filled)(
-            cells, dtype=filled.dtype, index=filled.index, name=filled.name
-        )
+        return _like(series, cells, dtype=filled.dtype)
     filled.iloc[rows] = values
     return filled
 
@@ -348,62 +337,52 @@ def _fill_polars(
     return with_cells(series, rows, values).to_native()
 
 
-# ----------------------------------------
-# Filled tables in the container and the data types of the input.
-
-
 _LEVELS = (str, numbers.Real, dt.date, dt.timedelta)  # types that polars holds
 
 
 def as_given(schema, adapter, table, missing, X, indicators=None, names=None):
     """Return filled rows in the container that a user has asked for.
 
-    `adapter` container adapter of scikit-learn, or None: by `set_output` of the
-    estimator; `table` (n_samples, n_features_out): codes and numbers, NaN in cells that
-    stay missing; `missing` bool (n_samples, n_features_in_): the cells that were
-    missing; `X` (n_samples, n_features_in_): the input, whose observed cells, data
-    types and index are kept; `indicators` (n_samples, n_indicators): columns that are
-    appended; `names` (n_indicators,): theirs. Returns ndarray or data frame: without
-    `set_output` an array: of floats if all values are numbers, and else of objects. A
-    data frame has the data types of X if it is a data frame.
+    `adapter`: container adapter of scikit-learn, or None, by `set_output`; `table`
+    (n_samples, n_features_out): codes and numbers, NaN in cells that stay missing;
+    `missing` bool (n_samples, n_features_in_); `X`: the input, whose observed
+    cells, data types and index are kept; `indicators` (n_samples, n_indicators) and
+    their `names` are appended.
     """
-    [found] = tables_as_given(schema, adapter, table[None], missing, X)
+    [output] = tables_as_given(schema, adapter, table[None], missing, X)
     if indicators is None:
-        return found
+        return output
     if adapter is None:
-        return _appended(found, indicators)
-    new = adapter.create_container(indicators, found, names)
-    return adapter.hstack([found, new])
+        return np.hstack([output, indicators.astype(output.dtype)])
+    new = adapter.create_container(indicators, output, names)
+    return adapter.hstack([output, new])
 
 
 def tables_as_given(schema, adapter, tables, missing, X):
-    """Return several filled tables (n_tables, n_samples, n_features_out) of X.
-
-    Parameters and the tables of the list that is returned are those of `as_given`.
-    """
+    """Return several filled tables (n_tables, n_samples, n_features_out) of X."""
     kept, columns, given = schema.returned, schema.columns, X
     X = without_marker(X, schema.marker)
     library = None if adapter is None else adapter.container_lib
     frame = _frame(X, library, columns)
     if frame is not None:
         ends = schema.ends[:, kept]
-        found = in_frames(frame, columns, kept, tables, missing[:, kept], ends)
+        outputs = in_frames(frame, columns, kept, tables, missing[:, kept], ends)
         if _library(frame) != library:  # without missing cells, data types are kept
-            found = [nw.from_native(one).to_pandas() for one in found]
+            outputs = [nw.from_native(one).to_pandas() for one in outputs]
         elif (library, _library(X)) == ("pandas", "pyarrow"):
-            found = list(map(_without_nulls, found))
+            outputs = list(map(_without_nulls, outputs))
     else:
-        found = list(_values_of(schema, tables, missing, X))
+        outputs = list(_values_of(schema, tables, missing, X))
     if adapter is not None:
         names = schema.all_names[kept]
-        found = [_created(adapter, table, X, names) for table in found]
-    return [with_marker(table, schema.marker, given) for table in found]
+        outputs = [_created(adapter, table, X, names) for table in outputs]
+    return [with_marker(table, schema.marker, given) for table in outputs]
 
 
 def values_of(schema, tables, missing, X):
     """Return several filled tables as an array; parameters as of `tables_as_given`."""
-    found = _values_of(schema, tables, missing, without_marker(X, schema.marker))
-    return with_marker(found, schema.marker)
+    values = _values_of(schema, tables, missing, without_marker(X, schema.marker))
+    return with_marker(values, schema.marker)
 
 
 def _values_of(schema, tables, missing, X):
@@ -411,19 +390,16 @@ def _values_of(schema, tables, missing, X):
     if not columns:
         return tables
     kept = schema.returned
-    found = as_objects(X, columns, kept, tables, missing[:, kept])
-    is_single = found.dtype != object and getattr(X, "dtype", None) == np.float32
-    return found.astype(np.float32) if is_single else found
+    values = as_objects(X, columns, kept, tables, missing[:, kept])
+    is_single = values.dtype != object and getattr(X, "dtype", None) == np.float32
+    return values.astype(np.float32) if is_single else values
 
 
 def emptied(schema, tables, missing, where):
     """Empty the missing cells of tables that are not to be filled.
 
-    `tables` (..., n_samples, n_features_out): completed; `missing` bool (n_samples,
-    n_features_in_); `where` bool (n_samples, n_features_in_): None fills all missing
-    cells. It may have the dimensions of `tables`. Returns `tables` (..., n_samples,
-    n_features_out); `filled` ndarray of bool, of the shape of `where`: the cells that
-    `tables` fill.
+    `where` bool (n_samples, n_features_in_), maybe with the dimensions of `tables`;
+    None fills all. Returns the tables, and which cells they fill.
     """
     if where is None:
         return tables, missing
@@ -432,43 +408,34 @@ def emptied(schema, tables, missing, where):
 
 
 def samples_of(schema, tables, missing, where, X):
-    """Return completed tables (n_tables, n_samples, n_features_out) as an array.
-
-    Other parameters are those of `emptied` and of `tables_as_given`.
-    """
-    tables, filled = emptied(schema, tables, missing, where)
-    if filled.ndim == 2:
-        return values_of(schema, tables, filled, X)
-    pairs = zip(tables[:, None], filled, strict=True)  # one has its own cells each
-    return np.array([values_of(schema, one, own, X)[0] for one, own in pairs])
+    """Return completed tables as an array; see `emptied` and `tables_as_given`."""
+    return np.array(_samples(values_of, schema, tables, missing, where, X))
 
 
 def samples_as_given(schema, adapter, tables, missing, where, X):
-    """Return completed tables (n_tables, n_samples, n_features_out) as a list.
+    """Return completed tables as a list; see `emptied` and `tables_as_given`."""
+    convert = partial(tables_as_given, adapter=adapter)
+    return _samples(convert, schema, tables, missing, where, X)
 
-    Other parameters are those of `emptied` and of `tables_as_given`.
-    """
+
+def _samples(convert, schema, tables, missing, where, X):
     tables, filled = emptied(schema, tables, missing, where)
     if filled.ndim == 2:
-        return tables_as_given(schema, adapter, tables, filled, X)
-    pairs = zip(tables[:, None], filled, strict=True)
-    return [tables_as_given(schema, adapter, one, own, X)[0] for one, own in pairs]
+        return convert(schema, tables=tables, missing=filled, X=X)
+    pairs = zip(tables[:, None], filled, strict=True)  # each has its own cells
+    return [convert(schema, tables=one, missing=cells, X=X)[0] for one, cells in pairs]
 
 
 def new_rows(schema, rows):
-    """Return rows (n, n_features) of codes and numbers that are those of no table.
-
-    Missing cells get the marker.
-    """
-    found = decoded(schema.columns, rows) if schema.columns else rows
-    return with_marker(found, schema.marker)
+    """Return rows of codes and numbers that are those of no table, with the marker."""
+    values = decoded(schema.columns, rows) if schema.columns else rows
+    return with_marker(values, schema.marker)
 
 
 def probabilities_as_given(schema, found, X):
     """Name probabilities of levels, in data frames if X is one.
 
-    `found` dict of arrays (n_samples, n_levels) by the index of the column; `X`
-    (n_samples, n_features). Returns dict of str to data frame or ndarray.
+    `found`: arrays (n_samples, n_levels) by the index of the column.
     """
     columns, names = schema.columns, schema.keys
     frame = nw.from_native(X, eager_only=True) if is_frame(X) else None
@@ -482,10 +449,6 @@ def probabilities_as_given(schema, found, X):
                 table = table.set_axis(X.index).set_axis(columns[place].levels, axis=1)
         result[names[place] if names else place] = table
     return result
-
-
-def _appended(table, indicators):
-    return np.hstack([table, indicators.astype(table.dtype)])
 
 
 def _frame(X, library, columns):
@@ -517,16 +480,10 @@ def _of_arrow(X):
     import pandas as pd
     import pyarrow as pa
 
-    names = [
-        "bool",
-        *(f"{kind}{2**k}" for kind in ("int", "uint") for k in range(3, 7)),
-    ]
-    kinds = {
-        pa.type_for_alias(name): pd.api.types.pandas_dtype(
-            nullable_type(np.dtype(name))
-        )
-        for name in names
-    }
+    kinds = {}
+    for name in ("bool", *(f"{u}int{2**k}" for u in ("", "u") for k in range(3, 7))):
+        dtype = pd.api.types.pandas_dtype(nullable_type(np.dtype(name)))
+        kinds[pa.type_for_alias(name)] = dtype
     return X.to_pandas(types_mapper=kinds.get)
 
 

@@ -86,11 +86,7 @@ class Schema(NamedTuple):
         return self.other_names or [] if self.names is None else list(self.names)
 
     def index_of(self, key: object, parameter: str) -> int:
-        """Find the column of a name, or of an index if the columns have no names.
-
-        `parameter`: the parameter that has the key, for the error. Raises `ValueError`:
-        if there is no such column.
-        """
+        """Find the column of a name, or of an index if the columns have no names."""
         return place_of(key, self.keys, self.n_columns, parameter)
 
     @property
@@ -104,8 +100,8 @@ class Schema(NamedTuple):
     def passed(self) -> np.ndarray:
         """Indices of the columns that are passed through."""
         columns = self.columns or ()
-        found = [j for j, column in enumerate(columns) if column.kind == PASSED]
-        return np.array(found, dtype=int)
+        places = [j for j, column in enumerate(columns) if column.kind == PASSED]
+        return np.array(places, dtype=int)
 
     @property
     def group_columns(self) -> list[int]:
@@ -122,8 +118,8 @@ class Schema(NamedTuple):
         """Number of categories of each column of the model; 0 for numbers."""
         if self.columns is None:
             return np.zeros(len(self.model_columns), dtype=int)
-        found = [len(self.columns[j].levels or ()) for j in self.model_columns]
-        return np.array(found, dtype=int)
+        counts = [len(self.columns[j].levels or ()) for j in self.model_columns]
+        return np.array(counts, dtype=int)
 
     @property
     def is_categorical(self) -> np.ndarray:
@@ -159,7 +155,6 @@ class Encoded(NamedTuple):
 
 # ----------------------------------------
 # The table that `fit` has read, for checks of what it means.
-
 
 _SHOWN = 5  # findings that a message lists
 
@@ -208,7 +203,12 @@ class Table(NamedTuple):
                 yield place, column.levels
 
 
-def listed(found: Sequence[str], mark: str = ", ") -> str:
-    """List the first findings, and the number of others."""
-    rest = len(found) - _SHOWN
-    return mark.join(found[:_SHOWN]) + (f"{mark}and {rest} more" if rest > 0 else "")
+def listed(items: Sequence[str], mark: str = ", ") -> str:
+    """List the first items, and the number of others."""
+    rest = len(items) - _SHOWN
+    return mark.join(items[:_SHOWN]) + (f"{mark}and {rest} more" if rest > 0 else "")
+
+
+def if_any(items: Sequence[str], sentence: str, mark: str = ", ") -> list[str]:
+    """Put items in place of the first {} of a sentence; say nothing without items."""
+    return [sentence.replace("{}", listed(items, mark), 1)] if items else []

@@ -48,15 +48,13 @@ def _means(values: np.ndarray, seen: np.ndarray) -> np.ndarray:
 
 
 def fair_scores(errors: np.ndarray) -> np.ndarray:
-    """Compute the fair score of Ferro (2014) from draws minus the truth.
+    """Compute the fair score of Ferro (2014) from draws minus the truth (m, ...).
 
     With m draws x_k of a cell of truth y it is
 
         sum_k |x_k - y| / m - sum_kl |x_k - x_l| / (2 m (m - 1)),
 
     whose expectation does not depend on m.
-
-    `errors` (m, ...). Returns (...).
     """
     m, errors = len(errors), np.sort(errors, axis=0)
     # the double sum is 2 sum_k (2k - m - 1) x_(k) over the sorted draws
@@ -75,9 +73,8 @@ def constant_columns(nodes: np.ndarray) -> np.ndarray:
 def distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Find the distinct rows of a table; NaN equals NaN, and -0.0 equals 0.0.
 
-    `rows` (n, features): with at least one column. Returns `first` int (n_different,):
-    indices of rows that are all distinct; `group` int (n,): index into `first` of the
-    row that equals each row.
+    Returns the indices of rows that are all distinct, and for each row the place of
+    its equal among them.
     """
     # bytes are compared, and NaN and zero have several bit patterns
     clean = np.ascontiguousarray(np.where(np.isnan(rows), np.nan, rows + 0.0))
@@ -94,10 +91,7 @@ def into_dtype(cells: np.ndarray, dtype: DTypeLike) -> np.ndarray:
 
 
 def half_sample_mode(draws: np.ndarray) -> np.ndarray:
-    """Estimate the mode of draws for each cell (Bickel and Fruehwirth 2006).
-
-    `draws` (n_draws, ...). Returns (...).
-    """
+    """Estimate the mode over draws (n_draws, ...) (Bickel and Fruehwirth 2006)."""
     sorted_draws = np.sort(draws, 0)
     while len(sorted_draws) > 2:
         half = (len(sorted_draws) + 1) // 2
@@ -125,10 +119,6 @@ def lower_median(column: np.ndarray) -> float:
     seen = np.sort(column[~np.isnan(column)])
     # the mean of two would be a value that no cell has
     return seen[(len(seen) - 1) // 2]
-
-
-# ----------------------------------------
-# The valid values of each column: a range, codes, and the grid of repeated values.
 
 
 _SAME = 1e-5  # of a step, within which cells are an observed value
@@ -165,9 +155,8 @@ class ValidValues(NamedTuple):
     def reaching(self, limits: tuple, columns: np.ndarray) -> Self:
         """Widen ranges to all that missing cells within their limits may be.
 
-        Such columns have no repeated values: what is not observed may be between them.
-
-        `limits`: of the columns; `columns` int (n_columns,).
+        Such columns have no repeated values: what is not observed may be
+        between them.
         """
         low, high, values = self.low.copy(), self.high.copy(), dict(self.values)
         codes, grid = self.codes.copy(), self.grid.copy()
@@ -192,9 +181,9 @@ class ValidValues(NamedTuple):
     ) -> Self:
         """Extend ranges by as much as the observed ranges grow, and repeated values.
 
-        `schema`: for errors; `X` (n_samples, n_features): new rows; `before`, `ends`
-        (2, n_features): smallest and largest observed cells before, and with the new
-        rows. Raises `ValueError`: if new cells are outside the user's bounds.
+        `X`: new rows; `before`, `ends` (2, n_features): smallest and largest
+        observed cells before, and with the new rows. Raises `ValueError` if new
+        cells are outside the user's bounds.
         """
         free = ~self.given
         _check_inside(schema, X, np.where(free, [[-np.inf], [np.inf]], self.ranges))
@@ -221,10 +210,8 @@ class ValidValues(NamedTuple):
     def signs(self, ends: np.ndarray) -> np.ndarray:
         """Return 1 for columns of positive numbers, -1 of negative ones, 0 of others.
 
-        Their signs are the only law of their ends: no user's bound, and no mass of
-        cells.  Draws of these columns are not zero.
-
-        `ends` (2, n): smallest and largest observed cells.  Returns (n,).
+        Their signs are the only law of their ends: no user's bound, and no mass
+        of cells. Draws of these columns are not zero. `ends` (2, n): observed.
         """
         at_law = ~self.given & ~self.codes & (self.ranges == _laws(ends))
         positive, negative = at_law[0] & (ends[0] > 0), at_law[1] & (ends[1] < 0)
@@ -290,11 +277,11 @@ class ValidValues(NamedTuple):
 
     def rounded(self, cells: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Round cells (..., n_columns) of some columns to valid values."""
-        found = self.clipped(cells, columns)
+        valid = self.clipped(cells, columns)
         for place, column in enumerate(columns):
             known, ends = self.values.get(column), self.ranges[:, column]
             step, origin = self.grid_of(column)
-            moved = cells = found[..., place]
+            moved = cells = valid[..., place]
             if self.codes[column]:
                 moved = nearest(known, cells)
             elif step:
@@ -306,8 +293,8 @@ class ValidValues(NamedTuple):
                 inside = (cells >= known[0]) & (cells <= known[-1]) & (step == 0)
                 moved = np.where(same | inside, near, moved)
                 moved = np.where(nearest(known, cells) == cells, cells, moved)
-            found[..., place] = moved
-        return found
+            valid[..., place] = moved
+        return valid
 
 
 def _laws(ends: np.ndarray) -> np.ndarray:
@@ -344,17 +331,12 @@ def valid_values(
 ) -> ValidValues:
     """Determine the valid values of each column.
 
-    `schema`: its names are in errors; `X` (n_samples, n_features): NaN marks missing
-    cells; `min_value`, `max_value` (n_features,): bounds of all columns, of each
-    column, or of the columns that a dict or a Series names (by column name, or by
-    index). Each is a number, ``"observed"`` or None, or of a column of dates a date.
-    ``"observed"`` is the smallest or the largest observed value, None is the rule of
-    this module, and ``-inf`` and ``inf`` mean no bound; `whole`: of all rows, if X is a
-    sample of them. Then ranges are the observed ones of all rows, widened by the excess
-    in the sample, and repeated values are those of the sample and the ends of the
-    range. Raises `ValueError`: if bounds have a wrong shape, are NaN, or refer to
-    unknown columns, if observed cells are outside the bounds, or if a lower bound is
-    not below the upper bound. Raises `TypeError`: if bounds are not numbers.
+    `min_value`, `max_value`: bounds of all columns, of each, or of those that a
+    dict or a Series names: a number, ``"observed"`` (the smallest or the largest
+    observed value), None (the rule of this module), or of a column of dates a date;
+    `whole`: of all rows, if X is a sample of them. Then ranges are the observed
+    ones of all rows, widened by the excess in the sample, and repeated values are
+    those of the sample and the ends of the range.
     """
     d = X.shape[1]
     asked = [
@@ -408,11 +390,11 @@ def valid_values(
 
 def _once_a_group(schema: Schema, X: np.ndarray) -> dict[int, np.ndarray]:
     """Return one cell of each group for columns that are constant within them."""
-    found = {}
+    firsts = {}
     for numbers in X[:, schema.group_columns].T:
         cells = by_group(np.fmax, X, numbers)
-        found |= {j: cells[:, j] for j in columns_of_groups(X, numbers)}
-    return found
+        firsts |= {j: cells[:, j] for j in columns_of_groups(X, numbers)}
+    return firsts
 
 
 def repeats(values: np.ndarray) -> bool:
@@ -449,12 +431,12 @@ def _as_list(schema: Schema, value: object, name: str, d: int) -> list:
     if hasattr(value, "to_dict") and getattr(value, "ndim", None) == 1:
         value = value.to_dict()  # a pandas Series
     if isinstance(value, dict):
-        found = [None] * d
+        bounds = [None] * d
         for key, bound in value.items():
             place = schema.index_of(key, name)
             bound = schema.number_of(place, bound, f"{name}[{key!r}]")
-            found[place] = _checked_bound(bound, name, key)
-        return found
+            bounds[place] = _checked_bound(bound, name, key)
+        return bounds
     try:
         listed = list(value)
     except TypeError as error:

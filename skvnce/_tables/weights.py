@@ -17,12 +17,7 @@ _LEAST = 1e-9  # least random weight, as a share of the weight: draws may underf
 
 
 def checked_weights(sample_weight: object, X: np.ndarray) -> np.ndarray:
-    """Check the weights of the rows of a table.
-
-    `sample_weight` (n_samples,): None means 1 for each row; `X` (n_samples,
-    n_features). Returns (n_samples,). Raises `ValueError`: if a weight is negative, not
-    finite, or too small or too large to be added.
-    """
+    """Check the weights of the rows of a table; None means 1 for each row."""
     if sample_weight is not None:
         sample_weight = readable(sample_weight, "sample_weight")
     of_rows = {"dtype": np.float64, "ensure_non_negative": True}
@@ -42,12 +37,8 @@ def checked_weights(sample_weight: object, X: np.ndarray) -> np.ndarray:
 def check_scale(weights: np.ndarray, n_rows: int) -> None:
     """Check the sum of weights, and warn if they seem to need normalisation.
 
-    Counts are whole numbers.  Other weights have a mean near 1 if they are normalised;
-    rows of weight 0 may have been counted then.
-
-    `weights` (n,): those of weight 0 may be left out; `n_rows`: number of rows with
-    those of weight 0. Raises `ValueError`: if all rows together count as less than a
-    hundredth of a row.
+    Counts are whole numbers. Other weights have a mean near 1 if they are
+    normalised; rows of weight 0 may have been counted then: `n_rows` is with these.
     """
     counted = weights[weights > 0]
     if not len(counted):
@@ -92,11 +83,7 @@ def random_weights(
 def weighted_rows(
     X: np.ndarray, sample_weight: object
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Check the weights of a validated table, and leave out rows of weight 0.
-
-    Returns `rows` (n, n_features); `weights` (n,): None, as given, means 1 for each
-    row.
-    """
+    """Check weights; return the rows of positive weight, and their weights or None."""
     if sample_weight is None:
         return X, None
     weights, kept = rows_with_data(X, sample_weight)
@@ -108,11 +95,9 @@ def weighted_rows(
 def rows_with_data(
     X: np.ndarray, sample_weight: object, known: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Check the weights, and select rows of positive weight with a known cell.
+    """Check the weights, and select rows of positive weight with a known cell; bool.
 
-    `X` (n_samples, n_features); `sample_weight` (n_samples,); `known` bool (n_samples,
-    n_features): cells about which something is known; None means the observed ones.
-    Returns `weights` (n_samples,); `kept` bool (n_samples,).
+    `known`: cells about which something is known; None means the observed ones.
     """
     weights = checked_weights(sample_weight, X)
     known = ~np.isnan(X) if known is None else known

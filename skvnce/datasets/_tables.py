@@ -20,12 +20,10 @@ def bundled(file):
 
 
 def from_folder(name, needed, how, data_home=None):
-    """Read the table ``<name>/<name>.csv`` or ``.csv.gz`` of the user's folder.
+    """Read the columns of ``<name>/<name>.csv`` or ``.csv.gz`` of the user's folder.
 
-    `name` str; `needed` sequence of str: columns that the table must have; `how` str:
-    how to get the table, for errors; `data_home` path or None: the folder; None uses
-    the one that the environment variable names. Returns dict of str to tuple of str:
-    the columns.
+    `needed`: columns that the table must have; `how`: how to get it, for errors;
+    `data_home`: the folder; None uses the one that the environment variable names.
     """
     path = find(name, (".csv.gz", ".csv"), how, data_home)
     columns = _columns(path)
@@ -65,12 +63,7 @@ def numbers(columns, names):
 
 
 def bunch(data, names, description, target=None, *, as_frame=False, **more):
-    """Pack a table as scikit-learn does, as a frame if `as_frame`.
-
-    `data` (n, features); `names` list of str; `description` str; `target` (str,
-    ndarray (n,)): name and values; `as_frame` bool; `**more`
-    object: further entries. Returns sklearn.utils.Bunch.
-    """
+    """Pack a table as scikit-learn does, as a frame if `as_frame`."""
     frame = None
     entries = {} if target is None else {"target": target[1]}
     if as_frame:
@@ -101,7 +94,6 @@ def _columns(path):
 
 # ----------------------------------------
 # Measurements of growing boys.
-
 
 _BOYS_NAMES = ["age", "hgt", "wgt", "bmi", "hc", "tv"]
 _BOYS_DESCRIPTION = """\
@@ -144,11 +136,6 @@ def load_boys(
         ``data`` of shape (748, 6), NaN where missing; ``feature_names``; ``frame``, the
         same as ``data`` or None; ``DESCR`` with sources, terms and units.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the table is not in the folder; the message says how to get it.
-
     References
     ----------
     Fredriks, van Buuren and others (2000), Continuing positive secular growth change in
@@ -162,7 +149,6 @@ def load_boys(
 
 # ----------------------------------------
 # Frames of a video of one face.
-
 
 _SHAPE = (28, 20)
 _FREY_FACES_DESCRIPTION = """\
@@ -203,11 +189,6 @@ def load_frey_faces(
         ``data`` of shape (1965, 560), grey values from 0 to 255; ``images``, the same
         of shape (1965, 28, 20); ``feature_names``, ``pixel_<row>_<column>``; ``frame``,
         the same as ``data`` or None; ``DESCR`` with sources and terms.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the table is not in the folder; the message says how to get it.
     """
     with np.load(find("frey_faces", (".npz",), _FREY_FACES_HOW, data_home)) as arrays:
         data = arrays["x"].astype(float)
@@ -218,7 +199,6 @@ def load_frey_faces(
 
 # ----------------------------------------
 # Measurements of US adults, with the missing values of the survey.
-
 
 _NHANES_DESCRIPTION = """\
 NHANES adults
@@ -267,11 +247,6 @@ def load_nhanes(*, as_frame: bool = False, categories: bool = False) -> Any:
         ``feature_names``; ``frame``, the same as ``data`` or None; ``DESCR`` with
         sources, terms and units.
 
-    Raises
-    ------
-    ValueError
-        If `categories` is True and `as_frame` is not.
-
     Examples
     --------
     >>> from skvnce.datasets import load_nhanes
@@ -305,7 +280,6 @@ def _with_categories(frame, columns):
 
 # ----------------------------------------
 # Amounts of signalling molecules in single cells, and their published network.
-
 
 _SACHS_NAMES = "raf mek plc pip2 pip3 erk akt pka pkc p38 jnk".split()
 _LABELS = ("condition", "perturbation")
@@ -366,11 +340,6 @@ def load_sachs(
         of lists of pairs of names; ``feature_names``; ``frame``, data and target or
         None; ``DESCR`` with sources and terms.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the table is not in the folder; the message says how to get it.
-
     References
     ----------
     Sachs, Perez, Pe'er, Lauffenburger and Nolan (2005), Causal protein-signaling
@@ -400,7 +369,6 @@ def _edges():
 
 # ----------------------------------------
 # Gene activity in breast tumours.
-
 
 _TCGA_DESCRIPTION = """\
 Gene activity in breast tumours
@@ -442,11 +410,6 @@ def load_tcga_brca(
         tumours; ``feature_names``, the genes; ``frame``, the same as ``data`` or None;
         ``DESCR`` with sources and terms.
 
-    Raises
-    ------
-    FileNotFoundError
-        If the table is not in the folder; the message says how to get it.
-
     References
     ----------
     Wan, Allen, Baker, Yang, Ravikumar, Anderson and Liu (2016), XMRF: an R package to
@@ -466,7 +429,6 @@ def load_tcga_brca(
 
 # ----------------------------------------
 # Titles of a conference.
-
 
 _TITLES_DESCRIPTION = """\
 Titles of NeurIPS
@@ -506,11 +468,6 @@ def load_neurips_titles(
     sklearn.utils.Bunch or tuple
         ``data`` of shape (9675,), text; ``target``, the years; ``frame``, both or None;
         ``DESCR`` with sources and terms.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the titles are not in the folder; the message says how to get them.
     """
     columns = from_folder("neurips_titles", ("year", "title"), _TITLES_HOW, data_home)
     data = np.array(columns["title"], dtype=object)

@@ -17,7 +17,6 @@ from skvnce.evaluation._user_table import percent
 #
 # Whatever comes from the table passes through `of_user` or `escaped`.
 
-
 NO_VALUE = "–"
 _NAME, _SENTENCE = 60, 1500  # most characters of a name, and of a sentence
 _NAMES, _STRIP = 8, 300  # most names, and columns of a strip, that are shown
@@ -49,9 +48,20 @@ def paragraph(text, soft=False):
 
 def section(key, title, *parts):
     """Return a section, to which the contents link by its key."""
-    return "\n".join(
-        [f'<section id="skvnce-{key}">', f"<h2>{title}</h2>", *parts, "</section>"]
-    )
+    head = f'<section id="skvnce-{key}">\n<h2>{title}</h2>'
+    return "\n".join([head, *parts, "</section>"])
+
+
+def beyond(items, most, name):
+    """Say how many items a table leaves out, if it does."""
+    rest = len(items) - most
+    return [paragraph(f"And {rest:,} more {name}.", soft=True)] * (rest > 0)
+
+
+def bullets(items):
+    """List warnings."""
+    lines = "".join(f"<li>{escaped(one)}</li>" for one in items)
+    return f'<ul class="warn">{lines}</ul>'
 
 
 def table_of(heads, rows):
@@ -105,21 +115,17 @@ def histogram(heights):
 
 def strip(missing):
     """Draw which columns of a pattern are missing."""
-    steps = [f"M{j} 0h.86v1h-.86z" for j, one in enumerate(missing[:_STRIP]) if one]
-    others = [
-        f"M{j} 0h.86v1h-.86z" for j, one in enumerate(missing[:_STRIP]) if not one
-    ]
+    shown, paths = missing[:_STRIP], []
+    for colour, is_drawn in (("rest", False), ("gap", True)):
+        steps = [
+            f"M{j} 0h.86v1h-.86z" for j, one in enumerate(shown) if one == is_drawn
+        ]
+        paths.append(f'<path fill="var(--{colour})" d="{"".join(steps)}"/>')
     return (
-        f'<div class="strip"><svg viewBox="0 0 {len(missing[:_STRIP])} 1" height="16" '
+        f'<div class="strip"><svg viewBox="0 0 {len(shown)} 1" height="16" '
         f'style="max-width:{20 * len(missing)}px" '
-        'preserveAspectRatio="none" aria-hidden="true">'
-        f'<path fill="var(--rest)" d="{"".join(others)}"/>'
-        f'<path fill="var(--gap)" d="{"".join(steps)}"/></svg></div>'
+        f'preserveAspectRatio="none" aria-hidden="true">{"".join(paths)}</svg></div>'
     )
-
-
-# ----------------------------------------
-# The page of a `MissingReport`: HTML with its own style, without scripts.
 
 
 _STYLE = files(__package__).joinpath("missing_report.css").read_text("utf-8")
@@ -161,19 +167,8 @@ def page(report):
 
 def fragment(report):
     """Return a report as a part of a page (str), such as a notebook."""
-    parts = (
-        _head,
-        _answer,
-        _warnings,
-        _columns,
-        _relations,
-        _patterns,
-        _reasons,
-        _hidden,
-        _skips,
-        _foot,
-    )
-    inside = "\n".join(part(report) for part in parts)
+    parts = _head, _answer, _warnings, _columns, _relations, _patterns, _reasons
+    inside = "\n".join(part(report) for part in (*parts, _hidden, _skips, _foot))
     return (
         f'<div class="skvnce-report"><style>\n{_STYLE}</style>\n<div>\n{inside}\n</div>'
         "</div>"
@@ -183,18 +178,14 @@ def fragment(report):
 def _head(report):
     n, d = report.shape
     complete = report.patterns.counts[~report.patterns.missing.any(1)].sum()
+    links = (f'<a href="#skvnce-{key}">{title}</a>' for key, title in _CONTENTS)
     return (
         "<h1>A table with missing values</h1>\n"
         f"<p>{n:,} rows and {d:,} columns. {percent(report.share_missing)} of the "
         f"cells are missing, in {len(report.patterns.columns):,} of the columns. "
         f"Complete rows: {complete:,} ({percent(complete / n)}).</p>\n"
-        f"<nav>{_contents()}</nav>"
+        f"<nav>{' '.join(links)}</nav>"
     )
-
-
-def _contents():
-    links = (f'<a href="#skvnce-{key}">{title}</a>' for key, title in _CONTENTS)
-    return " ".join(links)
 
 
 def _answer(report):
@@ -221,13 +212,12 @@ def _warnings(report):
         return section(
             "warnings", "Warnings", paragraph("None: no check found anything unusual.")
         )
-    items = "\n".join(f"<li>{escaped(one)}</li>" for one in report.warnings)
     note = "What is probably not as it seems. Imputers warn of most of it at "
     return section(
         "warnings",
         f"Warnings: {len(report.warnings)}",
         paragraph(note + "<code>fit</code>, too.", soft=True),
-        f'<ul class="warn">{items}</ul>',
+        bullets(report.warnings),
     )
 
 
@@ -285,8 +275,7 @@ def _levels(column):
     if rest > 0:
         name, share = "other" if rest == 1 else "others", percent((whole - n) / whole)
         lines.append(f"<span>{rest:,} {name}</span><span></span><span>{share}</span>")
-    lines = [f"<li>{line}</li>" for line in lines]
-    return f'<ul class="levels">{"".join(lines)}</ul>'
+    return f'<ul class="levels">{"".join(f"<li>{line}</li>" for line in lines)}</ul>'
 
 
 def _relations(report):
@@ -307,16 +296,12 @@ def _relations(report):
     ]
     table = table_of(("Relation", "Kind", "Shown by", "Violated in rows"), rows)
     parts = [paragraph(note, soft=True), table]
-    if len(relations.found) > _ROWS:
-        more = len(relations.found) - _ROWS
-        parts.append(paragraph(f"And {more:,} more relations.", soft=True))
+    parts += beyond(relations.found, _ROWS, "relations")
     if relations.typos:
         rest = relations.n_typos - len(relations.typos)
-        items = [escaped(one) for one in relations.typos]
-        items += [f"and {rest:,} more"] * (rest > 0)
-        lines = "".join(f"<li>{one}</li>" for one in items)
+        items = [*relations.typos, *[f"and {rest:,} more"] * (rest > 0)]
         parts.append(paragraph("Probably errors. The first row is row 0:"))
-        parts.append(f'<ul class="warn">{lines}</ul>')
+        parts.append(bullets(items))
     if relations.redundant:
         pairs = listed([f"{one} by {by}" for one, by in relations.redundant.items()])
         parts.append(paragraph(f"Columns that another one determines: {pairs}."))
@@ -336,17 +321,11 @@ def _patterns(report):
     key, title, names = "patterns", "Patterns of missing cells", patterns.columns
     if not names:
         return section(key, title, paragraph("No cell is missing."))
-    rows = [
-        (
-            scale(f"{count:,} ({percent(count / n)})", count / n),
-            strip(missing),
-            listed([name for name, one in zip(names, missing, strict=True) if one])
-            or "nothing: all observed",
-        )
-        for missing, count in zip(
-            patterns.missing[:_PATTERNS], patterns.counts, strict=False
-        )
-    ]
+    rows = []
+    for missing, count in zip(patterns.missing[:_PATTERNS], patterns.counts):  # noqa: B905
+        share = scale(f"{count:,} ({percent(count / n)})", count / n)
+        gone = [name for name, one in zip(names, missing, strict=True) if one]
+        rows.append((share, strip(missing), listed(gone) or "nothing: all observed"))
     note = (
         f"Which of the {len(names):,} columns with missing cells are missing together "
         "in a row. A strip shows them from left to right. "
@@ -362,21 +341,21 @@ def _patterns(report):
 
 
 def _reasons(report):
-    key, title, found = "where", "Where cells are missing", report.reasons
-    if not found.n_pairs:
+    key, title, why = "where", "Where cells are missing", report.reasons
+    if not why.n_pairs:
         return section(
             key, title, paragraph("There are too few missing cells to compare.")
         )
-    note = f"None of {found.n_targets:,} columns is missing more often at some values "
+    note = f"None of {why.n_targets:,} columns is missing more often at some values "
     note += "of other columns."
-    if found.n_explained:
+    if why.n_explained:
         note = (
-            f"{found.n_explained:,} of {found.n_targets:,} columns are missing more "
+            f"{why.n_explained:,} of {why.n_targets:,} columns are missing more "
             "often at some values of other columns. Means of observed cells alone can "
             "then be biased; imputers use these columns, if they are in the table."
         )
     how = (
-        f"{found.n_pairs:,} pairs of columns are compared in {found.n_rows:,} of "
+        f"{why.n_pairs:,} pairs of columns are compared in {why.n_rows:,} of "
         f"{report.shape[0]:,} rows, at a level of 0.01 for all of them together. "
         "Listed are at most three columns for each, of a strength of 0.1 or more (0: "
         "none, 1: complete). Whether cells are missing because of their own values, no "
@@ -388,7 +367,7 @@ def _reasons(report):
     rows = [
         (of_user(one.name), of_user(one.by), scale(f"{one.strength:.2f}", one.strength),
          escaped(one.text))
-        for one in found.found
+        for one in why.found
     ]  # fmt: skip
     heads = "Missing cells of", "depend on", "Strength", "How"
     table = [table_of(heads, rows)] if rows else []
@@ -419,12 +398,9 @@ def _hidden(report):
         for one in scored[:_ROWS]
     ]
     heads = "Column", "Hidden cells", "Error removed", "Right levels"
-    parts = [
-        paragraph(note, soft=True),
-        table_of((*heads, "90 % interval covers"), rows),
-    ]
-    if len(scored) > _ROWS:
-        parts.append(paragraph(f"And {len(scored) - _ROWS:,} more columns.", soft=True))
+    table = table_of((*heads, "90 % interval covers"), rows)
+    parts = [paragraph(note, soft=True), table]
+    parts += beyond(scored, _ROWS, "columns")
     if hidden.left_out:
         why = "Not scored, as too few of their cells were hidden, or as there are too "
         why += f"many levels or columns: {listed(hidden.left_out)}."
@@ -449,12 +425,8 @@ def _skips(report):
     key, title, parts = "skips", "Skipped questions, and identifiers", []
     if report.skips:
         rows = [
-            (
-                listed(one.names),
-                f"{of_user(one.by)} = {of_user(one.level)}",
-                f"{one.n_rows:,}",
-            )
-            for one in report.skips[:_ROWS]
+            (listed(a.names), f"{of_user(a.by)} = {of_user(a.level)}", f"{a.n_rows:,}")
+            for a in report.skips[:_ROWS]
         ]
         note = "Never observed at a level of another column. If such cells have no "
         note += "value, keep them empty by <code>where=</code> of "
@@ -466,9 +438,8 @@ def _skips(report):
              listed(one.examples))
             for one in report.identifiers[:_ROWS]
         ]  # fmt: skip
-        parts.append(
-            paragraph("Identifiers or free text, of which nothing can be learned:")
-        )
+        why = "Identifiers or free text, of which nothing can be learned:"
+        parts.append(paragraph(why))
         parts.append(table_of(("Column", "Different values", "Such as"), rows))
         parts += _text_numbers(report.identifiers)
     return section(key, title, *(parts or [paragraph("None found.")]))
@@ -481,16 +452,12 @@ def _text_numbers(identifiers):
         for one in identifiers
         if one.examples and all(map(is_measurement, one.examples))
     ]
-    if not names:
-        return []
-    how = "df[column] = pandas.to_numeric(df[column])"
-    return [
-        paragraph(
-            f"Text that is numbers: {listed(names)}. If these are measurements, "
-            f"convert them before the fit: <code>{how}</code>, or read the file with "
-            '<code>decimal=","</code> if they have a decimal comma.'
-        )
-    ]
+    text = (
+        f"Text that is numbers: {listed(names)}. If these are measurements, convert "
+        "them before the fit: <code>df[column] = pandas.to_numeric(df[column])</code>, "
+        'or read the file with <code>decimal=","</code> if they have a decimal comma.'
+    )
+    return [paragraph(text)] * bool(names)
 
 
 def _foot(report):

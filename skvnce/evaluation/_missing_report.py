@@ -2,7 +2,6 @@
 
 import warnings
 from collections import Counter
-from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -14,25 +13,16 @@ from skvnce import metrics
 from skvnce._tables.cells import DAY, TIMES
 from skvnce._tables.column_kinds import PASSED
 from skvnce._tables.findings.checks import made_up, repeated
-from skvnce._tables.schema import listed
+from skvnce._tables.schema import if_any, listed
 from skvnce._types import Seed
+from skvnce.evaluation import _table_findings
 from skvnce.evaluation._missing_html import fragment, page
-from skvnce.evaluation._table_findings import (
-    Patterns,
-    Reasons,
-    describe_columns,
-    patterns_of,
-    reasons_of,
-    skips_of,
-    warnings_of,
-)
 from skvnce.evaluation._table_relations import RelationsFound, relations_in
-from skvnce.evaluation._user_table import percent, read_user_table
+from skvnce.evaluation._user_table import check_integer, percent, read_user_table
 from skvnce.missingness import _generator
 
 # ----------------------------------------
 # How well hidden cells of a table are predicted by a model of a sample of its rows.
-
 
 HIDDEN = 0.1  # share of the observed cells
 LEVEL = 0.9  # of the intervals
@@ -70,11 +60,7 @@ class HiddenCells(NamedTuple):
 
 
 def score_hidden_cells(read, group, most_rows, n_draws, rng):
-    """Hide cells of a sample of rows, fit `GaussianImputer`, and compare.
-
-    `group` int or None: the column that names the groups of rows; `most_rows`,
-    `n_draws` int; `rng` Generator.
-    """
+    """Hide cells of a sample of rows, fit `GaussianImputer`, and compare."""
     table, n = read.table, len(read.table.cells)
     wanted = [j for j in _modelled(table) if table.n_observed[j] < n]
     if not wanted:
@@ -95,23 +81,20 @@ def score_hidden_cells(read, group, most_rows, n_draws, rng):
         filled, draws = _fitted(given, kinds, groups, n_draws, rng)
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         return HiddenCells([], why_not=f"GaussianImputer failed: {error}")
-    found = []
+    scores = []
     for k in (k for k, j in enumerate(places) if j in wanted):
         if hidden[:, k].sum() >= _FEWEST:
             parts = X[:, k], given[:, k], hidden[:, k], filled[:, k], draws[:, :, k]
             score = _of_numbers if k not in kinds else _of_levels
-            found.append(score(table.names[places[k]], *parts))
-    scored = {one.name for one in found}
+            scores.append(score(table.names[places[k]], *parts))
+    scored = {one.name for one in scores}
     left_out = [table.names[j] for j in wanted if table.names[j] not in scored]
-    why = "" if found else "Too few cells of the columns are observed."
-    return HiddenCells(found, len(rows), len(places), left_out, why)
+    why = "" if scores else "Too few cells of the columns are observed."
+    return HiddenCells(scores, len(rows), len(places), left_out, why)
 
 
 def products_in(read, most_rows, rng):
-    """Say which squares and products `TableImputer` finds in a sample of rows.
-
-    Returns list of str: at most one sentence.
-    """
+    """Say which squares and products `TableImputer` finds in a sample of rows."""
     from skvnce import TableImputer
 
     table = read.table
@@ -128,14 +111,11 @@ def products_in(read, most_rows, rng):
             products = imputer.fit(X).interactions_
         except (ArithmeticError, RuntimeError, TypeError, ValueError):
             return []  # what a fit rejects, other parts of the report tell
-    names = [
-        [table.names[places[int(one.removeprefix("x"))]] for one in columns]
-        for *columns, _ in products
-    ]
-    found = [f"{first} times {second} for {target}" for first, second, target in names]
-    if not found:
-        return []
-    return [f"It finds squares and products, and draws them: {listed(found)}."]
+    pairs = []
+    for *columns, _ in products:
+        names = (table.names[places[int(one.removeprefix("x"))]] for one in columns)
+        pairs.append("{} times {} for {}".format(*names))
+    return if_any(pairs, "It finds squares and products, and draws them: {}.")
 
 
 def _part_of(table, rows, places):
@@ -179,12 +159,12 @@ def _places(table, rows, group):
         is_nominal = table.columns[j].kind == "nominal"
         if j != group and 1 < n_levels <= (_LEVELS if is_nominal else n_levels):
             sizes[j] = n_levels if is_nominal else 1
-    found, size = [], 0
+    chosen, size = [], 0
     for j in sorted(sizes, key=lambda j: table.n_observed[j] == len(table.cells)):
         if size + sizes[j] <= _SIZE:
-            found.append(j)
+            chosen.append(j)
             size += sizes[j]
-    return sorted(found)
+    return sorted(chosen)
 
 
 def _fitted(given, kinds, groups, n_draws, rng):
@@ -228,7 +208,6 @@ def _of_levels(name, truth, given, hidden, filled, draws):
 
 # ----------------------------------------
 # Which imputer for a table: the rules of the page "Which imputer for which table".
-
 
 _LARGE = 100_000  # rows
 _WIDE = 50  # columns
@@ -289,13 +268,14 @@ def recommend(read):
 def _notes(table, modelled):
     missing = np.isnan(table.cells[:, modelled])
     if not missing.any():
-        found = "No cell is missing that an imputer would fill: it is of use for new "
-        return [found + "rows only."]
+        why = (
+            "No cell is missing that an imputer would fill: it is of use for new rows "
+        )
+        return [why + "only."]
     if missing.mean() < _FEW:
-        return [
-            f"{percent(missing.mean())} of the cells are missing: the choice of the "
-            "imputer matters little."
-        ]
+        share = percent(missing.mean())
+        why = f"{share} of the cells are missing: the choice of the imputer matters "
+        return [why + "little."]
     return []
 
 
@@ -322,14 +302,12 @@ def _code(read, name, group, left_out):
 
 def _without_rows(library, key):
     """Write the line that drops rows without the name of their group."""
-    key = _quoted(key)
-    if library == "pandas":
-        return f"df = df.dropna(subset=[{key}])"
-    if library == "polars":
-        return f"df = df.drop_nulls({key})"
-    if library == "pyarrow":
-        return f"df = df.filter(df[{key}].is_valid())"
-    return f"X = X[X[:, {key}] == X[:, {key}]]"
+    return {
+        "pandas": "df = df.dropna(subset=[{key}])",
+        "polars": "df = df.drop_nulls({key})",
+        "pyarrow": "df = df.filter(df[{key}].is_valid())",
+        "array": "X = X[X[:, {key}] == X[:, {key}]]",
+    }[library].format(key=_quoted(key))
 
 
 def _quoted(key):
@@ -337,10 +315,6 @@ def _quoted(key):
     if isinstance(key, str) and key.isprintable() and not set(key) & set('"\\'):
         return f'"{key}"'
     return repr(key)
-
-
-# ----------------------------------------
-# A report of a table with missing values, as one page.
 
 
 _DRAWS = 19  # least number of draws whose range is an interval of 90 %
@@ -392,8 +366,8 @@ class MissingReport(NamedTuple):
     recommendation: Recommendation
     warnings: list
     columns: list
-    patterns: Patterns
-    reasons: Reasons
+    patterns: _table_findings.Patterns
+    reasons: _table_findings.Reasons
     hidden: HiddenCells
     skips: list
     identifiers: list
@@ -467,14 +441,6 @@ def missing_report(
     MissingReport
         Its ``save(path)`` writes the page, and ``to_html()`` returns it.
 
-    Raises
-    ------
-    TypeError
-        If ``X`` is no table, or a table in parts.
-    ValueError
-        If ``X`` has no rows, no columns, or not two dimensions, or a number is out of
-        its range.
-
     See Also
     --------
     imputation_report : Compares several imputers on hidden cells.
@@ -503,33 +469,27 @@ def missing_report(
     ('Weight', 43)
     >>> page = report.to_html()  # or report.save("report.html")
     """
-    _check(n_draws, "n_draws", _DRAWS)
-    _check(n_rows, "n_rows", 1)
+    check_integer(n_draws, "n_draws", _DRAWS)
+    check_integer(n_rows, "n_rows", 1)
     rng = _generator(random_state)
     read = read_user_table(X)
     recommendation = recommend(read)
-    skips, identifiers = skips_of(read)
+    skips, identifiers = _table_findings.skips_of(read)
     hidden = score_hidden_cells(read, recommendation.group, n_rows, n_draws, rng)
     if recommendation.imputer == "TableImputer":
         reasons = recommendation.reasons + products_in(read, n_rows, rng)
         recommendation = recommendation._replace(reasons=reasons)
+    n, d = read.table.cells.shape
     return MissingReport(
-        shape=read.table.cells.shape,
+        shape=(n, d),
         share_missing=float(read.missing.mean()),
         recommendation=recommendation,
-        warnings=warnings_of(read),
-        columns=describe_columns(read),
-        patterns=patterns_of(read),
-        reasons=reasons_of(read, rng),
+        warnings=_table_findings.warnings_of(read),
+        columns=[_table_findings.describe_column(read, j) for j in range(d)],
+        patterns=_table_findings.patterns_of(read),
+        reasons=_table_findings.reasons_of(read, rng),
         hidden=hidden,
         skips=skips,
         identifiers=identifiers,
         relations=relations_in(read),
     )
-
-
-def _check(value, name, least):
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(
-            f"{name} must be an integer of at least {least}, got {value!r}"
-        )

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Integral, Real
+from numbers import Real
 from time import perf_counter
 from typing import Any, Literal, NamedTuple
 
@@ -25,6 +25,7 @@ from skvnce._tables.findings.columns import modelled_columns
 from skvnce._tables.frames import column_label, reject_parts
 from skvnce._tables.mixed import columns_by_dtype, select_columns
 from skvnce._types import Seed
+from skvnce.evaluation._user_table import check_integer
 from skvnce.exceptions import TableWarning
 from skvnce.missingness import _fractions, _generator, _numbers, hide, mar, mcar
 from skvnce.relations.search import find_relations, joined_columns
@@ -61,11 +62,9 @@ def check_imputer(imputer, name):
 
 
 def unfilled_by(imputers, X):
-    """Return which columns stay missing: identifiers, free text, or as asked for.
+    """Return which columns stay missing: identifiers, free text, or as asked for; bool.
 
-    `imputers` sequence of estimators: those that do not say what columns are count as
-    those that nobody names; `X` (n_samples, n_features). Returns bool (n_features,):
-    columns that one of the imputers or more passes through.
+    Imputers that do not say what columns are count as those that nobody names.
     """
     reject_parts(X)
     settings = {}
@@ -84,24 +83,21 @@ def unfilled_by(imputers, X):
 
 
 def with_slopes(imputers, X):
-    """Return which columns have random slopes: none of their cells may be missing.
-
-    Parameters are those of `unfilled_by`, which has the shape of the result.
-    """
-    found, names = np.zeros(np.shape(X)[1], dtype=bool), names_of(X)
+    """Return which columns have random slopes: none of their cells may be missing."""
+    sloped, names = np.zeros(np.shape(X)[1], dtype=bool), names_of(X)
     for imputer in imputers:
         for one in _readers(imputer).values():
             slopes = column_of_groups(getattr(one, "groups", None)).slopes
-            found[[place_of(name, names, len(found), "groups") for name in slopes]] = 1
-    return found
+            places = [place_of(name, names, len(sloped), "groups") for name in slopes]
+            sloped[places] = 1
+    return sloped
 
 
 def of_columns(imputer, X, places, table):
     """Return a copy of an imputer for some columns, of the kinds that they had.
 
-    `X` (n_samples, n_features); `places` sequence of int: the columns of `table`, none
-    of which is passed through in X; `table` (n_rows, n_places): fewer cells, so that
-    categories can look like identifiers. Returns estimator.
+    `places`: the columns of `table` in X, none of which is passed through; `table`:
+    fewer cells, so that categories can look like identifiers.
     """
     imputer, names = clone(imputer), names_of(X)
     labels = [names[j] for j in places] if names else list(range(len(places)))
@@ -127,10 +123,10 @@ def _passed(X, given, groups=None):
 def _readers(imputer):
     """Map prefixes of parameters to the models that get the kinds of columns."""
     parts = getattr(imputer, "get_params", dict)()
-    found = {"": imputer} | {f"{name}__": part for name, part in parts.items()}
+    readers = {"": imputer} | {f"{name}__": part for name, part in parts.items()}
     return {
         prefix: part
-        for prefix, part in found.items()
+        for prefix, part in readers.items()
         if hasattr(part, "sample") and hasattr(part, "categorical_features")
     }
 
@@ -227,10 +223,6 @@ MECHANISMS = {
 }
 
 
-# ----------------------------------------
-# Scores of several imputers on hidden cells of one table.
-
-
 def imputation_report(
     imputers: Mapping[Any, Any] | Sequence[Any],
     X: ArrayLike,
@@ -288,14 +280,6 @@ def imputation_report(
         categories ``pfc``, the share of false levels, and ``brier``, of
         ``category_probabilities`` or else of the draws; and ``seconds`` of fitting,
         filling and drawing. Scores that an imputer or a table does not have are NaN.
-
-    Raises
-    ------
-    TypeError
-        If an imputer is no estimator with ``fit`` and ``transform``.
-    ValueError
-        If a parameter is out of its range, or ``X`` has no column that the mechanism
-        needs.
 
     See Also
     --------
@@ -401,37 +385,32 @@ class _Scorer:
         imputer = fitted(imputer, self.table)
         filled = imputer.transform(self.table)
         draws = drawn(imputer, self.table, self.n_draws, self.seed)
-        given = draws
+        probabilities = draws
         if self.has_levels and hasattr(imputer, "category_probabilities"):
-            given = imputer.category_probabilities(self.table)
+            probabilities = imputer.category_probabilities(self.table)
         seconds = perf_counter() - start
-        found = dict.fromkeys(("rmse", "crps", "coverage", "pfc", "brier"), np.nan)
+        scores = dict.fromkeys(("rmse", "crps", "coverage", "pfc", "brier"), np.nan)
         if self.has_numbers:
-            found |= self._of_numbers(filled, draws)
+            scores |= self._of_numbers(filled, draws)
         if self.has_levels:
-            found |= self._of_levels(filled, given)
-        return found | {"seconds": seconds}
+            scores |= self._of_levels(filled, probabilities)
+        return scores | {"seconds": seconds}
 
     def _of_numbers(self, filled, draws):
-        args = self.X, self.hidden
-        found = {"rmse": _call(metrics.imputation_rmse, args, filled, scale=self.scale)}
+        X, hidden, scale = self.X, self.hidden, self.scale
+        scores = {"rmse": metrics.imputation_rmse(X, filled, hidden, scale=scale)}
         if draws is not None:
-            found["crps"] = _call(metrics.crps, args, draws, scale=self.scale)
+            scores["crps"] = metrics.crps(X, draws, hidden, scale=scale)
             options = {"level": self.level, "ties": "shared"}
-            found["coverage"] = _call(metrics.coverage, args, draws, **options)
-        return found
+            scores["coverage"] = metrics.coverage(X, draws, hidden, **options)
+        return scores
 
-    def _of_levels(self, filled, given):
-        args = self.X, self.hidden
-        found = {"pfc": _call(metrics.false_classification_rate, args, filled)}
-        if given is not None:
-            found["brier"] = _call(metrics.brier_score, args, given)
-        return found
-
-
-def _call(metric, args, answer, **options):
-    X, hidden = args
-    return metric(X, answer, hidden, **options)
+    def _of_levels(self, filled, probabilities):
+        X, hidden = self.X, self.hidden
+        scores = {"pfc": metrics.false_classification_rate(X, filled, hidden)}
+        if probabilities is not None:
+            scores["brier"] = metrics.brier_score(X, probabilities, hidden)
+        return scores
 
 
 def _named(imputers):
@@ -473,9 +452,8 @@ def _mechanisms(mechanism):
 
 
 def _check_counts(n_repeats, n_draws, level):
-    for value, name in ((n_repeats, "n_repeats"), (n_draws, "n_draws")):
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+    check_integer(n_repeats, "n_repeats", 1)
+    check_integer(n_draws, "n_draws", 1)
     if not isinstance(level, Real) or not 0 < level < 1:
         raise ValueError(f"level must lie in (0, 1), got {level!r}")
     # rounded, because 2 / (1 - 0.9) is slightly above 20
@@ -588,8 +566,7 @@ def energy_i_score(
     (0.2, 0.8)
     """
     check_imputer(imputer, "imputer")
-    if not isinstance(n_draws, Integral) or n_draws < 2:
-        raise ValueError(f"n_draws must be an integer of at least 2, got {n_draws!r}")
+    check_integer(n_draws, "n_draws", 2)
     x = _numbers(X)[0]
     observed, used = ~np.isnan(x), ~unfilled_by([imputer], X)
     scored = np.flatnonzero(used & observed.any(0) & ~observed.all(0))
@@ -614,7 +591,12 @@ def energy_i_score(
         label = column_label(X, j).strip("'")
         places = [j, *_predictors(observed, j, used)]
         rows = ~observed[:, j] | observed[:, places].all(1)
-        table = _select_rows(select_columns(completed, places), rows)
+        table = select_columns(completed, places)
+        if is_frame(table):
+            frame = nw.from_native(table, eager_only=True)
+            table = frame.filter(rows.tolist()).to_native()
+        else:
+            table = table[rows]
         hidden = np.zeros(np.shape(table), dtype=bool)
         hidden[:, 0] = observed[rows, j]
         incomplete = hide(table, hidden)
@@ -636,34 +618,25 @@ def _predictors(observed, j, used):
     return full or sorted(others, key=lambda k: -counts[k])[:1]
 
 
-def _select_rows(table, rows):
-    if is_frame(table):
-        frame = nw.from_native(table, eager_only=True)
-        return frame.filter(rows.tolist()).to_native()
-    return table[rows]
-
-
 def _score(model, table, hidden, scale, n_draws, rng):
     """Score the first column of a table by eq. (1)."""
     incomplete = hide(table, hidden)
     columns = columns_by_dtype(table)
-    is_number = columns is None or columns[0].is_plain
     draws = drawn(model, incomplete, n_draws, int(rng.integers(2**31)))
     if draws is None:
         # an imputer that does not draw has a distribution of one point
         draws = [model.transform(incomplete)] * n_draws
-    if is_number:
-        scales = np.ones(hidden.shape[1])
-        scales[0] = scale
+    if columns is None or columns[0].is_plain:
+        scales = [scale, *np.ones(hidden.shape[1] - 1)]
         return metrics.crps(table, draws, hidden, scale=scales)
     # eq. (1) for indicators of levels, which are sqrt(2) apart
     return metrics.brier_score(table, draws, hidden) / float(np.sqrt(2))
 
 
 def _check_no_dates(X, places):
-    for j in places:
-        column = (columns_by_dtype(X) or [None] * (j + 1))[j]
-        if column is not None and not column.is_plain and column.levels is None:
+    columns = columns_by_dtype(X)
+    for j in places if columns else ():
+        if not columns[j].is_plain and columns[j].levels is None:
             raise ValueError(
                 f"Column {column_label(X, j)} has dates with missing cells, which have "
                 "no score: turn them into numbers, or leave them out."

@@ -11,13 +11,9 @@ from skvnce._tables.cells import TIMES
 from skvnce._tables.column_kinds import PASSED
 from skvnce._tables.findings.checks import findings, many_levels, names_of_groups, skips
 from skvnce._tables.findings.columns import heavy_tailed, is_identifier
-from skvnce._tables.schema import listed
+from skvnce._tables.schema import if_any
 from skvnce._tables.values import lower_median
 from skvnce.evaluation._user_table import percent
-
-# ----------------------------------------
-# What a table is and what is missing in it: columns, patterns and reasons.
-
 
 _BINS = 16  # of a histogram
 _WHOLE = 30  # range of whole numbers, each of which has a bin
@@ -104,32 +100,30 @@ class Identifier(NamedTuple):
     examples: list
 
 
-def describe_columns(read):
-    """Describe the columns of a `UserTable`."""
-    table, found = read.table, []
-    n = len(table.cells)
-    for place, column in enumerate(table.columns):
-        heights, labels = [], []
-        if column.levels is not None:
-            heights, labels = _frequent(read, place)
-        elif column.kind != PASSED and table.n_observed[place]:
-            heights, labels = _histogram(read, place)
-        n_observed = int(table.n_observed[place])
-        n_levels = len(column.levels or ()) or column.n_levels
-        found.append(
-            ColumnFound(
-                table.names[place],
-                _kind(column, place in read.problems),
-                n_observed,
-                n - n_observed,
-                1 - n_observed / n,
-                heights,
-                labels,
-                n_levels,
-                read.examples(place),
-            )
-        )
-    return found
+def describe_column(read, place):
+    """Describe a column of a `UserTable`."""
+    table, column = read.table, read.table.columns[place]
+    n, n_observed, heights, labels = (
+        len(table.cells),
+        int(table.n_observed[place]),
+        [],
+        [],
+    )
+    if column.levels is not None:
+        heights, labels = _frequent(read, place)
+    elif column.kind != PASSED and n_observed:
+        heights, labels = _histogram(read, place)
+    return ColumnFound(
+        name=table.names[place],
+        kind=_kind(column, place in read.problems),
+        n_observed=n_observed,
+        n_missing=n - n_observed,
+        share_missing=1 - n_observed / n,
+        heights=heights,
+        labels=labels,
+        n_levels=len(column.levels or ()) or column.n_levels,
+        examples=read.examples(place),
+    )
 
 
 def _kind(column, is_unreadable):
@@ -143,13 +137,10 @@ def _kind(column, is_unreadable):
 
 
 def _frequent(read, place):
-    codes = read.table.observed(place).astype(int)
-    levels = read.table.columns[place].levels
-    counts = np.bincount(codes, minlength=len(levels))
-    order = np.arange(len(levels))
-    if len(levels) > (
-        MOST_CODES if read.table.columns[place].kind == "ordinal" else _LEVELS
-    ):
+    codes, column = read.table.observed(place).astype(int), read.table.columns[place]
+    counts = np.bincount(codes, minlength=len(column.levels))
+    order = np.arange(len(counts))
+    if len(counts) > (MOST_CODES if column.kind == "ordinal" else _LEVELS):
         order = np.argsort(-counts, kind="stable")[:_LEVELS]
     return counts[order].tolist(), [read.level(place, code) for code in order]
 
@@ -175,36 +166,36 @@ def _histogram(read, place):
 def warnings_of(read):
     """List of what `fit` warns, and what cannot be read."""
     table, names = read.table, read.table.names
-    found = [
+    sentences = [
         why if names[j] in why else f"{names[j]}: {why}"
         for j, why in read.problems.items()
     ]
-    found = [f"Columns that an imputer cannot read: {listed(found)}"] if found else []
+    sentences = if_any(sentences, "Columns that an imputer cannot read: {}")
     kept = [j for j, one in enumerate(table.columns) if one.kind != PASSED]
     empty = [names[j] for j in kept if not table.n_observed[j]]
-    if empty:
-        found.append(
-            f"Entirely missing: {listed(empty)}. Imputers drop such columns, or keep "
-            "them with keep_empty_features=True."
-        )
+    sentences += if_any(
+        empty,
+        "Entirely missing: {}. Imputers drop such columns, or keep them with "
+        "keep_empty_features=True.",
+    )
     constant = [names[j] for j in kept if table.ends[0, j] == table.ends[1, j]]
-    if constant:
-        found.append(
-            f"Constant where observed: {listed(constant)}. Such columns are left out "
-            "of the model, and their missing cells get this value."
-        )
+    sentences += if_any(
+        constant,
+        "Constant where observed: {}. Such columns are left out of the model, and "
+        "their missing cells get this value.",
+    )
     numbers = [j for j in kept if table.columns[j].is_plain]
     heavy = [names[j] for j in heavy_tailed(table.cells, numbers)]
-    if heavy:
-        found.append(
-            f"A few cells of {listed(heavy)} are so far from the others that they "
-            "dominate the squared errors. Set cells that are errors to NaN; otherwise "
-            "take logarithms of such columns, or transform them by scikit-learn's "
-            "PowerTransformer or QuantileTransformer."
-        )
+    sentences += if_any(
+        heavy,
+        "A few cells of {} are so far from the others that they dominate the squared "
+        "errors. Set cells that are errors to NaN; otherwise take logarithms of such "
+        "columns, or transform them by scikit-learn's PowerTransformer or "
+        "QuantileTransformer.",
+    )
     for check in (many_levels, names_of_groups):
-        found += check(table, table.n_observed)
-    return found + findings(table)
+        sentences += check(table, table.n_observed)
+    return sentences + findings(table)
 
 
 def patterns_of(read):
@@ -226,7 +217,7 @@ def patterns_of(read):
 def skips_of(read):
     """List skip patterns, and columns of names or free text."""
     table = read.table
-    found = [
+    sentences = [
         SkipFound(
             [table.names[j] for j in one.places],
             table.names[one.gate],
@@ -245,30 +236,28 @@ def skips_of(read):
             n = int(table.n_observed[place])
             one = table.names[place], n_levels, n, read.examples(place)
             names.append(Identifier(*one))
-    return found, names
+    return sentences, names
 
 
 def reasons_of(read, rng):
     """Find columns whose values tell where other ones are missing.
 
-    Values in an order are compared by their ranks (Mann and Whitney), levels without
-    one by the test of chi-square.
+    Values in an order are compared by their ranks (Mann and Whitney), others by
+    chi-square.
     """
     table, n = read.table, len(read.table.cells)
     rows = np.arange(n)
     if n > _ROWS:
         rows = np.sort(rng.choice(n, _ROWS, replace=False))
     cells = table.cells[rows]
-    missing, modelled = (
-        np.isnan(cells),
-        np.flatnonzero([one.kind != PASSED for one in table.columns]),
-    )
+    modelled = np.flatnonzero([one.kind != PASSED for one in table.columns])
+    missing = np.isnan(cells)
     n_missing = missing.sum(0)
     fit = (n_missing >= _FEWEST) & (len(rows) - n_missing >= _FEWEST)
     targets = modelled[fit[modelled]]
     targets = targets[np.argsort(-n_missing[targets], kind="stable")[:TARGETS]]
     by = modelled[np.argsort(n_missing[modelled], kind="stable")[:PREDICTORS]]
-    found, n_pairs = [], 0
+    links, n_pairs = [], 0
     for place in by.tolist():
         known = ~missing[:, place]
         x, M = cells[known, place], missing[known][:, targets].astype(np.float64)
@@ -281,17 +270,17 @@ def reasons_of(read, rng):
         compare = _by_levels if is_nominal else _by_ranks
         strengths, p_values = compare(x, M[:, usable])
         pairs = zip(targets[usable].tolist(), strengths, p_values, strict=True)
-        found += [(one, place, strength, p) for one, strength, p in pairs]
-    found = [one for one in found if one[3] * n_pairs <= _LEVEL and one[2] >= _WEAKEST]
-    found.sort(key=lambda one: -one[2])
+        links += [(one, place, strength, p) for one, strength, p in pairs]
+    links = [one for one in links if one[3] * n_pairs <= _LEVEL and one[2] >= _WEAKEST]
+    links.sort(key=lambda one: -one[2])
     kept, of_target = [], {}
-    for target, place, strength, p in found:
+    for target, place, strength, p in links:
         of_target[target] = of_target.get(target, 0) + 1
         if of_target[target] <= _EACH and len(kept) < _ALL:
             text = _in_words(read, cells, target, place)
             names = table.names[target], table.names[place]
             kept.append(Reason(*names, float(strength), float(p * n_pairs), text))
-    numbers = len(found), len(targets), len(of_target), n_pairs, len(rows)
+    numbers = len(links), len(targets), len(of_target), n_pairs, len(rows)
     return Reasons(kept, *numbers)
 
 

@@ -1,6 +1,7 @@
 """The table of a report, as the imputers read it, and how its cells are shown."""
 
 from datetime import timedelta
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -48,29 +49,20 @@ class UserTable(NamedTuple):
             return _time(code, column.dtype)
         return number(code) if column.levels is None else shown(column.level(code))
 
-    def examples(self, place, count=3):
+    def examples(self, place):
         """Format the first different values of a column."""
-        found = {}
-        for rows in (slice(0, 200), slice(200, None)):
-            for value in self._some(place, rows):
+        values, source = {}, self.sources[place]
+        for rows in np.split(np.arange(len(source)), [200]):
+            for value in source.at(rows):
                 if not is_missing(value):
-                    found.setdefault(shown(item(value)))
-                if len(found) == count:
-                    return list(found)
-        return list(found)
-
-    def _some(self, place, rows):
-        source = self.sources[place]
-        return source.at(np.arange(len(source))[rows])
+                    values.setdefault(shown(item(value)))
+                if len(values) == 3:
+                    return list(values)
+        return list(values)
 
 
 def read_user_table(X):
-    """Read a table as an imputer does, but pass through what it could not read.
-
-    Raises `TypeError`: for what is no table, for tables in parts and for LazyFrames.
-    Raises `ValueError`: for tables without rows or columns, of one dimension, or with
-    names that occur twice, and for arrays that an imputer could not read.
-    """
+    """Read a table as an imputer does, but pass through what it could not read."""
     reject_no_table(X)
     reject_parts(X)
     X = _as_table(X)
@@ -113,6 +105,14 @@ def number(value):
     if value == np.round(value) and abs(value) < 1e7:
         return str(int(value))
     return f"{value:.4g}"
+
+
+def check_integer(value, name, least):
+    """Raise an error for what is no integer, or a smaller one."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(
+            f"{name} must be an integer of at least {least}, got {value!r}"
+        )
 
 
 def percent(share):
@@ -166,13 +166,13 @@ def _read(X, asked):
 
 def _problems(X):
     """Say why columns of a data frame cannot be read, by index."""
-    found = {}
+    problems = {}
     for j in range(np.shape(X)[1]):
         try:
             _read(select_columns(X, [j]), {})
         except (TypeError, ValueError) as error:
-            found[j] = str(error)
-    return found
+            problems[j] = str(error)
+    return problems
 
 
 def _library(X):

@@ -32,6 +32,8 @@ with a precision matrix K (`mixed.columns`).
    phi = 0).
 """
 
+from collections.abc import Callable
+from functools import partial
 from math import inf, log, pi, sqrt
 from typing import NamedTuple, Self
 
@@ -55,7 +57,6 @@ from skvnce.graphs.graphical_lasso import Blocks, fit_to_edges
 # The M-step of graphs of columns of any kind: a graphical lasso for blocks.
 #
 # See `copula`; the latent variables of a nominal column are a block.
-
 
 # a power of two, by which division and multiplication are exact
 _GRID = 2.0**-22  # of moments and starts of correlations: 2.4e-7
@@ -96,7 +97,7 @@ def m_step(blocks: Blocks, n_rows: int) -> MStep:
 
     def summarise(normal: Normal) -> Normal:
         found = contrasts(normal.covariance, blocks)
-        return normal._replace(covariance=tempered(found, blocks, n_rows))
+        return normal._replace(covariance=temper(found, blocks, n_rows))
 
     def merge(old: Normal, new: Normal, weight: float) -> Normal:
         return Normal(*(a + weight * (b - a) for a, b in zip(old, new, strict=True)))
@@ -104,8 +105,8 @@ def m_step(blocks: Blocks, n_rows: int) -> MStep:
     def solve(normal: Normal, start: Theta, penalty: Penalty, tol: float) -> Solution:
         scaled, product = correlations(normal, blocks)
         found = graphical_lasso.solve(
-            rounded(scaled),
-            rounded(start.precision * product),
+            round_to_grid(scaled),
+            round_to_grid(start.precision * product),
             penalty.weight,
             blocks,
             tol=tol * len(scaled),
@@ -115,11 +116,11 @@ def m_step(blocks: Blocks, n_rows: int) -> MStep:
     return MStep(summarise, merge, solve, TOL)
 
 
-def rounded(matrix: Tensor) -> Tensor:
+def round_to_grid(matrix: Tensor) -> Tensor:
     """Round to multiples of a number far below the errors of moments of draws.
 
-    The steps of the graphical lasso amplify rounding errors, up to its tolerance.  So
-    sums over rows in another order, as of other parts, give the same solution.
+    The graphical lasso amplifies rounding errors. So sums over rows in another
+    order, as of other parts, give the same solution.
     """
     return (matrix / _GRID).round_().mul_(_GRID)
 
@@ -127,8 +128,8 @@ def rounded(matrix: Tensor) -> Tensor:
 def contrasts(covariance: Tensor, blocks: Blocks) -> Tensor:
     """Keep the covariance of differences of the latent variables of a nominal column.
 
-    Their mean, of which no cell says anything, becomes independent of all others.  It
-    has the variance of the mean of independent standard normal variables.  What the
+    Their mean, of which no cell says anything, becomes independent of all others,
+    with the variance of the mean of independent standard normal variables. What the
     draws say about it is noise, in K + L - 1 of the K L entries of a block.
     """
     if blocks.are_single:
@@ -141,29 +142,29 @@ def contrasts(covariance: Tensor, blocks: Blocks) -> Tensor:
     return differences @ covariance @ differences + common
 
 
-def tempered(covariance: Tensor, blocks: Blocks, n_rows: int) -> Tensor:
+def temper(covariance: Tensor, blocks: Blocks, n_rows: int) -> Tensor:
     """Move the covariance of the latent variables of a nominal column towards I.
 
     By as many rows of independent ones as are free.  The levels say next to nothing
     about it: draws of few rows a level wander to singular matrices.  Variables are
     rescaled along its eigenvectors, so that canonical correlations stay.
     """
-    found, ends = covariance.clone(), blocks.sizes.cumsum(0).tolist()
+    tempered, ends = covariance.clone(), blocks.sizes.cumsum(0).tolist()
     each = zip(blocks.sizes.tolist(), blocks.free.tolist(), ends, strict=True)
     for size, free, end in each:
         if size == 1:
             continue
         part, share = slice(end - size, end), free / (n_rows + free)
-        values, vectors = torch.linalg.eigh(found[part, part])
+        values, vectors = torch.linalg.eigh(tempered[part, part])
         target = (1 - share) * values.clamp(min=0) + share
         # directions that no row has are filled and not stretched
         scale = (target / values.clamp(min=share)).sqrt()
         rest = target - scale.square() * values
         turn = (vectors * scale) @ vectors.T
-        found[part] = turn @ found[part]
-        found[:, part] = found[:, part] @ turn
-        found[part, part] += (vectors * rest) @ vectors.T
-    return found
+        tempered[part] = turn @ tempered[part]
+        tempered[:, part] = tempered[:, part] @ turn
+        tempered[part, part] += (vectors * rest) @ vectors.T
+    return tempered
 
 
 def correlations(normal: Normal, blocks: Blocks) -> tuple[Tensor, Tensor]:
@@ -199,12 +200,12 @@ def associations(precision: Tensor, blocks: Blocks) -> Tensor:
         return em.associations(precision)
     canonical = whitened(precision, precision, blocks)
     most = torch.minimum(blocks.free[:, None], blocks.free)
-    found = blocks.norms(canonical) / most.sqrt()
+    strengths = blocks.norms(canonical) / most.sqrt()
     single = blocks.sizes == 1
     signs = -blocks.sums(canonical).sign()
-    found = torch.where(single[:, None] & single, signs * found, found)
-    found = (found + found.T) / 2  # equal up to rounding
-    return found.clamp(-1, 1).fill_diagonal_(0.0)
+    strengths = torch.where(single[:, None] & single, signs * strengths, strengths)
+    strengths = (strengths + strengths.T) / 2  # equal up to rounding
+    return strengths.clamp(-1, 1).fill_diagonal_(0.0)
 
 
 def whitened(matrix: Tensor, precision: Tensor, blocks: Blocks) -> Tensor:
@@ -236,16 +237,14 @@ def whitened(matrix: Tensor, precision: Tensor, blocks: Blocks) -> Tensor:
 # intervals for high-dimensional inverse covariance estimation, with v = 1).  Without
 # an edge, ``T_ij / sqrt(K_ii K_jj)`` has the variance ``1 / (n v_i v_j)``.
 
-
 _ROUNDS = 30  # whose moments are averaged, with K held fixed
 
 
 def edge_scores(problem: NamedTuple, fit: em.Fit) -> Tensor:
     """Compute scores of all pairs; (columns, columns), zero on the diagonal.
 
-    Those of columns with one latent variable are signed.  The squares of the others,
-    sums of f squares, are transformed as by Wilson and Hilferty (1931).  `fit`:
-    ``problem.first``.
+    Those of columns with one latent variable are signed. The squares of the others,
+    sums of f squares, are transformed as by Wilson and Hilferty (1931).
     """
     blocks, theta = problem.blocks, fit.theta
     share = (problem.information / blocks.free).clamp(max=1)
@@ -268,12 +267,12 @@ def _moments_at(problem: NamedTuple, fit: em.Fit) -> tuple[Normal, float]:
     e_step, m_step, family = problem.method
     if e_step.once:
         return fit.summary, torch.inf
-    state, found = fit.state, None
+    state, average = fit.state, None
     for number in range(1, _ROUNDS + 1):
         state, normal = e_step.step(state, family.model(fit.theta))
         new = m_step.summarise(normal)
-        found = new if found is None else m_step.merge(found, new, 1 / number)
-    return found, _ROUNDS
+        average = new if average is None else m_step.merge(average, new, 1 / number)
+    return average, _ROUNDS
 
 
 # ----------------------------------------
@@ -293,7 +292,6 @@ def _moments_at(problem: NamedTuple, fit: em.Fit) -> tuple[Normal, float]:
 #
 # The standard error of u is about that of r near independence, whatever r is.
 
-
 # correlations of pairs, each on its own, may have negative eigenvalues
 _LEAST_EIGENVALUE = 1e-4  # eigenvalue of the correlations of a start
 _SOLVES = 2  # of which the first has the whole penalty
@@ -310,20 +308,20 @@ class Start(NamedTuple):
 def started(normal: Normal, penalty: Penalty, share: Tensor, method: Method) -> Start:
     """Solve the M-step for correlations of pairs, with weights in the unit of t.
 
-    `normal`: with the correlations of pairs, or of all rows. `share`: (columns,), s,
-    the information of a column in that of an observed number.
+    `share` (columns,): s, the information of a column in that of an observed
+    number.
     """
     known, tol = torch.outer(share, share), method.m_step.tol[0]
-    found = Start(Theta.independent(len(normal.mean)), penalty)
+    start = Start(Theta.independent(len(normal.mean)), penalty)
     for _ in range(_SOLVES):
-        own = penalty._replace(weight=found.penalty.weight / known)
-        theta = method.m_step.solve(normal, found.theta, own, tol).theta
+        own = penalty._replace(weight=start.penalty.weight / known)
+        theta = method.m_step.solve(normal, start.theta, own, tol).theta
         strengths = method.family.strengths(theta)
-        found = Start(theta, adapted(penalty, penalty.weight / known, strengths))
-    return found
+        start = Start(theta, reduce_strong(penalty, penalty.weight / known, strengths))
+    return start
 
 
-def adapted(penalty: Penalty, moved: Tensor, strengths: Tensor) -> Penalty:
+def reduce_strong(penalty: Penalty, moved: Tensor, strengths: Tensor) -> Penalty:
     """Reduce the weights of strong edges, eq. (1); `moved` is t."""
     # u is infinite at r = 1
     r = strengths.abs().clamp(max=1 - _LEAST_EIGENVALUE)
@@ -334,12 +332,12 @@ def adapted(penalty: Penalty, moved: Tensor, strengths: Tensor) -> Penalty:
 def positive(correlations: Tensor) -> Tensor:
     """Return a correlation matrix with positive eigenvalues near to a symmetric one."""
     values, vectors = torch.linalg.eigh(correlations)
-    found = (vectors * values.clamp(min=_LEAST_EIGENVALUE)) @ vectors.T
-    scale = found.diagonal().rsqrt()
-    return found * torch.outer(scale, scale)
+    product = (vectors * values.clamp(min=_LEAST_EIGENVALUE)) @ vectors.T
+    scale = product.diagonal().rsqrt()
+    return product * torch.outer(scale, scale)
 
 
-def settled(e_step: EStep, theta: Theta) -> object:
+def settle(e_step: EStep, theta: Theta) -> object:
     """Make the state of an E-step after some sweeps at these parameters."""
     state = e_step.init()
     for _ in range(0 if e_step.once else _SETTLE):
@@ -361,7 +359,6 @@ def settled(e_step: EStep, theta: Theta) -> object:
 # of the normal scores of two numbers, and for other columns has nearly the standard
 # error of the polychoric or polyserial correlation.  It needs no iterations over the
 # rows.
-
 
 _DEGREE = 40  # of the polynomials: 0.9 ** 40 is 0.015
 _STEPS = 12  # of Newton's method or bisection; one suffices for numbers
@@ -410,8 +407,8 @@ class Sums(NamedTuple):
         covariance = self.products / n - (self.first / n) * (self.first.T / n)
         variance = self.squares / n - (self.first / n).square()
         scale = variance * variance.T
-        found = covariance / scale.clamp(min=_LEAST_VARIANCE).sqrt()
-        return found.where(scale > _LEAST_VARIANCE, 0.0).clamp(-1, 1)
+        ratios = covariance / scale.clamp(min=_LEAST_VARIANCE).sqrt()
+        return ratios.where(scale > _LEAST_VARIANCE, 0.0).clamp(-1, 1)
 
 
 def explained(rows: list[Rows]) -> Tensor:
@@ -423,9 +420,8 @@ def explained(rows: list[Rows]) -> Tensor:
 def pairwise_correlations(latents: Latents, rows: list[Rows]) -> Tensor:
     """Estimate the correlations of latent variables, each pair on its own.
 
-    Those of nominal columns of more than two levels are zero.
-
-    Returns (latents, latents): it need not be positive definite.
+    Those of nominal columns of more than two levels are zero; the matrix need not
+    be positive definite.
     """
     each = [Sums.of(Means.of(part)) for part in rows]
     sums = Sums(*(sum(parts) for parts in zip(*each, strict=True)))
@@ -433,20 +429,20 @@ def pairwise_correlations(latents: Latents, rows: list[Rows]) -> Tensor:
     inner = torch.meshgrid(
         *[torch.tensor(places, dtype=torch.int64)] * 2, indexing="ij"
     )
-    found = torch.eye(latents.size, dtype=torch.float64)
+    correlations = torch.eye(latents.size, dtype=torch.float64)
     if places:
         shapes = [coefficients(marginal) for _, _, marginal in latents.ordered]
         own = solved(sums.correlations()[inner], torch.stack(shapes))
-        found[inner] = own.fill_diagonal_(1.0)
-    return found
+        correlations[inner] = own.fill_diagonal_(1.0)
+    return correlations
 
 
 def mean_between(low: Tensor, high: Tensor) -> Tensor:
     """Compute E[z | low < z < high] of a standard normal z."""
     flipped = low + high < 0
     ends = torch.where(flipped, -high, low), torch.where(flipped, -low, high)
-    found = interval_mean(*ends)
-    return torch.where(flipped, -found, found)
+    mean = interval_mean(*ends)
+    return torch.where(flipped, -mean, mean)
 
 
 def coefficients(marginal: Marginal) -> Tensor:
@@ -460,10 +456,10 @@ def coefficients(marginal: Marginal) -> Tensor:
     mean, over = mean_between(low, high), _integrals(low, high)
     order = torch.arange(len(over)).to(over)[:, None].sqrt()
     times_z = order[2:] * over[2:] + order[1:-1] * over[:-2]  # of z h_k, k = 1, 2, ...
-    found = (mean * over[1:-1] - times_z).sum(1)
-    found[0] += 1
-    variance = found[0]  # Var(m) = Cov(m, z)
-    return found / variance.clamp(min=_LEAST_VARIANCE).sqrt()
+    covariances = (mean * over[1:-1] - times_z).sum(1)
+    covariances[0] += 1
+    variance = covariances[0]  # Var(m) = Cov(m, z)
+    return covariances / variance.clamp(min=_LEAST_VARIANCE).sqrt()
 
 
 def _integrals(low: Tensor, high: Tensor) -> Tensor:
@@ -480,11 +476,7 @@ def _integrals(low: Tensor, high: Tensor) -> Tensor:
 
 
 def solved(target: Tensor, shapes: Tensor) -> Tensor:
-    """Solve eq. (1) for all pairs, by Newton's method or, if it leaves, bisection.
-
-    `target` (columns, columns): correlations of the means; `shapes` (columns, degree).
-    Returns (columns, columns).
-    """
+    """Solve eq. (1) for all pairs, by Newton's method or, if it leaves, bisection."""
     low, high = -torch.ones_like(target), torch.ones_like(target)
     r = (target / torch.outer(shapes[:, 0], shapes[:, 0])).clamp(-1, 1)
     for _ in range(_STEPS):
@@ -505,10 +497,6 @@ def series(r: Tensor, shapes: Tensor) -> tuple[Tensor, Tensor]:
         slope = slope * r + value
         value = value * r
     return value, slope
-
-
-# ----------------------------------------
-# A sparse graph of columns of any kind: a latent normal model, fitted in three steps.
 
 
 # rounds before the moments are averaged, and after; the noise of the former remains
@@ -582,9 +570,9 @@ def of_nominal(latents: Latents, rows: list[Rows]) -> Tensor:
     for _ in range(_PAIRS):
         before = np.concatenate(z, 1)
         for _ in range(_APART):
-            z, found = draws.step(z, theta)
-            variances = found.covariance.diagonal().where(nominal, 1.0)
-            theta = Theta(variances.reciprocal().diag(), found.mean)
+            z, moments = draws.step(z, theta)
+            variances = moments.covariance.diagonal().where(nominal, 1.0)
+            theta = Theta(variances.reciprocal().diag(), moments.mean)
         after = np.concatenate(z, 1)
         pair = [one - one.mean(1, keepdims=True) for one in (before, after)]
         total += torch.from_numpy((pair[0] * pair[1]).mean(1))
@@ -611,14 +599,14 @@ class Problem(NamedTuple):
     def first(self, **stopping: object) -> em.Fit:
         """Estimate the moments by EM; see `em.learn_graph` for the stopping options."""
         rounds = {"warm_up": _WARM_UP, "averaged": _AVERAGED}
-        state = settled(self.method.e_step, self.start.theta)
+        state = settle(self.method.e_step, self.start.theta)
         return em.learn_graph(
             self.method, *self.start, state=state, **rounds, **stopping
         )
 
     def chosen(self, first: em.Fit, theta: Theta, alpha: float) -> em.Fit:
         """Choose edges by moments of the first fit, whatever theta, and fit to them."""
-        fit = em.concluded(self.method, first, self.penalty(alpha))
+        fit = em.conclude(self.method, first, self.penalty(alpha))
         theta = self.estimate(first, fit.theta)
         return fit._replace(theta=theta, losses=first.losses)
 
@@ -634,9 +622,9 @@ class Problem(NamedTuple):
         scaled, product = correlations(normal, self.blocks)
         share = _PRIOR * len(scaled) / (self.n_rows + _PRIOR * len(scaled))
         scaled = (1 - share) * scaled + share * torch.eye(len(scaled)).to(scaled)
-        scaled, kept = rounded(scaled), rounded(start.precision * product)
-        found = fit_to_edges(scaled, kept, edges, self.blocks, tol=tol * len(scaled))
-        return in_units(found, normal, product)
+        scaled, kept = round_to_grid(scaled), round_to_grid(start.precision * product)
+        solution = fit_to_edges(scaled, kept, edges, self.blocks, tol=tol * len(scaled))
+        return in_units(solution, normal, product)
 
     def continued(
         self,
@@ -658,19 +646,12 @@ class Problem(NamedTuple):
         )
         return self.chosen(first, theta, alpha).theta
 
-    def criterion(self, fit: em.Fit) -> "Criterion":
+    def criterion(self, fit: em.Fit) -> Callable[[Theta, float], float]:
         """Return the extended BIC of graphs, given the moments of a fit."""
-        return Criterion(self, fit.summary)
+        return partial(self._criterion, fit.summary)
 
-
-class Criterion(NamedTuple):
-    """The extended BIC of a graph (Foygel and Drton 2010)."""
-
-    problem: Problem
-    normal: Normal  # moments of the latent variables
-
-    def __call__(self, theta: Theta, gamma: float) -> float:
-        """Compute ``n D + p (log n + 4 gamma log d)``.
+    def _criterion(self, normal: Normal, theta: Theta, gamma: float) -> float:
+        """Compute ``n D + p (log n + 4 gamma log d)`` (Foygel and Drton 2010).
 
         D is the deviance per row with the edges of theta refitted without a penalty, p
         the number of their parameters, ``(k_i - 1) (k_j - 1)`` for nominal columns of
@@ -678,16 +659,15 @@ class Criterion(NamedTuple):
         half of the average count more (`edge_weights`).  It is infinite if columns have
         on average more than one neighbour for each ten rows' worth of information.
         """
-        problem, n = self.problem, self.problem.n_rows
-        free, d = problem.blocks.free, len(problem.blocks.free)
-        edges = problem.method.family.strengths(theta) != 0
-        share = (problem.information / free).clamp(max=1)
+        n, free, d = self.n_rows, self.blocks.free, len(self.blocks.free)
+        edges = self.method.family.strengths(theta) != 0
+        share = (self.information / free).clamp(max=1)
         known = n * float(share.mean()) ** 2
         if float(edges.sum()) / d > known / ROWS_A_NEIGHBOUR:
             return inf
         # for each latent variable, so that n times the loss is exact to 0.1
         accuracy = 0.1 / (n * len(theta.mean))
-        loss = problem.fitted(self.normal, theta, edges, accuracy).loss
+        loss = self.fitted(normal, theta, edges, accuracy).loss
         each = torch.outer(free, free) * edge_weights(share)
         parameters = float((each * edges).sum()) / 2
         price = log(n) + 4 * gamma * log(d)
@@ -735,12 +715,12 @@ def problem_from(
     )
     method = Method(step_of, m_step(blocks, n_rows), family)
     with step("weighing the columns"):
-        found = information(latents, rows)
-    penalty, share = light_penalty(found, n_rows), (found / blocks.free).clamp(max=1)
+        counts = information(latents, rows)
+    penalty, share = light_penalty(counts, n_rows), (counts / blocks.free).clamp(max=1)
     with step("correlating pairs of columns"):
         normal = Normal(mean, positive(pairwise_correlations(latents, rows)))
         first = started(normal, penalty, share, method)
-    return Problem(latents, blocks, method, first, found, n_rows)
+    return Problem(latents, blocks, method, first, counts, n_rows)
 
 
 def light_penalty(information: Tensor, n_rows: int) -> Penalty:

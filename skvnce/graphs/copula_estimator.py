@@ -12,37 +12,16 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.progress import step
 from skvnce._core.random import seeded
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.callbacks import (
-    CallbackSupportMixin,
-    failures_named,
-    report_rounds,
-    reports_fit,
-)
+from skvnce._imputer import callbacks, validation
 from skvnce._imputer.fitted import Fitted, without_columns
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.parts.chunks import in_parts
 from skvnce._imputer.parts.summary import reject_limits
-from skvnce._imputer.validation import (
-    MISSING_VALUES,
-    OF_CATEGORIES,
-    ON_MISFIT,
-    RANDOM_STATE,
-    STRATEGY,
-    Number,
-    integer_from,
-    read_table,
-    warn_of_unused_by_levels,
-)
 from skvnce._tables.cells import is_frame
 from skvnce._tables.column_kinds import FROM_DTYPE
 from skvnce._tables.limits import NO_LIMITS, limits_of
 from skvnce._types import ByColumn, Seed, TableLike
-from skvnce.gaussian.mixed_fit import (
-    held_out_cells,
-    kinds_of,
-    marginals_of,
-    warn_of_tails,
-)
+from skvnce.gaussian import mixed_fit
 from skvnce.gaussian.model import LatentNormal, tensors
 from skvnce.graphs import copula
 from skvnce.graphs.copula import edge_scores
@@ -55,51 +34,46 @@ _SEED = 0  # of draws that should be the same with and without a search for alph
 _REMEDY = "TableImputer or LAIRImputer may fill missing cells better."
 
 
-class CopulaGraphLearner(CallbackSupportMixin, Imputer):
+class CopulaGraphLearner(callbacks.CallbackSupportMixin, Imputer):
     """Sparse graph of columns of any kind, learned from a table with missing values.
 
     The model is a latent normal distribution (a Gaussian copula): a number, count or
     ordinal level is an increasing function of a normal variable, whatever its
     distribution, and a nominal column of K levels has K of them, of which the largest
     names the level.  The graph has an edge between two columns if their latent
-    variables are dependent given those of all other columns.  Missing cells are neither
-    imputed beforehand nor dropped: stochastic EM estimates the moments of the latent
-    variables.  Then the graphical lasso chooses the edges, and the model is fitted to
-    them without a penalty.
+    variables are dependent given those of all other columns.  Stochastic EM estimates
+    their moments, and draws the missing cells.  Then the graphical lasso chooses the
+    edges, and the model, arrays and no torch module, is fitted to them without a
+    penalty.  A fit has no `n_jobs`; that of `CopulaGraphLearnerCV` has.
 
     Parameters
     ----------
     alpha : float, default=0.1
         Strength of the L1 penalty that chooses the edges; it does not shrink those that
         remain.  ``sqrt(log(n_features) / n_samples)`` is a usual size; a few hundred
-        rows with missing cells or pairs of nominal columns require more, see the user
-        guide.  `CopulaGraphLearnerCV` and ``GridSearchCV`` choose it.
+        rows with missing cells or pairs of nominal columns require more.
     max_iter : int, default=100
         Maximum number of rounds of EM, of one E-step and one M-step each.
     tol : float, default=2e-3
-        EM stops if no association changes by more than `tol` in a round.  It is not the
-        accuracy of the estimate.
+        EM stops if no association changes by more than `tol` in a round.
     strategy : {"mean", "median", "mode"}, default="mean"
         How `transform` fills numbers: by their conditional means, medians (of smallest
         mean absolute error) or modes.  Categories always get their most probable level.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        What `fit` does if the model predicts held-out cells of columns worse than the
-        mean, or the shares of the levels, do (`held_out_gain_`): it warns
-        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
-        the check.
+        What `fit` does if means, or shares of levels, predict held-out cells of columns
+        better (`held_out_gain_`): it warns (`skvnce.exceptions.MisfitWarning`) or
+        raises a ValueError.  ``"ignore"`` skips the check.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
-        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
-        other markers a number marks numbers that equal it, and a text equal text; NaN
-        is then an error, and cells that stay missing keep the marker.
+        and pandas.NA are one marker.  With another one NaN is an error, and cells that
+        stay missing keep the marker.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, filled by
         0, or drops them.  They are never nodes of the graph.
     categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
         Which columns are categories, as in `GaussianImputer`: by their data types; a
         mask, names, or indices of an array; a dict of columns to ``"nominal"``,
-        ``"ordinal"``, ``"numeric"``, ``"passthrough"`` or the ordered levels; None for
-        none.
+        ``"ordinal"``, ``"numeric"``, ``"passthrough"`` or the ordered levels; None.
     handle_unknown : {"error", "missing"}, default="error"
         What `transform` does with levels that `fit` has not observed: raises a
         ValueError, or treats the cells as missing.
@@ -119,14 +93,9 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
     edge_strengths_ : ndarray of shape (n_nodes, n_nodes)
         Absolute values of `associations_`.
     edge_probabilities_ : ndarray of shape (n_nodes, n_nodes)
-        Posterior probability of each edge, whatever `alpha` is, from scores of all
-        pairs that are standard normal without an edge.  The prior expects few edges
-        (none with probability one half, otherwise a quarter of the pairs on average).
-        Zero on the diagonal.
-    precision_ : ndarray of shape (n_latents, n_latents)
-        Precision matrix of the latent variables.
-    mean_, covariance_ : ndarray of shape (n_latents,) and (n_latents, n_latents)
-        Mean and covariance of the latent variables.
+        Posterior probability of each edge, whatever `alpha` is.
+    mean_, covariance_, precision_ : ndarray
+        Moments of the latent variables, (n_latents,) and (n_latents, n_latents).
     latent_nodes_ : ndarray of int, of shape (n_latents,)
         The node of each latent variable.
     information_ : ndarray of shape (n_nodes,)
@@ -146,20 +115,16 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
     n_iter_ : int
         Number of rounds of EM; 0 if all columns are constant.
     loss_curve_ : list of float
-        Loss of the M-step in each round: twice the negative log-density of the latent
-        variables of a row without its constant, plus its light penalty.
+        Penalised loss of the M-step in each round.
     change_ : float
         Largest change of an association in the last round.
     optimality_gap_ : float
-        The duality gap of the graphical lasso that chooses the edges, a bound of the
-        excess of its loss.
+        The duality gap of the graphical lasso that chooses the edges.
     held_out_gain_ : float
-        One minus the ratio of the mean squared error of the model to that of the column
-        means (of log-losses, for categories), on a tenth of the observed cells, after a
-        few rounds of EM without them.
+        One minus the ratio of the mean squared errors (log-losses, for categories) of
+        the model and of the means, on held-out cells.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means or shares,
-        which fill them; `sample` draws from their observed values.
+        Columns that their means or shares, which fill them, predict better.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Smallest and largest imputed value of each column of X, in codes of levels and
         in microseconds for dates.
@@ -167,19 +132,6 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of features seen during `fit`, if X has feature names that are strings.
-
-    Notes
-    -----
-    The user guide has the weights of the penalty, in which the block of a nominal
-    column is zero or not as a whole.  `precision_` is fitted to the edges without an L1
-    penalty (covariance selection), with a prior of a hundredth of a row for each latent
-    variable.  Nothing else holds back a dense graph of many columns: choose `alpha` by
-    cross-validation to predict.  The guide to large tables says what differs for a
-    table in parts (`Chunks`, dask).
-
-    The model is in arrays, not in a torch module.  A fit is one sequence of rounds, and
-    has no `n_jobs`; `CopulaGraphLearnerCV` has it.  Each row counts once: the criteria
-    have no weights.
 
     References
     ----------
@@ -194,33 +146,29 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import pandas as pd
     >>> from skvnce import CopulaGraphLearner
-    >>> rng = np.random.default_rng(0)
-    >>> income = rng.lognormal(size=400)
-    >>> owner = np.where(income > rng.lognormal(size=400), "yes", "no")
-    >>> age = rng.normal(50, 15, size=400)
-    >>> df = pd.DataFrame({"income": income, "owner": owner, "age": age})
-    >>> df = df.mask(rng.uniform(size=df.shape) < 0.2)
+    >>> from skvnce.datasets import load_nhanes
+    >>> df = load_nhanes(as_frame=True, categories=True).data
+    >>> df = df[["Gender", "Height", "Age", "Pulse"]][::10]
     >>> learner = CopulaGraphLearner(alpha=0.2, random_state=0).fit(df)
     >>> learner.edges()[["source", "target"]]
-       source target
-    0  income  owner
+       source  target
+    0  Gender  Height
+    1     Age   Pulse
     """
 
     _takes_limits = _has_density = _has_new_rows = True
 
     _parameter_constraints = {
-        "alpha": [Number(Real, 0, None, closed="left")],
-        "max_iter": [integer_from(1)],
-        "tol": [Number(Real, 0, None, closed="left")],
-        "strategy": STRATEGY,
-        "on_misfit": ON_MISFIT,
-        "missing_values": MISSING_VALUES,
+        "alpha": [validation.Number(Real, 0, None, closed="left")],
+        "max_iter": [validation.integer_from(1)],
+        "tol": [validation.Number(Real, 0, None, closed="left")],
+        "strategy": validation.STRATEGY,
+        "on_misfit": validation.ON_MISFIT,
+        "missing_values": validation.MISSING_VALUES,
         "keep_empty_features": ["boolean"],
-        **OF_CATEGORIES,
-        "random_state": RANDOM_STATE,
+        **validation.OF_CATEGORIES,
+        "random_state": validation.RANDOM_STATE,
         "verbose": ["verbose"],
     }
 
@@ -251,7 +199,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    @reports_fit
+    @callbacks.reports_fit
     def fit(
         self,
         X: TableLike,
@@ -297,8 +245,12 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         cells, schema = self._validated(X)
         limits = limits_of(schema, lower, upper, X, cells)
         table = self._chosen(schema, cells, limits, is_whole=is_frame(X))
-        on_round, finish = report_rounds(self, self.max_iter, X=X)
-        with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
+        on_round, finish = callbacks.report_rounds(self, self.max_iter, X=X)
+        with (
+            self._threads(),
+            seeded(self.random_state),
+            callbacks.failures_named(self._remedy()),
+        ):
             fitted = self._fit_graph(table, on_round)
         finish()
         return self._publish(fitted)
@@ -314,8 +266,12 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         parts = nullcontext()
         if large.is_sample and len(schema.model_columns):
             parts = problem_of(table.schema, source, large, self.random_state)
-        on_round, finish = report_rounds(self, self.max_iter, X=table.rows)
-        with self._threads(), seeded(self.random_state), failures_named(self._remedy()):
+        on_round, finish = callbacks.report_rounds(self, self.max_iter, X=table.rows)
+        with (
+            self._threads(),
+            seeded(self.random_state),
+            callbacks.failures_named(self._remedy()),
+        ):
             with parts as problem:
                 fitted = self._fit_graph(table, on_round, problem)
         finish()
@@ -336,7 +292,7 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
 
     def _validated(self, X):
         """Validate the table of a fit; see `read_table`."""
-        return read_table(self, X)
+        return validation.read_table(self, X)
 
     def _training_table(self, schema, X):
         """Choose the columns of the model by validated rows."""
@@ -344,10 +300,10 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
 
     def _problem(self, schema, data, limits=NO_LIMITS):
         """Determine the marginals of the columns, and build the method."""
-        kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
+        kinds, sizes = mixed_fit.kinds_of(schema), schema.n_categories.tolist()
         weights = torch.ones(len(data.x), dtype=torch.float64)
-        given, doubts = marginals_of(schema, data, weights, limits)
-        warn_of_tails(schema, doubts)
+        given, doubts = mixed_fit.marginals_of(schema, data, weights, limits)
+        mixed_fit.warn_of_tails(schema, doubts)
         return copula.make_problem(data, kinds, sizes, tensors(limits), given)
 
     def _cells_of(self, model):
@@ -370,14 +326,16 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
 
     def _model_of(self, schema, fit, problem, data):
         """Make the model of cells of a fit."""
-        return LatentNormal(problem.latents, kinds_of(schema), [fit.theta.normal()])
+        return LatentNormal(
+            problem.latents, mixed_fit.kinds_of(schema), [fit.theta.normal()]
+        )
 
     def _learned(self, schema, fit, problem, data):
         """Return the model of a fit, and the attributes that describe it."""
         model = self._model_of(schema, fit, problem, data)
         associations = problem.method.family.strengths(fit.theta).numpy()
         self._warn_unless_converged(fit)
-        warn_of_unused_by_levels(self, schema)
+        validation.warn_of_unused_by_levels(self, schema)
         return model, {
             **self._report_of(schema, model, associations),
             "precision_": fit.theta.precision.numpy(),
@@ -421,10 +379,10 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
         """Estimate the probabilities of edges from the fit before edges are chosen."""
         grouped = problem.blocks.sizes > 1
         with step("estimating edge probabilities"), seeded(_SEED):
-            found = probabilities_of_scores(
+            probabilities = probabilities_of_scores(
                 edge_scores(problem, first), grouped[:, None] | grouped
             )
-        return {"edge_probabilities_": found.numpy()}
+        return {"edge_probabilities_": probabilities.numpy()}
 
     def _check_predictions(self, table, problem, theta, report, strength="alpha"):
         """Check predictions, and report a misfit; returns what `_held_out` does."""
@@ -432,11 +390,13 @@ class CopulaGraphLearner(CallbackSupportMixin, Imputer):
 
         def predict(kept, rows):
             given = Incomplete.from_array(kept), theta, float(self.alpha), _ROUNDS
-            found = problem.continued(*given, tensors(limits))
-            model = LatentNormal(problem.latents, kinds_of(schema), [found.normal()])
+            state = problem.continued(*given, tensors(limits))
+            model = LatentNormal(
+                problem.latents, mixed_fit.kinds_of(schema), [state.normal()]
+            )
             return model.fill(kept[rows], limits.of(rows))
 
-        options = {"hidden": held_out_cells(cells), "scale": cells.scale}
+        options = {"hidden": mixed_fit.held_out_cells(cells), "scale": cells.scale}
         schema, checked = self._held_out(schema, cells.nodes, predict, **options)
         self._report_misfit(schema, checked, _REMEDY)
         return schema, checked

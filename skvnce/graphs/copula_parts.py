@@ -23,15 +23,8 @@ from skvnce._core.posteriors import Uniforms
 from skvnce._core.progress import step
 from skvnce._core.random import number_keyed, seed_from
 from skvnce._imputer.parts.summary import FirstReading
+from skvnce.gaussian.latent import gibbs
 from skvnce.gaussian.latent.columns import NOMINAL, Latents, Marginal
-from skvnce.gaussian.latent.gibbs import (
-    Factors,
-    Ordered,
-    Rows,
-    at_once,
-    rescaled,
-    unit_scales,
-)
 from skvnce.gaussian.latent.nominal import Nominal
 from skvnce.gaussian.latent.population import Population
 from skvnce.gaussian.mixed_fit import kinds_of
@@ -86,13 +79,15 @@ class Part(NamedTuple):
     z: np.ndarray  # (latents, n)
     # the columns of `Rows`, ordered and nominal ones, for each batch of rows that is
     # swept together
-    known: list[tuple[list[Ordered], list[Nominal]]]
+    known: list[tuple[list[gibbs.Ordered], list[Nominal]]]
 
     @classmethod
     def of(cls, latents: Latents, nodes: np.ndarray) -> Self:
         """Read rows (n, features)."""
         batches = (
-            Rows.parts(latents, Incomplete.from_array(nodes)) if len(nodes) else []
+            gibbs.Rows.parts(latents, Incomplete.from_array(nodes))
+            if len(nodes)
+            else []
         )
         mean = Theta.independent(latents.size).mean
         # the first one is for parts without rows
@@ -100,12 +95,12 @@ class Part(NamedTuple):
         known = [(rows.ordered, rows.nominal) for rows in batches]
         return cls(np.concatenate(z, 1), known)
 
-    def batches(self, latents: Latents) -> Iterator[tuple[slice, Rows]]:
+    def batches(self, latents: Latents) -> Iterator[tuple[slice, gibbs.Rows]]:
         """Yield batches of rows, and their places."""
-        none, size = np.empty((0, 0)), at_once(latents)
+        none, size = np.empty((0, 0)), gibbs.at_once(latents)
         for number, columns in enumerate(self.known):
             place = slice(size * number, size * (number + 1))
-            yield place, Rows(latents, none, none, *columns)
+            yield place, gibbs.Rows(latents, none, none, *columns)
 
 
 class Round(NamedTuple):
@@ -123,7 +118,7 @@ class Round(NamedTuple):
     ) -> tuple[Part, Sums]:
         """Sweep over some rows; `uniforms` makes the numbers of some of them."""
         new = np.empty_like(part.z)
-        factors = Factors.of(self.theta.normal(), latents)
+        factors = gibbs.Factors.of(self.theta.normal(), latents)
         shift, scale = self.shift[:, None].numpy(), self.scale[:, None].numpy()
         sums = Sums.of(new[:, :0])
         for place, rows in part.batches(latents):
@@ -136,10 +131,7 @@ class Round(NamedTuple):
 
 
 class State(NamedTuple):
-    """The latent variables after a round, and by what they are scaled next.
-
-    `parts` is what `advance` of `e_step` has returned.
-    """
+    """The latent variables after a round, and by what they are scaled next."""
 
     parts: object
     number: int
@@ -166,17 +158,11 @@ def e_step_of_parts(
         one = Round(state.number + 1, theta, state.shift, state.scale)
         parts, sums = advance(one, state.parts)
         normal = sums.normal()
-        shift, scale = unit_scales(latents, normal)
+        shift, scale = gibbs.unit_scales(latents, normal)
         state = State(parts, one.number, shift, scale)
-        return state, rescaled(normal, shift, scale)
+        return state, gibbs.rescaled(normal, shift, scale)
 
     return EStep(init, step, once)
-
-
-def needs_sweeps(latents: Latents, missing: np.ndarray) -> bool:
-    """Return whether latent variables are not known from the cells, or cells miss."""
-    intervals = any((one.low < one.high).any() for _, _, one in latents.ordered)
-    return bool(missing.any() or intervals or latents.nominal)
 
 
 # ----------------------------------------
@@ -188,7 +174,6 @@ def needs_sweeps(latents: Latents, missing: np.ndarray) -> bool:
 # knots are those of all rows: counts are sums over the parts.  If the knots are all
 # values, the marginal is that in memory.
 
-
 MOST = 2048  # knots at quantiles
 # quantiles leave wide gaps in the tails
 _OUTER = 32  # further knots at each end
@@ -198,10 +183,7 @@ _REPEATED = 0.5  # as in `columns`
 
 
 def knots_of(cells: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Choose knots from a sample of the observed cells of a column; increasing.
-
-    `cells` (n,); `low`, `high`: the smallest and the largest observed cell of all rows.
-    """
+    """Choose increasing knots from a sample of the observed cells (n,) of a column."""
     values, number = np.unique(cells, return_counts=True)
     if len(values) > MOST:
         places = np.linspace(0, len(cells) - 1, MOST).round().astype(int)
@@ -214,10 +196,7 @@ def knots_of(cells: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def counts_at(cells: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """Count cells (n,) below, and up to, the knots and the middles between them.
-
-    Returns int (2, 2 * n_knots - 1): the first and each second column belong to knots.
-    """
+    """Count cells (n,) below, and up to, knots and middles; int (2, 2 n_knots - 1)."""
     edges = np.empty(2 * len(knots) - 1)
     # counts up to the middles show which cells are nearest to a knot
     edges[::2], edges[1::2] = knots, knots[:-1] + np.diff(knots) / 2
@@ -228,8 +207,8 @@ def counts_at(cells: np.ndarray, knots: np.ndarray) -> np.ndarray:
 def marginal_of(knots: np.ndarray, counts: np.ndarray) -> Marginal:
     """Make the marginal of a column from the counts of all its observed cells.
 
-    Values that repeat in most cells are intervals, to which the cells belong that are
-    nearest.
+    Values that repeat in most cells are intervals, to which the nearest cells
+    belong.
     """
     values = torch.from_numpy(knots)
     below, upto = (torch.from_numpy(part).double() for part in counts)
@@ -243,10 +222,6 @@ def marginal_of(knots: np.ndarray, counts: np.ndarray) -> Marginal:
 def _nearest(upto: Tensor, total: Tensor) -> Tensor:
     """Count the cells that are nearest to each knot, from those up to the middles."""
     return torch.cat([upto[1::2], total[None]]).diff(prepend=torch.zeros(1).to(upto))
-
-
-# ----------------------------------------
-# Copula graphs of tables in parts: what a round of EM does with each part.
 
 
 class PartRows(NamedTuple):
@@ -275,8 +250,8 @@ class Sweeps(NamedTuple):
     def __call__(self, one, number, given):
         """Make a sweep of the part of this number; returns what is kept, and `Sums`.
 
-        `given` is the part in the first round, which is not read again, then what was
-        kept: the `Part` for the next round, and the numbers of its rows.
+        `given` is the part in the first round, then the `Part` and the numbers
+        of its rows.
         """
         if one.number == 1:
             nodes, numbers = self.rows.read(number, given)
@@ -294,7 +269,7 @@ class Sweeps(NamedTuple):
 @contextmanager
 def problem_of(schema, source, large, random_state):
     """Yield the `copula.Problem` of a table in parts, which the context keeps."""
-    columns, summary = schema.model_columns, large.summary
+    columns = schema.model_columns
     rows = PartRows(large.reader, columns, large.known)
     kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
     with step("counting values"):
@@ -304,11 +279,14 @@ def problem_of(schema, source, large, random_state):
     latents = Latents.of(data, weights, kinds, sizes)._replace(marginals=marginals)
     latents, mean = Population.of(latents, data, weights)
     latents = latents.opened(data, kinds)
-    once = not needs_sweeps(latents, summary.missing[columns])
+    # else all latent variables are known from the cells
+    intervals = any((one.low < one.high).any() for _, _, one in latents.ordered)
+    missing = large.summary.missing[columns].any()
+    once = not (missing or intervals or latents.nominal)
     sweeps = Sweeps(rows, latents, seed_from(random_state))
     with _kept(source, sweeps) as advance:
         e_step = e_step_of_parts(latents, advance, once)
-        some = Rows.parts(latents, data)
+        some = gibbs.Rows.parts(latents, data)
         yield copula.problem_from(latents, some, e_step, n_rows, mean)
 
 

@@ -16,24 +16,11 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.progress import rounds_of_tuning, steps
 from skvnce._core.random import seeded
 from skvnce._core.warnings import warn_user
+from skvnce._imputer import callbacks, validation
 from skvnce._imputer.base import TrainingTable
-from skvnce._imputer.callbacks import (
-    CallbackSupportMixin,
-    counting_rounds,
-    failures_named,
-    report_rounds,
-    reports_fit,
-)
 from skvnce._imputer.fill import score
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.imputer import Imputer
-from skvnce._imputer.validation import (
-    N_JOBS,
-    RANDOM_STATE,
-    Number,
-    integer_from,
-    warn_of_unused,
-)
 from skvnce._tables.memory import needs_memory
 from skvnce._tables.schema import Schema
 from skvnce._types import Seed, TableLike
@@ -63,26 +50,27 @@ class Resample(NamedTuple):
                 # a model without columns has log-density 0
                 return [0.0] * len(self.alphas)
             problem, first, path = self._path(schema, data, seed)
-            scores = []
-            for theta in path.thetas:
-                fit = first._replace(theta=problem.estimate(first, theta))
-                scores.append(self._score(schema, fit, problem, data, self.rows[test]))
-        return scores
+            fits = [
+                first._replace(theta=problem.estimate(first, theta))
+                for theta in path.thetas
+            ]
+            rows = self.rows[test]
+            return [self._score(schema, fit, problem, data, rows) for fit in fits]
 
     def edges(self, some, seed):
         """Return which edges each alpha keeps; (n_alphas, n_features, n_features)."""
         d = self.rows.shape[1]
-        found = np.zeros((len(self.alphas), d, d), dtype=bool)
+        kept = np.zeros((len(self.alphas), d, d), dtype=bool)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             schema, data = self._read(some)
             if not len(schema.model_columns):  # all are constant in these rows
-                return found
+                return kept
             problem, _, path = self._path(schema, data, seed)
         places = np.ix_(schema.model_columns, schema.model_columns)
-        for links, theta in zip(found, path.thetas, strict=True):
+        for links, theta in zip(kept, path.thetas, strict=True):
             links[places] = problem.method.family.strengths(theta).numpy() != 0
-        return found
+        return kept
 
     def _read(self, some):
         """Choose the columns of the model by some rows."""
@@ -117,12 +105,9 @@ class Resample(NamedTuple):
 # halves.  So a denser stable graph is accepted as long as its penalty leaves rows
 # without any dependence (columns permuted, each on its own) nearly without edges.
 
-
 LIMIT = 0.1  # instability of an accepted graph
 _NOISE = 0.05  # share of edges without dependence of an accepted denser graph
-_FREQUENT = (
-    0.9  # share of halves that find an edge which an empty graph should not miss
-)
+_FREQUENT = 0.9  # share of halves that find an edge: an empty graph misses none
 
 
 def instability(frequencies: np.ndarray) -> np.ndarray:
@@ -152,12 +137,8 @@ def count_frequent(frequencies: np.ndarray, noise: np.ndarray) -> int:
 
 def permuted(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Permute each column on its own, and drop rows that are then entirely missing."""
-    found = rng.permuted(rows, axis=0)
-    return found[~np.isnan(found).all(1)]
-
-
-# ----------------------------------------
-# The search for the L1 strength of a graph learner on a table with missing values.
+    shuffled = rng.permuted(rows, axis=0)
+    return shuffled[~np.isnan(shuffled).all(1)]
 
 
 _SAME = 1e-9  # relative difference below which two criteria count as equal
@@ -186,7 +167,7 @@ class Search(NamedTuple):
     report: dict  # attributes of the path, to which rules add theirs
 
 
-class GraphSearch(CallbackSupportMixin, Imputer):
+class GraphSearch(callbacks.CallbackSupportMixin, Imputer):
     """Base class of graph learners that choose the strength of their L1 penalty.
 
     Subclasses set `_learner_class` and what a fitted graph of that class can do.  Their
@@ -253,13 +234,13 @@ class GraphSearch(CallbackSupportMixin, Imputer):
     """
 
     _parameter_constraints = {
-        "alphas": [integer_from(2), "array-like"],
+        "alphas": [validation.integer_from(2), "array-like"],
         "selection": [StrOptions({"ebic", "cv", "cv-1se", "stability"})],
-        "gamma": [Number(Real, 0, None, closed="left")],
+        "gamma": [validation.Number(Real, 0, None, closed="left")],
         "cv": ["cv_object"],
-        "n_subsamples": [integer_from(2)],
-        "n_jobs": N_JOBS,
-        "random_state": RANDOM_STATE,
+        "n_subsamples": [validation.integer_from(2)],
+        "n_jobs": validation.N_JOBS,
+        "random_state": validation.RANDOM_STATE,
         "verbose": ["verbose"],
     }
 
@@ -292,7 +273,7 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         if cls.__doc__ and GraphSearch.__doc__:  # python -OO removes them
             cls.__doc__ = with_entries(cls.__doc__, GraphSearch.__doc__)
 
-    @reports_fit
+    @callbacks.reports_fit
     def fit(self, X: TableLike, y: object = None) -> Self:
         """Solve the path, choose alpha, and set the attributes of its graph.
 
@@ -316,7 +297,7 @@ class GraphSearch(CallbackSupportMixin, Imputer):
             As in the learner.
         """
         alphas = self._check_parameters()
-        warn_of_unused(self, _without_effect(self.selection))
+        validation.warn_of_unused(self, _without_effect(self.selection))
         needs_memory(type(self), X, reset=True)
         learner = clone(self._settings())
         # the search itself reports its steps
@@ -324,15 +305,15 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         X, schema = learner._validated(X)
         table = learner._training_table(schema, X)
         schema, data = table.schema, Incomplete.from_array(table.cells.nodes)
-        on_round, finish = report_rounds(self, learner.max_iter, X=X)
-        with failures_named(learner._remedy()):
+        on_round, finish = callbacks.report_rounds(self, learner.max_iter, X=X)
+        with callbacks.failures_named(learner._remedy()):
             if len(schema.model_columns):
                 with learner._threads(schema), seeded(self.random_state) as seed:
                     problem = learner._problem(schema, data)
                     stopping = learner._stopping(data)
-                    found = learn_path(problem, alphas, on_round=on_round, **stopping)
-                report = _report_of_path(problem, found[1])
-                search = Search(learner, table, problem, *found, X, seed, report)
+                    path = learn_path(problem, alphas, on_round=on_round, **stopping)
+                report = _report_of_path(problem, path[1])
+                search = Search(learner, table, problem, *path, X, seed, report)
                 fitted = self._choose(search)
             else:
                 fitted = self._empty_path(learner._empty_graph(schema), alphas)
@@ -380,18 +361,14 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         return fitted._replace(report=fitted.report | report)
 
     def _jobs(self, name, function, parts, search):
-        """Apply a function to parts of the rows, each with its own learner and seed.
-
-        `name` is the name of the step.  Parts that run in other threads or processes
-        do not report their steps.
-        """
+        """Apply a function to parts of the rows, each with its own learner and seed."""
         rng = np.random.default_rng(search.seed)
         seeds = rng.integers(2**31 - 1, size=len(parts))
         schema = search.table.schema.as_read
         resample = Resample(search.learner, schema, search.rows, search.path.alphas)
         # a generator, so that parts are reported when they end
         results = Parallel(self.n_jobs, return_as="generator")(
-            delayed(counting_rounds)(function, resample, *part, int(s))
+            delayed(callbacks.counting_rounds)(function, resample, *part, int(s))
             for part, s in zip(parts, seeds, strict=True)
         )
         found = []
@@ -441,15 +418,15 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         return int(np.argmax(mean + error >= mean[best]))
 
     def _by_stability(self, search):
-        found, noise = self._frequencies(search)
-        upper = np.triu_indices(found.shape[1], 1)
-        pairs, noise = found[:, *upper], noise_share(noise[:, *upper])
+        frequencies, noise = self._frequencies(search)
+        upper = np.triu_indices(frequencies.shape[1], 1)
+        pairs, noise = frequencies[:, *upper], noise_share(noise[:, *upper])
         unstable = instability(pairs)
         results = search.report["cv_results_"]
         results |= {"instability": unstable, "noise": noise}
         best = densest_stable(unstable, noise)
-        search.report["edge_frequencies_"] = found[best]
-        np.fill_diagonal(found[best], 0)
+        search.report["edge_frequencies_"] = frequencies[best]
+        np.fill_diagonal(frequencies[best], 0)
         if unstable[best] > LIMIT:
             warn_user(
                 "No graph of the path is stable: even the sparsest changes too much "
@@ -466,9 +443,7 @@ class GraphSearch(CallbackSupportMixin, Imputer):
     def _frequencies(self, search):
         """Find how often halves of the rows link pairs, and which noise links.
 
-        Returns
-        -------
-        frequencies, noise : ndarray of shape (n_alphas, n_nodes, n_nodes)
+        Both are of shape (n_alphas, n_nodes, n_nodes).
         """
         rng, X = np.random.default_rng(search.seed), search.rows
         half = max(len(X) // 2, 2)
@@ -479,9 +454,9 @@ class GraphSearch(CallbackSupportMixin, Imputer):
         parts.append((np.arange(len(X), len(X) + len(noise)),))
         rows = search._replace(rows=np.concatenate([X, noise]))
         nodes = search.table.schema.model_columns
-        found = np.array(self._jobs("half", Resample.edges, parts, rows))
-        found = found[:, :, *np.ix_(nodes, nodes)]
-        return found[:-1].mean(0), found[-1]
+        links = np.array(self._jobs("half", Resample.edges, parts, rows))
+        links = links[:, :, *np.ix_(nodes, nodes)]
+        return links[:-1].mean(0), links[-1]
 
     def _warn_at_the_edge(self, search, best):
         alphas, d = search.path.alphas, len(search.table.schema.model_columns)

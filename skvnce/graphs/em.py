@@ -26,14 +26,6 @@ from skvnce._core.training.proximal import Quadratic, minimise
 from skvnce.graphs.samplers import antithetic, block_gibbs, missing_of
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian, safe_on_orthant
 
-# ----------------------------------------
-# How many rounds EM needs: what chains remember, and how far a start is forgotten.
-
-
-# ----------------------------------------
-# Learn a truncated Gaussian graph from a table with missing values by stochastic EM.
-
-
 _LEAST_TOLERANCE = 2e-3
 _FEWEST, _MOST = 2, 10  # rounds of `rounds_to_settle`
 
@@ -61,9 +53,9 @@ def tolerance(observed: Tensor) -> float:  # observed (n, features), bool
 def rounds_needed(autocorrelation: float) -> float:
     """Compute the rounds to average over, for draws of this autocorrelation.
 
-    This is twice the integrated autocorrelation time ``(1 + r) / (1 - r)``.  The steps
-    of averaged rounds become small whether or not the chains have moved, so they cannot
-    indicate convergence.
+    This is twice the integrated autocorrelation time ``(1 + r) / (1 - r)``. Steps
+    of averages become small whether or not the chains have moved, and indicate
+    nothing.
     """
     return 2 * (1 + autocorrelation) / max(1 - autocorrelation, 1e-9)
 
@@ -71,20 +63,15 @@ def rounds_needed(autocorrelation: float) -> float:
 def rounds_to_settle(observed: Tensor, left: float) -> int:
     """Compute the rounds after which a share of the distance of a start is left.
 
-    The share of the missing information of a covariance is at most about that of the
-    pairs of cells that are not both observed, and so is the rate of EM (Dempster, Laird
-    and Rubin 1977). At least 2, and at most 10.  `observed`: (n, features), bool.
-    `left`: the share.
+    The share of the missing information of a covariance is at most about that of
+    the pairs of cells that are not both observed, and so is the rate of EM
+    (Dempster, Laird and Rubin 1977).
     """
     seen = observed.double()
     rate = 1 - float((seen.T @ seen).mean()) / len(seen)
     # the logarithms of 0 and of 1 are no divisors
     n_rounds = ceil(log(left) / log(min(max(rate, 0.1), 0.99)))
     return min(max(n_rounds, _FEWEST), _MOST)
-
-
-# ----------------------------------------
-# Learn a truncated Gaussian graph from a table with missing values by stochastic EM.
 
 
 # conditional deviations before truncation are at most twice that of the column; 0.05
@@ -219,8 +206,8 @@ def off_diagonal(d: int) -> Tensor:
 def units_of(data: Incomplete, fit_linear: bool) -> Units:
     """Centre and scale columns by their observed cells.
 
-    With the linear term: mean and standard deviation.  Without it the centre of the
-    model is zero, and the scale is the root mean square.
+    With the linear term by mean and standard deviation. Without it the centre of
+    the model is zero, and the scale is the root mean square.
     """
     mean = observed_mean(data.x, data.observed)
     centre = mean if fit_linear else torch.zeros_like(mean)
@@ -269,9 +256,8 @@ def all_tables(old: tuple, new: tuple, weight: float) -> tuple:
 def completed_by_gibbs(data: Incomplete, n_chains: int = 2) -> EStep:
     """Build the E-step that draws the missing cells from the model's conditionals.
 
-    It has one chain for each row, or two antithetic ones, which start at the means of
-    the columns and continue over the rounds.  It returns the completed rows of all,
-    (n_chains n, features), or the table itself if no value is missing.
+    It has one chain for each row, or two antithetic ones, which start at the means
+    of the columns and continue over the rounds; it returns the rows of all chains.
     """
     complete = bool(data.observed.all())
     shape = (1 if complete else n_chains, *data.x.shape)
@@ -308,15 +294,11 @@ def learn_graph(
 ) -> Fit:
     """Alternate E-steps and M-steps.
 
-    After `warm_up` rounds the summaries are averaged with weights 1, 1/2, 1/3, ..., so
-    that the noise of the draws vanishes (stochastic approximation EM; Delyon, Lavielle
-    and Moulines 1999).  `start`: parameters of the family of the method, a `Theta` of
-    truncated normals.  `max_iter`, `warm_up`: maximum number of rounds, and number of
-    rounds before averaging starts.  `averaged`: the least number of rounds that are
-    averaged, `warm_up` if None.  `tol`: the loop stops if no edge strength changes by
-    more than this in a round.  `on_round`: called with the round, the loss and the
-    change; stops the loop by returning True.  Raises Diverged if the loss is not
-    finite, or if an E-step or M-step diverges.
+    After `warm_up` rounds the summaries are averaged with weights 1, 1/2, 1/3, ...,
+    so that the noise of the draws vanishes (stochastic approximation EM; Delyon,
+    Lavielle and Moulines 1999). `averaged`: the least number of averaged rounds,
+    `warm_up` if None. `tol`: the loop stops if no edge strength changes by more in
+    a round, or if `on_round` returns True. Raises Diverged.
     """
     e_step, m_step, family = method
     least = warm_up if averaged is None else averaged
@@ -352,7 +334,7 @@ def learn_graph(
     if brief:  # all rounds were
         summary = m_step.summarise(completed)
     fit = Fit(theta, summary, state, completed, losses, 0.0, change, 0.0, memory)
-    return concluded(method, fit, penalty)
+    return conclude(method, fit, penalty)
 
 
 def coarse(method: Method) -> Method:
@@ -361,7 +343,7 @@ def coarse(method: Method) -> Method:
     return method._replace(m_step=method.m_step._replace(tol=(tol, tol)))
 
 
-def concluded(method: Method, fit: Fit, penalty: object) -> Fit:
+def conclude(method: Method, fit: Fit, penalty: object) -> Fit:
     """Solve the last M-step precisely, possibly with a new penalty."""
     _, m_step, family = method
     with step("solving the last M-step"):
@@ -404,9 +386,9 @@ def edge_strengths(precision: Tensor) -> Tensor:
 
 def associations(precision: Tensor) -> Tensor:
     """Compute -K_ij / sqrt(K_ii K_jj): positive for a positive association."""
-    found = edge_strengths(precision)
+    strengths = edge_strengths(precision)
     # 0.0 minus the matrix, because minus zero would be -0.0
-    return 0.0 - (found - found.diagonal().diag())
+    return 0.0 - (strengths - strengths.diagonal().diag())
 
 
 # ----------------------------------------
@@ -426,12 +408,7 @@ def minimise_loss(
     tol: float,  # largest entry of the (sub)gradient at the solution
     max_iter: int = 1000,
 ) -> Solution:
-    """Minimise a loss plus the penalty.
-
-    `loss`: differentiable function of theta, in the centre and scale of `start`.
-    `fit_linear`, `fit_scale`: whether b and c are free; otherwise they keep the values
-    of `start`.
-    """
+    """Minimise a differentiable loss of theta plus the penalty."""
     d = len(centre)
     lower = torch.tril_indices(d, d)
     lower = lower[:, penalty.weight[tuple(lower)].isfinite()]
@@ -454,8 +431,8 @@ def minimise_loss(
     # the penalty counts both triangles, of which the vector has one
     weight[:n_links] = 2 * penalty.weight[tuple(lower)]
     bound[:n_links][lower[0] == lower[1]] = DIAGONAL_FLOOR
-    found = lbfgs.minimise(value, vector, weight, bound, tol=tol, max_iter=max_iter)
-    return Solution(theta_of(found.point), found.objective, found.gap)
+    solution = lbfgs.minimise(value, vector, weight, bound, tol=tol, max_iter=max_iter)
+    return Solution(theta_of(solution.point), solution.objective, solution.gap)
 
 
 # ----------------------------------------
@@ -490,7 +467,7 @@ def ridges(penalty: Penalty, width: int) -> Tensor:
     return strength
 
 
-def penalised(quadratic: Quadratic, penalty: Penalty, centre: Tensor) -> Quadratic:
+def add_penalties(quadratic: Quadratic, penalty: Penalty, centre: Tensor) -> Quadratic:
     """Add the quadratic penalties; the bound of the inverse remains valid."""
     width = quadratic.target.shape[1]
     ridge, to_linear = ridges(penalty, width), origin(centre, width)
@@ -524,10 +501,10 @@ def minimise_quadratic(
     if ceiling is not None:
         upper.diagonal().copy_(ceiling)
     limits = weight, lower, upper
-    found = minimise(quadratic, as_point(start, width), *limits, tol=tol, **options)
-    linear = found.point[:, d] if width > d else torch.zeros_like(start.linear)
-    theta = Theta(found.point[:, :d].contiguous(), linear, start.log_scale)
-    return Solution(theta, found.objective, found.gap, found.curvature)
+    solution = minimise(quadratic, as_point(start, width), *limits, tol=tol, **options)
+    linear = solution.point[:, d] if width > d else torch.zeros_like(start.linear)
+    theta = Theta(solution.point[:, :d].contiguous(), linear, start.log_scale)
+    return Solution(theta, solution.objective, solution.gap, solution.curvature)
 
 
 # ----------------------------------------
@@ -535,7 +512,6 @@ def minimise_quadratic(
 #
 # The draws of the E-step are most of the cost of a fit.  A path solves only the
 # M-step, from the sparsest graph to the densest, each starting at the previous one.
-
 
 ROWS_A_NEIGHBOUR = 10  # fewer rows for each neighbour make a refit unreliable
 # as in scikit-learn's GraphicalLassoCV

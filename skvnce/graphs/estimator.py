@@ -15,28 +15,11 @@ from skvnce._core.random import row_keyed, seeded
 from skvnce._core.runtime import threads_for, torch_defaults
 from skvnce._core.training.adam import Diverged
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.callbacks import (
-    CallbackSupportMixin,
-    failures_named,
-    report_rounds,
-    reports_fit,
-    shows_progress,
-)
+from skvnce._imputer import callbacks, validation
 from skvnce._imputer.fitted import Fitted, number_or_nan, without_columns
 from skvnce._imputer.held_out import MOST_LISTED
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.parts.tables import by_parts
-from skvnce._imputer.validation import (
-    AUTO,
-    MISSING_VALUES,
-    ON_MISFIT,
-    RANDOM_STATE,
-    STRATEGY,
-    Number,
-    integer_from,
-    read_table,
-    warn_of_unused,
-)
 from skvnce._tables.findings.checks import check_non_negative, check_squares
 from skvnce._types import Seed, TableLike
 from skvnce.graphs import em, model
@@ -46,7 +29,6 @@ from skvnce.graphs.score_matching import edge_scores, probabilities_of_scores
 
 # ----------------------------------------
 # Checks of a fitted graph learner: the limits of its model, and its predictions.
-
 
 WIDEST = 0.9  # largest standard deviation over mean of columns that the model suits
 LARGEST_CUT = 0.5  # share by which an edge may shrink without a warning
@@ -75,9 +57,8 @@ def remedy(algorithm, ridge):
 def predicted(problem, theta, kept, rows, *, alpha, n_steps):  # (n_rows, n_nodes)
     """Continue the fit without held-out cells, and fill them.
 
-    `theta` is the fit to all cells, `kept` (n, n_nodes) has no held-out cells and the
-    units of X, `rows` are indices of the rows to fill, and `n_steps` the number of
-    sweeps that `transform` averages.  Raises Diverged.
+    `theta` is the fit to all cells, `kept` (n, n_nodes) has no held-out cells and
+    the units of X, and `rows` are those to fill. Raises Diverged.
     """
     centre, scale = problem.units
     kept = Incomplete.from_array(kept / scale.numpy())
@@ -89,32 +70,26 @@ def predicted(problem, theta, kept, rows, *, alpha, n_steps):  # (n_rows, n_node
         start, burn_in = em.observed_mean(kept.x, kept.observed), n_steps // 2
     else:
         start = start[rows]
-    filled = model.approximate_mean(
-        em.to_model(theta, centre),
-        part,
-        start,
-        row_keyed(part.to_array(), 0),
-        burn_in=burn_in,
-        n_steps=_STEPS,
-    )
+    uniforms = row_keyed(part.to_array(), 0)
+    chains = em.to_model(theta, centre), part, start, burn_in, _STEPS, uniforms
+    filled = model.Chains(*chains).approximate_mean()
     return (filled * scale).numpy()
 
 
 def messages(schema, data, theta, *, fit_linear, cut, remedy):
     """List messages about a table or a fit that is beyond the limits of the model.
 
-    `data` has the units of X, `theta` is for columns of unit standard deviation, `cut`
-    is the largest share by which an edge was shrunk, and `remedy` says which parameters
-    to raise if it is large.
+    `data` has the units of X, `theta` is for columns of unit standard deviation,
+    `cut` is the largest share by which an edge was shrunk.
     """
-    found = []
+    sentences = []
 
     def named(nodes):
         return schema.labels(schema.model_columns[nodes], MOST_LISTED)
 
     beyond = wide_columns(data) if fit_linear else np.zeros(0, dtype=int)
     if len(beyond):
-        found.append(
+        sentences.append(
             f"The standard deviation of {named(beyond)} exceeds {WIDEST} "
             "times the mean, more than the model can describe (see the notes of the "
             f"class). Trust the signs of the edges of {_these(beyond)}, not their "
@@ -125,18 +100,18 @@ def messages(schema, data, theta, *, fit_linear, cut, remedy):
     floor = np.flatnonzero(diagonal <= em.DIAGONAL_FLOOR * (1 + 1e-6))
     floor = np.setdiff1d(floor, beyond)
     if fit_linear and len(floor):
-        found.append(
+        sentences.append(
             f"The fitted precision of {named(floor)} is at its lower "
             f"limit (see the notes of the class): the edges of {_these(floor)} are "
             f"overestimated. {_logarithms(floor)}"
         )
     if cut > LARGEST_CUT:
-        found.append(
+        sentences.append(
             f"Edges were shrunk by up to {cut:.0%} (largest_cut_), because the fitted "
             f"density had no finite integral. Raise {remedy}, or drop columns that "
             "repeat others."
         )
-    return found
+    return sentences
 
 
 def _these(columns):
@@ -163,15 +138,8 @@ def wide_columns(data):
     return np.flatnonzero((deviation > WIDEST * mean * chance).numpy())
 
 
-def warn_unless_converged(fit, ridge, max_iter, tol):
-    """Warn if the rounds, or the last M-step, did not settle."""
-    message = _why_unsettled(fit, ridge, max_iter, tol)
-    if message:
-        warn_user(message, ConvergenceWarning)
-
-
-def _why_unsettled(fit, ridge, max_iter, tol):
-    """Describe what did not settle, and what to change."""
+def why_unsettled(fit, ridge, max_iter, tol):
+    """Describe why the rounds, or the last M-step, did not settle; None if they did."""
     gap, last, memory = fit.gap, fit.losses[-1], fit.autocorrelation
     n_iter, needed = len(fit.losses), em.rounds_needed(memory)
     # few rows without a ridge: the solution has no certificate
@@ -202,57 +170,39 @@ def _why_unsettled(fit, ridge, max_iter, tol):
     return None
 
 
-# ----------------------------------------
-# A sparse graph from a non-negative table with missing values.
-
-
 _SEED = 0  # of draws that should be the same with and without a search for alpha
 
 
-class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
+class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
     """Sparse graph of non-negative variables, learned from a table with missing values.
 
     The model is a Gaussian truncated to ``x >= 0``, with ``p(x)`` proportional to
     ``exp(-x' K x / 2 + b' x)``.  The graph has an edge between variables i and j if
     ``K_ij`` is not zero, that is, if they are dependent given all other variables.  A
-    negative ``K_ij`` means a positive association.  Missing cells (NaN) are neither
-    imputed beforehand nor dropped: stochastic EM fits the model, and its E-step draws
-    the missing cells from the conditional distributions of the model.
+    negative ``K_ij`` means a positive association.  Stochastic EM fits the model, and
+    its E-step draws the missing cells (NaN): none is imputed beforehand or dropped.
+    A fit is one sequence of rounds, and has no `n_jobs`; that of the class with CV has.
 
     Parameters
     ----------
     alpha : float, default=0.02
-        Strength of the L1 penalty, which sets edges to zero, for columns scaled to unit
-        standard deviation.  With 0 all edges remain.  The losses of the methods differ,
-        and so do the useful values; ``GridSearchCV`` finds them on the table with
-        missing values.
+        Strength of the L1 penalty, which sets edges to zero, for scaled columns.
     algorithm : {"score-matching", "maximum-likelihood", "pseudo-likelihood", "vnce", \
             "vnce-cdi", "vnce-lognormal"}, default="score-matching"
-        The loss that the M-step minimises.
-
-        - ``"score-matching"``: a quadratic problem with a certified optimality gap;
-          usually the fastest method, and robust;
-        - ``"maximum-likelihood"``: uses Markov chains of the model; the most accurate
-          method unless columns are nearly collinear or equal;
-        - ``"pseudo-likelihood"``: the product of all univariate conditionals;
-        - ``"vnce"``: variational noise-contrastive estimation with the univariate
-          conditionals of the model; tens of times slower if cells are missing.  Like
-          the other VNCE methods it also estimates the normalising constant;
-        - ``"vnce-cdi"``: VNCE with learned univariate conditionals;
-        - ``"vnce-lognormal"``: VNCE with a posterior of the missing cells that is a
-          mixture of a joint lognormal and the marginals of the noise.
+        The loss of the M-step; the user guide describes all.  ``"score-matching"`` is
+        usually the fastest, and robust; ``"maximum-likelihood"`` is the most accurate
+        unless columns are nearly collinear; those of VNCE also estimate the normalising
+        constant, and are tens of times slower if cells are missing.
     fit_linear : bool, default=True
         Whether to fit the linear term b.  Otherwise the mode of the model is at zero.
     ridge : "auto" or float, default="auto"
         Strength of the quadratic penalty of the off-diagonal entries of K, for columns
-        scaled to unit standard deviation.  ``"auto"`` estimates the prior variance of
-        these entries from the pairwise correlations (empirical Bayes).
+        of unit standard deviation.  ``"auto"`` is empirical Bayes.
     ridge_linear : "auto" or float, default="auto"
-        Strength of the quadratic penalty of b, for columns scaled to unit standard
-        deviation.  ``"auto"`` is empirical Bayes, too: b is shrunk towards 0 if a pilot
-        fit finds that it is small compared with its standard error.
+        Strength of that of b.  ``"auto"`` shrinks b towards 0 if a pilot fit finds that
+        it is small compared with its standard error.
     noise_ratio : int, default=10
-        Number of noise rows for each row of data; used by the NCE and VNCE methods.
+        Number of noise rows for each row of data; used by the VNCE methods.
     n_steps : int, default=30
         Number of Gibbs sweeps that `transform` and `score_samples` average over, after
         half as many sweeps of burn-in.  `sample` makes the sum of both.
@@ -262,22 +212,15 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     max_iter : int, default=100
         Maximum number of rounds of EM, of one E-step and one M-step each.
     tol : "auto" or float, default="auto"
-        EM stops if no edge strength (0 for no edge, about 1 for the strongest) changes
-        by more than `tol` in a round.  ``"auto"`` is a tenth of ``1 / sqrt(n)``, the
-        standard error of a weak edge, where n is the mean number of rows that observe a
-        pair of columns; at least 0.002.  It is not the accuracy of the estimate.
+        EM stops if no edge strength (0 to about 1) changes by more than `tol` in a
+        round.  ``"auto"`` is a tenth of the standard error of a weak edge.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        What `fit` does if the model does not suit the table: it warns
-        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  It checks for
-        columns that a few cells dominate or whose standard deviation is too large for
-        their mean, parameters at a bound, edges that were shrunk much (`largest_cut_`),
-        and columns whose held-out cells the means predict better (`held_out_gain_`).
-        ``"ignore"`` skips the checks.
+        What `fit` does if the model does not suit the table (see the user guide): warn
+        (`skvnce.exceptions.MisfitWarning`), raise a ValueError, or skip the checks.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
-        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
-        other markers a number marks numbers that equal it, and a text equal text; NaN
-        is then an error, and cells that stay missing keep the marker.
+        and pandas.NA are one marker.  With another one NaN is an error, and cells that
+        stay missing keep the marker.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, filled by
         0, or drops them.  They are never nodes of the graph.
@@ -289,21 +232,16 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
 
     Attributes
     ----------
-    precision_ : ndarray of shape (n_nodes, n_nodes)
-        The matrix K, in the inverse units of column i times those of column j.
-    linear_ : ndarray of shape (n_nodes,)
-        The vector b, in the inverse units of each column.
+    precision_, linear_ : ndarray of shape (n_nodes, n_nodes) and (n_nodes,)
+        K and b, in the inverse units of the columns.
     untruncated_mean_ : ndarray of shape (n_nodes,)
         The mean ``K^-1 b`` before truncation; set only if K is positive definite.
     log_scale_ : float
-        Estimate of the logarithm of the normalising constant; set only by the NCE and
-        VNCE methods.
+        Logarithm of the normalising constant; set only by the VNCE methods.
     edge_strengths_ : ndarray of shape (n_nodes, n_nodes)
         ``|K_ij| / sqrt(K_ii K_jj)``, without units; zero on the diagonal.
     edge_probabilities_ : ndarray of shape (n_nodes, n_nodes)
-        Posterior probability of each edge, whatever `alpha` and `algorithm` are, from
-        the scores of all pairs (estimates of K by score matching without an L1 penalty,
-        over their standard errors), with the prior of `CopulaGraphLearner`.
+        Posterior probability of each edge, whatever `alpha` and `algorithm` are.
     nodes_ : ndarray of shape (n_nodes,)
         Names of the columns with at least two different observed values; x0, x1, ... if
         X has no names that are strings.
@@ -311,58 +249,34 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         Indices of the columns of X that are nodes.
     constants_ : dict
         Values of the constant columns, by column index, which fill their missing cells.
-        If all columns are constant, the graph has no nodes.
     location_ : ndarray of shape (n_nodes,)
         Means of the observed cells, at which the chains start.
     ridge_, ridge_linear_ : float
         The ridges that the fit used.  NaN if ``"auto"`` and all columns are constant.
-    n_iter_ : int
-        Number of rounds of EM; 1 for complete data, 0 if all columns are constant.
-    n_tuning_iter_ : int
-        Number of rounds of EM of the pilot fit that chose `ridge_linear_`.
+    n_iter_, n_tuning_iter_ : int
+        Number of rounds of EM (1 for complete data), and of the pilot fit.
     loss_curve_ : list of float
         Penalised loss of the M-step in each round, before edges were shrunk.
-    change_ : float
-        Largest change of an edge strength in the last round; 0 for complete data.
-    chain_autocorrelation_ : float
-        Largest autocorrelation, over columns, of the draws of missing cells in
-        successive rounds of EM.  EM averages at least ``2 (1 + r) / (1 - r)`` rounds.
+    change_, chain_autocorrelation_ : float
+        Largest change of an edge strength in the last round, and largest
+        autocorrelation r of draws of successive rounds, of which EM averages at least
+        ``2 (1 + r) / (1 - r)``.
     largest_cut_ : float
-        Largest share, 0 to 1, by which an edge was shrunk to make the density
-        integrable.
+        Largest share by which an edge was shrunk to make the density integrable.
     optimality_gap_ : float
         Inexactness of the last M-step, before edges were shrunk: for score matching a
-        bound of the excess of the loss (a duality gap), for VNCE the largest violation
-        of the optimality conditions.
+        bound of the excess of the loss, for VNCE the largest violation of optimality.
     held_out_gain_ : float
-        One minus the ratio of the mean squared error of the model to that of the column
-        means, on a tenth of the observed cells, after a few rounds of EM without them.
-        Negative if the means predict better; NaN if there are too few cells, and with
-        ``on_misfit="ignore"``.
+        One minus the ratio of the mean squared errors of the model and of the means, on
+        held-out cells; NaN without a check.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means, or that
-        are heavy-tailed and not predicted better.  `transform` fills them by their
-        means, and `sample` draws observed values.
+        Columns that the model predicts worse than their means, which fill them.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Smallest and largest imputed value of each column of X; infinite without a law.
     n_features_in_ : int
         Number of features seen during `fit`.
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of features seen during `fit`, if X has feature names that are strings.
-
-    Notes
-    -----
-    Means that `transform` fills are exact if one cell is missing or if truncation at
-    zero has no effect.  Otherwise they are averages over `n_steps` sweeps whose noise
-    is reduced by conditional means in closed form.
-
-    The fit keeps ``K_jj`` at 0.25 or above, for columns of unit standard deviation.
-    Independent columns whose standard deviation exceeds 0.82 of their mean reach this
-    bound: their ``K_jj`` is too large, and their edges are overestimated.
-
-    A fit is one sequence of rounds, and has no `n_jobs`; the class with CV has it.
-    Columns are numbers, and have no probabilities of levels.  Each row counts once: the
-    losses have no weights.
 
     References
     ----------
@@ -374,34 +288,35 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     --------
     >>> import numpy as np
     >>> from skvnce import TruncatedGaussianGraphLearner
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.gamma(4.0, size=(300, 3))
+    >>> X = np.random.default_rng(0).gamma(4.0, size=(300, 3))
     >>> X[:, 1] += X[:, 0]
-    >>> X[rng.uniform(size=X.shape) < 0.2] = np.nan
+    >>> X[:60, 2] = np.nan
     >>> learner = TruncatedGaussianGraphLearner(alpha=0.1, random_state=0).fit(X)
-    >>> learner.edge_strengths_.round(1)
-    array([[0. , 0.6, 0. ],
-           [0.6, 0. , 0. ],
-           [0. , 0. , 0. ]])
+    >>> learner.edges()[["source", "target"]]
+      source target
+    0     x0     x1
     """
 
     _is_positive = _has_density = True
 
     _parameter_constraints = {
-        "alpha": [Number(Real, 0, None, closed="left")],
+        "alpha": [validation.Number(Real, 0, None, closed="left")],
         "algorithm": [StrOptions(set(ALGORITHMS))],
         "fit_linear": ["boolean"],
-        "ridge": [AUTO, Number(Real, 0, None, closed="left")],
-        "ridge_linear": [AUTO, Number(Real, 0, None, closed="left")],
-        "noise_ratio": [integer_from(1)],
-        "n_steps": [integer_from(1)],
-        "strategy": STRATEGY,
-        "max_iter": [integer_from(1)],
-        "tol": [AUTO, Number(Real, 0, None, closed="left")],
-        "on_misfit": ON_MISFIT,
-        "missing_values": MISSING_VALUES,
+        "ridge": [validation.AUTO, validation.Number(Real, 0, None, closed="left")],
+        "ridge_linear": [
+            validation.AUTO,
+            validation.Number(Real, 0, None, closed="left"),
+        ],
+        "noise_ratio": [validation.integer_from(1)],
+        "n_steps": [validation.integer_from(1)],
+        "strategy": validation.STRATEGY,
+        "max_iter": [validation.integer_from(1)],
+        "tol": [validation.AUTO, validation.Number(Real, 0, None, closed="left")],
+        "on_misfit": validation.ON_MISFIT,
+        "missing_values": validation.MISSING_VALUES,
         "keep_empty_features": ["boolean"],
-        "random_state": RANDOM_STATE,
+        "random_state": validation.RANDOM_STATE,
         "verbose": ["verbose"],
     }
 
@@ -447,7 +362,7 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    @reports_fit
+    @callbacks.reports_fit
     def fit(self, X: TableLike, y: object = None) -> Self:
         """Learn the graph.
 
@@ -477,9 +392,13 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         self._check_parameters()
         cells, schema = self._validated(X)
         table = self._training_table(schema, cells)
-        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        on_round, finish = callbacks.report_rounds(self, self.max_iter, X=X)
         threads = self._threads(table.schema)
-        with threads, seeded(self.random_state), failures_named(self._remedy()):
+        with (
+            threads,
+            seeded(self.random_state),
+            callbacks.failures_named(self._remedy()),
+        ):
             fitted = self._fit_graph(table, on_round)
         finish()
         return self._publish(fitted)
@@ -487,15 +406,13 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
     edges, to_networkx = edges, to_networkx
 
     @by_parts
-    @shows_progress
+    @callbacks.shows_progress
     def score_samples(self, X: TableLike, return_std: bool = False) -> Any:
         """Compute a held-out log-score of each row, in nats.
 
-        The columns are divided into five blocks.  Each block is hidden in turn, and its
-        observed cells are scored by their log predictive density given the observed
-        cells of the other blocks.  The score of a row is the sum of these, averaged
-        over two partitions of the columns.  It needs no normalising constant, it is a
-        proper score, and it is a function of the row alone (up to rounding).
+        Each of five blocks of columns is hidden in turn, and scored by its log
+        predictive density given the others; the score is averaged over two partitions.
+        It needs no normalising constant, and is a function of the row alone.
 
         Parameters
         ----------
@@ -509,12 +426,11 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         score : ndarray of shape (n_samples,)
             0 for a row that is entirely missing, and if all columns are constant.
         std : ndarray of shape (n_samples,)
-            Standard errors, from eight other estimates; 0 up to rounding for rows of
-            which nothing is drawn.  They do not include the error of chains that are
-            too short.  Only if `return_std` is True.
+            Standard errors, from eight other estimates, without the error of chains
+            that are too short.  Only if `return_std` is True.
         """
-        found = self._scored(self._checked(X), with_errors=return_std)
-        return found if return_std else found[0]
+        scores = self._scored(self._checked(X), with_errors=return_std)
+        return scores if return_std else scores[0]
 
     @torch_defaults()
     def to_torch(self) -> Any:
@@ -554,10 +470,10 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         fit = problem.learn(
             float(self.alpha), on_round=on_round, **self._stopping(data)
         )
-        model, found = self._learned(table.schema, fit, problem, data)
-        found |= self._probabilities(fit, problem)
-        schema, checked = self._check_predictions(table, problem, fit.theta, found)
-        return Fitted(schema, model, report | found | checked.report())
+        model, learned = self._learned(table.schema, fit, problem, data)
+        learned |= self._probabilities(fit, problem)
+        schema, checked = self._check_predictions(table, problem, fit.theta, learned)
+        return Fitted(schema, model, report | learned | checked.report())
 
     def _check_predictions(self, table, problem, theta, report, strength="alpha"):
         """Check the fit, and report a misfit; returns what `_held_out` returns."""
@@ -586,17 +502,17 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
 
     def _validated(self, X):
         """Validate the table of a fit; see `read_table`."""
-        warn_of_unused(self, _without_effect(self.algorithm))
-        table, schema = read_table(self, X)
+        validation.warn_of_unused(self, _without_effect(self.algorithm))
+        table, schema = validation.read_table(self, X)
         check_non_negative(schema, table, type(self).__name__)
         return table, schema
 
     def _training_table(self, schema, X):
         """Choose the columns of the model by validated rows."""
-        found = self._chosen(schema, X, is_whole=False)
-        columns = found.schema.model_columns
-        self._report_tails(found.schema, found.cells.table, columns)
-        return found
+        table = self._chosen(schema, X, is_whole=False)
+        columns = table.schema.model_columns
+        self._report_tails(table.schema, table.cells.table, columns)
+        return table
 
     def _problem(self, schema, data):
         """Scale the columns, choose the ridges, and build the method."""
@@ -659,19 +575,21 @@ class TruncatedGaussianGraphLearner(CallbackSupportMixin, Imputer):
         # on the positive orthant, a density is finite for some K that are indefinite
         if np.linalg.eigvalsh(unit)[0] > 0:
             report["untruncated_mean_"] = np.linalg.solve(unit, linear) * scale
-        limits = self.max_iter, self._tolerance(data)
-        warn_unless_converged(fit, problem.ridge, *limits)
+        tol = self._tolerance(data)
+        message = why_unsettled(fit, problem.ridge, self.max_iter, tol)
+        if message:
+            warn_user(message, ConvergenceWarning)
         return model, report
 
     def _report_of(self, schema, model):
         """List what parameters say."""
-        found = {
+        report = {
             "precision_": model.precision,
             "linear_": model.linear,
             "location_": model.location,
             "nodes_": schema.all_names[schema.model_columns],
         }
-        return found | ({"log_scale_": model.log_scale} if self._is_density else {})
+        return report | ({"log_scale_": model.log_scale} if self._is_density else {})
 
     def _empty_graph(self, schema):
         """Make the graph without nodes of a table whose columns are all constant."""
@@ -712,7 +630,7 @@ def _check_scale(schema, scale):
 
 def _without_effect(algorithm):
     """Say which parameters an algorithm does not use."""
-    found, reason = {}, f"algorithm={algorithm!r} does not use it"
+    reasons, reason = {}, f"algorithm={algorithm!r} does not use it"
     if "nce" not in algorithm:
-        found["noise_ratio"] = f"{reason}; noise-contrastive ones do, such as 'vnce'"
-    return found
+        reasons["noise_ratio"] = f"{reason}; noise-contrastive ones do, such as 'vnce'"
+    return reasons

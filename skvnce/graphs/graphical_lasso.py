@@ -35,7 +35,6 @@ from torch import Tensor
 # Oztoprak, Nocedal, Rennie and Olsen 2012, Newton-like methods for sparse inverse
 # covariance estimation).
 
-
 _RESIDUAL = 0.1  # of conjugate gradients, relative to the gradient
 
 
@@ -72,10 +71,6 @@ def newton_step(
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
     return torch.vdot(a.flatten(), b.flatten())
-
-
-# ----------------------------------------
-# The graphical lasso for columns with one latent variable or several.
 
 
 # each computation takes a further Cholesky factor
@@ -169,10 +164,9 @@ def solve(
     tol: float,  # the duality gap at which to stop
     max_iter: int = 1000,
 ) -> Solution:
-    """Minimise (1).
+    """Minimise (1), with an infinite weight for blocks that have to be zero.
 
-    `weight`: symmetric, zero on the diagonal; infinite for blocks that have to be zero.
-    `max_iter`: number of steps after which the last point is returned, with its gap.
+    After `max_iter` steps the last point is returned, with its gap.
     """
     here = started(covariance, start, weight, blocks)
     step, gap, objective, count = None, inf, inf, 0
@@ -188,7 +182,7 @@ def solve(
             if gap <= tol or here.precision.equal(before.precision):
                 break
             if count % _NEWTON == 0:
-                here = accelerated(here, objective, covariance, weight, blocks)
+                here = newton_move(here, objective, covariance, weight, blocks)
     return Solution(here.precision, objective, gap, count)
 
 
@@ -215,9 +209,9 @@ def _moved(
     """Make a step that decreases the bound; return it and the length of the next."""
     for _ in range(_HALVINGS):
         ahead = here.precision - step * here.gradient
-        found = blocks.shrunk(ahead, step * weight)
-        move = found - here.precision
-        smooth, root = smooth_loss(found, covariance)
+        precision = blocks.shrunk(ahead, step * weight)
+        move = precision - here.precision
+        smooth, root = smooth_loss(precision, covariance)
         square = move.square().sum()
         bound = here.smooth + (here.gradient * move).sum() + square / (2 * step)
         # close to the minimum both sides are equal up to rounding
@@ -226,19 +220,19 @@ def _moved(
         step = step / 2
     else:
         return here, step
-    there = point_at(found, smooth, root, covariance)
+    there = point_at(precision, smooth, root, covariance)
     curvature = (move * (there.gradient - here.gradient)).sum()
     return there, square / curvature if curvature > _TINY else step
 
 
-def accelerated(
+def newton_move(
     here: Point, objective: float, covariance: Tensor, weight: Tensor, blocks: Blocks
 ) -> Point:
     """Make a step of Newton's method in the blocks that are not zero.
 
-    Near them the penalty is smooth.  A block whose product with its previous value is
-    not positive becomes zero.  Without a step that decreases the objective, return the
-    point.  `objective`: the value of (1) there.
+    Near them the penalty is smooth. A block whose product with its previous value
+    is not positive becomes zero. Without a step that decreases the objective,
+    return the point.
     """
     norms = blocks.norms(here.precision)
     # the penalty has no derivative at blocks of zero, which stay so in this step
@@ -249,13 +243,13 @@ def accelerated(
     inverse = covariance - here.gradient
     move = newton_step(inverse, gradient, free, _CONJUGATE, curvature)
     for k in range(_SHORTER):
-        found = here.precision + 0.5**k * move
+        precision = here.precision + 0.5**k * move
         # the diagonal, without a penalty, cannot become zero
-        stays = (weight == 0) | (blocks.sums(found * here.precision) > 0)
-        found = found * blocks.spread(stays.to(found))
-        smooth, root = smooth_loss(found, covariance)
-        if smooth + penalty(found, weight, blocks) < objective:
-            return point_at(found, smooth, root, covariance)
+        stays = (weight == 0) | (blocks.sums(precision * here.precision) > 0)
+        precision = precision * blocks.spread(stays.to(precision))
+        smooth, root = smooth_loss(precision, covariance)
+        if smooth + penalty(precision, weight, blocks) < objective:
+            return point_at(precision, smooth, root, covariance)
     return here
 
 
@@ -311,7 +305,6 @@ def certify(
 # Newton's method finds it, as above (Dahl, Vandenberghe and Roychowdhury 2008,
 # Covariance selection for nonchordal graphs via chordal embedding).
 
-
 _STEPS = 200  # of conjugate gradients
 _NEAR = 0.25  # Newton decrement below which the full step decreases the loss
 _NEWTON_HALVINGS = 5
@@ -327,11 +320,7 @@ def fit_to_edges(
     tol: float,  # the duality gap at which to stop
     max_iter: int = 100,
 ) -> Solution:
-    """Minimise (1).
-
-    `max_iter`: number of Newton steps after which the last point is returned, with its
-    gap.
-    """
+    """Minimise (1); after `max_iter` steps return the last point, with its gap."""
     own = torch.eye(len(edges), dtype=torch.bool)
     weight = torch.where(edges | own, 0.0, torch.inf).to(covariance)
     free = blocks.spread(edges | own).to(covariance)
@@ -357,11 +346,11 @@ def _newton_step(here: Point, move: Tensor, slope: float, covariance: Tensor) ->
     lengths = [0.5**k for k in range(_NEWTON_HALVINGS)]
     # near the minimum shorter steps are never necessary
     for length in lengths if decrement > _NEAR else lengths[:1]:
-        found = here.precision + length * move
-        smooth, root = smooth_loss(found, covariance)
+        precision = here.precision + length * move
+        smooth, root = smooth_loss(precision, covariance)
         # Armijo's condition
         if smooth <= here.smooth + 1e-4 * length * slope:
-            return point_at(found, smooth, root, covariance)
+            return point_at(precision, smooth, root, covariance)
     # the loss is self-concordant, so that this length decreases it in any case
-    found = here.precision + move / (1 + decrement)
-    return point_at(found, *smooth_loss(found, covariance), covariance)
+    precision = here.precision + move / (1 + decrement)
+    return point_at(precision, *smooth_loss(precision, covariance), covariance)

@@ -27,31 +27,12 @@ from skvnce._core.progress import tell
 from skvnce._core.samplers import State
 from skvnce._core.training.adam import Diverged
 from skvnce._core.training.proximal import Quadratic, minimise_over
-from skvnce.graphs.em import (
-    ROWS_A_NEIGHBOUR,
-    EStep,
-    Fit,
-    Method,
-    MStep,
-    Penalty,
-    Solution,
-    Theta,
-    as_point,
-    between,
-    completed_by_gibbs,
-    lagged_products,
-    minimise_quadratic,
-    n_links,
-    off_diagonal,
-    penalised,
-    symmetric,
-    to_model,
-    truncated_normals,
-)
+from skvnce.graphs import em
 from skvnce.graphs.samplers import antithetic, block_gibbs, missing_of
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 
 _CHAINS = 1000, 5000  # minimum and maximum number of chains of the model
+_TOL = (1e-3, 1e-8)  # see `em.MStep`
 _REACH = 0.1  # maximum <D, F D> of a step D of the model, per column
 _MOST_RATIO = 1e4  # maximum ratio of variances, of model and data or data and model
 
@@ -81,9 +62,8 @@ def expected_statistic(
 ) -> Tensor:  # (features, features + 1)
     """Average T over rows, where conditional moments replace each missing cell.
 
-    The mean of x_j x_k, k not j, is that of E[x_j | x_-j] x_k (Rao-Blackwell), which
-    varies much less if the edges are weak.  `x`: (*chains, n, features). `centre`:
-    (features,).
+    The mean of x_j x_k, k not j, is that of E[x_j | x_-j] x_k (Rao-Blackwell),
+    which varies much less if the edges are weak.
     """
     given = model.conditionals(x)
     z = (x - centre).flatten(0, -2)
@@ -145,7 +125,7 @@ class Information(NamedTuple):
 
     def quadratic(self, target: Tensor) -> Quadratic:
         """Make the quadratic <A, F A> / 2 - <target, A>."""
-        diagonal = symmetric(self.diagonal())[:, : target.shape[1]]
+        diagonal = em.symmetric(self.diagonal())[:, : target.shape[1]]
         return Quadratic(self.product, target, self.inverse_form, diagonal)
 
     def inverse_form(self, residual: Tensor) -> Tensor:
@@ -167,9 +147,9 @@ class Information(NamedTuple):
 def within_reach(point: Tensor, last: Moments) -> Tensor:
     """Move from the position of the chains towards a point, as far as eq. (1) holds.
 
-    Half of <D, F D> is the Kullback-Leibler divergence of a short step D.  With
-    unlimited steps the chains may leave the data if columns are strongly correlated and
-    many cells are missing.
+    Half of <D, F D> is the Kullback-Leibler divergence of a short step D. With
+    unlimited steps the chains may leave the data if columns are strongly
+    correlated.
     """
     step = point - last.theta
     length = (step * Information.of(last.drawn).product(step)).sum()
@@ -181,8 +161,7 @@ def within_reach(point: Tensor, last: Moments) -> Tensor:
 def check_chains(x: Tensor, rows: Tensor) -> None:
     """Raise an error if the variances of the chains differ strongly from the data's.
 
-    Otherwise the result would be finite but meaningless.  `x`, `rows`: (*, features),
-    of the model and of the data.
+    Otherwise the result would be finite but meaningless.
     """
     ratio = x.flatten(0, -2).var(0) / rows.flatten(0, -2).var(0)
     if not ((ratio > 1 / _MOST_RATIO) & (ratio < _MOST_RATIO)).all():
@@ -192,11 +171,11 @@ def check_chains(x: Tensor, rows: Tensor) -> None:
         )
 
 
-def quadratic_of(moments: Moments, penalty: Penalty, centre: Tensor) -> Quadratic:
+def quadratic_of(moments: Moments, penalty: em.Penalty, centre: Tensor) -> Quadratic:
     """Make the quadratic loss by eq. (1), including the smooth penalties."""
     information = Information.of(moments.drawn)
     target = moments.data - moments.model + information.product(moments.theta)
-    return penalised(information.quadratic(target), penalty, centre)
+    return em.add_penalties(information.quadratic(target), penalty, centre)
 
 
 def running_mean(old: Moments, new: Moments, weight: float) -> Moments:
@@ -207,15 +186,11 @@ def running_mean(old: Moments, new: Moments, weight: float) -> Moments:
 
 
 def maximum_likelihood(
-    data: Incomplete,
-    centre: Tensor,
-    *,
-    fit_linear: bool,
-    tol: tuple[float, float] = (1e-3, 1e-8),
-) -> Method:
+    data: Incomplete, centre: Tensor, *, fit_linear: bool
+) -> em.Method:
     """Build the method."""
     d, width = len(centre), len(centre) + fit_linear
-    of_data = completed_by_gibbs(data)
+    of_data = em.completed_by_gibbs(data)
     n_chains = min(max(len(data.x), _CHAINS[0]), _CHAINS[1])
     # pairs of antithetic chains
     hidden = torch.zeros(2, n_chains // 2, d, dtype=torch.bool)
@@ -230,12 +205,12 @@ def maximum_likelihood(
 
     def step(state: tuple, model: TruncatedGaussian) -> tuple[tuple, Moments]:
         linear = (model.linear - model.precision @ centre).detach()
-        theta = Theta(model.precision.detach(), linear, model.log_scale.detach())
+        theta = em.Theta(model.precision.detach(), linear, model.log_scale.detach())
         if state[2] is not None:
-            point = within_reach(as_point(theta, width), state[2])
+            point = within_reach(em.as_point(theta, width), state[2])
             linear = point[:, d] if fit_linear else linear
             theta = theta._replace(precision=point[:, :d], linear=linear)
-            model = to_model(theta, centre)
+            model = em.to_model(theta, centre)
         rows, _ = of_data.step(state[0], model)
         chains, _ = block_gibbs(model, every, antithetic).step(state[1], unseen)
         check_chains(chains.x, rows.x)
@@ -244,27 +219,28 @@ def maximum_likelihood(
             for x, observed in ((rows.x, data.observed), (chains.x, hidden))
         ]
         drawn = moments_of_draws(chains.x.flatten(0, 1) - centre)
-        moments = Moments(*means, as_point(theta, width), drawn)
+        moments = Moments(*means, em.as_point(theta, width), drawn)
         return (rows, chains, moments), moments
 
-    def solve(moments: Moments, start: Theta, penalty: Penalty, tol: float) -> Solution:
+    def solve(
+        moments: Moments, start: em.Theta, penalty: em.Penalty, tol: float
+    ) -> em.Solution:
         quadratic = quadratic_of(moments, penalty, centre)
-        return minimise_quadratic(quadratic, start, penalty, tol)
+        return em.minimise_quadratic(quadratic, start, penalty, tol)
 
     def products(before: tuple, after: tuple) -> Tensor:
-        of_model = lagged_products(before[1].x, after[1].x, ~hidden[0])
+        of_model = em.lagged_products(before[1].x, after[1].x, ~hidden[0])
         if of_data.products is None:
             return of_model
         return of_model + of_data.products(before[0], after[0])
 
-    m_step = MStep(lambda moments: moments, running_mean, solve, tol)
-    e_step = EStep(init, step, False, products)
-    return Method(e_step, m_step, truncated_normals(centre))
+    m_step = em.MStep(lambda moments: moments, running_mean, solve, _TOL)
+    e_step = em.EStep(init, step, False, products)
+    return em.Method(e_step, m_step, em.truncated_normals(centre))
 
 
 # ----------------------------------------
 # The extended Bayesian information criterion of truncated Gaussian graphs.
-
 
 _SWEEPS = 10  # sweeps that complete the rows for the estimate of the information
 
@@ -283,9 +259,9 @@ class Evidence(NamedTuple):
 
 
 def evidence(
-    m_step: MStep,  # the dense fit; its L1 term is zero, and the ridge of K is dropped
-    fit: Fit,
-    penalty: Penalty,
+    m_step: em.MStep,  # the dense fit without L1 term; the ridge of K is dropped
+    fit: em.Fit,
+    penalty: em.Penalty,
     centre: Tensor,  # (features,)
     data: Incomplete,  # scaled columns
     *,
@@ -293,40 +269,39 @@ def evidence(
 ) -> Evidence:
     """Approximate the log-likelihood by least squares (Wang and Leng 2007)."""
     free = penalty._replace(ridge=0.0)
-    best = m_step.solve(fit.summary, fit.theta, free, between(m_step.tol)).theta
-    e_step = completed_by_gibbs(data)
-    state, model = e_step.init(), to_model(fit.theta, centre)
+    best = m_step.solve(fit.summary, fit.theta, free, em.between(m_step.tol)).theta
+    e_step = em.completed_by_gibbs(data)
+    state, model = e_step.init(), em.to_model(fit.theta, centre)
     for n_sweep in range(1, _SWEEPS + 1):
         tell("sweep", n_sweep, _SWEEPS)
         state, rows = e_step.step(state, model)
     information = Information.of(moments_of_draws(rows - centre))
-    point = as_point(best, len(centre) + fit_linear)
-    quadratic_form = penalised(information.quadratic(point), free, centre)
+    point = em.as_point(best, len(centre) + fit_linear)
+    quadratic_form = em.add_penalties(information.quadratic(point), free, centre)
     target = quadratic_form.product(point)
     quadratic = quadratic_form._replace(target=target)
     deviance = float((point * target).sum())
     return Evidence(quadratic, deviance, len(data.x), mean_pairs(data.observed))
 
 
-def extended_bic(known: Evidence, theta: Theta, gamma: float) -> float:
+def extended_bic(known: Evidence, theta: em.Theta, gamma: float) -> float:
     """Compute the extended BIC of a graph, its edges refitted without penalties.
 
-    ``n D + |E| (log n_pairs + 4 gamma log d)`` (Foygel and Drton 2010), where D is the
-    deviance per row, by the quadratic approximation of `evidence`.  It uses only the
-    estimate of a method, and does not depend on the scale of its loss.  It is infinite
-    if columns have on average more than one neighbour for each ten rows that observe a
-    pair; such a refit is unreliable and slow.
+    ``n D + |E| (log n_pairs + 4 gamma log d)`` (Foygel and Drton 2010), where D is
+    the deviance per row, by the quadratic approximation of `evidence`. It is
+    infinite if columns have on average more than one neighbour for each ten rows
+    that observe a pair; such a refit is unreliable and slow.
     """
-    d, links = len(theta.precision), n_links(theta.precision)
-    if 2 * links / d > known.n_pairs / ROWS_A_NEIGHBOUR:
+    d, links = len(theta.precision), em.n_links(theta.precision)
+    if 2 * links / d > known.n_pairs / em.ROWS_A_NEIGHBOUR:
         return inf
     deviance = 2 * least_on(known.quadratic, theta) + known.deviance
     return known.n_rows * deviance + links * (log(known.n_pairs) + 4 * gamma * log(d))
 
 
-def least_on(quadratic: Quadratic, theta: Theta) -> float:
+def least_on(quadratic: Quadratic, theta: em.Theta) -> float:
     """Compute the minimum of a quadratic over the edges of theta, and b."""
-    free = as_point(theta, quadratic.target.shape[1]) != 0
+    free = em.as_point(theta, quadratic.target.shape[1]) != 0
     free.diagonal().fill_(True)
     free[:, len(free) :] = True
     return minimise_over(quadratic, free)
@@ -338,6 +313,6 @@ def mean_pairs(observed: Tensor) -> float:
     d = seen.shape[1]
     if d < 2:
         return float(seen.sum())
-    count = (seen.T @ seen) * off_diagonal(d)
+    count = (seen.T @ seen) * em.off_diagonal(d)
     # the logarithm of less than one row would reward edges
     return max(float(count.sum()) / (d * (d - 1)), 1.0)

@@ -9,7 +9,7 @@ from torch import Tensor
 from skvnce._core.incomplete import Incomplete
 from skvnce.graphs import em, empirical_bayes
 from skvnce.graphs.maximum_likelihood import evidence, extended_bic, maximum_likelihood
-from skvnce.graphs.pseudo_likelihood import imputed, pseudo_likelihood
+from skvnce.graphs.pseudo_likelihood import impute, pseudo_likelihood
 from skvnce.graphs.score_matching import score_matching
 from skvnce.graphs.vnce import lognormal, vnce_lognormal
 from skvnce.graphs.vnce_cdi import mean_of_draws, vnce, vnce_cdi
@@ -62,14 +62,14 @@ class Options(NamedTuple):
         """Build the method for a scaled table; complete the table if it imputes."""
         fit_linear, of_data = self.fit_linear, data
         if self.algorithm.startswith("imputed"):
-            data = imputed(data, self.imputation)
+            data = impute(data, self.imputation)
         if not self.contrasts:
             build = _OF_DATA[self.algorithm]
             return build(data, centre, fit_linear=fit_linear), data
         build, ratio = _BY_CONTRAST[self.algorithm], self.noise_ratio
         noise = em.marginals(of_data)
-        found = build(data, noise, centre, noise_ratio=ratio, fit_linear=fit_linear)
-        return found, data
+        method = build(data, noise, centre, noise_ratio=ratio, fit_linear=fit_linear)
+        return method, data
 
 
 class Problem(NamedTuple):
@@ -107,7 +107,7 @@ class Problem(NamedTuple):
     def chosen(self, first: em.Fit, theta: em.Theta, alpha: float) -> em.Fit:
         """Solve precisely with a penalty, starting at the solution on a path."""
         fit = first._replace(theta=theta)
-        return em.concluded(self.method, fit, self.penalty(alpha))
+        return em.conclude(self.method, fit, self.penalty(alpha))
 
     def estimate(self, first: em.Fit, theta: em.Theta) -> em.Theta:
         """Return the parameters that predict: the penalised ones themselves."""
@@ -130,9 +130,9 @@ class Problem(NamedTuple):
     ) -> tuple[em.Theta, Tensor | None]:
         """Go on for some rounds with another scaled table of the same columns.
 
-        Algorithms that contrast with noise keep their parameters, as their rounds are
-        slow.  Returns `theta`; `completed` (n, features), a draw of the missing cells;
-        None if the algorithm has no chains of rows.
+        Algorithms that contrast with noise keep their parameters, as their
+        rounds are slow. Returns theta, and a draw of the missing cells if there
+        are chains of rows.
         """
         if self.options.contrasts:
             return theta, None
@@ -160,8 +160,7 @@ def make_problem(
 ) -> Problem:
     """Scale the columns, build the method, and choose ridges that are None.
 
-    `ridge`, `ridge_linear`: None is chosen by empirical Bayes. A pilot fit that chooses
-    the ridge of b also gives a better start.
+    A pilot fit that chooses the ridge of b also gives a better start.
     """
     centre, fit_linear = units.centre, options.fit_linear
     scaled = Incomplete(data.x / units.scale, data.observed)

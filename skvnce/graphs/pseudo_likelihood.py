@@ -11,21 +11,10 @@ import torch
 from torch import Tensor
 
 from skvnce._core.incomplete import Incomplete
-from skvnce.graphs.em import (
-    Method,
-    MStep,
-    Penalty,
-    Solution,
-    Theta,
-    all_tables,
-    completed_by_gibbs,
-    marginals,
-    minimise_loss,
-    truncated_normals,
-    uncentre,
-    units_of,
-)
+from skvnce.graphs import em
 from skvnce.graphs.truncated_gaussian import conditionals
+
+_TOL = (1e-3, 1e-5)  # see `em.MStep`
 
 
 def negative_log_pseudo_likelihood(
@@ -36,28 +25,24 @@ def negative_log_pseudo_likelihood(
 
 
 def pseudo_likelihood(
-    data: Incomplete,
-    centre: Tensor,
-    *,
-    fit_linear: bool,
-    tol: tuple[float, float] = (1e-3, 1e-5),
-) -> Method:
+    data: Incomplete, centre: Tensor, *, fit_linear: bool
+) -> em.Method:
     """Build the method."""
 
     def solve(
-        tables: tuple[Tensor, ...], start: Theta, penalty: Penalty, tol: float
-    ) -> Solution:
+        tables: tuple[Tensor, ...], start: em.Theta, penalty: em.Penalty, tol: float
+    ) -> em.Solution:
         rows = torch.cat(tables)
 
-        def loss(theta: Theta) -> Tensor:
-            model = uncentre(theta, centre)
+        def loss(theta: em.Theta) -> Tensor:
+            model = em.uncentre(theta, centre)
             return negative_log_pseudo_likelihood(rows, model.precision, model.linear)
 
         free = {"fit_linear": fit_linear, "fit_scale": False}
-        return minimise_loss(loss, start, centre, penalty, **free, tol=tol)
+        return em.minimise_loss(loss, start, centre, penalty, **free, tol=tol)
 
-    m_step = MStep(lambda x: (x,), all_tables, solve, tol)
-    return Method(completed_by_gibbs(data), m_step, truncated_normals(centre))
+    m_step = em.MStep(lambda x: (x,), em.all_tables, solve, _TOL)
+    return em.Method(em.completed_by_gibbs(data), m_step, em.truncated_normals(centre))
 
 
 # ----------------------------------------
@@ -66,44 +51,34 @@ def pseudo_likelihood(
 # These are the baselines that the papers compare VNCE with: methods for complete
 # tables, applied to imputed tables.
 #
-# References ---------- Rhodes (2018), section 5.3.1; Rhodes and Gutmann (2019),
-# section 5.
-
-
-def _zeros(data: Incomplete) -> Tensor:
-    return torch.zeros_like(data.x)
+# Rhodes (2018), section 5.3.1; Rhodes and Gutmann (2019), section 5.
 
 
 def _means(data: Incomplete) -> Tensor:
-    units = units_of(data, fit_linear=True)
+    units = em.units_of(data, fit_linear=True)
     return (units.centre * units.scale).expand_as(data.x)
 
 
-def _marginal_draws(data: Incomplete) -> Tensor:
-    return marginals(data).sample((len(data.x),))
-
-
 def _uniform(data: Incomplete) -> Tensor:
-    units = units_of(data, fit_linear=True)
+    units = em.units_of(data, fit_linear=True)
     return torch.rand_like(data.x) * (units.centre + 2) * units.scale
 
 
 FILLERS: dict[str, Callable[[Incomplete], Tensor]] = {
     "mean": _means,
-    "noise": _marginal_draws,
+    "noise": lambda data: em.marginals(data).sample((len(data.x),)),
     "uniform": _uniform,
-    "zeros": _zeros,
+    "zeros": lambda data: torch.zeros_like(data.x),
 }
 
 
-def imputed(data: Incomplete, strategy: str) -> Incomplete:
+def impute(data: Incomplete, strategy: str) -> Incomplete:
     """Fill the missing cells and mark them as observed.
 
-    `strategy`: "mean", means of the observed cells of the column; "noise", draws of the
-    truncated normal with their mean and variance; "uniform", draws of U(0, mean + 2
-    standard deviations), which is about the U(0, 3) of the thesis for its conditionals
-    of mean and variance one; "zeros" (Lin, Drton and Shojaie 2016).  Raises ValueError
-    if there is no such strategy.
+    "mean": of the observed cells of the column; "noise": draws of the truncated
+    normal with their mean and variance; "uniform": draws of U(0, mean + 2 standard
+    deviations), about the U(0, 3) of the thesis; "zeros" (Lin, Drton and Shojaie
+    2016).
     """
     if strategy not in FILLERS:
         raise ValueError(

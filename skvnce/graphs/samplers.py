@@ -126,9 +126,9 @@ def _distinct(missing: Tensor) -> tuple[Tensor, Tensor]:
     which = torch.zeros(len(missing), dtype=torch.int64)
     for part in missing.split(62, 1):  # `unique` of one number a row is much faster
         word = (part * bits[: part.shape[1]]).sum(1)
-        found, place = torch.unique(word, return_inverse=True)
-        found, which = torch.unique(which * len(found) + place, return_inverse=True)
-    first = torch.zeros(len(found), dtype=torch.int64)
+        words, place = torch.unique(word, return_inverse=True)
+        words, which = torch.unique(which * len(words) + place, return_inverse=True)
+    first = torch.zeros(len(words), dtype=torch.int64)
     return which, first.scatter_(0, which, torch.arange(len(which)))
 
 
@@ -179,8 +179,8 @@ def _conjugate(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Combine the basis into conjugate directions; see `Lines`.
 
-    The last tensor marks patterns that need them: those for which no bound shows that
-    all their directions mix fast.
+    The last tensor marks patterns that need them: no bound shows that they mix
+    fast.
     """
     part = slow * missing[:, None]
     inner = (part @ unit) @ part.mT
@@ -237,11 +237,7 @@ def _line(lines: Lines, at: Place, k: int) -> Line:
 
 
 def move_along(lines: Lines, model: LineModel, x: Tensor, uniform: Tensor) -> Tensor:
-    """Draw along each direction in turn, in all rows at once.
-
-    `uniform` (*chains, n, width).  `x` (*chains, n, features): within the bounds where
-    cells are missing.
-    """
+    """Draw along each direction in turn, in all rows at once, within the bounds."""
     at = first = _place(lines, model, x)
     uniform = uniform.flatten(0, -2)[lines.rows]
     for k in range(lines.basis.shape[1]):
@@ -257,10 +253,7 @@ def move_along(lines: Lines, model: LineModel, x: Tensor, uniform: Tensor) -> Te
 
 
 def expected_steps(lines: Lines, model: LineModel, x: Tensor) -> Tensor:
-    """Compute the mean step along each line through x; (width, rows).
-
-    Its mean is 0 over draws of the model.
-    """
+    """Compute the mean step along each line; (width, rows)."""
     return torch.stack(
         [
             model.segment(*line[1:5]).mean.where(line.usable, 0.0)
@@ -272,8 +265,7 @@ def expected_steps(lines: Lines, model: LineModel, x: Tensor) -> Tensor:
 def step_slopes(lines: Lines, model: LineModel, x: Tensor) -> Tensor:
     """Compute the derivatives of `expected_steps` in the location; (width, rows).
 
-    1 if truncation has no effect, smaller otherwise.  They are differences over one
-    standard deviation before the truncation.
+    1 if truncation has no effect; differences over one standard deviation.
     """
     slopes = []
     for line in _lines_at(lines, model, x):
@@ -297,10 +289,7 @@ def directions_of(lines: Lines, rows: Tensor) -> Tensor:
 
 
 def _of_rows(edge: Tensor, x: Tensor, rows: Tensor) -> Tensor:
-    """Get the bounds of some rows of all chains; (features, rows) or broadcastable.
-
-    Nothing is copied if all rows have the same bounds.
-    """
+    """Get the bounds of some rows of all chains, copied only if they differ."""
     if edge.dim() < 2:
         return edge.reshape(-1, 1)
     return edge.expand(x.shape).flatten(0, -2)[rows].T
@@ -327,10 +316,8 @@ def _segment(
 def sweep(model: LineModel, missing: Missing, x: Tensor, uniform: Tensor) -> None:
     """Draw each missing cell given all others, column by column, in place.
 
-    The forces ``K x`` on some columns are one matrix product.  Within these columns
-    they follow each draw, so that the sweep is that of single cells.
-
-    `x` (*chains, n, features), `uniform` (*chains, n, features or more).
+    The forces ``K x`` on some columns are one matrix product, and follow each draw
+    within these columns. `uniform` (*chains, n, features or more).
     """
     flat = x.view(-1, x.shape[-1])
     at = flat[missing.rows].T.contiguous()  # columns are faster to access
@@ -358,10 +345,7 @@ def sweep(model: LineModel, missing: Missing, x: Tensor, uniform: Tensor) -> Non
 
 
 def _by_column(edge: Tensor, d: int) -> Callable[[int, Tensor], Tensor]:
-    """Make a function of (column, rows): the bounds of some cells of a column.
-
-    `edge` is of `_of_rows`; without copies if all cells of a column have one bound.
-    """
+    """Make a function of (column, rows): the bounds of some cells of a column."""
     columns = edge.expand(d, -1).unbind(0)
     if edge.shape[1] == 1:
         return lambda j, rows: columns[j]
@@ -405,15 +389,11 @@ def block_gibbs(
 # All missingness patterns are updated in one sweep: column j is drawn simultaneously
 # in all rows (and chains) that miss it.
 
-
 Cells = list[tuple[int, tuple[Tensor, ...]]]
 
 
 def missing_cells(observed: Tensor) -> Cells:
-    """List (column, indices of rows that miss it), without complete columns.
-
-    `observed` (bool (*chains, n, features)).
-    """
+    """List (column, indices of rows that miss it), without complete columns."""
     rows = [(~column).nonzero(as_tuple=True) for column in observed.unbind(-1)]
     return [(j, index) for j, index in enumerate(rows) if index[0].numel()]
 
@@ -421,8 +401,8 @@ def missing_cells(observed: Tensor) -> Cells:
 def antithetic(step: int, x: Tensor) -> Tensor:
     """Draw u for the first of two chains, and 1 - u for the second.
 
-    Each chain is a Gibbs sampler; the average of both estimates linear functions of the
-    draws with much less noise.
+    The average of both estimates linear functions of the draws with much less
+    noise.
     """
     u = torch.rand_like(x[0])
     # u may be 0, and quantiles need numbers below 1

@@ -18,23 +18,7 @@ from torch import Tensor
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.training.proximal import Quadratic
-from skvnce.graphs.em import (
-    DIAGONAL_FLOOR,
-    Fit,
-    Method,
-    MStep,
-    Penalty,
-    Solution,
-    Theta,
-    completed_by_gibbs,
-    minimise_quadratic,
-    origin,
-    penalised,
-    ridges,
-    symmetric,
-    to_model,
-    truncated_normals,
-)
+from skvnce.graphs import em
 
 # ----------------------------------------
 # The weight of generalised score matching for densities on x >= 0.
@@ -42,23 +26,15 @@ from skvnce.graphs.em import (
 # Hyvarinen (2007); Yu, Drton and Shojaie (2019), eq. (6).
 
 
-Weight = Callable[[Tensor], tuple[Tensor, Tensor]]  # x -> h(x) and its slope
-
-
 def saturating_weight(x: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the boundary weight h(x) = 1 - exp(-x) and its slope.
 
-    It is 0 at the bound, so that the boundary terms of the integration by parts are
-    zero, too, and it is bounded, which limits the influence of large values.  For
-    columns scaled to unit standard deviation it finds more edges than min(x, cap) or
-    x**2 (table in the user guide).
+    It is 0 at the bound, as boundary terms are then, and bounded, which limits the
+    influence of large values. For columns of unit standard deviation it finds more
+    edges than min(x, cap) or x**2 (table in the user guide).
     """
     decay = (-x).exp()
     return 1 - decay, decay
-
-
-# ----------------------------------------
-# The M-step by generalised score matching: a quadratic in (K, b), with exact zeros.
 
 
 _DRAWN = torch.float32  # of sums over draws, whose noise is far above its rounding
@@ -81,12 +57,11 @@ def statistics(
     x: Tensor,
     centre: Tensor,
     fit_linear: bool,
-    weight: Weight = saturating_weight,
     dtype: torch.dtype = torch.float64,
 ) -> Statistics:
     """Compute the statistics of completed rows; `gamma` has this `dtype`."""
-    h, slope = weight(x)
-    u = extended(x - centre, fit_linear)
+    h, slope = saturating_weight(x)
+    u = extend(x - centre, fit_linear)
     gamma = weighted_products(u.to(dtype), h.to(dtype))
     rounding = 8 * torch.finfo(dtype).eps  # must not make gamma indefinite
     gamma.diagonal(dim1=1, dim2=2).mul_(1 + rounding)
@@ -94,19 +69,16 @@ def statistics(
 
 
 def weighted_products(u: Tensor, h: Tensor) -> Tensor:  # (features, width, width)
-    """Compute E[h_j u u'] of all j, each product of two entries of u once.
-
-    `u`: (n, width). `h`: (n, features).
-    """
+    """Compute E[h_j u u'] of all j, each product of two entries of u once."""
     columns, width = u.T.contiguous(), u.shape[1]
-    found = h.new_empty(width, width, h.shape[1])
+    products = h.new_empty(width, width, h.shape[1])
     for k in range(width):
         # products of two entries are symmetric, so that half of them suffice
-        found[k, k:] = found[k:, k] = (columns[k:] * columns[k]) @ h
-    return found.div_(len(u)).permute(2, 0, 1).contiguous()
+        products[k, k:] = products[k:, k] = (columns[k:] * columns[k]) @ h
+    return products.div_(len(u)).permute(2, 0, 1).contiguous()
 
 
-def extended(z: Tensor, fit_linear: bool) -> Tensor:
+def extend(z: Tensor, fit_linear: bool) -> Tensor:
     """Return u = (z, -1), or z without the linear term."""
     return torch.cat([z, -z.new_ones(len(z), 1)], 1) if fit_linear else z
 
@@ -124,29 +96,22 @@ def running_mean(old: Statistics, new: Statistics, weight: float) -> Statistics:
     return Statistics(*(a.lerp_(b, weight) for a, b in zip(old, new, strict=True)))
 
 
-def minimise_loss(
-    stats: Statistics, start: Theta, centre: Tensor, penalty: Penalty, tol: float
-) -> Solution:
-    """Minimise the loss plus the penalty; see `minimise_quadratic`."""
-    return minimise_quadratic(quadratic_of(stats, penalty, centre), start, penalty, tol)
-
-
-def quadratic_of(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadratic:
+def quadratic_of(stats: Statistics, penalty: em.Penalty, centre: Tensor) -> Quadratic:
     """Make the loss a quadratic over (K, b), including the smooth penalties."""
     width = stats.target.shape[1]
-    to_linear = penalty.ridge_linear**0.5 * origin(centre, width)
+    to_linear = penalty.ridge_linear**0.5 * em.origin(centre, width)
     # the inverse of a compression is at most the compression of the inverse, so the
     # separate problems of the rows bound the symmetric problem
     dtype = stats.gamma.dtype
-    rows = stats.gamma + ridges(penalty, width).to(dtype).diag_embed()
+    rows = stats.gamma + em.ridges(penalty, width).to(dtype).diag_embed()
     if width > len(centre):
         rows = rows + torch.outer(to_linear, to_linear).to(dtype)
     # factorised once for all certificates
     factor, failed = torch.linalg.cholesky_ex(rows)
 
     def product(point: Tensor) -> Tensor:
-        found = torch.bmm(rows, point[:, :, None].to(dtype)).squeeze(-1)
-        return symmetric(found.to(point.dtype))
+        image = torch.bmm(rows, point[:, :, None].to(dtype)).squeeze(-1)
+        return em.symmetric(image.to(point.dtype))
 
     def inverse_form(residual: Tensor) -> Tensor:
         if failed.any():  # without ridge and with few rows there is no certificate
@@ -155,34 +120,34 @@ def quadratic_of(stats: Statistics, penalty: Penalty, centre: Tensor) -> Quadrat
         half = torch.linalg.solve_triangular(factor, right, upper=False)
         return half.square().sum().to(residual.dtype)
 
-    diagonal = symmetric(rows.diagonal(dim1=1, dim2=2)).to(centre.dtype)
-    return Quadratic(product, symmetric(stats.target), inverse_form, diagonal)
+    diagonal = em.symmetric(rows.diagonal(dim1=1, dim2=2)).to(centre.dtype)
+    return Quadratic(product, em.symmetric(stats.target), inverse_form, diagonal)
 
 
 def approximate_quadratic(
-    stats: Statistics, penalty: Penalty, centre: Tensor
+    stats: Statistics, penalty: em.Penalty, centre: Tensor
 ) -> Quadratic:
     """Make the same quadratic, with the inverse form of its diagonal, for rounds."""
 
     def product(point: Tensor) -> Tensor:
         right = point[:, :, None].to(stats.gamma.dtype)
-        found = torch.bmm(stats.gamma, right).squeeze(-1)
-        return symmetric(found.to(point.dtype))
+        image = torch.bmm(stats.gamma, right).squeeze(-1)
+        return em.symmetric(image.to(point.dtype))
 
-    diagonal = symmetric(stats.gamma.diagonal(dim1=1, dim2=2)).to(centre.dtype)
-    return over_diagonal(product, symmetric(stats.target), diagonal, penalty, centre)
+    diagonal = em.symmetric(stats.gamma.diagonal(dim1=1, dim2=2)).to(centre.dtype)
+    return over_diagonal(product, em.symmetric(stats.target), diagonal, penalty, centre)
 
 
 def over_diagonal(
     product: Callable[[Tensor], Tensor],
     target: Tensor,
     diagonal: Tensor,
-    penalty: Penalty,
+    penalty: em.Penalty,
     centre: Tensor,
 ) -> Quadratic:
     """Make a penalised quadratic, whose inverse form is that of its diagonal."""
     free = Quadratic(product, target, form_over(diagonal), diagonal)
-    quadratic_form = penalised(free, penalty, centre)
+    quadratic_form = em.add_penalties(free, penalty, centre)
     return quadratic_form._replace(inverse_form=form_over(quadratic_form.diagonal))
 
 
@@ -198,15 +163,14 @@ def table_of(
     x: Tensor,
     centre: Tensor,
     fit_linear: bool,
-    weight: Weight = saturating_weight,
     dtype: torch.dtype = torch.float64,
 ) -> Tables:
     """Prepare completed rows; (n, features) -> Tables of a data type."""
-    parts = extended(x - centre, fit_linear), *weight(x)
+    parts = extend(x - centre, fit_linear), *saturating_weight(x)
     return Tables(*(part.to(dtype) for part in parts))
 
 
-def pooled(old: Tables, new: Tables, weight: float) -> Tables:
+def pool_rows(old: Tables, new: Tables, weight: float) -> Tables:
     """Add new rows to the pool, in place of as many old ones once it is full.
 
     Then every round has about the same share of the rows, and a round replaces fewer
@@ -222,16 +186,16 @@ def pooled(old: Tables, new: Tables, weight: float) -> Tables:
     )
 
 
-def free_quadratic(tables: Tables, penalty: Penalty, centre: Tensor) -> Quadratic:
+def free_quadratic(tables: Tables, penalty: em.Penalty, centre: Tensor) -> Quadratic:
     """Make the loss a quadratic whose products take n d^2 operations; see `Tables`."""
     u, h, n = tables.u, tables.h, len(tables.u)
 
     def product(point: Tensor) -> Tensor:
-        found = (h * (u @ point.T.to(u.dtype))).T @ u / n
-        return symmetric(found.to(point.dtype))
+        image = (h * (u @ point.T.to(u.dtype))).T @ u / n
+        return em.symmetric(image.to(point.dtype))
 
-    target = symmetric(target_of(u, h, tables.slope).to(centre.dtype))
-    diagonal = symmetric((h.T @ u.square() / n).to(centre.dtype))
+    target = em.symmetric(target_of(u, h, tables.slope).to(centre.dtype))
+    diagonal = em.symmetric((h.T @ u.square() / n).to(centre.dtype))
     return over_diagonal(product, target, diagonal, penalty, centre)
 
 
@@ -243,64 +207,57 @@ def form_over(diagonal: Tensor) -> Callable[[Tensor], Tensor]:
 def ceiling_of(data: Incomplete) -> Tensor:
     """Bound K_jj: conditional deviations are at least step / sqrt(12), as in rounding.
 
-    The step is the smallest difference of two observed values.  In a column of zeros,
-    which have no weight, and mostly ones the loss would decrease without limit as the
-    ones are fitted more and more closely.
+    The step is the smallest difference of two values. In a column of zeros, which
+    have no weight, and mostly ones the loss would decrease without limit.
     """
     steps = []
     for x, observed in zip(data.x.T, data.observed.T, strict=True):
         values = x[observed].unique()
         steps.append(values.diff().min() if len(values) > 1 else values.new_ones(()))
-    return (12 / torch.stack(steps).square()).clamp(min=2 * DIAGONAL_FLOOR)
+    return (12 / torch.stack(steps).square()).clamp(min=2 * em.DIAGONAL_FLOOR)
 
 
-def score_matching(
-    data: Incomplete,
-    centre: Tensor,
-    *,
-    fit_linear: bool,
-    weight: Weight = saturating_weight,
-) -> Method:
+def score_matching(data: Incomplete, centre: Tensor, *, fit_linear: bool) -> em.Method:
     """Build the method.
 
-    The statistics are d^3 numbers; with more than `_DENSE` features the M-step keeps
-    completed rows of several rounds instead.
+    With more than `_DENSE` features the M-step keeps completed rows of several
+    rounds.
     """
     dense = len(centre) <= _DENSE
     # without draws there is no noise
     dtype = torch.float64 if data.observed.all() else _DRAWN
-    options = centre, fit_linear, weight, dtype
+    options = centre, fit_linear, dtype
     summarise, merge, tol = (
         (statistics, running_mean, (1e-3, 1e-8))
         if dense
-        else (table_of, pooled, (1e-2, 1e-5))
+        else (table_of, pool_rows, (1e-2, 1e-5))
     )
     known = {"curvature": None}  # of the last solution
 
     def solve(
-        summary: Statistics | Tables, start: Theta, penalty: Penalty, tol: float
-    ) -> Solution:
+        summary: Statistics | Tables, start: em.Theta, penalty: em.Penalty, tol: float
+    ) -> em.Solution:
         precise = tol < coarse
         if precise:  # rounding would limit the accuracy
             summary = type(summary)(*(part.to(centre.dtype) for part in summary))
         make = quadratic_of if precise else approximate_quadratic
         make = make if isinstance(summary, Statistics) else free_quadratic
         quadratic_form, interval = make(summary, penalty, centre), 10 if precise else 5
-        found = minimise_quadratic(
+        solution = em.minimise_quadratic(
             quadratic_form, start, penalty, tol, ceiling, interval=interval, **known
         )
-        known["curvature"] = found.curvature
-        return found
+        known["curvature"] = solution.curvature
+        return solution
 
     ceiling, coarse = ceiling_of(data), tol[0]
-    m_step = MStep(
+    m_step = em.MStep(
         lambda x: summarise(x, *options),
         merge,
         solve,
         tol,
         (lambda x: table_of(x, *options)) if _BRIEF < len(centre) <= _DENSE else None,
     )
-    return Method(completed_by_gibbs(data), m_step, truncated_normals(centre))
+    return em.Method(em.completed_by_gibbs(data), m_step, em.truncated_normals(centre))
 
 
 # ----------------------------------------
@@ -322,7 +279,6 @@ def score_matching(
 # repeat K, so that one step of Fisher scoring is ``K_ij + (T_ij - K_ij) / s_ij``, as
 # in `graphs.copula`, with the share s_ij of the rows that observe both columns.
 
-
 _BURN_IN = 10  # sweeps over the missing cells
 _KEPT, _ROWS = 10, 50_000  # sweeps whose rows are used, in total about as many rows
 _RIDGE = 1e-9  # share of the mean diagonal of Gamma_j; equal columns make it singular
@@ -330,31 +286,30 @@ _LEVERAGE = 0.9  # the largest, of rows that determine a parameter alone
 
 
 def edge_scores(
-    data: Incomplete, fit: Fit, centre: Tensor, ridge: float, *, fit_linear: bool
+    data: Incomplete, fit: em.Fit, centre: Tensor, ridge: float, *, fit_linear: bool
 ) -> Tensor:
     """Compute signed scores of all pairs; (features, features), zero on the diagonal.
 
-    `data`: scaled columns. `centre`: (features,). `ridge`: of the entries of K off the
-    diagonal, used where columns outnumber rows.
+    `ridge`: of the off-diagonal entries of K, used where columns outnumber rows.
     """
     n, d = data.x.shape
-    rows, precision = completed(data, fit, centre), fit.theta.precision
+    rows, precision = complete_rows(data, fit, centre), fit.theta.precision
     ridge = ridge if n <= 2 * d else 0.0
     estimate, error = regressions(rows, centre, ridge, fit_linear=fit_linear)
     seen = data.observed.to(rows)
     share = (seen.T @ seen / n).clamp(min=1 / n)
-    found = precision + (estimate - precision) / share
+    unpenalised = precision + (estimate - precision) / share
     # draws add to the variance of the moments, see `graphs.copula`
     unit = (n * share / (1 + (1 / share - 1) * n / len(rows))).sqrt()
     # without variation both are zero
     tiny = torch.finfo(error.dtype).tiny
-    return (-found * unit / error.clamp(min=tiny)).fill_diagonal_(0.0)
+    return (-unpenalised * unit / error.clamp(min=tiny)).fill_diagonal_(0.0)
 
 
-def completed(data: Incomplete, fit: Fit, centre: Tensor) -> Tensor:
+def complete_rows(data: Incomplete, fit: em.Fit, centre: Tensor) -> Tensor:
     """Draw the missing cells some times; (n_draws n, features)."""
-    e_step = completed_by_gibbs(data)
-    state, model = e_step.init(), to_model(fit.theta, centre)
+    e_step = em.completed_by_gibbs(data)
+    state, model = e_step.init(), em.to_model(fit.theta, centre)
     if e_step.once:
         return e_step.step(state, model)[1]
     for _ in range(_BURN_IN):
@@ -379,7 +334,7 @@ def _regressions(
     x: Tensor, centre: Tensor, ridge: float, fit_linear: bool
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Estimate the rows of K one by one, with the size of the terms of eq. (1)."""
-    (h, slope), u = saturating_weight(x), extended(x - centre, fit_linear)
+    (h, slope), u = saturating_weight(x), extend(x - centre, fit_linear)
     n, d = x.shape
     for j in range(d):
         weighted = u * h[:, j, None]
@@ -416,7 +371,6 @@ def _regressions(
 # them.  Scores without a sign have rho = 1, and their own k and m; all pairs of a
 # table share pi.
 
-
 _FAR = 25.0  # larger scores are edges in any case, with the same probability as this
 _STEP = 0.05
 _SCORES = np.arange(-_FAR, _FAR + _STEP / 2, _STEP)  # at which densities are computed
@@ -442,19 +396,18 @@ class Group(NamedTuple):
 def probabilities_of_scores(scores: Tensor, unsigned: Tensor) -> Tensor:
     """Compute the posterior probability that each pair has an edge.
 
-    `scores`: (features, features), symmetric; N(0, 1) without an edge. `unsigned`:
-    (features, features), bool, symmetric; pairs whose scores are positive with an edge.
-    Result: (features, features), zero on the diagonal.
+    `scores` are N(0, 1) without an edge; `unsigned` (bool): pairs whose scores are
+    positive with an edge.
     """
-    found, (i, j) = torch.zeros_like(scores), torch.triu_indices(*scores.shape, 1)
+    edges, (i, j) = torch.zeros_like(scores), torch.triu_indices(*scores.shape, 1)
     w, some = scores[i, j].clamp(-_FAR, _FAR).numpy(), unsigned[i, j].numpy()
     members = [where for where in (~some, some) if where.any()]
     groups = [_group(w[where], not some[where][0]) for where in members]
     each = np.zeros(len(w))
     for where, curve in zip(members, _curves(groups), strict=True):
         each[where] = np.interp(w[where], _SCORES, curve)
-    found[i, j] = found[j, i] = torch.from_numpy(each).to(scores)
-    return found
+    edges[i, j] = edges[j, i] = torch.from_numpy(each).to(scores)
+    return edges
 
 
 def _group(w: np.ndarray, signed: bool) -> Group:
@@ -526,9 +479,9 @@ def _curves(groups: list[Group]) -> list[np.ndarray]:
 
 def _curve(group: Group, weights: np.ndarray) -> np.ndarray:
     """Average the probabilities over the parameters; (n_scores,)."""
-    found = np.zeros(len(_SCORES))
+    curve = np.zeros(len(_SCORES))
     for share, weight in zip(_SHARES, weights[1:], strict=True):
         some = weight > _RARE
         edge = group.edge[:, some]
-        found += share * edge / _mixed(share, edge, slice(None)) @ weight[some]
-    return found
+        curve += share * edge / _mixed(share, edge, slice(None)) @ weight[some]
+    return curve

@@ -17,12 +17,7 @@ from skvnce._core.distributions.truncated_normal import (
 
 
 class TruncatedGaussian(nn.Module):
-    """Unnormalised Gaussian truncated to non-negative values.
-
-    `linear` (features,).  `precision` (features, features): symmetric, with a positive
-    diagonal.  `log_scale` (): the scale parameter c, an estimate of log Z if a method
-    fits it.
-    """
+    """Unnormalised Gaussian truncated to non-negative values; c is `log_scale`."""
 
     def __init__(
         self, precision: Tensor, linear: Tensor, log_scale: Tensor | None = None
@@ -94,12 +89,10 @@ def log_marginal(
 ) -> Tensor:  # (n,)
     """Compute log phi (with c = 0) with one feature a row integrated out.
 
-    With the exact q(x_j | x_-j) the ratio phi(x) / q equals this number for any value
-    of x_j, so that VNCE needs no samples of it (Rhodes 2018, section 5.3).
-
-    `precision`, `linear` (features, features) and (features,).  `x` (n, features): the
-    value of the latent feature is ignored.  `latent` (int64 (n,)): the feature that is
-    integrated out, -1 for none.
+    With the exact q(x_j | x_-j) the ratio phi(x) / q equals this number for any
+    value of x_j, so that VNCE needs no samples of it (Rhodes 2018, section 5.3).
+    `latent` (int64 (n,)): the feature that is integrated out, whose value is
+    ignored; -1 for none.
     """
     is_latent = latent[:, None] == torch.arange(x.shape[-1], device=x.device)
     x = x.masked_fill(is_latent, 0.0)
@@ -116,18 +109,14 @@ def log_marginal(
 def safe_on_orthant(precision: Tensor, margin: float = 1e-5) -> Tensor:
     """Shrink negative off-diagonals until exp(-x'Kx/2) is integrable on x >= 0.
 
-    A positive definite matrix plus a non-negative one is copositive.  So K is unchanged
-    if it is positive definite after subtraction of a share of its positive
-    off-diagonals.  Otherwise the negative entries shrink step by step, in proportion to
-    the components of its two variables in the eigenvector of the smallest eigenvalue,
-    so that the rest of the graph is preserved, and the last step is as short as
-    possible.  The diagonal is unchanged, too: larger entries would diverge inside EM,
-    because imputations shrink when the diagonal grows, and the diagonal grows when
-    imputations shrink.
-
-    `precision` (features, features): symmetric, with a positive diagonal.  `margin`:
-    smallest eigenvalue of the positive definite part with unit diagonal.  Returns
-    (features, features): the argument itself where nothing has to be done.
+    A positive definite matrix plus a non-negative one is copositive. So K is
+    unchanged if it is positive definite after subtraction of a share of its
+    positive off-diagonals. Otherwise the negative entries shrink step by step, in
+    proportion to the components of its two variables in the eigenvector of the
+    smallest eigenvalue, so that the rest of the graph is preserved. The diagonal is
+    unchanged, too: larger entries would diverge inside EM, because imputations
+    shrink when the diagonal grows, and the diagonal grows when imputations shrink.
+    `margin`: smallest eigenvalue of the positive definite part with unit diagonal.
     """
     scale = precision.diagonal().rsqrt()
     unit = precision * torch.outer(scale, scale)

@@ -25,18 +25,7 @@ from skvnce.contrast.posteriors import (
     SequentialPosterior,
     normal_scale,
 )
-from skvnce.graphs.em import (
-    EStep,
-    Method,
-    MStep,
-    Penalty,
-    Solution,
-    Theta,
-    minimise_loss,
-    observed_mean,
-    truncated_normals,
-    uncentre,
-)
+from skvnce.graphs import em
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian, log_phi
 
 
@@ -63,14 +52,14 @@ def drawn(draws: Draws, log_noise: Tensor) -> Drawn:
     return Drawn(x.detach(), log_base.detach(), draws.log_weight)
 
 
-def log_ratio(part: Drawn, theta: Theta, centre: Tensor) -> Tensor:
+def log_ratio(part: Drawn, theta: em.Theta, centre: Tensor) -> Tensor:
     """Compute G = log phi - log q - log p_y of each draw; (n_draws, rows)."""
-    precision, linear, log_scale = uncentre(theta, centre)
+    precision, linear, log_scale = em.uncentre(theta, centre)
     unscaled = log_phi(part.x, precision, linear)
     return (unscaled - log_scale - part.log_base).flatten(1)
 
 
-def loss(both: Both, theta: Theta, centre: Tensor, noise_ratio: float) -> Tensor:
+def loss(both: Both, theta: em.Theta, centre: Tensor, noise_ratio: float) -> Tensor:
     """Compute minus the objective of VNCE."""
     ratios = [log_ratio(part, theta, centre) for part in both]
     weights = [part.log_weight.flatten(1) for part in both]
@@ -82,7 +71,7 @@ def loss(both: Both, theta: Theta, centre: Tensor, noise_ratio: float) -> Tensor
 def keep_data(old: Both, new: Both, weight: float) -> Both:
     """Keep the data of all rounds, and the noise, of which there is more, of the last.
 
-    Both terms of the objective are means over rows; that of the data is averaged.
+    Both terms of the objective are means over rows.
     """
     pairs = zip(old.data, new.data, strict=True)
     return Both(Drawn(*(torch.cat(pair, 1) for pair in pairs)), new.noise)
@@ -94,17 +83,19 @@ def m_step(
     noise_ratio: float,
     fit_linear: bool,
     tol: tuple[float, float],
-) -> MStep:
+) -> em.MStep:
     """Build the M-step; draws are kept by `keep_data`."""
 
-    def solve(both: Both, start: Theta, penalty: Penalty, tol: float) -> Solution:
-        def value(theta: Theta) -> Tensor:
+    def solve(
+        both: Both, start: em.Theta, penalty: em.Penalty, tol: float
+    ) -> em.Solution:
+        def value(theta: em.Theta) -> Tensor:
             return loss(both, theta, centre, noise_ratio)
 
         free = {"fit_linear": fit_linear, "fit_scale": True}
-        return minimise_loss(value, start, centre, penalty, **free, tol=tol)
+        return em.minimise_loss(value, start, centre, penalty, **free, tol=tol)
 
-    return MStep(lambda both: both, keep_data, solve, tol)
+    return em.MStep(lambda both: both, keep_data, solve, tol)
 
 
 # ----------------------------------------
@@ -112,10 +103,7 @@ def m_step(
 
 
 class MarginalCells(nn.Module):
-    """Draw the missing cells from truncated normals, independent of observed cells.
-
-    `dist` (batch shape (features,)).
-    """
+    """Draw the missing cells from truncated normals, independent of observed cells."""
 
     def __init__(self, dist: TruncatedNormal) -> None:
         super().__init__()
@@ -137,10 +125,7 @@ class MarginalCells(nn.Module):
 
 
 class DefendedCells(DefensiveCells):
-    """Draw the missing cells from a mixture of a learned normal and of any fixed part.
-
-    `fixed` (with `forward` and `log_prob` of `MarginalCells`).
-    """
+    """Draw missing cells from a mixture of a learned normal and any fixed part."""
 
     def __init__(self, learnt: NormalCells, fixed: nn.Module) -> None:
         super().__init__(learnt)
@@ -173,18 +158,18 @@ class DefendedCells(DefensiveCells):
 #     largest weight of 1000, worst row        0.86     0.005        0.92     0.08
 #     diagonal of K, mean squared error        0.02     0.03         0.26     0.04
 
-
+_TOL = (3e-3, 1e-6)  # see `em.MStep`
 # there may be zeros, which have no logarithm
 _FLOOR = 0.01  # smallest cell in logarithms, relative to the mean of its column
 
 
 def lognormal(data: Incomplete, noise: TruncatedNormal) -> NormalCells:
     """Make the joint lognormal, at independent columns with the observed moments."""
-    floor = _FLOOR * observed_mean(data.x, data.observed)
+    floor = _FLOOR * em.observed_mean(data.x, data.observed)
     positive = torch.ones_like(floor).bool()
     logs = normal_scale(data.x, positive, floor)
-    mean = observed_mean(logs, data.observed)
-    variance = observed_mean((logs - mean).square(), data.observed)
+    mean = em.observed_mean(logs, data.observed)
+    variance = em.observed_mean((logs - mean).square(), data.observed)
     return NormalCells(Normal(mean, variance.diag()), positive, floor=floor)
 
 
@@ -236,8 +221,7 @@ def vnce_lognormal(
     n_draws: int = 5,  # number of draws of the missing cells of each row
     n_steps: int = 5,  # number of iterations of L-BFGS in q in a round
     family: Callable[[Incomplete, TruncatedNormal], nn.Module] = defended,
-    tol: tuple[float, float] = (3e-3, 1e-6),  # see `MStep`
-) -> Method:
+) -> em.Method:
     """Build the method; `family` makes q: `defended`, or the paper's `lognormal`."""
     complete = bool(data.observed.all())
     contrast = contrast_of(data, noise, noise_ratio)
@@ -256,6 +240,6 @@ def vnce_lognormal(
             both = Both(*(drawn(draws, rows.log_noise) for draws, rows in pairs))
         return q, both
 
-    options = {"noise_ratio": noise_ratio, "fit_linear": fit_linear, "tol": tol}
-    e_step = EStep(init, step, once=complete)
-    return Method(e_step, m_step(centre, **options), truncated_normals(centre))
+    options = {"noise_ratio": noise_ratio, "fit_linear": fit_linear, "tol": _TOL}
+    e_step = em.EStep(init, step, once=complete)
+    return em.Method(e_step, m_step(centre, **options), em.truncated_normals(centre))

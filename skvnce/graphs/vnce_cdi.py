@@ -25,20 +25,7 @@ from skvnce._core.models import observed_log_prob
 from skvnce._core.posteriors import Draws, repeated
 from skvnce._core.training.adam import FlatAdam, descend
 from skvnce.contrast.objective import data_loss, nce
-from skvnce.graphs.em import (
-    EStep,
-    Method,
-    MStep,
-    Penalty,
-    Solution,
-    Theta,
-    all_tables,
-    completed_by_gibbs,
-    minimise_loss,
-    observed_mean,
-    truncated_normals,
-    uncentre,
-)
+from skvnce.graphs import em
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian, log_marginal
 from skvnce.graphs.vnce import Both, drawn, m_step
 
@@ -58,14 +45,6 @@ from skvnce.graphs.vnce import Both, drawn, m_step
 # variance is too small.
 
 
-class ConditionalRows(NamedTuple):
-    """Rows with at most one latent cell, and log p_y of their other cells."""
-
-    x: Tensor  # (n, features)
-    latent: Tensor  # (n,), int64, -1 if the row is complete
-    log_noise: Tensor  # (n,)
-
-
 def choose_latent(observed: Tensor) -> Tensor:
     """Choose one missing cell of each row at random; -1 if there is none."""
     # -1 is below all random numbers
@@ -74,20 +53,45 @@ def choose_latent(observed: Tensor) -> Tensor:
     return latent.masked_fill(best < 0, -1)
 
 
-def latent_rows(x: Tensor, observed: Tensor, noise: TruncatedNormal) -> ConditionalRows:
+# see `em.MStep`: with the model's own conditionals, and with learned ones
+_TOL_OF_GIBBS, _TOL = (3e-4, 1e-6), (1e-3, 1e-6)
+_RATE = 0.02  # of Adam
+
+
+class LatentRows(NamedTuple):
+    """Completed rows with at most one latent cell, and log p_y of their other cells."""
+
+    x: Tensor  # (n, features)
+    latent: Tensor  # (n,), int64, -1 if the row is complete
+    log_noise: Tensor  # (n,)
+
+    def given(self) -> Tensor:
+        """Return a mask that is False at the latent cells; (n, features)."""
+        return self.latent[:, None] != torch.arange(self.x.shape[1])
+
+    def log_ratio(self, theta: em.Theta, centre: Tensor) -> Tensor:
+        """Compute log phi - log p_y of the cells that are not latent."""
+        precision, linear, log_scale = em.uncentre(theta, centre)
+        log_phi = log_marginal(self.x, self.latent, precision, linear) - log_scale
+        return log_phi - self.log_noise
+
+    def draw(self, q: "AffineConditionals", n_draws: int) -> Draws:
+        """Draw the latent cells, differentiable in the parameters of q."""
+        rows = (self.latent >= 0).nonzero().squeeze(-1)
+        columns = self.latent[rows]
+        dist = q.at(self.x[rows], columns)
+        cells = dist.rsample((n_draws,))
+        draws = repeated(self.x, n_draws)
+        places = torch.arange(n_draws)[:, None], rows, columns
+        x = draws.values[0].index_put(places, cells)
+        log_prob = draws.log_prob.index_add(1, rows, dist.log_prob(cells))
+        return draws._replace(values=(x,), log_prob=log_prob)
+
+
+def latent_rows(x: Tensor, observed: Tensor, noise: TruncatedNormal) -> LatentRows:
     """Make one missing cell of each completed row latent."""
-    latent = choose_latent(observed)
-    given = latent[:, None] != torch.arange(x.shape[1])
-    return ConditionalRows(x, latent, observed_log_prob(noise, x, given))
-
-
-def conditional_log_ratio(
-    rows: ConditionalRows, theta: Theta, centre: Tensor
-) -> Tensor:
-    """Compute log phi - log p_y of the cells that are not latent."""
-    precision, linear, log_scale = uncentre(theta, centre)
-    log_phi = log_marginal(rows.x, rows.latent, precision, linear) - log_scale
-    return log_phi - rows.log_noise
+    rows = LatentRows(x, choose_latent(observed), x[:, 0])
+    return rows._replace(log_noise=observed_log_prob(noise, x, rows.given()))
 
 
 def vnce(
@@ -97,8 +101,7 @@ def vnce(
     *,
     noise_ratio: int,
     fit_linear: bool,
-    tol: tuple[float, float] = (3e-4, 1e-6),
-) -> Method:
+) -> em.Method:
     """Build the method.
 
     Noise is drawn once, `noise_ratio` rows for each data row, with its missing cells.
@@ -107,25 +110,23 @@ def vnce(
     drawn = noise.sample((len(observed),))
     contrast = latent_rows(drawn, observed, noise)
 
-    def summarise(x: Tensor) -> tuple[ConditionalRows, ...]:
+    def summarise(x: Tensor) -> tuple[LatentRows, ...]:
         return (latent_rows(x, data.observed.repeat(len(x) // len(data.x), 1), noise),)
 
     def solve(
-        tables: tuple[ConditionalRows, ...], start: Theta, penalty: Penalty, tol: float
-    ) -> Solution:
-        rows = ConditionalRows(*(torch.cat(part) for part in zip(*tables, strict=True)))
+        tables: tuple[LatentRows, ...], start: em.Theta, penalty: em.Penalty, tol: float
+    ) -> em.Solution:
+        rows = LatentRows(*(torch.cat(part) for part in zip(*tables, strict=True)))
 
-        def loss(theta: Theta) -> Tensor:
-            ratios = [
-                conditional_log_ratio(part, theta, centre) for part in (rows, contrast)
-            ]
+        def loss(theta: em.Theta) -> Tensor:
+            ratios = (part.log_ratio(theta, centre) for part in (rows, contrast))
             return nce(*ratios, noise_ratio).loss
 
         free = {"fit_linear": fit_linear, "fit_scale": True}
-        return minimise_loss(loss, start, centre, penalty, **free, tol=tol)
+        return em.minimise_loss(loss, start, centre, penalty, **free, tol=tol)
 
-    m_step = MStep(summarise, all_tables, solve, tol)
-    return Method(completed_by_gibbs(data), m_step, truncated_normals(centre))
+    m_step = em.MStep(summarise, em.all_tables, solve, _TOL_OF_GIBBS)
+    return em.Method(em.completed_by_gibbs(data), m_step, em.truncated_normals(centre))
 
 
 # ----------------------------------------
@@ -142,8 +143,7 @@ def vnce(
 class AffineConditionals(nn.Module):
     """The conditionals of eq. (1); the columns are initially independent.
 
-    `start` (batch shape (features,)).  `origin` (features,): subtracted from the
-    columns, which improves the condition of the problem.
+    `origin` is subtracted from the columns, which improves the condition.
     """
 
     def __init__(self, start: TruncatedNormal, origin: Tensor) -> None:
@@ -165,10 +165,6 @@ class AffineConditionals(nn.Module):
         return TruncatedNormal(loc, scale, validate_args=False)
 
 
-# ----------------------------------------
-# VNCE by cumulative data imputation with learned univariate conditionals.
-
-
 Write = Callable[[Tensor], Tensor]
 
 
@@ -180,34 +176,6 @@ def one_draw(cells: Tensor) -> Tensor:
 def mean_of_draws(cells: Tensor) -> Tensor:
     """Keep the mean of the draws, as the thesis does."""
     return cells.mean(0)
-
-
-class LatentCells(NamedTuple):
-    """Completed rows with at most one latent cell each."""
-
-    x: Tensor  # (n, features)
-    latent: Tensor  # (n,), int64, -1 if the row is complete
-
-    def given(self) -> Tensor:
-        """Return a mask that is False at the latent cells; (n, features)."""
-        return self.latent[:, None] != torch.arange(self.x.shape[1])
-
-    def draw(self, q: AffineConditionals, n_draws: int) -> Draws:
-        """Draw the latent cells, differentiable in the parameters of q."""
-        rows = (self.latent >= 0).nonzero().squeeze(-1)
-        columns = self.latent[rows]
-        dist = q.at(self.x[rows], columns)
-        cells = dist.rsample((n_draws,))
-        draws = repeated(self.x, n_draws)
-        places = torch.arange(n_draws)[:, None], rows, columns
-        x = draws.values[0].index_put(places, cells)
-        log_prob = draws.log_prob.index_add(1, rows, dist.log_prob(cells))
-        return draws._replace(values=(x,), log_prob=log_prob)
-
-
-def latent_cells(x: Tensor, observed: Tensor) -> LatentCells:
-    """Make one missing cell of each completed row latent."""
-    return LatentCells(x, choose_latent(observed))
 
 
 class State(NamedTuple):
@@ -227,28 +195,20 @@ def vnce_cdi(
     fit_linear: bool,
     n_draws: int = 3,  # number of draws of each latent cell
     n_steps: int = 50,
-    learning_rate: float = 0.02,
     write: Write = one_draw,
-    tol: tuple[float, float] = (1e-3, 1e-6),  # see `MStep`
-) -> Method:
+) -> em.Method:
     """Build the method.
 
     `n_steps`: number of steps of Adam in a round; each updates one cell of each row.
     `write`: makes the new imputation from draws (n_draws, n, features).
     """
     observed, complete = data.observed, bool(data.observed.all())
-    contrast = latent_cells(
-        noise.sample((noise_ratio * len(data.x),)), observed.repeat(noise_ratio, 1)
-    )
-
-    def log_noise(rows: LatentCells) -> Tensor:
-        return observed_log_prob(noise, rows.x, rows.given())
-
-    noise_base = log_noise(contrast)
+    drawn_noise = noise.sample((noise_ratio * len(data.x),))
+    contrast = latent_rows(drawn_noise, observed.repeat(noise_ratio, 1), noise)
 
     def init() -> State:
-        q = AffineConditionals(noise, observed_mean(data.x, observed))
-        optimiser = FlatAdam(q.parameters(), lr=learning_rate)
+        q = AffineConditionals(noise, em.observed_mean(data.x, observed))
+        optimiser = FlatAdam(q.parameters(), lr=_RATE)
         x = data.with_values(noise.sample((len(data.x),)))
         return State(x, q, optimiser)
 
@@ -259,10 +219,10 @@ def vnce_cdi(
 
         def loss(_: Tensor) -> Tensor:
             # a copy, because x is overwritten before the gradient is computed
-            rows = latent_cells(x.clone(), observed)
+            rows = latent_rows(x.clone(), observed, noise)
             draws = rows.draw(state.q, n_draws)
             x.copy_(data.with_values(write(draws.values[0].detach())))
-            return data_loss(model.log_density, draws, log_noise(rows), noise_ratio)
+            return data_loss(model.log_density, draws, rows.log_noise, noise_ratio)
 
         descend(
             loss,
@@ -276,12 +236,14 @@ def vnce_cdi(
     def step(state: State, model: TruncatedGaussian) -> tuple[State, Both]:
         if not complete:
             state = improve(state, model.requires_grad_(False))
-        rows = latent_cells(state.x, observed)
+        rows = latent_rows(state.x, observed, noise)
         with torch.no_grad():
-            first = drawn(rows.draw(state.q, n_draws), log_noise(rows))
-            second = drawn(contrast.draw(state.q, n_draws), noise_base)
-        return state, Both(first, second)
+            both = (
+                drawn(one.draw(state.q, n_draws), one.log_noise)
+                for one in (rows, contrast)
+            )
+            return state, Both(*both)
 
-    options = {"noise_ratio": noise_ratio, "fit_linear": fit_linear, "tol": tol}
-    e_step = EStep(init, step, complete)
-    return Method(e_step, m_step(centre, **options), truncated_normals(centre))
+    options = {"noise_ratio": noise_ratio, "fit_linear": fit_linear, "tol": _TOL}
+    e_step = em.EStep(init, step, complete)
+    return em.Method(e_step, m_step(centre, **options), em.truncated_normals(centre))

@@ -27,12 +27,10 @@ def axes_or_new(ax, width, height):
 
 
 def panels(n, most, each, width=None):
-    """Make a figure of panels in rows.
+    """Make a figure of n panels in rows, at most `most` in one.
 
-    `n`, `most` int: number of panels, and their maximum number in a row; `each` tuple
-    of (width, height, least width) of a panel in inches; `width` float or None: of the
-    figure; None gives each panel its width. Returns `figure` matplotlib.figure.Figure;
-    `axes` (n,).
+    `each`: width, height and least width of a panel in inches; `width`: of the
+    figure.
     """
     import matplotlib.pyplot as plt
 

@@ -20,7 +20,6 @@ from skvnce.inspection._common import (
 # ----------------------------------------
 # Plot of a learned graph.
 
-
 _CIRCLE = 40  # maximum number of nodes on a circle with readable names
 _STRESS = 400  # maximum number of nodes of the better layout, cubic in time
 # in order of preference: the first of equally free sides is taken
@@ -90,14 +89,6 @@ class GraphDisplay:
         Returns
         -------
         GraphDisplay
-
-        Raises
-        ------
-        TypeError
-            If ``max_edges`` or ``n_labels`` is not an integer.
-        ValueError
-            If the estimator has no graph, a count is negative, or a weight is not
-            finite.
         """
         (to_networkx,) = fitted(estimator, "to_networkx")
         graph = to_networkx().copy()
@@ -109,26 +100,12 @@ class GraphDisplay:
         return cls(graph).plot(ax=ax, n_labels=n_labels)
 
     def plot(self, *, ax: Any = None, n_labels: int = 15) -> Self:
-        """Draw the graph.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes or None, default=None
-            A new figure by default.
-        n_labels : int, default=15
-            Number of named nodes in a graph with more than 40.
+        """Draw the graph; parameters as of `from_estimator`.
 
         Returns
         -------
         GraphDisplay
             Itself.
-
-        Raises
-        ------
-        TypeError
-            If ``n_labels`` is not an integer.
-        ValueError
-            If ``n_labels`` is negative or a weight is not finite.
         """
         import networkx as nx
 
@@ -172,7 +149,11 @@ class GraphDisplay:
         import networkx as nx
 
         part = graph.subgraph(max(nx.connected_components(graph), key=len))
-        place = _force_layout(part)
+        if len(part) > _STRESS:
+            place = nx.spring_layout(part, weight=None, seed=0)
+        else:
+            # networkx takes weights as lengths, so that strong edges would be long
+            place = nx.kamada_kawai_layout(part, weight=None)
         degree = np.array([part.degree[node] for node in place])
         self.lines_ = _draw_links(self.ax_, part, place, widest=2.5)
         self.points_ = self.ax_.scatter(
@@ -277,21 +258,11 @@ def _label(ax, xy, name, side, ha, va):
     )
 
 
-def _overlap(one, other):
+def _overlap(box, other):
     """Return the area of the intersection of two boxes."""
-    width = min(one.x1, other.x1) - max(one.x0, other.x0)
-    height = min(one.y1, other.y1) - max(one.y0, other.y0)
+    width = min(box.x1, other.x1) - max(box.x0, other.x0)
+    height = min(box.y1, other.y1) - max(box.y0, other.y0)
     return max(width, 0) * max(height, 0)
-
-
-def _force_layout(graph):
-    """Place connected nodes near each other, reproducibly."""
-    import networkx as nx
-
-    if len(graph) > _STRESS:
-        return nx.spring_layout(graph, weight=None, seed=0)
-    # networkx takes weights as lengths, so that strong edges would be long
-    return nx.kamada_kawai_layout(graph, weight=None)
 
 
 def _seriate(graph):
@@ -312,10 +283,10 @@ def _seriate(graph):
 # ----------------------------------------
 # Plot of the edges along a path of penalties.
 
-
 # more lines cannot be followed by eye
 _MOST = 300  # maximum number of lines
 _TICK = 50  # least distance between ticks in points
+_TO_NAME = {"arrowstyle": "-", "color": "0.7", "linewidth": 0.6, "relpos": (0, 0.5)}
 
 
 class EdgePathDisplay:
@@ -347,14 +318,6 @@ class EdgePathDisplay:
         The mark of the selected penalty.
     labels_ : list of matplotlib.text.Text
         The names of the strongest pairs, strongest first.
-
-    Raises
-    ------
-    TypeError
-        If a table or ``alpha`` is not numeric.
-    ValueError
-        If shapes do not match, ``alphas`` do not decrease, a value is not finite,
-        ``path`` is not symmetric, or ``alpha`` is negative.
     """
 
     def __init__(
@@ -387,13 +350,6 @@ class EdgePathDisplay:
         Returns
         -------
         EdgePathDisplay
-
-        Raises
-        ------
-        TypeError
-            If ``n_labels`` is not an integer.
-        ValueError
-            If the estimator has no path, or ``n_labels`` is negative.
         """
         alphas, path, names, alpha = fitted(
             estimator, "alphas_", "path_", "nodes_", "alpha_"
@@ -401,26 +357,12 @@ class EdgePathDisplay:
         return cls(alphas, path, names, alpha).plot(ax=ax, n_labels=n_labels)
 
     def plot(self, *, ax: Any = None, n_labels: int = 10) -> Self:
-        """Draw the path.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes or None, default=None
-            A new figure by default.
-        n_labels : int, default=10
-            Number of strongest pairs to name.
+        """Draw the path; parameters as of `from_estimator`.
 
         Returns
         -------
         EdgePathDisplay
             Itself.
-
-        Raises
-        ------
-        TypeError
-            If ``n_labels`` is not an integer.
-        ValueError
-            If ``n_labels`` is negative.
         """
         check_count(n_labels, "n_labels")
         self.ax_ = axes_or_new(ax, 9, 6)
@@ -436,10 +378,9 @@ class EdgePathDisplay:
             place, pairs[-_MOST:][::-1][:n_labels], drawn[::-1][:n_labels]
         )
         # in a small picture it may cover lines
-        frame = {"frameon": True, "framealpha": 0.5, "edgecolor": "none"}
-        sign_legend(
-            self.ax_, loc="lower left", fontsize="small", handlelength=1, **frame
-        )
+        style = {"frameon": True, "framealpha": 0.5, "edgecolor": "none"}
+        style |= {"loc": "lower left", "fontsize": "small", "handlelength": 1}
+        sign_legend(self.ax_, **style)
         if len(values) > _MOST:
             self.ax_.set_title(f"the {_MOST} strongest of {len(values):,} linked pairs")
         return self
@@ -482,9 +423,8 @@ class EdgePathDisplay:
         if self.alpha is None:
             return None
         (x,) = _log_places([self.alpha], self.alphas)
-        self.ax_.set_xlim(
-            max(x, self.ax_.get_xlim()[0]), min(x, self.ax_.get_xlim()[1])
-        )
+        first, last = self.ax_.get_xlim()
+        self.ax_.set_xlim(max(x, first), min(x, last))
         return self.ax_.axvline(x, color="0.5", linestyle="--", linewidth=1)
 
     def _name_pairs(self, place, pairs, values):
@@ -504,12 +444,7 @@ class EdgePathDisplay:
                 # a $ in a name is no formula
                 parse_math=False,
                 annotation_clip=False,
-                arrowprops={
-                    "arrowstyle": "-",
-                    "color": "0.7",
-                    "linewidth": 0.6,
-                    "relpos": (0, 0.5),
-                },
+                arrowprops=_TO_NAME,
             )
             for (first, second), value, height in zip(
                 pairs, values[:, -1], heights, strict=True
@@ -610,7 +545,6 @@ def _check_alpha(alpha):
 # ----------------------------------------
 # Plot of the recovery of a known graph by ranked pairs.
 
-
 _EDGE = 1e-5  # as in `skvnce.metrics.edge_auc`: rounding errors of an inverse are less
 _CHANCE = "chance"
 _SCORES = {
@@ -645,13 +579,6 @@ class EdgeRocDisplay:
         The curve.
     chance_level_ : matplotlib.lines.Line2D
         The diagonal, one per axes.
-
-    Raises
-    ------
-    TypeError
-        If a rate is not numeric.
-    ValueError
-        If the rates are not finite or have different lengths.
     """
 
     def __init__(
@@ -700,15 +627,6 @@ class EdgeRocDisplay:
         Returns
         -------
         EdgeRocDisplay
-
-        Raises
-        ------
-        TypeError
-            If a matrix is not numeric.
-        ValueError
-            If ``scores`` is none of the three or the estimator does not have them, if
-            the truth lacks a node, has no edge or has an edge for every pair, or if a
-            matrix is not square, symmetric, finite and of the right shape.
         """
         if scores not in _SCORES:
             raise ValueError(f"scores must be one of {[*_SCORES]}, got {scores!r}")
@@ -730,9 +648,8 @@ class EdgeRocDisplay:
         Parameters
         ----------
         truth : array-like of shape (n_nodes, n_nodes) or networkx.Graph
-            The known graph: the pairs whose entry is above 1e-5 in absolute value, or
-            the edges of the networkx graph.  Nodes of a graph are matched with the
-            names of ``strengths``.
+            As in `from_estimator`; nodes of a graph are matched with the names of
+            ``strengths``.
         strengths : array-like of shape (n_nodes, n_nodes)
             Evidence for an edge, symmetric, not negative, larger for more evidence; the
             diagonal is ignored.  The names of its nodes are the columns of a dataframe,
@@ -744,14 +661,6 @@ class EdgeRocDisplay:
         Returns
         -------
         EdgeRocDisplay
-
-        Raises
-        ------
-        TypeError
-            If a matrix is not numeric.
-        ValueError
-            If the truth lacks a node, has no edge or has an edge for every pair, or if
-            a matrix is not square, symmetric, finite and of the right shape.
         """
         nodes = list(getattr(strengths, "columns", range(len(strengths))))
         return cls._from_named(truth, strengths, nodes, name).plot(ax=ax)
@@ -773,18 +682,16 @@ class EdgeRocDisplay:
                 "truth must have both edges and pairs without one, got "
                 f"{edge.sum()} edges among {edge.size} pairs; it has no ROC curve"
             )
-        fpr, tpr = _rates(edge, strength)
-        return cls(fpr, tpr, _area(fpr, tpr), name)
+        # after each distinct score from the top: negative, as unique sorts upwards
+        _, rank = np.unique(-strength, return_inverse=True)
+        counts = (np.cumsum(np.bincount(rank, weights=w)) for w in (~edge, edge))
+        fpr, tpr = (np.append(0, count) / count[-1] for count in counts)
+        # trapezoids, by a sum because numpy 1 and 2 name the function apart
+        area = float(np.sum(np.diff(fpr) * (tpr[1:] + tpr[:-1])) / 2)
+        return cls(fpr, tpr, area, name)
 
     def plot(self, *, ax: Any = None, name: str | None = None) -> Self:
-        """Draw the curve.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes or None, default=None
-            A new figure by default; curves on one axes share the diagonal.
-        name : str or None, default=None
-            Name in the legend; that of the display by default.
+        """Draw the curve; curves on one axes share the diagonal.
 
         Returns
         -------
@@ -793,7 +700,11 @@ class EdgeRocDisplay:
         """
         self.ax_ = axes_or_new(ax, 6, 6)
         self.figure_ = self.ax_.figure
-        label = self._label(self.name if name is None else name)
+        name = self.name if name is None else name
+        label = None if name is None else str(name)
+        if self.roc_auc is not None:
+            area = f"AUC = {self.roc_auc:.2f}"
+            label = area if name is None else f"{name} ({area})"
         (self.line_,) = self.ax_.plot(self.fpr, self.tpr, label=label)
         self.chance_level_ = _chance_line(self.ax_)
         self.ax_.set(
@@ -808,13 +719,6 @@ class EdgeRocDisplay:
             # a $ in a name is no formula
             text.set_parse_math(False)
         return self
-
-    def _label(self, name):
-        """Return the name and the area, as far as they are known."""
-        area = None if self.roc_auc is None else f"AUC = {self.roc_auc:.2f}"
-        if name is None or area is None:
-            return area if name is None else str(name)
-        return f"{name} ({area})"
 
 
 def _chance_line(ax):
@@ -832,21 +736,17 @@ def _in_order(truth, nodes):
     if hasattr(truth, "has_edge"):
         _check_names(truth, nodes, "truth")
         return np.array([[1 * truth.has_edge(a, b) for b in nodes] for a in nodes])
-    if _has_names(truth) and not _numbered(nodes):
+    named = hasattr(truth, "columns") and hasattr(truth, "index")
+    # names of rows and columns may be only positions
+    named = named and not (_numbered(truth.columns) and _numbered(truth.index))
+    if named and not _numbered(nodes):
         _check_names(set(truth.index), nodes, "the rows of truth")
         _check_names(set(truth.columns), nodes, "the columns of truth")
         return truth.loc[nodes, nodes]
     return truth
 
 
-def _has_names(table):
-    """Whether a table has names for rows and columns, not only positions."""
-    named = hasattr(table, "columns") and hasattr(table, "index")
-    return named and not (_numbered(table.columns) and _numbered(table.index))
-
-
 def _numbered(names):
-    """Whether names are only positions."""
     return list(names) == list(range(len(names)))
 
 
@@ -877,17 +777,3 @@ def _pairs(matrix, name, shape):
             "direction"
         )
     return entries
-
-
-def _rates(edge, strength):
-    """Return the two rates, from (0, 0), after each distinct score from the top."""
-    # negative, because unique sorts in increasing order
-    _, rank = np.unique(-strength, return_inverse=True)
-    found = np.cumsum(np.bincount(rank, weights=edge))
-    wrong = np.cumsum(np.bincount(rank, weights=~edge))
-    return tuple(np.append(0, count) / count[-1] for count in (wrong, found))
-
-
-def _area(fpr, tpr):
-    """Return the area under the curve by trapezoids; numpy 1 and 2 name it apart."""
-    return float(np.sum(np.diff(fpr) * (tpr[1:] + tpr[:-1])) / 2)

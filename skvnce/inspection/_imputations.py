@@ -23,7 +23,6 @@ from skvnce.inspection._common import (
 # ----------------------------------------
 # Plot of observed cells beside drawn ones.
 
-
 KINDS = ("density", "strip", "box", "scatter")
 _MOST = 12  # maximum number of panels that are chosen without being asked for
 _PER_ROW = 4
@@ -122,13 +121,8 @@ class ImputationDisplay:
 
         Parameters
         ----------
-        X : array-like or data frame of shape (n_samples, n_features)
-            NaN marks missing cells.
-        draws : list of tables of the shape of X
-            From ``sample`` of an imputer.
-        columns : list of str or int, default=None
-            Names, or indices of an array; two of them with ``kind="scatter"``.  None
-            takes those with missing cells, at most 12, and those with most of them.
+        X, draws, columns
+            As of the class; two columns with ``kind="scatter"``.
         kind : {"density", "strip", "box", "scatter"}, default="density"
         width : float or None, default=None
             Of the figure in inches, which has fewer panels in a row if it is narrow;
@@ -137,12 +131,6 @@ class ImputationDisplay:
         Returns
         -------
         ImputationDisplay
-
-        Raises
-        ------
-        ValueError
-            As the class, and if `kind` is another one, a scatter does not have two
-            columns, or `width` is not positive.
 
         Examples
         --------
@@ -162,14 +150,7 @@ class ImputationDisplay:
         kind: Literal["density", "strip", "box", "scatter"] = "density",
         width: float | None = None,
     ) -> Self:
-        """Draw a panel for each column, or one of two columns.
-
-        Parameters
-        ----------
-        kind : {"density", "strip", "box", "scatter"}, default="density"
-        width : float or None, default=None
-            Of the figure in inches, which has fewer panels in a row if it is narrow;
-            None chooses it.
+        """Draw a panel for each column, or one of two; parameters of `from_draws`.
 
         Returns
         -------
@@ -201,7 +182,7 @@ class ImputationDisplay:
 
         count = "1 draw" if len(self._draws) == 1 else f"{len(self._draws)} draws"
         labels = "observed", f"imputed, {count}"
-        style = {"density": {}, "strip": {"marker": "o", "ls": ""}, "box": {}}[kind]
+        style = {"marker": "o", "ls": ""} if kind == "strip" else {}
         handles = [
             Line2D([], [], color=colour, label=label, **style)
             for colour, label in zip(colours(self.axes_[0]), labels, strict=True)
@@ -224,11 +205,8 @@ class ImputationDisplay:
             )
         self.figure_, self.axes_ = panels(1, 1, (4.0, 4.0, 1.0), width)
         [ax], (rise, fall) = self.axes_, colours(self.axes_[0])
-        cells, drawn = (
-            self._table.cells[:, self._places],
-            self._missing[:, self._places],
-        )
-        drawn = drawn.any(1)
+        cells = self._table.cells[:, self._places]
+        drawn = self._missing[:, self._places].any(1)
         columns = [self._table.columns[place] for place in self._places]
         # a constant seed, so that the picture is the same each time
         rng = np.random.default_rng(0)
@@ -294,6 +272,8 @@ def _check_draw(table, draw, k, places):
 
 def _density(ax, groups):
     """Draw kernel density estimates, or marks of few or equal cells."""
+    from scipy.stats import gaussian_kde
+
     pooled = np.concatenate(groups)
     low, high = pooled.min(), pooled.max()
     margin = 0.1 * (high - low)
@@ -302,7 +282,7 @@ def _density(ax, groups):
     for k, cells in enumerate(groups):
         colour, width = (rise, 2.0) if k == 0 else (fall, 0.7)
         if len(cells) >= _FEWEST and np.ptp(cells) > 0:
-            ax.plot(grid, _kernel_density(cells, grid), color=colour, lw=width)
+            ax.plot(grid, gaussian_kde(cells)(grid), color=colour, lw=width)
         else:
             # a row of marks for observed cells, and one below for all draws
             height = np.full(len(cells), 0.05 if k else 0.14)
@@ -324,12 +304,6 @@ def _name_axes(ax, kind, column):
     ax.set_ylabel(labels[1], fontsize="small")
 
 
-def _kernel_density(cells, grid):
-    from scipy.stats import gaussian_kde
-
-    return gaussian_kde(cells)(grid)
-
-
 def _strip(ax, groups):
     """Draw all cells; place 0 has the observed ones."""
     rng = np.random.default_rng(0)
@@ -342,18 +316,10 @@ def _strip(ax, groups):
 def _box(ax, groups):
     """Draw quartiles; place 0 has the observed cells."""
     for k, cells in enumerate(groups):
-        colour = colours(ax)[k > 0]
-        lines = {"color": colour}
-        ax.boxplot(
-            [cells],
-            positions=[k],
-            widths=0.6,
-            boxprops=lines,
-            whiskerprops=lines,
-            capprops=lines,
-            medianprops=lines,
-            flierprops={"marker": "o", "markersize": 2, "markeredgecolor": colour},
-        )
+        colour, parts = colours(ax)[k > 0], ("box", "whisker", "cap", "median")
+        style = {f"{part}props": {"color": colour} for part in parts}
+        fliers = {"marker": "o", "markersize": 2, "markeredgecolor": colour}
+        ax.boxplot([cells], positions=[k], widths=0.6, flierprops=fliers, **style)
     _number_draws(ax, len(groups))
 
 
@@ -363,8 +329,8 @@ def _shares(ax, groups, levels):
     for k, codes in enumerate(groups):
         if not len(codes):
             continue
-        shares = np.bincount(np.rint(codes).astype(int), minlength=len(levels))
-        shares = shares / len(codes)
+        counts = np.bincount(np.rint(codes).astype(int), minlength=len(levels))
+        shares = counts / len(codes)
         if k == 0:
             ax.bar(places, shares, color=rise, alpha=0.5)
         else:
@@ -392,7 +358,6 @@ def _name_levels(axis, levels):
 
 # ----------------------------------------
 # Plot of the missing cells of a table.
-
 
 _LAYOUTS = ("pattern", "pairs")
 
@@ -424,11 +389,6 @@ class MissingnessDisplay:
         first one is; NaN if it has no missing cell.
     ax_ : matplotlib.axes.Axes
     figure_ : matplotlib.figure.Figure
-
-    Raises
-    ------
-    ValueError
-        If `missing` is no table of booleans, or names do not match.
     """
 
     def __init__(self, missing: ArrayLike, names: Sequence[str]) -> None:
@@ -476,11 +436,6 @@ class MissingnessDisplay:
         Returns
         -------
         MissingnessDisplay
-
-        Raises
-        ------
-        ValueError
-            If `kind` is another one, or, with ``kind="pairs"``, no cell is missing.
 
         Examples
         --------
@@ -605,7 +560,6 @@ def _label_columns(ax, names, share=1.0):
 # ----------------------------------------
 # Plot of the rounds of a fit.
 
-
 _LABELS = ("mean", "explained variance")
 _CURVE_PANEL = 3.0, 2.2, 2.5  # width, height and least width in inches
 _CONVERGED = 1.05  # as in `skvnce.metrics.split_r_hat`
@@ -636,11 +590,6 @@ class ConvergenceDisplay:
     ----------
     axes_ : ndarray of matplotlib.axes.Axes of shape (n_panels,)
     figure_ : matplotlib.figure.Figure
-
-    Raises
-    ------
-    ValueError
-        If there is no round, or shapes do not match.
     """
 
     def __init__(
@@ -687,14 +636,6 @@ class ConvergenceDisplay:
         -------
         ConvergenceDisplay
 
-        Raises
-        ------
-        TypeError
-            If `n_traces` is not an integer.
-        ValueError
-            If the estimator has no ``loss_curve_``, `n_traces` is negative, or
-            `width` is not positive.
-
         Warns
         -----
         ConvergenceWarning
@@ -724,15 +665,7 @@ class ConvergenceDisplay:
         return display
 
     def plot(self, *, n_traces: int = 5, width: float | None = None) -> Self:
-        """Draw the loss and the parameters with the largest split R-hat.
-
-        Parameters
-        ----------
-        n_traces : int, default=5
-            Maximum number of parameters that are drawn.
-        width : float or None, default=None
-            Of the figure in inches, which has fewer panels in a row if it is narrow;
-            None chooses it.
+        """Draw the loss and the slowest parameters, as of `from_estimator`.
 
         Returns
         -------

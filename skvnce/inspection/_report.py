@@ -11,7 +11,6 @@ from skvnce.inspection._common import FAINT, axes_or_new, check_width, colours
 # ----------------------------------------
 # Plot of the scores of imputers.
 
-
 _LABELS = {
     "rmse": "RMSE",
     "crps": "CRPS",
@@ -37,11 +36,6 @@ class ReportDisplay:
     ----------
     axes_ : ndarray of matplotlib.axes.Axes of shape (n_mechanisms, n_scores)
     figure_ : matplotlib.figure.Figure
-
-    Raises
-    ------
-    ValueError
-        If ``report`` is no such data frame, or has no score.
     """
 
     def __init__(self, report: ArrayLike, level: float | None = None) -> None:
@@ -81,13 +75,7 @@ class ReportDisplay:
         return cls(report, level).plot(width=width)
 
     def plot(self, *, width: float | None = None) -> Self:
-        """Draw repetitions as dots, and their means as lines.
-
-        Parameters
-        ----------
-        width : float or None, default=None
-            Of the figure in inches; if it is narrow, the scores are in several rows.
-            None chooses it.
+        """Draw repetitions as dots, means as lines; `width` as of `from_report`.
 
         Returns
         -------
@@ -122,16 +110,11 @@ class ReportDisplay:
         most = n if width is None else int((width - _NAMES) / _LEAST)
         self._per_row = max(1, min(n, most))
         blocks = -(-n // self._per_row)
+        n_rows = blocks * n_mechanisms
+        size = width or _NAMES + 2.1 * n, n_rows * (1.0 + 0.35 * n_imputers)
+        options = {"sharey": True, "squeeze": False, "layout": "constrained"}
         self.figure_, grid = plt.subplots(
-            blocks * n_mechanisms,
-            self._per_row,
-            figsize=(
-                width or _NAMES + 2.1 * n,
-                blocks * n_mechanisms * (1.0 + 0.35 * n_imputers),
-            ),
-            sharey=True,
-            squeeze=False,
-            layout="constrained",
+            n_rows, self._per_row, figsize=size, **options
         )
         grid = grid.reshape(blocks, n_mechanisms, -1).swapaxes(0, 1)
         grid = grid.reshape(n_mechanisms, -1)
@@ -190,13 +173,6 @@ class SensitivityDisplay:
     line_ : matplotlib.lines.Line2D
     band_ : matplotlib.collections.FillBetweenPolyCollection
     tipping_ : matplotlib.lines.Line2D or None
-
-    Raises
-    ------
-    TypeError
-        If `curve` is not a result of `sensitivity_curve`.
-    ValueError
-        If it has no such coefficient, or `level` is not in (0, 1).
     """
 
     def __init__(
@@ -226,14 +202,8 @@ class SensitivityDisplay:
 
         Parameters
         ----------
-        curve : SensitivityCurve
-            From `skvnce.pooling.sensitivity_curve`.
-        name : str or int, default=None
-            A coefficient; None if the analysis has one estimate.
-        level : float, default=0.95
-            Of the intervals, in (0, 1).
-        null : float, default=0.0
-            The value of a coefficient without an effect.
+        curve, name, level, null
+            As of the class.
         ax : matplotlib.axes.Axes or None, default=None
 
         Returns
@@ -243,12 +213,7 @@ class SensitivityDisplay:
         return cls(curve, name, level, null).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
-        """Draw the curve.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes or None, default=None
-            A new figure by default.
+        """Draw the curve, in a new figure by default.
 
         Returns
         -------

@@ -48,15 +48,6 @@ def false_classification_rate(
     rate : float
         The share, pooled over all hidden cells of these columns; 0 is best.
 
-    Raises
-    ------
-    TypeError
-        If ``hidden`` is not boolean, or a column holds text in one table and numbers in
-        the other.
-    ValueError
-        If shapes differ, there are no such columns, none of their cells is hidden, or a
-        hidden cell is missing.
-
     Examples
     --------
     >>> import pandas as pd
@@ -127,16 +118,6 @@ def category_log_loss(
     loss : float
         The loss in nats, pooled over all hidden cells; smaller is better.
 
-    Raises
-    ------
-    TypeError
-        If ``hidden`` is not boolean, or a column holds text in one table and numbers in
-        the other.
-    ValueError
-        If shapes differ, no cell is hidden, a hidden cell is missing, probabilities are
-        negative or have another sum than 1, a true level is not among the levels, or
-        ``floor`` is not in [0, 1).
-
     Examples
     --------
     >>> from skvnce.metrics import category_log_loss
@@ -181,16 +162,12 @@ def brier_score(
 
     Parameters
     ----------
-    X_true : array-like of shape (n_samples, n_features)
-        The true table; its hidden cells are scored.
+    X_true, hidden
+        As in `category_log_loss`.
     probabilities : dict, or sequence of n_draws tables
         As in `category_log_loss`; at least two tables.
-    hidden : array-like of bool of shape (n_samples, n_features)
-        True at the cells to score.
-    columns : list of str or int, default=None
-        Names or indices of the columns to score; None as in `category_log_loss`.
-    categories : dict of str or int to array-like, default=None
-        The levels of columns, as in `category_log_loss`.
+    columns, categories
+        As in `category_log_loss`.
     n_draws : int, default=None
         The number of draws m if the probabilities of a dict are frequencies, at least
         2. For completed tables it is their number.
@@ -199,11 +176,6 @@ def brier_score(
     -------
     score : float
         The score, pooled over all hidden cells; smaller is better.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `category_log_loss`, and if there are fewer than two draws.
 
     Examples
     --------
@@ -244,12 +216,10 @@ def ranked_probability_score(
 
     Parameters
     ----------
-    X_true : array-like of shape (n_samples, n_features)
-        The true table; its hidden cells are scored.
+    X_true, hidden
+        As in `category_log_loss`.
     probabilities : dict, or sequence of n_draws tables
         As in `category_log_loss`; at least two tables.
-    hidden : array-like of bool of shape (n_samples, n_features)
-        True at the cells to score.
     columns : list of str or int, default=None
         Names of the columns to score, or indices of an array. None: the columns of a
         data frame that are ordinal by their data types, which are ordered categories
@@ -265,12 +235,6 @@ def ranked_probability_score(
     score : float
         The score, pooled over all hidden cells; smaller is better.
 
-    Raises
-    ------
-    TypeError, ValueError
-        As `category_log_loss`, and if there are fewer than two draws, or the order of
-        the levels is unknown.
-
     Examples
     --------
     >>> from skvnce.metrics import ranked_probability_score
@@ -282,12 +246,13 @@ def ranked_probability_score(
     1.0
     2.0
     """
-    scores = [
-        _fair(one, *(_cumulative(p) for p in (one.probabilities, _indicators(one))))
-        for one in forecasts(
-            X_true, probabilities, hidden, columns, categories, n_draws, ordinal=True
-        )
-    ]
+    scores = []
+    for one in forecasts(
+        X_true, probabilities, hidden, columns, categories, n_draws, ordinal=True
+    ):
+        # sums over the first levels, except that over all
+        sums = (p.cumsum(1)[:, :-1] for p in (one.probabilities, _indicators(one)))
+        scores.append(_fair(one, *sums))
     return float(np.mean(np.concatenate(scores)))
 
 
@@ -315,16 +280,12 @@ def expected_calibration_error(
 
     Parameters
     ----------
-    X_true : array-like of shape (n_samples, n_features)
-        The true table; its hidden cells are scored.
+    X_true, hidden
+        As in `category_log_loss`.
     probabilities : dict, or sequence of n_draws tables
         As in `category_log_loss`.
-    hidden : array-like of bool of shape (n_samples, n_features)
-        True at the cells to score.
-    columns : list of str or int, default=None
-        Names or indices of the columns to score; None as in `category_log_loss`.
-    categories : dict of str or int to array-like, default=None
-        The levels of columns, as in `category_log_loss`.
+    columns, categories
+        As in `category_log_loss`.
     n_bins : int, default=10
         Number of bins of probabilities.
 
@@ -332,11 +293,6 @@ def expected_calibration_error(
     -------
     error : float
         The error, of the hidden cells of all columns together; 0 is best.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `category_log_loss`, and if ``n_bins`` is not a positive integer.
 
     Examples
     --------
@@ -369,11 +325,6 @@ def _at(table, places):
 def _indicators(forecast):
     """Return 1 for the true levels and 0 for the others."""
     return np.eye(forecast.probabilities.shape[1])[forecast.outcomes]
-
-
-def _cumulative(p):
-    """Return sums over the first levels, except that over all."""
-    return np.cumsum(p, axis=1)[:, :-1]
 
 
 def _fair(forecast, p, y):

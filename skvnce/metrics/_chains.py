@@ -38,11 +38,6 @@ def split_r_hat(chains: ArrayLike) -> Any:
     r_hat : float or ndarray of the shape of the further axes
         NaN where a quantity is constant.
 
-    Raises
-    ------
-    ValueError
-        If there are fewer than 4 steps, or values are not finite.
-
     Examples
     --------
     >>> from skvnce.metrics import split_r_hat
@@ -66,39 +61,26 @@ def split_r_hat(chains: ArrayLike) -> Any:
     ratio = np.full(within.shape, np.nan)
     spread = (half - 1) / half * within + between
     np.divide(spread, within, out=ratio, where=within > 0)
-    found = np.sqrt(ratio)
-    return found if found.ndim else float(found)
+    r_hat = np.sqrt(ratio)
+    return r_hat if r_hat.ndim else float(r_hat)
 
 
 def enough_steps(r_hat, n_steps):
     r"""Estimate after how many steps the largest R-hat falls to 1.05.
 
-    The variance of the means of halves is that of the steps times their autocorrelation
-    time over n, so that :math:`\hat R^2 - 1` of eq. (3) falls like 1 / n.
-
-    Parameters
-    ----------
-    r_hat : array-like
-        Of all quantities; NaN where one is constant.
-    n_steps : int
-        Number of steps, without the burn-in.
-
-    Returns
-    -------
-    int
-        At most `n_steps` if no R-hat is above 1.05.
+    The variance of the means of halves is that of the steps times their
+    autocorrelation time over n, so that :math:`\hat R^2 - 1` of eq. (3) falls like
+    1 / n.
     """
     worst = np.nanmax(r_hat, initial=0.0)
     return ceil(n_steps * (worst**2 - 1) / (_CONVERGED**2 - 1))
 
 
 def slow_chain(r_hat, names, n_iter, n_burn_in, of_sweep=2, above=_CONVERGED):
-    """Describe a chain that is too short, and how many sweeps would do.
+    """Describe a chain that is too short, and how many sweeps would do; or None.
 
-    `r_hat` (n_quantities, n_latents); `names` sequence of n_latents str; `n_iter`,
-    `n_burn_in` int: number of sweeps, with the burn-in, and of the burn-in; `of_sweep`
-    float: what a sweep counts in `max_iter`; `above` float: the R-hat from which a
-    chain is described. Returns str or None: None if no R-hat is above `above`.
+    `of_sweep`: what a sweep counts in `max_iter`; `above`: the R-hat from which a
+    chain is described.
     """
     if np.nanmax(r_hat, initial=0.0) <= above:
         return None

@@ -60,19 +60,19 @@ def hidden_cells(X_true, hidden, places):
     """List the hidden cells (`HiddenCells`) of columns that have some."""
     cells = cells_of(X_true, "X_true")
     hidden = _check_hidden(hidden, (len(cells[0]), len(cells)))
-    found = []
+    listed = []
     for place in places:
         rows = np.flatnonzero(hidden[:, place])
         if len(rows):
             label = column_label(X_true, place)
             values = observed_values(cells[place], label, rows, "X_true")
-            found.append(HiddenCells(place, label, rows, values))
-    if not found:
+            listed.append(HiddenCells(place, label, rows, values))
+    if not listed:
         raise ValueError(
             "hidden must mark at least one cell of the columns to score, "
             f"{[column_label(X_true, place) for place in places]}, got none; hide some"
         )
-    return found
+    return listed
 
 
 def observed_values(cells, label, rows, name):
@@ -92,8 +92,8 @@ def positions(X, columns, parameter="columns"):
     names, width = names_of(X), len(cells_of(X, "X_true"))
     if isinstance(columns, str | numbers.Integral):
         columns = [columns]
-    found = (place_of(one, names, width, parameter) for one in columns)
-    return list(dict.fromkeys(found))
+    places = (place_of(one, names, width, parameter) for one in columns)
+    return list(dict.fromkeys(places))
 
 
 def category_places(X_true):
@@ -123,10 +123,8 @@ def chosen(X_true, columns, places):
 def forecasts(X_true, given, hidden, columns, categories, n_draws, *, ordinal=False):
     """Return a `Forecast` of each column that is scored.
 
-    `X_true` (n_samples, n_features); `given` dict of probabilities, or sequence of
-    completed tables; `hidden` bool (n_samples, n_features); `columns` list of names or
-    indices, or None; `categories` dict of levels, or None; `n_draws` int or None;
-    `ordinal` bool: whether the score needs levels in their order.
+    `given`: dict of probabilities, or sequence of completed tables; `ordinal`:
+    whether the score needs levels in their order.
     """
     categories = {
         positions(X_true, [key], "categories")[0]: [item(level) for level in levels]
@@ -141,18 +139,18 @@ def forecasts(X_true, given, hidden, columns, categories, n_draws, *, ordinal=Fa
     if ordinal and columns is None:
         places = [place for place in ordinal_places(X_true) if place in given]
     _check_n_draws(n_draws)
-    found = []
+    results = []
     for cells in hidden_cells(X_true, hidden, chosen(X_true, columns, places)):
         if cells.place not in given:
             raise ValueError(
                 f"probabilities have no column {cells.label}; leave it out of columns"
             )
-        found.append(
+        results.append(
             _of_probabilities(
                 cells, given[cells.place], categories, np.shape(hidden)[0], n_draws
             )
         )
-    return found
+    return results
 
 
 def _check_n_draws(n_draws):
@@ -223,10 +221,10 @@ def tables_of(draws, shape):
             "draws must be a sequence of completed tables, as sample returns them; a "
             "single table is [table]"
         )
-    found = [cells_of(draw, f"draw {i}") for i, draw in enumerate(draws)]
-    for i, cells in enumerate(found):
+    tables = [cells_of(draw, f"draw {i}") for i, draw in enumerate(draws)]
+    for i, cells in enumerate(tables):
         check_shape(cells, shape, f"draw {i}")
-    return found
+    return tables
 
 
 def check_shape(cells, shape, name):
@@ -247,7 +245,7 @@ def _of_tables(X_true, draws, hidden, columns, categories, ordinal):
     places = chosen(X_true, columns, default)
     true = cells_of(X_true, "X_true")
     draws = tables_of(draws, (len(true[0]), len(true)))
-    found = []
+    results = []
     for cells in hidden_cells(X_true, hidden, places):
         drawn = [
             observed_values(draw[cells.place], cells.label, cells.rows, f"draw {i}")
@@ -258,8 +256,8 @@ def _of_tables(X_true, draws, hidden, columns, categories, ordinal):
         levels = categories.get(cells.place)
         if levels is None:
             levels = _levels(true[cells.place], cells.label, drawn, ordinal)
-        found.append(_frequencies(cells, levels, drawn))
-    return found
+        results.append(_frequencies(cells, levels, drawn))
+    return results
 
 
 def check_alike(cells, values):

@@ -26,10 +26,6 @@ def finite(values, name):
     return values
 
 
-# ----------------------------------------
-# Scores of imputed numbers and of their draws.
-
-
 def imputation_rmse(
     X_true: ArrayLike,
     X_imputed: ArrayLike,
@@ -56,14 +52,6 @@ def imputation_rmse(
     rmse : float
         The error, pooled over all hidden cells; 0 is best.
 
-    Raises
-    ------
-    TypeError
-        If ``hidden`` is not boolean or ``scale`` is not numeric.
-    ValueError
-        If shapes differ, no cell is hidden, a value at a hidden cell is not finite, or
-        a scale is not positive.
-
     Examples
     --------
     >>> from skvnce.metrics import imputation_rmse
@@ -86,28 +74,13 @@ def imputation_mae(
 
     Parameters
     ----------
-    X_true : array-like of shape (n_samples, n_features)
-        The true table; only its hidden cells are used.
-    X_imputed : array-like of shape (n_samples, n_features)
-        The imputed table; only its hidden cells are used.
-    hidden : array-like of bool of shape (n_samples, n_features)
-        True at the cells to score.
-    scale : float or array-like of shape (n_features,), default=None
-        Unit of the errors of each column, for instance the standard deviations of the
-        training data; None leaves the units of X.
+    X_true, X_imputed, hidden, scale
+        As in `imputation_rmse`.
 
     Returns
     -------
     mae : float
         The error, pooled over all hidden cells; 0 is best.
-
-    Raises
-    ------
-    TypeError
-        If ``hidden`` is not boolean or ``scale`` is not numeric.
-    ValueError
-        If shapes differ, no cell is hidden, a value at a hidden cell is not finite, or
-        a scale is not positive.
 
     Examples
     --------
@@ -139,28 +112,15 @@ def crps(
 
     Parameters
     ----------
-    X_true : array-like of shape (n_samples, n_features)
-        The true table; only its hidden cells are used.
     draws : array-like of shape (n_draws, n_samples, n_features)
         At least two independent draws of the table; only hidden cells are used.
-    hidden : array-like of bool of shape (n_samples, n_features)
-        True at the cells to score.
-    scale : float or array-like of shape (n_features,), default=None
-        Unit of each column, for instance the standard deviations of the training data;
-        None leaves the units of X.
+    X_true, hidden, scale
+        As in `imputation_rmse`.
 
     Returns
     -------
     score : float
         The score, pooled over all hidden cells; smaller is better.
-
-    Raises
-    ------
-    TypeError
-        If ``hidden`` is not boolean or ``scale`` is not numeric.
-    ValueError
-        If there are fewer than two draws, shapes differ, no cell is hidden, a value at
-        a hidden cell is not finite, or a scale is not positive.
 
     Examples
     --------
@@ -190,13 +150,11 @@ def coverage(
 
     Parameters
     ----------
-    X_true : array-like of shape (n_samples, n_features)
-        The true table; only its hidden cells are used.
     draws : array-like of shape (n_draws, n_samples, n_features)
         At least 2 / (1 - level) - 1 independent draws of the table (19 for 0.9); only
         hidden cells are used.
-    hidden : array-like of bool of shape (n_samples, n_features)
-        True at the cells to score.
+    X_true, hidden
+        As in `imputation_rmse`.
     level : float, default=0.9
         Nominal probability of the interval, in (0, 1).
     ties : {"inside", "shared"}, default="inside"
@@ -209,15 +167,6 @@ def coverage(
     -------
     fraction : float
         Fraction of hidden cells covered; ``level`` is best.
-
-    Raises
-    ------
-    TypeError
-        If ``hidden`` is not boolean or ``level`` is not a number.
-    ValueError
-        If ``level`` is not in (0, 1), ``ties`` is not one of the two, there are too few
-        draws, shapes differ, no cell is hidden, or a value at a hidden cell is not
-        finite.
 
     Examples
     --------

@@ -21,7 +21,6 @@ from skvnce.missingness import _check_hidden, _generator, _table
 # ----------------------------------------
 # Comparisons of two tables as samples.
 
-
 _BLOCK = 2**22  # distances held at once, 32 MiB
 _MOST_LEVELS = 255  # of a nominal column that scikit-learn's trees accept
 
@@ -51,11 +50,6 @@ def energy_distance(X: ArrayLike, Y: ArrayLike) -> float:
     -------
     distance : float
         The distance, in the units of X; 0 is best.
-
-    Raises
-    ------
-    ValueError
-        If a table is not numeric and finite, or the numbers of columns differ.
 
     Examples
     --------
@@ -118,15 +112,6 @@ def two_sample_auc(
     auc : float
         The AUC, mean over folds and tables: 0.5 is best, 1 is worst.
 
-    Raises
-    ------
-    TypeError
-        If ``hidden`` is not boolean, or a completed table has no dates where ``X_true``
-        has some.
-    ValueError
-        If shapes differ, ``n_splits`` is not an integer of at least 2, or there are
-        fewer than 2 rows per fold with hidden cells.
-
     Examples
     --------
     >>> import numpy as np
@@ -176,10 +161,7 @@ def _completed_tables(X):
 
 
 def _encoded_pairs(true, imputed, columns):
-    """Convert two tables to numbers.
-
-    Returns `x` (2, n_samples, n_features); `is_nominal` list of n_features bool.
-    """
+    """Convert two tables to numbers (2, n, d), and say which columns are nominal."""
     x, is_nominal = np.empty((2, len(true[0]), len(true))), []
     for place, pair in enumerate(zip(true, imputed, strict=True)):
         column = columns and columns[place]
@@ -211,10 +193,7 @@ def _auc_of_fold(model, pairs, fold):
 
 
 def _power_of_two(value):
-    """Return the power of two next to a value that is not negative, 1 for 0.
-
-    Neither it nor its inverse overflows.
-    """
+    """Return the power of two next to a value that is not negative, 1 for 0."""
     # divisions by a power of two do not round
     return 2.0 ** np.clip(np.frexp(value)[1], -1000, 1000) if value else 1.0
 
@@ -228,7 +207,6 @@ def _mean_distance(x, y):
 
 # ----------------------------------------
 # Scores of the recovery of graphs.
-
 
 _EDGE = 1e-5  # smaller true entries are rounding errors of a matrix inverse
 
@@ -251,12 +229,6 @@ def edge_auc(precision_true: ArrayLike, strengths: ArrayLike) -> float:
         Probability that an edge has more strength than a pair without one, ties
         counted half: 1 is best, 0.5 is chance. Only the entries below the diagonal of
         both matrices are used.
-
-    Raises
-    ------
-    ValueError
-        If the matrices are not numeric, square, finite and of one shape, a strength is
-        negative, or the true graph is empty or complete.
 
     Examples
     --------

@@ -39,7 +39,6 @@ from skvnce.pooling._rules import Pooled, degrees_of_freedom
 # ----------------------------------------
 # Log-likelihoods of nested models of statsmodels, for D3.
 
-
 _FIXED_SCALE = ("Binomial", "Poisson", "NegativeBinomial")  # families of GLM
 
 
@@ -74,10 +73,9 @@ def check_nested(full, reduced):
 
 
 def likelihoods(results):
-    """Compute log-likelihoods at the own and at the pooled estimates.
+    """Compute log-likelihoods at the own and at the pooled estimates; (2, n_draws).
 
-    `results` list of n_draws results. Returns (2, n_draws): at the pooled estimates the
-    maximum over the intercept, if there is one.
+    At the pooled ones it is the maximum over the intercept, if there is one.
     """
     _, estimates, _ = parameters(results)
     pooled = estimates.mean(0)
@@ -145,13 +143,13 @@ def _likelihood(model, params):
     if _family(model) in (None, *_FIXED_SCALE) or isinstance(scale, Real):
         return float(model.loglike(params))
     start = np.log(model.estimate_scale(model.predict(params)))  # of Pearson residuals
-    found = minimize_scalar(
+    optimum = minimize_scalar(
         # logarithms keep the scale positive
         lambda log_scale: -float(model.loglike(params, scale=np.exp(log_scale))),
         bracket=(start - 0.5, start + 0.5),
         tol=1e-10,
     )
-    return -found.fun
+    return -optimum.fun
 
 
 def _profiled(result, estimates):
@@ -162,17 +160,13 @@ def _profiled(result, estimates):
         return _likelihood(model, estimates)
     unit = np.eye(len(estimates))[place]
     error = float(np.asarray(result.bse)[place])
-    found = minimize_scalar(
+    optimum = minimize_scalar(
         lambda shift: -_likelihood(model, estimates + shift * unit),
         # the intercept moves by about its standard error
         bracket=(-error, error),
         tol=1e-10,
     )
-    return -found.fun
-
-
-# ----------------------------------------
-# Tests of several coefficients at once: D1, D2 and D3.
+    return -optimum.fun
 
 
 class PooledTest(NamedTuple):
@@ -226,12 +220,6 @@ def wald_test(pooled: Pooled, terms: ArrayLike, value: ArrayLike = 0.0) -> Poole
         If there are too few draws, or too much is missing, for Reiter's expansion. The
         degrees of freedom are then its limit, 4, or less.
 
-    Raises
-    ------
-    ValueError
-        If ``terms`` are no coefficients of ``pooled``, are dependent, or are several
-        while ``pooled`` has no covariances.
-
     Examples
     --------
     >>> import numpy as np
@@ -278,12 +266,6 @@ def chi2_test(statistics: ArrayLike, dof: int) -> PooledTest:
     Returns
     -------
     PooledTest
-
-    Raises
-    ------
-    ValueError
-        If ``statistics`` are fewer than two, negative or not finite, or ``dof`` is
-        below 1.
 
     Examples
     --------
@@ -391,15 +373,15 @@ def _constraints(pooled, terms):
 def _hypothesis(value, k):
     """Return what k constraints are under the hypothesis, (k,)."""
     try:
-        found = np.broadcast_to(np.asarray(value, dtype=float), k)
+        constants = np.broadcast_to(np.asarray(value, dtype=float), k)
     except (TypeError, ValueError):
-        found = np.array([np.nan])
-    if not np.isfinite(found).all():
+        constants = np.array([np.nan])
+    if not np.isfinite(constants).all():
         raise ValueError(
             f"value must be a finite number, or one for each of the {k} terms, got "
             f"{value!r}."
         )
-    return found
+    return constants
 
 
 def _position(term, names, n_estimates):
@@ -466,8 +448,5 @@ def _small_sample_dof(k, m, r, dof_complete):
 
 def _of_f(statistic, k, dof, r):
     # scipy's F distribution is NaN for infinite degrees of freedom
-    if np.isinf(dof):
-        p = chi2.sf(k * statistic, k)
-    else:
-        p = f.sf(statistic, k, dof)
+    p = chi2.sf(k * statistic, k) if np.isinf(dof) else f.sf(statistic, k, dof)
     return PooledTest(float(statistic), k, float(dof), float(p), float(r))

@@ -18,10 +18,6 @@ from skvnce._tables.cells import is_missing
 from skvnce._types import ByColumn, Seed
 from skvnce.pooling._rules import Pooled, pool
 
-# ----------------------------------------
-# Estimates and covariances of fitted models, by name.
-
-
 _REMEDY = (
     "Fit a model of statsmodels by fit_each(function, draws), or compute variances and "
     "call pool."
@@ -129,26 +125,29 @@ def pool_models(
 def listed(results, name="results"):
     """Return different fitted models as a list."""
     try:
-        found = list(results)
+        models = list(results)
     except TypeError as error:
         raise TypeError(
             f"{name} must be a list of fitted models, one for each draw, got "
             f"{type(results).__name__}."
         ) from error
-    _check_different(found, name)
-    return found
+    _check_different(models, name)
+    return models
 
 
 def _check_alike(results):
     """Raise an error for different kinds of models or outcomes; warn of lost rows."""
     _check_covariances_alike(results)
     models = [getattr(result, "model", None) for result in results]
+    outcomes = [str(getattr(model, "endog_names", None)) for model in models]
+    kinds = {"kind of model": [type(model).__name__ for model in models]}
+    kinds["outcome"] = outcomes
     for number, model in enumerate(models):
-        for what, of in (("kind of model", _kind), ("outcome", _outcome)):
-            if of(model) != of(models[0]):
+        for what, of in kinds.items():
+            if of[number] != of[0]:
                 raise ValueError(
                     f"The models must have the same {what}, but results 0 and {number} "
-                    f"have {of(models[0])} and {of(model)}."
+                    f"have {of[0]} and {of[number]}."
                 )
         lost = getattr(getattr(model, "data", None), "missing_row_idx", None)
         if lost is not None and len(lost):
@@ -219,19 +218,11 @@ def _check_covariances_alike(results):
             )
 
 
-def _kind(model):
-    return type(model).__name__
-
-
-def _outcome(model):
-    return str(getattr(model, "endog_names", None))
-
-
 def parameters(results):
     """Return names, estimates and covariances of results of statsmodels."""
-    found = [_of_result(result, number) for number, result in enumerate(results)]
-    names = found[0][0]
-    for number, (others, _, covariance) in enumerate(found):
+    read = [_of_result(result, number) for number, result in enumerate(results)]
+    names = read[0][0]
+    for number, (others, _, covariance) in enumerate(read):
         if others != names:
             only = sorted(set(names) ^ set(others))
             raise ValueError(
@@ -246,7 +237,7 @@ def parameters(results):
                 "not a positive number: its columns may be collinear, or separate the "
                 "outcome. Leave out such terms."
             )
-    return names, *(np.array([one[i] for one in found]) for i in (1, 2))
+    return names, *(np.array([one[i] for one in read]) for i in (1, 2))
 
 
 def _of_result(result, number):
@@ -288,9 +279,9 @@ def _of_result(result, number):
 
 def _residual_dof(results):
     """Return the least residual degrees of freedom, or None if there are none."""
-    found = [_dof_of(result) for result in results]
-    if all(isinstance(dof, Real) and 0 < dof < np.inf for dof in found):
-        return float(min(found))
+    counts = [_dof_of(result) for result in results]
+    if all(isinstance(dof, Real) and 0 < dof < np.inf for dof in counts):
+        return float(min(counts))
     return None
 
 
@@ -332,12 +323,12 @@ def _of_estimators(models, draws, y):
     y = np.asarray(y)
     if any(map(is_missing, y.ravel().tolist())):
         raise ValueError("y has missing values: leave out these rows before the fit.")
-    found = [
+    read = [
         _maximum(model, table, y, number)
         for number, (model, table) in enumerate(zip(models, draws, strict=True))
     ]
-    names, dof = found[0][0], found[0][3]
-    return names, np.array([f[1] for f in found]), np.array([f[2] for f in found]), dof
+    names, dof = read[0][0], read[0][3]
+    return names, np.array([f[1] for f in read]), np.array([f[2] for f in read]), dof
 
 
 def _check_estimator(model):
@@ -434,13 +425,6 @@ def fit_each(
     list
         Of fitted estimators, or of what the function returned.
 
-    Raises
-    ------
-    ValueError
-        If ``draws`` are no completed tables, or the function returns None.
-    TypeError
-        If ``estimator`` is neither an instance of an estimator nor a function.
-
     Examples
     --------
     >>> import numpy as np
@@ -499,8 +483,8 @@ def _analysis(estimator):
         )
     if hasattr(estimator, "fit"):
         return lambda table, y, **given: clone(estimator).fit(table, y, **given)
-    return lambda table, y, **given: (
-        estimator(table, **given) if y is None else estimator(table, y, **given)
+    return lambda table, y, **given: estimator(
+        table, *([] if y is None else [y]), **given
     )
 
 
@@ -548,16 +532,15 @@ class SensitivityCurve(NamedTuple):
                 self.summary(place, level).assign(name=_names_of(first)[place])
                 for place in every
             ]
-            found = pd.concat(tables).sort_index(kind="stable").reset_index(drop=True)
-            return found[["shift", "name", "coef", "se", "low", "high"]]
-        parts = [
-            (one.estimate, one.standard_error, *one.interval(level))
-            for one in self.pooled
-        ]
+            table = pd.concat(tables).sort_index(kind="stable").reset_index(drop=True)
+            return table[["shift", "name", "coef", "se", "low", "high"]]
+        parts = (
+            (a.estimate, a.standard_error, *a.interval(level)) for a in self.pooled
+        )
         rows = [[_chosen(part, first, name) for part in row] for row in parts]
-        found = pd.DataFrame(rows, columns=["coef", "se", "low", "high"])
-        found.insert(0, "shift", self.shifts)
-        return found
+        table = pd.DataFrame(rows, columns=["coef", "se", "low", "high"])
+        table.insert(0, "shift", self.shifts)
+        return table
 
     def tipping_point(
         self, name: str | int | None = None, level: float = 0.95, null: float = 0.0
@@ -566,10 +549,8 @@ class SensitivityCurve(NamedTuple):
 
         Parameters
         ----------
-        name : str or int, default=None
-            Name of a coefficient, or its place.  None if the analysis has one estimate.
-        level : float, default=0.95
-            Of the intervals, in (0, 1).
+        name, level
+            As of `summary`.
         null : float, default=0.0
             For example the value of a coefficient without an effect.
 
@@ -623,21 +604,12 @@ def sensitivity_curve(
         Number of completed tables for each shift; at least 2.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the draws.
-    reference : array-like of shape (n_reference, n_features), default=None
-        As in `sample`: rows whose distribution missing cells follow, before a shift.
-    where : array-like of bool, dict or callable, default=None
-        As in `sample`: which missing cells are filled.
+    reference, where
+        As in `sample`.
 
     Returns
     -------
     SensitivityCurve
-
-    Raises
-    ------
-    ValueError
-        If there are no shifts, or fewer than two draws, or `sample` rejects a shift.
-    TypeError
-        If `imputer` does not draw, `analyse` is not callable or `shifts` are not dicts.
 
     Examples
     --------

@@ -25,10 +25,6 @@ from scipy.stats import t as student
 
 from skvnce._tables.frames import readable
 
-# ----------------------------------------
-# Rubin's rules: one estimate from the analyses of several completed tables.
-
-
 _LARGEST = 1e150  # of estimates, whose squares are summed
 _MOST = 60  # maximum number of rows of a printed table
 _PRINTED = ("coef", "se", "t", "df", "p", "low", "high")
@@ -227,14 +223,6 @@ def pool(
     See Also
     --------
     pool_models : Takes fitted models of statsmodels or scikit-learn.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two estimates, shapes do not match, values are not
-        finite, variances are not positive, ``dof_complete`` is not positive, there
-        are not as many different ``names`` as estimates, or estimates and variances
-        have different names.
 
     Examples
     --------

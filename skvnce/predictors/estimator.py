@@ -1,8 +1,9 @@
 """A classifier and a regressor that learn from several draws of the missing cells."""
 
 from contextlib import nullcontext
+from functools import partial
 from itertools import cycle
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import narwhals as nw
 import numpy as np
@@ -38,7 +39,6 @@ from skvnce._core.warnings import without_pooling
 from skvnce._imputer.fill import check_share
 from skvnce._imputer.fitted import (
     Fitted,
-    set_by_fit,
     with_fit,
     with_plain_fit,
     without_fit,
@@ -52,21 +52,22 @@ from skvnce._tables.schema import Schema
 from skvnce._tables.weights import checked_weights
 from skvnce._types import Seed, TableLike
 from skvnce.gaussian.estimator import GaussianImputer
-from skvnce.predictors.out_of_fold import (
-    Recalibration,
-    Residuals,
-    fold_residuals,
-    recalibrated,
-)
+from skvnce.predictors import out_of_fold
 
 # ----------------------------------------
 # The base class of predictors that learn from several draws of the missing cells.
-
 
 # 128 MiB of float64
 _CHUNK = 2**24  # maximum number of cells, over all draws, that are predicted at once
 _MOST = 2**31 - 1  # of seeds
 _MOST_LEVELS = 255  # of nominal columns of trees; codes of others count as numbers
+
+
+class Predictor(NamedTuple):
+    """What a fit has learned besides its public attributes."""
+
+    seed: int  # of the draws of new rows, so that predictions can be repeated
+    residuals: out_of_fold.Residuals | None  # for intervals
 
 
 class MultipleImputation(BaseEstimator):
@@ -105,40 +106,30 @@ class MultipleImputation(BaseEstimator):
         TypeError
             If a parameter has a wrong type, or the model takes no weights.
         """
-        return self._set(self._new()._fit(X, y, sample_weight))
-
-    def _fit(self, X, y, sample_weight):
-        """Do what `fit` does, on a copy that has no other user."""
         self._check_parameters()
         given = {"X": X, "y": y, "sample_weight": sample_weight}
-        for name, one in given.items():
+        for name, cells in given.items():
             # before scikit-learn's checks, which would load tables in parts
-            needs_memory(type(self), one, reset=True, name=name)
+            needs_memory(type(self), cells, reset=True, name=name)
         check_consistent_length(X, y, sample_weight)
         y = self._target(y)
         if sample_weight is not None:
             sample_weight = checked_weights(sample_weight, np.empty(len(y)))
         of_imputer, of_model = self._routed(sample_weight)
         rng = np.random.default_rng(seed_from(self.random_state))
-        self._fit_imputer(X, of_imputer, rng)
-        tables = self._drawn(X, int(self.n_estimators), rng)
-        self.estimators_ = self._fitted_models(tables, y, of_model, rng)
-        # stored, so that predictions of a table can be repeated
-        self._seed = _seed(rng)
-        self._fit_target(tables, y, of_model, rng, self._groups_of(X))
-        return self
-
-    def _new(self):
-        """Copy the parameters, without what an earlier fit has set."""
-        new = object.__new__(type(self))
-        vars(new).update(without_fit(vars(self)))
-        return new
-
-    def _set(self, fitted):
-        """Take over the attributes of a copy that a fit has finished, all at once."""
-        report = set_by_fit(self, fitted)
-        kept = without_fit(vars(self))
-        self.__dict__ = {**kept, **report, "_fitted": Fitted(None, None, report)}
+        imputer = self._fitted_imputer(X, of_imputer, rng)
+        fit_models = partial(self._fitted_models, imputer, rng)
+        tables = self._drawn(imputer, X, int(self.n_estimators), rng)
+        models, seed = fit_models(tables, y, of_model), _seed(rng)
+        rows = out_of_fold.TrainingRows(tables, y, of_model, _groups_of(imputer, X))
+        report, residuals = self._of_target(models, fit_models, rows, rng)
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(imputer, name):
+                report[name] = getattr(imputer, name)
+        report |= {"imputer_": imputer, "estimators_": models}
+        fitted = Fitted(None, Predictor(seed, residuals), report)
+        # all at once, so that a fit that fails changes nothing
+        self.__dict__ = {**without_fit(vars(self)), **report, "_fitted": fitted}
         return self
 
     def __getstate__(self):
@@ -191,7 +182,7 @@ class MultipleImputation(BaseEstimator):
                 "None."
             )
         y = column_or_1d(y, warn=True)
-        missing = np.isnan(y) if y.dtype.kind == "f" else np.array(map_missing(y))
+        missing = np.array([is_missing(value) for value in y.tolist()])
         if missing.any():
             raise ValueError(
                 f"Input y contains NaN, the first in row {missing.argmax()}. Leave out "
@@ -199,8 +190,9 @@ class MultipleImputation(BaseEstimator):
             )
         return _check_y(y, estimator=self)
 
-    def _fit_target(self, tables, y, of_model, rng, groups):
-        """Set attributes that depend on the target."""
+    def _of_target(self, models, fit_models, rows, rng):
+        """Return the attributes that depend on the target, and `Residuals` or None."""
+        raise NotImplementedError
 
     def _routed(self, sample_weight):
         """Return the parameters of `fit` of the imputer and of the model."""
@@ -223,58 +215,44 @@ class MultipleImputation(BaseEstimator):
         takes = has_fit_parameter(imputer, "sample_weight")
         return (weights if takes else {}), weights
 
-    def _fit_imputer(self, X, given, rng):
+    def _fitted_imputer(self, X, given, rng):
         """Fit a clone of the imputer, which returns data frames if X is one."""
-        self.imputer_ = clone(self._imputer())
-        if not isinstance(self.imputer_, FrozenEstimator):
-            config = getattr(self.imputer_, "_sklearn_output_config", {})
-            if is_frame(X) and "transform" not in config:
-                is_polars = nw.from_native(X).implementation.is_polars()
-                library = "polars" if is_polars else "pandas"
-                self.imputer_.set_output(transform=library)
-            _reseeded(self.imputer_, rng).fit(X, **given)
-        vars(self).pop("feature_names_in_", None)
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self.imputer_, name):
-                setattr(self, name, getattr(self.imputer_, name))
+        imputer = clone(self._imputer())
+        if isinstance(imputer, FrozenEstimator):
+            return imputer
+        config = getattr(imputer, "_sklearn_output_config", {})
+        if is_frame(X) and "transform" not in config:
+            is_polars = nw.from_native(X).implementation.is_polars()
+            imputer.set_output(transform="polars" if is_polars else "pandas")
+        return _reseeded(imputer, rng).fit(X, **given)
 
-    def _groups_of(self, X):
-        """Return the groups of rows that the imputer has; (n_samples,), or None."""
-        columns = getattr(self.imputer_, "_schema", Schema(0)).group_columns
-        return next((self.imputer_._checked(X)[:, j] for j in columns), None)
-
-    def _drawn(self, X, n_draws, rng):
+    def _drawn(self, imputer, X, n_draws, rng):
         """Draw completed tables; those of the default model have numbers only."""
         with without_pooling():
-            tables = self.imputer_.sample(X, n_draws, _seed(rng))
-        columns = None if self.estimator is not None else self._returned_columns()
+            tables = imputer.sample(X, n_draws, _seed(rng))
+        columns = None if self.estimator is not None else _returned_columns(imputer)
         if columns is None:
             return tables
         used = [k for k, column in enumerate(columns) if column.kind != PASSED]
         return [_numbers(table, columns)[:, used] for table in tables]
 
-    def _returned_columns(self):
-        """List the columns that the imputer returns; None if all are numbers."""
-        schema = self.imputer_._schema
-        return schema.columns and [schema.columns[j] for j in schema.returned]
-
     def _threads(self):
         """Return a context of one thread for the default model: several mostly wait."""
         return one_thread if self.estimator is None else nullcontext
 
-    def _of_model(self, model, method, table):
+    def _of_model(self, model, table, method):
         """Call a method of a fitted model."""
         with self._threads()():
             return getattr(model, method)(table)
 
-    def _fitted_models(self, tables, y, given, rng):
+    def _fitted_models(self, imputer, rng, tables, y, given):
         """Fit a clone of the model to each of some tables of the same rows."""
         model, weights = self._model(), given.get("sample_weight")
         if self.estimator is None and weights is not None:
             rows = np.flatnonzero(weights)  # others would be borders of bins
             tables = [_safe_indexing(table, rows) for table in tables]
             y, given = y[rows], given | {"sample_weight": weights[rows]}
-        columns = None if self.estimator is not None else self._returned_columns()
+        columns = None if self.estimator is not None else _returned_columns(imputer)
         if columns is not None:
             model.set_params(categorical_features=_are_nominal(columns))
         models = [_reseeded(clone(model), rng) for _ in tables]
@@ -287,30 +265,22 @@ class MultipleImputation(BaseEstimator):
     def _predictions(self, X, method):
         """Predict from draws of new rows, each model from its share of the draws.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-        method : str
-            Of the models.
-
-        Yields
-        ------
-        ndarray of shape (n_draws, n, ...)
-            For a chunk of the rows.
+        Yields arrays (n_draws, n, ...) for chunks of the rows.
         """
         check_is_fitted(self)
         self._check_parameters()
         needs_memory(type(self), X, reset=False)
-        n_draws, rng = int(self.n_draws), np.random.default_rng(self._seed)
+        n_draws, rng = int(self.n_draws), np.random.default_rng(self._fitted.model.seed)
         size = max(1, _CHUNK // (n_draws * self.n_features_in_))
         n_rows = _num_samples(X)
         for first in range(0, max(n_rows, 1), size):
             rows = np.arange(first, min(first + size, n_rows))
             part = X if n_rows <= size else _safe_indexing(X, rows)
-            tables = self._drawn(part, n_draws, rng)
+            tables = self._drawn(self.imputer_, part, n_draws, rng)
             models = cycle(self.estimators_)
-            found = [self._of_model(next(models), method, table) for table in tables]
-            yield np.array(found)
+            yield np.array(
+                [self._of_model(next(models), table, method) for table in tables]
+            )
 
 
 def asking(default):
@@ -320,9 +290,16 @@ def asking(default):
     return default
 
 
-def map_missing(y):
-    """Tell which values of a target of any type are missing."""
-    return [is_missing(value) for value in y.tolist()]
+def _groups_of(imputer, X):
+    """Return the groups of rows that an imputer has; (n_samples,), or None."""
+    columns = getattr(imputer, "_schema", Schema(0)).group_columns
+    return next((imputer._checked(X)[:, j] for j in columns), None)
+
+
+def _returned_columns(imputer):
+    """List the columns that an imputer returns; None if all are numbers."""
+    schema = imputer._schema
+    return schema.columns and [schema.columns[j] for j in schema.returned]
 
 
 def _seed(rng):
@@ -364,10 +341,6 @@ def _are_nominal(columns):
 def _fit(threads, model, table, y, given):
     with threads():
         return model.fit(table, y, **given)
-
-
-# ----------------------------------------
-# A classifier and a regressor that learn from several draws of the missing cells.
 
 
 _CONSTRAINTS = {
@@ -514,8 +487,9 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
             In the order of `classes_`.
         """
         parts = self._predictions(X, "predict_proba")
-        found = np.concatenate([found.mean(0) for found in parts])
-        return Recalibration(self.slope_, self.intercepts_).applied(found)
+        averages = np.concatenate([part.mean(0) for part in parts])
+        calibration = out_of_fold.Recalibration(self.slope_, self.intercepts_)
+        return calibration.applied(averages)
 
     def predict(self, X: TableLike) -> NDArray[Any]:
         """Predict the most probable classes.
@@ -570,10 +544,13 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         check_classification_targets(y)
         return y
 
-    def _fit_target(self, tables, y, of_model, rng, groups):
-        self.classes_ = self.estimators_[0].classes_
-        found = recalibrated(self, tables, y, of_model, rng, groups)
-        self.slope_, self.intercepts_ = found
+    def _of_target(self, models, fit_models, rows, rng):
+        predict = partial(self._of_model, method="predict_proba")
+        slope, intercepts = out_of_fold.recalibrated(
+            self.calibration_cv, models, rows, rng, fit_models, predict
+        )
+        report = {"classes_": models[0].classes_, "slope_": slope}
+        return report | {"intercepts_": intercepts}, None
 
 
 class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
@@ -589,41 +566,25 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
 
     Parameters
     ----------
-    imputer : imputer with `sample`, or None, default=None
-        None is ``GaussianImputer()``.  A ``FrozenEstimator`` of a fitted imputer is not
-        fitted again, and keeps its own ``set_output``.
+    imputer, n_estimators, n_draws, n_jobs, random_state
+        As in `MultipleImputationClassifier`.
     estimator : regressor, or None, default=None
         None is ``HistGradientBoostingRegressor(min_samples_leaf=1,
         early_stopping=False)``: trees gain most from draws, and with leaves of single
         rows and a fixed number of rounds a weight of 2 is the same as two rows.
-    n_estimators : int, default=10
-        Number of completed tables of the training rows, and of models.
-    n_draws : int, default=50
-        Number of draws of new rows.  Each model predicts from draws of its own, an
-        equal share of them.
     cv : int, cross-validation generator, iterable or None, default=None
         Folds that `interval` needs: `n_estimators` models are fitted without each of
         them, so that `fit` with five folds takes six times as long.  An integer is the
         number of folds, of rows in random order, or of whole groups if the imputer has
         `groups`.  None: no `interval`.
-    n_jobs : int or None, default=None
-        Number of processes that fit models, through joblib.
-    random_state : int, RandomState instance, Generator or None, default=None
-        Seed of the draws; replaces each `random_state` of `imputer` and `estimator`.
 
     Attributes
     ----------
-    imputer_ : imputer
-        The fitted imputer.
-    estimators_ : list of n_estimators regressors
-        The fitted models.
+    imputer_, estimators_, n_features_in_, feature_names_in_
+        As in `MultipleImputationClassifier`.
     noise_variance_ : float
         Variance of the target that the models do not predict from completed rows, in
         squared units of y; only with `cv`.
-    n_features_in_ : int
-        Number of features seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during `fit`, if X has feature names that are strings.
 
     Notes
     -----
@@ -687,7 +648,7 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
         ndarray of shape (n_samples,)
         """
         parts = self._predictions(X, "predict")
-        return np.concatenate([found.mean(0) for found in parts])
+        return np.concatenate([part.mean(0) for part in parts])
 
     def interval(self, X: TableLike, level: float = 0.9) -> NDArray[np.float64]:
         """Compute intervals that contain the target with a probability.
@@ -718,12 +679,12 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
         """
         check_share(level, "level")
         parts = list(self._predictions(X, "predict"))
-        if self._residuals is None:
+        residuals = self._fitted.model.residuals
+        if residuals is None:
             raise ValueError(
                 "interval needs residuals of cross-validation: fit with cv=5."
             )
-        found = np.concatenate(parts, axis=1)
-        return Residuals(*self._residuals).interval(found, level)
+        return residuals.interval(np.concatenate(parts, axis=1), level)
 
     def score(
         self, X: TableLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -765,11 +726,9 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
     def _target(self, y):
         return _check_y(super()._target(y), y_numeric=True, estimator=self)
 
-    def _fit_target(self, tables, y, of_model, rng, groups):
-        self._residuals = None
-        vars(self).pop("noise_variance_", None)
-        if self.cv is not None:
-            found = fold_residuals(self, tables, y, of_model, rng, groups)
-            # a plain tuple, which skops can store
-            self._residuals = tuple(found)
-            self.noise_variance_ = found.noise_variance
+    def _of_target(self, models, fit_models, rows, rng):
+        if self.cv is None:
+            return {}, None
+        predict = partial(self._of_model, method="predict")
+        residuals = out_of_fold.fold_residuals(self.cv, rows, rng, fit_models, predict)
+        return {"noise_variance_": residuals.noise_variance}, residuals

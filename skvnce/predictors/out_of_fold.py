@@ -22,22 +22,20 @@ from sklearn.utils import _safe_indexing, compute_sample_weight
 from skvnce._tables.cells import is_frame
 
 
+class TrainingRows(NamedTuple):
+    """The rows of a fit."""
+
+    tables: list  # of (n_samples, n_features_out): draws of the missing cells
+    y: np.ndarray  # (n_samples,)
+    given: dict  # parameters of `fit` of the model: weights of the rows
+    groups: np.ndarray | None  # (n_samples,): their rows stay in one fold
+
+
 def splits(cv, y, rng, *, by_class=False, groups=None):
-    """Split rows into folds; an integer is a number of folds, in random order.
+    """Yield folds, (train, test) of int; a number is one of folds, in random order.
 
-    Parameters
-    ----------
-    cv : int, cross-validation generator or iterable
-    y : ndarray of shape (n_samples,)
-    rng : numpy.random.Generator
-    by_class : bool, default=False
-        Whether y are classes, which each fold then has in equal shares.
-    groups : ndarray of shape (n_samples,), default=None
-        Numbers of groups whose rows stay in one fold.
-
-    Yields
-    ------
-    train, test : ndarray of int
+    `by_class`: whether y are classes, which each fold then has in equal shares.
+    `groups` (n_samples,): numbers of groups whose rows stay in one fold.
     """
     if isinstance(cv, Integral):
         kinds, n = (KFold, StratifiedKFold), int(cv)
@@ -46,32 +44,29 @@ def splits(cv, y, rng, *, by_class=False, groups=None):
             n = min(n, len(np.unique(groups)))
         cv = kinds[by_class](n, shuffle=True, random_state=int(rng.integers(2**31 - 1)))
     # splitters read no cells, only the number of rows
-    given = np.empty((len(y), 1)), y, groups
-    yield from check_cv(cv, y, classifier=by_class).split(*given)
+    cells = np.empty((len(y), 1))
+    yield from check_cv(cv, y, classifier=by_class).split(cells, y, groups)
 
 
-def fold_predictions(folds, tables, y, given, fit, predict):
-    """Predict each fold of the training rows by models that are fitted without it.
+def fold_predictions(folds, rows, fit, predict):
+    """Predict each fold of `TrainingRows` by models that are fitted without it.
 
-    `y` (n_samples,).  `folds` (iterable of tuple of ndarray of int): rows to fit to,
-    and rows to predict.  `tables` (n_samples, n_features_out): draws of the training
-    rows; a model is fitted to each, and predicts it.  `given`: parameters of `fit` of
-    the model: weights of the rows.  `fit`: maps tables, y and `given` to a list of
-    models.  `predict`: maps a model and a table to numbers of shape (n, ...).  Returns
-    `predictions` (n_tables, n_predicted, ...); `rows` (int (n_predicted,)), in
-    increasing order.
+    `folds`: pairs of the rows to fit to and the rows to predict.  `fit`: maps tables, y
+    and parameters of `fit` to a list of models.  `predict`: maps a model and a table to
+    numbers (n, ...).  Returns predictions (n_tables, n_predicted, ...), and their rows
+    in increasing order.
     """
-    found = {}
+    by_row = {}
     for train, test in folds:
-        learned = [_safe_indexing(table, train) for table in tables]
-        some = {name: cells[train] for name, cells in given.items()}
-        models = fit(learned, y[train], some)
-        held_out = [_safe_indexing(table, test) for table in tables]
-        own = np.array(list(map(predict, models, held_out)))
+        tables = [_safe_indexing(table, train) for table in rows.tables]
+        given = {name: cells[train] for name, cells in rows.given.items()}
+        models = fit(tables, rows.y[train], given)
+        held_out = [_safe_indexing(table, test) for table in rows.tables]
+        predicted = np.array(list(map(predict, models, held_out)))
         # a row may be in several folds of the user's splitter
-        found |= zip(test.tolist(), np.moveaxis(own, 1, 0), strict=True)
-    rows = np.array(sorted(found), dtype=int)
-    return np.stack([found[row] for row in rows.tolist()], 1), rows
+        by_row |= zip(test.tolist(), np.moveaxis(predicted, 1, 0), strict=True)
+    places = sorted(by_row)
+    return np.stack([by_row[row] for row in places], 1), np.array(places, dtype=int)
 
 
 # ----------------------------------------
@@ -95,7 +90,6 @@ def fold_predictions(folds, tables, y, given, fit, predict):
 # and Weinberger (2017), On calibration of modern neural networks; Carroll, Ruppert,
 # Stefanski and Crainiceanu (2006), Measurement error in nonlinear models, chapter 3.
 
-
 _LEAST = 1e-6  # smallest probability: trees predict 0
 _SPREAD = 0.5, 1.0  # standard deviations of the prior of slope and intercepts
 _UNWEIGHTED = (CalibratedClassifierCV, NuSVC, SVC)  # calibrated without class_weight
@@ -118,8 +112,8 @@ class Recalibration(NamedTuple):
     def of(cls, probabilities, codes, weights):
         """Maximise the posterior.
 
-        `weights` (n,).  `probabilities` (n, n_classes): of rows that the models have
-        not seen.  `codes` (int (n,)): the classes of the rows.
+        `probabilities` (n, n_classes): of rows that the models have not seen;
+        `codes`: their classes.
         """
         logs, count = _logs(probabilities), probabilities.shape[1]
         right = np.eye(count)[codes]
@@ -127,10 +121,10 @@ class Recalibration(NamedTuple):
         spread = np.r_[_SPREAD[0], np.full(count, _SPREAD[1])]
 
         def loss(parameters):
-            found = parameters[0] * logs + parameters[1:]
-            excess = weights[:, None] * (softmax(found, axis=1) - right)
+            scores = parameters[0] * logs + parameters[1:]
+            excess = weights[:, None] * (softmax(scores, axis=1) - right)
             gap = (parameters - centre) / spread
-            value = -(weights @ (log_softmax(found, axis=1) * right).sum(1))
+            value = -(weights @ (log_softmax(scores, axis=1) * right).sum(1))
             slope = np.r_[(excess * logs).sum(), excess.sum(0)] + gap / spread
             return value + gap @ gap / 2, slope
 
@@ -145,40 +139,37 @@ class Recalibration(NamedTuple):
         return softmax(self.slope * _logs(probabilities) + self.intercepts, axis=1)
 
 
-def recalibrated(classifier, tables, y, given, rng, groups=None):  # Recalibration
-    """Learn from each fold of the training rows, by models fitted without it.
+def recalibrated(cv, models, rows, rng, fit, predict):
+    """Learn the `Recalibration` from folds, by models that are fitted without them.
 
-    `y` (n_samples,), `rng` (numpy.random.Generator).  `classifier`
-    (MultipleImputationClassifier): its `classes_` are set.  `tables` (n_samples,
-    n_features_out): draws of the training rows.  `given`: parameters of `fit` of the
-    model: weights of the rows.  `groups` (n_samples,): see `splits`.
+    `models` are fitted to all rows; `fit`, `predict`: see `fold_predictions`.
     """
+    y = rows.y
     classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
-    cv, least = classifier.calibration_cv, counts.min()
-    alike = all(_are_equal(tables[0], table) for table in tables[1:])
-    if cv is None or alike or least < 2 or len(classes) < 2:
-        return Recalibration.none(len(classifier.classes_))
+    alike = all(_are_equal(rows.tables[0], table) for table in rows.tables[1:])
+    if cv is None or alike or counts.min() < 2 or len(classes) < 2:
+        return Recalibration.none(len(models[0].classes_))
     # each fold needs a row of each class
-    cv = min(cv, least) if isinstance(cv, Integral) else cv
-    found, rows = fold_predictions(
-        splits(cv, y, rng, by_class=True, groups=groups),
-        tables,
-        y,
-        given,
-        fit=lambda *learned: classifier._fitted_models(*learned, rng),
-        predict=lambda *of: _of_classes(classifier, *of, classes),
-    )
-    weights = given.get("sample_weight", np.ones(len(y)))
-    learned = [class_weights(model, y) for model in classifier.estimators_]
-    weights = weights * np.mean(learned, 0)
-    return Recalibration.of(found.mean(0), codes[rows], weights[rows])
+    cv = min(cv, counts.min()) if isinstance(cv, Integral) else cv
+    folds = splits(cv, y, rng, by_class=True, groups=rows.groups)
+
+    def of_classes(model, table):
+        # 0 of classes that the model has not seen
+        probabilities = np.zeros((len(table), len(classes)))
+        places = np.searchsorted(classes, model.classes_)
+        probabilities[:, places] = predict(model, table)
+        return probabilities
+
+    predictions, places = fold_predictions(folds, rows, fit, of_classes)
+    weights = rows.given.get("sample_weight", np.ones(len(y)))
+    weights = weights * np.mean([class_weights(model, y) for model in models], 0)
+    return Recalibration.of(predictions.mean(0), codes[places], weights[places])
 
 
 def class_weights(model, y):  # (n_samples,): of mean 1
-    """Compute the weights that a classifier gives to rows because of their classes.
+    """Compute the weights of mean 1 that a classifier gives to rows by their classes.
 
-    `y` (n_samples,).  `model` (classifier): fitted; also a pipeline, a search, or
-    another classifier around one.
+    `model`: fitted; also a pipeline, a search, or another classifier around one.
     """
     given = getattr(_weighing(model), "class_weight", None)
     # of random forests; compute_sample_weight does not know it
@@ -199,14 +190,6 @@ def _weighing(model):
     if hasattr(model, "class_weight") or not inside:
         return model
     return _weighing(getattr(model, inside[0]))
-
-
-def _of_classes(classifier, model, table, classes):
-    """Predict probabilities of all classes, 0 of those that the model has not seen."""
-    found = np.zeros((len(table), len(classes)))
-    places = np.searchsorted(classes, model.classes_)
-    found[:, places] = classifier._of_model(model, "predict_proba", table)
-    return found
 
 
 def _are_equal(one, other):
@@ -242,7 +225,6 @@ def _logs(probabilities):
 # inference for regression; Barber, Candes, Ramdas and Tibshirani (2021), Predictive
 # inference with the jackknife+.
 
-
 _LEAST_NOISE = 0.01  # share of the noise in the squared residuals
 _ROUNDING = 1e-9  # of sums of weights
 
@@ -256,10 +238,7 @@ class Residuals(NamedTuple):
 
     @classmethod
     def of(cls, predictions, y, weights):
-        """Standardise the residuals of rows.
-
-        `predictions` (n_draws, n), `y` (n,), `weights` (n,).
-        """
+        """Standardise the residuals of rows; predictions (n_draws, n)."""
         some = weights > 0
         predictions, y, weights = predictions[:, some], y[some], weights[some]
         gap, unknown = y - predictions.mean(0), _between(predictions)
@@ -275,10 +254,7 @@ class Residuals(NamedTuple):
         return cls(noise, residuals[order], weights[order] / weights.mean())
 
     def interval(self, predictions, level):
-        """Compute the intervals (2) of rows; two arrays of shape (n,).
-
-        `predictions` (n_draws, n).
-        """
+        """Compute the intervals (2) of rows; predictions (n_draws, n)."""
         outside = (1 - level) / 2
         room = outside * (self.weights.sum() + 1) + _ROUNDING
         low = np.searchsorted(self.weights.cumsum(), room, "right")
@@ -293,24 +269,12 @@ class Residuals(NamedTuple):
         return tuple(predictions.mean(0) + scale * end for end in ends)
 
 
-def fold_residuals(regressor, tables, y, given, rng, groups=None):  # Residuals
-    """Predict each fold of the training rows by models that are fitted without it.
-
-    `regressor` (MultipleImputationRegressor), `y` (n_samples,), `rng`
-    (numpy.random.Generator).  `tables` (n_samples, n_features_out): draws of the
-    training rows.  `given`: parameters of `fit` of the model: weights of the rows.
-    `groups` (n_samples,): see `splits`.
-    """
-    found, rows = fold_predictions(
-        splits(regressor.cv, y, rng, groups=groups),
-        tables,
-        y,
-        given,
-        fit=lambda *learned: regressor._fitted_models(*learned, rng),
-        predict=lambda model, table: regressor._of_model(model, "predict", table),
-    )
-    weights = given.get("sample_weight", np.ones(len(y)))
-    return Residuals.of(found, y[rows].astype(np.float64), weights[rows])
+def fold_residuals(cv, rows, rng, fit, predict):  # Residuals
+    """Standardise residuals of folds; `fit`, `predict`: see `fold_predictions`."""
+    folds = splits(cv, rows.y, rng, groups=rows.groups)
+    predictions, places = fold_predictions(folds, rows, fit, predict)
+    weights = rows.given.get("sample_weight", np.ones(len(rows.y)))
+    return Residuals.of(predictions, rows.y[places].astype(np.float64), weights[places])
 
 
 def _between(predictions):

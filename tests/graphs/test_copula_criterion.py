@@ -12,7 +12,7 @@ from skvnce import CopulaGraphLearner, CopulaGraphLearnerCV
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
 from skvnce.graphs import copula
-from skvnce.graphs.copula import edge_scores, tempered
+from skvnce.graphs.copula import edge_scores, temper
 from skvnce.graphs.graphical_lasso import Blocks
 from skvnce.graphs.score_matching import probabilities_of_scores
 
@@ -256,7 +256,7 @@ def test_a_covariance_of_few_rows_a_level_stays_regular(seed):
     rng = np.random.default_rng(seed)
     blocks = Blocks.of(torch.tensor([1, 4, 1]))
     S = torch.from_numpy(np.cov(rng.normal(size=(6, 40)) + rng.normal(size=40)))
-    moved = tempered(S, blocks, 40)
+    moved = temper(S, blocks, 40)
     inner = [slice(0, 1), slice(1, 5), slice(5, 6)]
     for a, b in ((0, 1), (1, 2), (0, 2)):
         before, after = (canonical(one, inner[a], inner[b]) for one in (S, moved))
@@ -265,7 +265,7 @@ def test_a_covariance_of_few_rows_a_level_stays_regular(seed):
     expected = (40 * block + 3 * torch.eye(4)) / 43
     torch.testing.assert_close(moved[1:5, 1:5], expected)
     z = rng.normal(size=(96, 50))
-    few = tempered(torch.from_numpy(np.cov(z)), Blocks.of(torch.tensor([95, 1])), 50)
+    few = temper(torch.from_numpy(np.cov(z)), Blocks.of(torch.tensor([95, 1])), 50)
     assert torch.linalg.eigvalsh(few)[0] > 1e-3
     assert torch.linalg.eigvalsh(torch.from_numpy(np.cov(z)))[0] < 1e-9  # a control
 

@@ -95,7 +95,7 @@ def test_solvers_do_not_amplify_rounding_of_sums(few_rows, monkeypatch, is_round
     """Without `rounded`, the negative control, divisions differ by far more."""
     if not is_rounded:
         for module in (copula, copula_m_step):
-            monkeypatch.setattr(module, "rounded", lambda matrix: matrix)
+            monkeypatch.setattr(module, "round_to_grid", lambda matrix: matrix)
     one, other = (CopulaGraphLearner(**QUICK).fit(parts(factors(), e)) for e in ENDS)
     for name in ("covariance_", "associations_"):
         most = abs(getattr(one, name) - getattr(other, name)).max()

@@ -109,7 +109,7 @@ def test_latent_variables_settle_before_parameters_move(seed):
     z[::2, 1] = np.nan
     with seeded(seed):
         problem = make_problem(z, ["number"] * 2)
-        state = copula_start.settled(problem.method.e_step, problem.start.theta)
+        state = copula_start.settle(problem.method.e_step, problem.start.theta)
     missing = np.concatenate(state, 1)[:, ::2]
     assert np.corrcoef(missing)[0, 1] == pytest.approx(0.8, abs=5 * 0.36 / 2000**0.5)
     before = np.concatenate(problem.method.e_step.init(), 1)[:, ::2]

@@ -351,13 +351,13 @@ def test_means_forget_where_chains_start(seed, monkeypatch):
     """Each chain is burnt in: no table near its start is averaged."""
     fitted, _ = far_start(seed)
     seen = []
-    mean = model.conditional_mean
+    mean = model.Chains.conditional_mean
 
-    def remember(*args, burn_in, n_steps):
-        seen.append((burn_in, n_steps))
-        return mean(*args, burn_in=burn_in, n_steps=n_steps)
+    def remember(chains):
+        seen.append((chains.burn_in, chains.n_steps))
+        return mean(chains)
 
-    monkeypatch.setattr(model, "conditional_mean", remember)
+    monkeypatch.setattr(model.Chains, "conditional_mean", remember)
     fitted.transform(np.full((3, 2), np.nan))
     assert seen == [(15, 30)]
 

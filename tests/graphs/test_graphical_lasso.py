@@ -8,8 +8,8 @@ from tables import covariance_of
 
 from skvnce.graphs.graphical_lasso import (
     Blocks,
-    accelerated,
     certify,
+    newton_move,
     newton_step,
     point_at,
     smooth_loss,
@@ -146,7 +146,7 @@ def test_a_newton_step_solves_for_the_blocks_that_are_not_zero(seed):
     before, gap = certify(here, S, weight, blocks)
     for _ in range(4):
         value = certify(here, S, weight, blocks)[0]
-        here = accelerated(here, value, S, weight, blocks)
+        here = newton_move(here, value, S, weight, blocks)
     kept = blocks.norms(rough) > 0
     assert (blocks.norms(here.precision) > 0).equal(kept)
     value, smaller = certify(here, S, weight, blocks)
@@ -159,7 +159,7 @@ def test_a_newton_step_does_not_change_signs():
     K = torch.tensor([[1.0, 0.05], [0.05, 1.0]]).double()
     blocks, weight = Blocks.of(torch.ones(2).long()), weights_of(2, 0.5)
     here = point_at(K, *smooth_loss(K, S), S)
-    found = accelerated(here, objective(K, S, weight, blocks), S, weight, blocks)
+    found = newton_move(here, objective(K, S, weight, blocks), S, weight, blocks)
     assert found.precision[0, 1] == 0  # the step alone leads to a negative value
     assert found.precision[0, 0] != K[0, 0]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from skvnce.graphs.em import Penalty, Theta, penalised
+from skvnce.graphs.em import Penalty, Theta, add_penalties
 from skvnce.graphs.maximum_likelihood import (
     Evidence,
     Information,
@@ -31,7 +31,7 @@ def make_problem(seed, width):
     target[:, :D] = (target[:, :D] + target[:, :D].T) / 2
     penalty = Penalty(torch.zeros(D, D).double(), 0.0, ridge_linear=0.4)
     quadratic = Information.of(moments_of_draws(z)).quadratic(target)
-    return penalised(quadratic, penalty, torch.ones(D).double())
+    return add_penalties(quadratic, penalty, torch.ones(D).double())
 
 
 def dense_least(quadratic, links):

@@ -19,10 +19,9 @@ from skvnce._core.posteriors import global_stream
 from skvnce._core.random import row_keyed, seeded
 from skvnce.graphs.model import (
     N_BLOCKS,
+    Chains,
     blocks_of,
-    conditional_mean,
     draw,
-    log_predictive,
 )
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 
@@ -54,9 +53,8 @@ def test_the_mean_of_one_missing_cell_is_exact(model, seed):
     columns = np.arange(20) % D
     hidden = x.copy()
     hidden[np.arange(20), columns] = np.nan
-    filled = conditional_mean(
-        model, Incomplete.from_array(hidden), START, global_stream, burn_in=1, n_steps=2
-    ).numpy()
+    data = Incomplete.from_array(hidden)
+    filled = Chains(model, data, START, 1, 2).conditional_mean().numpy()
     expected = model.conditionals(torch.tensor(x)).mean.detach().numpy()
     at = np.arange(20), columns
     np.testing.assert_allclose(filled[at], expected[at], rtol=1e-12)
@@ -67,14 +65,8 @@ def imputed_means(target, seed):
     """Impute many copies of each row; (copies, rows, features)."""
     copies = np.tile(ROWS, (200, 1))
     with seeded(seed):
-        filled = conditional_mean(
-            target,
-            Incomplete.from_array(copies),
-            START,
-            global_stream,
-            burn_in=15,
-            n_steps=20,
-        )
+        data = Incomplete.from_array(copies)
+        filled = Chains(target, data, START, 15, 20).conditional_mean()
     return filled.numpy().reshape(200, *ROWS.shape)
 
 
@@ -108,7 +100,7 @@ def block_table(mean, n, rng):
 def block_means(model, rows):
     start = torch.full((4,), np.nanmean(rows)).double()
     data, u = Incomplete.from_array(rows), row_keyed(rows, 0)
-    return conditional_mean(model, data, start, u, burn_in=15, n_steps=30).numpy()
+    return Chains(model, data, start, 15, 30, u).conditional_mean().numpy()
 
 
 def averages_of_draws(model, rows, seed, n_steps=30):
@@ -181,13 +173,9 @@ def test_draws_against_rejection(model, seed):
 # Scores
 
 
-def score(target, data, seed=0, n_steps=20, **options):
-    return log_predictive(
-        target,
-        data,
-        START,
-        lambda block: row_keyed(ROWS[: len(data.x)], seed + block),
-        **{"burn_in": 10, "n_steps": n_steps, **options},
+def score(target, data, seed=0, n_steps=20, burn_in=10):
+    return Chains(target, data, START, burn_in, n_steps).log_predictive(
+        lambda block: row_keyed(ROWS[: len(data.x)], seed + block)
     )
 
 
@@ -210,9 +198,8 @@ def test_one_observed_cell_has_its_marginal_density(model, seed):
     z = []
     for target in (model, WRONG):
         with seeded(seed):
-            found = log_predictive(
-                target, data, START, lambda block: global_stream, burn_in=15, n_steps=3
-            )
+            chains = Chains(target, data, START, 15, 3)
+            found = chains.log_predictive(lambda block: global_stream)
         z.append(z_mean(found.exp().numpy(), exact))
     assert abs(z[0]) < GATE
     assert abs(z[1]) > 2 * GATE
@@ -242,13 +229,8 @@ def test_the_score_is_a_mean_over_the_ways_to_divide_the_columns(seed):
     assert blocks_of(d)[1] > 1
     x = torch.tensor(np.random.default_rng(seed).gamma(1.5, size=(4, d)))
     model = TruncatedGaussian(torch.eye(d).double(), torch.ones(d).double())
-    found = log_predictive(
-        model,
-        Incomplete(x, torch.ones_like(x).bool()),
-        torch.ones(d).double(),
-        lambda block: global_stream,
-        burn_in=0,
-        n_steps=1,
-    )
+    data, start = Incomplete(x, torch.ones_like(x).bool()), torch.ones(d).double()
+    chains = Chains(model, data, start, 0, 1)
+    found = chains.log_predictive(lambda block: global_stream)
     expected = model.conditionals(x).log_prob(x).sum(-1).detach()
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)

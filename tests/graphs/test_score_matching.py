@@ -20,8 +20,7 @@ from skvnce.graphs.em import (
 from skvnce.graphs.score_matching import (
     Statistics,
     free_quadratic,
-    minimise_loss,
-    pooled,
+    pool_rows,
     quadratic_of,
     running_mean,
     score_matching,
@@ -51,6 +50,11 @@ def start():
 
 def links(alpha, ridge=0.0):
     return Penalty(alpha * off_diagonal(D), ridge)
+
+
+def minimise_loss(stats, start, centre, penalty, tol):
+    quadratic = quadratic_of(stats, penalty, centre)
+    return minimise_quadratic(quadratic, start, penalty, tol)
 
 
 def solve(x, fit_linear, alpha=0.0, ridge=0.0, tol=1e-14):
@@ -306,7 +310,7 @@ def test_the_pool_holds_rows_of_all_rounds(x, seed):
     pool = tables[0]
     with seeded(seed):
         for i, new in enumerate(tables[1:], 2):
-            before, pool = pool, pooled(pool, new, 1 / i)
+            before, pool = pool, pool_rows(pool, new, 1 / i)
             assert len(pool.u) == min(i, 4) * len(x)
             if i > 4:  # less and less of it changes
                 moved = (pool.u != before.u).any(1).sum()

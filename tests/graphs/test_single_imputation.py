@@ -7,7 +7,7 @@ from oracles import GATE, z_mean
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
-from skvnce.graphs.pseudo_likelihood import FILLERS, imputed
+from skvnce.graphs.pseudo_likelihood import FILLERS, impute
 
 D, N = 3, 4000
 
@@ -23,14 +23,14 @@ def data(seed):
 def cells(data, strategy, seed):
     """Return what was filled into each column."""
     with seeded(seed):
-        x = imputed(data, strategy).x
+        x = impute(data, strategy).x
     return [x[~seen, j].numpy() for j, seen in enumerate(data.observed.T)]
 
 
 @pytest.mark.parametrize("strategy", FILLERS)
 def test_all_cells_are_observed_and_what_was_stays(strategy, data, seed):
     with seeded(seed):
-        filled = imputed(data, strategy)
+        filled = impute(data, strategy)
     assert filled.observed.all()
     assert torch.equal(filled.x[data.observed], data.x[data.observed])
     assert (filled.x >= 0).all()

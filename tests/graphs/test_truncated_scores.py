@@ -7,7 +7,7 @@ from statistical import FAILURE, p_share
 
 from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV
 from skvnce.graphs import score_matching
-from skvnce.graphs.em import Penalty, Theta, off_diagonal
+from skvnce.graphs.em import Penalty, Theta, minimise_quadratic, off_diagonal
 from skvnce.graphs.score_matching import regressions
 
 
@@ -85,9 +85,9 @@ def test_estimates_of_rows_average_to_that_of_score_matching(seed):
     found, error = regressions(x, centre, 0.0, fit_linear=True)
     stats = score_matching.statistics(x, centre, fit_linear=True)
     start = Theta(torch.eye(3).double(), torch.zeros(3).double(), torch.tensor(0.0))
-    joint = score_matching.minimise_loss(
-        stats, start, centre, Penalty(0.0 * off_diagonal(3), 0.0), 1e-9
-    ).theta.precision
+    penalty = Penalty(0.0 * off_diagonal(3), 0.0)
+    quadratic = score_matching.quadratic_of(stats, penalty, centre)
+    joint = minimise_quadratic(quadratic, start, penalty, 1e-9).theta.precision
     assert ((found - joint).abs() < 0.5 * error / 4000**0.5).all()
 
 

@@ -30,10 +30,8 @@ from skvnce.graphs.em import DIAGONAL_FLOOR, Penalty, Theta, minimise_loss, off_
 from skvnce.graphs.vnce import contrast_of, defended, improve, lognormal, vnce_lognormal
 from skvnce.graphs.vnce_cdi import (
     AffineConditionals,
-    LatentCells,
+    LatentRows,
     choose_latent,
-    conditional_log_ratio,
-    latent_cells,
     latent_rows,
     mean_of_draws,
     one_draw,
@@ -112,7 +110,7 @@ def test_draws_carry_their_density(seed):
     q = AffineConditionals(noise, torch.ones(D).double())
     with seeded(seed), torch.no_grad():
         q.slopes += 0.1 * torch.randn(2, D, D)
-        rows = latent_cells(data.with_values(noise.sample((50,))), data.observed)
+        rows = latent_rows(data.with_values(noise.sample((50,))), data.observed, noise)
         draws = rows.draw(q, 4)
     (x,) = draws.values
     for i, j in enumerate(rows.latent.tolist()):
@@ -162,7 +160,7 @@ def test_q_learns_from_the_data_alone(seed, monkeypatch):
     data = simulate(100, 0.5, seed)
     options = {"n_steps": 3}
     first = trained(data, seed, 2, **options).q
-    drawn_cells = LatentCells.draw
+    drawn_cells = LatentRows.draw
 
     def broken(self, q, n_draws):
         """Draw; noise rows far away."""
@@ -170,7 +168,7 @@ def test_q_learns_from_the_data_alone(seed, monkeypatch):
             return drawn_cells(self._replace(x=self.x + 50), q, n_draws)
         return drawn_cells(self, q, n_draws)
 
-    monkeypatch.setattr(LatentCells, "draw", broken)
+    monkeypatch.setattr(LatentRows, "draw", broken)
     second = trained(data, seed, 2, **options).q
     assert torch.equal(first.slopes, second.slopes)
     assert torch.equal(first.intercepts, second.intercepts)
@@ -366,9 +364,7 @@ def solve(rows, centre, alpha=0.0, ridge=0.0, fit_linear=True, tol=1e-7):
     start = Theta(torch.eye(D).double(), torch.zeros(D).double(), torch.zeros(()))
 
     def loss(theta):
-        ratios = [
-            conditional_log_ratio(part, theta, centre) for part in (of_data, contrast)
-        ]
+        ratios = (part.log_ratio(theta, centre) for part in (of_data, contrast))
         return nce(*ratios, NU).loss
 
     return minimise_loss(

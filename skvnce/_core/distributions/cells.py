@@ -50,7 +50,6 @@ from skvnce._core.distributions.truncated_normal import (
 #
 # McCullagh (1980), Regression models for ordinal data, with a normal distribution.
 
-
 _GUMBEL = 6**0.5 / pi  # scale of Gumbel variables of unit variance
 _FAR = 1e3  # threshold that stands for an infinite one, whose gradient is no number
 
@@ -63,11 +62,7 @@ class Levels(Protocol):
     n_more: int  # number of outputs besides the first ones of the columns
 
     def log_prob(self, code: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
-        """Compute log-probabilities of levels.
-
-        `code` (that broadcasts to (*batch, n)).  `loc`, `scale` (*batch, n_outputs):
-        all outputs of the model.  Returns (*batch, n).
-        """
+        """Compute log-probabilities of levels (*batch, n) from all outputs."""
         ...
 
     def icdf(self, uniform: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
@@ -81,11 +76,10 @@ class Levels(Protocol):
     def scaled(self, linear: tuple[Tensor, ...], deviation: Tensor) -> None:
         """Convert parameters of latent normal variables to those of outputs, in place.
 
-        The largest of the latent variables of a nominal column names its level, and an
-        interval that of an ordinal column.
-
-        `linear` (n_outputs,) or (n_outputs, latents): means and loadings.  `deviation`
-        (n_outputs,): standard deviations given the latents.
+        The largest of the latent variables of a nominal column names its level,
+        and an interval that of an ordinal column. `linear` (n_outputs,) or
+        (n_outputs, latents): means and loadings. `deviation` (n_outputs,):
+        given the latents.
         """
         ...
 
@@ -165,12 +159,12 @@ class Nominal(NamedTuple):
 
     def log_prob(self, code: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
         """Compute log-probabilities; see `Levels`."""
-        found = self.log_probabilities(loc)
+        logs = self.log_probabilities(loc)
         # cells under a mask may hold any number
         level = code.round().long().clamp(min=0).minimum(self.n_levels - 1)
-        shape = torch.broadcast_shapes(level.shape, found.shape[:-1])
-        found = found.expand(*shape, -1)
-        return found.gather(-1, level.expand(shape)[..., None]).squeeze(-1)
+        shape = torch.broadcast_shapes(level.shape, logs.shape[:-1])
+        logs = logs.expand(*shape, -1)
+        return logs.gather(-1, level.expand(shape)[..., None]).squeeze(-1)
 
     def icdf(self, uniform: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
         """Compute quantiles; see `Levels`."""
@@ -248,9 +242,8 @@ def drawn_once(q: Distribution) -> Candidates:
 class NumberOrLevel(Distribution):
     """Cells of which each has a distribution of numbers, or probabilities of levels.
 
-    `n_levels` (int (*batch,)).  `number` (batch shape (*batch,)): used where `n_levels`
-    is 0.  `logits` (*batch, most_levels): of levels 0, 1, ...; those beyond `n_levels`
-    are not used.
+    `number` is used where `n_levels` (int (*batch,)) is 0. `logits` (*batch,
+    most_levels): those beyond `n_levels` are not used.
     """
 
     arg_constraints: dict = {}
@@ -286,10 +279,7 @@ class NumberOrLevel(Distribution):
         return level.where(self.is_level, self.number.icdf(value))
 
     def candidates(self, most: int) -> Candidates:
-        """Represent means by one draw of a number, and by up to `most` levels, eq. (2).
-
-        `most`: at least 2.
-        """
+        """Represent means by a number, or by up to `most` levels, eq. (2)."""
         number = drawn_once(self.number)
         probabilities = self.log_probabilities.exp()
         codes, weights = _levels(probabilities, most)
@@ -306,11 +296,7 @@ class NumberOrLevel(Distribution):
 
 
 def _levels(probabilities: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Choose levels, and their weights in eq. (1) or (2).
-
-    `probabilities` (*batch, n_levels).  Returns `codes`, `weights` (*batch, n_levels)
-    or (*batch, most).
-    """
+    """Choose levels, and their weights in eq. (1) or (2); (*batch, n_chosen)."""
     n_levels = probabilities.shape[-1]
     if n_levels <= most:
         return torch.arange(n_levels).expand(probabilities.shape), probabilities
@@ -344,7 +330,6 @@ def _levels(probabilities: Tensor, most: int) -> tuple[Tensor, Tensor]:
 # and a normal cell log phi(c) - log scale.  An interval of infinite width contributes
 # nothing, so that missing cells need no mask.  One function of autograd is much
 # faster than a graph of thirty, because the tables of a batch are small.
-
 
 _CONSTANT = log(2 * pi) / 2
 # not infinite, because differences and products with 0 would be NaN
@@ -402,11 +387,7 @@ class Intervals(NamedTuple):
 def observed_sum(
     loc: Tensor, scale: Tensor, cells: Intervals, observed: Tensor
 ) -> Tensor:  # (*batch,): its gradients in loc and scale cannot be differentiated again
-    """Sum log-densities of observed cells.
-
-    `loc`, `scale` (*batch, features), `observed` (bool that broadcasts to (*batch,
-    features)).  `cells`: broadcast to the batch.
-    """
+    """Sum log-densities of observed cells, which broadcast to the batch."""
     known = cells.centred(observed)
     if torch.is_grad_enabled() and (loc.requires_grad or scale.requires_grad):
         return _ObservedSum.apply(loc, scale, known)
@@ -421,9 +402,9 @@ class _ObservedSum(torch.autograd.Function):
         scale: Tensor,
         cells: Centred,
     ) -> Tensor:
-        found, by_loc, by_log_scale = sum_and_slopes(loc, scale.log(), cells)
+        total, by_loc, by_log_scale = sum_and_slopes(loc, scale.log(), cells)
         ctx.save_for_backward(by_loc, by_log_scale / scale)
-        return found
+        return total
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -437,11 +418,9 @@ class _ObservedSum(torch.autograd.Function):
 def sum_and_slopes(
     loc: Tensor, log_scale: Tensor, cells: Centred
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Sum log-densities of observed cells, and differentiate each.
+    """Sum log-densities of observed cells, and differentiate each by eqs. (2) and (3).
 
-    `loc`, `log_scale` (*batch, features).  `cells`: broadcast to the batch.  Returns
-    `log_prob` (*batch,); `by_loc`, `by_log_scale` (*batch, features), derivatives, eqs.
-    (2) and (3).
+    Returns (*batch,), and the derivatives by loc and log_scale, (*batch, features).
     """
     c, h, inverse = _standardised(loc, log_scale, cells)
     parts = []
@@ -457,20 +436,15 @@ def sum_and_slopes(
 
 
 def log_probs(loc: Tensor, log_scale: Tensor, cells: Centred) -> Tensor:
-    """Compute the log-density of each observed cell, and 0 for the others.
-
-    Parameters are those of `sum_and_slopes`.
-
-    Returns (*batch, features).
-    """
+    """Compute the log-density of each observed cell, and 0 for the others."""
     c, h, _ = _standardised(loc, log_scale, cells)
     parts = []
     if h is not None:
         ends, far = _ends(c, h)
-        found = _twice_between(ends).log_().sub_(log(2))
+        logs = _twice_between(ends).log_().sub_(log(2))
         if far is not None:
-            found[far] = _rounded_far(c[far], h[far])[0]
-        parts.append(found)
+            logs[far] = _rounded_far(c[far], h[far])[0]
+        parts.append(logs)
     if cells.normal is not None:
         parts.append(_log_normal(c.square(), log_scale, cells.normal))
     return _added(parts)
@@ -478,10 +452,10 @@ def log_probs(loc: Tensor, log_scale: Tensor, cells: Centred) -> Tensor:
 
 def _added(parts: Sequence[Tensor]) -> Tensor:
     """Add tensors, in place."""
-    found, *others = parts
+    total, *others = parts
     for other in others:
-        found.add_(other)
-    return found
+        total.add_(other)
+    return total
 
 
 def _standardised(
@@ -523,11 +497,11 @@ def _rounded(c: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     at = ends.square().mul_(-0.5).exp_().mul_(sqrt(2 / pi)).div_(twice)  # phi / P
     by_loc = c.sign().mul_(at[0] - at[1])
     by_log_scale = torch.sub(*ends.mul_(at).unbind())
-    found = twice.log_().sub_(log(2)), by_loc, by_log_scale
+    results = twice.log_().sub_(log(2)), by_loc, by_log_scale
     if far is not None:
-        for whole, part in zip(found, _rounded_far(c[far], h[far]), strict=True):
+        for whole, part in zip(results, _rounded_far(c[far], h[far]), strict=True):
             whole[far] = part
-    return found
+    return results
 
 
 def _rounded_far(c: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -539,10 +513,6 @@ def _rounded_far(c: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         for t in (p, q)
     )
     return log_prob, c.sign() * (at_p - at_q), p * at_p - q * at_q
-
-
-# ----------------------------------------
-# Cells of a row, independent given its latents, with a family for each column.
 
 
 # the quantiles of t with 4 degrees of freedom have a closed form
@@ -568,10 +538,7 @@ class Families(NamedTuple):
     levels: tuple[Levels, ...] = ()  # the families of columns of categories
 
     def on(self, device: torch.device) -> Self:
-        """Return the tables on a device.
-
-        Raises NotImplementedError for columns of categories, unless they are there.
-        """
+        """Return the tables on a device; columns of categories are on the CPU only."""
         if self.student.device == device:
             return self
         if self.levels:
@@ -591,10 +558,7 @@ class Families(NamedTuple):
         return place(inner.to(x), x)
 
     def dequantised(self, x: Tensor, uniform: Tensor) -> Tensor:
-        """Map cells of rounded columns to levels between the edges of their values.
-
-        `x`, `uniform` (*batch, features).
-        """
+        """Map cells of rounded columns to levels between the edges of their values."""
         if not len(self.rounded):
             return x
         low, high = self._ends(x[..., self.rounded])
@@ -647,9 +611,8 @@ class Families(NamedTuple):
 class Cells(Distribution):
     """Independent cells of batch shape (*batch, features).
 
-    `outputs` (*batch, n_outputs).  `loc`, `scale` (*batch, n_outputs): one output for
-    each column, then the further ones of nominal columns.  `loc`, `scale` (*batch,
-    features): the first outputs of the columns.
+    `outputs` (*batch, n_outputs): one for each column (`loc`, `scale`), then the
+    further ones of nominal columns.
     """
 
     arg_constraints: dict = {}
@@ -662,36 +625,33 @@ class Cells(Distribution):
         super().__init__(self.loc.shape, validate_args=False)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Compute log-densities, or log-probabilities of discrete columns.
-
-        `value` (that broadcasts to (*batch, features)).
-        """
+        """Compute log-densities, or log-probabilities of discrete columns."""
         families, loc, scale = self.families, self.loc, self.scale
         if len(families.rounded) == loc.shape[-1]:  # in their order
             return self._log_rounded(value, slice(None))
-        found = Normal(loc, scale, validate_args=False).log_prob(value)
+        logs = Normal(loc, scale, validate_args=False).log_prob(value)
         if len(families.student):
             at = families.student
             q = StudentT(_DEGREES, loc[..., at], scale[..., at], validate_args=False)
-            found = found.index_copy(-1, at, q.log_prob(value[..., at]))
+            logs = logs.index_copy(-1, at, q.log_prob(value[..., at]))
         if len(families.bernoulli):
             at = families.bernoulli
             larger = value[..., at] > families.pairs.mean(-1)
             sign = torch.where(larger, 1.0, -1.0).to(loc)
-            found = found.index_copy(-1, at, logsigmoid(sign * loc[..., at]))
+            logs = logs.index_copy(-1, at, logsigmoid(sign * loc[..., at]))
         if len(families.rounded):
             at = families.rounded
-            found = found.index_copy(-1, at, self._log_rounded(value, at))
+            logs = logs.index_copy(-1, at, self._log_rounded(value, at))
         if len(families.unit):
             at = families.unit
             low, width = self._span(value)
             inside = unit.log_prob((value[..., at] - low) / width, loc[..., at])
-            found = found.index_copy(-1, at, inside - width.log())
+            logs = logs.index_copy(-1, at, inside - width.log())
         for levels in families.levels:
             at = levels.columns
             inside = levels.log_prob(value[..., at], *self.outputs)
-            found = found.index_copy(-1, at, inside)
-        return found
+            logs = logs.index_copy(-1, at, inside)
+        return logs
 
     def taken(self, index: Tensor) -> "Cells":
         """Return the cells at indices (k, *batch) of the first dimension."""
@@ -708,11 +668,7 @@ class Cells(Distribution):
         return self
 
     def sum_observed(self, x: Tensor, observed: Tensor) -> Tensor:
-        """Sum log-densities over observed cells; (*batch,).
-
-        `x` (that broadcasts to (*batch, features)): values under the mask may be
-        anything, NaN included.
-        """
+        """Sum log-densities over observed cells; (*batch,). Others may be NaN."""
         cells = self._known
         # `observed_sum` has no gradient in x, and subclasses have other densities
         if cells is None and type(self) is Cells and not x.requires_grad:
@@ -733,29 +689,30 @@ class Cells(Distribution):
     def icdf(self, value: Tensor) -> Tensor:
         """Compute quantiles; (*sample, *batch, features)."""
         families, loc, scale = self.families, self.loc, self.scale
-        found = Normal(loc, scale, validate_args=False).icdf(value)
+        points = Normal(loc, scale, validate_args=False).icdf(value)
         if len(families.student):
             at = families.student
             t = loc[..., at] + scale[..., at] * student_quantile(value[..., at])
-            found = found.index_copy(-1, at, t)
+            points = points.index_copy(-1, at, t)
         if len(families.bernoulli):
             at = families.bernoulli
             larger = value[..., at] > torch.sigmoid(-loc[..., at])
             one = torch.where(larger, families.pairs[:, 1], families.pairs[:, 0])
-            found = found.index_copy(-1, at, one.to(found))
+            points = points.index_copy(-1, at, one.to(points))
         if len(families.rounded):
             at = families.rounded
-            found = found.index_copy(-1, at, families.nearest(found[..., at]))
+            points = points.index_copy(-1, at, families.nearest(points[..., at]))
         if len(families.unit):
             at = families.unit
             low, width = self._span(value)
             level = low + width * unit.quantile(value[..., at], loc[..., at])
-            found = found.index_copy(-1, at, level)
+            points = points.index_copy(-1, at, level)
         for levels in families.levels:
             at = levels.columns
             code = levels.icdf(value[..., at], *self.outputs)
-            found = found.index_copy(-1, at, code.expand(*found.shape[:-1], len(at)))
-        return found
+            codes = code.expand(*points.shape[:-1], len(at))
+            points = points.index_copy(-1, at, codes)
+        return points
 
     @property
     def level_probabilities(self) -> Tensor:
@@ -763,9 +720,9 @@ class Cells(Distribution):
 
         `Families.level_blocks` tells where they are; (*batch, n_probabilities).
         """
-        found = [one.probabilities(*self.outputs) for one in self.families.levels]
+        tables = [one.probabilities(*self.outputs) for one in self.families.levels]
         empty = self.loc[..., :0]
-        return torch.cat([empty, *(table.flatten(-2) for table in found)], -1)
+        return torch.cat([empty, *(table.flatten(-2) for table in tables)], -1)
 
     def _span(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """Return the lower ends and the widths of continuous Bernoulli columns."""
@@ -776,11 +733,9 @@ class Cells(Distribution):
 class ScoredCells(Cells):
     """Cells of which the missing ones are the numbers before rounding, eq. (2).
 
-    Missing cells of rounded columns are then normal, with a differentiable density and
-    reparametrised draws.  Integrated over them, the density is that of `Cells` at the
-    observed cells.
-
-    `observed` (bool that broadcasts to (*batch, features)).
+    Missing cells of rounded columns are then normal, with a differentiable density
+    and reparametrised draws. Integrated over them, the density is that of `Cells`
+    at the observed cells.
     """
 
     def __init__(self, cells: Cells, observed: Tensor) -> None:
@@ -793,21 +748,21 @@ class ScoredCells(Cells):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Compute log-densities, or log-probabilities of observed discrete cells."""
-        found, at = super().log_prob(value), self.families.rounded
+        logs, at = super().log_prob(value), self.families.rounded
         if not len(at):
-            return found
+            return logs
         loc, scale = self.loc[..., at], self.scale[..., at]
         score = Normal(loc, scale, validate_args=False).log_prob(value[..., at])
-        rounded = found[..., at].where(self.observed[..., at], score)
-        return found.index_copy(-1, at, rounded)
+        rounded = logs[..., at].where(self.observed[..., at], score)
+        return logs.index_copy(-1, at, rounded)
 
     def icdf(self, value: Tensor) -> Tensor:
         """Compute quantiles of missing cells; (*sample, *batch, features)."""
-        found, at = super().icdf(value), self.families.rounded
+        quantiles, at = super().icdf(value), self.families.rounded
         if not len(at):
-            return found
+            return quantiles
         normal = Normal(self.loc, self.scale, validate_args=False).icdf(value)
-        return found.index_copy(-1, at, normal[..., at])
+        return quantiles.index_copy(-1, at, normal[..., at])
 
 
 def student_cdf(t: Tensor) -> Tensor:
@@ -844,10 +799,8 @@ class BoundedCells(Distribution):
 
     Observed cells have the same density as without bounds, and missing cells the
     logarithm of (1), `log_inside`; see `skvnce._core.models.observed_log_prob`.
-
-    `cells`: of batch shape (*batch, features).  `places` (int (n_bounded,)): indices of
-    columns with bounds, none of them binary or rounded.  `low`, `high` (n_bounded,):
-    ``low < high``; one of them may be infinite.
+    `places`: columns with bounds, none of them binary or rounded. ``low < high``;
+    one may be infinite.
     """
 
     arg_constraints: dict = {}
@@ -865,14 +818,14 @@ class BoundedCells(Distribution):
     def log_inside(self) -> Tensor:
         """The logarithm of (1), 0 in columns without bounds; (*batch, features)."""
         a, b = self._standard()
-        found = log_interval(a, b)
+        logs = log_interval(a, b)
         if self._heavy.any():
             low, high = self._levels(a, b)
             # far in a tail the difference may be 0, which has no logarithm
             share = (high - low).clamp(min=torch.finfo(low.dtype).tiny)
-            found = torch.where(self._heavy, share.log(), found)
+            logs = torch.where(self._heavy, share.log(), logs)
         nothing = torch.zeros_like(self.cells.loc)
-        return nothing.index_copy(-1, self.places, found)
+        return nothing.index_copy(-1, self.places, logs)
 
     @property
     def level_probabilities(self) -> Tensor:
@@ -880,11 +833,8 @@ class BoundedCells(Distribution):
         return self.cells.level_probabilities
 
     def icdf(self, value: Tensor) -> Tensor:
-        """Compute quantiles of the truncated distribution; (*sample, *batch, features).
-
-        `value` (*sample, *batch, features).
-        """
-        found, at = self.cells.icdf(value), self.places
+        """Compute quantiles of the truncated distribution; (*sample, *batch, d)."""
+        quantiles, at = self.cells.icdf(value), self.places
         loc, scale = self.cells.loc[..., at], self.cells.scale[..., at]
         part = value[..., at]
         normal = BoundedNormal(loc, scale, self.low, self.high, validate_args=False)
@@ -894,7 +844,7 @@ class BoundedCells(Distribution):
             t = loc + scale * student_quantile(low + (high - low) * part)
             # rounding may leave the interval
             inside = torch.where(self._heavy, t.clamp(self.low, self.high), inside)
-        return found.index_copy(-1, at, inside)
+        return quantiles.index_copy(-1, at, inside)
 
     def _standard(self) -> tuple[Tensor, Tensor]:
         loc, scale = (p[..., self.places] for p in (self.cells.loc, self.cells.scale))

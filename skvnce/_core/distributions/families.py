@@ -88,10 +88,7 @@ class NormalMixture(Distribution):
         return self.log_weights.exp().unsqueeze(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Compute log q(z), eq. (1); (*sample, *batch, latents) -> (*sample, *batch).
-
-        All components contribute, whichever the value was drawn from.
-        """
+        """Compute log q(z), eq. (1), of all components; (*sample, *batch)."""
         inside = self.components().log_prob(value.unsqueeze(-2))
         return torch.logsumexp(self.log_weights + inside, -1)
 
@@ -104,10 +101,8 @@ class NormalMixture(Distribution):
     def at_uniform(self, uniform: Tensor) -> Tensor:  # (*sample, *batch, latents)
         """Map uniform numbers to draws with the implicit gradient, first order only.
 
-        Second derivatives are not available.
-
-        `uniform` (*sample, *batch, latents + 1): quantiles in the component that the
-        last number selects.
+        `uniform` (*sample, *batch, latents + 1): quantiles in the component
+        that the last number selects.
         """
         with torch.no_grad():
             z = self._chosen(uniform)
@@ -155,16 +150,14 @@ class NormalMixture(Distribution):
 # With v ~ N(0, I) it is a normal distribution of covariance root root'.  With another
 # v it corrects such a normal in the coordinates in which that is standard.
 
-
 _NARROW = 12  # number of latents up to which sums of products are faster
 
 
 class AffineTransformed(Distribution):
     """The distribution of loc + root v, of event shape (latents,).
 
-    `loc` (*batch, latents).  `base` (event shape (latents,) and batch shape (*batch,)):
-    of v: `Independent` of a `Normal`, or with ``at_uniform``.  `root` (*batch, latents,
-    latents): upper triangular.
+    `base`: of v: `Independent` of a `Normal`, or with ``at_uniform``. `root`
+    (*batch, latents, latents): upper triangular.
     """
 
     arg_constraints: dict = {}
@@ -214,8 +207,8 @@ class AffineTransformed(Distribution):
     def source(self, value: Tensor) -> Tensor:
         """Return the v of z, (*sample, *batch, latents).
 
-        That of the last draw is known.  If loc and root have no gradient, all gradients
-        of a draw pass through it.
+        That of the last draw is known. If loc and root have no gradient, all
+        gradients of a draw pass through it.
         """
         if self._last is not None and value is self._last[0]:
             return self._last[1]
@@ -267,7 +260,6 @@ def _shared(root: Tensor) -> Tensor | None:
 #
 # Loaiza-Ganem and Cunningham (2019), The continuous Bernoulli: fixing a pervasive
 # error in variational autoencoders.
-
 
 # there the next terms of the series, and the cancellation without them, are about 1e-12
 _SMALL = 1e-2  # below it series are more accurate
@@ -327,10 +319,7 @@ def logit_of(mean: Tensor) -> Tensor:
 
 
 class DiagonalNormal(Independent):
-    """``Independent(Normal(loc, scale), 1)``, which it equals.
-
-    `loc`, `scale` (*batch, latents).
-    """
+    """``Independent(Normal(loc, scale), 1)``, which it equals."""
 
     def __init__(self, loc: Tensor, scale: Tensor) -> None:
         normal = Normal(loc, scale, validate_args=False)
@@ -364,17 +353,13 @@ class DiagonalNormal(Independent):
 # The quantile at u solves F(x) = u, by bisection; its gradient is the implicit one,
 # see `skvnce._core.distributions.functions`.
 
-
 _HALVINGS = {torch.float32: 26, torch.float64: 52}  # to full precision
 # the probability beyond is 2e-33, below all uniform numbers
 _REACH = 12.0  # standard deviations beyond the outermost components
 
 
 class UnivariateMixture(Distribution):
-    """A mixture of normals of one variable.
-
-    `logits`, `loc`, `scale` (*batch, components).
-    """
+    """A mixture of normals of one variable; parameters (*batch, components)."""
 
     arg_constraints = {
         "logits": constraints.real_vector,
@@ -416,8 +401,8 @@ class UnivariateMixture(Distribution):
                 middle = (low + high) / 2
                 below = self.cdf(middle) < value
                 low, high = middle.where(below, low), high.where(below, middle)
-            found = (low + high) / 2
-        return with_gradient(found, self)
+            quantiles = (low + high) / 2
+        return with_gradient(quantiles, self)
 
     def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:  # noqa: B008
         """Draw (*sample, *batch)."""

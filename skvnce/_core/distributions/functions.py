@@ -171,15 +171,15 @@ def place(edges: Tensor, x: Tensor) -> Tensor:
     columns = x.movedim(-1, 0)
     # torch warns of searches in and for tensors that are not contiguous
     flat = columns.reshape(len(edges), -1).contiguous()
-    found = searchsorted(edges.contiguous(), flat)
-    return found.view(columns.shape).movedim(0, -1)
+    counts = searchsorted(edges.contiguous(), flat)
+    return counts.view(columns.shape).movedim(0, -1)
 
 
 def pick(table: Tensor, places: Tensor) -> Tensor:
     """Look up indices (*batch, features) in the rows of their columns."""
     columns = places.movedim(-1, 0)
-    found = table.gather(1, columns.reshape(len(table), -1))
-    return found.view(columns.shape).movedim(0, -1)
+    picked = table.gather(1, columns.reshape(len(table), -1))
+    return picked.view(columns.shape).movedim(0, -1)
 
 
 def nearest(values: Tensor, x: Tensor) -> Tensor:

@@ -77,11 +77,11 @@ class Batch(NamedTuple):
         d = len(matrix)
         # columns of the identity are not in the matrix: `eye` replaces what is read
         inside, block = self.block < d, self.block.clamp(max=d - 1)
-        found = matrix.reshape(-1).take(d * block[:, :, None] + block[:, None, :])
+        blocks = matrix.reshape(-1).take(d * block[:, :, None] + block[:, None, :])
         if inside.all():
-            return found
+            return blocks
         eye = torch.eye(block.shape[1]).to(matrix)
-        return found.where(inside[:, :, None] & inside[:, None, :], eye)
+        return blocks.where(inside[:, :, None] & inside[:, None, :], eye)
 
     def gather_cells(self, x: Tensor) -> Tensor:
         """Gather cells (*batch, n, features) of the blocks, 0 beyond."""
@@ -186,8 +186,8 @@ class ByObserved(NamedTuple):
 
     def covariance(self, weight: Tensor) -> Tensor:
         """Sum the covariances of the missing cells; (features, features)."""
-        found = Covariances.of(self.batch.x).added(self, weight)
-        return found.total(self.normal)
+        sums = Covariances.of(self.batch.x).added(self, weight)
+        return sums.total(self.normal)
 
     def _predict(self, whitened: Tensor) -> Tensor:
         weights = self.batch.scatter(_backward(self.factor, whitened))
@@ -232,13 +232,13 @@ class Covariances(NamedTuple):
     def total(self, normal: FactoredNormal) -> Tensor:
         """Sum all covariances; (features, features).
 
-        By eq. (1) the products with S are computed for the sum: two for all rows.
+        By eq. (1) two products with S suffice for all rows.
         """
-        found = self.by_missing[:-1, :-1]
+        conditional = self.by_missing[:-1, :-1]
         if not self.weight:
-            return found
+            return conditional
         S = normal.covariance
-        return found + self.weight * S - S @ self.by_observed[:-1, :-1] @ S
+        return conditional + self.weight * S - S @ self.by_observed[:-1, :-1] @ S
 
 
 def _forward(factor: Tensor, right: Tensor) -> Tensor:
@@ -266,15 +266,7 @@ def _log_det(factor: Tensor) -> Tensor:
 def cholesky(matrix: Tensor) -> Tensor:
     """Factorise positive definite matrices (*batch, n, n); add jitter if it fails.
 
-    Warns
-    -----
-    RuntimeWarning
-        If a share of the mean of the diagonal was added; names the share.
-
-    Raises
-    ------
-    torch.linalg.LinAlgError
-        If the largest jitter did not suffice.
+    A warning names the share of the mean of the diagonal that was added.
     """
     factor, jitter = jittered_cholesky(matrix)
     if jitter:
@@ -288,11 +280,9 @@ def cholesky(matrix: Tensor) -> Tensor:
 
 
 def jittered_cholesky(matrix: Tensor) -> tuple[Tensor, float]:
-    """Factorise as `cholesky` does, without a warning.
+    """Factorise as `cholesky` does, without a warning; return the share that was added.
 
-    Returns `factor` (*batch, n, n); `jitter`, share of the mean of the diagonal that
-    was added to it; mostly 0.  Raises torch.linalg.LinAlgError if the largest jitter
-    did not suffice.
+    Raises torch.linalg.LinAlgError if the largest jitter did not suffice.
     """
     # no exception if it fails, because jitter may help
     factor, info = torch.linalg.cholesky_ex(matrix)
@@ -310,9 +300,7 @@ def jittered_cholesky(matrix: Tensor) -> tuple[Tensor, float]:
 def arrange(x: Tensor, observed: Tensor, *, kinds: int = 2) -> list[Batch]:
     """Split rows into batches of blocks of similar size, bounded in memory.
 
-    `observed` (bool (n, features)).  `x` (*batch, n, features): values under the mask
-    are not used.  `kinds`: 1 for `ByMissing` alone, 2 for the one with the smaller
-    block.
+    `kinds`: 1 for `ByMissing` alone, 2 for the one with the smaller block.
     """
     # factorisations take the cube of the width
     by_missing = (~observed).sum(1) * 2 <= observed.shape[1]
@@ -346,7 +334,7 @@ def _batches(
     # widest blocks first, so that the first of a batch determines its width
     order = count.argsort(descending=True, stable=True)
     rows, count = rows[order], count[order]
-    found, first, d = [], 0, x.shape[-1]
+    batches, first, d = [], 0, x.shape[-1]
     while first < len(rows):
         width = int(count[first])
         last = first + max(1, _CELLS_AT_ONCE // max(d, width**2))
@@ -355,9 +343,9 @@ def _batches(
         block = columns[:, :width].where(place < count[first:last, None], d + place)
         seen = observed[part]
         inside = x[..., part, :].where(seen, 0.0)
-        found.append(Batch(part, inside, seen.to(x), block, kind))
+        batches.append(Batch(part, inside, seen.to(x), block, kind))
         first = last
-    return found
+    return batches
 
 
 # ----------------------------------------
@@ -375,10 +363,7 @@ def _batches(
 
 
 class FreeNormal(nn.Module):
-    """A normal distribution in the parameters of eq. (1).
-
-    `initial`: the normal at which the parameters are zero.
-    """
+    """A normal distribution in the parameters of eq. (1), zero at `initial`."""
 
     def __init__(self, initial: Normal) -> None:
         super().__init__()

@@ -87,10 +87,7 @@ class Group(NamedTuple):
         return torch.bmm(self.of_rows(blocks.by_pattern()), cells)[:, :, 0]
 
     def _put(self, x: Tensor, columns: Tensor, values: Tensor) -> Tensor:
-        """Put values (n, width) into their columns of x (n, features), maybe in place.
-
-        Rows with the same pattern have the same columns.
-        """
+        """Put values (n, width) into columns of x (n, features), maybe in place."""
         if not self._is_padded:
             return x.scatter_(1, columns, values)
         wide = torch.nn.functional.pad(x, (0, 1))
@@ -115,8 +112,8 @@ class Blocks(NamedTuple):
     def of(cls, matrix: Tensor, block: Tensor) -> Self:
         """Invert blocks of a positive definite matrix.
 
-        `matrix` (features, features).  `block` (int64 (n, width)): columns of the
-        blocks; `features` is a column of the identity.
+        `block` (int64 (n, width)): columns of the blocks; `features` is one of
+        the identity.
         """
         if block.shape[1] <= _WIDEST_SWEPT:
             columns = block.T.contiguous()
@@ -224,10 +221,9 @@ def grouped(
 ) -> list[Group]:
     """Group rows by pattern, and patterns by the size of their block.
 
-    `observed` (bool (n, features)).  `x` (n, features): values under the mask are not
-    used.  `kinds`: 1 for blocks of missing columns alone, 2 for the smaller block.
-    `width`: width of the matrices of a row, which bound the size of a group; None is
-    that of its block.
+    `kinds`: 1 for blocks of missing columns alone, 2 for the smaller block.
+    `width`: of the matrices of a row, which bound the size of a group; None is that
+    of its block.
     """
     masks, pattern = patterns(observed)
     d = observed.shape[1]
@@ -241,13 +237,13 @@ def grouped(
     sizes, pattern = sizes[order], order.argsort()[pattern]
     pattern, rows = pattern.sort(stable=True)
     n_first = int(by_observed.sum())  # patterns by observed columns come first
-    found = []
+    groups = []
     widths = sizes if width is None else torch.full_like(sizes, width)
     for cut in _cuts(pattern, widths, n_first, d):
         own = order[pattern[cut.start] : pattern[cut.stop - 1] + 1]
         part = rows[cut]
         mask = observed.index_select(0, part)
-        found.append(
+        groups.append(
             Group(
                 part,
                 x.index_select(0, part).where(mask, 0.0),
@@ -258,7 +254,7 @@ def grouped(
                 bool(by_observed[own[0]]),
             )
         )
-    return found
+    return groups
 
 
 def patterns(observed: Tensor) -> tuple[Tensor, Tensor]:
@@ -280,15 +276,15 @@ def patterns(observed: Tensor) -> tuple[Tensor, Tensor]:
 
 def _cuts(pattern: Tensor, widths: Tensor, n_first: int, d: int) -> list[slice]:
     """Cut sorted rows into slices of bounded size, with patterns of one kind."""
-    found, first = [], 0
+    slices, first = [], 0
     border = int(torch.searchsorted(pattern, n_first))
     while first < len(pattern):
         width = int(widths[pattern[first]])
         end = border if first < border else len(pattern)
         last = min(end, first + max(1, _CELLS_AT_ONCE // max(d, width**2)))
-        found.append(slice(first, last))
+        slices.append(slice(first, last))
         first = last
-    return found
+    return slices
 
 
 def _columns(inside: Tensor) -> Tensor:
@@ -297,9 +293,9 @@ def _columns(inside: Tensor) -> Tensor:
     counts = inside.sum(1)
     rows, columns = inside.nonzero(as_tuple=True)
     place = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows]
-    found = torch.full((n, int(counts.max())), d)
-    found[rows, place] = columns
-    return found
+    lists = torch.full((n, int(counts.max())), d)
+    lists[rows, place] = columns
+    return lists
 
 
 # ----------------------------------------
@@ -314,7 +310,6 @@ def _columns(inside: Tensor) -> Tensor:
 #
 # where ``U U' = I`` and ``U 1 = 0``.
 
-
 # rows of one pattern may all have the weight zero
 _LEAST = 1e-300  # weight of a pattern, as a divisor
 
@@ -322,8 +317,7 @@ _LEAST = 1e-300  # weight of a pattern, as a divisor
 def condensed(data: Incomplete, weights: Tensor) -> tuple[Incomplete, Tensor]:
     """Replace the rows of each pattern by at most k + 1 rows, see eq. (1).
 
-    `data`: of shape (n, features); `weights` (n,): positive.  Returns `data`;
-    `weights`: the same objects if more than half of the rows would be left.
+    `weights` (n,): positive. Returns the same objects if most rows would be left.
     """
     masks, pattern = patterns(data.observed)
     counts, enough = torch.bincount(pattern, minlength=len(masks)), masks.sum(1) + 1
@@ -331,13 +325,13 @@ def condensed(data: Incomplete, weights: Tensor) -> tuple[Incomplete, Tensor]:
         return data, weights
     many = counts > enough
     alone = ~many[pattern]
-    found = [(data.x[alone], data.observed[alone], weights[alone])]
+    shorter = [(data.x[alone], data.observed[alone], weights[alone])]
     order = pattern.argsort(stable=True)
     rows = order.split(counts.tolist())
     for number in many.nonzero()[:, 0].tolist():
         own, mask = rows[number], masks[number]
-        found.append(_simplex(data.x[own], mask, weights[own]))
-    x, observed, weights = map(torch.cat, zip(*found, strict=True))
+        shorter.append(_simplex(data.x[own], mask, weights[own]))
+    x, observed, weights = map(torch.cat, zip(*shorter, strict=True))
     return Incomplete(x, observed), weights
 
 
@@ -368,8 +362,8 @@ def _simplex(x: Tensor, mask: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, 
 def vertices(k: int) -> Tensor:
     """List vertices of a simplex with orthonormal columns of sum 0; (k + 1, k).
 
-    They are the last columns of a Householder reflection that maps the first axis to
-    the diagonal.
+    They are columns of a Householder reflection that maps the first axis to the
+    diagonal.
     """
     normal = torch.full((k + 1,), -((k + 1) ** -0.5), dtype=torch.float64)
     normal[0] += 1.0
@@ -388,7 +382,6 @@ def vertices(k: int) -> Tensor:
 # apply it to each part of a table and add the results, with any function that maps
 # and reduces: a loop over chunks, or a cluster.  The results have the size of the
 # parameters, not that of the table.
-
 
 Sums = TypeVar("Sums", Tensor, tuple)
 OfTable = Callable[[Incomplete], Incomplete]
@@ -492,8 +485,8 @@ class Parts(NamedTuple):
         if not self.few_patterns:
             return self
         of = partial(_of_part, _condensed_part, self.changes)
-        found = self.reduce(of, _both_condensed)
-        return self if found is None else found
+        shorter = self.reduce(of, _both_condensed)
+        return self if shorter is None else shorter
 
 
 def _of_part(
@@ -505,8 +498,8 @@ def _of_part(
 
 
 def _condensed_part(part: Rows) -> Rows | None:
-    found = part.condensed()
-    return found if found.data.x.numel() <= _MOST_CELLS else None
+    shorter = part.condensed()
+    return shorter if shorter.data.x.numel() <= _MOST_CELLS else None
 
 
 def _both_condensed(one: Rows | None, other: Rows | None) -> Rows | None:

@@ -201,7 +201,6 @@ def fit_moments(mean: Tensor, variance: Tensor) -> TruncatedNormal:
 # Everything is computed in the upper tail: intervals whose centre is below the
 # location are mirrored.
 
-
 _EXPONENTIAL_TAIL = (
     35.0  # beyond it erfc underflows; the excess over the bound is exponential
 )
@@ -250,8 +249,8 @@ class BoundedNormal(Distribution):
             sign, a, b = self._mirrored()
             # the mirrored quantile, so that all digits of the tail are used
             below = torch.where(sign > 0, value, 1 - value)
-            found = self._place(sign * interval_quantile(below, a, b))
-        return with_gradient(found, self)
+            quantiles = self._place(sign * interval_quantile(below, a, b))
+        return with_gradient(quantiles, self)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Compute the log-density, -inf outside the bounds; (*sample, *batch)."""

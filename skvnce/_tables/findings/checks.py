@@ -22,12 +22,11 @@ from skvnce._tables.findings.columns import (
     marks_of_missing,
     numbers_as_text,
 )
-from skvnce._tables.schema import Schema, Table, listed
+from skvnce._tables.schema import Schema, Table, if_any, listed
 from skvnce.exceptions import TableWarning
 
 # ----------------------------------------
 # Rows that belong together, and columns that are empty in the rows of a level.
-
 
 NEVER_OBSERVED = "Never observed at a level of another column"  # begins the warning
 _LEVEL = 1e-3  # probability of a false report in a table, at most
@@ -51,18 +50,18 @@ def never_observed(table: Table) -> list[str]:
     A column is reported if independence would give such a pattern anywhere in the
     table with a probability of at most `_LEVEL`.
     """
-    found = []
+    lines = []
     for skip in skips(table):
         names = listed([table.names[place] for place in skip.places])
         gate = table.names[skip.gate]
-        found.append(f"{names} where {gate} is {skip.level!r} ({skip.n_rows} rows)")
-    if not found:
-        return []
-    return [
-        f"{NEVER_OBSERVED}: {listed(found, '; ')}. If there is no value, as of a "
-        "question that was skipped, say so by where= of transform and sample (user "
-        'guide, "What is known of a cell"); otherwise such cells are filled.'
-    ]
+        lines.append(f"{names} where {gate} is {skip.level!r} ({skip.n_rows} rows)")
+    return if_any(
+        lines,
+        f"{NEVER_OBSERVED}: {{}}. If there is no value, as of a question that was "
+        "skipped, say so by where= of transform and sample (user guide, "
+        '"What is known of a cell"); otherwise such cells are filled.',
+        "; ",
+    )
 
 
 class Skip(NamedTuple):
@@ -82,15 +81,15 @@ def skips(table: Table) -> list[Skip]:
     n_tests = len(partly) * sum(n_levels for _, n_levels in gates)
     # a systematic sample of rows, so that many tests do not take long
     step = -(-n // int(np.clip(_WORK / max(n_tests, 1), *_ROWS)))
-    seen, found = ~np.isnan(table.cells[::step][:, partly]), []
+    seen, skips = ~np.isnan(table.cells[::step][:, partly]), []
     for gate, n_levels in gates if n_tests else ():
         codes = table.cells[::step, gate]
         for code, never in _never_seen(codes, n_levels, seen, n_tests):
             # a row outside of the sample may have an observed cell
             skip = _in_all_rows(table, gate, code, partly[never])
             if skip.places.size:
-                found.append(skip)
-    return found
+                skips.append(skip)
+    return skips
 
 
 def _in_all_rows(table: Table, gate: int, code: int, places: np.ndarray) -> Skip:
@@ -104,11 +103,10 @@ def _in_all_rows(table: Table, gate: int, code: int, places: np.ndarray) -> Skip
 def _never_seen(
     codes: np.ndarray, n_levels: int, seen: np.ndarray, n_tests: int
 ) -> Iterator[tuple]:
-    """Yield the levels where columns are never observed.
+    """Yield the levels where columns are never observed, and which columns, bool.
 
-    `codes` (n_samples,): of the levels; NaN where they are missing; `seen` bool
-    (n_samples, n_columns): which cells of the other columns are observed; `n_tests`: of
-    the table. Yields `code`; `never` bool (n_columns,).
+    `codes` (n_samples,): of the levels; `seen` bool (n_samples, n_columns);
+    `n_tests`: of the table.
     """
     known = ~np.isnan(codes)
     codes, seen = codes[known].astype(int), seen[known]
@@ -138,19 +136,18 @@ def repeated_rows(table: Table) -> list[str]:
     The intra-class correlation of the ranks of a column with missing cells is at least
     `_EXPLAINED`, and an F test rejects at `_LEVEL`, divided by the number of tests.
     """
-    found = [
-        f"{table.names[one.place]} by {table.names[one.group]} ({one.correlation:.2f})"
-        for one in repeated(table)
+    lines = [
+        f"{table.names[a.place]} by {table.names[a.group]} ({a.correlation:.2f})"
+        for a in repeated(table)
     ]
-    if not found:
-        return []
-    return [
+    return if_any(
+        lines,
         "Rows of the same level are alike, as repeated measurements of a subject are "
-        f"(intra-class correlation): {listed(found)}. This model has no random effects "
-        "of them: imputed values are less alike than observed ones, and analyses that "
-        "compare levels are biased. GaussianImputer(groups=column) has such effects; "
-        "or impute a table with one row for each level (wide format)."
-    ]
+        "(intra-class correlation): {}. This model has no random effects of them: "
+        "imputed values are less alike than observed ones, and analyses that compare "
+        "levels are biased. GaussianImputer(groups=column) has such effects; or "
+        "impute a table with one row for each level (wide format).",
+    )
 
 
 class Repeated(NamedTuple):
@@ -217,7 +214,9 @@ class Groups(NamedTuple):
         else:
             free = n_groups - 1
             between = (sizes * (means - ranks.mean()) ** 2).sum() / free
-        if not between or (self.is_number and (not within or not _jump(means))):
+        # means differ about as much between neighbours
+        jump = (np.diff(means) ** 2).mean() / 2 >= _JUMPS * means.var(ddof=1)
+        if not between or (self.is_number and not (within and jump)):
             return Alike(0.0, 1.0)
         correlation = (between - within) / (between + (size - 1) * within)
         ratio = between / within if within else np.inf
@@ -226,7 +225,7 @@ class Groups(NamedTuple):
 
 def _groups(table: Table) -> list[Groups]:
     """List the columns whose levels have few rows each."""
-    found = []
+    groups = []
     for place, column in enumerate(table.columns):
         if place in table.passed:
             cells, is_number = table.passed[place], column.is_number
@@ -236,28 +235,20 @@ def _groups(table: Table) -> list[Groups]:
             ends = table.ends[:, place]
         else:
             continue
-        if not _have_few_rows(np.ptp(ends) + 1, table.n_observed[place]):
+        n_groups, n = np.ptp(ends) + 1, table.n_observed[place]
+        if n_groups < _GROUPS or not _LEAST_ROWS <= n / n_groups <= _ROWS_OF_GROUP:
             continue
         seen = cells[~np.isnan(cells)]
         if not is_number or _are_running(seen):
-            found.append(Groups(place, _first_groups(cells, seen), is_number))
-    return found[:_MOST_GROUPS]
-
-
-def _have_few_rows(n_groups: float, n: int) -> bool:
-    return n_groups >= _GROUPS and _LEAST_ROWS <= n / n_groups <= _ROWS_OF_GROUP
-
-
-def _jump(means: np.ndarray) -> bool:
-    """Return whether means (n_groups,) differ about as much between neighbours."""
-    return (np.diff(means) ** 2).mean() / 2 >= _JUMPS * means.var(ddof=1)
+            groups.append(Groups(place, _first_groups(cells, seen), is_number))
+    return groups[:_MOST_GROUPS]
 
 
 def _are_running(numbers: np.ndarray) -> bool:
     """Return whether numbers (n,) count subjects.
 
-    They are whole, none between the first and the last is left out, and none is much
-    more frequent than the others.
+    They are whole, none is left out, and none is much more frequent than the
+    others.
     """
     if not (numbers == np.round(numbers)).all():
         return False
@@ -281,10 +272,6 @@ def _incomplete(table: Table) -> list[int]:
         if (column.kind in ("numeric", "ordinal") or len(column.levels or ()) == 2)
         and 0 < table.n_observed[place] < len(table.cells)
     ]
-
-
-# ----------------------------------------
-# What in a table is probably not as it seems; `fit` warns of most of it.
 
 
 def findings(table: Table) -> list[str]:
@@ -334,22 +321,17 @@ def made_up(table: Table) -> list[int]:
 
 def numbers_of_rows(table: Table) -> list[str]:
     """Find numbers that name rows, some of which are missing and would be imputed."""
-    found = [table.names[place] for place in places_of_numbers(table)]
-    if not found:
-        return []
-    return [
-        f"Whole numbers that are all different: {listed(found)}. If they name or "
-        "number rows, imputed values are made up: leave the columns out by "
-        'categorical_features={column: "passthrough"}, or drop them.'
-    ]
+    return if_any(
+        [table.names[place] for place in places_of_numbers(table)],
+        "Whole numbers that are all different: {}. If they name or number rows, "
+        "imputed values are made up: leave the columns out by "
+        'categorical_features={column: "passthrough"}, or drop them.',
+    )
 
 
 def places_of_names(table: Table, n_observed: np.ndarray) -> list[int]:
-    """Find columns with missing cells whose levels seem to name groups of rows.
-
-    `n_observed` int (n_features,): of all rows, if the table is a sample of them.
-    """
-    found = []
+    """Find columns with missing cells whose levels seem to name groups of rows."""
+    places = []
     for place in _partly_missing(table):
         column, n = table.columns[place], n_observed[place]
         if column.kind != "nominal":
@@ -357,8 +339,8 @@ def places_of_names(table: Table, n_observed: np.ndarray) -> list[int]:
         is_passed = is_identifier(column, _cells_of_levels(table, place, n))
         cells_of = np.bincount(table.observed(place).astype(int))
         if not is_passed and are_names_of_groups(column, cells_of, n):
-            found.append(place)
-    return found
+            places.append(place)
+    return places
 
 
 def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
@@ -373,44 +355,36 @@ def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
         for place, (name, column, n) in enumerate(triples)
         if is_identifier(column, _cells_of_levels(table, place, n))
     ]
-    messages = []
-    if passed:
-        messages.append(
-            "Identifiers or free text, which have too many levels to learn from: "
-            f"{listed(passed)}. They are not in the model, and their missing cells "
-            "stay missing. If they are numbers or dates, convert them by "
-            "pandas.to_numeric or pandas.to_datetime. "
-            'categorical_features={column: "nominal"} of the imputer, or of its '
-            "model=GaussianImputer(...), models them, and "
-            '{column: "passthrough"} leaves them out without this warning.'
-        )
-    if asked:
-        messages.append(
-            "Nominal columns with more levels than half of their observed cells: "
-            f"{listed(asked)}. Nothing can be learned from levels that occur once, "
-            "and they take time. Drop the columns if they are identifiers; convert "
-            "them if they are numbers or dates."
-        )
-    return messages
+    return if_any(
+        passed,
+        "Identifiers or free text, which have too many levels to learn from: {}. They "
+        "are not in the model, and their missing cells stay missing. If they are "
+        "numbers or dates, convert them by pandas.to_numeric or pandas.to_datetime. "
+        'categorical_features={column: "nominal"} of the imputer, or of its '
+        "model=GaussianImputer(...), models them, and "
+        '{column: "passthrough"} leaves them out without this warning.',
+    ) + if_any(
+        asked,
+        "Nominal columns with more levels than half of their observed cells: {}. "
+        "Nothing can be learned from levels that occur once, and they take time. Drop "
+        "the columns if they are identifiers; convert them if they are numbers or "
+        "dates.",
+    )
 
 
 def names_of_groups(table: Table, n_observed: np.ndarray) -> list[str]:
-    """Find levels that name groups of rows, some of which would be imputed.
-
-    Parameters are those of `many_levels`.
-    """
-    found = [
+    """Find levels that name groups of rows, some of which would be imputed."""
+    lines = [
         f"{table.names[j]} ({len(table.columns[j].levels)} in {n_observed[j]} cells)"
         for j in places_of_names(table, n_observed)
     ]
-    if not found:
-        return []
-    return [
-        f"Nominal columns of many levels, each in few cells: {listed(found)}. If they "
-        "name groups of rows, such as patients, imputed names are made up: leave the "
-        'columns out by categorical_features={column: "passthrough"}, or drop the rows '
-        "without a name and use groups=column of GaussianImputer."
-    ]
+    return if_any(
+        lines,
+        "Nominal columns of many levels, each in few cells: {}. If they name groups "
+        "of rows, such as patients, imputed names are made up: leave the columns out "
+        'by categorical_features={column: "passthrough"}, or drop the rows without a '
+        "name and use groups=column of GaussianImputer.",
+    )
 
 
 def _cells_of_levels(table: Table, place: int, n_observed: int) -> np.ndarray:

@@ -21,12 +21,11 @@ from skvnce._tables.column_kinds import (
     in_order,
     read_columns,
 )
-from skvnce._tables.schema import Table, listed
+from skvnce._tables.schema import Table, if_any
 from skvnce._tables.values import observed_cells
 
 # ----------------------------------------
 # Numbers that are text: "12", and "1,5" with a decimal comma.
-
 
 _FORM = r"\s*[-+]?(\d+[.,]?\d*|[.,]\d+)(e[-+]?\d+)?\s*"
 
@@ -46,16 +45,14 @@ def is_measurement(text: str) -> bool:
 def numbers_as_text(table: Table) -> list[str]:
     """Find nominal columns whose levels are numbers as text."""
     places = [place for place, one in enumerate(table.columns) if _is_text(one)]
-    if not places:
-        return []
-    found = [f"{table.names[k]} ({table.columns[k].levels[0]!r}, ...)" for k in places]
-    return [
-        f"Numbers that are text: {listed(found)}. Each is a level of a nominal column, "
-        "and the model knows nothing of their order. Make them numbers before fit, by "
+    return if_any(
+        [f"{table.names[k]} ({table.columns[k].levels[0]!r}, ...)" for k in places],
+        "Numbers that are text: {}. Each is a level of a nominal column, and the "
+        "model knows nothing of their order. Make them numbers before fit, by "
         "pandas.to_numeric(df[column]), or, if they have a decimal comma, by "
         'pandas.read_csv(..., decimal=","). If they are codes, begin them with '
-        "letters."
-    ]
+        "letters.",
+    )
 
 
 def _is_text(column: Column) -> bool:
@@ -77,7 +74,6 @@ def _is_text(column: Column) -> bool:
 
 # ----------------------------------------
 # Cells that probably mark missing values: "?" in text, -999 in numbers.
-
 
 _MARKS = {  # of missing values, in lower case; "unknown" and "none" may be answers
     *("", "?", "-", "--", ".", "..", "...", "n/a", "n.a.", "#n/a", "<na>", "#na"),
@@ -112,15 +108,14 @@ def marks_of_missing(table: Table) -> list[str]:
         for name, column in zip(table.names, table.columns, strict=True)
         for mark in column.marks
     ]
-    if not modelled + passed:
-        return []
     use = "The model takes them as values. " if modelled else ""
-    return [
-        f"Levels that usually mark missing values: {listed(modelled + passed)}. {use}"
+    return if_any(
+        modelled + passed,
+        f"Levels that usually mark missing values: {{}}. {use}"
         "Make such cells missing before fit, by "
         'df.replace("?", np.nan) with the mark, or, in a column of numbers, by '
-        'pandas.to_numeric(df[column], errors="coerce"). If it is no mark, rename it.'
-    ]
+        'pandas.to_numeric(df[column], errors="coerce"). If it is no mark, rename it.',
+    )
 
 
 def marks_among(levels: tuple) -> list[str]:
@@ -128,9 +123,10 @@ def marks_among(levels: tuple) -> list[str]:
     texts = [level for level in levels if isinstance(level, str)]
     others = [text for text in texts if not _is_mark(text)]
     marks = [text for text in texts if _is_mark(text)]
-    if _are_signs(others):
+    if "+" in others:  # "-" means negative
         marks = [mark for mark in marks if mark != "-"]
-    if _are_codes_of_two_letters(others):
+    are_codes = all(re.fullmatch("[A-Z]{2}", text) for text in others)
+    if len(others) > 1 and are_codes:  # one of which "NA" may be, such as Namibia
         marks = [mark for mark in marks if mark != "NA"]
     no_numbers = [text for text in others if number_in(text) is None]
     if len(no_numbers) == 1 and len(others) > MOST_CODES:
@@ -143,40 +139,25 @@ def _is_mark(text: str) -> bool:
     return text.strip() in _EXACT_MARKS or text.strip().lower() in _MARKS
 
 
-def _are_signs(texts: list[str]) -> bool:
-    """Return whether "-" means negative."""
-    return "+" in texts
-
-
-def _are_codes_of_two_letters(texts: list[str]) -> bool:
-    """Return whether "NA" may be one of the codes, such as Namibia."""
-    return len(texts) > 1 and all(re.fullmatch("[A-Z]{2}", text) for text in texts)
-
-
 def _count(table: Table, place: int, level: object) -> int:
     return int((table.cells[:, place] == table.columns[place].code(level)).sum())
 
 
 def codes_of_missing(table: Table) -> list[str]:
     """Find numbers that mark missing values, such as -999, far from all others."""
-    found = [
-        f"{table.names[place]} has {_joined(codes)} in {number} cells, the others are "
-        f"{low:g} to {high:g}"
+    lines = [
+        f"{table.names[place]} has {', '.join(f'{one:g}' for one in codes)} in "
+        f"{number} cells, the others are {low:g} to {high:g}"
         for place, column in enumerate(table.columns)
         if column.kind != PASSED
         for codes, number, low, high in _codes_among(_numbers(table, place))
     ]
-    if not found:
-        return []
-    return [
-        f"Numbers that usually mark missing values: {listed(found)}. The model takes "
-        "them as values. Make such cells missing before fit, by "
-        "df.replace({column: {number: np.nan}})."
-    ]
-
-
-def _joined(codes: np.ndarray) -> str:
-    return ", ".join(f"{code:g}" for code in codes)
+    return if_any(
+        lines,
+        "Numbers that usually mark missing values: {}. The model takes them as values. "
+        "Make such cells missing before fit, by "
+        "df.replace({column: {number: np.nan}}).",
+    )
 
 
 def _numbers(table: Table, place: int) -> np.ndarray:
@@ -237,7 +218,7 @@ def _are_far(codes: np.ndarray, others: np.ndarray) -> bool:
 
 def _runs(values: np.ndarray, counts: np.ndarray) -> list[list[int]]:
     """List the places of codes, with those of a run of numbers that ends at one."""
-    found, taken = [], set()
+    runs, taken = [], set()
     places = np.flatnonzero(_are_codes(values))
     # the largest first, so that 99 takes 98 and 97 with it
     for place in places[np.argsort(-np.abs(values[places]), kind="stable")].tolist():
@@ -245,9 +226,9 @@ def _runs(values: np.ndarray, counts: np.ndarray) -> list[list[int]]:
             run = _run_to(values, place)
             # most of the cells are no marks
             is_rare = 2 * counts[run].sum() <= counts.sum()
-            found.append(run if is_rare and taken.isdisjoint(run) else [place])
-            taken.update(found[-1])
-    return sorted(found)
+            runs.append(run if is_rare and taken.isdisjoint(run) else [place])
+            taken.update(runs[-1])
+    return sorted(runs)
 
 
 def _run_to(values: np.ndarray, code: int) -> list[int]:
@@ -260,10 +241,6 @@ def _run_to(values: np.ndarray, code: int) -> list[int]:
         run.append(run[-1] + step)
     # a longer run belongs to the values, such as ages up to 99
     return sorted(run) if len(run) <= _LONGEST else [code]
-
-
-# ----------------------------------------
-# Columns of text that no model can use: identifiers, and free text.
 
 
 FEWEST = 20  # observed cells; of fewer the number of short levels says little
@@ -293,12 +270,11 @@ def count_levels(cells: Cells) -> Counter:
 def is_identifier(column: Column, cells_of: Collection[int]) -> bool:
     """Return whether the levels of a nominal column are identifiers or free text.
 
-    Names have fewer than `LEAST_CELLS` cells for each level on average, as whole
-    numbers that are no levels.  Most missing cells then have a level that no row has,
-    and nothing can be learned from a level that occurs once.  If most levels occur
-    twice, they are subjects with two rows, some of which have lost their name.
-
-    `cells_of`: numbers of observed cells of its levels.
+    Names have fewer than `LEAST_CELLS` cells for each level on average. Most
+    missing cells then have a level that no row has, and nothing can be learned from
+    a level that occurs once. If most levels occur twice, they are subjects with two
+    rows, some of which have lost their name. `cells_of`: observed cells of each
+    level.
     """
     if column.kind != "nominal":
         return False
@@ -340,9 +316,8 @@ def are_names_of_groups(column: Column, cells_of: np.ndarray, n_observed: int) -
     """Return whether the levels of a nominal column seem to name groups of rows.
 
     They are many, each has few cells, and none has many more than the others.
-
-    `cells_of` int (n_levels,): numbers of observed cells of its levels, perhaps in a
-    sample of rows; `n_observed`: number of its observed cells in all rows.
+    `cells_of` int (n_levels,): perhaps in a sample of rows; `n_observed`: of all
+    rows.
     """
     if column.kind != "nominal" or not len(cells_of):
         return False
@@ -357,10 +332,7 @@ def _are_sentences(levels: Collection) -> bool:
 
 
 def passed_through(counted: Sequence[Counted], asked: Collection[int]) -> list[Column]:
-    """Replace identifiers and free text by columns that are passed through.
-
-    `asked`: columns that the user has named: they are what the user says.
-    """
+    """Pass through identifiers and free text that the user has not named."""
     return [
         _passed(one.column)
         if place not in asked and is_identifier(*one)
@@ -377,10 +349,7 @@ def _passed(column: Column) -> Column:
 def modelled_columns(
     X: ArrayLike, categorical_features: object = FROM_DTYPE, groups: object = None
 ) -> list[Column] | None:
-    """Determine the columns of a table in memory, and which are passed through.
-
-    Parameters, returns and errors are those of `read_columns`.
-    """
+    """Determine columns as `read_columns` does, and which are passed through."""
     columns = read_columns(X, categorical_features, groups)
     if not any(column.kind == "nominal" for column in columns or ()):
         return columns
@@ -395,14 +364,11 @@ def modelled_columns(
 
 
 def codes_of_passed(X: ArrayLike, columns: Sequence[Column]) -> dict[int, np.ndarray]:
-    """Determine the codes of the levels of columns that are passed through.
+    """Determine codes (n_samples,) of the levels of columns that are passed through.
 
     Dates and free text are left out: they are no names.
-
-    `X` (n_samples, n_features). Returns arrays (n_samples,) by column; NaN marks
-    missing cells.
     """
-    found, kinds = {}, ("level", "number", "integer")
+    codes, kinds = {}, ("level", "number", "integer")
     are_passed = [one.kind == PASSED and one.dtype in kinds for one in columns]
     cells = cells_of_columns(X) if any(are_passed) else []
     for place in np.flatnonzero(are_passed):
@@ -410,13 +376,12 @@ def codes_of_passed(X: ArrayLike, columns: Sequence[Column]) -> dict[int, np.nda
             continue
         levels = in_order(cells[place].levels())
         if levels and not _are_sentences(levels):
-            found[int(place)] = cells[place].codes(levels)
-    return found
+            codes[int(place)] = cells[place].codes(levels)
+    return codes
 
 
 # ----------------------------------------
 # Detection of columns whose squared errors are dominated by a few cells.
-
 
 _CELLS, _SHARE = 10, 0.02  # limits of the effective number of cells, and of its share
 _LARGE = 10.0  # limit of the root mean square of the distances over their median
@@ -428,26 +393,21 @@ def heavy_tailed(X, columns):
     """Find columns whose squared errors are dominated by a few cells.
 
     Let d be the distances of the observed cells from their median, without zeros.
-    Then ``(sum d^2)^2 / sum d^4`` is the effective number of cells that contribute to
-    ``sum d^2``, and the relative standard error of a variance is one over its root.  A
-    column is heavy-tailed if three conditions hold.  This number is below 10 or below
-    2 % of the observed cells.  ``mean d^2`` exceeds the square of 10 medians of d.  The
-    mean of d^2 with weights d^2, ``sum d^4 / sum d^2``, exceeds the square of 100
-    medians.
+    Then ``(sum d^2)^2 / sum d^4`` is the effective number of cells that contribute
+    to ``sum d^2``, and the relative standard error of a variance is one over its
+    root. A column is heavy-tailed if this number is below 10 or below 2 % of the
+    observed cells, ``mean d^2`` exceeds the square of 10 medians of d, and the mean
+    of d^2 with weights d^2, ``sum d^4 / sum d^2``, the square of 100 medians.
 
-    In simulations with 20 to 10,000 cells the function finds less than 1 % of columns
-    that are normal, exponential, of Student's t with 3 degrees of freedom or lognormal
-    (standard deviation of the logarithm 1), and 98 % of lognormal columns with standard
-    deviation 2 and 1000 cells.  It does not find indicators and counts of rare events,
-    as their nonzero cells are equally far from 0.  The result depends neither on the
-    units nor on the sign of a column.
-
-    `X` (n_samples, n_features): NaN marks missing cells; `columns` sequence of int:
-    indices of the columns to check. Returns ndarray of int: indices of the heavy-tailed
-    columns.
+    In simulations with 20 to 10,000 cells the function finds less than 1 % of
+    columns that are normal, exponential, of Student's t with 3 degrees of freedom
+    or lognormal (standard deviation of the logarithm 1), and 98 % of lognormal
+    columns with standard deviation 2 and 1000 cells. It does not find indicators
+    and counts of rare events, as their nonzero cells are equally far from 0. The
+    result depends neither on the units nor on the sign of a column.
     """
-    found = [j for j in columns if _is_heavy_tailed(observed_cells(X[:, j]))]
-    return np.array(found, dtype=int)
+    places = [j for j in columns if _is_heavy_tailed(observed_cells(X[:, j]))]
+    return np.array(places, dtype=int)
 
 
 def _is_heavy_tailed(values):
@@ -470,9 +430,8 @@ def _is_heavy_tailed(values):
 def _are_dominated(typical, total, fourth, n_different, n_observed):
     """Apply the three conditions of `heavy_tailed`.
 
-    `typical` float: median of the distances; `total`, `fourth` float: sums of their
-    squares and fourth powers; `n_different`, `n_observed` float: number of cells with a
-    distance above 0, and of all.
+    `typical`: median of the distances; `total`, `fourth`: sums of their squares and
+    fourth powers; `n_different`: number of distances above 0.
     """
     few = total**2 < fourth * max(_CELLS, _SHARE * n_observed)
     large = total > n_different * (_LARGE * typical) ** 2
@@ -482,14 +441,10 @@ def _are_dominated(typical, total, fourth, n_different, n_observed):
 def heavy_in_sums(X, columns, location, scale, powers, n_observed):
     """Find columns as `heavy_tailed` does, from a sample of rows and sums over all.
 
-    Medians are those of the sample.
-
-    `X` (n_samples, n_features): the sample; `columns` sequence of int; `location`,
-    `scale` (n_columns,): by which cells are standardised; `powers` (4, n_columns): sums
-    of the first to fourth powers of standardised cells; `n_observed` int (n_features,).
-    Returns ndarray of int.
+    Medians are those of the sample. `powers` (4, n_columns): sums of the first to
+    fourth powers of cells that `location` and `scale` standardise.
     """
-    found = []
+    places = []
     for place, j in enumerate(columns):
         z = (observed_cells(X[:, j]) - location[place]) / scale[place]
         middle, n = np.median(z), n_observed[j]
@@ -504,5 +459,5 @@ def heavy_in_sums(X, columns, location, scale, powers, n_observed):
         fourth += n * middle**4 - 4 * middle**3 * one
         typical = np.median(distance[is_different])
         if _are_dominated(typical, total, fourth, n * is_different.mean(), n):
-            found.append(j)
-    return np.array(found, dtype=int)
+            places.append(j)
+    return np.array(places, dtype=int)
