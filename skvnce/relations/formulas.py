@@ -5,18 +5,19 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from skvnce.relations.columns import Columns
+from skvnce.relations.columns import TYPOS, Columns, blocks
 
 CHANCE = -6.0  # log10 of the expected number of chance relations of a kind
 FEWEST = 10  # rows beyond the coefficients
 INFORMATIVE = 5  # rows in which each column leaves its most frequent value
-_TYPOS = 0.005  # share of the rows that may violate a formula
 _FLOAT64 = 1e-14  # relative rounding error of sums of a few numbers
 _FLOAT32 = 3e-7  # relative rounding error of values that were once stored in 32 bits
 _LOOSEST = 0.05  # rounding error of a formula, in standard deviations
 _SOLVED = 0.02  # error of a column that is solved for, in standard deviations
 _ROWS = 4000  # by which coefficients are fitted
 _SHUFFLES = 4
+_STARTS = 8  # blocks of rows by which coefficients are fitted at first
+_MISFIT = 5e-3  # typical error of a fit, in standard deviations of the left-hand side
 
 
 class Function(NamedTuple):
@@ -205,9 +206,11 @@ def fit(
     part, features = part[good], features[good]
     if len(part) < FEWEST + len(formula.terms) or not features.std(0).all():
         return None
-    beta, constant, error = _regressed(features)
-    if beta is None or error > 5e-3 * features[:, 0].std():
+    regressed = _regressed(features)
+    if regressed is None:
         return None
+    beta, constant, good = regressed
+    part, features = part[good], features[good]
     effect = abs(beta) * features[:, 1:].std(0) > 1e-4 * features[:, 0].std()
     if not effect.any():
         return None
@@ -242,30 +245,41 @@ def _coefficients(features: np.ndarray, beta: np.ndarray, constant: float) -> li
     ]
 
 
-def _regressed(features: np.ndarray) -> tuple:
+def _regressed(features: np.ndarray) -> tuple | None:
     """Regress the first term on the others, without the rows that fit worst.
 
-    Returns coefficients, constant and the error of four fifths of the rows; Nones if
-    the others are collinear.
+    A typo may attract a fit to all rows: blocks of them are tried next.  Returns
+    coefficients, constant and the rows that fit.
     """
+    every = np.arange(len(features))
+    for block in blocks(len(features))[: 1 + _STARTS]:
+        found = _trimmed(features, every[block])
+        if found is not None:
+            return found
+    return None
+
+
+def _trimmed(features: np.ndarray, rows: np.ndarray) -> tuple | None:
+    """Regress by some rows, and then by all that fit; see `_regressed`."""
     y, X = features[:, 0], features[:, 1:]
-    rows = np.arange(len(y))
     for _ in range(3):
         mean, centre, deviation = X[rows].mean(0), y[rows].mean(), X[rows].std(0)
         if not deviation.all():
-            return None, None, None
+            return None
         scaled = (X[rows] - mean) / deviation
         beta, _, rank, _ = np.linalg.lstsq(scaled, y[rows] - centre, rcond=1e-11)
         if rank < X.shape[1]:
-            return None, None, None
+            return None
         beta = beta / deviation
         error = abs(y - centre - (X - mean) @ beta)
         typical = np.quantile(error, 0.8)
-        kept = np.flatnonzero(error <= 4 * typical + 1e-12 * abs(y).max())
+        kept = np.flatnonzero(error <= 4 * typical + 1e-12 * abs(y))
         if len(kept) < 0.8 * len(y) or len(kept) == len(rows):
             break
         rows = kept
-    return beta, float(centre - mean @ beta), typical
+    if typical > _MISFIT * y[rows].std():
+        return None
+    return beta, float(centre - mean @ beta), rows
 
 
 def _many_rows_show(features: np.ndarray) -> bool:
@@ -382,7 +396,7 @@ def tier_of(columns: Columns, formula: Formula, part: np.ndarray) -> tuple | Non
                 rounding = 1.02 * np.stack(steps, 1)
             limit = base + (rounding[:, 0] if tier == 1 else rounding.sum(1))
         wrong = int((gap > limit).sum())
-        if wrong <= _TYPOS * len(part):
+        if wrong <= TYPOS * len(part):
             return tier, limit, wrong
     return None
 
@@ -398,7 +412,7 @@ def _solves(columns: Columns, formula: Formula, part: np.ndarray, place: int) ->
     solved, cells = snapped(solved[good], unit), cells[good]
     allowed = 1.01 * unit * (unit < near) if unit else near
     allowed = np.maximum(allowed, 4 * _FLOAT32 * abs(cells))
-    return (abs(solved - cells) <= allowed).mean() >= 1 - 2 * _TYPOS
+    return (abs(solved - cells) <= allowed).mean() >= 1 - 2 * TYPOS
 
 
 def _agreement(

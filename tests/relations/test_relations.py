@@ -132,6 +132,28 @@ def test_few_violations_are_counted(seed):
     assert find_relations(frame) == []
 
 
+SIDES = {
+    **FORMULAS,
+    "square": lambda x: x.a**2,
+    "long": lambda x: x.a + x.b + x.c + x.d + x.e,
+}
+
+
+@pytest.mark.parametrize("kind", SIDES)
+@pytest.mark.parametrize("column", ["a", "y"])
+@pytest.mark.parametrize("factor", [1e6, 10])
+def test_a_typo_hides_no_relation(kind, column, factor, seed):
+    frame, rng = base(seed, 500)
+    frame["y"] = SIDES[kind](frame)
+    rest = hidden(frame, rng, 0.02)
+    rest.loc[102] = frame.loc[102]
+    rest.loc[102, column] *= factor
+    [one] = find_relations(rest)
+    assert one.violations == 1 and "y" in one.columns
+    noisy = rest.assign(y=rest.y * (1 + 0.01 * rng.normal(size=500)))
+    assert find_relations(noisy) == []  # the control
+
+
 # ----------------------------------------
 # What must not be found
 
