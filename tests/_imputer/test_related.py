@@ -16,7 +16,7 @@ from skvnce import (
     VGIImputer,
     find_relations,
 )
-from skvnce.options import IncompleteDensity
+from skvnce.options import Chunks, IncompleteDensity
 
 QUICK = {"n_estimators": 0, "n_parameter_draws": 3, "random_state": 0}
 
@@ -359,3 +359,33 @@ def test_totals_of_counts_are_whole(strategy, rng):
     table = fitted(X, strategy=strategy).transform(X)
     np.testing.assert_array_equal(table["a"] + table["b"] + table["c"], table["total"])
     assert (table == table.round()).all(axis=None)
+
+
+@pytest.mark.parametrize("name", ["TableImputer", *OTHERS])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_rows_of_weight_zero_tell_no_relations(name, tables):
+    full, X = (table[["wage", "hours", "lwage"]] for table in tables)
+    imputer = {"TableImputer": TableImputer(**QUICK), **OTHERS}[name]
+    odd = full.assign(lwage=full["hours"].to_numpy()).head(40)
+    both, weights = pd.concat([X, odd]), np.repeat([1.0, 0.0], [len(X), len(odd)])
+    imputer = clone(imputer).set_params(relations="auto").fit(both, None, weights)
+    assert [str(one) for one in imputer.relations_] == ["lwage = log(wage)"]
+    assert imputer.fit(both).relations_ == []  # the control
+    rest = pd.concat([odd, X.sample(40, random_state=0)])
+    weights = np.repeat([1.0, 0.0], [40, 40])
+    rest["hours"] += np.linspace(0, 1, 80) ** 2
+    assert imputer.fit(rest, None, weights).relations_ == []
+
+
+def test_lists_of_relations_without_effect_are_errors(tables):
+    _, X = tables
+    X = X[["wage", "hours", "lwage"]]
+    imputer = GaussianImputer(relations=["lwage = log(wage)"], random_state=0)
+    parts = Chunks([X.iloc[:150], X.iloc[150:]])
+    with pytest.raises(ValueError, match="relations is a list.*in parts"):
+        imputer.fit(parts)
+    rows = X.assign(site=np.repeat(list("abcdef"), 50))
+    with pytest.raises(ValueError, match="relations is a list.*with groups"):
+        clone(imputer).set_params(groups="site").fit(rows)
+    assert len(imputer.fit(X).relations_) == 1
+    assert imputer.set_params(relations=None).fit(parts).relations_ == []
