@@ -92,6 +92,11 @@ class Formula(NamedTuple):
         """Return by how much the sides differ (rows,)."""
         return self.features(part) @ np.array(self.coefs) - self.constant
 
+    def size(self, part: np.ndarray) -> np.ndarray:
+        """Return the sum of the absolute terms (rows,): the errors are shares of it."""
+        size = abs(self.features(part)) @ abs(np.array(self.coefs))
+        return size + abs(self.constant)
+
     @property
     def is_sum(self) -> bool:
         """Whether the columns are added as they are."""
@@ -381,9 +386,7 @@ def tier_of(columns: Columns, formula: Formula, part: np.ndarray) -> tuple | Non
 
     Returns the tier, the tolerance of each row (rows,), and the number of violations.
     """
-    gap = abs(formula.gap(part))
-    size = abs(formula.features(part)) @ abs(np.array(formula.coefs))
-    size = size + abs(formula.constant)
+    gap, size = abs(formula.gap(part)), formula.size(part)
     if (gap <= _FLOAT64 * size).all():
         return 0, _FLOAT64 * size, 0
     base, rounding = _FLOAT32 * size, None

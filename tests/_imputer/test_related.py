@@ -20,6 +20,17 @@ from skvnce.options import Chunks, IncompleteDensity
 
 QUICK = {"n_estimators": 0, "n_parameter_draws": 3, "random_state": 0}
 
+OTHERS = {
+    "GaussianImputer": GaussianImputer(random_state=0),
+    "MixtureImputer": MixtureImputer(n_components=2, max_iter=5, random_state=0),
+    "LAIRImputer": LAIRImputer(
+        VariationalAutoencoder(max_iter=2, n_components=2), random_state=0
+    ),
+    "VGIImputer": VGIImputer(
+        IncompleteDensity("factor-analysis", max_iter=2), n_steps=2, random_state=0
+    ),
+}
+
 
 def wages(rng, n=300):
     """A table with a logarithm, a product, a total and a set of dummies."""
@@ -241,6 +252,33 @@ def test_codes_and_their_names_follow_from_each_other(rng):
     )
 
 
+@pytest.mark.parametrize("name", ["GaussianImputer", "TableImputer"])
+@pytest.mark.parametrize("is_text", [True, False])
+def test_codes_and_names_agree_where_both_are_missing(name, is_text, rng):
+    code = rng.integers(0, 12, 400)
+    names = np.array([f"town {k}" for k in rng.permutation(12)])
+    names = names if is_text else rng.permutation(12) ** 2.0 + 0.5
+    full = pd.DataFrame(
+        {"code": code * 7.5, "name": names[code], "x": code + rng.normal(size=400)}
+    )
+    # levels repeat, so that this lookup has one direction, and does not tell the fill
+    full["size"] = code % 3 + 0.25
+    X = hidden(rng, full, 0.3)
+    imputer = {**OTHERS, "TableImputer": TableImputer(**QUICK)}[name]
+    imputer = clone(imputer).set_output(transform="pandas")
+    kept = clone(imputer).set_params(relations="auto").fit(X)
+    tables = [kept.transform(X), *kept.sample(X, 2, random_state=0)]
+    names = dict(zip(full["code"], full["name"], strict=True))
+    for table in tables:
+        assert (table["code"].map(names) == table["name"]).all()
+    free = imputer.set_params(relations=None).fit(X).transform(X)
+    assert (free["code"].map(names) != free["name"]).sum() > 5  # the control
+    gone = X[["code", "size", "name"]].isna().all(axis=1)
+    assert (tables[0]["code"].to_numpy() / 7.5 % 3 + 0.25 != tables[0]["size"])[
+        gone
+    ].any()
+
+
 def test_booleans_are_numbers_of_formulas(rng):
     full = pd.DataFrame({"a": rng.random(300) < 0.5, "x": rng.normal(size=300)})
     full["total"] = full["x"] + 3.0 * full["a"]
@@ -283,18 +321,6 @@ def test_sums_of_parts_at_a_bound_are_kept(rng):
         gap = abs(table[:, :3].sum(1) - table[:, 3])
         assert (gap > 1e-9).mean() < 0.01
         assert (table >= 0).all()
-
-
-OTHERS = {
-    "GaussianImputer": GaussianImputer(random_state=0),
-    "MixtureImputer": MixtureImputer(n_components=2, max_iter=5, random_state=0),
-    "LAIRImputer": LAIRImputer(
-        VariationalAutoencoder(max_iter=2, n_components=2), random_state=0
-    ),
-    "VGIImputer": VGIImputer(
-        IncompleteDensity("factor-analysis", max_iter=2), n_steps=2, random_state=0
-    ),
-}
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -389,3 +415,33 @@ def test_lists_of_relations_without_effect_are_errors(tables):
         clone(imputer).set_params(groups="site").fit(rows)
     assert len(imputer.fit(X).relations_) == 1
     assert imputer.set_params(relations=None).fit(parts).relations_ == []
+
+
+FACTORS = {
+    "positive": lambda rng: rng.gamma(4, size=400),
+    "signed": lambda rng: rng.normal(size=400),
+    "counts": lambda rng: rng.integers(1, 20, 400).astype(float),
+}
+
+
+@pytest.mark.parametrize("kind", FACTORS)
+@pytest.mark.parametrize("is_ratio", [True, False])
+def test_both_factors_of_a_product_are_filled(kind, is_ratio, rng):
+    full = pd.DataFrame({"a": FACTORS[kind](rng), "b": FACTORS[kind](rng)})
+    full["p"] = full["a"] / full["b"] if is_ratio else full["a"] * full["b"]
+    full["x"] = full["a"] + rng.normal(size=400)
+    X = full.copy()
+    X.loc[:79, ["a", "b"]] = X.loc[80:99, ["a", "p"]] = np.nan
+    imputer, free = fitted(X), fitted(X, relations=None)
+    assert {one.kind for one in imputer.relations_} <= {"product", "ratio"}
+    table, far = imputer.transform(X), free.transform(X)
+    gaps = [
+        one["p"] - (one["a"] / one["b"] if is_ratio else one["a"] * one["b"])
+        for one in (table, far)
+    ]
+    assert abs(gaps[0]).max() < 1e-9 * full["p"].abs().max()
+    assert abs(gaps[1]).max() > 0.1  # the control
+    low, high = full["a"].min(), full["a"].max()
+    assert table["a"].between(low, high).all()
+    error, other = (abs(one["a"] - full["a"])[:100].mean() for one in (table, far))
+    assert error < 1.2 * other
