@@ -20,6 +20,7 @@ from skvnce.relations.columns import describe
 from skvnce.relations.formulas import Checked, Formula, snapped
 from skvnce.relations.lookups import Lookup
 from skvnce.relations.search import Relation, relations_of
+from skvnce.relations.texts import say_the_same
 
 _OF_DRAWS = "affine", "linear", "one-of", "lookup"
 _LAST = 1 - 1e-9  # below 1: a drawn 1 wins over all zeros of a set
@@ -192,14 +193,18 @@ def _chosen(relations, asked):
         return relations
     texts, known = [str(one) for one in asked], [str(one) for one in relations]
     for text in texts:
-        if text not in known:
+        if not any(say_the_same(text, one) for one in known):
             raise ValueError(
                 f"relations has {text!r}, which does not hold in the rows of X, or "
                 "which too few of them show. ConstrainedImputer takes equations that "
                 "you know. find_relations lists what holds: "
                 f"{', '.join(known) or 'nothing'}."
             )
-    return [one for one in relations if str(one) in texts]
+    return [
+        one
+        for one, name in zip(relations, known, strict=True)
+        if any(say_the_same(text, name) for text in texts)
+    ]
 
 
 def _shares(cells):

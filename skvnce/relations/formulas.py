@@ -319,7 +319,7 @@ def _rounded(numbers: np.ndarray) -> np.ndarray:
         if b == 0 or not np.isfinite(b):
             continue
         digit = 10.0 ** (np.floor(np.log10(abs(b))) - 2)
-        inverse = 1 / np.rint(1 / b) if abs(b) < 1 else b
+        inverse = 1 / np.rint(1 / b) if abs(b) < 1 else 0.0
         for near in (np.rint(b), inverse, np.rint(b / digit) * digit):
             if near and abs(near - b) <= 2e-3 * abs(b):
                 found[i] = near

@@ -213,6 +213,9 @@ def test_a_list_selects_relations(tables):
     assert abs(GAPS["income"](imputer.transform(X))).max() > 0.01
     by_text = fitted(X, relations=["lwage = log(wage)"])
     assert [one.kind for one in by_text.relations_] == ["function"]
+    texts = "old = kids - young", "kids = young + old", "wage = income / hours"
+    other = fitted(X, relations=texts)
+    assert [one.kind for one in other.relations_] == ["product", "linear"]
     assert fitted(X, relations=[]).relations_ == []
     with pytest.raises(ValueError, match="'kids = 2 old', which does not hold"):
         fitted(X, relations=["kids = 2 old"])

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skvnce import find_relations
+from skvnce.relations.lookups import Lookup
+from skvnce.relations.texts import say_the_same
 
 
 def hidden(frame, rng, share=0.1):
@@ -152,6 +154,76 @@ def test_a_typo_hides_no_relation(kind, column, factor, seed):
     assert one.violations == 1 and "y" in one.columns
     noisy = rest.assign(y=rest.y * (1 + 0.01 * rng.normal(size=500)))
     assert find_relations(noisy) == []  # the control
+
+
+def test_coefficients_of_three_digits_are_exact(seed):
+    frame, rng = base(seed)
+    frame["y"] = 24.7 * frame.a * frame.b
+    [one] = find_relations(hidden(frame, rng))
+    assert one.rule.coefs == (1.0, -24.7)
+
+
+def test_results_can_be_compared(seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(6, size=(2, 900))
+    values, u = rng.permutation(36) ** 2, rng.uniform(size=900)
+    frame = pd.DataFrame({"a": a, "b": b, "y": values[6 * a + b], "u": u})
+    frame["group"] = np.array(list("pqr"))[np.digitize(u, [0.3, 0.5])]
+    found = find_relations(frame)
+    assert {one.kind for one in found} == {"lookup", "steps"}
+    assert found == find_relations(frame) and len({*found}) == len(found)
+    other = find_relations(frame.assign(y=frame.y + 1, u=2 * frame.u))
+    assert [one.columns for one in found] == [one.columns for one in other]
+    assert all(one != two for one, two in zip(found, other, strict=True))
+
+
+@pytest.mark.parametrize("n_sources", [1, 2])
+def test_lookups_find_the_keys_and_no_others(n_sources, seed):
+    rng = np.random.default_rng(seed)
+    keys = np.unique(rng.integers(100, size=(3000, n_sources)) * 0.5, axis=0)
+    keys = keys[np.lexsort(keys.T)]
+    rule = Lookup((0, 1, 2)[: n_sources + 1], keys, np.arange(len(keys)) * 3.0)
+    rows = rng.permutation(len(keys))
+    part = np.column_stack([rows, keys[rows]])
+    np.testing.assert_array_equal(rule.solve(part, 0), 3.0 * rows)
+    for odd in (0.25, -1.0, 1e9, np.nan):
+        part[:, -1] = odd
+        assert np.isnan(rule.solve(part, 0)).all()
+
+
+# ----------------------------------------
+# Texts
+
+SAME = [
+    ("total = food + rent", "rent = total - food"),
+    ("p = a * b", "a = p / b"),
+    ("p = - 2 a * b", "b = - 0.5 p / a"),
+    ("l = log(x)", "x = exp(l)"),
+    ("log(bmi) = log(w) - 2 log(h) + 6.55536", "bmi = 703 * w / h^2"),
+    ("y = 1/x", "x = 1/y"),
+    ("y = 1.8 a + 32", "a = 0.555556 y - 17.7778"),
+    ("f = -2 w + 3", "f = 3 - 2 * w"),
+    ("y = x^2", "y = x * x"),
+    ("north + south = 1", "south + north = 1"),
+]
+UNLIKE = [
+    ("total = food + rent", "rent = total + food"),
+    ("p = a * b", "a = p * b"),
+    ("code -> name", "name -> code"),
+    ("y = x^2", "y = x^3"),
+    ("y = 2 x", "y = - 2 x"),
+    ("y = x", "y = x + 1"),
+    ("y = x", "y = x = z"),
+    ("y = x", ""),
+]
+
+
+def test_texts_that_say_the_same_are_equal():
+    for one, other in SAME:
+        assert say_the_same(one, other) and say_the_same(other, one), one
+        assert say_the_same(one, one)
+    for one, other in UNLIKE:
+        assert not say_the_same(one, other) and not say_the_same(other, one), one
 
 
 # ----------------------------------------
