@@ -93,8 +93,13 @@ class Formula(NamedTuple):
         return self.features(part) @ np.array(self.coefs) - self.constant
 
     def size(self, part: np.ndarray) -> np.ndarray:
-        """Return the sum of the absolute terms (rows,): the errors are shares of it."""
-        size = abs(self.features(part)) @ abs(np.array(self.coefs))
+        """Return what rounding errors of the gap are relative to (rows,).
+
+        It is the sum of absolute terms; that of a logarithm is 1 at least, as it moves
+        by the relative error of its column.
+        """
+        least = [any(g.startswith("log") for _, g in term) for term in self.terms]
+        size = np.maximum(abs(self.features(part)), least) @ abs(np.array(self.coefs))
         return size + abs(self.constant)
 
     @property
@@ -318,9 +323,8 @@ def _rounded(numbers: np.ndarray) -> np.ndarray:
     for i, b in enumerate(numbers):
         if b == 0 or not np.isfinite(b):
             continue
-        digit = 10.0 ** (np.floor(np.log10(abs(b))) - 2)
         inverse = 1 / np.rint(1 / b) if abs(b) < 1 else 0.0
-        for near in (np.rint(b), inverse, np.rint(b / digit) * digit):
+        for near in (np.rint(b), inverse, float(f"{b:.3g}")):
             if near and abs(near - b) <= 2e-3 * abs(b):
                 found[i] = near
                 break

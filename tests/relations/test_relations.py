@@ -191,6 +191,19 @@ def test_lookups_find_the_keys_and_no_others(n_sources, seed):
         assert np.isnan(rule.solve(part, 0)).all()
 
 
+@pytest.mark.parametrize("spread", [0.1, 0.01])
+@pytest.mark.parametrize("function", [np.log, np.log1p])
+def test_logarithms_of_float32_near_zero_are_found(spread, function, seed):
+    rng = np.random.default_rng(seed)
+    x = spread * rng.normal(size=300) + (function is np.log)
+    x = abs(x) if function is np.log1p else x
+    X = np.column_stack([x, function(x), rng.normal(size=300)]).astype(np.float32)
+    [one] = find_relations(X)
+    assert one.kind == "function" and one.rule.tier == 0
+    X[:, 1] += 2e-5 * spread * rng.normal(size=300)
+    assert find_relations(X) == []  # the control
+
+
 # ----------------------------------------
 # Texts
 
