@@ -16,6 +16,7 @@ _LOOSEST = 0.05  # rounding error of a formula, in standard deviations
 _SOLVED = 0.02  # error of a column that is solved for, in standard deviations
 _ROWS = 4000  # by which coefficients are fitted
 _SHUFFLES = 4
+_SIMILAR = 1000  # rows by which similar columns are compared
 _STARTS = 8  # blocks of rows by which coefficients are fitted at first
 _MISFIT = 5e-3  # typical error of a fit, in standard deviations of the left-hand side
 
@@ -353,6 +354,8 @@ def check(columns: Columns, formula: Formula, tried: int) -> Checked | None:
     if held is None:
         return None
     tier, limit, wrong = held
+    if tier and _would_be_exact(columns, formula):
+        return None
     deviation, unit = columns.deviation[places], columns.unit[places]
     steps = 2e-5 * deviation
     slopes = [formula.change(part, k, step) / step for k, step in enumerate(steps)]
@@ -363,6 +366,8 @@ def check(columns: Columns, formula: Formula, tried: int) -> Checked | None:
         return None
     shuffled = int((slack / deviation).argmin())
     agree = _agreement(columns, formula, part, limit, shuffled)
+    if tier:
+        agree = max(agree, _agreement_of_similar(formula, part, limit, shuffled))
     chance = (n - wrong - n_coefs) * np.log10(agree) + np.log10(max(tried, 1))
     if chance + wrong * np.log10(n) > CHANCE:  # any rows could be the violations
         return None
@@ -432,6 +437,43 @@ def _agreement(
         moved[:, place] = columns.rng.permutation(moved[:, place])
         shares.append((abs(formula.gap(moved)) <= limit).mean())
     return max(np.mean(shares), 1 / (_SHUFFLES * len(part)), 1e-5)
+
+
+def _agreement_of_similar(
+    formula: Formula, part: np.ndarray, limit: np.ndarray, place: int
+) -> float:
+    """Return the share of rows that agree by what all columns but two tell of them.
+
+    Columns that are nearly equal seem to have formulas if rounding is coarse: what a
+    column is beyond the others, without a further one, is shuffled.
+    """
+    rng = np.random.default_rng(0)
+    rows = rng.permutation(len(part))[:_SIMILAR]
+    part, limit, shares = part[rows], limit[rows], [0.0]
+    for left_out in set(range(part.shape[1])) - {place}:
+        design = part.copy()
+        design[:, [place, left_out]] = [1.0, 0.0]
+        beta = np.linalg.lstsq(design, part[:, place], rcond=None)[0]
+        moved, guess = part.copy(), design @ beta
+        moved[:, place] = guess + rng.permutation(part[:, place] - guess)
+        shares.append((abs(formula.gap(moved)) <= limit).mean())
+    return max(shares)
+
+
+def _would_be_exact(columns: Columns, formula: Formula) -> bool:
+    """Tell whether a map of a column's grid on that of another one knows no rounding.
+
+    Two columns of the same digits that differ in the last one are merely similar.
+    """
+    if not formula.is_sum or len(formula.columns) > 2:
+        return False
+    units = columns.unit[list(formula.columns)]
+    steps = np.array([*units * formula.weights, formula.constant]) / units[0]
+    return (
+        units.all()
+        and abs(steps[1]) <= 1.001
+        and (abs(steps - np.rint(steps)) < 1e-6).all()
+    )
 
 
 def snapped(numbers: np.ndarray, unit: float) -> np.ndarray:

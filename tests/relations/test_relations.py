@@ -252,6 +252,27 @@ def test_a_coefficient_does_not_hang_on_one_row(seed):
     assert all("rare" not in one.columns for one in found)
 
 
+@pytest.mark.parametrize("n_columns", [2, 3, 4])
+@pytest.mark.parametrize("error", [0.01, 0.03, 0.06])
+def test_nearly_equal_rounded_columns_have_no_formula(n_columns, error, seed):
+    rng = np.random.default_rng(seed)
+    for n in (100, 300):
+        truth = 3 * rng.normal(size=(n, 1))
+        X = (truth + error * rng.normal(size=(n, n_columns))).round(1)
+        assert {one.kind for one in find_relations(X)} <= {"lookup"}
+
+
+@pytest.mark.parametrize(
+    ("slope", "constant"), [(1.8, 32), (1.8, 273.15), (2.5, 0), (1, 32)]
+)
+def test_rounded_maps_are_found(slope, constant, seed):
+    rng = np.random.default_rng(seed)
+    celsius = (15 + 9 * rng.normal(size=300)).round(1)
+    y = (slope * celsius + constant).round(1)
+    [one] = find_relations(np.column_stack([celsius, y]))
+    assert one.kind == "affine" and set(one.solves) >= {"x1"}
+
+
 def test_implications_are_no_relations(seed):
     rng = np.random.default_rng(seed)
     hours = rng.integers(0, 4, size=500) * rng.uniform(5, 10, size=500)
