@@ -80,7 +80,9 @@ class Formula(NamedTuple):
     constant: float = 0.0
     tier: int = 0  # whose rounding it holds up to: 0 float32, 1 a column's, 2 all
     # by place, values of cells where the formula is undefined: log(0) stored as 0
-    voids: tuple = ()
+    voids: tuple[tuple[int, tuple[float, ...]], ...] = ()
+    # (place, cell, cell of the other column): what is always stored beside the latter
+    stored: tuple[tuple[int, float, float], ...] = ()
 
     def features(self, part: np.ndarray) -> np.ndarray:
         """Return the terms without their coefficients (rows, terms)."""
@@ -154,7 +156,11 @@ class Formula(NamedTuple):
         for j, other in others:
             factor = FUNCTIONS[other].of(kept[:, j])
             needed = needed / np.where(factor != 0, factor, np.nan)
-        return FUNCTIONS[g].inverse(needed)
+        solved = FUNCTIONS[g].inverse(needed)
+        for j, cell, beside in self.stored:
+            if j == place:
+                solved = np.where(part[:, 1 - place] == beside, cell, solved)
+        return solved
 
     def text(self, names: list[str]) -> str:
         """Write the equation."""
@@ -381,13 +387,18 @@ def _defined(formula: Formula, part: np.ndarray) -> tuple[Formula, np.ndarray]:
     good = np.isfinite(formula.gap(part))
     if good.all():
         return formula, part
-    voids = []
-    for k in range(part.shape[1]):
-        odd = np.unique(part[~good, k])
-        if len(odd) <= 3:
-            voids.append((k, odd))
-            good = good & ~np.isin(part[:, k], odd)
-    return formula._replace(voids=tuple(voids)), part[good]
+    odd = [tuple(np.unique(cells).tolist()) for cells in part[~good].T]
+    voids = tuple((k, cells) for k, cells in enumerate(odd) if len(cells) <= 3)
+    stored = []
+    if list(map(len, odd)) == [1, 1] and (~good).sum() >= INFORMATIVE:
+        ends = np.ravel(odd)
+        is_end = part == ends
+        for k in range(2):
+            if is_end[is_end[:, 1 - k], k].all():
+                stored.append((k, float(ends[k]), float(ends[1 - k])))
+    for k, cells in voids:
+        good = good & ~np.isin(part[:, k], cells)
+    return formula._replace(voids=voids, stored=tuple(stored)), part[good]
 
 
 def tier_of(columns: Columns, formula: Formula, part: np.ndarray) -> tuple | None:

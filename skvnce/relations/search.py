@@ -105,6 +105,9 @@ def find_relations(X: ArrayLike) -> list[Relation]:
     are in lookups only, and numbers of rows in formulas only. A value that implies one
     of another column is no relation: such rules are often mere tendencies.
 
+    Where a formula is undefined, such as the logarithm of 0, cells may be stored all
+    the same. If these are always the same, they follow, too.
+
     A relation describes the rows of this table. New rows may violate it, above all a
     lookup. A cell that follows is not necessarily a gap: a question that was skipped
     has no answer.

@@ -205,6 +205,28 @@ def test_shifted_cells_keep_their_relations(tables):
         np.testing.assert_allclose(moved, 0.5 * spread)
 
 
+@pytest.mark.parametrize("name", ["GaussianImputer", "TableImputer"])
+def test_falling_functions_are_shifted(name, rng):
+    full = pd.DataFrame({"w": rng.normal(size=300)})
+    full["f"], full["z"] = 3 - 2 * full["w"], full["w"] + rng.normal(size=300)
+    X = full.copy()
+    X.loc[:99, ["w", "f"]] = np.nan
+    X.loc[100:119, "f"] = np.nan  # which follows, and is not shifted
+    imputer = {**OTHERS, "TableImputer": TableImputer(**QUICK)}[name]
+    imputer = clone(imputer).set_params(relations="auto").fit(X)
+    imputer.set_output(transform="pandas")
+    for column, sign in (("w", 1), ("f", -1)):
+        given = {"n_draws": 5, "random_state": 0}
+        drawn = imputer.sample(X, **given, shift={column: 0.0})
+        shifted = imputer.sample(X, **given, shift={column: 0.5})
+        for one, other in zip(drawn, shifted, strict=True):
+            moves = (other - one).loc[:99, ["w", "f"]].mean() / X[["w", "f"]].std()
+            assert moves["w"] == pytest.approx(0.5 * sign, rel=0.02)
+            assert moves["f"] == pytest.approx(-0.5 * sign, rel=0.02)
+            assert abs(other["f"] - 3 + 2 * other["w"]).max() < 1e-9
+            np.testing.assert_allclose(other.loc[100:, "f"], full.loc[100:, "f"])
+
+
 def test_a_list_selects_relations(tables):
     _, X = tables
     some = [one for one in find_relations(X) if one.kind != "product"]

@@ -204,6 +204,28 @@ def test_logarithms_of_float32_near_zero_are_found(spread, function, seed):
     assert find_relations(X) == []  # the control
 
 
+@pytest.mark.parametrize("code", [0.0, -99.0])
+@pytest.mark.parametrize("has_ones", [True, False])
+def test_logarithms_of_zero_may_be_stored(code, has_ones, seed):
+    rng = np.random.default_rng(seed)
+    x = np.where(rng.random(400) < 0.2, 0, rng.gamma(3, size=400))
+    x[:20] = has_ones
+    y = np.log(np.where(x > 0, x, np.exp(code)))
+    frame = hidden(pd.DataFrame({"x": x, "y": y}), rng)
+    [one] = find_relations(frame)
+    assert str(one) == "y = log(x)"
+    cells = np.array([[np.nan, 0.0], [np.nan, 1.0], [np.nan, 2.0]])
+    np.testing.assert_allclose(one.rule.solve(cells, 0), [code, 0, np.log(2)])
+    # beside a 0 there is 0 or 1
+    told = np.nan if has_ones and not code else 0.0
+    assert one.rule.solve(np.array([[code, np.nan]]), 1) == pytest.approx(
+        told, nan_ok=True
+    )
+    frame["y"] = frame.y.where(frame.x != 0, rng.normal(size=400))  # the control
+    [one] = find_relations(frame)
+    assert np.isnan(one.rule.solve(cells, 0)[0])
+
+
 # ----------------------------------------
 # Texts
 
