@@ -296,21 +296,21 @@ class WithRelations(NamedTuple):
         self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells; see `CellModel`."""
-        rows = Rows.of(self.schema, nodes)
+        rows = Rows.of(self.schema, nodes, limits)
         cells, probabilities = self.model.fill(rows.nodes, limits)
         return rows.filled(cells, probabilities), probabilities
 
     def obeying(
-        self, nodes: np.ndarray, cells: np.ndarray, probabilities: dict
+        self, nodes: np.ndarray, cells: np.ndarray, probabilities: dict, limits: Limits
     ) -> np.ndarray:
         """Change filled cells (n, n_nodes) until formulas and sets hold."""
-        return Rows.of(self.schema, nodes).filled(cells, probabilities)
+        return Rows.of(self.schema, nodes, limits).filled(cells, probabilities)
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Represent the distributions of cells; see `skvnce._imputer.fill`."""
-        rows = Rows.of(self.schema, nodes)
+        rows = Rows.of(self.schema, nodes, limits)
         points, probabilities = self.model.points(rows.nodes, levels, limits)
         # quantiles obey no formula
         points = np.stack([rows.obeying((), cells, cells) for cells in points])
@@ -322,7 +322,9 @@ class WithRelations(NamedTuple):
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
-        rows = Rows.of(self.schema, nodes)  # some cells follow from shifted ones
+        rows = Rows.of(
+            self.schema, nodes, limits
+        )  # some cells follow from shifted ones
         drawn = self.model.draw(rows.nodes, n_draws, limits)
         related = rows.related.of_draws()
         shares = rows.related.shares[self.schema.node_columns].clip(_LEAST, 1)
@@ -448,10 +450,10 @@ class Rows(NamedTuple):
     related: Related
     nodes: np.ndarray  # (n, n_nodes), with the cells that follow
     free: np.ndarray  # bool (n, n_features), the cells that are missing
-    ranges: np.ndarray  # (2, n_features), of filled cells
+    ranges: np.ndarray  # (2, n, n_features), of filled cells
 
     @classmethod
-    def of(cls, schema: Schema, nodes: np.ndarray) -> Self:
+    def of(cls, schema: Schema, nodes: np.ndarray, limits: Limits) -> Self:
         """Compute the cells that follow."""
         values = _values_of_nodes(schema, nodes)
         related = schema.relations
@@ -461,7 +463,10 @@ class Rows(NamedTuple):
         free[:, schema.node_columns] = np.isnan(codes)
         nodes = np.where(np.isnan(nodes), codes, nodes)
         with np.errstate(all="ignore"):
-            return cls(schema, related, nodes, free, _ranges_of(schema))
+            ranges = _ranges_of(schema)[:, None].repeat(len(nodes), 1)
+        ends = ranges[..., schema.node_columns]
+        ranges[..., schema.node_columns] = limits.within(*ends)
+        return cls(schema, related, nodes, free, ranges)
 
     @property
     def followers(self) -> list[int]:
@@ -609,20 +614,20 @@ def _solve(bounds, checked, values, free, ranges):
     rows = np.flatnonzero(free[:, places].any(1))
     part, missing = values[np.ix_(rows, places)], free[np.ix_(rows, places)]
     total, units = rule.total, bounds.unit[places]
+    low, high = ends = ranges[:, rows[:, None], places]
     if rule.is_sum:
         part = _moved(bounds, rule, part, missing)
     rounded = np.rint(part / np.where(units > 0, units, 1)) * units
     part = np.where(missing & (units > 0), rounded, part)
-    part = np.where(missing, part.clip(*(ends[places] for ends in ranges)), part)
+    part = np.where(missing, part.clip(*ends), part)
     solvable = [k for k, j in enumerate(places) if j in checked.solves]
     left = np.ones(len(rows), bool)
     if not rule.is_sum and len(places) > 2:
-        left = ~_moved_factors(bounds, checked, part, missing, ranges)
+        left = ~_moved_factors(bounds, checked, part, missing, ends)
     for k in sorted(solvable, key=lambda k: k != total):
         some = np.flatnonzero(left & missing[:, k])
         new = snapped(rule.solve(part[some], k), units[k])
-        low, high = (ends[places[k]] for ends in ranges)
-        good = (low <= new) & (new <= high)
+        good = (low[some, k] <= new) & (new <= high[some, k])
         if k != total or not is_exact(rule):
             good &= bounds.allow(new, places[k])
         part[some[good], k] = new[good]
@@ -643,12 +648,13 @@ def _moved_factors(bounds, checked, part, missing, ranges):
     for k, other in permutations(solvable, 2):
         rows, pair = np.flatnonzero(missing[:, k] & missing[:, other]), [k, other]
         places = [rule.columns[k], rule.columns[other]]
-        low = np.maximum(ranges[0, places], bounds.low[places])
-        high = np.minimum(ranges[1, places], bounds.high[places])
+        low = np.maximum(ranges[0, rows][:, pair], bounds.low[places])
+        high = np.minimum(ranges[1, rows][:, pair], bounds.high[places])
         units, deviation = bounds.unit[places], bounds.deviation[places]
-        for move in _MOVES * (40 * units[0] or high[0] - low[0]):
+        span = 40 * units[0] or (high - low)[:, 0]
+        for move in _MOVES:
             trial = start[rows]
-            moved = (trial[:, k] + move).clip(low[0], high[0])
+            moved = (trial[:, k] + move * span).clip(low[:, 0], high[:, 0])
             trial[:, k] = snapped(moved, units[0])
             trial[:, other] = snapped(rule.solve(trial, other), units[1])
             new = trial[:, pair]

@@ -227,6 +227,28 @@ def test_falling_functions_are_shifted(name, rng):
             np.testing.assert_allclose(other.loc[100:, "f"], full.loc[100:, "f"])
 
 
+@pytest.mark.parametrize("name", ["GaussianImputer", "MixtureImputer"])
+@pytest.mark.parametrize("limited", ["w", "f", "total"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_limits_and_relations_are_kept(name, limited, rng):
+    full = pd.DataFrame(rng.normal(size=(300, 2)), columns=["w", "z"])
+    full["f"], full["total"] = 3 - 2 * full["w"], full["w"] + full["z"]
+    X = full.copy()
+    X.loc[:29, ["w", "f", "total"]] = np.nan
+    lower = {limited: full[limited] - 0.1}
+    imputer = clone(OTHERS[name]).set_params(relations="auto").fit(X, lower=lower)
+    imputer.set_output(transform="pandas")
+    drawn = imputer.sample(X, 2, lower=lower, random_state=0)
+    for table in (imputer.transform(X, lower=lower), *drawn):
+        assert (table[limited] >= lower[limited] - 1e-12).all()
+        assert abs(table["f"] - 3 + 2 * table["w"]).max() < 1e-9
+        gap = abs(table["total"] - table["w"] - table["z"])
+        # of two formulas of a cell, the limit breaks that which is solved last
+        assert gap.max() < 1e-9 or limited == "total"
+    free = imputer.transform(X)
+    assert (free[limited] < lower[limited]).any()  # the control
+
+
 def test_a_list_selects_relations(tables):
     _, X = tables
     some = [one for one in find_relations(X) if one.kind != "product"]
