@@ -51,6 +51,7 @@ from skvnce._imputer.validation import (
     names_table,
     read_cells,
     read_table,
+    reject_listed_relations,
     with_model_columns,
 )
 from skvnce._tables.cells import is_frame, is_missing, names_of, without_marker
@@ -323,13 +324,14 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         source = in_parts(X)
         if source is not None:
             reject_limits(lower, upper)
+            reject_listed_relations(self, "a table in parts")
             schema, large = self._large_table(source, sample_weight)
             return self._training_of_parts(schema, large)
         return self._read_rows(X, sample_weight, lower, upper)
 
     def _read_rows(self, X, sample_weight, lower, upper):
         """Read a table in memory; see `_read`."""
-        table, schema = read_table(self, X)
+        table, schema = read_table(self, X, weights=sample_weight)
         limits = limits_of(schema, lower, upper, X, table)
         return self._chosen(schema, table, limits, sample_weight, is_whole=is_frame(X))
 

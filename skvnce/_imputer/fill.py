@@ -309,7 +309,7 @@ class Strategy(NamedTuple):
         for node, shares in probabilities.items():
             cells[:, node] = shares.argmax(1)
         if hasattr(model, "obeying"):  # relations of columns
-            cells = model.obeying(nodes, cells, probabilities)
+            cells = model.obeying(nodes, cells, probabilities, limits)
         return cells, probabilities
 
     def n_chains(self, model: CellModel) -> int:

@@ -18,12 +18,17 @@ from skvnce._tables.schema import Schema
 from skvnce.relations.closure import Bounds, closed, holds, is_exact, is_set
 from skvnce.relations.columns import describe
 from skvnce.relations.formulas import Checked, Formula, snapped
+from skvnce.relations.lookups import Lookup
 from skvnce.relations.search import Relation, relations_of
+from skvnce.relations.texts import say_the_same
 
-_LINEAR = "affine", "linear", "one-of"
+_OF_DRAWS = "affine", "linear", "one-of", "lookup"
 _LAST = 1 - 1e-9  # below 1: a drawn 1 wins over all zeros of a set
 _DIGITS = 6  # of a skewness: those of copies are equal
 _LEAST = 1e-9  # share of a column of zeros
+_EXACT = 1e-9  # relative error of a formula
+_ROUNDED = 1e6  # squared distance: digits of a column may admit no exact numbers
+_MOVES = np.linspace(-1, 1, 81)  # of a factor, in ranges of its column or 40 units
 
 
 class Follower(NamedTuple):
@@ -47,6 +52,7 @@ class Related(NamedTuple):
     sets: tuple[tuple[int, ...], ...]
     shares: np.ndarray  # (p,), the means of the columns
     gaps: np.ndarray  # bool (p,), whether the table has missing cells
+    has_codes: np.ndarray  # bool (p,), whether cells stand for levels without order
 
     @property
     def checked(self) -> list[Checked]:
@@ -57,6 +63,22 @@ class Related(NamedTuple):
     def formulas(self) -> list[Checked]:
         """Those of them that are formulas, in an order in which they can be solved."""
         return _in_order([one for one in self.checked if isinstance(one.rule, Formula)])
+
+    @property
+    def twins(self) -> list[Lookup]:
+        """Lookups by columns that these determine, too, such as names by codes."""
+        rules = [one.rule for one in self.checked if isinstance(one.rule, Lookup)]
+        pairs = {rule.columns: rule for rule in rules if len(rule.columns) == 2}
+        twins, gone = [], set(self.dropped)
+        # levels come first: a model predicts one that is a key
+        for key in sorted(
+            {key for _, key in pairs}, key=lambda j: not self.has_codes[j]
+        ):
+            for column in {column for column, by in pairs if by == key} - gone - {key}:
+                if key not in gone and (key, column) in pairs:
+                    twins.append(pairs[column, key])
+                    gone.add(column)
+        return twins
 
     @property
     def dropped(self) -> list[int]:
@@ -82,7 +104,8 @@ class Related(NamedTuple):
         """
         return self._selected(
             [
-                one.kind in _LINEAR or (one.kind == "function" and len(one.solves) == 2)
+                one.kind in _OF_DRAWS
+                or (one.kind == "function" and len(one.solves) == 2)
                 for one in self.relations
             ]
         )
@@ -159,8 +182,9 @@ def with_relations(
         if is_set(bounds, one.rule) and not taken.intersection(one.rule.columns)
     )
     gaps = np.isnan(X).any(0)
-    found = Related(tuple(relations), bounds, followers, sets, shares, gaps)
-    return schema._replace(relations=found)
+    has_codes = ~is_number & [bool(one and one.levels) for one in columns]
+    rest = bounds, followers, sets, shares, gaps, has_codes
+    return schema._replace(relations=Related(tuple(relations), *rest))
 
 
 def _chosen(relations, asked):
@@ -169,14 +193,18 @@ def _chosen(relations, asked):
         return relations
     texts, known = [str(one) for one in asked], [str(one) for one in relations]
     for text in texts:
-        if text not in known:
+        if not any(say_the_same(text, one) for one in known):
             raise ValueError(
                 f"relations has {text!r}, which does not hold in the rows of X, or "
                 "which too few of them show. ConstrainedImputer takes equations that "
                 "you know. find_relations lists what holds: "
                 f"{', '.join(known) or 'nothing'}."
             )
-    return [one for one in relations if str(one) in texts]
+    return [
+        one
+        for one, name in zip(relations, known, strict=True)
+        if any(say_the_same(text, name) for text in texts)
+    ]
 
 
 def _shares(cells):
@@ -268,21 +296,21 @@ class WithRelations(NamedTuple):
         self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells; see `CellModel`."""
-        rows = Rows.of(self.schema, nodes)
+        rows = Rows.of(self.schema, nodes, limits)
         cells, probabilities = self.model.fill(rows.nodes, limits)
         return rows.filled(cells, probabilities), probabilities
 
     def obeying(
-        self, nodes: np.ndarray, cells: np.ndarray, probabilities: dict
+        self, nodes: np.ndarray, cells: np.ndarray, probabilities: dict, limits: Limits
     ) -> np.ndarray:
         """Change filled cells (n, n_nodes) until formulas and sets hold."""
-        return Rows.of(self.schema, nodes).filled(cells, probabilities)
+        return Rows.of(self.schema, nodes, limits).filled(cells, probabilities)
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Represent the distributions of cells; see `skvnce._imputer.fill`."""
-        rows = Rows.of(self.schema, nodes)
+        rows = Rows.of(self.schema, nodes, limits)
         points, probabilities = self.model.points(rows.nodes, levels, limits)
         # quantiles obey no formula
         points = np.stack([rows.obeying((), cells, cells) for cells in points])
@@ -294,15 +322,18 @@ class WithRelations(NamedTuple):
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
-        rows = Rows.of(self.schema, nodes)  # some cells follow from shifted ones
+        rows = Rows.of(
+            self.schema, nodes, limits
+        )  # some cells follow from shifted ones
         drawn = self.model.draw(rows.nodes, n_draws, limits)
-        formulas = rows.related.of_draws().formulas
+        related = rows.related.of_draws()
         shares = rows.related.shares[self.schema.node_columns].clip(_LEAST, 1)
         tables = []
         for table in drawn:
             # of several ones, or of none, one wins with a chance of its share
             keys = torch.rand(table.shape, dtype=torch.float64).numpy() ** (1 / shares)
-            tables.append(rows.obeying(formulas, table, table + _LAST * keys))
+            scores = table + _LAST * keys
+            tables.append(rows.obeying(related.formulas, table, scores, related.twins))
         return np.stack(tables)
 
 
@@ -419,10 +450,10 @@ class Rows(NamedTuple):
     related: Related
     nodes: np.ndarray  # (n, n_nodes), with the cells that follow
     free: np.ndarray  # bool (n, n_features), the cells that are missing
-    ranges: np.ndarray  # (2, n_features), of filled cells
+    ranges: np.ndarray  # (2, n, n_features), of filled cells
 
     @classmethod
-    def of(cls, schema: Schema, nodes: np.ndarray) -> Self:
+    def of(cls, schema: Schema, nodes: np.ndarray, limits: Limits) -> Self:
         """Compute the cells that follow."""
         values = _values_of_nodes(schema, nodes)
         related = schema.relations
@@ -432,7 +463,10 @@ class Rows(NamedTuple):
         free[:, schema.node_columns] = np.isnan(codes)
         nodes = np.where(np.isnan(nodes), codes, nodes)
         with np.errstate(all="ignore"):
-            return cls(schema, related, nodes, free, _ranges_of(schema))
+            ranges = _ranges_of(schema)[:, None].repeat(len(nodes), 1)
+        ends = ranges[..., schema.node_columns]
+        ranges[..., schema.node_columns] = limits.within(*ends)
+        return cls(schema, related, nodes, free, ranges)
 
     @property
     def followers(self) -> list[int]:
@@ -445,12 +479,16 @@ class Rows(NamedTuple):
         scores = cells.copy()
         for j, shares in probabilities.items():  # of sets of columns of two levels
             scores[:, j] = shares @ np.arange(shares.shape[1])
-        return self.obeying(self.related.formulas, cells, scores)
+        return self.obeying(self.related.formulas, cells, scores, self.related.twins)
 
     def obeying(
-        self, formulas: Sequence[Checked], cells: np.ndarray, scores: np.ndarray
+        self,
+        formulas: Sequence[Checked],
+        cells: np.ndarray,
+        scores: np.ndarray,
+        twins: Sequence[Lookup] = (),
     ) -> np.ndarray:
-        """Change filled cells (n, n_nodes) until formulas hold.
+        """Change filled cells (n, n_nodes) until formulas and lookups of twins hold.
 
         `scores` (n, n_nodes): in a set, the column of the highest one is 1.
         """
@@ -464,6 +502,8 @@ class Rows(NamedTuple):
             loose = self.free.copy()
             # of a set in the model one column is 1 already
             loose[:, related.dropped] = False
+            for rule in twins:
+                _look_up(rule, values, loose, related.has_codes)
             for one in formulas:
                 if is_set(related.bounds, one.rule):
                     _choose(one, values, loose, order)
@@ -496,6 +536,23 @@ def _follow(related, values, free):
         part[:, 1 - k] = part[:, 1 - k].clip(*ends)  # where the function exists
         cells = np.where(np.isfinite(cells), cells, checked.rule.solve(part, k))
         values[rows, column] = snapped(cells, bounds.unit[column])
+
+
+def _look_up(rule, values, free, has_codes):
+    """Look up cells of rows that lack both columns, in place.
+
+    A number becomes the key that is nearest to it.
+    """
+    column, by = rule.columns
+    rows = np.flatnonzero(free[:, column] & free[:, by])
+    keys, cells = rule.keys[:, 0], values[rows, by]
+    if not has_codes[by]:
+        middles = (keys[1:] + keys[:-1]) / 2
+        cells = values[rows, by] = keys[np.searchsorted(middles, cells)]
+    found = rule.solve(np.column_stack([cells, cells]))
+    good = np.isfinite(found)
+    values[rows[good], column] = found[good]
+    free[np.ix_(rows[good], rule.columns)] = False
 
 
 def _choose(checked, values, free, scores):
@@ -557,18 +614,20 @@ def _solve(bounds, checked, values, free, ranges):
     rows = np.flatnonzero(free[:, places].any(1))
     part, missing = values[np.ix_(rows, places)], free[np.ix_(rows, places)]
     total, units = rule.total, bounds.unit[places]
+    low, high = ends = ranges[:, rows[:, None], places]
     if rule.is_sum:
         part = _moved(bounds, rule, part, missing)
     rounded = np.rint(part / np.where(units > 0, units, 1)) * units
     part = np.where(missing & (units > 0), rounded, part)
-    part = np.where(missing, part.clip(*(ends[places] for ends in ranges)), part)
+    part = np.where(missing, part.clip(*ends), part)
     solvable = [k for k, j in enumerate(places) if j in checked.solves]
     left = np.ones(len(rows), bool)
+    if not rule.is_sum and len(places) > 2:
+        left = ~_moved_factors(bounds, checked, part, missing, ends)
     for k in sorted(solvable, key=lambda k: k != total):
         some = np.flatnonzero(left & missing[:, k])
         new = snapped(rule.solve(part[some], k), units[k])
-        low, high = (ends[places[k]] for ends in ranges)
-        good = (low <= new) & (new <= high)
+        good = (low[some, k] <= new) & (new <= high[some, k])
         if k != total or not is_exact(rule):
             good &= bounds.allow(new, places[k])
         part[some[good], k] = new[good]
@@ -576,6 +635,39 @@ def _solve(bounds, checked, values, free, ranges):
     done = rows[~left]
     values[np.ix_(done, places)] = part[~left]
     free[np.ix_(done, places)] = False
+
+
+def _moved_factors(bounds, checked, part, missing, ranges):
+    """Move two filled columns of a product to the nearest numbers that agree, in place.
+
+    Returns the rows that agree now (rows,).
+    """
+    rule, best = checked.rule, np.full(len(part), np.inf)
+    start = part.copy()
+    solvable = [k for k, j in enumerate(rule.columns) if j in checked.solves]
+    for k, other in permutations(solvable, 2):
+        rows, pair = np.flatnonzero(missing[:, k] & missing[:, other]), [k, other]
+        places = [rule.columns[k], rule.columns[other]]
+        low = np.maximum(ranges[0, rows][:, pair], bounds.low[places])
+        high = np.minimum(ranges[1, rows][:, pair], bounds.high[places])
+        units, deviation = bounds.unit[places], bounds.deviation[places]
+        span = 40 * units[0] or (high - low)[:, 0]
+        for move in _MOVES:
+            trial = start[rows]
+            moved = (trial[:, k] + move * span).clip(low[:, 0], high[:, 0])
+            trial[:, k] = snapped(moved, units[0])
+            trial[:, other] = snapped(rule.solve(trial, other), units[1])
+            new = trial[:, pair]
+            far = (((new - start[rows][:, pair]) / deviation) ** 2).sum(1)
+            far += _ROUNDED * (is_exact(rule) & _is_off(rule, trial))
+            good = ((low <= new) & (new <= high)).all(1) & (far < best[rows])
+            part[rows[good]], best[rows[good]] = trial[good], far[good]
+    return best < np.inf
+
+
+def _is_off(rule, part):
+    """Tell which rows violate a formula by more than errors of float64 (rows,)."""
+    return ~(abs(rule.gap(part)) <= _EXACT * rule.size(part))
 
 
 def _moved(bounds, rule, part, missing):

@@ -33,7 +33,7 @@ from skvnce._tables.model_columns import (
 )
 from skvnce._tables.schema import Encoded, Schema, Table
 from skvnce._tables.values import column_moments, ends_of, valid_values
-from skvnce._tables.weights import rows_with_data
+from skvnce._tables.weights import checked_weights, rows_with_data
 from skvnce._types import Method
 
 _OF_READERS = (  # what to do about text in an array, if the estimator models categories
@@ -118,7 +118,7 @@ def attributes_of(schema):
     return found | ({"categories_": categories} if categories else {})
 
 
-def read_table(estimator, X, *, like=None, asked=None):
+def read_table(estimator, X, *, like=None, asked=None, weights=None):
     """Validate the table of a fit, in which `missing_values` marks missing cells.
 
     Estimators with the parameter `categorical_features`, or whose `model` has it, read
@@ -127,7 +127,8 @@ def read_table(estimator, X, *, like=None, asked=None):
 
     `estimator` estimator: its parameters say how the table is read; it does not change;
     `X` (n, features); `like` estimator: a fitted estimator whose levels are used;
-    `asked` "from_dtype", array-like or dict: replaces `categorical_features`. Returns
+    `asked` "from_dtype", array-like or dict: replaces `categorical_features`; `weights`
+    (n,): rows of weight zero do not tell which relations there are. Returns
     `table` (n, features): may share memory with X: do not write to it, and has cells
     that follow by `relations`; `schema` Schema. Raises `ValueError`: for infinite
     values, text, integers that float64 cannot represent (the message names row and
@@ -161,20 +162,34 @@ def read_table(estimator, X, *, like=None, asked=None):
     ends = ends_of(table)
     schema = Schema(reader.n_features_in_, names, columns, ends, other_names=others)
     warn_of_table(Table.of_schema(table, schema))
-    return _with_cells_that_follow(estimator, schema, table)
+    return _with_cells_that_follow(estimator, schema, table, weights)
 
 
-def _with_cells_that_follow(estimator, schema, table):
+def _with_cells_that_follow(estimator, schema, table, weights):
     """Find relations, if an estimator uses them, and compute cells that follow."""
     relations = getattr(estimator, "relations", None)
+    if schema.group_columns:
+        reject_listed_relations(estimator, "a table with groups")
     if relations is None or schema.group_columns:
         return table, schema
-    kept = estimator._kept_columns(schema)
-    schema = with_relations(schema, table, relations, kept)
+    kept, counted = estimator._kept_columns(schema), checked_weights(weights, table) > 0
+    rows = table[counted]
+    schema = with_relations(schema, rows, relations, kept)
     if schema.relations is None:
         return table, schema
-    values = valid_values(schema, table, *estimator._bounds())  # which win
-    return deduced(schema._replace(values=values), table)[0], schema
+    values = valid_values(schema, rows, *estimator._bounds())  # which win
+    table = table.copy()
+    table[counted] = deduced(schema._replace(values=values), rows)[0]
+    return table, schema
+
+
+def reject_listed_relations(estimator, where):
+    """Raise an error if an estimator has a list of relations, which has no effect."""
+    if isinstance(getattr(estimator, "relations", None), list | tuple):
+        raise ValueError(
+            f"relations is a list, but relations are not kept in {where}. Pass "
+            "relations=None, or a table in memory without groups."
+        )
 
 
 def incomplete_array(estimator, X):

@@ -167,7 +167,7 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
 
     def _read_for_fit(self, X, sample_weight):
         """Validate the table of a fit, and return its schema."""
-        return read_table(self, X)
+        return read_table(self, X, weights=sample_weight)
 
     def _members(self, schema, X, weights):
         """Train the members, and list a `WithoutCells` of the first if it is checked.
@@ -531,7 +531,8 @@ class LAIRImputer(DrawnByMembers):
                 "Leave it out, or pass a VariationalAutoencoder that is not frozen."
             )
         frozen = isinstance(self.model, FrozenEstimator)
-        return read_table(self, X, like=self.model.estimator if frozen else None)
+        like = self.model.estimator if frozen else None
+        return read_table(self, X, like=like, weights=sample_weight)
 
     def _members(self, schema, X, weights):
         if self._trains_model():

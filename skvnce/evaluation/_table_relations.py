@@ -14,6 +14,7 @@ from skvnce.relations.search import Relation, relations_of
 
 _WIDEST = 300  # columns of tables that are searched
 _TYPOS = 10  # that are listed
+_FAR = 10  # standard deviations from the middle of the values
 _CURVES = "square", "even", "cube"
 
 
@@ -101,8 +102,10 @@ def _redundant(relations: list[Relation]) -> dict[str, str]:
 def _typos(columns: Columns, relations: list[Relation]) -> Iterator[Typo]:
     """List cells that violate formulas, those of the rarest violations first.
 
-    The cell that most formulas of its row accuse, and fewest support, is named.
+    The cell that most formulas of its row accuse, and fewest support, is named; of
+    several ones that which is far from others of its column.
     """
+    far = abs(columns.cells - _medians(columns)) > _FAR * columns.deviation
     formulas = [one for one in relations if isinstance(one.rule, Formula)]
     wrong = {one.text: _violated(columns, one) for one in formulas if one.violations}
     rows = {int(row) for some in wrong.values() for row in some}
@@ -118,13 +121,20 @@ def _typos(columns: Columns, relations: list[Relation]) -> Iterator[Typo]:
         places, checked = list(one.rule.columns), one.checked
         for row in map(int, wrong.get(one.text, ())):
             part = columns.cells[[row]][:, places]
-            place = max(checked.solves, key=lambda j, row=row: accused[row][j])
+            blame = accused[row] + far[row] / 2  # a tie only
+            place = max(checked.solves, key=lambda j, blame=blame: blame[j])
             k = places.index(place)
             expected = snapped(one.rule.solve(part, k), columns.unit[place])[0]
             if (row, place) not in done and expected != part[0, k]:
                 done.add((row, place))
                 name, value = columns.names[place], part[0, k]
                 yield Typo(row, name, float(value), float(expected), one)
+
+
+def _medians(columns):
+    return np.array(
+        [values[len(values) // 2] if len(values) else 0 for values in columns.values]
+    )
 
 
 def _violated(columns: Columns, relation: Relation) -> np.ndarray:

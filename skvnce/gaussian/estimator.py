@@ -538,7 +538,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         return super()._large_table(*given)
 
     def _read_rows(self, X, sample_weight, lower, upper):
-        table, schema = checks.read_table(self, X)
+        table, schema = checks.read_table(self, X, weights=sample_weight)
         limits = limits_of(schema, lower, upper, X, table)
         if (
             schema.columns is None

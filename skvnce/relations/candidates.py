@@ -6,13 +6,13 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from skvnce.relations.columns import Columns
+from skvnce.relations.columns import Columns, blocks
 from skvnce.relations.formulas import FUNCTIONS, Formula
 
 _CURVE = 0.985  # correlation of a column and a function of another one
 _PRODUCT = 0.998
 _UNEXPLAINED = 2e-3  # share of the variance that two columns leave, at most
-_LOOSE, _MOST_LEFT = 0.1, 0.3  # the same of many columns, with filled cells
+_LOOSE, _MOST_LEFT = 0.2, 0.3  # the same of many columns, with filled cells
 _PRODUCT_ROWS, _TRIPLE_ROWS = 600, 500
 _CHUNK = 2000
 _LONGEST = 24  # columns of a linear relation
@@ -36,7 +36,7 @@ def curves(columns: Columns) -> tuple[int, list[Formula]]:
         return 0, []
     sample = columns.cells[columns.sample]
     features = np.stack([FUNCTIONS[g].of(sample[:, x]) for x, g in tags], 1)
-    strength = abs(_correlations(features, sample[:, places]))
+    strength = _strengths(features, sample[:, places])
     order = list(FUNCTIONS)
     hits = [
         (-round(strength[i, k], 4), order.index(tags[i][1]), tags[i], places[k])
@@ -69,7 +69,7 @@ def products(columns: Columns, pairs: Pairs) -> tuple[int, list[Formula]]:
         u, v = (np.array([tag[i] for tag in some]) for i in range(2))
         ratio = np.array([g == "inverse" for *_, g in some])
         features = sample[:, u] * np.where(ratio, inverted[:, v], sample[:, v])
-        strength = abs(_correlations(features, sample[:, places]))
+        strength = _strengths(features, sample[:, places])
         hits += [
             (-round(strength[i, k], 6), some[i][2] == "inverse", *some[i], places[k])
             for i, k in np.argwhere(strength > _PRODUCT).tolist()
@@ -93,15 +93,19 @@ def triples(columns: Columns, pairs: Pairs, *, logs: bool) -> tuple[int, list[Fo
     if not pairs or not targets:
         return 0, []
     sample = columns.cells[columns.sample[:_TRIPLE_ROWS]]
-    sources = _standard(FUNCTIONS[g].of(sample))
+    sources, hits = FUNCTIONS[g].of(sample), []
     wanted = np.stack([FUNCTIONS[t].of(sample[:, z]) for z, t in targets], 1)
-    wanted, hits = _standard(wanted), []
     for start in range(0, len(pairs), _CHUNK):
         some = pairs[start : start + _CHUNK]
-        left, alone = _left_by_pairs(sources, wanted, np.array(some))
-        good = (left < _UNEXPLAINED) & (alone > 20 * left + 1e-9) & (alone > 1e-5)
+        least = np.ones((len(some), len(targets)))
+        for rows in blocks(len(sample)):
+            given = _standard(sources[rows]), _standard(wanted[rows]), np.array(some)
+            left, alone = _left_by_pairs(*given)
+            good = (left < _UNEXPLAINED) & (alone > 20 * left + 1e-9) & (alone > 1e-5)
+            least = np.where(good, np.minimum(least, left), least)
         hits += [
-            (left[i, k], *some[i], *targets[k]) for i, k in np.argwhere(good).tolist()
+            (least[i, k], *some[i], *targets[k])
+            for i, k in np.argwhere(least < _UNEXPLAINED).tolist()
         ]
     found = [
         Formula((z, x, y), (((0, t),), ((1, g),), ((2, g),)))
@@ -161,17 +165,18 @@ class Pursued(NamedTuple):
 
 def _left(columns: Columns, places: list[int]) -> float | None:
     """Return the share of the first column that the others leave; None of few rows."""
-    rows = columns.complete(places)
-    if len(rows) < 10 + 2 * len(places):
+    rows, fewest = columns.complete(places)[:1500], 10 + 2 * len(places)
+    if len(rows) < fewest:
         return None
-    part = columns.cells[np.ix_(rows[:1500], places)]
-    part = part - part.mean(0)
-    size = part.std(0)
-    if not size.all():
-        return 1.0
-    part = part / size
-    beta = np.linalg.lstsq(part[:, 1:], part[:, 0], rcond=1e-10)[0]
-    return float((part[:, 0] - part[:, 1:] @ beta).var())
+    whole, shares = columns.cells[np.ix_(rows, places)], [1.0]
+    for some in blocks(len(rows), max(100, fewest)):
+        part = whole[some] - whole[some].mean(0)
+        size = part.std(0)
+        if size.all():
+            part = part / size
+            beta = np.linalg.lstsq(part[:, 1:], part[:, 0], rcond=1e-10)[0]
+            shares.append(float((part[:, 0] - part[:, 1:] @ beta).var()))
+    return min(shares)
 
 
 def linear(places: list[int]) -> Formula:
@@ -186,6 +191,12 @@ def pairs_of(places: list[int], same: np.ndarray) -> Pairs:
 
 # ----------------------------------------
 # Moments over the rows that observe both columns, or all three
+
+
+def _strengths(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return the largest absolute correlations in blocks of rows (left, right)."""
+    some = [_correlations(left[rows], right[rows]) for rows in blocks(len(left))]
+    return abs(np.stack(some)).max(0)
 
 
 def _standard(cells: np.ndarray) -> np.ndarray:

@@ -11,6 +11,8 @@ from skvnce._tables.findings.columns import are_numbers_of_rows
 from skvnce._tables.frames import readable, reject_no_table, reject_parts
 
 _SAMPLE = 800  # rows by which candidates are chosen
+TYPOS = 0.005  # share of the rows that may violate a formula
+_GROSS = 5  # times the standard deviation of the others: that of columns with typos
 _DIGITS = 7  # after the decimal point, of which the last stored one is sought
 
 
@@ -101,7 +103,7 @@ def describe(cells: np.ndarray, is_number: np.ndarray, names: list[str]) -> Colu
         values.append(found)
         if len(found):
             mode[j] = found[np.bincount(codes[seen, j]).argmax()]
-            deviation[j] = column.std() or 1.0
+            deviation[j] = _deviation(column) or 1.0
             unit[j] = _last_digit(found) if is_number[j] else 0.0
             names_rows[j] = unit[j] >= 1 and are_numbers_of_rows(column)
     rng = np.random.default_rng(0)
@@ -130,6 +132,19 @@ def _read(source: Cells) -> tuple[np.ndarray, bool]:
     # the size of moments since 1970 would hide differences of hours
     is_number = source.dtype not in TIMES
     return source.numbers("number" if is_number else source.dtype), is_number
+
+
+def blocks(n: int, size: int = 100) -> list[slice]:
+    """List all of n rows, and small blocks of them: typos leave some untouched."""
+    number = n // size
+    return [slice(None), *(slice(k, n, number) for k in range(number) if number > 1)]
+
+
+def _deviation(column: np.ndarray) -> float:
+    """Return the standard deviation; without the ends if these are typos."""
+    whole, n_ends = column.std(), int(TYPOS * len(column))
+    inner = np.sort(column)[n_ends : len(column) - n_ends].std()
+    return inner if 0 < _GROSS * inner < whole else whole
 
 
 def _last_digit(values: np.ndarray) -> float:

@@ -5,18 +5,20 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from skvnce.relations.columns import Columns
+from skvnce.relations.columns import TYPOS, Columns, blocks
 
 CHANCE = -6.0  # log10 of the expected number of chance relations of a kind
 FEWEST = 10  # rows beyond the coefficients
 INFORMATIVE = 5  # rows in which each column leaves its most frequent value
-_TYPOS = 0.005  # share of the rows that may violate a formula
 _FLOAT64 = 1e-14  # relative rounding error of sums of a few numbers
 _FLOAT32 = 3e-7  # relative rounding error of values that were once stored in 32 bits
 _LOOSEST = 0.05  # rounding error of a formula, in standard deviations
 _SOLVED = 0.02  # error of a column that is solved for, in standard deviations
 _ROWS = 4000  # by which coefficients are fitted
 _SHUFFLES = 4
+_SIMILAR = 1000  # rows by which similar columns are compared
+_STARTS = 8  # blocks of rows by which coefficients are fitted at first
+_MISFIT = 5e-3  # typical error of a fit, in standard deviations of the left-hand side
 
 
 class Function(NamedTuple):
@@ -78,7 +80,9 @@ class Formula(NamedTuple):
     constant: float = 0.0
     tier: int = 0  # whose rounding it holds up to: 0 float32, 1 a column's, 2 all
     # by place, values of cells where the formula is undefined: log(0) stored as 0
-    voids: tuple = ()
+    voids: tuple[tuple[int, tuple[float, ...]], ...] = ()
+    # (place, cell, cell of the other column): what is always stored beside the latter
+    stored: tuple[tuple[int, float, float], ...] = ()
 
     def features(self, part: np.ndarray) -> np.ndarray:
         """Return the terms without their coefficients (rows, terms)."""
@@ -90,6 +94,16 @@ class Formula(NamedTuple):
     def gap(self, part: np.ndarray) -> np.ndarray:
         """Return by how much the sides differ (rows,)."""
         return self.features(part) @ np.array(self.coefs) - self.constant
+
+    def size(self, part: np.ndarray) -> np.ndarray:
+        """Return what rounding errors of the gap are relative to (rows,).
+
+        It is the sum of absolute terms; that of a logarithm is 1 at least, as it moves
+        by the relative error of its column.
+        """
+        least = [any(g.startswith("log") for _, g in term) for term in self.terms]
+        size = np.maximum(abs(self.features(part)), least) @ abs(np.array(self.coefs))
+        return size + abs(self.constant)
 
     @property
     def is_sum(self) -> bool:
@@ -142,7 +156,11 @@ class Formula(NamedTuple):
         for j, other in others:
             factor = FUNCTIONS[other].of(kept[:, j])
             needed = needed / np.where(factor != 0, factor, np.nan)
-        return FUNCTIONS[g].inverse(needed)
+        solved = FUNCTIONS[g].inverse(needed)
+        for j, cell, beside in self.stored:
+            if j == place:
+                solved = np.where(part[:, 1 - place] == beside, cell, solved)
+        return solved
 
     def text(self, names: list[str]) -> str:
         """Write the equation."""
@@ -205,9 +223,11 @@ def fit(
     part, features = part[good], features[good]
     if len(part) < FEWEST + len(formula.terms) or not features.std(0).all():
         return None
-    beta, constant, error = _regressed(features)
-    if beta is None or error > 5e-3 * features[:, 0].std():
+    regressed = _regressed(features)
+    if regressed is None:
         return None
+    beta, constant, good = regressed
+    part, features = part[good], features[good]
     effect = abs(beta) * features[:, 1:].std(0) > 1e-4 * features[:, 0].std()
     if not effect.any():
         return None
@@ -242,30 +262,41 @@ def _coefficients(features: np.ndarray, beta: np.ndarray, constant: float) -> li
     ]
 
 
-def _regressed(features: np.ndarray) -> tuple:
+def _regressed(features: np.ndarray) -> tuple | None:
     """Regress the first term on the others, without the rows that fit worst.
 
-    Returns coefficients, constant and the error of four fifths of the rows; Nones if
-    the others are collinear.
+    A typo may attract a fit to all rows: blocks of them are tried next.  Returns
+    coefficients, constant and the rows that fit.
     """
+    every = np.arange(len(features))
+    for block in blocks(len(features))[: 1 + _STARTS]:
+        found = _trimmed(features, every[block])
+        if found is not None:
+            return found
+    return None
+
+
+def _trimmed(features: np.ndarray, rows: np.ndarray) -> tuple | None:
+    """Regress by some rows, and then by all that fit; see `_regressed`."""
     y, X = features[:, 0], features[:, 1:]
-    rows = np.arange(len(y))
     for _ in range(3):
         mean, centre, deviation = X[rows].mean(0), y[rows].mean(), X[rows].std(0)
         if not deviation.all():
-            return None, None, None
+            return None
         scaled = (X[rows] - mean) / deviation
         beta, _, rank, _ = np.linalg.lstsq(scaled, y[rows] - centre, rcond=1e-11)
         if rank < X.shape[1]:
-            return None, None, None
+            return None
         beta = beta / deviation
         error = abs(y - centre - (X - mean) @ beta)
         typical = np.quantile(error, 0.8)
-        kept = np.flatnonzero(error <= 4 * typical + 1e-12 * abs(y).max())
+        kept = np.flatnonzero(error <= 4 * typical + 1e-12 * abs(y))
         if len(kept) < 0.8 * len(y) or len(kept) == len(rows):
             break
         rows = kept
-    return beta, float(centre - mean @ beta), typical
+    if typical > _MISFIT * y[rows].std():
+        return None
+    return beta, float(centre - mean @ beta), rows
 
 
 def _many_rows_show(features: np.ndarray) -> bool:
@@ -299,9 +330,8 @@ def _rounded(numbers: np.ndarray) -> np.ndarray:
     for i, b in enumerate(numbers):
         if b == 0 or not np.isfinite(b):
             continue
-        digit = 10.0 ** (np.floor(np.log10(abs(b))) - 2)
-        inverse = 1 / np.rint(1 / b) if abs(b) < 1 else b
-        for near in (np.rint(b), inverse, np.rint(b / digit) * digit):
+        inverse = 1 / np.rint(1 / b) if abs(b) < 1 else 0.0
+        for near in (np.rint(b), inverse, float(f"{b:.3g}")):
             if near and abs(near - b) <= 2e-3 * abs(b):
                 found[i] = near
                 break
@@ -330,6 +360,8 @@ def check(columns: Columns, formula: Formula, tried: int) -> Checked | None:
     if held is None:
         return None
     tier, limit, wrong = held
+    if tier and _would_be_exact(columns, formula):
+        return None
     deviation, unit = columns.deviation[places], columns.unit[places]
     steps = 2e-5 * deviation
     slopes = [formula.change(part, k, step) / step for k, step in enumerate(steps)]
@@ -340,6 +372,8 @@ def check(columns: Columns, formula: Formula, tried: int) -> Checked | None:
         return None
     shuffled = int((slack / deviation).argmin())
     agree = _agreement(columns, formula, part, limit, shuffled)
+    if tier:
+        agree = max(agree, _agreement_of_similar(formula, part, limit, shuffled))
     chance = (n - wrong - n_coefs) * np.log10(agree) + np.log10(max(tried, 1))
     if chance + wrong * np.log10(n) > CHANCE:  # any rows could be the violations
         return None
@@ -353,13 +387,18 @@ def _defined(formula: Formula, part: np.ndarray) -> tuple[Formula, np.ndarray]:
     good = np.isfinite(formula.gap(part))
     if good.all():
         return formula, part
-    voids = []
-    for k in range(part.shape[1]):
-        odd = np.unique(part[~good, k])
-        if len(odd) <= 3:
-            voids.append((k, odd))
-            good = good & ~np.isin(part[:, k], odd)
-    return formula._replace(voids=tuple(voids)), part[good]
+    odd = [tuple(np.unique(cells).tolist()) for cells in part[~good].T]
+    voids = tuple((k, cells) for k, cells in enumerate(odd) if len(cells) <= 3)
+    stored = []
+    if list(map(len, odd)) == [1, 1] and (~good).sum() >= INFORMATIVE:
+        ends = np.ravel(odd)
+        is_end = part == ends
+        for k in range(2):
+            if is_end[is_end[:, 1 - k], k].all():
+                stored.append((k, float(ends[k]), float(ends[1 - k])))
+    for k, cells in voids:
+        good = good & ~np.isin(part[:, k], cells)
+    return formula._replace(voids=voids, stored=tuple(stored)), part[good]
 
 
 def tier_of(columns: Columns, formula: Formula, part: np.ndarray) -> tuple | None:
@@ -367,9 +406,7 @@ def tier_of(columns: Columns, formula: Formula, part: np.ndarray) -> tuple | Non
 
     Returns the tier, the tolerance of each row (rows,), and the number of violations.
     """
-    gap = abs(formula.gap(part))
-    size = abs(formula.features(part)) @ abs(np.array(formula.coefs))
-    size = size + abs(formula.constant)
+    gap, size = abs(formula.gap(part)), formula.size(part)
     if (gap <= _FLOAT64 * size).all():
         return 0, _FLOAT64 * size, 0
     base, rounding = _FLOAT32 * size, None
@@ -382,7 +419,7 @@ def tier_of(columns: Columns, formula: Formula, part: np.ndarray) -> tuple | Non
                 rounding = 1.02 * np.stack(steps, 1)
             limit = base + (rounding[:, 0] if tier == 1 else rounding.sum(1))
         wrong = int((gap > limit).sum())
-        if wrong <= _TYPOS * len(part):
+        if wrong <= TYPOS * len(part):
             return tier, limit, wrong
     return None
 
@@ -398,7 +435,7 @@ def _solves(columns: Columns, formula: Formula, part: np.ndarray, place: int) ->
     solved, cells = snapped(solved[good], unit), cells[good]
     allowed = 1.01 * unit * (unit < near) if unit else near
     allowed = np.maximum(allowed, 4 * _FLOAT32 * abs(cells))
-    return (abs(solved - cells) <= allowed).mean() >= 1 - 2 * _TYPOS
+    return (abs(solved - cells) <= allowed).mean() >= 1 - 2 * TYPOS
 
 
 def _agreement(
@@ -411,6 +448,43 @@ def _agreement(
         moved[:, place] = columns.rng.permutation(moved[:, place])
         shares.append((abs(formula.gap(moved)) <= limit).mean())
     return max(np.mean(shares), 1 / (_SHUFFLES * len(part)), 1e-5)
+
+
+def _agreement_of_similar(
+    formula: Formula, part: np.ndarray, limit: np.ndarray, place: int
+) -> float:
+    """Return the share of rows that agree by what all columns but two tell of them.
+
+    Columns that are nearly equal seem to have formulas if rounding is coarse: what a
+    column is beyond the others, without a further one, is shuffled.
+    """
+    rng = np.random.default_rng(0)
+    rows = rng.permutation(len(part))[:_SIMILAR]
+    part, limit, shares = part[rows], limit[rows], [0.0]
+    for left_out in set(range(part.shape[1])) - {place}:
+        design = part.copy()
+        design[:, [place, left_out]] = [1.0, 0.0]
+        beta = np.linalg.lstsq(design, part[:, place], rcond=None)[0]
+        moved, guess = part.copy(), design @ beta
+        moved[:, place] = guess + rng.permutation(part[:, place] - guess)
+        shares.append((abs(formula.gap(moved)) <= limit).mean())
+    return max(shares)
+
+
+def _would_be_exact(columns: Columns, formula: Formula) -> bool:
+    """Tell whether a map of a column's grid on that of another one knows no rounding.
+
+    Two columns of the same digits that differ in the last one are merely similar.
+    """
+    if not formula.is_sum or len(formula.columns) > 2:
+        return False
+    units = columns.unit[list(formula.columns)]
+    steps = np.array([*units * formula.weights, formula.constant]) / units[0]
+    return (
+        units.all()
+        and abs(steps[1]) <= 1.001
+        and (abs(steps - np.rint(steps)) < 1e-6).all()
+    )
 
 
 def snapped(numbers: np.ndarray, unit: float) -> np.ndarray:

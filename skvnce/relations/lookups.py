@@ -20,14 +20,39 @@ class Lookup(NamedTuple):
     """The values of a column by those of one or two others."""
 
     columns: tuple[int, ...]  # the first one is looked up
-    keys: np.ndarray  # (m, sources)
+    keys: np.ndarray  # (m, sources), ascending, by the last one first
     results: np.ndarray  # (m,)
 
     def solve(self, part: np.ndarray, place: int = 0) -> np.ndarray:
         """Look up the first of `columns` (rows,); NaN for other keys."""
-        table = dict(zip(map(tuple, self.keys.tolist()), self.results, strict=True))
-        keys = map(tuple, part[:, 1:].tolist())
-        return np.array([table.get(key, np.nan) for key in keys], dtype=float)
+        own, number = self._numbers(self.keys)[0], self._numbers(part[:, 1:])
+        place = np.searchsorted(own, number[0]).clip(max=len(own) - 1)
+        known = number[1] & (own[place] == number[0])
+        return np.where(known, self.results[place], np.nan)
+
+    def _numbers(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Give keys numbers in their order; tell which cells (m, sources) have one."""
+        number, known = np.zeros(len(cells), int), np.ones(len(cells), bool)
+        for keys, column in zip(self.keys.T[::-1], cells.T[::-1], strict=True):
+            values = np.unique(keys)
+            place = np.searchsorted(values, column).clip(max=len(values) - 1)
+            number, known = (
+                len(values) * number + place,
+                known & (values[place] == column),
+            )
+        return number, known
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the keys and the values."""
+        return _is_same(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        """Compare the keys and the values."""
+        return not self == other
+
+    def __hash__(self) -> int:
+        """Hash the columns."""
+        return hash(self.columns)
 
 
 class Steps(NamedTuple):
@@ -45,6 +70,23 @@ class Steps(NamedTuple):
         block = np.clip(block, 0, len(self.first) - 1)
         inside = (x <= self.last[block]) | (block == len(self.first) - 1)
         return np.where(np.isnan(x) | ~inside, np.nan, self.results[block])
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the blocks and the values."""
+        return _is_same(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        """Compare the blocks and the values."""
+        return not self == other
+
+    def __hash__(self) -> int:
+        """Hash the columns."""
+        return hash(self.columns)
+
+
+def _is_same(rule: NamedTuple, other: object) -> bool:
+    """Compare arrays, of which tuples would compare each cell."""
+    return type(rule) is type(other) and all(map(np.array_equal, rule, other))
 
 
 # ----------------------------------------

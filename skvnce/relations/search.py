@@ -17,6 +17,7 @@ _FEWEST_OF_LOOKUPS = 60
 _WIDEST = 120  # columns of which pairs are combined with all others
 _FAILURES = 200  # candidates of a kind that may fail
 _FILLED = 1500  # rows by which long linear relations are chosen
+_FAR = 6  # standard deviations from the median: a cell that may be a typo
 
 
 class Relation(NamedTuple):
@@ -103,6 +104,9 @@ def find_relations(X: ArrayLike) -> list[Relation]:
     tables of up to 120 columns, lookups and steps in those of 60 rows or more. Dates
     are in lookups only, and numbers of rows in formulas only. A value that implies one
     of another column is no relation: such rules are often mere tendencies.
+
+    Where a formula is undefined, such as the logarithm of 0, cells may be stored all
+    the same. If these are always the same, they follow, too.
 
     A relation describes the rows of this table. New rows may violate it, above all a
     lookup. A cell that follows is not necessarily a gap: a question that was skipped
@@ -212,6 +216,8 @@ def _long(columns: Columns, links: _Links, found: list[Checked]) -> list[Checked
         return []
     rows = np.sort(columns.rng.permutation(len(columns.cells))[:_FILLED])
     filled = closed(Bounds.of(columns), columns.cells[rows], found)[:, places]
+    far = abs(filled - np.nanmedian(filled, 0)) > _FAR * columns.deviation[places]
+    filled = np.where(far, np.nan, filled)  # perhaps typos
     pursued, tried, more = candidates.Pursued.of(filled), 50 * len(places), []
     for target in pursued.targets:
         for formula in pursued.formulas(columns, places, target):

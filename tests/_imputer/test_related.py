@@ -16,9 +16,20 @@ from skvnce import (
     VGIImputer,
     find_relations,
 )
-from skvnce.options import IncompleteDensity
+from skvnce.options import Chunks, IncompleteDensity
 
 QUICK = {"n_estimators": 0, "n_parameter_draws": 3, "random_state": 0}
+
+OTHERS = {
+    "GaussianImputer": GaussianImputer(random_state=0),
+    "MixtureImputer": MixtureImputer(n_components=2, max_iter=5, random_state=0),
+    "LAIRImputer": LAIRImputer(
+        VariationalAutoencoder(max_iter=2, n_components=2), random_state=0
+    ),
+    "VGIImputer": VGIImputer(
+        IncompleteDensity("factor-analysis", max_iter=2), n_steps=2, random_state=0
+    ),
+}
 
 
 def wages(rng, n=300):
@@ -194,6 +205,50 @@ def test_shifted_cells_keep_their_relations(tables):
         np.testing.assert_allclose(moved, 0.5 * spread)
 
 
+@pytest.mark.parametrize("name", ["GaussianImputer", "TableImputer"])
+def test_falling_functions_are_shifted(name, rng):
+    full = pd.DataFrame({"w": rng.normal(size=300)})
+    full["f"], full["z"] = 3 - 2 * full["w"], full["w"] + rng.normal(size=300)
+    X = full.copy()
+    X.loc[:99, ["w", "f"]] = np.nan
+    X.loc[100:119, "f"] = np.nan  # which follows, and is not shifted
+    imputer = {**OTHERS, "TableImputer": TableImputer(**QUICK)}[name]
+    imputer = clone(imputer).set_params(relations="auto").fit(X)
+    imputer.set_output(transform="pandas")
+    for column, sign in (("w", 1), ("f", -1)):
+        given = {"n_draws": 5, "random_state": 0}
+        drawn = imputer.sample(X, **given, shift={column: 0.0})
+        shifted = imputer.sample(X, **given, shift={column: 0.5})
+        for one, other in zip(drawn, shifted, strict=True):
+            moves = (other - one).loc[:99, ["w", "f"]].mean() / X[["w", "f"]].std()
+            assert moves["w"] == pytest.approx(0.5 * sign, rel=0.02)
+            assert moves["f"] == pytest.approx(-0.5 * sign, rel=0.02)
+            assert abs(other["f"] - 3 + 2 * other["w"]).max() < 1e-9
+            np.testing.assert_allclose(other.loc[100:, "f"], full.loc[100:, "f"])
+
+
+@pytest.mark.parametrize("name", ["GaussianImputer", "MixtureImputer"])
+@pytest.mark.parametrize("limited", ["w", "f", "total"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_limits_and_relations_are_kept(name, limited, rng):
+    full = pd.DataFrame(rng.normal(size=(300, 2)), columns=["w", "z"])
+    full["f"], full["total"] = 3 - 2 * full["w"], full["w"] + full["z"]
+    X = full.copy()
+    X.loc[:29, ["w", "f", "total"]] = np.nan
+    lower = {limited: full[limited] - 0.1}
+    imputer = clone(OTHERS[name]).set_params(relations="auto").fit(X, lower=lower)
+    imputer.set_output(transform="pandas")
+    drawn = imputer.sample(X, 2, lower=lower, random_state=0)
+    for table in (imputer.transform(X, lower=lower), *drawn):
+        assert (table[limited] >= lower[limited] - 1e-12).all()
+        assert abs(table["f"] - 3 + 2 * table["w"]).max() < 1e-9
+        gap = abs(table["total"] - table["w"] - table["z"])
+        # of two formulas of a cell, the limit breaks that which is solved last
+        assert gap.max() < 1e-9 or limited == "total"
+    free = imputer.transform(X)
+    assert (free[limited] < lower[limited]).any()  # the control
+
+
 def test_a_list_selects_relations(tables):
     _, X = tables
     some = [one for one in find_relations(X) if one.kind != "product"]
@@ -202,6 +257,9 @@ def test_a_list_selects_relations(tables):
     assert abs(GAPS["income"](imputer.transform(X))).max() > 0.01
     by_text = fitted(X, relations=["lwage = log(wage)"])
     assert [one.kind for one in by_text.relations_] == ["function"]
+    texts = "old = kids - young", "kids = young + old", "wage = income / hours"
+    other = fitted(X, relations=texts)
+    assert [one.kind for one in other.relations_] == ["product", "linear"]
     assert fitted(X, relations=[]).relations_ == []
     with pytest.raises(ValueError, match="'kids = 2 old', which does not hold"):
         fitted(X, relations=["kids = 2 old"])
@@ -239,6 +297,33 @@ def test_codes_and_their_names_follow_from_each_other(rng):
     pd.testing.assert_frame_equal(
         table.loc[known, ["code", "name"]], full.loc[known, ["code", "name"]]
     )
+
+
+@pytest.mark.parametrize("name", ["GaussianImputer", "TableImputer"])
+@pytest.mark.parametrize("is_text", [True, False])
+def test_codes_and_names_agree_where_both_are_missing(name, is_text, rng):
+    code = rng.integers(0, 12, 400)
+    names = np.array([f"town {k}" for k in rng.permutation(12)])
+    names = names if is_text else rng.permutation(12) ** 2.0 + 0.5
+    full = pd.DataFrame(
+        {"code": code * 7.5, "name": names[code], "x": code + rng.normal(size=400)}
+    )
+    # levels repeat, so that this lookup has one direction, and does not tell the fill
+    full["size"] = code % 3 + 0.25
+    X = hidden(rng, full, 0.3)
+    imputer = {**OTHERS, "TableImputer": TableImputer(**QUICK)}[name]
+    imputer = clone(imputer).set_output(transform="pandas")
+    kept = clone(imputer).set_params(relations="auto").fit(X)
+    tables = [kept.transform(X), *kept.sample(X, 2, random_state=0)]
+    names = dict(zip(full["code"], full["name"], strict=True))
+    for table in tables:
+        assert (table["code"].map(names) == table["name"]).all()
+    free = imputer.set_params(relations=None).fit(X).transform(X)
+    assert (free["code"].map(names) != free["name"]).sum() > 5  # the control
+    gone = X[["code", "size", "name"]].isna().all(axis=1)
+    assert (tables[0]["code"].to_numpy() / 7.5 % 3 + 0.25 != tables[0]["size"])[
+        gone
+    ].any()
 
 
 def test_booleans_are_numbers_of_formulas(rng):
@@ -283,18 +368,6 @@ def test_sums_of_parts_at_a_bound_are_kept(rng):
         gap = abs(table[:, :3].sum(1) - table[:, 3])
         assert (gap > 1e-9).mean() < 0.01
         assert (table >= 0).all()
-
-
-OTHERS = {
-    "GaussianImputer": GaussianImputer(random_state=0),
-    "MixtureImputer": MixtureImputer(n_components=2, max_iter=5, random_state=0),
-    "LAIRImputer": LAIRImputer(
-        VariationalAutoencoder(max_iter=2, n_components=2), random_state=0
-    ),
-    "VGIImputer": VGIImputer(
-        IncompleteDensity("factor-analysis", max_iter=2), n_steps=2, random_state=0
-    ),
-}
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -359,3 +432,63 @@ def test_totals_of_counts_are_whole(strategy, rng):
     table = fitted(X, strategy=strategy).transform(X)
     np.testing.assert_array_equal(table["a"] + table["b"] + table["c"], table["total"])
     assert (table == table.round()).all(axis=None)
+
+
+@pytest.mark.parametrize("name", ["TableImputer", *OTHERS])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_rows_of_weight_zero_tell_no_relations(name, tables):
+    full, X = (table[["wage", "hours", "lwage"]] for table in tables)
+    imputer = {"TableImputer": TableImputer(**QUICK), **OTHERS}[name]
+    odd = full.assign(lwage=full["hours"].to_numpy()).head(40)
+    both, weights = pd.concat([X, odd]), np.repeat([1.0, 0.0], [len(X), len(odd)])
+    imputer = clone(imputer).set_params(relations="auto").fit(both, None, weights)
+    assert [str(one) for one in imputer.relations_] == ["lwage = log(wage)"]
+    assert imputer.fit(both).relations_ == []  # the control
+    rest = pd.concat([odd, X.sample(40, random_state=0)])
+    weights = np.repeat([1.0, 0.0], [40, 40])
+    rest["hours"] += np.linspace(0, 1, 80) ** 2
+    assert imputer.fit(rest, None, weights).relations_ == []
+
+
+def test_lists_of_relations_without_effect_are_errors(tables):
+    _, X = tables
+    X = X[["wage", "hours", "lwage"]]
+    imputer = GaussianImputer(relations=["lwage = log(wage)"], random_state=0)
+    parts = Chunks([X.iloc[:150], X.iloc[150:]])
+    with pytest.raises(ValueError, match="relations is a list.*in parts"):
+        imputer.fit(parts)
+    rows = X.assign(site=np.repeat(list("abcdef"), 50))
+    with pytest.raises(ValueError, match="relations is a list.*with groups"):
+        clone(imputer).set_params(groups="site").fit(rows)
+    assert len(imputer.fit(X).relations_) == 1
+    assert imputer.set_params(relations=None).fit(parts).relations_ == []
+
+
+FACTORS = {
+    "positive": lambda rng: rng.gamma(4, size=400),
+    "signed": lambda rng: rng.normal(size=400),
+    "counts": lambda rng: rng.integers(1, 20, 400).astype(float),
+}
+
+
+@pytest.mark.parametrize("kind", FACTORS)
+@pytest.mark.parametrize("is_ratio", [True, False])
+def test_both_factors_of_a_product_are_filled(kind, is_ratio, rng):
+    full = pd.DataFrame({"a": FACTORS[kind](rng), "b": FACTORS[kind](rng)})
+    full["p"] = full["a"] / full["b"] if is_ratio else full["a"] * full["b"]
+    full["x"] = full["a"] + rng.normal(size=400)
+    X = full.copy()
+    X.loc[:79, ["a", "b"]] = X.loc[80:99, ["a", "p"]] = np.nan
+    imputer, free = fitted(X), fitted(X, relations=None)
+    assert {one.kind for one in imputer.relations_} <= {"product", "ratio"}
+    table, far = imputer.transform(X), free.transform(X)
+    gaps = [
+        one["p"] - (one["a"] / one["b"] if is_ratio else one["a"] * one["b"])
+        for one in (table, far)
+    ]
+    assert abs(gaps[0]).max() < 1e-9 * full["p"].abs().max()
+    assert abs(gaps[1]).max() > 0.1  # the control
+    low, high = full["a"].min(), full["a"].max()
+    assert table["a"].between(low, high).all()
+    error, other = (abs(one["a"] - full["a"])[:100].mean() for one in (table, far))
+    assert error < 1.2 * other

@@ -198,6 +198,16 @@ def test_cells_that_violate_formulas_are_named():
     assert said[0] in report.to_html()
 
 
+@pytest.mark.parametrize("column", ["pay", "log_pay"])
+def test_a_gross_typo_is_named(column):
+    table, holes = salaries()
+    table, right = table[["pay", "log_pay"]].astype(float), table.loc[412, column]
+    table.loc[412, column] *= 1e6
+    [typo] = missing_report(table, **QUICK).relations.typos
+    assert (typo.row, typo.column) == (412, column)
+    assert typo.expected == pytest.approx(right, rel=1e-6)
+
+
 def test_typos_are_told_by_the_digits_that_differ():
     table, holes = salaries()
     right = table.loc[7, "total"]

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skvnce import find_relations
+from skvnce.relations.lookups import Lookup
+from skvnce.relations.texts import say_the_same
 
 
 def hidden(frame, rng, share=0.1):
@@ -132,6 +134,133 @@ def test_few_violations_are_counted(seed):
     assert find_relations(frame) == []
 
 
+SIDES = {
+    **FORMULAS,
+    "square": lambda x: x.a**2,
+    "long": lambda x: x.a + x.b + x.c + x.d + x.e,
+}
+
+
+@pytest.mark.parametrize("kind", SIDES)
+@pytest.mark.parametrize("column", ["a", "y"])
+@pytest.mark.parametrize("factor", [1e6, 10])
+def test_a_typo_hides_no_relation(kind, column, factor, seed):
+    frame, rng = base(seed, 500)
+    frame["y"] = SIDES[kind](frame)
+    rest = hidden(frame, rng, 0.02)
+    rest.loc[102] = frame.loc[102]
+    rest.loc[102, column] *= factor
+    [one] = find_relations(rest)
+    assert one.violations == 1 and "y" in one.columns
+    noisy = rest.assign(y=rest.y * (1 + 0.01 * rng.normal(size=500)))
+    assert find_relations(noisy) == []  # the control
+
+
+def test_coefficients_of_three_digits_are_exact(seed):
+    frame, rng = base(seed)
+    frame["y"] = 24.7 * frame.a * frame.b
+    [one] = find_relations(hidden(frame, rng))
+    assert one.rule.coefs == (1.0, -24.7)
+
+
+def test_results_can_be_compared(seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(6, size=(2, 900))
+    values, u = rng.permutation(36) ** 2, rng.uniform(size=900)
+    frame = pd.DataFrame({"a": a, "b": b, "y": values[6 * a + b], "u": u})
+    frame["group"] = np.array(list("pqr"))[np.digitize(u, [0.3, 0.5])]
+    found = find_relations(frame)
+    assert {one.kind for one in found} == {"lookup", "steps"}
+    assert found == find_relations(frame) and len({*found}) == len(found)
+    other = find_relations(frame.assign(y=frame.y + 1, u=2 * frame.u))
+    assert [one.columns for one in found] == [one.columns for one in other]
+    assert all(one != two for one, two in zip(found, other, strict=True))
+
+
+@pytest.mark.parametrize("n_sources", [1, 2])
+def test_lookups_find_the_keys_and_no_others(n_sources, seed):
+    rng = np.random.default_rng(seed)
+    keys = np.unique(rng.integers(100, size=(3000, n_sources)) * 0.5, axis=0)
+    keys = keys[np.lexsort(keys.T)]
+    rule = Lookup((0, 1, 2)[: n_sources + 1], keys, np.arange(len(keys)) * 3.0)
+    rows = rng.permutation(len(keys))
+    part = np.column_stack([rows, keys[rows]])
+    np.testing.assert_array_equal(rule.solve(part, 0), 3.0 * rows)
+    for odd in (0.25, -1.0, 1e9, np.nan):
+        part[:, -1] = odd
+        assert np.isnan(rule.solve(part, 0)).all()
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.01])
+@pytest.mark.parametrize("function", [np.log, np.log1p])
+def test_logarithms_of_float32_near_zero_are_found(spread, function, seed):
+    rng = np.random.default_rng(seed)
+    x = spread * rng.normal(size=300) + (function is np.log)
+    x = abs(x) if function is np.log1p else x
+    X = np.column_stack([x, function(x), rng.normal(size=300)]).astype(np.float32)
+    [one] = find_relations(X)
+    assert one.kind == "function" and one.rule.tier == 0
+    X[:, 1] += 2e-5 * spread * rng.normal(size=300)
+    assert find_relations(X) == []  # the control
+
+
+@pytest.mark.parametrize("code", [0.0, -99.0])
+@pytest.mark.parametrize("has_ones", [True, False])
+def test_logarithms_of_zero_may_be_stored(code, has_ones, seed):
+    rng = np.random.default_rng(seed)
+    x = np.where(rng.random(400) < 0.2, 0, rng.gamma(3, size=400))
+    x[:20] = has_ones
+    y = np.log(np.where(x > 0, x, np.exp(code)))
+    frame = hidden(pd.DataFrame({"x": x, "y": y}), rng)
+    [one] = find_relations(frame)
+    assert str(one) == "y = log(x)"
+    cells = np.array([[np.nan, 0.0], [np.nan, 1.0], [np.nan, 2.0]])
+    np.testing.assert_allclose(one.rule.solve(cells, 0), [code, 0, np.log(2)])
+    # beside a 0 there is 0 or 1
+    told = np.nan if has_ones and not code else 0.0
+    assert one.rule.solve(np.array([[code, np.nan]]), 1) == pytest.approx(
+        told, nan_ok=True
+    )
+    frame["y"] = frame.y.where(frame.x != 0, rng.normal(size=400))  # the control
+    [one] = find_relations(frame)
+    assert np.isnan(one.rule.solve(cells, 0)[0])
+
+
+# ----------------------------------------
+# Texts
+
+SAME = [
+    ("total = food + rent", "rent = total - food"),
+    ("p = a * b", "a = p / b"),
+    ("p = - 2 a * b", "b = - 0.5 p / a"),
+    ("l = log(x)", "x = exp(l)"),
+    ("log(bmi) = log(w) - 2 log(h) + 6.55536", "bmi = 703 * w / h^2"),
+    ("y = 1/x", "x = 1/y"),
+    ("y = 1.8 a + 32", "a = 0.555556 y - 17.7778"),
+    ("f = -2 w + 3", "f = 3 - 2 * w"),
+    ("y = x^2", "y = x * x"),
+    ("north + south = 1", "south + north = 1"),
+]
+UNLIKE = [
+    ("total = food + rent", "rent = total + food"),
+    ("p = a * b", "a = p * b"),
+    ("code -> name", "name -> code"),
+    ("y = x^2", "y = x^3"),
+    ("y = 2 x", "y = - 2 x"),
+    ("y = x", "y = x + 1"),
+    ("y = x", "y = x = z"),
+    ("y = x", ""),
+]
+
+
+def test_texts_that_say_the_same_are_equal():
+    for one, other in SAME:
+        assert say_the_same(one, other) and say_the_same(other, one), one
+        assert say_the_same(one, one)
+    for one, other in UNLIKE:
+        assert not say_the_same(one, other) and not say_the_same(other, one), one
+
+
 # ----------------------------------------
 # What must not be found
 
@@ -143,6 +272,27 @@ def test_a_coefficient_does_not_hang_on_one_row(seed):
     frame["y"] = frame.a + frame.b + 3 * frame.rare
     found = find_relations(hidden(frame, rng, 0.02))
     assert all("rare" not in one.columns for one in found)
+
+
+@pytest.mark.parametrize("n_columns", [2, 3, 4])
+@pytest.mark.parametrize("error", [0.01, 0.03, 0.06])
+def test_nearly_equal_rounded_columns_have_no_formula(n_columns, error, seed):
+    rng = np.random.default_rng(seed)
+    for n in (100, 300):
+        truth = 3 * rng.normal(size=(n, 1))
+        X = (truth + error * rng.normal(size=(n, n_columns))).round(1)
+        assert {one.kind for one in find_relations(X)} <= {"lookup"}
+
+
+@pytest.mark.parametrize(
+    ("slope", "constant"), [(1.8, 32), (1.8, 273.15), (2.5, 0), (1, 32)]
+)
+def test_rounded_maps_are_found(slope, constant, seed):
+    rng = np.random.default_rng(seed)
+    celsius = (15 + 9 * rng.normal(size=300)).round(1)
+    y = (slope * celsius + constant).round(1)
+    [one] = find_relations(np.column_stack([celsius, y]))
+    assert one.kind == "affine" and set(one.solves) >= {"x1"}
 
 
 def test_implications_are_no_relations(seed):
