@@ -33,6 +33,7 @@ _MOST_WORK = (
     1e10  # operations of a chain, which take about 10 s: wide tables space less
 )
 _FEWEST_ROUNDS = 6  # see `_compatible_round`
+_WORK_OF_ROUNDS = 1e8  # operations, which take about 3 s
 _PROPER = 6.0  # rows of the prior, beyond the number of columns, in short tables
 _LEAST_CHANCE = 0.02  # of a level, in the density of a target
 
@@ -50,7 +51,6 @@ class Posterior(NamedTuple):
     normals: Normals  # K draws
     states: np.ndarray  # (C, n, d)
     columns: dict  # of lists of Proposer, which are fitted when first needed
-    slopes: list  # (K, n_products), of targets on products, in further rounds
 
 
 class Proposer(NamedTuple):
@@ -66,66 +66,93 @@ class Chain(NamedTuple):
     X: np.ndarray  # (n, d), NaN where missing
     weights: np.ndarray  # (n,)
     strength: float  # of the prior, in rows
+    n_draws: int
     rng: np.random.Generator
 
+    @classmethod
+    def of(cls, X, weights, share, n_draws, rng):
+        """Begin a chain, whose prior has a share of a row for each column."""
+        d = X.shape[1]
+        strength = max(share * d, d + _PROPER - weights.sum())
+        return cls(X, weights, strength, n_draws, rng)
 
-def run_chain(expansion, fit, X, weights, share, n_draws, rng, total=0.0, more=0):
+
+def run_chain(expansion, fit, chain, total=0.0):
     """Draw parameters and completions by data augmentation.
 
-    `fit`, normal.Fit: of all rows, of which those of X may be a sample; `X` (n, d);
-    `weights` (n,); `share`, float: of the prior, in rows for each column; `n_draws`,
-    int; `rng`, numpy.random.Generator; `total`, float: weight of all rows, if X is a
-    sample of them; `more`, int: further rounds for each step between draws, of which
-    the slopes on products are returned.  Returns Posterior.
+    `fit`, normal.Fit: of all rows, of which those of the chain may be a sample;
+    `total`, float: weight of all rows, if they are.  Returns Posterior.
     """
-    n, d = X.shape
-    strength = max(share * d, d + _PROPER - weights.sum())
-    gone, wide = np.isnan(X), max(1, int(np.isnan(X).sum(1).max()))
-    spacing = _spacing(fit.rate, gone.sum(1), d, n_draws)
-    has_products = len(expansion.products) > 0
-    mean, S = fit.mean, fit.covariance
-    states, draws, step = [], [], -2 * spacing  # burn-in
-    while len(draws) < n_draws:
-        F = completed(X, gone, Normal.of(mean, S), rng.normal(size=(n, wide)))
-        mean, S = posterior_draw(F, weights, strength, rng)
-        step += 1
-        if step > 0 and step % spacing == 0:
-            draws.append((mean, S))
-            if has_products or len(states) < COMPLETIONS:
-                states.append(F)
+    n_draws, has_products = chain.n_draws, len(expansion.products) > 0
+    states, draws = [], []
+    spacing = _spacing(fit.rate, chain)
+    for F, parameters in _steps(fit, chain, spacing):
+        draws.append(parameters)
+        if has_products or len(states) < COMPLETIONS:
+            states.append(F)
     states = np.stack(states)
-    active = np.ones((n_draws, d), dtype=bool)
+    active = np.ones((n_draws, chain.X.shape[1]), dtype=bool)
     for one in expansion.products:
-        active[:, one.at] = rng.random(n_draws) < one.probability
-    slopes = []
-    # so many that slopes on products that were columns like others are forgotten
-    first = max(_FEWEST_ROUNDS, spacing)
-    for turn in range(first + more * spacing if has_products else 0):
-        chain = Chain(X, weights, strength, rng)
+        active[:, one.at] = chain.rng.random(n_draws) < one.probability
+    for _ in range(_n_rounds(fit.rate, chain) if has_products else 0):
+        draws = _compatible_round(expansion, chain, states, draws, active)
+    if total > chain.weights.sum():
+        draws = _of_all_rows(draws, fit, np.sqrt(chain.weights.sum() / total))
+    return Posterior(Normals.of(draws, active), states[:COMPLETIONS], {})
+
+
+def slopes_on_products(expansion, fit, chain):
+    """Draw the slopes of targets on their products (R, n_draws, n_products).
+
+    They are those of R rounds, as t of the draws of one round has an error of a half.
+    """
+    states, draws = zip(*_steps(fit, chain, spacing=1), strict=True)
+    states, active = np.stack(states), np.ones((chain.n_draws, len(fit.mean)), bool)
+    first, slopes = _n_rounds(fit.rate, chain), []
+    for turn in range(3 * first):
         draws = _compatible_round(expansion, chain, states, draws, active)
         if turn >= first:
-            slopes.append(_slopes_on_products(expansion, Normals.of(draws, active)))
-    if total > weights.sum():
-        draws = _of_all_rows(draws, fit, np.sqrt(weights.sum() / total))
-    return Posterior(Normals.of(draws, active), states[:COMPLETIONS], {}, slopes)
+            normals = Normals.of(draws, active)
+            slopes.append([])
+            for one in expansion.products:
+                part = expansion.parts[expansion.owner(one.target)]
+                law = normals.conditional(part.own, 1)
+                slopes[-1].append(law.slopes[:, one.at, 0])
+    return np.array(slopes).transpose(0, 2, 1)
 
 
-def _slopes_on_products(expansion, normals):
-    """Regress targets on their products; slopes (K, n_products)."""
-    slopes = np.empty((len(normals.mean), len(expansion.products)))
-    for k, one in enumerate(expansion.products):
-        part = expansion.parts[expansion.owner(one.target)]
-        slopes[:, k] = normals.conditional(part.own, 1).slopes[:, one.at, 0]
-    return slopes
+def _steps(fit, chain, spacing):
+    """Yield completions, and a draw of the parameters given each."""
+    gone = np.isnan(chain.X)
+    size = len(gone), max(1, int(gone.sum(1).max()))
+    mean, S = fit.mean, fit.covariance
+    for step in range(1 - 2 * spacing, chain.n_draws * spacing + 1):  # with burn-in
+        noise = chain.rng.normal(size=size)
+        F = completed(chain.X, gone, Normal.of(mean, S), noise)
+        mean, S = posterior_draw(F, chain.weights, chain.strength, chain.rng)
+        if step > 0 and step % spacing == 0:
+            yield F, (mean, S)
 
 
-def _spacing(rate, n_gone, d, n_draws):
-    """Count the steps between draws, from the missing cells of each row."""
+def _n_rounds(rate, chain):
+    """Count rounds until slopes that products had as columns are forgotten."""
+    work = chain.n_draws * np.isnan(chain.X).sum() * chain.X.shape[1]
+    most = max(_FEWEST_ROUNDS, _WORK_OF_ROUNDS / max(work, 1))
+    return int(np.clip(_forgetting(rate), _FEWEST_ROUNDS, most))
+
+
+def _spacing(rate, chain):
+    """Count the steps between draws."""
     least, most = _SPACING
+    n_gone, d = np.isnan(chain.X).sum(1), chain.X.shape[1]
     work = (n_gone**3 / 6 + n_gone * d).sum()
-    most = min(most, _MOST_WORK / max(work * n_draws, 1.0))
-    steps = np.ceil(np.log(_REMAINS) / np.log(max(rate, 0.05)))
-    return int(max(least, min(steps, most)))
+    most = min(most, _MOST_WORK / max(work * chain.n_draws, 1.0))
+    return int(max(least, min(_forgetting(rate), most)))
+
+
+def _forgetting(rate):
+    """Count the steps after which little of the correlation of parameters remains."""
+    return np.ceil(np.log(_REMAINS) / np.log(max(rate, 0.05)))
 
 
 def _of_all_rows(draws, fit, scale):

@@ -22,8 +22,6 @@ _ROWS_OF_PRODUCT = 30
 # of a product that stays in the model: the median probability model of Barbieri and
 # Berger (2004), as draws with many unlikely products extrapolate badly
 _LEAST_PROBABILITY = 0.5
-# for each step between draws: with 20 draws alone t would have an error of a half
-_MORE_ROUNDS = 2
 
 
 class Problem(NamedTuple):
@@ -119,14 +117,13 @@ def _confirmed(model, chosen):
     X = model.expansion.matrix(training.cells)
     certain = [one._replace(probability=1.0) for one in chosen]
     expansion = model.expansion.with_products(X, training.weights, certain)
-    posterior = _fit_normal(
+    with_all = _fit_normal(
         model.order, expansion, training, model.settings, model.mates
-    ).posterior(_MORE_ROUNDS)
-    kept = []
-    slopes_of = np.stack(posterior.slopes, -1).transpose(1, 0, 2)
-    for one, slopes in zip(chosen, slopes_of, strict=True):
+    )
+    slopes, kept = with_all.slopes_on_products(), []
+    of_all = slopes.mean((0, 1)) / np.maximum(slopes.std((0, 1)), 1e-12)
+    for one, t in zip(chosen, of_all, strict=True):
         if one.is_doubtful:
-            t = slopes.mean() / max(slopes.std(), 1e-12)
             one = one._replace(probability=probability_of(t, one.n_rows, one.prior))
         if one.probability >= _LEAST_PROBABILITY:
             kept.append(one)

@@ -180,30 +180,33 @@ class TableModel(NamedTuple):
             self.cache["matrix"] = self.expansion.matrix(self.training.cells)
         return self.cache["matrix"]
 
-    def posterior(self, more=0):
-        """Draw parameters and completions of the training rows, once; `run_chain`."""
+    def posterior(self):
+        """Draw parameters and completions of the training rows, once."""
         if "posterior" not in self.cache:
-            training, settings = self.training, self.settings
-            rng = np.random.default_rng([settings.seed, 1])
-            X = self._training_matrix()
-            rows = draws.some_rows(np.arange(len(X)), ROWS_OF_CHAIN, settings.seed)
-            posterior = draws.run_chain(
-                self.expansion,
-                self.normal,
-                X[rows],
-                training.weights[rows],
-                settings.share,
-                settings.n_draws,
-                rng,
-                training.weight_of_all,
-                more,
-            )
+            X, (rows, chain) = self._training_matrix(), self._chain()
+            total = self.training.weight_of_all
+            posterior = draws.run_chain(self.expansion, self.normal, chain, total)
+            rng = chain.rng
             if len(rows) < len(X):
                 first = posterior.normals.of_turns(slice(draws.COMPLETIONS))
                 states = draws.completions(X, first, rng)
                 posterior = posterior._replace(states=states)
             self.cache["posterior"] = posterior
         return self.cache["posterior"]
+
+    def slopes_on_products(self):
+        """Draw slopes of targets on their products (n_rounds, n_draws, n_products)."""
+        _, chain = self._chain()
+        return draws.slopes_on_products(self.expansion, self.normal, chain)
+
+    def _chain(self):
+        """Choose rows for a chain, and begin it."""
+        training, settings = self.training, self.settings
+        X = self._training_matrix()
+        rows = draws.some_rows(np.arange(len(X)), ROWS_OF_CHAIN, settings.seed)
+        rng = np.random.default_rng([settings.seed, 1])
+        given = X[rows], training.weights[rows], settings.share, settings.n_draws, rng
+        return rows, draws.Chain.of(*given)
 
     def with_one_draw(self):
         """List models that have one draw of the parameters each."""

@@ -9,6 +9,7 @@ from skvnce.table_imputer import draws as module
 from skvnce.table_imputer import model as model_module
 from skvnce.table_imputer import normal
 from skvnce.table_imputer.draws import (
+    Chain,
     is_drawn_by_targets,
     laws_of,
     put_cells,
@@ -67,7 +68,7 @@ def test_draws_of_parameters_are_about_the_fit(rng, monkeypatch):
     expansion = expand(X, ones, np.zeros(2, int), [None] * 2)._replace(n_base=2)
     parts = [part._replace(own=part.base, score=()) for part in expansion.parts]
     expansion = expansion._replace(parts=parts)
-    found = run_chain(expansion, fit, X, ones, 0.05, 400, rng)
+    found = run_chain(expansion, fit, Chain.of(X, ones, 0.05, 400, rng))
     assert found.normals.mean.shape == (400, 2) and found.states.shape == (5, 150, 2)
     assert p_mean(found.normals.mean, fit.mean) > FAILURE
     assert p_mean(found.normals.mean, np.nanmean(X, 0)) < FAILURE
@@ -88,13 +89,22 @@ def test_draws_of_a_sample_of_rows_are_those_of_all(rng):
         np.testing.assert_allclose(other.std(0), one.std(0) / 2, atol=1e-10)
 
 
+def chain_of(n, d, n_gone):
+    """Make a chain of which each row has as many missing cells."""
+    X = np.zeros((n, d))
+    X[:, :n_gone] = np.nan
+    return Chain.of(X, np.ones(n), 0.05, 20, np.random.default_rng(0))
+
+
 def test_chains_of_wide_tables_are_bounded():
-    few, many = np.full(100, 2), np.full(2000, 50)
-    assert module._spacing(0.1 ** (1 / 19.5), few, 10, 20) == 20
-    assert module._spacing(0.999, few, 10, 20) == 45
-    assert module._spacing(0.01, few, 10, 20) == 3
-    steps = module._spacing(0.999, many, 100, 20)
+    few, many = chain_of(100, 10, 2), chain_of(2000, 100, 50)
+    assert module._spacing(0.1 ** (1 / 19.5), few) == 20
+    assert module._spacing(0.999, few) == 45
+    assert module._spacing(0.01, few) == 3
+    steps = module._spacing(0.999, many)
     assert 3 <= steps < 45 and steps * 20 * 2000 * (50**3 / 6 + 5000) <= 1e10
+    assert module._n_rounds(0.1 ** (1 / 19.5), few) == 20
+    assert module._n_rounds(0.01, few) == module._n_rounds(0.999, many) == 6
 
 
 def test_some_rows_are_kept_in_order():

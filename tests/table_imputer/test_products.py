@@ -6,7 +6,7 @@ from statistical import FAILURE, p_mean, p_share
 
 from skvnce import TableImputer
 from skvnce.table_imputer import fit as fit_module
-from skvnce.table_imputer.fit import _MORE_ROUNDS, Problem, fit_table
+from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
 from skvnce.table_imputer.products import (
     _LEVEL,
@@ -150,7 +150,7 @@ def test_the_chain_that_confirms_products_forgets_its_start(seed):
     for chain in range(6):
         problem = Problem(X, np.ones(len(X)), np.zeros(2, int), [None, None])
         model = fit_table(problem, [(0, 0)], Settings(0, 20, 0.05, chain))
-        slopes = np.stack(model.posterior(_MORE_ROUNDS).slopes)
+        slopes = model.slopes_on_products()
         ts.append(slopes.mean() / slopes.std())
         half = len(slopes) // 2
         shift = slopes[:half].mean() - slopes[half:].mean()
