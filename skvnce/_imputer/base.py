@@ -12,8 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skvnce._core.progress import step
-from skvnce._core.random import seed_from
-from skvnce._imputer.determined import determined_columns, still_determined
+from skvnce._imputer.determined import determined_columns
 from skvnce._imputer.fitted import (
     Fitted,
     relations_listed,
@@ -24,7 +23,6 @@ from skvnce._imputer.fitted import (
 )
 from skvnce._imputer.options import check_parameters
 from skvnce._imputer.parts.chunks import in_parts, mean_of_rows
-from skvnce._imputer.parts.stream import Stream, extended_values, first_rows, trained
 from skvnce._imputer.parts.summary import (
     AsRead,
     LargeTable,
@@ -429,19 +427,6 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         schema = with_model_columns(*given)
         return schema, gather(source, reader, weights, summary, schema)
 
-    def _read_table(self, X, **options):
-        """Validate the table of a fit, and set its schema; see `read_table`."""
-        table, schema = read_table(self, X, **options)
-        self._set_schema(schema)
-        return table
-
-    def _set_schema(self, schema):
-        """Set what describes the columns of a table."""
-        fitted = vars(self).get("_fitted", Fitted(schema, None, {}))
-        vars(self).update(
-            self._attributes_of(schema), _fitted=fitted._replace(schema=schema)
-        )
-
     def _attributes_of(self, schema):
         """List the public attributes that describe the columns of a table."""
         found = attributes_of(schema)
@@ -520,37 +505,6 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         if self._is_positive:
             check_non_negative(self._schema, table, type(self).__name__)
         return table
-
-    def _extended(self, X):
-        """Extend ranges and repeated values to the cells of more rows."""
-        values, ends = extended_values(self._schema, X)
-        schema = self._schema._replace(values=values, ends=ends)
-        return schema._replace(determined=still_determined(schema, X))
-
-    def _start_stream(self, X):
-        """Fit to the first table of `partial_fit`, and store its rows."""
-        self.fit(X)
-        first = first_rows(self._checked(X), seed_from(self.random_state))
-        self._stream = first.stored()
-        return self
-
-    def _train_further(self, members, keep, X):
-        """Repeat the fit with all rows of a stream, or train copies of members.
-
-        `keep` is then called with the copies.
-        """
-        new = Stream.of(self._checked(X))
-        extended_values(self._schema, new.rows)  # raises an error for its rows
-        stream = Stream.after(self._stream, new)
-        if stream.is_due:
-            self._stream = stream.refitted(self).stored()
-            return self
-        seed = seed_from(self.random_state)
-        self._set_schema(self._extended(new.rows))
-        found, stream = trained(members, stream, seed)
-        keep(found)  # before the stream: a copy has that of its original
-        self._stream = stream.stored()
-        return self
 
     def _container(self):
         """Return what makes the container of `set_output`; None for arrays."""

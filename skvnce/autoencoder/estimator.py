@@ -1,7 +1,7 @@
 """A variational autoencoder of tables with missing values."""
 
 from collections.abc import Sequence
-from copy import copy, deepcopy
+from copy import deepcopy
 from numbers import Real
 from typing import Any, Literal, NamedTuple, Self
 
@@ -28,7 +28,6 @@ from skvnce._imputer.callbacks import (
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.held_out import hold_out, tail_messages, warn_or_raise
 from skvnce._imputer.options import Adam, fields_of
-from skvnce._imputer.parts.stream import check_can_stream
 from skvnce._imputer.parts.tables import by_parts
 from skvnce._imputer.validation import (
     AUTO,
@@ -335,52 +334,7 @@ class VariationalAutoencoder(
         if self.on_misfit != "ignore":
             messages = tail_messages(schema, X, columns[~levels])
             warn_or_raise(messages, self.on_misfit)
-        # rows of a call of `fit` itself are not kept
-        report = fitted.report | {"_stream": None}
-        return self._publish(fitted._replace(report=report))
-
-    @names_table
-    def partial_fit(self, X: TableLike, y: object = None) -> Self:
-        """Go on learning from more rows.
-
-        The first call is `fit`.  Up to 20,000 rows are kept (fewer if there are more
-        than 335 columns), and when their number has doubled since the last fit, the fit
-        is repeated with all rows so far.  Every other call goes on training on batches
-        of the kept rows and of these.  If there are more rows than can be kept, those
-        kept are a random sample, and count for all rows so far.  A share
-        `validation_fraction` of the cells of the new rows is held out and chooses the
-        number of rounds; if these are less than 100 cells, the rows wait for the next
-        call.
-        Columns, scores and `n_components_` are those of the last fit.  After a call of
-        `fit` itself, whose rows are not kept, its choices are final.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.  Rows that are entirely missing are ignored.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        self : VariationalAutoencoder
-
-        Raises
-        ------
-        ValueError, TypeError, DivergenceError
-            As in `fit`; ValueError also if the number of columns or `algorithm`
-            changed, and for ``algorithm="vbgi-vae"``.
-        """
-        return self._set(self._copy()._partial_fit(X))
-
-    @shows_progress
-    def _partial_fit(self, X):
-        """Do what `partial_fit` does, on a copy that has no other user."""
-        self._check_parameters()
-        check_can_stream(self.algorithm)
-        if not hasattr(self, "model_state_"):
-            return self._start_stream(X)
-        return self._train_further([self], lambda one: vars(self).update(vars(*one)), X)
+        return self._publish(fitted)
 
     @names_table
     def fit_posterior(self, X: TableLike, y: object = None) -> Self:
@@ -682,43 +636,6 @@ class VariationalAutoencoder(
         with seeded(0):
             auto = vae.build(blank, families, sizes)
         return self._loaded(vae.Autoencoder(*(part.double() for part in auto)))
-
-    def _continued(self, sample, seed, n_rounds):  # VariationalAutoencoder
-        """Copy the fitted autoencoder, and train the copy on more rows.
-
-        `sample` (Sample).  `n_rounds`: number of rounds on all cells.  None chooses it
-        by the held-out cells, and keeps the best averages of the parameters: rounds on
-        all cells would add the noise of a few steps, and these cells are among the kept
-        rows later.
-        """
-        self._check_algorithm()
-        nodes = sample.rows[:, self.feature_indices_].astype(np.float64)
-        seen = ~np.isnan(nodes).all(1)
-        if not seen.any():
-            return copy(self)
-        losses, gains = [], []
-
-        def report(n_round, loss, gain):
-            losses.append(loss)
-            gains.append(gain)
-            return False
-
-        with self._trains(seed, nodes.shape[1]):
-            data = self._fitted.model.columns.scores_of(nodes[seen])
-            # as the training left them
-            auto = vae.Autoencoder(*(part.float() for part in self._restored()))
-            weights = torch.from_numpy(sample.weights[seen])
-            device = self._device(self._schema)
-            rounds = self._rounds(auto, data, weights, device)
-            if n_rounds is None:
-                hidden = sample.hidden[torch.from_numpy(seen)]
-                n_rounds = self._while_better(rounds, hidden, report, device)
-            else:
-                n_cooling = min(COOLING, n_rounds)
-                losses = rounds.on_all(n_rounds, n_cooling, lambda n, loss: False)
-        new = self._report_of([*self.loss_curve_, *losses], rounds.auto)
-        new |= {"best_iter_": n_rounds, "validation_scores_": gains}
-        return copy(self)._publish(self._with_report(new))
 
     def _while_better(self, rounds, hidden, report, device):
         """Train without held-out cells; return the number of rounds that is best."""

@@ -3,7 +3,6 @@
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from math import ceil
 from typing import Any, Literal, Self
 
@@ -25,13 +24,11 @@ from skvnce._imputer.callbacks import (
     CallbackSupportMixin,
     report_rounds,
     reports_fit,
-    shows_progress,
 )
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.held_out import HELD_OUT, hold_out
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.options import Adam, Option
-from skvnce._imputer.parts.stream import check_can_stream
 from skvnce._imputer.validation import (
     AUTO,
     BOUND,
@@ -42,7 +39,6 @@ from skvnce._imputer.validation import (
     RELATIONS,
     STRATEGY,
     integer_from,
-    names_table,
     read_table,
     warn_of_unused_by_levels,
 )
@@ -280,7 +276,7 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         checked, found = self._held_out(schema, nodes, predict, **options)
         self._report_misfit(checked, found, _REMEDY)
         # rows of a call of `fit` itself are not kept
-        report = {"estimators_": members, "_stream": None, **found.report()}
+        report = {"estimators_": members, **found.report()}
         return Fitted(checked, None, report | self._report_of_missing(checked, X))
 
     def _with_bounded_values(self, schema, X, frozen=None):
@@ -549,53 +545,6 @@ class LAIRImputer(DrawnByMembers):
             schema = self._with_bounded_values(schema, X)
             member = TorchMember(self.model, schema.n_columns)
         return schema, [member], self._in_view_of(member, X)
-
-    @names_table
-    def partial_fit(self, X: TableLike, y: object = None) -> Self:
-        """Go on learning from more rows.
-
-        The first call is `fit`.  All members learn by the schedule of
-        `VariationalAutoencoder.partial_fit`: the fit is repeated when the number of
-        rows has doubled, up to 20,000 rows, and every other call goes on training.  The
-        first member chooses the number of rounds.  Several members get new random
-        weights of the rows in each call.  Ranges grow with the observed cells.
-        `held_out_gain_` and `marginal_columns_` are those of the last fit.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.  Rows that are entirely missing are ignored.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        self : LAIRImputer
-
-        Raises
-        ------
-        ValueError, TypeError, DivergenceError
-            As in `fit`; ValueError also if the number of columns changed, if `model` is
-            frozen or a `TorchVAE`, which nothing trains, or if its `algorithm` is
-            ``"vbgi-vae"``.
-        """
-        return self._set(self._copy()._partial_fit(X))
-
-    @shows_progress
-    def _partial_fit(self, X):
-        """Do what `partial_fit` does, on a copy that has no other user."""
-        self._check_parameters()
-        if not self._trains_model():
-            raise ValueError(
-                f"This imputer does not train model={self.model!r}. Call partial_fit "
-                "of the VariationalAutoencoder, or pass it without FrozenEstimator."
-            )
-        if self.model is not None:
-            check_can_stream(self.model.algorithm)
-        if not hasattr(self, "estimators_"):
-            return self._start_stream(X)
-        keep = partial(setattr, self, "estimators_")
-        return self._train_further(self.estimators_, keep, X)
 
     def _trains_model(self):
         return not isinstance(self.model, FrozenEstimator | TorchVAE)

@@ -23,7 +23,6 @@ from skvnce._imputer.callbacks import (
 from skvnce._imputer.fitted import Fitted, number_or_nan, without_columns
 from skvnce._imputer.held_out import HeldOutResult
 from skvnce._imputer.imputer import Imputer
-from skvnce._imputer.parts import stream
 from skvnce._imputer.parts.chunks import in_parts
 from skvnce._imputer.parts.summary import is_large, rows_in_memory
 from skvnce._imputer.parts.tables import reject_groups, without_counts
@@ -488,13 +487,13 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
                 self._schema.is_categorical.any(), has_state=True
             )
             if in_parts(X) is None and self._fitted.model.online is not None:
-                self._keep_rows(stream.Stream.of(self._checked(X), sample_weight))
+                self._keep_rows(online_em.Stream.of(self._checked(X), sample_weight))
             return self
         is_mixed, online = self._schema.is_categorical.any(), self._fitted.model.online
         online_em.check_can_continue(is_mixed, online is not None)
         table = self._checked(X)
         with one_thread():
-            self._update(stream.Stream.of(table, sample_weight))
+            self._update(online_em.Stream.of(table, sample_weight))
         return self
 
     @shows_progress
@@ -634,9 +633,9 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
 
     def _update(self, new):
         """Repeat the fit with all rows, or learn from the new ones by online EM."""
-        stream.extended_values(self._schema, new.rows)  # raises an error for its rows
+        online_em.extended(self._schema, new.rows)  # raises an error for its rows
         if self._fitted.model.stream is not None:
-            rows = stream.Stream(*self._fitted.model.stream).followed_by(new)
+            rows = online_em.Stream(*self._fitted.model.stream).followed_by(new)
             if rows.is_due:
                 self._keep_rows(rows.refitted(self, sample_weight=rows.weights))
                 return
@@ -659,7 +658,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         seen = ~np.isnan(nodes).all(1)
         if not seen.any():
             return
-        schema, (_, fit, report) = self._extended(X), self._fitted
+        schema, (_, fit, report) = online_em.extended(self._schema, X), self._fitted
         strength = report["shrinkage_"] * nodes.shape[1]
         known = fit.model, online_em.state_of(fit.model, fit.online)
         given = nodes[seen], weights[seen], strength

@@ -16,13 +16,19 @@ models, Journal of the Royal Statistical Society B 71, 593-613.
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from skvnce._core.distributions.normal import Normal, prepare
 from skvnce._core.distributions.patterns import Rows
+from skvnce._imputer.determined import still_determined
+from skvnce._imputer.parts.summary import rows_in_memory
+from skvnce._tables.schema import Encoded
+from skvnce._tables.values import ends_of
+from skvnce._tables.weights import rows_with_data
 from skvnce.gaussian import em
 from skvnce.gaussian.em import Moments
 from skvnce.gaussian.marginals import (
@@ -35,6 +41,8 @@ from skvnce.gaussian.marginals import (
     with_tails,
 )
 
+MOST_KEPT = 20_000  # rows of a stream by which its choices are made
+_PART_KEPT = 5  # one of so many of the rows that a table in parts has in memory
 POWER = 0.7  # of eq. (2)
 N_STEPS = 2  # number of steps of EM for each chunk
 
@@ -94,6 +102,70 @@ def _moved(
     moved = with_tails(knots, torch.special.ndtri(share))
     moved = choose(nonlinear_columns(marginals), moved)
     return moved._replace(low=marginals.low, high=marginals.high)
+
+
+# ----------------------------------------
+# Rows of a stream that are kept.
+#
+# A few rows do not show which marginals and how much shrinkage are best.  So the first
+# rows of a stream are kept, and the fit is repeated with all rows so far when their
+# number has doubled.  Beyond `MOST_KEPT` rows the choices are final.
+
+
+class Stream(NamedTuple):
+    """What is kept of a stream, in the model of the estimator."""
+
+    # (n_kept, n_features): as `incomplete_array` has returned them; each has an
+    # observed cell
+    rows: np.ndarray
+    weights: np.ndarray  # (n_kept,): positive
+    n_rows: int  # number of rows so far, those without a cell included
+    n_fitted: int  # that number at the last fit
+
+    @classmethod
+    def of(cls, X, sample_weight=None):
+        """Begin with a validated table, after a fit to it."""
+        weights, kept = rows_with_data(X, sample_weight)
+        return cls(X[kept], weights[kept], len(X), len(X))
+
+    def followed_by(self, more: Self) -> Self:
+        """Add new rows."""
+        pairs = zip(self[:2], more[:2], strict=True)
+        rows, weights = (np.concatenate(pair) for pair in pairs)
+        return type(self)(rows, weights, self.n_rows + more.n_rows, self.n_fitted)
+
+    @property
+    def most(self):
+        """The number of rows that are kept."""
+        return min(MOST_KEPT, rows_in_memory(self.rows.shape[1]) // _PART_KEPT)
+
+    @property
+    def is_due(self):
+        """Whether the fit is to be repeated."""
+        return 2 * self.n_fitted <= self.n_rows <= self.most
+
+    def refitted(self, estimator, **fit_params):
+        """Repeat the fit of an estimator, and return what it keeps."""
+        # ranges are those of all rows so far, and not those of the first table
+        schema = estimator._schema._replace(ends=ends_of(self.rows))
+        estimator.fit(Encoded(self.rows, schema), **fit_params)
+        return self._replace(n_fitted=self.n_rows)
+
+    def stored(self):
+        """Return a plain tuple with copies of the arrays, which skops can store."""
+        return self.rows.copy(), self.weights.copy(), *self[2:]
+
+
+def extended(schema, X):
+    """Extend ranges and repeated values of columns to the cells of more rows.
+
+    Raises ValueError if new cells are outside the user's bounds.
+    """
+    old, new = schema.ends, ends_of(X)
+    ends = np.stack([np.fmin(old[0], new[0]), np.fmax(old[1], new[1])])
+    values = schema.values.extended(schema, X, old, ends)
+    schema = schema._replace(values=values, ends=ends)
+    return schema._replace(determined=still_determined(schema, X))
 
 
 # ----------------------------------------

@@ -1,22 +1,19 @@
 """An imputer that draws missing cells from any density of rows."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 
-from skvnce._core.random import seed_from
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.callbacks import shows_progress
-from skvnce._imputer.validation import AUTO, OF_CATEGORIES, integer_from, names_table
-from skvnce._types import ByColumn, Seed, TableLike
+from skvnce._imputer.validation import AUTO, OF_CATEGORIES, integer_from
+from skvnce._types import ByColumn, Seed
 from skvnce.autoencoder import samplers
 from skvnce.autoencoder.lair import OF_MEMBERS, DrawnByMembers, reject_categories
 from skvnce.autoencoder.model import EncoderMember, bounds_of_nodes
-from skvnce.vgi.fit import check_unchanged
 from skvnce.vgi.model import ChainMember, ChainModel
 from skvnce.vgi.options import DENSITIES, MOST_OUTSIDE, IncompleteDensity
 
@@ -202,57 +199,6 @@ class VGIImputer(DrawnByMembers):
         tags = super().__sklearn_tags__()
         tags.input_tags.categorical = self._base()._has_encoder()
         return tags
-
-    @names_table
-    def partial_fit(self, X: TableLike, y: object = None) -> Self:
-        """Go on learning from more rows.
-
-        The first call is `fit`.  Every other call trains each model on its rows alone,
-        for as many rounds as held-out cells chose in `fit`, at least one, so that no
-        row is kept, and the earlier ones are slowly forgotten (fine-tuning).  Columns,
-        valid values and standardisation remain those of `fit`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            NaN marks missing cells.  Rows that are entirely missing are ignored.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        self : VGIImputer
-
-        Raises
-        ------
-        ValueError, TypeError, DivergenceError
-            As in `fit`; ValueError also if the number of columns or `model` changed, if
-            all columns were constant at `fit`, or if `algorithm` is Monte Carlo EM.
-        """
-        if not hasattr(self, "estimators_"):
-            return self.fit(X)
-        report = self._fitted.report | {"estimators_": self._trained_further(X)}
-        return self._publish(self._fitted._replace(report=report))
-
-    @shows_progress
-    def _trained_further(self, X):
-        """Train copies of the members on more rows."""
-        X = self._checked(X)
-        if not self.estimators_:
-            raise ValueError(
-                "All columns were constant at fit: there is no model to train. Call "
-                "fit with these rows."
-            )
-        fitted = self.estimators_[0].get_params()
-        check_unchanged(self._base().get_params(), fitted)
-        rng = np.random.default_rng(seed_from(self.random_state))
-        members = [
-            member._continued(X, int(rng.integers(2**31)))
-            for member in self.estimators_
-        ]
-        for member in members:
-            self._warn_of_divergence(self._schema, member)
-        return members
 
     def _members(self, schema, X, weights):
         density = self._base()

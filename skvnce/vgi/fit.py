@@ -24,7 +24,7 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.posteriors import global_stream
 from skvnce._core.progress import step
 from skvnce._core.training import rounds
-from skvnce._core.training.rounds import COOLING, MAX_NORM, cooling_after, rows_of
+from skvnce._core.training.rounds import MAX_NORM, cooling_after, rows_of
 from skvnce.autoencoder.losses import ALGORITHMS, Rounds
 from skvnce.autoencoder.vae import Training
 from skvnce.gaussian import em as normal_em
@@ -355,43 +355,6 @@ def maximised(pair, start, n_chains, settings, method, n_rounds, device, on_roun
         on_epoch=lambda n, loss: on_round(n, loss, np.nan),
     )
     return chains, losses
-
-
-def trained_further(pair, start, ways, settings, n_rounds, device):
-    """Train fitted modules on all cells of other rows, in place.
-
-    Returns `hypercube`, the range of the scores; `losses` (list of float).
-    """
-    chains = make_chains(start, ways).on(device)
-    losses = train_on_all(
-        pair,
-        start.on(device),
-        chains,
-        settings,
-        n_rounds=n_rounds,
-        n_cooling=min(COOLING, n_rounds),
-    )
-    return Hypercube(*(end.cpu() for end in chains.hypercube)), losses
-
-
-def check_unchanged(parameters, fitted):
-    """Check that a density has the model and the algorithm of a fitted one.
-
-    Both are dicts, as `get_params` returns them.
-
-    Raises ValueError: names the parameter that has changed.
-    """
-    for name, value in parameters.items():
-        old = fitted.get(name)
-        if not name.startswith(("model", "algorithm")):
-            continue
-        # parts are compared by their own parameters, which are listed, too
-        is_part = hasattr(value, "get_params") and type(value) is type(old)
-        if not is_part and value is not old and value != old:
-            raise ValueError(
-                f"{name} of model has changed since fit, from {old!r} to {value!r}: "
-                "partial_fit trains the fitted model. Set it back, or call fit."
-            )
 
 
 def some_rows(hidden):

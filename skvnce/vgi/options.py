@@ -1,7 +1,7 @@
 """Densities of `VGIImputer` and the algorithms that fit them, as options."""
 
 from collections.abc import Callable
-from copy import copy, deepcopy
+from copy import deepcopy
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -13,11 +13,9 @@ from sklearn.utils._param_validation import StrOptions
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.progress import step
 from skvnce._core.random import seeded
-from skvnce._core.runtime import one_thread
 from skvnce._imputer.base import IncompleteTransformer
 from skvnce._imputer.callbacks import (
     CallbackSupportMixin,
-    failures_named,
     train_in_rounds,
 )
 from skvnce._imputer.fitted import Fitted
@@ -62,7 +60,6 @@ from skvnce.vgi.fit import (
     maximised,
     range_of,
     some_rows,
-    trained_further,
     unlimited,
     warm_up_conditionals,
     warm_up_model,
@@ -713,39 +710,6 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         # with its rounded columns
         auto = modules.pair.model.autoencoder(modules.families)
         return columns.encoder_model(auto, number)
-
-    def _continued(self, X, seed):  # IncompleteDensity
-        """Copy the fitted density, and train the copy on other rows.
-
-        Training makes as many rounds as held-out cells chose in the fit, at least one,
-        with the scores of columns of the fit.
-
-        `X` (n_samples, n_features): validated rows.
-        """
-        fit, method, plan = self._fitted.model, self._method(), self._plan_of_fit()
-        data = fit.columns.scores_of(self._observed_nodes(X))
-        weights = torch.ones(len(data.x), dtype=torch.float64)
-        start = Start(data, fit.normal, fit.columns.distributions(), weights)
-        if not isinstance(method, VGI):
-            raise ValueError(
-                f"partial_fit requires algorithm='vgi', got {self.algorithm!r}."
-            )
-        if not len(weights):
-            raise ValueError("No row of X has an observed cell of the model.")
-        ways, n_rounds = plan.ways(method), max(1, self.best_iter_)
-        with one_thread(), seeded(seed), failures_named("Fit the imputer to all rows."):
-            device = self._device(self._schema)
-            pair = self._trained_pair().on(device)
-            settings = plan.settings(method), n_rounds, device
-            cube, losses = trained_further(pair, start, ways, *settings)
-        low = torch.fmin(cube.low, fit.hypercube.low)
-        high = torch.fmax(cube.high, fit.hypercube.high)
-        fitted = self._with_report(
-            self._report_of([*self.loss_curve_, *losses], pair),
-            hypercube=Hypercube(low, high),
-            trained=at_some_rows(pair.model, len(self.scale_)),
-        )
-        return copy(self)._publish(fitted)
 
     def _trained_pair(self):
         """Make model and conditionals in single precision, as training left them."""

@@ -301,7 +301,7 @@ def test_limits_and_reference():
     assert_same(found, other)
 
 
-@named([NORMAL, LATENT, DENSITY])
+@named([NORMAL])
 def test_partial_fit(imputer, short_training):
     hidden = holes(200)
     X, nan = np.where(hidden, -1, numbers(200)), np.where(hidden, np.nan, numbers(200))

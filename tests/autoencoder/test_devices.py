@@ -332,24 +332,6 @@ def test_modules_with_tensors_of_the_cpu_are_named(name, seed, device, monkeypat
         STUCK[name]("cuda").fit(rows(seed))
 
 
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("make", [vae, vgi])
-def test_more_rows_are_trained_on_the_device(make, seed, device, monkeypatch):
-    monkeypatch.setattr("skvnce._core.training.rounds.STEPS", 2)
-    monkeypatch.setattr("skvnce._imputer.parts.stream._ENOUGH", 1)
-    monkeypatch.setattr("skvnce._core.training.rounds.Best.restore", lambda self: 1)
-    X, more = rows(seed), rows(seed + 1)[:50]
-    before = make("cpu").partial_fit(X).partial_fit(more).score_samples(X)
-    model = make("cuda").partial_fit(X)
-    first = model.score_samples(X)
-    n_made = FakeTensor.n_made
-    model.partial_fit(more)
-    assert FakeTensor.n_made > n_made
-    found = model.score_samples(X)
-    np.testing.assert_allclose(found, before, rtol=1e-6)
-    assert not np.allclose(found, first, rtol=1e-6)
-
-
 @pytest.mark.slow
 def test_categories_stay_on_the_cpu(seed, device):
     X = pd.DataFrame(rows(seed), columns=list("abc"))

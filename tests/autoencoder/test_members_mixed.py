@@ -1,7 +1,6 @@
 """Members of LAIRImputer and VGIImputer on tables with categories, and their levels."""
 
 import copy
-import pickle
 from functools import partial
 
 import numpy as np
@@ -267,19 +266,6 @@ def test_chains_contain_levels(brief, monkeypatch):
         for column, size in ((1, 3), (2, 4), (3, 2)):
             assert set(table[:, column].unique().tolist()) <= set(range(size))
     assert (chains.n_outside[1:] == 0).all() and (chains.n_drawn[1:] > 0).all()
-
-
-@pytest.mark.slow
-def test_fine_tuning_keeps_levels(vgi):
-    model, X, _, _ = vgi
-    other = pickle.loads(pickle.dumps(model)).partial_fit(X[X["colour"] != "red"])
-    assert list(other.categories_["colour"]) == ["amber", "green", "red"]
-    before, after = (one.category_probabilities(X)["colour"] for one in (model, other))
-    red = abs(after["red"] - before["red"])[X["colour"].isna()]
-    assert red.max() > 0
-    unknown = X.assign(colour=pd.Categorical(["blue"] * len(X)))
-    with pytest.raises(ValueError, match="blue"):
-        other.partial_fit(unknown)
 
 
 @pytest.mark.parametrize(

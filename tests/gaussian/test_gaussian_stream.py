@@ -94,7 +94,7 @@ def test_the_fit_is_repeated_when_the_rows_have_doubled(monkeypatch):
     assert equal(in_chunks(60, 120), 120)
     assert equal(in_chunks(60, 90, 120, 240), 240)
     assert not equal(in_chunks(60, 119), 119)
-    monkeypatch.setattr("skvnce._imputer.parts.stream.MOST_KEPT", 200)
+    monkeypatch.setattr("skvnce.gaussian.online.MOST_KEPT", 200)
     assert not equal(in_chunks(60, 120, 240), 240)
     assert in_chunks(60, 120, 240)._fitted.model.stream is None
 

@@ -1,4 +1,4 @@
-"""Fields of VGI and MCEM: each reaches the training.  `partial_fit` trains."""
+"""Fields of VGI and MCEM: each reaches the training."""
 
 import numpy as np
 import pytest
@@ -191,18 +191,3 @@ def test_chains_of_monte_carlo_em_have_their_steps(X, monkeypatch, algorithm, wa
     VGIImputer(model, **OPTIONS).fit(X)
     assert n_round == 11
     assert lengths == wanted
-
-
-@pytest.mark.parametrize("model", ["vae", "factor-analysis"])
-def test_partial_fit_trains_model_and_conditionals(X, monkeypatch, model):
-    monkeypatch.setattr(rounds, "STEPS", 2)
-    imputer = VGIImputer(IncompleteDensity(model, **ONE_ROUND), **OPTIONS).fit(X)
-    (old,) = imputer.estimators_
-    before = [dict(old.model_state_), dict(old.conditionals_state_)]
-    (new,) = imputer.partial_fit(X[:20] + 0.5).estimators_
-    # a round, and one with a smaller learning rate
-    assert new.n_iter_ == len(new.loss_curve_) == old.n_iter_ + 2
-    for first, last in zip(
-        before, (new.model_state_, new.conditionals_state_), strict=True
-    ):
-        assert any(not np.array_equal(first[name], last[name]) for name in first)
