@@ -71,20 +71,25 @@ class Keys(NamedTuple):
         return numbered(self.rows[:, None] ^ (self.columns + _salt(step)))
 
 
-def hold_out(nodes, weights, share):
+def hold_out(nodes, weights, share, joined=None):
     """Choose rows, and hold out some of their observed cells.
 
     The choice is random, and a function of the ranks in each row, see `Keys`.
 
     `nodes` (n, n_nodes); `weights` (n,); `share`, float: share of the observed cells to
-    hold out.  Returns `some`, bool (n,): the chosen rows; `hidden`, bool (n, n_nodes):
+    hold out; `joined`, int (n_nodes,): columns of equal numbers are held out together.
+    Returns `some`, bool (n,): the chosen rows; `hidden`, bool (n, n_nodes):
     the held-out cells.
     """
     keys, observed = Keys.of(nodes, weights.numpy()), torch.from_numpy(~np.isnan(nodes))
     key = torch.from_numpy(keys.uniform(0))
     some = key <= key.unique()[:_ROWS][-1]
     enough = (weights * some) @ observed.double() >= _FEWEST
-    return some, torch.from_numpy(keys.uniform_cells(1) < share) & observed & enough
+    chosen = keys.uniform_cells(1) < share
+    if joined is not None:
+        _, first, place = np.unique(joined, return_index=True, return_inverse=True)
+        chosen = chosen[:, first[place]]
+    return some, torch.from_numpy(chosen) & observed & enough
 
 
 def spare_limited(hidden, limits):
@@ -201,6 +206,8 @@ def checked_schema(schema, nodes, predict, weights=None, hidden=None, scale=None
     Returns `schema`, Schema: with these marginals; `found`, HeldOutResult.
     """
     weights = np.ones(len(nodes)) if weights is None else weights
+    if hidden is None and predict is not None:
+        hidden = cells_to_hide(nodes, weights, schema.joined)
     found = held_out_result(nodes, predict, weights, hidden, scale)
     levels = schema.is_categorical
     marginals = {
@@ -218,13 +225,14 @@ def some_rows(nodes, rows, most=_PREDICTED):
     return rows[key <= np.unique(key)[:most][-1]]
 
 
-def cells_to_hide(nodes, weights, hidden=None):
+def cells_to_hide(nodes, weights, joined=None, hidden=None):
     """Select those of a tenth of the observed cells whose columns vary without them.
 
-    `hidden` takes the place of the tenth.
+    `joined`: see `hold_out`; `hidden` takes the place of the tenth.
     """
     if hidden is None:
-        hidden = hold_out(nodes, torch.from_numpy(weights), HELD_OUT)[1].numpy()
+        weights = torch.from_numpy(weights)
+        hidden = hold_out(nodes, weights, HELD_OUT, joined)[1].numpy()
     kept = np.where(hidden, np.nan, nodes)
     hidden = hidden & ~(np.fmax.reduce(kept) <= np.fmin.reduce(kept))
     return hidden & ~np.isnan(kept).all(0)
@@ -237,7 +245,7 @@ def _compared(nodes, predict, weights, hidden, scale=None):
     is significant.  There normal scores are compared, too.
     """
     nothing = HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
-    hidden = cells_to_hide(nodes, weights, hidden)
+    hidden = cells_to_hide(nodes, weights, hidden=hidden)
     rows = some_rows(nodes, np.flatnonzero(hidden.any(1)))
     if not len(rows):
         return nothing

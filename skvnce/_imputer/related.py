@@ -10,6 +10,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, chains_of_model, points_of_model
@@ -84,6 +86,14 @@ class Related(NamedTuple):
     def dropped(self) -> list[int]:
         """The columns that are not in the model as they are."""
         return [one.column for one in self.followers] + [*chain(*self.sets)]
+
+    def joined(self, columns: np.ndarray) -> np.ndarray:
+        """Give columns that relations connect one number; (n_columns,)."""
+        n, pairs = len(self.gaps), [(0, 0)]
+        for one in self.relations:
+            pairs += [(one.rule.columns[0], j) for j in one.rule.columns]
+        links = coo_array((np.ones(len(pairs)), np.transpose(pairs)), shape=(n, n))
+        return connected_components(links, directed=False)[1][columns]
 
     def valid(self, X: np.ndarray) -> Self:
         """Leave out what more than 1 % of the rows of a table (n, p) violate."""

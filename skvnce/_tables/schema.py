@@ -57,6 +57,16 @@ class Schema(NamedTuple):
         first = self.n_columns, self.names, self.columns, self.ends
         return Schema(*first, other_names=self.other_names)
 
+    @property
+    def joined(self) -> np.ndarray:
+        """Numbers of the columns of the model; those that follow from others share one.
+
+        Their cells are missing together, as if one is, others tell it.
+        """
+        if self.relations is None:
+            return np.arange(len(self.model_columns))
+        return self.relations.joined(self.model_columns)
+
     def label(self, column: int) -> str:
         """Format the name or the index of a column for messages."""
         name = repr(self.keys[column]) if self.keys else column

@@ -623,7 +623,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
             fit = mixed.fit_mixed(cells, schema, settings, on_round)
             mixed.warn_of_tails(schema, fit.doubts)
             known = {"weights": cells.weights, "scale": cells.scale}
-            known["hidden"] = mixed.held_out_cells(cells)
+            known["hidden"] = mixed.held_out_cells(cells, schema.joined)
             schema, found = self._held_out(schema, cells.nodes, predict, **known)
         report = fit.report(schema, cells, self.marginals) | found.report()
         report |= {"shrinkage_": settings.shrinkage, "n_tuning_iter_": sum(n_rounds)}

@@ -98,7 +98,7 @@ def fit_numbers(cells, tables, schema, settings, on_round):
     auto = isinstance(settings.shrinkage, str)
     shares = SHARES if auto else [settings.shrinkage]
     strengths = [float(share) * width for share in shares]
-    some, hidden = hold_out(nodes, weights, HELD_OUT)
+    some, hidden = hold_out(nodes, weights, HELD_OUT, schema.joined)
     rows, limits = Rows(units.scaled(nodes), weights), _limits(schema, units)
     if settings.marginals == "auto":
         limits = limits._replace(ends=_ends(schema, units))

@@ -143,9 +143,10 @@ def predict_without(cells, schema, settings, kept, rows):
     return found.model.fill(kept[rows], ends), len(found.fit.losses)
 
 
-def held_out_cells(cells):
-    """Choose the cells that are held out; bool, (n, n_model_columns)."""
-    hidden = hold_out(cells.nodes, torch.from_numpy(cells.weights), HELD_OUT)[1]
+def held_out_cells(cells, joined=None):
+    """Choose the cells that are held out; bool, (n, n_model_columns); `hold_out`."""
+    weights = torch.from_numpy(cells.weights)
+    hidden = hold_out(cells.nodes, weights, HELD_OUT, joined)[1]
     return spare_limited(hidden.numpy(), cells.limits)
 
 

@@ -490,7 +490,7 @@ def fit_ensemble(
     is_open = size > 1 and (is_auto or has_factors(n_numbers))
     hidden = np.zeros(cells.nodes.shape, dtype=bool)
     if is_open or settings.is_checked:
-        hidden = cells_to_hide(cells.nodes, cells.weights)
+        hidden = cells_to_hide(cells.nodes, cells.weights, schema.joined)
     hidden = spare_limited(hidden, cells.limits)
     kept = cells._replace(nodes=np.where(hidden, np.nan, cells.nodes))
     known, doubts = known_scores(cells, schema)

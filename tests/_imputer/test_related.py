@@ -492,3 +492,18 @@ def test_both_factors_of_a_product_are_filled(kind, is_ratio, rng):
     assert table["a"].between(low, high).all()
     error, other = (abs(one["a"] - full["a"])[:100].mean() for one in (table, far))
     assert error < 1.2 * other
+
+
+@pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning")
+@pytest.mark.parametrize("make", [GaussianImputer, MixtureImputer])
+def test_held_out_cells_are_hidden_with_those_from_which_they_follow(make, seed):
+    """As real gaps are: without relations the twin tells the cell."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=300)
+    X = np.column_stack([x, 3 - 2 * x, rng.normal(size=300)])
+    X[rng.random(X.shape) < 0.1] = np.nan
+    alone, joint = (
+        make(relations=one, random_state=0).fit(X).held_out_gain_
+        for one in (None, "auto")
+    )
+    assert alone > 0.5 and joint < 0.2
