@@ -140,7 +140,8 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     `model`, with a warning if its estimator was named; so are, with ``weight="auto"``,
     numbers that nearly repeat others (a squared correlation above 0.9975).
 
-    Averages of models draw too widely (Gneiting and Ranjan 2013).  So draws of numbers
+    Draws are for filling, and `sample` warns: the estimators count as known.  Averages
+    of models draw too widely (Gneiting and Ranjan 2013).  So draws of numbers
     that do not repeat are moved towards the mean of the cell, by the factor of
     `spreads_` with which ranks of held-out cells are uniform; not with a given weight.
 
@@ -171,6 +172,8 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     >>> bool(abs(filled[:50, 1] - abs(x[:50])).mean() < 0.05)
     True
     """
+
+    _is_for_filling = True  # as the parameters of estimators count as known
 
     _parameter_constraints = {
         "model": [None, Imputer, list, tuple],

@@ -230,6 +230,7 @@ FILLS = [
     LAIRImputer(LINEAR, n_estimators=1, n_draws=5, n_steps=2, random_state=0),
     VGIImputer(IncompleteDensity("flow", max_iter=0), n_estimators=1, **SHORT),
     MixtureImputer(1, n_estimators=1, categorical_features=[2], random_state=0),
+    ColumnImputer(regressor=LinearRegression(), random_state=0),
 ]
 POOLED = [
     GaussianImputer(categorical_features=[2], random_state=0),
