@@ -54,6 +54,8 @@ class Pooled(NamedTuple):
         Degrees of freedom of the analysis of a complete table, as given.
     names : tuple of str or None
         Names of the estimates, as given.
+    n_samples : int or None
+        Number of rows of the analyses; None from `pool`.
     """
 
     estimate: Any
@@ -66,6 +68,7 @@ class Pooled(NamedTuple):
     n_draws: int
     dof_complete: float | None = None
     names: tuple[str, ...] | None = None
+    n_samples: int | None = None
 
     @property
     def standard_error(self) -> Any:
@@ -155,6 +158,22 @@ class Pooled(NamedTuple):
                 columns = {"exp(coef)": ratio, **columns, **ends}
         return pd.DataFrame(columns, index=self.names)
 
+    def to_table(self, **options):
+        """Set the estimates in a table for print, as `pooled_table` does.
+
+        Parameters
+        ----------
+        **options : dict
+            As of `pooled_table`, which takes several models.
+
+        Returns
+        -------
+        PooledTable
+        """
+        from skvnce.pooling._tables import pooled_table
+
+        return pooled_table(self, **options)
+
     def _columns(self, level=0.95):
         """Return the columns of `summary`."""
         low, high = self.interval(level)
@@ -177,7 +196,7 @@ class Pooled(NamedTuple):
         names = self.names or [str(place) for place in range(n)]
         head = ["", *_PRINTED]
         rows = [
-            [names[k], *(_in_short(name, columns[name][k]) for name in _PRINTED)]
+            [names[k], *(in_short(name, columns[name][k]) for name in _PRINTED)]
             for k in range(min(n, _MOST))
         ]
         widths = [max(map(len, cells)) for cells in zip(head, *rows, strict=True)]
@@ -353,7 +372,7 @@ def _checked_names(names, Q):
     return names
 
 
-def _in_short(name, value):
+def in_short(name, value):
     """Format a number of a printed table."""
     if name != "p":
         return f"{value:.4g}"
