@@ -17,13 +17,16 @@ Rubin (1999), Small-sample degrees of freedom with multiple imputation.
 
 from collections.abc import Sequence
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import t as student
 
 from skvnce._tables.frames import readable
+
+if TYPE_CHECKING:
+    from skvnce.pooling._tables import PooledTable
 
 _LARGEST = 1e150  # of estimates, whose squares are summed
 _MOST = 60  # maximum number of rows of a printed table
@@ -158,7 +161,7 @@ class Pooled(NamedTuple):
                 columns = {"exp(coef)": ratio, **columns, **ends}
         return pd.DataFrame(columns, index=self.names)
 
-    def to_table(self, **options):
+    def to_table(self, **options: Any) -> "PooledTable":
         """Set the estimates in a table for print, as `pooled_table` does.
 
         Parameters

@@ -1,6 +1,7 @@
 """Pooled models side by side, as they are printed in a paper."""
 
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,10 +37,10 @@ class PooledTable(NamedTuple):
     ...
     """
 
-    cells: object
+    cells: Any
     note: str
 
-    def to_markdown(self):
+    def to_markdown(self) -> str:
         """Return Markdown, by pandas and tabulate."""
         cells = self.cells.copy()
         if cells.columns.nlevels > 1:
@@ -48,13 +49,13 @@ class PooledTable(NamedTuple):
         text = cells.to_markdown(disable_numparse=True, colalign=align)
         return f"{text}\n\n{self.note}"
 
-    def to_latex(self):
+    def to_latex(self) -> str:
         """Return LaTeX with the rules of booktabs, by pandas and Jinja2."""
         align = "l" + "r" * self.cells.shape[1]
         text = self._styled("latex").to_latex(hrules=True, column_format=align)
         return text.replace("& <", "& $<$")  # of p-values
 
-    def to_html(self):
+    def to_html(self) -> str:
         """Return HTML, by pandas and Jinja2."""
         return self._styled("html").to_html()
 
@@ -73,7 +74,14 @@ class PooledTable(NamedTuple):
     __str__ = __repr__
 
 
-def pooled_table(models, *, columns=_COLUMNS, level=0.95, exponentiate=False, digits=2):
+def pooled_table(
+    models: Pooled | Mapping[str, Pooled],
+    *,
+    columns: Sequence[str] = _COLUMNS,
+    level: float = 0.95,
+    exponentiate: bool = False,
+    digits: int = 2,
+) -> PooledTable:
     """Set pooled models side by side for print; needs pandas.
 
     Parameters
@@ -114,7 +122,7 @@ def pooled_table(models, *, columns=_COLUMNS, level=0.95, exponentiate=False, di
 
     is_single = isinstance(models, Pooled)
     models = {"": models} if is_single else models
-    values = models.values() if isinstance(models, dict) else [models]
+    values = models.values() if isinstance(models, Mapping) else [models]
     wrong = [type(one).__name__ for one in values if not isinstance(one, Pooled)]
     if wrong or not models:
         raise TypeError(
