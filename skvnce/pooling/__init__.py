@@ -2,9 +2,10 @@ r"""From the analyses of several completed tables to one answer.
 
 `fit_each` analyses each of the tables that ``sample`` of an imputer draws, and `pool`
 combines estimates and variances by Rubin's rules. `pool_models` takes them from fitted
-models of statsmodels and scikit-learn. `wald_test` (D1), `chi2_test` (D2) and
-`likelihood_ratio_test` (D3) test several coefficients at once. `sensitivity_curve`
-repeats an analysis under other assumptions on missing values.
+models of statsmodels and scikit-learn, and `pooled_table` prints them side by side.
+`wald_test` (D1), `chi2_test` (D2) and `likelihood_ratio_test` (D3) test several
+coefficients at once. `sensitivity_curve` repeats an analysis under other assumptions on
+missing values.
 
 References
 ----------
@@ -40,9 +41,11 @@ from skvnce.pooling._models import (
     sensitivity_curve,
 )
 from skvnce.pooling._rules import Pooled, pool
+from skvnce.pooling._tables import PooledTable, pooled_table
 
 __all__ = [
     "Pooled",
+    "PooledTable",
     "PooledTest",
     "SensitivityCurve",
     "chi2_test",
@@ -50,6 +53,7 @@ __all__ = [
     "likelihood_ratio_test",
     "pool",
     "pool_models",
+    "pooled_table",
     "sensitivity_curve",
     "wald_test",
 ]

@@ -112,6 +112,7 @@ def pool_models(
         names, estimates, covariances = parameters(results)
         warn_of_unconverged(results)
         dof = _residual_dof(results)
+        y = getattr(getattr(results[0], "model", None), "endog", None)
     if isinstance(dof_complete, str):
         if dof_complete != "auto":
             raise ValueError(
@@ -119,7 +120,8 @@ def pool_models(
             )
         dof_complete = dof
     _warn_of_equal(estimates, covariances)
-    return pool(estimates, covariances, dof_complete, names)
+    pooled = pool(estimates, covariances, dof_complete, names)
+    return pooled._replace(n_samples=None if y is None else len(y))
 
 
 def listed(results, name="results"):

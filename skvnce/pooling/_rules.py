@@ -17,13 +17,16 @@ Rubin (1999), Small-sample degrees of freedom with multiple imputation.
 
 from collections.abc import Sequence
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import t as student
 
 from skvnce._tables.frames import readable
+
+if TYPE_CHECKING:
+    from skvnce.pooling._tables import PooledTable
 
 _LARGEST = 1e150  # of estimates, whose squares are summed
 _MOST = 60  # maximum number of rows of a printed table
@@ -54,6 +57,8 @@ class Pooled(NamedTuple):
         Degrees of freedom of the analysis of a complete table, as given.
     names : tuple of str or None
         Names of the estimates, as given.
+    n_samples : int or None
+        Number of rows of the analyses; None from `pool`.
     """
 
     estimate: Any
@@ -66,6 +71,7 @@ class Pooled(NamedTuple):
     n_draws: int
     dof_complete: float | None = None
     names: tuple[str, ...] | None = None
+    n_samples: int | None = None
 
     @property
     def standard_error(self) -> Any:
@@ -155,6 +161,22 @@ class Pooled(NamedTuple):
                 columns = {"exp(coef)": ratio, **columns, **ends}
         return pd.DataFrame(columns, index=self.names)
 
+    def to_table(self, **options: Any) -> "PooledTable":
+        """Set the estimates in a table for print, as `pooled_table` does.
+
+        Parameters
+        ----------
+        **options : dict
+            As of `pooled_table`, which takes several models.
+
+        Returns
+        -------
+        PooledTable
+        """
+        from skvnce.pooling._tables import pooled_table
+
+        return pooled_table(self, **options)
+
     def _columns(self, level=0.95):
         """Return the columns of `summary`."""
         low, high = self.interval(level)
@@ -177,7 +199,7 @@ class Pooled(NamedTuple):
         names = self.names or [str(place) for place in range(n)]
         head = ["", *_PRINTED]
         rows = [
-            [names[k], *(_in_short(name, columns[name][k]) for name in _PRINTED)]
+            [names[k], *(in_short(name, columns[name][k]) for name in _PRINTED)]
             for k in range(min(n, _MOST))
         ]
         widths = [max(map(len, cells)) for cells in zip(head, *rows, strict=True)]
@@ -353,7 +375,7 @@ def _checked_names(names, Q):
     return names
 
 
-def _in_short(name, value):
+def in_short(name, value):
     """Format a number of a printed table."""
     if name != "p":
         return f"{value:.4g}"
