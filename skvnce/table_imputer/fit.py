@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce._core.progress import steps
+from skvnce._imputer.held_out import row_folds
 from skvnce.table_imputer.draws import some_rows
 from skvnce.table_imputer.expansion import content_order, expand
 from skvnce.table_imputer.model import Mates, TableModel, Training
@@ -50,7 +51,8 @@ def fit_table(problem, interactions, settings):
     values = [problem.level_values[q] for q in order]
     rows = some_rows(np.arange(len(cells)), _MOST_ROWS, rng)
     expansion = expand(cells, weights, problem.n_categories[order], values)
-    folds = rng.permutation(len(rows)) % _FOLDS
+    # by their content: other folds would change fills more than other forests do
+    folds = row_folds(cells[rows], _FOLDS).numpy()
     training = Training(cells[rows], weights[rows], folds, weights.sum())
     mates = _mates(order, problem.relations)
     model = _fit_normal(order, expansion, training, settings, mates)

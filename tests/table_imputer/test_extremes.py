@@ -92,8 +92,10 @@ def test_far_rows_are_filled_at_their_distance(fitted_with_products, row):
 
 def test_products_without_ends_would_explode(monkeypatch):
     monkeypatch.setattr(expansion, "_BEYOND", 1e300)
-    filled = with_products().transform([[1e5, 1e5, 0.0, np.nan]])
-    assert abs(filled[0, 3]) > 1e7
+    filled = with_products().transform(
+        [[1e5, 1e5, 0.0, np.nan], [np.nan, 1e5, 0.0, 1e5]]
+    )
+    assert max(abs(filled[0, 3]), abs(filled[1, 0])) > 1e7  # of either target
 
 
 def table_with_grids(rng, n=200):
