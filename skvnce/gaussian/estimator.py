@@ -110,12 +110,11 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     """Impute by a normal distribution that EM fits to rows with missing values.
 
     `transform` fills missing cells (NaN) by their exact conditional means given the
-    observed cells of their row, and `sample` draws them from their exact conditional
-    distribution, both corrected by the errors with which observed cells are predicted
-    if columns depend on each other nonlinearly.  Mean and covariance maximise the
-    likelihood of the observed cells, with a little shrinkage towards independent
-    columns; they are valid for normal rows with values missing at random (MAR).  Use
-    this imputer as a baseline for others.
+    observed cells of their row, and `sample` draws them, both corrected by the errors
+    with which observed cells are predicted if columns depend on each other nonlinearly.
+    Mean and covariance maximise the likelihood, with a little shrinkage towards
+    independent columns; they are valid for normal rows with values missing at random.
+    Use this imputer as a baseline for others.
 
     A table with categories is a function of latent normal variables: one for each
     number and each ordinal column, one for each level of a nominal column, the largest
@@ -125,160 +124,114 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     Parameters
     ----------
     shrinkage : "auto" or float, default="auto"
-        Weight of the prior, under which columns are independent, as a number of rows
-        for each column.  ``"auto"`` chooses from 0.01 to 1 by how well held-out cells,
-        a tenth of the observed ones, are predicted; with categories it is 0.5.
+        Weight of the prior, under which columns are independent, in rows for each
+        column.  ``"auto"`` chooses 0.01 to 1 by held-out cells; 0.5 with categories.
     marginals : {"auto", "normal"}, default="auto"
         ``"auto"`` models columns as increasing functions of normal scores (a Gaussian
-        copula) if that improves the prediction of held-out cells, and ``"normal"``
-        never does.  With categories, numbers always are such functions.
+        copula) if that predicts held-out cells better; with categories, always.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` fills numbers: by their conditional means, medians or modes.
-        Medians have the smallest mean absolute error.  Categories always get their most
-        probable level.
+        How `transform` fills numbers.  Categories get their most probable level.
     min_value, max_value : float, array-like of shape (n_features,), dict, "observed" \
             or None, default=None
-        Bounds of imputed cells, to which their conditional distribution is truncated:
-        of all columns, of each, or by column name (by index if X has no names).  Items
-        are numbers, dates or durations, ``"observed"``, the smallest or the largest
-        observed value, or None.  With None, cells follow the model beyond the observed
-        range, except that columns of non-negative or non-positive numbers remain so,
-        that a column ends at a value that many of its cells have, and that cells of at
-        most ten values that repeat are observed values.  Columns of categories have no
-        bounds.  Limits of single cells are parameters of the methods.
+        Bounds of imputed cells, to which their distribution is truncated: of all
+        columns, of each, or by name (by index if X has no names).  Items are numbers,
+        dates or durations, ``"observed"``, the smallest or largest observed value, or
+        None: then columns of non-negative or non-positive numbers remain so, a column
+        ends at a value that many of its cells have, and cells of at most ten values
+        that repeat are observed values.  Categories have no bounds.
     n_parameter_draws : int, default=20
-        Number of draws of mean and covariance from their posterior, made by data
-        augmentation at the first call of `sample`, which uses them in turn, as multiple
-        imputation requires.  With 0, all draws use the fitted parameters.
+        Number of draws of mean and covariance from their posterior, which `sample` uses
+        in turn, as multiple imputation requires; 0 uses the fitted parameters alone.
     max_iter : int, default=200
-        Maximum number of rounds of EM.  With categories or limits of cells half as many
-        sweeps of Gibbs sampling are made, or more if `n_parameter_draws` is above 60 %
-        of them, and with groups as many sweeps.
+        Maximum number of rounds of EM.  Half as many sweeps of Gibbs sampling are made
+        with categories or limits of cells, and as many with groups.
     tol : float, default=5e-3
-        EM stops if no mean or covariance changes by more than `tol` in a round, for
-        columns scaled to unit standard deviation.
+        EM stops if no mean or covariance of standardised columns changes by more.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        What `fit` does if a few cells dominate the squared errors of a column, or if
-        the model predicts held-out cells of a column significantly worse than the mean
-        of the column does (`held_out_gain_`): it warns
-        (`skvnce.exceptions.MisfitWarning`) or raises a ValueError.  ``"ignore"`` skips
-        these checks.
+        What `fit` does if a few cells dominate the squared errors of a column, or its
+        mean predicts held-out cells significantly better: it warns
+        (`skvnce.exceptions.MisfitWarning`), raises a ValueError or skips these checks.
     relations : None, "auto" or list, default=None
         The exact relations between columns that filled tables obey; see `TableImputer`.
         The model has all columns.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
-        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
-        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
-        other markers a number marks numbers that equal it, and a text equal text; NaN
-        is then an error, and cells that stay missing keep the marker.
+        What marks missing cells of X.  ``np.nan``, None and pandas.NA are one marker,
+        to which NaT belongs; with others NaN is an error.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, filled by
-        0 or by the value within the bounds that is nearest to 0, or drops them.  Kept
-        columns of categories stay missing: they have no level.
+        0 or the nearest value within the bounds (categories stay missing), or drops
+        them.
     add_indicator : bool, default=False
         Whether `transform` appends a binary column for each column with missing cells
-        at `fit`, which is 1 where the cell is missing.  `sample` does not append them.
+        at `fit`, which is 1 where the cell is missing.
     categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
-        Which columns are categories.  With ``"from_dtype"`` the data types of a data
-        frame decide: categories and strings are nominal, or passed through without a
-        model if they name rows; ordered categories, polars' Enum, booleans and whole
-        numbers of at most 10 values, each twice on average, are ordinal; all others
-        are numeric.  Arrays have no categories.  A mask, names, or indices if X has
-        no names, mark the nominal columns; then all others are numeric.  A dict of
-        columns to ``"nominal"``, ``"ordinal"``, ``"numeric"``, ``"passthrough"`` or a
-        list of levels in their order replaces the choice.  With None no column is.
+        Which columns are categories.  ``"from_dtype"``: of data frames categories and
+        strings are nominal, or passed through if they name rows; ordered categories,
+        booleans and whole numbers of at most 10 values, each twice on average, are
+        ordinal.  A mask, names or indices mark nominal columns, and a dict replaces the
+        choice: by ``"nominal"``, ``"ordinal"``, ``"numeric"``, ``"passthrough"`` or a
+        list of levels in their order.  With None no column is.
     handle_unknown : {"error", "missing"}, default="error"
-        What a level that `fit` has not observed is: an error, or a missing value, which
-        is imputed.  A new number in a column of whole numbers of a data frame that are
-        ordinal counts as the nearest one.
+        What a level is that `fit` has not observed: an error, or a missing value.
     groups : str, int, dict or None, default=None
-        The column of X, by name (by index if X has no names), that names the group of
-        each row, such as the patient of a visit.  Latent variables of rows then have
-        random intercepts; columns that are constant within groups are found, and get
-        one value for each group.  Methods condition on all rows of a group in the
-        table; new groups are allowed.  ``{"patient": ["time"]}`` lets slopes on columns
-        of numbers without missing cells differ between groups, too, and
+        The column, by name (by index if X has no names), that names the group of each
+        row, such as the patient of a visit: random intercepts, and one value of columns
+        that are constant within groups.  Methods condition on all rows of a group.
+        ``{"patient": ["time"]}`` has random slopes on complete columns of numbers, too,
         ``{"patient": {"slopes": ["time"], "constant": ["sex"]}}`` names columns that
-        are constant within groups, of which most groups may have one observed cell.
+        are constant within groups.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the draws of mean and covariance from their posterior.
     verbose : int, default=0
-        If 1, print a line for each round of `fit`, and for each other step of `fit`,
-        `transform` and `sample` that takes longer than a second.  If 2, print all
-        steps.
+        If 1, print a line for each round and each step of more than a second; 2, all.
 
     Attributes
     ----------
     mean_, covariance_ : ndarray of shape (n_nodes,), and (n_nodes, n_nodes)
-        Mean and covariance of the fitted distribution, in the units of X; with
+        Parameters of the distribution, in the units of X; those of
+        ``location_ + scale_ * scores`` for columns of `nonlinear_columns_`; with
         categories those of the latent variables, averaged over their posterior.
-    nonlinear_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that are nonlinear functions of their normal scores.  For them, `mean_`
-        and `covariance_` are those of ``location_ + scale_ * scores``.
-    calibrated_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns whose means and draws are calibrated, by the residuals of observed cells
-        with similar predictions, because that clearly improves the predictions of
-        left-out rows.
+    nonlinear_columns_, calibrated_columns_ : ndarray of bool, of shape (n_nodes,)
+        Columns that are nonlinear functions of their normal scores; those whose means
+        and draws are calibrated by residuals of cells with similar predictions.
     location_, scale_ : ndarray of shape (n_nodes,)
         Means and standard deviations of the observed cells; NaN for categories.
-    shrinkage_ : float
-        The shrinkage that the fit used.
+    shrinkage_, held_out_gain_ : float
+        The shrinkage that the fit used; one minus the ratio of the mean squared error
+        of the model to that of column means, on held-out cells (log-losses for
+        categories), NaN without a check.
     relations_ : list of `skvnce.relations.search.Relation`
         The relations that are used.
-    feature_indices_ : ndarray of shape (n_nodes,)
-        Indices of the columns of X that the model uses: those with at least two
-        different observed values.
-    constants_ : dict of int to float or level
-        Values of the constant columns, by column index.  `fit` warns about them, and
-        they fill missing cells.
-    held_out_gain_ : float
-        One minus the ratio of the mean squared error of the model to that of the column
-        means, on held-out cells; negative if the means predict better.  All columns
-        have the same weight; in columns of categories log-losses take the place of
-        squared errors, and shares of levels that of means.  NaN if the columns have too
-        few cells to hold some out, and with ``on_misfit="ignore"``.
+    feature_indices_, constants_ : ndarray of shape (n_nodes,), and dict
+        Indices of the columns of the model; values of the constant ones, by index.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
         Columns that the model predicts significantly worse than their means, and
-        heavy-tailed columns that it does not predict better.  They are filled by their
-        means or their most frequent level, and drawn from their observed values.
+        heavy-tailed ones that it does not predict better: filled by means or the most
+        frequent level, and drawn from observed values.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Smallest and largest imputed value of each column of X, in codes of levels and
         in microseconds for dates.
     categories_ : dict of str to ndarray
-        The levels of each column of categories that `fit` has observed, in the order of
-        their codes, by column name (by index if X has no names), if there are some.
+        The levels of columns of categories, in the order of their codes, by name.
     indicator_ : MissingIndicator or None
-        The indicator that `add_indicator` appends; None if it is False.
+        The indicator that `add_indicator` appends.
     n_iter_, n_tuning_iter_ : int
-        Number of rounds of EM, or of Gibbs sweeps, of the final fit, and before it, to
-        choose shrinkage and marginals; 0 if all columns are constant.
+        Number of rounds, or of Gibbs sweeps, of the final fit, and before it.
     loss_curve_ : list of float
-        Negative penalised log-likelihood per row after each round of the final fit.
-        With categories, the negative log-density of the latent variables per row.
-    trace_ : ndarray of shape (n_iter_, 2, n_latents)
-        With categories, after each Gibbs sweep the means of the latent variables, and
-        the shares of their variances that the others explain.
-    r_hat_ : ndarray of shape (2, n_latents)
-        With categories, the split R-hat of `trace_` after the burn-in
-        (`skvnce.metrics.split_r_hat`).
-    n_burn_in_ : int
-        With categories, the number of sweeps before the first draw of the parameters.
-    latent_names_ : ndarray of shape (n_latents,)
-        With categories, the names of the latent variables: those of their columns, and
-        ``"column=level"`` for nominal ones.
-    group_covariance_, slope_covariance_ : ndarray
-        With groups, the covariance of their intercepts and of columns that are constant
-        within them, of which `covariance_` is the sum with that of residuals; and of
-        random slopes: those of all latent variables on the first column of slopes,
-        scaled to unit standard deviation, and then those on the others.
-    intraclass_correlations_ : ndarray of shape (n_latents,)
-        With groups, the shares of variances that are between groups.
+        Negative penalised log-likelihood per row after each round of the final fit;
+        with categories, that of the latent variables.
+    trace_, r_hat_ : ndarray of shape (n_iter_, 2, n_latents), and (2, n_latents)
+        With categories, the means of the latent variables and the shares of their
+        variances that others explain, after each sweep; their split R-hat.
+    n_burn_in_, latent_names_ : int, and ndarray of shape (n_latents,)
+        With categories, sweeps before the first draw, and names of latent variables.
+    group_covariance_, slope_covariance_, intraclass_correlations_ : ndarray
+        With groups, covariances of intercepts and of random slopes, and the shares of
+        variances that are between groups.
     group_columns_ : ndarray of int
         With groups, the indices of columns that are constant within them.
-    n_features_in_ : int
-        Number of features seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during `fit`, if X has feature names that are strings.
+    n_features_in_, feature_names_in_ : int, and ndarray of shape (n_features_in_,)
+        Number of features, and their names if they are strings.
 
     Notes
     -----
@@ -289,12 +242,8 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     References
     ----------
     Dempster, Laird and Rubin (1977), Maximum likelihood from incomplete data via the EM
-    algorithm; Schafer (1997), Analysis of incomplete multivariate data, section 5.4.
-    With categories: Albert and Chib (1993), Bayesian analysis of binary and
-    polychotomous response data; Hoff (2007), Extending the rank likelihood for
-    semiparametric copula estimation.  With limits: Turnbull (1976), The empirical
-    distribution function with arbitrarily grouped, censored and truncated data; Helsel
-    (2012), Statistics for censored environmental data, chapter 6.
+    algorithm; Schafer (1997), Analysis of incomplete multivariate data, section 5.4;
+    Albert and Chib (1993); Hoff (2007); Turnbull (1976); Helsel (2012), chapter 6.
 
     Examples
     --------
@@ -304,8 +253,6 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     >>> imputer = GaussianImputer(shrinkage=0.01, random_state=0).fit(X)
     >>> imputer.transform(X)[-1].round(1)
     array([ 5., 10.])
-    >>> [table.shape for table in imputer.sample(X, n_draws=3, random_state=0)]
-    [(5, 2), (5, 2), (5, 2)]
     """
 
     _parameter_constraints = {
