@@ -242,8 +242,11 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     References
     ----------
     Dempster, Laird and Rubin (1977), Maximum likelihood from incomplete data via the EM
-    algorithm; Schafer (1997), Analysis of incomplete multivariate data, section 5.4;
-    Albert and Chib (1993); Hoff (2007); Turnbull (1976); Helsel (2012), chapter 6.
+    algorithm; Schafer (1997), Analysis of incomplete multivariate data, section 5.4.
+    With categories: Albert and Chib (1993), Bayesian analysis of binary and
+    polychotomous response data; Hoff (2007), Extending the rank likelihood.  With
+    limits: Turnbull (1976), The empirical distribution function with censored data;
+    Helsel (2012), Statistics for censored environmental data, chapter 6.
 
     Examples
     --------
