@@ -206,7 +206,7 @@ def checked_schema(schema, nodes, predict, weights=None, hidden=None, scale=None
     Returns `schema`, Schema: with these marginals; `found`, HeldOutResult.
     """
     weights = np.ones(len(nodes)) if weights is None else weights
-    if hidden is None and predict is not None:
+    if hidden is None and predict is not None and nodes.shape[1]:
         hidden = cells_to_hide(nodes, weights, schema.joined)
     found = held_out_result(nodes, predict, weights, hidden, scale)
     levels = schema.is_categorical

@@ -190,7 +190,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     mean_, covariance_ : ndarray of shape (n_nodes,), and (n_nodes, n_nodes)
         Parameters of the distribution, in the units of X; those of
         ``location_ + scale_ * scores`` for columns of `nonlinear_columns_`; with
-        categories those of the latent variables, averaged over their posterior.
+        categories those of the latent variables, estimated by stochastic EM.
     nonlinear_columns_, calibrated_columns_ : ndarray of bool, of shape (n_nodes,)
         Columns that are nonlinear functions of their normal scores; those whose means
         and draws are calibrated by residuals of cells with similar predictions.

@@ -300,7 +300,8 @@ def test_marginal_columns_have_weighted_medians(seed):
     values = np.sort(X[20:, 0])
     below = np.arange(1, 81) / 81
     marginals = {0: Marginal(best, values, below)}
-    imputer._set_schema(imputer._schema._replace(marginals=marginals))
+    schema = imputer._schema._replace(marginals=marginals)
+    imputer._publish(imputer._fitted._replace(schema=schema))
     for strategy, expected in (("mean", best), ("median", np.median(values))):
         found = filled(imputer, X, strategy)[:20, 0]
         np.testing.assert_allclose(found, expected)

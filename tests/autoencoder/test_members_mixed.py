@@ -197,7 +197,8 @@ def test_marginal_columns_get_shares(lair):
     other = copy.deepcopy(model)
     codes = other._checked(X)[:, 1]
     marginals = {1: Marginal.of(codes, np.ones(len(codes)), is_category=True)}
-    other._set_schema(other._schema._replace(marginals=marginals))
+    schema = other._schema._replace(marginals=marginals)
+    other._publish(other._fitted._replace(schema=schema))
     found = other.category_probabilities(X)["colour"]
     missing = X["colour"].isna().to_numpy()
     shares = X["colour"].value_counts(normalize=True).reindex(found.columns)

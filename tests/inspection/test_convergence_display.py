@@ -1,6 +1,7 @@
 """Traces of fits, and split R-hat."""
 
 import re
+import warnings
 from math import ceil
 
 import numpy as np
@@ -50,6 +51,12 @@ def test_errors_of_r_hat(chains):
         split_r_hat([[1.0, 2.0, np.nan, 3.0]])
 
 
+def parameters_of(imputer):
+    """Draw parameters of a chain that may be short."""
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        return imputer.sample_parameters()
+
+
 def test_the_trace_of_a_fit(fitted):
     imputer, _ = fitted
     sweeps, latents = imputer.n_iter_, len(imputer.latent_names_)
@@ -58,7 +65,8 @@ def test_the_trace_of_a_fit(fitted):
     assert names[:3] == ["Age", "BMI", "SmokeNow"]
     assert all(name.startswith("Race1=") for name in names[3:])
     recent = imputer.trace_[imputer.n_burn_in_ :]
-    np.testing.assert_allclose(recent[:, 0].mean(0), imputer.mean_, atol=1e-12)
+    means = parameters_of(imputer)[0].mean(0)  # of draws of the same posterior
+    assert (recent[:, 0].min(0) < means).all() and (means < recent[:, 0].max(0)).all()
     np.testing.assert_array_equal(imputer.r_hat_, split_r_hat(recent[None]))
     assert (recent[:, 1] > 0).all()
     assert (recent[:, 1] < 1).all()
@@ -67,8 +75,9 @@ def test_the_trace_of_a_fit(fitted):
 def test_explained_variances_are_those_of_a_regression(fitted):
     """The mean over sweeps is near that of the mean covariance."""
     imputer, _ = fitted
-    precision = np.linalg.inv(imputer.covariance_)
-    wanted = 1 - 1 / (np.diag(precision) * np.diag(imputer.covariance_))
+    covariance = parameters_of(imputer)[1].mean(0)
+    precision = np.linalg.inv(covariance)
+    wanted = 1 - 1 / (np.diag(precision) * np.diag(covariance))
     found = imputer.trace_[imputer.n_burn_in_ :, 1]
     low, high = found.min(0), found.max(0)
     assert (wanted > low - 0.1).all()

@@ -31,6 +31,7 @@ LINES = [(1.0, 0.0), (-2.5, 30.0), (1.8, 32.0), (1e-9, 1e-3), (-1e7, 0.0)]
 @pytest.mark.parametrize("strategy", ["mean", "median", "mode"])
 def test_copies_are_exact(rng, slope, intercept, strategy):
     full, X = table_of(rng, slope, intercept)
+    X[:5, :2] = np.nan  # at least
     imputer = TableImputer(**QUICK, strategy=strategy, min_value=-np.inf).fit(X)
     seen = ~np.isnan(X)
     [first, second] = imputer.sample(X, n_draws=2, random_state=0)
