@@ -551,14 +551,16 @@ def _follow(related, values, free):
 def _look_up(rule, values, free, has_codes):
     """Look up cells of rows that lack both columns, in place.
 
-    A number becomes the key that is nearest to it.
+    A number becomes the key that is nearest to it, unless another column has been
+    looked up by it.
     """
     column, by = rule.columns
-    rows = np.flatnonzero(free[:, column] & free[:, by])
+    rows = np.flatnonzero(free[:, column])
     keys, cells = rule.keys[:, 0], values[rows, by]
     if not has_codes[by]:
         middles = (keys[1:] + keys[:-1]) / 2
-        cells = values[rows, by] = keys[np.searchsorted(middles, cells)]
+        nearest = keys[np.searchsorted(middles, cells)]
+        cells = values[rows, by] = np.where(free[rows, by], nearest, cells)
     found = rule.solve(np.column_stack([cells, cells]))
     good = np.isfinite(found)
     values[rows[good], column] = found[good]

@@ -327,6 +327,26 @@ def test_codes_and_names_agree_where_both_are_missing(name, is_text, rng):
     ].any()
 
 
+def test_three_names_of_a_thing_agree(rng):
+    code = rng.integers(0, 30, 600)
+    numbers = {"country": code, "iso2": 7 * code % 30, "iso3": 11 * code % 30}
+    full = "no " + pd.DataFrame(numbers).astype(str)
+    full["x"] = code / 10 + rng.normal(size=600)
+    X = hidden(rng, full, 0.1)
+    X.loc[:99, ["country", "iso2", "iso3"]] = None
+
+    def contradictions(table):
+        numbers = table.iloc[:, :3].map(lambda name: int(name.removeprefix("no ")))
+        country, iso2, iso3 = numbers.to_numpy().T
+        return ((iso2 != 7 * country % 30) | (iso3 != 11 * country % 30)).sum()
+
+    imputer = fitted(X, n_estimators=2)
+    for table in [imputer.transform(X), *imputer.sample(X, 2, random_state=0)]:
+        assert not contradictions(table)
+    X.iloc[200, :3] = ["no 1", "no 1", "no 1"]  # the control: other names
+    assert contradictions(fitted(X).transform(X)) > 5
+
+
 def test_booleans_are_numbers_of_formulas(rng):
     full = pd.DataFrame({"a": rng.random(300) < 0.5, "x": rng.normal(size=300)})
     full["total"] = full["x"] + 3.0 * full["a"]
