@@ -30,6 +30,7 @@ _DIGITS = 6  # of a skewness: those of copies are equal
 _LEAST = 1e-9  # share of a column of zeros
 _EXACT = 1e-9  # relative error of a formula
 _ROUNDED = 1e6  # squared distance: digits of a column may admit no exact numbers
+_WITHIN = 0.45  # digits of a rounded total, within which numbers agree with it
 _MOVES = np.linspace(-1, 1, 81)  # of a factor, in ranges of its column or 40 units
 
 
@@ -620,7 +621,8 @@ def _in_order(formulas):
 def _solve(bounds, checked, values, free, ranges):
     """Solve a formula for a filled cell of the rows that violate it, in place.
 
-    The total comes first.  If it is observed, all other cells of a sum move.
+    The total comes first.  If it is observed, all other cells of a sum move.  Factors
+    that the formula does not determine, for its rounding or their sign, come last.
     """
     rule, places = checked.rule, list(checked.rule.columns)
     rows = np.flatnonzero(free[:, places].any(1))
@@ -636,9 +638,13 @@ def _solve(bounds, checked, values, free, ranges):
     left = np.ones(len(rows), bool)
     if not rule.is_sum and len(places) > 2:
         left = ~_moved_factors(bounds, checked, part, missing, ends)
-    for k in sorted(solvable, key=lambda k: k != total):
+    tried = solvable if rule.is_sum else range(len(places))
+    for k in sorted(tried, key=lambda k: (k != total, k not in solvable)):
         some = np.flatnonzero(left & missing[:, k])
-        new = snapped(rule.solve(part[some], k), units[k])
+        if k in solvable:
+            new = snapped(rule.solve(part[some], k), units[k])
+        else:
+            new = _nearest(rule, part[some], k, units)
         good = (low[some, k] <= new) & (new <= high[some, k])
         if k != total or not is_exact(rule):
             good &= bounds.allow(new, places[k])
@@ -647,6 +653,19 @@ def _solve(bounds, checked, values, free, ranges):
     done = rows[~left]
     values[np.ix_(done, places)] = part[~left]
     free[np.ix_(done, places)] = False
+
+
+def _nearest(rule, part, place, units):
+    """Find the number nearest to a filled one that gives a rounded total (rows,)."""
+    half, solved = _WITHIN * units[rule.total] * (place != rule.total), []
+    for step in (-half, 0.0, half):
+        moved = part.copy()
+        moved[:, rule.total] += step
+        solved.append(rule.solve(moved, place))
+    low, high = np.sort(solved[::2], 0)
+    near = snapped(part[:, place].clip(low, high), units[place])
+    is_within = (low <= near) & (near <= high) & np.isfinite(solved[1])
+    return np.where(is_within, near, snapped(solved[1], units[place]))
 
 
 def _moved_factors(bounds, checked, part, missing, ranges):

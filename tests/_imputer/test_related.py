@@ -528,3 +528,25 @@ def test_held_out_cells_are_hidden_with_those_from_which_they_follow(make, seed)
         for one in (None, "auto")
     )
     assert alone > 0.5 and joint < 0.2
+
+
+@pytest.mark.parametrize("model", [TableImputer(**QUICK), GaussianImputer()])
+def test_columns_that_are_not_determined_obey_their_formula(model, rng):
+    a, b = rng.gamma(4, 3, 600).round(2), rng.gamma(4, size=600).round(2) + 0.1
+    x, ratio = rng.normal(size=600), (a / b).round(2)
+    X = pd.DataFrame({"a": a, "b": b, "q": ratio, "x": x, "x2": x**2})
+    X["z"] = X["a"] + X["x"] + rng.normal(size=600)
+    X = hidden(rng, X, 0.15)
+
+    def off(model):
+        model.set_output(transform="pandas")
+        table = model.fit(X).transform(X)
+        ratio, root = table["a"] / table["b"], table["x"].abs()
+        rows = X[["a", "b", "q"]].isna().any(axis=1)
+        return (
+            ((ratio - table["q"]).abs() > 0.0051)[rows].sum(),
+            (abs(root - table["x2"] ** 0.5) > 1e-9).sum(),
+        )
+
+    assert off(clone(model).set_params(relations="auto")) == (0, 0)
+    assert min(off(clone(model).set_params(relations=None))) > 50  # the control

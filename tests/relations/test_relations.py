@@ -66,6 +66,17 @@ def test_rounded_formulas_are_found(seed):
     assert one.kind == "linear"
 
 
+def test_rounded_rates_follow_from_counts(seed):
+    rng = np.random.default_rng(seed)
+    n = rng.integers(50, 500, 500)
+    hits = rng.binomial(n, 0.27)
+    full = pd.DataFrame({"n": n, "hits": hits, "rate": (hits / n).round(3)})
+    [one] = find_relations(hidden(full, rng))
+    assert set(one.solves) == {"n", "hits", "rate"}
+    full["rate"] += rng.integers(0, 2, 500) / 1000  # the control: wrong last digits
+    assert not any("rate" in one.solves for one in find_relations(hidden(full, rng)))
+
+
 def test_long_sums_are_found(seed):
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(rng.normal(size=(600, 9))).add_prefix("x")
