@@ -17,7 +17,14 @@ from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, chains_of_model, points_of_model
 from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.schema import Schema
-from skvnce.relations.closure import Bounds, closed, holds, is_exact, is_set
+from skvnce.relations.closure import (
+    Bounds,
+    closed,
+    has_more_digits,
+    holds,
+    is_exact,
+    is_set,
+)
 from skvnce.relations.columns import describe
 from skvnce.relations.formulas import Checked, Formula, snapped
 from skvnce.relations.lookups import Lookup
@@ -31,6 +38,7 @@ _LEAST = 1e-9  # share of a column of zeros
 _EXACT = 1e-9  # relative error of a formula
 _ROUNDED = 1e6  # squared distance: digits of a column may admit no exact numbers
 _WITHIN = 0.45  # digits of a rounded total, within which numbers agree with it
+_BEYOND, _FAR = 0.5, 3  # ranges by which filled factors, and parts, leave their own
 _MOVES = np.linspace(-1, 1, 81)  # of a factor, in ranges of its column or 40 units
 
 
@@ -631,8 +639,11 @@ def _solve(bounds, checked, values, free, ranges):
     low, high = ends = ranges[:, rows[:, None], places]
     if rule.is_sum:
         part = _moved(bounds, rule, part, missing)
+    seen = np.where(missing, np.nan, part)
+    has_more = is_exact(rule) & has_more_digits(seen, units)[:, None]
+    has_parts = is_exact(rule) and rule.is_sum
     rounded = np.rint(part / np.where(units > 0, units, 1)) * units
-    part = np.where(missing & (units > 0), rounded, part)
+    part = np.where(missing & (units > 0) & ~has_more, rounded, part)
     part = np.where(missing, part.clip(*ends), part)
     solvable = [k for k, j in enumerate(places) if j in checked.solves]
     left = np.ones(len(rows), bool)
@@ -642,12 +653,13 @@ def _solve(bounds, checked, values, free, ranges):
     for k in sorted(tried, key=lambda k: (k != total, k not in solvable)):
         some = np.flatnonzero(left & missing[:, k])
         if k in solvable:
-            new = snapped(rule.solve(part[some], k), units[k])
+            solved = rule.solve(part[some], k)
+            new = np.where(has_more[some, 0], solved, snapped(solved, units[k]))
         else:
             new = _nearest(rule, part[some], k, units)
         good = (low[some, k] <= new) & (new <= high[some, k])
         if k != total or not is_exact(rule):
-            good &= bounds.allow(new, places[k])
+            good &= bounds.allow(new, places[k], _FAR if has_parts else _BEYOND)
         part[some[good], k] = new[good]
         left[some[good]] = False
     done = rows[~left]

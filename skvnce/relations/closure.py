@@ -11,6 +11,7 @@ from skvnce.relations.formulas import Checked, Formula, Rule, snapped
 _ROUNDS = 10
 _BEYOND = 0.5  # of the observed range: values farther out are refused
 _OFF = 0.02  # standard deviations by which a cell may miss a rule
+_DIGIT = 1e-3  # share of the last stored digit: less is rounding of float64
 _MOST_WRONG = 0.01  # share of the rows of a table that may violate a rule
 
 
@@ -35,12 +36,14 @@ class Bounds(NamedTuple):
                 pair[j] = values
         return cls(columns.unit, columns.deviation, *ends, pair)
 
-    def allow(self, numbers: np.ndarray, place: int) -> np.ndarray:
-        """Return which numbers a column may have (rows,)."""
+    def allow(
+        self, numbers: np.ndarray, place: int, ranges: float = _BEYOND
+    ) -> np.ndarray:
+        """Return which numbers a column may have, within `ranges` of it (rows,)."""
         if not np.isnan(self.pair[place, 0]):
             return np.isin(numbers, self.pair[place])
         low, high = self.low[place], self.high[place]
-        beyond = _BEYOND * (high - low)
+        beyond = ranges * (high - low)
         return (numbers >= low - beyond) & (numbers <= high + beyond)
 
 
@@ -98,6 +101,15 @@ def is_exact(rule: Rule) -> bool:
     return isinstance(rule, Formula) and rule.tier == 0
 
 
+def has_more_digits(part: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Tell which rows (rows, k) have more digits than their columns had (rows,).
+
+    By an exact formula other cells have more of them, too.
+    """
+    scaled = part / np.where(units > 0, units, np.nan)
+    return (abs(scaled - np.rint(scaled)) > _DIGIT + 1e-9 * abs(scaled)).any(1)
+
+
 def _rank(rule: Rule) -> tuple[int, int]:
     is_formula = isinstance(rule, Formula)
     return (1 if not is_formula else 2 * (rule.tier > 0), len(rule.columns))
@@ -118,6 +130,9 @@ def _apply(
         rows = np.flatnonzero(missing[:, k] & alone)
         if j not in solves or not len(rows):
             continue
-        new = snapped(rule.solve(cells[np.ix_(rows, places)], k), bounds.unit[j])
+        part = cells[np.ix_(rows, places)]
+        new, units = rule.solve(part, k), bounds.unit[places]
+        has_more = is_exact(rule) & has_more_digits(part, units)
+        new = np.where(has_more, new, snapped(new, units[k]))
         good = np.isfinite(new) if is_exact(rule) else bounds.allow(new, j)
         cells[rows[good], j] = new[good]
