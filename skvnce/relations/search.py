@@ -77,7 +77,7 @@ def find_relations(X: ArrayLike) -> list[Relation]:
     Raises
     ------
     TypeError
-        If ``X`` is no table, or a table in parts.
+        If ``X`` is no table, sparse, or a table in parts.
     ValueError
         If ``X`` has no rows, no columns, not two dimensions, or infinite cells.
 
