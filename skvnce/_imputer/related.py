@@ -24,6 +24,7 @@ from skvnce.relations.closure import (
     holds,
     is_exact,
     is_set,
+    suspects,
 )
 from skvnce.relations.columns import describe
 from skvnce.relations.formulas import Checked, Formula, snapped
@@ -191,6 +192,7 @@ def with_relations(
         return schema
     checked = [one.checked for one in relations]
     bounds, shares = Bounds.of(read), _shares(read.cells)
+    _warn_of_typos(schema, suspects(bounds, read.cells, checked), read.cells)
     # a number that follows may be no level
     with_levels = {j for j, one in enumerate(schema.columns or ()) if one.levels}
     followers = _followers(checked, read.cells, with_levels.union(kept))
@@ -204,6 +206,18 @@ def with_relations(
     has_codes = ~is_number & [bool(one and one.levels) for one in columns]
     rest = bounds, followers, sets, shares, gaps, has_codes
     return schema._replace(relations=Related(tuple(relations), *rest))
+
+
+def _warn_of_typos(schema, suspected, cells):
+    """Warn of cells that may be typos, as others follow from them."""
+    if suspected:
+        row, column, follower = suspected[0]
+        more = f" {len(suspected) - 1} more cells are alike." * (len(suspected) > 1)
+        warn_user(
+            f"{schema.label(column)}, row {row}, is {cells[row, column]:g}, far from "
+            f"all others, and the missing cell of {schema.label(follower)} follows "
+            f"from it. Correct the cell, or make it NaN, if it is a typo.{more}"
+        )
 
 
 def _chosen(relations, asked):

@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from skvnce.relations.columns import Columns
+from skvnce.relations.columns import TYPOS, Columns
 from skvnce.relations.formulas import Checked, Formula, Rule, snapped
 
 _ROUNDS = 10
@@ -108,6 +108,45 @@ def has_more_digits(part: np.ndarray, units: np.ndarray) -> np.ndarray:
     """
     scaled = part / np.where(units > 0, units, np.nan)
     return (abs(scaled - np.rint(scaled)) > _DIGIT + 1e-9 * abs(scaled)).any(1)
+
+
+def suspects(
+    bounds: Bounds, cells: np.ndarray, rules: Sequence[Checked]
+) -> list[tuple[int, int, int]]:
+    """List gross cells from which a formula computes cells far from the observed ones.
+
+    Returns row, column, and the column that follows.
+    """
+    gross, listed = np.stack([_gross(column) for column in cells.T], 1), []
+    for one in rules:
+        places = list(one.rule.columns)
+        missing = np.isnan(cells[:, places])
+        rows = gross[:, places].any(1) & (missing.sum(1) == 1)
+        for row in np.flatnonzero(rows & isinstance(one.rule, Formula)).tolist():
+            k, part = int(missing[row].argmax()), cells[[row]][:, places]
+            follows = places[k] in one.solves
+            if follows and not bounds.allow(one.rule.solve(part, k), places[k])[0]:
+                column = places[int(gross[row, places].argmax())]
+                listed.append((row, column, places[k]))
+    return listed
+
+
+def _gross(column: np.ndarray) -> np.ndarray:
+    """Tell which cells are far from all others (n,), also for a skewed column.
+
+    The k largest distances d from the median are gross if arsinh(d / spread), which
+    is like a logarithm, is twice that of all others: heavy tails have no such gaps.
+    """
+    seen = column[~np.isnan(column)]
+    apart = np.sort(abs(seen - np.median(seen))) if len(seen) else seen
+    if not apart.any():
+        return np.zeros(len(column), bool)
+    spread = np.median(apart[apart > 0])
+    tail = apart[-1 - max(1, int(TYPOS * len(seen))) :]
+    most = 2 * tail[:-1] * np.sqrt(1 + (tail[:-1] / spread) ** 2)
+    gaps = np.flatnonzero((tail[1:] > most) & (tail[:-1] > 0))
+    farthest = tail[gaps[0]] if len(gaps) else np.inf
+    return abs(column - np.median(seen)) > farthest
 
 
 def _rank(rule: Rule) -> tuple[int, int]:

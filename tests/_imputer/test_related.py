@@ -567,3 +567,19 @@ def test_shifted_totals_are_those_of_their_parts(model, digits, rng):
         assert (drawn["s"] > X["s"].max()).any()
         gap = abs(drawn["s"] - drawn["a"] - drawn["b"]).max()
         assert gap < 1e-9 if relations else gap > 0.1  # the control
+
+
+@pytest.mark.parametrize("typo", [True, False])
+def test_typos_from_which_cells_follow_are_named(typo, rng):
+    full = pd.DataFrame(rng.lognormal(5, 1.5, (300, 2)), columns=["a", "b"])
+    if typo:
+        full = full**0.1
+    full["s"] = full["a"] + full["b"]
+    X = hidden(rng, full, 0.1)
+    if not typo:  # the control: a skewed column, and its largest cell
+        X.loc[X["s"].idxmax(), "b"] = np.nan
+        fitted(X)
+        return
+    X.loc[7] = full.loc[7, "a"], np.nan, 1e6
+    with pytest.warns(UserWarning, match="'s', row 7, is 1e\\+06.*'b' follows"):
+        fitted(X)
