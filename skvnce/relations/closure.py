@@ -12,6 +12,7 @@ _ROUNDS = 10
 _BEYOND = 0.5  # of the observed range: values farther out are refused
 _OFF = 0.02  # standard deviations by which a cell may miss a rule
 _DIGIT = 1e-3  # share of the last stored digit: less is rounding of float64
+_FEWEST = 20  # cells other than the median, of which others are far
 _MOST_WRONG = 0.01  # share of the rows of a table that may violate a rule
 
 
@@ -139,7 +140,7 @@ def _gross(column: np.ndarray) -> np.ndarray:
     """
     seen = column[~np.isnan(column)]
     apart = np.sort(abs(seen - np.median(seen))) if len(seen) else seen
-    if not apart.any():
+    if (apart > 0).sum() < _FEWEST:
         return np.zeros(len(column), bool)
     spread = np.median(apart[apart > 0])
     tail = apart[-1 - max(1, int(TYPOS * len(seen))) :]
