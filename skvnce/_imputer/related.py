@@ -17,7 +17,15 @@ from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, chains_of_model, points_of_model
 from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.schema import Schema
-from skvnce.relations.closure import Bounds, closed, holds, is_exact, is_set
+from skvnce.relations.closure import (
+    Bounds,
+    closed,
+    has_more_digits,
+    holds,
+    is_exact,
+    is_set,
+    suspects,
+)
 from skvnce.relations.columns import describe
 from skvnce.relations.formulas import Checked, Formula, snapped
 from skvnce.relations.lookups import Lookup
@@ -30,6 +38,8 @@ _DIGITS = 6  # of a skewness: those of copies are equal
 _LEAST = 1e-9  # share of a column of zeros
 _EXACT = 1e-9  # relative error of a formula
 _ROUNDED = 1e6  # squared distance: digits of a column may admit no exact numbers
+_WITHIN = 0.45  # digits of a rounded total, within which numbers agree with it
+_BEYOND, _FAR = 0.5, 3  # ranges by which filled factors, and parts, leave their own
 _MOVES = np.linspace(-1, 1, 81)  # of a factor, in ranges of its column or 40 units
 
 
@@ -182,6 +192,7 @@ def with_relations(
         return schema
     checked = [one.checked for one in relations]
     bounds, shares = Bounds.of(read), _shares(read.cells)
+    _warn_of_typos(schema, suspects(bounds, read.cells, checked), read.cells)
     # a number that follows may be no level
     with_levels = {j for j, one in enumerate(schema.columns or ()) if one.levels}
     followers = _followers(checked, read.cells, with_levels.union(kept))
@@ -195,6 +206,18 @@ def with_relations(
     has_codes = ~is_number & [bool(one and one.levels) for one in columns]
     rest = bounds, followers, sets, shares, gaps, has_codes
     return schema._replace(relations=Related(tuple(relations), *rest))
+
+
+def _warn_of_typos(schema, suspected, cells):
+    """Warn of cells that may be typos, as others follow from them."""
+    if suspected:
+        row, column, follower = suspected[0]
+        more = f" {len(suspected) - 1} more cells are alike." * (len(suspected) > 1)
+        warn_user(
+            f"{schema.label(column)}, row {row}, is {cells[row, column]:g}, far from "
+            f"all others, and the missing cell of {schema.label(follower)} follows "
+            f"from it. Correct the cell, or make it NaN, if it is a typo.{more}"
+        )
 
 
 def _chosen(relations, asked):
@@ -551,14 +574,16 @@ def _follow(related, values, free):
 def _look_up(rule, values, free, has_codes):
     """Look up cells of rows that lack both columns, in place.
 
-    A number becomes the key that is nearest to it.
+    A number becomes the key that is nearest to it, unless another column has been
+    looked up by it.
     """
     column, by = rule.columns
-    rows = np.flatnonzero(free[:, column] & free[:, by])
+    rows = np.flatnonzero(free[:, column])
     keys, cells = rule.keys[:, 0], values[rows, by]
     if not has_codes[by]:
         middles = (keys[1:] + keys[:-1]) / 2
-        cells = values[rows, by] = keys[np.searchsorted(middles, cells)]
+        nearest = keys[np.searchsorted(middles, cells)]
+        cells = values[rows, by] = np.where(free[rows, by], nearest, cells)
     found = rule.solve(np.column_stack([cells, cells]))
     good = np.isfinite(found)
     values[rows[good], column] = found[good]
@@ -618,7 +643,8 @@ def _in_order(formulas):
 def _solve(bounds, checked, values, free, ranges):
     """Solve a formula for a filled cell of the rows that violate it, in place.
 
-    The total comes first.  If it is observed, all other cells of a sum move.
+    The total comes first.  If it is observed, all other cells of a sum move.  Factors
+    that the formula does not determine, for its rounding or their sign, come last.
     """
     rule, places = checked.rule, list(checked.rule.columns)
     rows = np.flatnonzero(free[:, places].any(1))
@@ -627,24 +653,45 @@ def _solve(bounds, checked, values, free, ranges):
     low, high = ends = ranges[:, rows[:, None], places]
     if rule.is_sum:
         part = _moved(bounds, rule, part, missing)
+    seen = np.where(missing, np.nan, part)
+    has_more = is_exact(rule) & has_more_digits(seen, units)[:, None]
+    has_parts = is_exact(rule) and rule.is_sum
     rounded = np.rint(part / np.where(units > 0, units, 1)) * units
-    part = np.where(missing & (units > 0), rounded, part)
+    part = np.where(missing & (units > 0) & ~has_more, rounded, part)
     part = np.where(missing, part.clip(*ends), part)
     solvable = [k for k, j in enumerate(places) if j in checked.solves]
     left = np.ones(len(rows), bool)
     if not rule.is_sum and len(places) > 2:
         left = ~_moved_factors(bounds, checked, part, missing, ends)
-    for k in sorted(solvable, key=lambda k: k != total):
+    tried = solvable if rule.is_sum else range(len(places))
+    for k in sorted(tried, key=lambda k: (k != total, k not in solvable)):
         some = np.flatnonzero(left & missing[:, k])
-        new = snapped(rule.solve(part[some], k), units[k])
+        if k in solvable:
+            solved = rule.solve(part[some], k)
+            new = np.where(has_more[some, 0], solved, snapped(solved, units[k]))
+        else:
+            new = _nearest(rule, part[some], k, units)
         good = (low[some, k] <= new) & (new <= high[some, k])
         if k != total or not is_exact(rule):
-            good &= bounds.allow(new, places[k])
+            good &= bounds.allow(new, places[k], _FAR if has_parts else _BEYOND)
         part[some[good], k] = new[good]
         left[some[good]] = False
     done = rows[~left]
     values[np.ix_(done, places)] = part[~left]
     free[np.ix_(done, places)] = False
+
+
+def _nearest(rule, part, place, units):
+    """Find the number nearest to a filled one that gives a rounded total (rows,)."""
+    half, solved = _WITHIN * units[rule.total] * (place != rule.total), []
+    for step in (-half, 0.0, half):
+        moved = part.copy()
+        moved[:, rule.total] += step
+        solved.append(rule.solve(moved, place))
+    low, high = np.sort(solved[::2], 0)
+    near = snapped(part[:, place].clip(low, high), units[place])
+    is_within = (low <= near) & (near <= high) & np.isfinite(solved[1])
+    return np.where(is_within, near, snapped(solved[1], units[place]))
 
 
 def _moved_factors(bounds, checked, part, missing, ranges):

@@ -5,12 +5,14 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from skvnce.relations.columns import Columns
+from skvnce.relations.columns import TYPOS, Columns
 from skvnce.relations.formulas import Checked, Formula, Rule, snapped
 
 _ROUNDS = 10
 _BEYOND = 0.5  # of the observed range: values farther out are refused
 _OFF = 0.02  # standard deviations by which a cell may miss a rule
+_DIGIT = 1e-3  # share of the last stored digit: less is rounding of float64
+_FEWEST = 20  # cells other than the median, of which others are far
 _MOST_WRONG = 0.01  # share of the rows of a table that may violate a rule
 
 
@@ -35,12 +37,14 @@ class Bounds(NamedTuple):
                 pair[j] = values
         return cls(columns.unit, columns.deviation, *ends, pair)
 
-    def allow(self, numbers: np.ndarray, place: int) -> np.ndarray:
-        """Return which numbers a column may have (rows,)."""
+    def allow(
+        self, numbers: np.ndarray, place: int, ranges: float = _BEYOND
+    ) -> np.ndarray:
+        """Return which numbers a column may have, within `ranges` of it (rows,)."""
         if not np.isnan(self.pair[place, 0]):
             return np.isin(numbers, self.pair[place])
         low, high = self.low[place], self.high[place]
-        beyond = _BEYOND * (high - low)
+        beyond = ranges * (high - low)
         return (numbers >= low - beyond) & (numbers <= high + beyond)
 
 
@@ -98,6 +102,54 @@ def is_exact(rule: Rule) -> bool:
     return isinstance(rule, Formula) and rule.tier == 0
 
 
+def has_more_digits(part: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Tell which rows (rows, k) have more digits than their columns had (rows,).
+
+    By an exact formula other cells have more of them, too.
+    """
+    scaled = part / np.where(units > 0, units, np.nan)
+    return (abs(scaled - np.rint(scaled)) > _DIGIT + 1e-9 * abs(scaled)).any(1)
+
+
+def suspects(
+    bounds: Bounds, cells: np.ndarray, rules: Sequence[Checked]
+) -> list[tuple[int, int, int]]:
+    """List gross cells from which a formula computes cells far from the observed ones.
+
+    Returns row, column, and the column that follows.
+    """
+    gross, listed = np.stack([_gross(column) for column in cells.T], 1), []
+    for one in rules:
+        places = list(one.rule.columns)
+        missing = np.isnan(cells[:, places])
+        rows = gross[:, places].any(1) & (missing.sum(1) == 1)
+        for row in np.flatnonzero(rows & isinstance(one.rule, Formula)).tolist():
+            k, part = int(missing[row].argmax()), cells[[row]][:, places]
+            follows = places[k] in one.solves
+            if follows and not bounds.allow(one.rule.solve(part, k), places[k])[0]:
+                column = places[int(gross[row, places].argmax())]
+                listed.append((row, column, places[k]))
+    return listed
+
+
+def _gross(column: np.ndarray) -> np.ndarray:
+    """Tell which cells are far from all others (n,), also for a skewed column.
+
+    The k largest distances d from the median are gross if arsinh(d / spread), which
+    is like a logarithm, is twice that of all others: heavy tails have no such gaps.
+    """
+    seen = column[~np.isnan(column)]
+    apart = np.sort(abs(seen - np.median(seen))) if len(seen) else seen
+    if (apart > 0).sum() < _FEWEST:
+        return np.zeros(len(column), bool)
+    spread = np.median(apart[apart > 0])
+    tail = apart[-1 - max(1, int(TYPOS * len(seen))) :]
+    most = 2 * tail[:-1] * np.sqrt(1 + (tail[:-1] / spread) ** 2)
+    gaps = np.flatnonzero((tail[1:] > most) & (tail[:-1] > 0))
+    farthest = tail[gaps[0]] if len(gaps) else np.inf
+    return abs(column - np.median(seen)) > farthest
+
+
 def _rank(rule: Rule) -> tuple[int, int]:
     is_formula = isinstance(rule, Formula)
     return (1 if not is_formula else 2 * (rule.tier > 0), len(rule.columns))
@@ -118,6 +170,9 @@ def _apply(
         rows = np.flatnonzero(missing[:, k] & alone)
         if j not in solves or not len(rows):
             continue
-        new = snapped(rule.solve(cells[np.ix_(rows, places)], k), bounds.unit[j])
+        part = cells[np.ix_(rows, places)]
+        new, units = rule.solve(part, k), bounds.unit[places]
+        has_more = is_exact(rule) & has_more_digits(part, units)
+        new = np.where(has_more, new, snapped(new, units[k]))
         good = np.isfinite(new) if is_exact(rule) else bounds.allow(new, j)
         cells[rows[good], j] = new[good]

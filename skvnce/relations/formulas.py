@@ -58,8 +58,11 @@ FUNCTIONS = {
         lambda z: np.sqrt(np.where(z >= 0, z, np.nan)),
         lambda low, high: low >= 0,
     ),
-    "even": Function(  # the square of a column with both signs has no inverse
-        "{}^2", np.square, lambda z: z * np.nan, lambda low, high: low < 0
+    "even": Function(  # of a column with both signs, see `Formula.solve`
+        "{}^2",
+        np.square,
+        lambda z: np.sqrt(np.where(z >= 0, z, np.nan)),
+        lambda low, high: low < 0,
     ),
     "cube": Function("{}^3", lambda x: x**3, np.cbrt, lambda low, high: True),
     "inverse": Function(
@@ -145,7 +148,10 @@ class Formula(NamedTuple):
         return np.nan_to_num(abs(moved))
 
     def solve(self, part: np.ndarray, place: int) -> np.ndarray:
-        """Compute a column from the others; NaN where that is impossible (rows,)."""
+        """Compute a column from the others; NaN where that is impossible (rows,).
+
+        The root of a square with both signs has the sign of the cell of `part`.
+        """
         k, g, others = self.split(place)
         kept = part.copy()
         for j, odd in self.voids:
@@ -157,6 +163,9 @@ class Formula(NamedTuple):
             factor = FUNCTIONS[other].of(kept[:, j])
             needed = needed / np.where(factor != 0, factor, np.nan)
         solved = FUNCTIONS[g].inverse(needed)
+        if g == "even":
+            solved = np.where(part[:, place] < 0, -1, 1) * solved
+            solved = np.where(np.isnan(part[:, place]), np.nan, solved)
         for j, cell, beside in self.stored:
             if j == place:
                 solved = np.where(part[:, 1 - place] == beside, cell, solved)
@@ -367,8 +376,8 @@ def check(columns: Columns, formula: Formula, tried: int) -> Checked | None:
     slopes = [formula.change(part, k, step) / step for k, step in enumerate(steps)]
     slack = np.array([np.median(limit / np.maximum(one, 1e-300)) for one in slopes])
     fine = slack <= np.maximum(0.51 * unit, _SOLVED * deviation)
-    solves = [k for k in np.flatnonzero(fine) if _solves(columns, formula, part, k)]
-    if not solves or (slack / deviation).min() > _LOOSEST:
+    solves = [k for k in range(len(places)) if _solves(columns, formula, part, k)]
+    if not fine[solves].any() or (slack / deviation).min() > _LOOSEST:
         return None
     shuffled = int((slack / deviation).argmin())
     agree = _agreement(columns, formula, part, limit, shuffled)
@@ -427,7 +436,9 @@ def tier_of(columns: Columns, formula: Formula, part: np.ndarray) -> tuple | Non
 def _solves(columns: Columns, formula: Formula, part: np.ndarray, place: int) -> bool:
     """Tell whether the formula gives the observed cells of a column."""
     j = formula.columns[place]
-    solved, cells = formula.solve(part, place), part[:, place]
+    hidden, cells = part.copy(), part[:, place]
+    hidden[:, place] = np.nan
+    solved = formula.solve(hidden, place)
     good = np.isfinite(solved)
     if good.sum() < max(FEWEST, 0.2 * len(part)):
         return False

@@ -327,6 +327,26 @@ def test_codes_and_names_agree_where_both_are_missing(name, is_text, rng):
     ].any()
 
 
+def test_three_names_of_a_thing_agree(rng):
+    code = rng.integers(0, 30, 600)
+    numbers = {"country": code, "iso2": 7 * code % 30, "iso3": 11 * code % 30}
+    full = "no " + pd.DataFrame(numbers).astype(str)
+    full["x"] = code / 10 + rng.normal(size=600)
+    X = hidden(rng, full, 0.1)
+    X.loc[:99, ["country", "iso2", "iso3"]] = None
+
+    def contradictions(table):
+        numbers = table.iloc[:, :3].map(lambda name: int(name.removeprefix("no ")))
+        country, iso2, iso3 = numbers.to_numpy().T
+        return ((iso2 != 7 * country % 30) | (iso3 != 11 * country % 30)).sum()
+
+    imputer = fitted(X, n_estimators=2)
+    for table in [imputer.transform(X), *imputer.sample(X, 2, random_state=0)]:
+        assert not contradictions(table)
+    X.iloc[200, :3] = ["no 1", "no 1", "no 1"]  # the control: other names
+    assert contradictions(fitted(X).transform(X)) > 5
+
+
 def test_booleans_are_numbers_of_formulas(rng):
     full = pd.DataFrame({"a": rng.random(300) < 0.5, "x": rng.normal(size=300)})
     full["total"] = full["x"] + 3.0 * full["a"]
@@ -508,3 +528,58 @@ def test_held_out_cells_are_hidden_with_those_from_which_they_follow(make, seed)
         for one in (None, "auto")
     )
     assert alone > 0.5 and joint < 0.2
+
+
+@pytest.mark.parametrize("model", [TableImputer(**QUICK), GaussianImputer()])
+def test_columns_that_are_not_determined_obey_their_formula(model, rng):
+    a, b = rng.gamma(4, 3, 600).round(2), rng.gamma(4, size=600).round(2) + 0.1
+    x, ratio = rng.normal(size=600), (a / b).round(2)
+    X = pd.DataFrame({"a": a, "b": b, "q": ratio, "x": x, "x2": x**2})
+    X["z"] = X["a"] + X["x"] + rng.normal(size=600)
+    X = hidden(rng, X, 0.15)
+
+    def off(model):
+        model.set_output(transform="pandas")
+        table = model.fit(X).transform(X)
+        ratio, root = table["a"] / table["b"], table["x"].abs()
+        rows = X[["a", "b", "q"]].isna().sum(axis=1) == 1
+        return (
+            ((ratio - table["q"]).abs() > 0.0051)[rows].sum(),
+            (abs(root - table["x2"] ** 0.5) > 1e-9).sum(),
+        )
+
+    assert off(clone(model).set_params(relations="auto")) == (0, 0)
+    assert min(off(clone(model).set_params(relations=None))) > 30  # the control
+
+
+@pytest.mark.parametrize("model", [TableImputer(**QUICK), GaussianImputer()])
+@pytest.mark.parametrize("digits", [1, None])
+def test_shifted_totals_are_those_of_their_parts(model, digits, rng):
+    full = pd.DataFrame({"a": rng.random(300), "b": rng.random(300)})
+    full = full if digits is None else (10 * full).round(digits)
+    full["s"] = full["a"] + full["b"]
+    X = hidden(rng, full, 0.2)
+    X.loc[:19] = np.nan
+    for relations in ("auto", None):
+        model = clone(model).set_params(relations=relations).fit(X)
+        model.set_output(transform="pandas")
+        drawn = pd.concat(model.sample(X, 20, random_state=0, shift={"s": 4}))
+        assert (drawn["s"] > X["s"].max()).any()
+        gap = abs(drawn["s"] - drawn["a"] - drawn["b"]).max()
+        assert gap < 1e-9 if relations else gap > 0.1  # the control
+
+
+@pytest.mark.parametrize("typo", [True, False])
+def test_typos_from_which_cells_follow_are_named(typo, rng):
+    full = pd.DataFrame(rng.lognormal(5, 1.5, (300, 2)), columns=["a", "b"])
+    if typo:
+        full = full**0.1
+    full["s"] = full["a"] + full["b"]
+    X = hidden(rng, full, 0.1)
+    if not typo:  # the control: a skewed column, and its largest cell
+        X.loc[X["s"].idxmax(), "b"] = np.nan
+        fitted(X)
+        return
+    X.loc[7] = full.loc[7, "a"], np.nan, 1e6
+    with pytest.warns(UserWarning, match="'s', row 7, is 1e\\+06.*'b' follows"):
+        fitted(X)

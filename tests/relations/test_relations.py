@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from skvnce import find_relations
 from skvnce.relations.lookups import Lookup
@@ -64,6 +65,17 @@ def test_rounded_formulas_are_found(seed):
     frame["y"] = (frame.a + frame.b).round(2)
     [one] = find_relations(hidden(frame, rng))
     assert one.kind == "linear"
+
+
+def test_rounded_rates_follow_from_counts(seed):
+    rng = np.random.default_rng(seed)
+    n = rng.integers(50, 500, 500)
+    hits = rng.binomial(n, 0.27)
+    full = pd.DataFrame({"n": n, "hits": hits, "rate": (hits / n).round(3)})
+    [one] = find_relations(hidden(full, rng))
+    assert set(one.solves) == {"n", "hits", "rate"}
+    full["rate"] += rng.integers(0, 2, 500) / 1000  # the control: wrong last digits
+    assert not any("rate" in one.solves for one in find_relations(hidden(full, rng)))
 
 
 def test_long_sums_are_found(seed):
@@ -401,6 +413,22 @@ def test_bad_input_is_an_error(X, error, match):
 
 
 CELL = st.sampled_from([0.0, 1.0, -1.0, 1e300, 1e-300, 0.1, 7.0, np.nan])
+
+
+def test_sparse_tables_are_rejected_as_by_imputers():
+    with pytest.raises(TypeError, match="toarray"):
+        find_relations(csr_array(np.eye(30)))
+    assert find_relations(csr_array(np.eye(30)).toarray()) is not None  # the control
+
+
+@pytest.mark.parametrize("decimals", [1, 2])
+def test_a_body_mass_index_needs_two_decimals(decimals, seed):
+    rng = np.random.default_rng(seed)
+    height = rng.normal(170, 9, 300).round()
+    weight = rng.normal(72, 13, 300).clip(40).round(1)
+    index = (weight / (height / 100) ** 2).round(decimals)
+    full = pd.DataFrame({"height": height, "weight": weight, "index": index})
+    assert len(find_relations(hidden(full, rng))) == decimals - 1
 
 
 @settings(max_examples=30, deadline=None)
