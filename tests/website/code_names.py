@@ -24,22 +24,30 @@ CLASS = re.compile(r"(?=\w*[a-z])[A-Z][a-z0-9]*[A-Z]\w*|[A-Z]{2,}[a-z]\w*")
 FITTED = re.compile(r"[A-Za-z]\w*[A-Za-z0-9]_")
 # Not x_obs and other mathematics, but n_draws.
 SNAKE = re.compile(r"(?:n|[a-z][a-z0-9]+)(_[a-z0-9]+)+")
-FILE = re.compile(r"[\w./*-]+/[\w.*-]+\.(?:py|rst|md|toml)")
+FILE = re.compile(r"[\w./*-]+/[\w.*-]+\.(?:py|rst|md|toml|jsonl)")
 
 #: Names that pages use and that are not skvnce's or scikit-learn's.
 ELSEWHERE = {
+    "CIT_Base": "causal-learn",
     "DataFrame": "pandas",
     "LocalCluster": "distributed",
     "ImputationKernel": "miceforest",
     "as_unknown": "dask",
+    "avg_comparisons": "marginaleffects",
+    "avg_predictions": "marginaleffects",
+    "avg_slopes": "marginaleffects",
+    "ci_test": "pgmpy",
     "class_threshold": "HyperImpute",
     "complete_data": "miceforest",
     "copula_corr": "gcimpute",
+    "cov_re": "statsmodels",
     "default_rng": "numpy",
     "fit_change_point_test": "gcimpute",
+    "get_margeff": "statsmodels",
     "impute_new_data": "miceforest",
     "mean_match_candidates": "miceforest",
     "n_imputations": "HyperImpute",
+    "register_ci_test": "causal-learn",
     "sample_imputation": "gcimpute",
     "select_model_by_column": "HyperImpute",
     "set_default_device": "torch",
