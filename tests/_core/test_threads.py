@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 from skvnce.gaussian import em
 
-SCRIPT = Path(__file__).with_name("thread_checks.py")
+SCRIPT = Path(__file__).parents[1] / "thread_checks.py"
 
 
 def alone(*names):
