@@ -177,7 +177,7 @@ _LEAST = 1e-6  # probability of a held-out level that has none
 _PREDICTED = 1000  # maximum number of rows in which cells are predicted
 
 
-def held_out_result(nodes, predict, weights, hidden=None, scale=None):
+def held_out_result(nodes, predict, weights, hidden=None, scale=None, joined=None):
     """Hold out cells, predict them, and compare with the means of columns.
 
     `nodes` (n, n_nodes): training rows, in the units of X; NaN marks missing cells;
@@ -189,13 +189,13 @@ def held_out_result(nodes, predict, weights, hidden=None, scale=None):
     None instead of all rows, means that there is no prediction.  Without a function
     nothing is predicted.  `weights` (n,): weights of the rows; `hidden`, bool (n,
     n_nodes): the cells that are held out; None selects a tenth; `scale` (n_nodes,):
-    standard deviations of the observed cells; None computes them.  Returns
-    HeldOutResult.
+    standard deviations of the observed cells; None computes them; `joined`: of the
+    tenth, see `hold_out`.  Returns HeldOutResult.
     """
     if predict is None or not nodes.shape[1]:
         return HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     with step("predicting held-out cells"):
-        return _compared(nodes, predict, weights, hidden, scale)
+        return _compared(nodes, predict, weights, hidden, scale, joined)
 
 
 def checked_schema(schema, nodes, predict, weights=None, hidden=None, scale=None):
@@ -206,9 +206,7 @@ def checked_schema(schema, nodes, predict, weights=None, hidden=None, scale=None
     Returns `schema`, Schema: with these marginals; `found`, HeldOutResult.
     """
     weights = np.ones(len(nodes)) if weights is None else weights
-    if hidden is None and predict is not None and nodes.shape[1]:
-        hidden = cells_to_hide(nodes, weights, schema.joined)
-    found = held_out_result(nodes, predict, weights, hidden, scale)
+    found = held_out_result(nodes, predict, weights, hidden, scale, schema.joined)
     levels = schema.is_categorical
     marginals = {
         int(j): Marginal.of(nodes[:, j], weights, is_category=levels[j])
@@ -238,14 +236,14 @@ def cells_to_hide(nodes, weights, joined=None, hidden=None):
     return hidden & ~np.isnan(kept).all(0)
 
 
-def _compared(nodes, predict, weights, hidden, scale=None):
+def _compared(nodes, predict, weights, hidden, scale, joined):
     """Predict held-out cells; compare errors of columns scaled by their maximum.
 
     In a heavy-tailed column a few cells dominate, and no difference of squared errors
     is significant.  There normal scores are compared, too.
     """
     nothing = HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
-    hidden = cells_to_hide(nodes, weights, hidden=hidden)
+    hidden = cells_to_hide(nodes, weights, joined, hidden)
     rows = some_rows(nodes, np.flatnonzero(hidden.any(1)))
     if not len(rows):
         return nothing

@@ -224,20 +224,18 @@ def _chosen(relations, asked):
     """Select the relations that a list names."""
     if isinstance(asked, str):
         return relations
-    texts, known = [str(one) for one in asked], [str(one) for one in relations]
-    for text in texts:
-        if not any(say_the_same(text, one) for one in known):
+    known, is_asked = [str(one) for one in relations], np.zeros(len(relations), bool)
+    for text in map(str, asked):
+        same = np.array([say_the_same(text, one) for one in known], dtype=bool)
+        is_asked |= same
+        if not same.any():
             raise ValueError(
                 f"relations has {text!r}, which does not hold in the rows of X, or "
                 "which too few of them show. ConstrainedImputer takes equations that "
                 "you know. find_relations lists what holds: "
                 f"{', '.join(known) or 'nothing'}."
             )
-    return [
-        one
-        for one, name in zip(relations, known, strict=True)
-        if any(say_the_same(text, name) for text in texts)
-    ]
+    return list(compress(relations, is_asked))
 
 
 def _shares(cells):

@@ -501,7 +501,6 @@ def series(r: Tensor, shapes: Tensor) -> tuple[Tensor, Tensor]:
 
 # rounds before the moments are averaged, and after; the noise of the former remains
 _WARM_UP, _AVERAGED = 4, 66
-MOST_ROUNDS = _WARM_UP + _AVERAGED
 _APART, _PAIRS = 3, 10  # sweeps between draws whose covariance estimates v, and pairs
 # penalties of the start are divided by it
 _LEAST = 1e-3  # v of a column that says nothing

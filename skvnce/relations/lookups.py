@@ -16,6 +16,19 @@ _PER_TARGET = 3  # lookups by two columns of a column
 _CHUNK = 1000
 
 
+def _is_same(rule: NamedTuple, other: object) -> bool:
+    """Compare arrays, of which tuples would compare each cell."""
+    return type(rule) is type(other) and all(map(np.array_equal, rule, other))
+
+
+def _differs(rule: NamedTuple, other: object) -> bool:
+    return not _is_same(rule, other)
+
+
+def _hash_of_columns(rule: NamedTuple) -> int:
+    return hash(rule.columns)
+
+
 class Lookup(NamedTuple):
     """The values of a column by those of one or two others."""
 
@@ -42,17 +55,7 @@ class Lookup(NamedTuple):
             )
         return number, known
 
-    def __eq__(self, other: object) -> bool:
-        """Compare the keys and the values."""
-        return _is_same(self, other)
-
-    def __ne__(self, other: object) -> bool:
-        """Compare the keys and the values."""
-        return not self == other
-
-    def __hash__(self) -> int:
-        """Hash the columns."""
-        return hash(self.columns)
+    __eq__, __ne__, __hash__ = _is_same, _differs, _hash_of_columns
 
 
 class Steps(NamedTuple):
@@ -71,22 +74,7 @@ class Steps(NamedTuple):
         inside = (x <= self.last[block]) | (block == len(self.first) - 1)
         return np.where(np.isnan(x) | ~inside, np.nan, self.results[block])
 
-    def __eq__(self, other: object) -> bool:
-        """Compare the blocks and the values."""
-        return _is_same(self, other)
-
-    def __ne__(self, other: object) -> bool:
-        """Compare the blocks and the values."""
-        return not self == other
-
-    def __hash__(self) -> int:
-        """Hash the columns."""
-        return hash(self.columns)
-
-
-def _is_same(rule: NamedTuple, other: object) -> bool:
-    """Compare arrays, of which tuples would compare each cell."""
-    return type(rule) is type(other) and all(map(np.array_equal, rule, other))
+    __eq__, __ne__, __hash__ = _is_same, _differs, _hash_of_columns
 
 
 # ----------------------------------------

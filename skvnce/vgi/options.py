@@ -689,7 +689,9 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
 
     def _rebuilt(self):
         fit = self._fitted.model
-        pair = self._trained_pair()
+        # the states replace what is drawn here; the seed keeps the caller's stream
+        with seeded(0):
+            pair = self._loaded(self._pair(fit, fit.normal))
         for part in pair:
             part.double().eval().requires_grad_(False)
         cube = Hypercube(*(end.double() for end in fit.hypercube))
@@ -710,10 +712,3 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         # with its rounded columns
         auto = modules.pair.model.autoencoder(modules.families)
         return columns.encoder_model(auto, number)
-
-    def _trained_pair(self):
-        """Make model and conditionals in single precision, as training left them."""
-        fit = self._fitted.model
-        # the states replace what is drawn here; the seed keeps the caller's stream
-        with seeded(0):
-            return self._loaded(self._pair(fit, fit.normal))
