@@ -140,7 +140,7 @@ def test_heavy_tails_are_judged_by_normal_scores(seed):
     def is_marginal(logs, error):
         filled = np.column_stack([np.exp(2.5 * logs), other])
         filled[largest, 0] = unit * (1 + error)
-        found = misfit._compared(
+        found = misfit.held_out_result(
             nodes, lambda kept, rows: (filled[rows], {}), np.ones(400), hidden
         )
         return bool(found.marginal[0])
@@ -163,7 +163,7 @@ def test_heavy_tails_are_looked_for(seed):
     def worse(kept, rows):
         return nodes[rows] + 1.001 * (np.nanmean(kept, 0) - nodes[rows]), {}
 
-    _, marginal = misfit._compared(nodes, worse, np.ones(400), hidden)
+    _, marginal = misfit.held_out_result(nodes, worse, np.ones(400), hidden)
     assert marginal.tolist() == [False, True]
 
 
@@ -188,7 +188,7 @@ def test_a_level_that_only_held_out_cells_have_hides_no_misfit(seed):
         codes = nodes[rows, 0].astype(int)
         return kept[rows], {0: np.eye(3)[(codes + 1) % 3]}
 
-    _, marginal = misfit._compared(nodes, wrong, np.ones(200), hidden)
+    _, marginal = misfit.held_out_result(nodes, wrong, np.ones(200), hidden)
     assert marginal.tolist() == [True]
 
 
@@ -220,7 +220,7 @@ def test_columns_count_alike(monkeypatch):
         return filled, {}
 
     hidden = rng.uniform(size=nodes.shape) < 0.2
-    gain, _ = misfit._compared(nodes, predict, np.ones(400), hidden)
+    gain, _ = misfit.held_out_result(nodes, predict, np.ones(400), hidden)
     # of two sums of about 80 squares of normals: a standard error of 0.056
     assert abs(gain - 0.5) < 5 * 0.056
 
