@@ -16,7 +16,7 @@ _LEAST_PIVOT = 1e-10  # a precision matrix of standardised columns may be singul
 _SUMS = {"reassoc", "nsz"}  # sums in any order, as vectors
 
 
-@compiled(fastmath=_SUMS)
+@compiled(fastmath=_SUMS, inline="always")
 def _factorise(A: Array, m: int) -> None:
     """Replace the lower triangle of A[:m, :m] by its Cholesky factor L."""
     for i in range(m):
@@ -28,7 +28,7 @@ def _factorise(A: Array, m: int) -> None:
             A[i, j] = np.sqrt(max(s, _LEAST_PIVOT)) if i == j else s / A[j, j]
 
 
-@compiled(fastmath=_SUMS)
+@compiled(fastmath=_SUMS, inline="always")
 def _solve_lower(L: Array, m: int, b: Array, first: int) -> None:
     """Replace b by L^-1 b, if b is 0 before `first`."""
     for i in range(first, m):
@@ -38,7 +38,7 @@ def _solve_lower(L: Array, m: int, b: Array, first: int) -> None:
         b[i] = (b[i] - s) / L[i, i]
 
 
-@compiled()
+@compiled(inline="always")
 def _solve_upper(L: Array, m: int, b: Array, first: int) -> None:
     """Replace b from `first` on by L^-T b."""
     for i in range(m - 1, first - 1, -1):
@@ -107,7 +107,7 @@ def complete_rows(
     _add_inverse(covariance, A, ix, m, total, e)
 
 
-@compiled()
+@compiled(inline="always")
 def _add_inverse(
     C: Array, L: Array, ix: Array, m: int, weight: float, e: Array
 ) -> None:
@@ -146,7 +146,7 @@ def _sums_below(x: Array, y: Array, w: Array, n: int, bound: float):
     return total, sums
 
 
-@compiled(fastmath=True)
+@compiled(fastmath=True, inline="always")
 def _gather(
     Y: Array,
     codes: Array,
