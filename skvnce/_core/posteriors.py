@@ -10,23 +10,18 @@ All draws are functions of uniform numbers that are arguments: the same numbers 
 same draws, which are smooth in the parameters of q if q is continuous.
 """
 
-from collections.abc import Callable
 from math import log
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Distribution
-from torch.quasirandom import SobolEngine
 
 from skvnce._core.distributions.cells import Candidates, NumberOrLevel, drawn_once
 from skvnce._core.distributions.cells import entropy as entropy  # re-exported
-from skvnce._core.distributions.functions import at_quantiles, draw, uniform_numbers
+from skvnce._core.distributions.functions import at_quantiles, draw
+from skvnce._core.random import Uniforms
 from skvnce._core.distributions.functions import inside as inside  # re-exported
-
-# (step, template) -> uniform numbers in [0, 1) of the shape of the template
-Uniforms = Callable[[int, Tensor], Tensor]
-
 
 class Draws(NamedTuple):
     """Draws of the unobserved variables of rows."""
@@ -95,37 +90,6 @@ def candidates(q: Distribution, most_levels: int) -> Candidates:
     if isinstance(q, NumberOrLevel):
         return q.candidates(most_levels)
     return drawn_once(q)
-
-
-def stream(seed: int) -> Uniforms:
-    """Make uniform numbers of a seed, the same in every call of one step."""
-
-    def uniforms(step: int, template: Tensor) -> Tensor:
-        # 256 steps have numbers of their own before those of the next seed begin
-        generator = torch.Generator().manual_seed((seed << 8) + step)
-        shape, dtype = template.shape, template.dtype
-        # drawn on the CPU, so that the numbers are the same on each device
-        return torch.rand(shape, generator=generator, dtype=dtype).to(template)
-
-    return uniforms
-
-
-def global_stream(step: int, template: Tensor) -> Tensor:
-    """Draw uniform numbers from torch's global stream, the same on each device."""
-    return uniform_numbers(template.shape, template)
-
-
-def shifted_lattice(shift: Uniforms) -> Uniforms:
-    """Make quasi-random uniform numbers: Sobol points, with given shifts."""
-
-    def uniforms(step: int, x: Tensor) -> Tensor:
-        points = SobolEngine(x.shape[-1]).draw(len(x), dtype=torch.float64)
-        points = points.view(len(x), *[1] * (x.dim() - 2), -1)
-        # one shift for all points: separate shifts would make them independent
-        first = shift(step, x[:1])
-        return ((first + points.to(first.device)) % 1.0).to(x)
-
-    return uniforms
 
 
 def draw_latents(

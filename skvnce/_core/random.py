@@ -1,20 +1,23 @@
 """Seeds, and the isolation of torch's global stream of random numbers.
 
-`skvnce._core.posteriors.global_stream` draws from torch's global stream inside
-`seeded`; `skvnce._core.random` has numbers that do not depend on it.
+`global_stream` draws from torch's global stream inside `seeded`; keyed numbers do not
+depend on it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
 from torch import Tensor
+from torch.quasirandom import SobolEngine
 
-from skvnce._core.posteriors import Uniforms, shifted_lattice
+from skvnce._core.distributions.functions import uniform_numbers
 from skvnce._core.runtime import PROCESS, torch_defaults
 
+# (step, template) -> uniform numbers in [0, 1) of the shape of the template
+Uniforms = Callable[[int, Tensor], Tensor]
 _LARGEST = 2**32 - 1  # largest seed of numpy; making a stream only to check takes .1 ms
 
 
@@ -58,6 +61,41 @@ def _set_seed(seed: int) -> None:
         torch.manual_seed(seed)
     else:
         torch.default_generator.manual_seed(seed)
+
+
+# ----------------------------------------
+# Streams of uniform random numbers.
+
+
+def stream(seed: int) -> Uniforms:
+    """Make uniform numbers of a seed, the same in every call of one step."""
+
+    def uniforms(step: int, template: Tensor) -> Tensor:
+        # 256 steps have numbers of their own before those of the next seed begin
+        generator = torch.Generator().manual_seed((seed << 8) + step)
+        shape, dtype = template.shape, template.dtype
+        # drawn on the CPU, so that the numbers are the same on each device
+        return torch.rand(shape, generator=generator, dtype=dtype).to(template)
+
+    return uniforms
+
+
+def global_stream(step: int, template: Tensor) -> Tensor:
+    """Draw uniform numbers from torch's global stream, the same on each device."""
+    return uniform_numbers(template.shape, template)
+
+
+def shifted_lattice(shift: Uniforms) -> Uniforms:
+    """Make quasi-random uniform numbers: Sobol points, with given shifts."""
+
+    def uniforms(step: int, x: Tensor) -> Tensor:
+        points = SobolEngine(x.shape[-1]).draw(len(x), dtype=torch.float64)
+        points = points.view(len(x), *[1] * (x.dim() - 2), -1)
+        # one shift for all points: separate shifts would make them independent
+        first = shift(step, x[:1])
+        return ((first + points.to(first.device)) % 1.0).to(x)
+
+    return uniforms
 
 
 # ----------------------------------------

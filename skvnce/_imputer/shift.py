@@ -91,22 +91,6 @@ class Move(NamedTuple):
         return cells, np.clip(cells + self.amount, self.low, self.high)
 
 
-def spreads(schema, X):
-    """Compute standard deviations of the observed cells of each column.
-
-    `X` (n_samples, n_features).  Returns (n_features,): in the units of X, also for
-    counts that X has as codes; 0 without an observed cell.
-    """
-    found = np.zeros(X.shape[1])
-    columns = schema.columns
-    for place, cells in enumerate(X.T.astype(np.float64)):
-        seen = cells[~np.isnan(cells)]
-        if columns and columns[place].is_count:
-            seen = _counts(columns[place])[seen.astype(int)]
-        found[place] = seen.std() if len(seen) else 0.0
-    return found
-
-
 def check_combination(shift, reference, lower, upper):
     """Raise an error if draws are changed, and cells have limits."""
     changed = shift is not None or reference is not None

@@ -511,3 +511,19 @@ def _check_inside(
             f"{schema.shown(column, ranges[side, column])}. Correct {name}, or mark "
             "the cell as missing."
         )
+
+
+def spreads(schema, X):
+    """Compute standard deviations of the observed cells of each column.
+
+    `X` (n_samples, n_features).  Returns (n_features,): in the units of X, also for
+    counts that X has as codes; 0 without an observed cell.
+    """
+    found = np.zeros(X.shape[1])
+    columns = schema.columns
+    for place, cells in enumerate(X.T.astype(np.float64)):
+        seen = cells[~np.isnan(cells)]
+        if columns and columns[place].is_count:
+            seen = np.array(columns[place].levels, dtype=np.float64)[seen.astype(int)]
+        found[place] = seen.std() if len(seen) else 0.0
+    return found

@@ -16,6 +16,9 @@ from skvnce._core.numbers import check_count
 from skvnce._tables.frames import is_of_dask
 
 ROWS = 100_000  # default number of rows of a chunk
+# rows from which shrinkage, marginals and calibration are chosen
+_MOST_ROWS = 100_000
+_MOST_CELLS = 2**25  # of these rows: 256 MiB
 
 
 class Chunks:
@@ -305,3 +308,13 @@ def in_parts(X):
 
         return DaskTable.of(X)
     return None
+
+
+def rows_in_memory(n_features):
+    """Return the number of rows up to which a table in parts is gathered."""
+    return min(_MOST_ROWS, max(1, _MOST_CELLS // n_features))
+
+
+def is_large(X):
+    """Return whether a table is too large to be tuned by all of its rows."""
+    return len(X) > rows_in_memory(X.shape[1])

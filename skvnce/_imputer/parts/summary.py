@@ -15,18 +15,11 @@ from skvnce._core.distributions.patterns import Parts, Rows, n_condensed
 from skvnce._core.incomplete import Units
 from skvnce._core.progress import step
 from skvnce._core.random import numbered
-from skvnce._imputer.parts.chunks import Chunks
+from skvnce._imputer.parts.chunks import Chunks, rows_in_memory
 from skvnce._tables.findings.checks import check_deviations
 from skvnce._tables.model_columns import ModelCells
 
-MOST_ROWS = 100_000  # rows from which shrinkage, marginals and calibration are chosen
-MOST_CELLS = 2**25  # cells of these rows: 256 MiB
 _ROUNDING = 1e-9  # relative difference of sums of the same cells
-
-
-def rows_in_memory(n_features):
-    """Return the number of rows up to which a table in parts is gathered."""
-    return min(MOST_ROWS, max(1, MOST_CELLS // n_features))
 
 
 class Count(NamedTuple):
@@ -277,11 +270,6 @@ class AsRead:
     def read(self, number, X, weights):
         """Return the part."""
         return X, weights
-
-
-def is_large(X):
-    """Return whether a table is too large to be tuned by all of its rows."""
-    return len(X) > rows_in_memory(X.shape[1])
 
 
 def reject_limits(lower, upper):
