@@ -14,9 +14,15 @@ from unittest import mock
 import torch
 
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.models import observed_log_prob
-from skvnce._core.posteriors import global_stream
-from skvnce._core.samplers import Sampler, State, columns, run_chain, unconditional
+from skvnce._core.models import (
+    Sampler,
+    State,
+    columns,
+    observed_log_prob,
+    run_chain,
+    unconditional,
+)
+from skvnce._core.random import global_stream
 from skvnce.autoencoder import samplers
 from skvnce.autoencoder.samplers import ac_mwg, add, empty, lair, mwg, pseudo_gibbs
 from skvnce.autoencoder.samplers import pooled_draws as draws

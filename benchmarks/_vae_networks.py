@@ -7,8 +7,8 @@ from torch import nn
 from torch.distributions import Independent, Normal
 from torch.nn.functional import softplus
 
-from skvnce._core.models import log_joint
-from skvnce._core.posteriors import draw_latents, global_stream
+from skvnce._core.models import draw_latents, log_joint
+from skvnce._core.random import global_stream
 
 REACH, POINTS = 4.5, 50  # of the grid of latents
 CANDIDATES = 8  # draws of the grid for each imputation

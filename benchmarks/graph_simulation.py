@@ -15,8 +15,8 @@ from sklearn.utils._param_validation import StrOptions
 
 from skvnce import TruncatedGaussianGraphLearner
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import run_chain
 from skvnce._core.random import seeded
-from skvnce._core.samplers import run_chain
 from skvnce.graphs.problem import CONTROLS
 from skvnce.graphs.pseudo_likelihood import FILLERS
 from skvnce.graphs.samplers import gibbs, missing_cells

@@ -33,7 +33,7 @@ from _vae_networks import (
 )
 from torch import nn
 
-from skvnce._core.posteriors import global_stream
+from skvnce._core.random import global_stream
 from skvnce._core.training.adam import descend
 from skvnce.autoencoder.losses import BOUNDS, COMPLETED_BOUNDS
 from skvnce.autoencoder.networks import IndependentNormalEncoder, MixtureEncoder

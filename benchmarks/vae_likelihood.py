@@ -30,8 +30,8 @@ from torch.distributions import Independent, Normal
 from vae_bounds import COMPLETING, encoder_of, loss_of
 from vae_tables import rows_of
 
-from skvnce._core.models import iwelbo, log_joint
-from skvnce._core.posteriors import draw_latents, global_stream
+from skvnce._core.models import draw_latents, iwelbo, log_joint
+from skvnce._core.random import global_stream
 from skvnce.autoencoder.losses import averaged_log_prob, miss_iwae, miss_vae
 from skvnce.autoencoder.networks import IndependentNormalEncoder
 from skvnce.missingness import mcar

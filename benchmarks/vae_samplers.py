@@ -24,8 +24,8 @@ from autoencoder import test_pitfalls, test_samplers  # noqa: E402
 from autoencoder.test_pitfalls import PARTS, PROBLEMS, distance, start  # noqa: E402
 from toy import divergence  # noqa: E402
 
+from skvnce._core.models import run_chain  # noqa: E402
 from skvnce._core.random import seeded  # noqa: E402
-from skvnce._core.samplers import run_chain  # noqa: E402
 from skvnce.autoencoder.samplers import ac_mwg, lair, mwg, pseudo_gibbs
 
 TEXTS = Texts("vae_samplers", globals())

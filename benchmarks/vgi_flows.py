@@ -27,8 +27,8 @@ from sklearn.impute import IterativeImputer
 from torch import Tensor, nn
 
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import Sampler
 from skvnce._core.random import seeded
-from skvnce._core.samplers import Sampler
 from skvnce._core.training.rounds import Averaged
 from skvnce.gaussian import em
 from skvnce.vgi import mcem, training

@@ -32,7 +32,7 @@ from torch.distributions import Independent, MultivariateNormal, Normal
 from torch.func import jvp, vmap
 
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import global_stream
+from skvnce._core.random import global_stream
 from skvnce._core.training.adam import descend
 from skvnce.autoencoder import losses
 from skvnce.autoencoder.factor_analysis import fit_factors, infer, log_prob_observed

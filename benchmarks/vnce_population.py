@@ -25,8 +25,7 @@ from torch import nn
 from torch.distributions import Normal
 from torch.nn.functional import softplus
 
-from skvnce._core.models import log_joint_of_states
-from skvnce._core.posteriors import with_states
+from skvnce._core.models import log_joint_of_states, with_states
 from skvnce._core.training.lbfgs import minimise_parameters
 from skvnce.contrast.models import UnnormalisedScaleMixture
 from skvnce.contrast.objective import Contrast, Problem, Rows, fit_model, variational_em

@@ -34,7 +34,6 @@ from skvnce._tables.cells import (
     item,
     names_of,
 )
-from skvnce._tables.column_kinds import numbered
 from skvnce._tables.frames import reject_parts
 from skvnce._tables.model_columns import (
     as_before,
@@ -45,6 +44,7 @@ from skvnce._tables.model_columns import (
     reset_index,
     taken,
 )
+from skvnce._tables.schema import numbered
 from skvnce.exceptions import TableWarning
 
 # ----------------------------------------

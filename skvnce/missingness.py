@@ -44,9 +44,9 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from skvnce._tables.cells import is_frame, names_of
-from skvnce._tables.column_kinds import encode, place_of
 from skvnce._tables.frames import cell_errors_named, check_exact, readable, reject_parts
 from skvnce._tables.mixed import columns_by_dtype, hide_in_frame
+from skvnce._tables.schema import encode, place_of
 from skvnce._types import Seed
 
 _STRONGEST = 1e6  # practically a hard threshold

@@ -1,6 +1,6 @@
-from skvnce._imputer.options import LBFGS as LBFGS
-from skvnce._imputer.options import Adam as Adam
 from skvnce._imputer.parts.chunks import Chunks as Chunks
+from skvnce._imputer.validation import LBFGS as LBFGS
+from skvnce._imputer.validation import Adam as Adam
 from skvnce.autoencoder.options import ACMWG as ACMWG
 from skvnce.autoencoder.options import LAIR as LAIR
 from skvnce.autoencoder.options import MWG as MWG

@@ -83,7 +83,7 @@ NEVER = {
 }
 EXCEPTIONS = {
     "_core/random.py": {"sklearn"},  # `check_random_state`
-    "_tables/weights.py": {"sklearn"},  # weights are checked as scikit-learn does
+    "_tables/model_columns.py": {"sklearn"},  # weights are checked as scikit-learn does
     "datasets/_tables.py": {"importlib"},  # resources
 }
 
@@ -150,7 +150,7 @@ def test_imports_run_downwards(place):
     ("place", "source"),
     [
         ("_core/models.py", "import pandas"),
-        ("_core/samplers.py", "from skvnce.graphs import em"),
+        ("_core/models.py", "from skvnce.graphs import em"),
         ("_core/training/adam.py", "from ..distributions import normal"),
         ("_core/training/adam.py", "import skvnce"),
         ("_core/models.py", "from importlib import import_module"),
@@ -337,7 +337,7 @@ def test_examples_import_nothing_private(path):
     "source",
     [
         "from skvnce._core.incomplete import Incomplete",
-        "from skvnce._core.samplers import _keep",
+        "from skvnce._core.models import _keep",
         "from _data import load",
         "import imputation_tables",
         "import skvnce\nskvnce._imputer.base",

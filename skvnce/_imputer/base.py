@@ -21,7 +21,6 @@ from skvnce._imputer.fitted import (
     with_plain_fit,
     without_fit,
 )
-from skvnce._imputer.options import check_parameters
 from skvnce._imputer.parts.chunks import in_parts, mean_of_rows
 from skvnce._imputer.parts.summary import (
     AsRead,
@@ -42,9 +41,9 @@ from skvnce._imputer.parts.tables import (
     part_named,
     typical_row,
 )
-from skvnce._imputer.shift import spreads
 from skvnce._imputer.validation import (
     attributes_of,
+    check_parameters,
     incomplete_array,
     names_table,
     read_cells,
@@ -53,14 +52,24 @@ from skvnce._imputer.validation import (
     with_model_columns,
 )
 from skvnce._tables.cells import is_frame, is_missing, names_of, without_marker
-from skvnce._tables.column_kinds import reject_categories
-from skvnce._tables.findings.checks import check_non_negative, warn_of_table
+from skvnce._tables.findings import check_non_negative, warn_of_table
 from skvnce._tables.frames import readable
-from skvnce._tables.limits import NO_LIMITS, Limits, limited_columns, limits_of
-from skvnce._tables.model_columns import FILLED_BY_CONSTANT, Handling, ModelCells
-from skvnce._tables.schema import Schema, Table
-from skvnce._tables.values import valid_values
-from skvnce._tables.weights import check_scale, checked_weights
+from skvnce._tables.model_columns import (
+    FILLED_BY_CONSTANT,
+    Handling,
+    ModelCells,
+    check_scale,
+    checked_weights,
+)
+from skvnce._tables.schema import Schema, Table, reject_categories
+from skvnce._tables.values import (
+    NO_LIMITS,
+    Limits,
+    limited_columns,
+    limits_of,
+    spreads,
+    valid_values,
+)
 from skvnce._types import TableLike
 
 # ----------------------------------------

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from skvnce._imputer.fitted import CellModel, chains_of_model, points_of_model
-from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.schema import Schema
+from skvnce._tables.values import NO_LIMITS, Limits
 
 _REPEATS = 100  # rows of a level that another row has shown: under 3 % are exceptions
 _NATS = 20.0  # of evidence against independent columns, as a rare level needs more rows

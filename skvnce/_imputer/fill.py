@@ -16,9 +16,8 @@ from skvnce._core.random import seed_from
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, in_turn, n_chains
 from skvnce._imputer.related import deduced, using
-from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.schema import Schema
-from skvnce._tables.values import ValidValues, half_sample_mode
+from skvnce._tables.values import NO_LIMITS, Limits, ValidValues, half_sample_mode
 
 # 32 MiB of float64
 _CHUNK = 2**22  # maximum number of cells, over all chains, in a chunk of rows

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from scipy.special import logsumexp
 
-from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.schema import Schema
+from skvnce._tables.values import NO_LIMITS, Limits
 
 # ----------------------------------------
 # What a fitted model of cells can do.

@@ -22,7 +22,7 @@ from skvnce._core.progress import step
 from skvnce._core.random import mixed, numbered
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fill import Marginal
-from skvnce._tables.findings.columns import heavy_in_sums, heavy_tailed
+from skvnce._tables.findings import heavy_in_sums, heavy_tailed
 from skvnce._tables.values import column_means, column_moments, distinct_rows
 from skvnce.exceptions import MisfitWarning
 

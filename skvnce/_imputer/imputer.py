@@ -44,16 +44,9 @@ from skvnce._imputer.held_out import (
 from skvnce._imputer.parts.tables import by_parts, samples_by_parts
 from skvnce._imputer.related import WithRelations, WithSets, places_of_sets
 from skvnce._imputer.shift import Shifted, check_combination, shift_of, warn_of_cuts
-from skvnce._imputer.validation import check_sample
+from skvnce._imputer.validation import check_draws, check_sample
 from skvnce._tables.cells import is_frame
-from skvnce._tables.findings.checks import NEVER_OBSERVED
-from skvnce._tables.limits import (
-    NO_LIMITS,
-    check_taken,
-    limits_of,
-    warn_of_absent_limits,
-)
-from skvnce._tables.memory import check_draws
+from skvnce._tables.findings import NEVER_OBSERVED
 from skvnce._tables.output import (
     as_given,
     emptied,
@@ -63,6 +56,12 @@ from skvnce._tables.output import (
     samples_of,
 )
 from skvnce._tables.schema import Encoded
+from skvnce._tables.values import (
+    NO_LIMITS,
+    check_taken,
+    limits_of,
+    warn_of_absent_limits,
+)
 from skvnce._types import ByColumn, Method, Seed, TableLike
 from skvnce.exceptions import TableWarning
 

@@ -15,8 +15,8 @@ from scipy.sparse.csgraph import connected_components
 
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, chains_of_model, points_of_model
-from skvnce._tables.limits import NO_LIMITS, Limits
 from skvnce._tables.schema import Schema
+from skvnce._tables.values import NO_LIMITS, Limits
 from skvnce.relations.closure import (
     Bounds,
     closed,

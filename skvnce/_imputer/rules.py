@@ -17,9 +17,9 @@ from sklearn.utils import _safe_indexing
 
 from skvnce._core.warnings import warn_user
 from skvnce._tables.cells import is_frame, is_missing, without_marker
-from skvnce._tables.limits import columns_given
 from skvnce._tables.output import in_frames, values_of
 from skvnce._tables.schema import Schema
+from skvnce._tables.values import columns_given
 
 _TRIES = (16, 256)  # draws of a row until one agrees with its observed cells
 _MOST_CHANGES = 100  # of single levels of a row that are tried

@@ -1,10 +1,18 @@
-"""Validation of input; errors name the row, the column and a remedy."""
+"""Checks of parameters, options, memory and tables; errors name a remedy."""
 
 import functools
 import inspect
+import math
 import numbers
+import os
+from collections.abc import Mapping
+from numbers import Real
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+from scipy import sparse
+from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import (
     Interval,
     MissingValues,
@@ -14,27 +22,138 @@ from sklearn.utils._param_validation import (
 from sklearn.utils.validation import check_array, validate_data
 
 from skvnce._core.numbers import check_bool, check_count, is_finite
+from skvnce._core.runtime import DEVICES
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fill import STRATEGIES
 from skvnce._imputer.related import deduced, with_relations
 from skvnce._tables.cells import names_of, read_marked
-from skvnce._tables.column_kinds import FROM_DTYPE, encode, reject_categories
-from skvnce._tables.findings.checks import check_deviations, warn_of_table
-from skvnce._tables.findings.columns import modelled_columns
-from skvnce._tables.frames import TEXT_REMEDY, cell_errors_named, check_exact, readable
-from skvnce._tables.limits import NO_LIMITS
-from skvnce._tables.memory import check_fit, needs_memory
+from skvnce._tables.findings import check_deviations, modelled_columns, warn_of_table
+from skvnce._tables.frames import (
+    TEXT_REMEDY,
+    cell_errors_named,
+    check_exact,
+    readable,
+    reject_parts,
+)
 from skvnce._tables.model_columns import (
     ModelCells,
+    checked_weights,
     observed_columns,
+    rows_with_data,
     warn_of_empty,
     without_constants,
     without_dropped,
 )
-from skvnce._tables.schema import Encoded, Schema, Table
-from skvnce._tables.values import column_moments, ends_of, valid_values
-from skvnce._tables.weights import checked_weights, rows_with_data
+from skvnce._tables.schema import (
+    FROM_DTYPE,
+    Encoded,
+    Schema,
+    Table,
+    encode,
+    reject_categories,
+)
+from skvnce._tables.values import NO_LIMITS, column_moments, ends_of, valid_values
 from skvnce._types import Method
+
+# ----------------------------------------
+# Errors for fits that do not fit in memory, and for tables in parts.
+
+# of versions 2 and 1 of control groups
+_CGROUPS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+_READERS_OF_PARTS = (
+    "GaussianImputer, CopulaGraphLearner, IncompleteFactorAnalysis and MixtureImputer"
+)
+_SMALLER = (
+    "Fit to a sample of the rows; transform takes all of them in parts. "
+    f"{_READERS_OF_PARTS} are also fitted to tables in parts, such as "
+    "skvnce.options.Chunks.from_array(X) or a data frame of dask."
+)
+
+
+def memory_limit() -> float:
+    """Return the memory of the machine, or of its container, in bytes; inf if unknown.
+
+    It is not the free memory: what is larger never fits.
+    """
+    try:
+        limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not on all systems
+        limit = math.inf
+    for path in _CGROUPS:
+        try:
+            text = path.read_text().strip()
+        except OSError:
+            continue
+        # version 2 says "max" if there is no limit
+        if text.isdigit():
+            limit = min(limit, int(text))
+    return limit
+
+
+def check_fit(cls: type, shape: tuple, itemsize: int = 8) -> None:
+    """Raise a MemoryError if a table of X is larger than the memory."""
+    n, d = shape
+    what = f"The {n:,.0f} rows and {d:,} columns that {cls.__name__}.fit reads"
+    check_memory(float(itemsize) * n * d, what, _SMALLER)
+
+
+def check_memory(n_bytes: float, what: str, remedy: str) -> None:
+    """Raise a MemoryError if arrays, named in plural, are larger than the memory."""
+    limit = memory_limit()
+    if n_bytes > limit:
+        raise MemoryError(
+            f"{what} need {n_bytes / 2**30:,.1f} GiB, and the memory is "
+            f"{limit / 2**30:,.1f} GiB. {remedy}"
+        )
+
+
+def needs_memory(cls: type, X: object, *, reset: bool, name: str = "X") -> None:
+    """Raise an error if a method that reads all rows at once gets a table in parts.
+
+    `reset` says that `fit` reads the table, whose memory is checked before it is
+    copied.
+    """
+    owner = cls.__name__
+    if not reset:
+        reader = f"This method of {owner}"
+        remedy = "call it for each part, such as {part}"
+    elif hasattr(cls, "transform"):
+        reader = f"{owner}.fit"
+        remedy = (
+            "fit to a sample of its rows, and call transform, which takes tables in "
+            f"parts, for all of them. {_READERS_OF_PARTS} are fitted to tables in parts"
+        )
+    else:
+        reader = f"{owner}.fit"
+        remedy = "fit to a sample of its rows, and predict each part"
+    reject_parts(X, name, reader, remedy)
+    if getattr(X, "ndim", 2) > 2:  # here, so that it is not another that says so
+        raise ValueError(
+            f"Found array with dim {X.ndim}, while dim <= 2 is required by {owner}."
+        )
+    shape = getattr(X, "shape", ())  # of lists it is known once they have been read
+    # the shape of a sparse table says little about its memory
+    if reset and name == "X" and len(shape) == 2 and not sparse.issparse(X):
+        check_fit(cls, shape, getattr(getattr(X, "dtype", None), "itemsize", 8))
+
+
+def check_draws(n_draws: int, X: np.ndarray) -> None:
+    """Raise an error if completed tables do not fit in memory: twice, at the end."""
+    n, d = X.shape
+    check_memory(
+        2.0 * n_draws * X.nbytes,
+        f"{n_draws:,} completed tables of {n:,} rows and {d:,} columns",
+        "Call sample for parts of the rows or with a smaller n_draws, and use each "
+        "before the next call.",
+    )
+
+
+# ----------------------------------------
+# Validation of input; errors name the row, the column and a remedy.
 
 _OF_READERS = (  # what to do about text in an array, if the estimator models categories
     "List columns of categories in categorical_features, or turn numbers with marks of "
@@ -469,3 +588,171 @@ def warn_of_unused_by_levels(estimator, schema):
                 named = [schema.label(j) for j in places if j in unfit]
                 if named:
                     warn_user(f"{name} of {', '.join(named)} has no effect: {reason}.")
+
+
+# ----------------------------------------
+# Options: objects with parameters that are passed to estimators as one parameter.
+
+
+class Option(BaseEstimator):
+    """Base class of options.
+
+    An option has `get_params` and `set_params`, and no `fit`.  The estimator that uses
+    it checks its fields by `check_parameters`.
+    """
+
+
+class Adam(Option):
+    """Settings of the optimiser Adam, for the parameter `solver` of estimators.
+
+    ``"auto"`` is the value that the estimator documents.
+
+    Parameters
+    ----------
+    batch_size : "auto" or int, default="auto"
+        Number of rows in a step.
+    learning_rate_init : "auto" or float, default="auto"
+        Initial learning rate.
+    weight_decay : "auto" or float, default="auto"
+        Weight decay of the networks; only for `VariationalAutoencoder`.
+    n_iter_no_change : "auto" or int, default="auto"
+        Training stops after this number of rounds without a better prediction of
+        held-out cells; not for `VNCEEstimator` and `NoisyOr`.
+    validation_fraction : "auto" or float, default="auto"
+        Share of the observed cells that are held out to choose the number of rounds;
+        not for `VNCEEstimator` and `NoisyOr`.
+    device : {"cpu", "cuda", "auto"}, default="cpu"
+        Where torch trains, and where the fitted model is used.  ``"auto"`` is CUDA
+        where there is a device, else the CPU.  Random numbers are the same on each
+        device, and fitted attributes are on the CPU: where torch finds no CUDA device,
+        a fitted model uses the CPU.
+
+    Examples
+    --------
+    >>> from skvnce import VariationalAutoencoder
+    >>> from skvnce.options import Adam
+    >>> Adam(batch_size=64)
+    Adam(batch_size=64)
+    """
+
+    _parameter_constraints = {
+        "batch_size": [AUTO, integer_from(1)],
+        "learning_rate_init": [AUTO, Number(Real, 0, None, closed="neither")],
+        "weight_decay": [AUTO, Number(Real, 0, None, closed="left")],
+        "n_iter_no_change": [AUTO, integer_from(1)],
+        "validation_fraction": [AUTO, Number(Real, 0, 1, closed="left")],
+        "device": [StrOptions(set(DEVICES))],
+    }
+
+    def __init__(
+        self,
+        batch_size: int | Literal["auto"] = "auto",
+        learning_rate_init: float | Literal["auto"] = "auto",
+        weight_decay: float | Literal["auto"] = "auto",
+        n_iter_no_change: int | Literal["auto"] = "auto",
+        validation_fraction: float | Literal["auto"] = "auto",
+        device: Literal["cpu", "cuda", "auto"] = "cpu",
+    ) -> None:
+        self.batch_size = batch_size
+        self.learning_rate_init = learning_rate_init
+        self.weight_decay = weight_decay
+        self.n_iter_no_change = n_iter_no_change
+        self.validation_fraction = validation_fraction
+        self.device = device
+
+
+class LBFGS(Option):
+    """Settings of the optimiser L-BFGS, for the parameter `solver` of `VNCEEstimator`.
+
+    Parameters
+    ----------
+    n_iter : int, default=5
+        Number of iterations of L-BFGS in each update of model or posterior.  Many
+        iterations overfit the current draws.
+    tol : float, default=1e-5
+        Training stops if the objective changes by less than `tol` in each of five
+        rounds.
+    device : {"cpu", "cuda", "auto"}, default="cpu"
+        Where torch computes the objective, and where the fitted model is used, see
+        `Adam`.
+
+    Examples
+    --------
+    >>> from skvnce.options import LBFGS
+    >>> LBFGS(n_iter=10)
+    LBFGS(n_iter=10)
+    """
+
+    _parameter_constraints = {
+        "n_iter": [integer_from(1)],
+        "tol": [Number(Real, 0, None, closed="left")],
+        "device": [StrOptions(set(DEVICES))],
+    }
+
+    def __init__(
+        self,
+        n_iter: int = 5,
+        tol: float = 1e-5,
+        device: Literal["cpu", "cuda", "auto"] = "cpu",
+    ) -> None:
+        self.n_iter = n_iter
+        self.tol = tol
+        self.device = device
+
+
+def check_parameters(estimator: BaseEstimator) -> None:
+    """Check each parameter by `_parameter_constraints`, and the fields of options.
+
+    Conditions on several parameters are for `_check_parameters` of the estimator.
+
+    Raises `InvalidParameterError`: a ValueError and TypeError of scikit-learn, which
+    names the parameter; a field of an option as in ``solver.batch_size``. Raises
+    `TypeError`: if a parameter is a class of options or estimators instead of an
+    instance.
+    """
+    _check_fields(estimator, type(estimator).__name__, "")
+
+
+def _check_fields(holder: BaseEstimator, caller: str, prefix: str) -> None:
+    """Check the parameters of an estimator, or of the option that `prefix` names."""
+    values = holder.get_params(deep=False)
+    constraints = holder._parameter_constraints
+    validate_parameter_constraints(
+        {prefix + name: allowed for name, allowed in constraints.items()},
+        {prefix + name: value for name, value in values.items()},
+        caller,
+    )
+    for name, value in values.items():
+        if isinstance(value, type) and issubclass(value, BaseEstimator):
+            raise TypeError(  # where the parameter may also be a function
+                f"{prefix}{name} of {caller} must be an instance: pass "
+                f"{value.__name__}(), not the class."
+            )
+        if isinstance(value, Option):
+            _check_fields(value, caller, f"{prefix}{name}.")
+
+
+def fields_of(
+    option: Option | str, slot: str, defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Get the fields of an option, with defaults of the estimator for what is not set.
+
+    `option`: a string, such as "auto", stands for the defaults; `slot`: the name of the
+    parameter whose value the option is, for messages; `defaults`: values by field.
+    Fields that are not among them are not used. Raises `ValueError`: if a field that is
+    not used is set.
+    """
+    given = {} if isinstance(option, str) else option.get_params(deep=False)
+    usual = {} if isinstance(option, str) else type(option)().get_params(deep=False)
+    set_ = {
+        name: value
+        for name, value in given.items()
+        if not (isinstance(value, str) and value == usual[name])
+    }
+    for name in set_:
+        if name not in defaults:
+            raise ValueError(
+                f"{slot}.{name}={set_[name]!r} is not used here: leave it at "
+                f"{usual[name]!r}."
+            )
+    return {**defaults, **set_}

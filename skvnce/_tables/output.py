@@ -20,8 +20,8 @@ from skvnce._tables.cells import (
     with_marker,
     without_marker,
 )
-from skvnce._tables.column_kinds import PASSED, Column, time_of
 from skvnce._tables.frames import nullable_type, with_cells, with_levels
+from skvnce._tables.schema import PASSED, Column, time_of
 
 # ----------------------------------------
 # Tables with their missing cells filled, in the container and data types of X.

@@ -9,8 +9,7 @@ from scipy.special import ndtri
 
 from skvnce._core.distributions.cells import Families, Nominal, Ordinal
 from skvnce._core.distributions.normal import Normal
-from skvnce._core.distributions.patterns import Rows
-from skvnce._core.incomplete import Incomplete, Units
+from skvnce._core.incomplete import Incomplete, Rows, Units
 from skvnce._core.progress import rounds_of_tuning
 from skvnce._core.random import seeded
 from skvnce._core.runtime import (

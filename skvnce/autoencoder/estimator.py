@@ -27,16 +27,17 @@ from skvnce._imputer.callbacks import (
 )
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.held_out import hold_out, tail_messages, warn_or_raise
-from skvnce._imputer.options import Adam, fields_of
 from skvnce._imputer.parts.tables import by_parts
 from skvnce._imputer.validation import (
     AUTO,
     OF_CATEGORIES,
     ON_MISFIT,
     RANDOM_STATE,
+    Adam,
     Number,
     check_rank,
     check_sizes,
+    fields_of,
     integer_from,
     latent_array,
     names_table,

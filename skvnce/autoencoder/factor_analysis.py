@@ -15,8 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from skvnce._core.distributions.patterns import Group, Rows, Table
-from skvnce._core.incomplete import Incomplete
+from skvnce._core.incomplete import Group, Incomplete, Rows, Table
 from skvnce._core.progress import OnRound, step, tell_round
 
 # ----------------------------------------

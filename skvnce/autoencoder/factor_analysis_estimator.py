@@ -10,8 +10,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from skvnce._core.distributions.patterns import Rows
-from skvnce._core.incomplete import Incomplete, Units
+from skvnce._core.incomplete import Incomplete, Rows, Units
 from skvnce._core.numbers import check_count
 from skvnce._core.progress import rounds_of_tuning
 from skvnce._core.random import seed_from
@@ -40,9 +39,8 @@ from skvnce._imputer.validation import (
     read_cells,
     read_table,
 )
-from skvnce._tables.model_columns import Handling
+from skvnce._tables.model_columns import Handling, check_scale
 from skvnce._tables.values import into_dtype
-from skvnce._tables.weights import check_scale
 from skvnce._types import Seed, TableLike
 from skvnce.autoencoder import factor_analysis
 from skvnce.autoencoder.factor_analysis import FactorModel

@@ -15,10 +15,10 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce._core.models import Sampler
 from skvnce._core.progress import steps
 from skvnce._core.random import seed_from, seeded
 from skvnce._core.runtime import one_thread
-from skvnce._core.samplers import Sampler
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.callbacks import (
     CallbackSupportMixin,
@@ -28,7 +28,6 @@ from skvnce._imputer.callbacks import (
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.held_out import HELD_OUT, hold_out
 from skvnce._imputer.imputer import Imputer
-from skvnce._imputer.options import Adam, Option
 from skvnce._imputer.validation import (
     AUTO,
     BOUND,
@@ -38,18 +37,21 @@ from skvnce._imputer.validation import (
     RANDOM_STATE,
     RELATIONS,
     STRATEGY,
+    Adam,
+    Option,
     integer_from,
     read_table,
     warn_of_unused_by_levels,
 )
 from skvnce._tables.model_columns import (
     observed_columns,
+    random_weights,
     warn_of_constants,
     warn_of_empty,
+    weighted_rows,
     without_constants,
 )
 from skvnce._tables.values import constant_columns
-from skvnce._tables.weights import random_weights, weighted_rows
 from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.autoencoder import samplers
 from skvnce.autoencoder.estimator import VariationalAutoencoder
@@ -368,7 +370,7 @@ class LAIRImputer(DrawnByMembers):
         ``"lair"``, or a `LAIR` with other proposals; ``"ac-mwg"`` or `ACMWG`, adaptive
         collapsed-Metropolis-within-Gibbs; ``"mwg"`` or `MWG`, Metropolis-within-Gibbs;
         ``"pseudo-gibbs"``; or a function that maps (model, posterior) to a
-        `skvnce._core.samplers.Sampler`.  The classes are in `skvnce.options`.  Except
+        `skvnce._core.models.Sampler`.  The classes are in `skvnce.options`.  Except
         with LAIR, each draw is the last state of a chain.
     n_estimators : "auto" or int, default="auto"
         Number of autoencoders to train.  Several get random weights of the rows, whose
@@ -610,7 +612,7 @@ class LAIRImputer(DrawnByMembers):
             found = self.sampler(model, posterior, **options)
             if not isinstance(found, Sampler):
                 raise ValueError(
-                    "sampler must return a skvnce._core.samplers.Sampler of (model, "
+                    "sampler must return a skvnce._core.models.Sampler of (model, "
                     f"posterior), got {found!r}."
                 )
             return found

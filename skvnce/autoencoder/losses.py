@@ -16,37 +16,31 @@ from torch.distributions import Distribution, Independent
 from torch.nn.functional import threshold
 
 from skvnce._core.distributions.cells import ScoredCells, entropy, sum_and_slopes
-from skvnce._core.distributions.functions import at_quantiles, draw, inside
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import (
+    FIRST,
+    Info,
+    InfoT,
+    LatentCells,
+    LatentPosterior,
+    LatentState,
     LatentVariableModel,
+    Sampler,
+    StateT,
+    columns,
+    draw_latents,
     drawn,
     drawn_elbo,
+    encode,
     frozen,
     iwelbo,
     log_joint,
     observed_log_prob,
     stratified_elbo,
     stratified_iwelbo,
-)
-from skvnce._core.posteriors import (
-    LatentCells,
-    LatentPosterior,
-    Uniforms,
-    draw_latents,
-    global_stream,
-)
-from skvnce._core.samplers import (
-    FIRST,
-    Info,
-    InfoT,
-    LatentState,
-    Sampler,
-    StateT,
-    columns,
-    encode,
     unconditional,
 )
+from skvnce._core.random import Uniforms, at_quantiles, draw, global_stream, inside
 from skvnce._core.training.adam import FlatAdam, descend
 from skvnce.autoencoder import vae
 from skvnce.autoencoder.networks import (

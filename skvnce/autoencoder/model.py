@@ -11,13 +11,17 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from skvnce._core.distributions.cells import BoundedCells
-from skvnce._core.distributions.functions import at_quantiles, midpoint_levels
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import global_stream, shifted_lattice
-from skvnce._core.random import row_keyed, row_lattice
+from skvnce._core.random import (
+    at_quantiles,
+    global_stream,
+    midpoint_levels,
+    row_keyed,
+    row_lattice,
+    shifted_lattice,
+)
 from skvnce._imputer.fitted import average_density
-from skvnce._tables.limits import NO_LIMITS, Limits
-from skvnce._tables.values import ValidValues
+from skvnce._tables.values import NO_LIMITS, Limits, ValidValues
 from skvnce.autoencoder import samplers, vae
 from skvnce.autoencoder.factor_analysis import FactorModel
 from skvnce.autoencoder.networks import VariationalAutoencoderModel

@@ -28,7 +28,7 @@ from skvnce._core.distributions.families import (
     DiagonalNormal,
     NormalMixture,
 )
-from skvnce._core.distributions.functions import PortableNormal, at_quantiles, draw
+from skvnce._core.random import PortableNormal, at_quantiles, draw
 
 # exp(3) is 20: deviations of a column differ by at most this factor from scale_j
 _STEEPEST = 3.0  # bound of |g|

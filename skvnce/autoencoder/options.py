@@ -10,8 +10,7 @@ from sklearn.utils._param_validation import StrOptions
 from torch import nn
 
 from skvnce._core.runtime import DEVICES, device_in_use, filled_once, resolve_device
-from skvnce._imputer.options import Option
-from skvnce._imputer.validation import Number, integer_from
+from skvnce._imputer.validation import Number, Option, integer_from
 from skvnce.autoencoder import samplers, vae
 from skvnce.autoencoder.model import EncoderModel
 from skvnce.autoencoder.networks import moved_to, own_autoencoder

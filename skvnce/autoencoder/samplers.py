@@ -14,14 +14,13 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from skvnce._core.distributions.cells import Cells
-from skvnce._core.distributions.functions import at_quantiles, draw
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.models import LatentVariableModel, observed_log_prob
-from skvnce._core.posteriors import LatentPosterior, Uniforms, global_stream
-from skvnce._core.samplers import (
+from skvnce._core.models import (
     FIRST,
     Info,
+    LatentPosterior,
     LatentState,
+    LatentVariableModel,
     Sampler,
     State,
     columns,
@@ -31,11 +30,13 @@ from skvnce._core.samplers import (
     encode,
     move,
     normalised,
+    observed_log_prob,
     resample,
     run_chain,
     take,
     unconditional,
 )
+from skvnce._core.random import Uniforms, at_quantiles, draw, global_stream
 from skvnce.autoencoder.vae import Autoencoder, of_known, slices, weigh
 
 # ----------------------------------------

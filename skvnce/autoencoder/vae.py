@@ -30,10 +30,16 @@ from skvnce._core.distributions.cells import (
 )
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.models import iwelbo, log_joint, standard_error
-from skvnce._core.posteriors import Uniforms, draw_latents, stream
+from skvnce._core.models import (
+    counted,
+    draw_latents,
+    iwelbo,
+    log_joint,
+    normalised,
+    standard_error,
+)
 from skvnce._core.progress import tell
-from skvnce._core.samplers import counted, normalised
+from skvnce._core.random import Uniforms, stream
 from skvnce._core.training import rounds
 from skvnce._core.training.adam import FlatAdam, Schedule, descend, named_leaves
 from skvnce._core.training.rounds import MAX_NORM, cooling_after, rows_of

@@ -12,11 +12,16 @@ from skvnce._core.random import seed_from
 from skvnce._imputer.callbacks import CallbackSupportMixin, report_rounds, reports_fit
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.imputer import Imputer
-from skvnce._imputer.validation import RANDOM_STATE, Number, names_table, read_table
+from skvnce._imputer.validation import (
+    RANDOM_STATE,
+    Number,
+    names_table,
+    needs_memory,
+    read_table,
+)
 from skvnce._tables.cells import is_frame
-from skvnce._tables.limits import NO_LIMITS
-from skvnce._tables.memory import needs_memory
 from skvnce._tables.schema import Encoded
+from skvnce._tables.values import NO_LIMITS
 from skvnce._types import Seed, TableLike
 from skvnce.columns.equations import ColumnFacts, Derived, Equations, Sum
 from skvnce.columns.wrapper import ByModel

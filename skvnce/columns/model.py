@@ -11,10 +11,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
-from skvnce._core.distributions.functions import weighted_quantiles
-from skvnce._core.random import row_keyed
+from skvnce._core.random import row_keyed, weighted_quantiles
 from skvnce._imputer.fitted import CellModel, in_turn, n_chains
-from skvnce._tables.limits import NO_LIMITS, Limits
+from skvnce._tables.values import NO_LIMITS, Limits
 
 _LEAST = 1e-6  # probability of a level of which a classifier knows nothing
 _NEAR = 20  # residuals from which a draw selects; with fewer, spreads are noisy

@@ -10,9 +10,9 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.validation import warn_of_unused_by_levels
+from skvnce._tables.model_columns import rows_with_data
 from skvnce._tables.schema import Encoded
 from skvnce._tables.values import column_moments
-from skvnce._tables.weights import rows_with_data
 from skvnce.columns.fit import Joint, Table, fit_columns, hold_out_rows, refitted
 from skvnce.columns.model import ByColumns, Chains, ColumnModels, Pool, Turns
 from skvnce.exceptions import DivergenceError

@@ -38,22 +38,23 @@ from skvnce._imputer.fill import chunks
 from skvnce._imputer.fitted import Fitted, n_chains, number_or_nan, without_columns
 from skvnce._imputer.held_out import HELD_OUT, hold_out
 from skvnce._imputer.imputer import Imputer
-from skvnce._imputer.options import LBFGS, Adam, fields_of
 from skvnce._imputer.parts.tables import by_parts
 from skvnce._imputer.validation import (
     AUTO,
+    LBFGS,
     MISSING_VALUES,
     ON_MISFIT,
     RANDOM_STATE,
     STRATEGY,
+    Adam,
     Number,
     check_sample,
+    fields_of,
     integer_from,
     read_table,
     warn_of_unused,
 )
-from skvnce._tables.limits import NO_LIMITS, Limits
-from skvnce._tables.values import column_moments, into_dtype
+from skvnce._tables.values import NO_LIMITS, Limits, column_moments, into_dtype
 from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.contrast import fit, models
 from skvnce.contrast.fit import (

@@ -10,18 +10,17 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from skvnce._core.distributions.functions import weighted_quantiles
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Units
-from skvnce._core.posteriors import (
-    Draws,
-    Posterior,
+from skvnce._core.models import Draws, Posterior
+from skvnce._core.progress import OnRound, step, steps
+from skvnce._core.random import (
     Uniforms,
     global_stream,
     shifted_lattice,
     stream,
+    weighted_quantiles,
 )
-from skvnce._core.progress import OnRound, step, steps
 from skvnce._core.training.adam import NotFinite
 from skvnce.contrast.models import (
     DrawsNotSmooth,

@@ -21,8 +21,9 @@ from skvnce._core.distributions.normal import (
 )
 from skvnce._core.distributions.truncated_normal import BoundedNormal
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import Posterior, global_stream
+from skvnce._core.models import Posterior
 from skvnce._core.progress import step
+from skvnce._core.random import global_stream
 from skvnce.contrast.noise import BINARY, POSITIVE, ColumnSummary
 from skvnce.contrast.posteriors import (
     BernoulliEncoder,

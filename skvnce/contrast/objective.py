@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
-from skvnce._core.models import Objective, standard_error
-from skvnce._core.posteriors import Draws, Posterior, Uniforms, global_stream, stream
+from skvnce._core.models import Draws, Objective, Posterior, standard_error
 from skvnce._core.progress import OnRound, tell_round
+from skvnce._core.random import Uniforms, global_stream, stream
 from skvnce._core.training.adam import train
 from skvnce._core.training.lbfgs import minimise_parameters
 from skvnce._core.training.proximal import Certified

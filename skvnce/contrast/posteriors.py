@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from torch.distributions import Bernoulli, Distribution
 from torch.distributions import Normal as IndependentNormal
 
-from skvnce._core.distributions.functions import inside
 from skvnce._core.distributions.normal import (
     ByMissing,
     FreeNormal,
@@ -28,16 +27,17 @@ from skvnce._core.distributions.normal import (
     jittered_cholesky,
     log_prob_observed,
 )
-from skvnce._core.models import EnumerableModel, log_joint_of_states
-from skvnce._core.posteriors import (
+from skvnce._core.models import (
     Draws,
+    EnumerableModel,
     Posterior,
-    Uniforms,
+    log_joint_of_states,
     repeated,
     with_latents,
     with_missing,
     with_states,
 )
+from skvnce._core.random import Uniforms, inside
 
 # ----------------------------------------
 # Amortised posteriors: a network maps a row and its mask to q(z | x).
@@ -291,7 +291,7 @@ class BinaryCells(nn.Module):
 # Posteriors that draw the unobserved variables of a row in several steps.
 #
 # A step maps (draws, mask, uniform numbers) to draws with one more part, as
-# `skvnce._core.posteriors` describes.
+# `skvnce._core.models` describes.
 
 
 Step = Callable[[Draws, Tensor, Uniforms], Draws]

@@ -7,7 +7,7 @@ import re
 from html import escape
 from importlib.resources import files
 
-from skvnce._tables.findings.columns import is_measurement
+from skvnce._tables.findings import is_measurement
 from skvnce._version import __version__
 from skvnce.evaluation._table_findings import PREDICTORS, TARGETS
 from skvnce.evaluation._user_table import percent

@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike
 
 from skvnce import metrics
 from skvnce._tables.cells import DAY, TIMES
-from skvnce._tables.column_kinds import PASSED
-from skvnce._tables.findings.checks import made_up, repeated
-from skvnce._tables.schema import if_any, listed
+from skvnce._tables.findings import made_up, repeated
+from skvnce._tables.schema import PASSED, if_any, listed
 from skvnce._types import Seed
 from skvnce.evaluation import _table_findings
 from skvnce.evaluation._missing_html import fragment, page

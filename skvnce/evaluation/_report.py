@@ -14,16 +14,16 @@ from sklearn.base import clone
 from skvnce import metrics
 from skvnce._core.warnings import without_pooling
 from skvnce._tables.cells import is_frame, names_of
-from skvnce._tables.column_kinds import (
+from skvnce._tables.findings import modelled_columns
+from skvnce._tables.frames import column_label, reject_parts
+from skvnce._tables.mixed import columns_by_dtype, select_columns
+from skvnce._tables.schema import (
     FROM_DTYPE,
     PASSED,
     asked_kinds,
     column_of_groups,
     place_of,
 )
-from skvnce._tables.findings.columns import modelled_columns
-from skvnce._tables.frames import column_label, reject_parts
-from skvnce._tables.mixed import columns_by_dtype, select_columns
 from skvnce._types import Seed
 from skvnce.evaluation._user_table import check_integer
 from skvnce.exceptions import TableWarning

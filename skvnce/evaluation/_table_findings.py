@@ -8,10 +8,15 @@ from scipy.stats import chi2, rankdata
 
 from skvnce._core.numbers import MOST_CODES
 from skvnce._tables.cells import TIMES
-from skvnce._tables.column_kinds import PASSED
-from skvnce._tables.findings.checks import findings, many_levels, names_of_groups, skips
-from skvnce._tables.findings.columns import heavy_tailed, is_identifier
-from skvnce._tables.schema import if_any
+from skvnce._tables.findings import (
+    findings,
+    heavy_tailed,
+    is_identifier,
+    many_levels,
+    names_of_groups,
+    skips,
+)
+from skvnce._tables.schema import PASSED, if_any
 from skvnce._tables.values import lower_median
 from skvnce.evaluation._user_table import percent
 

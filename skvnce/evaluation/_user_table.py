@@ -15,11 +15,10 @@ from skvnce._tables.cells import (
     item,
     names_of,
 )
-from skvnce._tables.column_kinds import FROM_DTYPE, PASSED, Column, encode
-from skvnce._tables.findings.columns import codes_of_passed, modelled_columns
+from skvnce._tables.findings import codes_of_passed, modelled_columns
 from skvnce._tables.frames import readable, reject_no_table, reject_parts
 from skvnce._tables.mixed import select_columns
-from skvnce._tables.schema import Table
+from skvnce._tables.schema import FROM_DTYPE, PASSED, Column, Table, encode
 from skvnce.inspection._common import shown_name
 
 _MIDNIGHT = " 00:00:00"

@@ -26,9 +26,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from skvnce._core.distributions.functions import midpoint_levels, quantile_loss
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.random import midpoint_levels, quantile_loss
 from skvnce.gaussian.marginals import Steps, left_out_moments
 
 _SHARES = (0.3, 0.1)  # candidates of the share of residuals that count as near

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from skvnce._core.distributions.normal import FactoredNormal, Normal, prepare
-from skvnce._core.distributions.patterns import Rows, Table
-from skvnce._core.incomplete import Incomplete
+from skvnce._core.incomplete import Incomplete, Rows, Table
 from skvnce._core.progress import OnRound, step, tell, tell_round
 from skvnce.gaussian import calibration, em, marginals, tails, truncation
 from skvnce.gaussian.calibration import Calibration

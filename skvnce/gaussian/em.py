@@ -16,7 +16,6 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from skvnce._core.distributions.functions import standard_gamma
 from skvnce._core.distributions.normal import (
     Batch,
     Covariances,
@@ -26,9 +25,9 @@ from skvnce._core.distributions.normal import (
     cholesky,
     prepare,
 )
-from skvnce._core.distributions.patterns import Conditioned, Group, Rows, Table, grouped
-from skvnce._core.incomplete import Incomplete
+from skvnce._core.incomplete import Conditioned, Group, Incomplete, Rows, Table, grouped
 from skvnce._core.progress import OnRound, step, steps, tell, tell_round
+from skvnce._core.random import standard_gamma
 
 # ----------------------------------------
 # SQUAREM: extrapolation of EM.

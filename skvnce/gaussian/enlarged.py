@@ -15,7 +15,7 @@ from math import sqrt
 import torch
 
 from skvnce._core.distributions.normal import Normal, cholesky
-from skvnce._core.distributions.patterns import Rows
+from skvnce._core.incomplete import Rows
 from skvnce._core.progress import step
 from skvnce.gaussian import em, wide
 

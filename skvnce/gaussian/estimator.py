@@ -23,15 +23,13 @@ from skvnce._imputer.callbacks import (
 from skvnce._imputer.fitted import Fitted, number_or_nan, without_columns
 from skvnce._imputer.held_out import HeldOutResult
 from skvnce._imputer.imputer import Imputer
-from skvnce._imputer.parts.chunks import in_parts
-from skvnce._imputer.parts.summary import is_large, rows_in_memory
+from skvnce._imputer.parts.chunks import in_parts, is_large, rows_in_memory
 from skvnce._imputer.parts.tables import reject_groups, without_counts
 from skvnce._imputer.rules import Rules
 from skvnce._imputer.validation import names_table
 from skvnce._tables.cells import is_frame
-from skvnce._tables.column_kinds import column_of_groups
-from skvnce._tables.limits import check_distance, limits_of
-from skvnce._tables.schema import Encoded
+from skvnce._tables.schema import Encoded, column_of_groups
+from skvnce._tables.values import check_distance, limits_of
 from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.gaussian import fit as numbers
 from skvnce.gaussian import groups_fit

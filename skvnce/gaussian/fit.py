@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from skvnce._core.distributions.patterns import Rows
-from skvnce._core.incomplete import Incomplete, Units
+from skvnce._core.incomplete import Incomplete, Rows, Units
 from skvnce._core.progress import rounds_of_tuning
 from skvnce._core.random import seeded
 from skvnce._core.runtime import one_thread

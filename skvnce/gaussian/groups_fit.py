@@ -7,13 +7,12 @@ import numpy as np
 import torch
 from sklearn.utils import _safe_indexing
 
-from skvnce._core.distributions.functions import normal_cdf
 from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.progress import tell_round
+from skvnce._core.random import normal_cdf
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.held_out import warn_or_raise
-from skvnce._tables.column_kinds import by_group, column_of_groups, columns_of_groups
-from skvnce._tables.schema import Schema
+from skvnce._tables.schema import Schema, by_group, column_of_groups, columns_of_groups
 from skvnce._tables.values import column_moments
 from skvnce.exceptions import TableWarning
 from skvnce.gaussian import mixed_fit as mixed

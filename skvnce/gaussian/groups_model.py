@@ -16,7 +16,7 @@ from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.random import row_keyed, row_lattice
 from skvnce._imputer.fitted import made_in_turn, repeated
-from skvnce._tables.limits import NO_LIMITS, Limits
+from skvnce._tables.values import NO_LIMITS, Limits
 from skvnce.gaussian.latent import fill
 from skvnce.gaussian.latent.columns import NUMERIC
 from skvnce.gaussian.latent.fill import Chains, Predictions

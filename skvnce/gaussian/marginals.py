@@ -19,13 +19,6 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from skvnce._core.distributions.functions import (
-    midpoint_levels,
-    nearest,
-    pick,
-    place,
-    quantile_loss,
-)
 from skvnce._core.distributions.normal import (
     ByMissing,
     FactoredNormal,
@@ -33,9 +26,15 @@ from skvnce._core.distributions.normal import (
     arrange,
     prepare,
 )
-from skvnce._core.distributions.patterns import Conditioned, Rows, Table
-from skvnce._core.incomplete import Incomplete
+from skvnce._core.incomplete import Conditioned, Incomplete, Rows, Table
 from skvnce._core.progress import tell
+from skvnce._core.random import (
+    midpoint_levels,
+    nearest,
+    pick,
+    place,
+    quantile_loss,
+)
 from skvnce.gaussian import em
 
 # ----------------------------------------

@@ -23,12 +23,12 @@ import torch
 from torch import Tensor
 
 from skvnce._core.distributions.normal import Normal, prepare
-from skvnce._core.distributions.patterns import Rows
+from skvnce._core.incomplete import Rows
 from skvnce._imputer.determined import still_determined
-from skvnce._imputer.parts.summary import rows_in_memory
+from skvnce._imputer.parts.chunks import rows_in_memory
+from skvnce._tables.model_columns import rows_with_data
 from skvnce._tables.schema import Encoded
 from skvnce._tables.values import ends_of
-from skvnce._tables.weights import rows_with_data
 from skvnce.gaussian import em
 from skvnce.gaussian.em import Moments
 from skvnce.gaussian.marginals import (

@@ -22,8 +22,8 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from skvnce._core.distributions.functions import midpoint_levels
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.random import midpoint_levels
 
 Pair = tuple[Tensor, Tensor]
 

@@ -16,16 +16,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from skvnce._core.distributions.functions import (
+from skvnce._core.distributions.normal import Batch, Normal, arrange, cholesky, prepare
+from skvnce._core.distributions.truncated_normal import BoundedNormal, log_interval
+from skvnce._core.incomplete import Incomplete
+from skvnce._core.progress import tell
+from skvnce._core.random import (
+    Uniforms,
+    global_stream,
     inside,
     midpoint_levels,
     weighted_quantiles,
 )
-from skvnce._core.distributions.normal import Batch, Normal, arrange, cholesky, prepare
-from skvnce._core.distributions.truncated_normal import BoundedNormal, log_interval
-from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import Uniforms, global_stream
-from skvnce._core.progress import tell
 from skvnce.gaussian import em
 
 _IDLE = 4.0  # distance in standard deviations from which a bound has no effect (3e-5)

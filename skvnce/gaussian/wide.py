@@ -36,10 +36,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from skvnce._core.distributions.functions import normal_numbers, standard_gamma
 from skvnce._core.distributions.normal import Normal, cholesky
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.progress import step, steps, tell
+from skvnce._core.random import normal_numbers, standard_gamma
 from skvnce.gaussian import em
 
 _WIDE = 4  # columns for a row from which these steps are cheaper than those of `em`

@@ -41,11 +41,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from skvnce._core.distributions.functions import normal_cdf
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.distributions.truncated_normal import interval_mean
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.progress import step
+from skvnce._core.random import normal_cdf
 from skvnce.gaussian.latent.columns import Latents, Limits, Marginal
 from skvnce.gaussian.latent.gibbs import Factors, Rows, set_scales
 from skvnce.gaussian.latent.population import Population

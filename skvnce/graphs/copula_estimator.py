@@ -18,8 +18,8 @@ from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.parts.chunks import in_parts
 from skvnce._imputer.parts.summary import reject_limits
 from skvnce._tables.cells import is_frame
-from skvnce._tables.column_kinds import FROM_DTYPE
-from skvnce._tables.limits import NO_LIMITS, limits_of
+from skvnce._tables.schema import FROM_DTYPE
+from skvnce._tables.values import NO_LIMITS, limits_of
 from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.gaussian import mixed_fit
 from skvnce.gaussian.model import LatentNormal, tensors

@@ -16,12 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from skvnce._core.distributions.functions import inside
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import Uniforms
 from skvnce._core.progress import step
-from skvnce._core.random import number_keyed, seed_from
+from skvnce._core.random import Uniforms, inside, number_keyed, seed_from
 from skvnce._imputer.parts.summary import FirstReading
 from skvnce.gaussian.latent import gibbs
 from skvnce.gaussian.latent.columns import NOMINAL, Latents, Marginal

@@ -21,7 +21,7 @@ from skvnce._imputer.base import TrainingTable
 from skvnce._imputer.fill import score
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.imputer import Imputer
-from skvnce._tables.memory import needs_memory
+from skvnce._imputer.validation import needs_memory
 from skvnce._tables.schema import Schema
 from skvnce._types import Seed, TableLike
 from skvnce.graphs.copula_estimator import CopulaGraphLearner

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from skvnce._core.distributions.truncated_normal import TruncatedNormal, fit_moments
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import global_stream
+from skvnce._core.models import State
 from skvnce._core.progress import OnRound, step, steps, tell_round
-from skvnce._core.samplers import State
+from skvnce._core.random import global_stream
 from skvnce._core.training import lbfgs
 from skvnce._core.training.adam import NotFinite
 from skvnce._core.training.proximal import Quadratic, minimise

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import State
 from skvnce._core.progress import step
-from skvnce._core.samplers import State
 from skvnce.graphs import em
 from skvnce.graphs.score_matching import score_matching
 

@@ -20,7 +20,7 @@ from skvnce._imputer.fitted import Fitted, number_or_nan, without_columns
 from skvnce._imputer.held_out import MOST_LISTED
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.parts.tables import by_parts
-from skvnce._tables.findings.checks import check_non_negative, check_squares
+from skvnce._tables.findings import check_non_negative, check_squares
 from skvnce._types import Seed, TableLike
 from skvnce.graphs import em, model
 from skvnce.graphs.model import GraphParameters, edges, to_networkx

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import State
 from skvnce._core.progress import tell
-from skvnce._core.samplers import State
 from skvnce._core.training.adam import Diverged
 from skvnce._core.training.proximal import Quadratic, minimise_over
 from skvnce.graphs import em

@@ -10,14 +10,18 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from skvnce._core.distributions.functions import midpoint_levels, weighted_quantiles
 from skvnce._core.distributions.truncated_normal import TruncatedNormal
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import Uniforms, global_stream
-from skvnce._core.random import row_keyed
-from skvnce._core.samplers import Info, Sampler, State, run_chain
+from skvnce._core.models import Info, Sampler, State, run_chain
+from skvnce._core.random import (
+    Uniforms,
+    global_stream,
+    midpoint_levels,
+    row_keyed,
+    weighted_quantiles,
+)
 from skvnce._imputer.fitted import repeated
-from skvnce._tables.limits import NO_LIMITS, Limits
+from skvnce._tables.values import NO_LIMITS, Limits
 from skvnce.graphs import samplers
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 

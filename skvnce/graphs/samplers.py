@@ -28,9 +28,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.models import UnivariateConditionals
-from skvnce._core.posteriors import Uniforms, global_stream
-from skvnce._core.samplers import Info, Sampler, State
+from skvnce._core.models import Info, Sampler, State, UnivariateConditionals
+from skvnce._core.random import Uniforms, global_stream
 
 # with two columns the autocorrelation of a sweep is (1 - eigenvalue)^2, here 0.64
 _SLOW = 0.2  # eigenvalues, for unit diagonal, below which single cells mix slowly

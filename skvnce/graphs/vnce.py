@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.distributions.truncated_normal import TruncatedNormal
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.models import observed_log_prob
-from skvnce._core.posteriors import Draws, Uniforms, stream, with_missing
+from skvnce._core.models import Draws, observed_log_prob, with_missing
+from skvnce._core.random import Uniforms, stream
 from skvnce._core.training.lbfgs import minimise_parameters
 from skvnce.contrast import objective
 from skvnce.contrast.objective import Contrast, Rows, data_loss, draw_both

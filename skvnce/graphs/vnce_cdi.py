@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 from skvnce._core.distributions.truncated_normal import TruncatedNormal
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.models import observed_log_prob
-from skvnce._core.posteriors import Draws, repeated
+from skvnce._core.models import Draws, observed_log_prob, repeated
 from skvnce._core.training.adam import FlatAdam, descend
 from skvnce.contrast.objective import data_loss, nce
 from skvnce.graphs import em

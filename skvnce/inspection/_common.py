@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce._tables.cells import DAY, TIMES, names_of
-from skvnce._tables.column_kinds import Column, encode, place_of
 from skvnce._tables.frames import reject_parts
 from skvnce._tables.mixed import columns_by_dtype
+from skvnce._tables.schema import Column, encode, place_of
 
 RISE, FALL = "#2166ac", "#b2182b"  # blue and red for colour-blind readers
 _LIGHT = "#67a9cf", "#ef8a62"  # the same on dark backgrounds

@@ -15,9 +15,9 @@ from skvnce._tables.cells import (
     item,
     names_of,
 )
-from skvnce._tables.column_kinds import place_of, read_columns
 from skvnce._tables.frames import column_label, readable, reject_parts
 from skvnce._tables.mixed import columns_by_dtype
+from skvnce._tables.schema import place_of, read_columns
 from skvnce.missingness import _check_hidden
 
 _ROUNDING = 1e-4  # of the sum of probabilities, which may be of single precision

@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import torch
 
-from skvnce._core.distributions.patterns import patterns
+from skvnce._core.incomplete import patterns
 from skvnce.mixture.margins import Points
 
 LEAST_SHARE = 1e-2  # responsibility of a row below which EM leaves a component out

@@ -8,10 +8,9 @@ import numpy as np
 import torch
 
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import Uniforms, global_stream
-from skvnce._core.random import row_keyed, row_lattice
+from skvnce._core.random import Uniforms, global_stream, row_keyed, row_lattice
 from skvnce._imputer.fitted import average_density
-from skvnce._tables.limits import NO_LIMITS, CellLimits, Limits
+from skvnce._tables.values import NO_LIMITS, CellLimits, Limits
 from skvnce.mixture import density, limited
 from skvnce.mixture.density import Arranged, Given, Mixture, quantiles
 from skvnce.mixture.limited import Limited

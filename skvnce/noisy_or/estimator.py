@@ -46,20 +46,23 @@ from skvnce._imputer.callbacks import (
     shows_progress,
 )
 from skvnce._imputer.fitted import Fitted
-from skvnce._imputer.options import Adam, check_parameters, fields_of
 from skvnce._imputer.parts.tables import by_parts
 from skvnce._imputer.validation import (
     AUTO,
     RANDOM_STATE,
+    Adam,
     Number,
     attributes_of,
+    check_fit,
+    check_parameters,
     check_sizes,
+    fields_of,
     integer_from,
     latent_array,
+    needs_memory,
     warn_of_unused,
 )
 from skvnce._tables.frames import cell_errors_named, readable
-from skvnce._tables.memory import check_fit, needs_memory
 from skvnce._tables.schema import Schema
 from skvnce._types import Seed
 from skvnce.noisy_or import em

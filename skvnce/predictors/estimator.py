@@ -43,13 +43,17 @@ from skvnce._imputer.fitted import (
     with_plain_fit,
     without_fit,
 )
-from skvnce._imputer.options import check_parameters
-from skvnce._imputer.validation import N_JOBS, RANDOM_STATE, integer_from, names_table
+from skvnce._imputer.validation import (
+    N_JOBS,
+    RANDOM_STATE,
+    check_parameters,
+    integer_from,
+    names_table,
+    needs_memory,
+)
 from skvnce._tables.cells import is_frame, is_missing
-from skvnce._tables.column_kinds import PASSED, encode
-from skvnce._tables.memory import needs_memory
-from skvnce._tables.schema import Schema
-from skvnce._tables.weights import checked_weights
+from skvnce._tables.model_columns import checked_weights
+from skvnce._tables.schema import PASSED, Schema, encode
 from skvnce._types import Seed, TableLike
 from skvnce.gaussian.estimator import GaussianImputer
 from skvnce.predictors import out_of_fold

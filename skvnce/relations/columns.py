@@ -7,9 +7,9 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_array
 
 from skvnce._tables.cells import TIMES, Cells, cells_of_columns, is_frame, names_of
-from skvnce._tables.column_kinds import in_order
-from skvnce._tables.findings.columns import are_numbers_of_rows
+from skvnce._tables.findings import are_numbers_of_rows
 from skvnce._tables.frames import readable, reject_no_table, reject_parts
+from skvnce._tables.schema import in_order
 
 _SAMPLE = 800  # rows by which candidates are chosen
 TYPOS = 0.005  # share of the rows that may violate a formula

@@ -24,10 +24,10 @@ from torch.distributions import AffineTransform, Distribution, TransformedDistri
 
 from skvnce._core.distributions.cells import Families, NumberOrLevel
 from skvnce._core.distributions.families import UnivariateMixture
-from skvnce._core.distributions.functions import PortableNormal
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.distributions.truncated_normal import BoundedNormal
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.random import PortableNormal
 from skvnce.autoencoder.vae import latents_of, order_of
 from skvnce.gaussian.latent import fill
 from skvnce.gaussian.latent.columns import Latents

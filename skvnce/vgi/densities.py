@@ -24,7 +24,7 @@ from torch.quasirandom import SobolEngine
 from skvnce._core.distributions.cells import Families
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import LatentVariableModel
-from skvnce._core.posteriors import Uniforms, global_stream
+from skvnce._core.random import Uniforms, global_stream
 from skvnce.autoencoder import vae
 from skvnce.autoencoder.factor_analysis import FactorModel
 from skvnce.autoencoder.losses import Completed, miss_iwae, posterior_only
@@ -281,7 +281,7 @@ class LatentDensity(nn.Module):
     def __init__(
         self,
         model: nn.Module,  # as `skvnce._core.models.LatentVariableModel`
-        # as `skvnce._core.posteriors.LatentPosterior`: q(z | x), used for complete rows
+        # as `skvnce._core.models.LatentPosterior`: q(z | x), used for complete rows
         # only
         posterior: nn.Module,
         *,

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from skvnce._core.distributions.cells import Families
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import global_stream
 from skvnce._core.progress import step
+from skvnce._core.random import global_stream
 from skvnce._core.training import rounds
 from skvnce._core.training.rounds import MAX_NORM, cooling_after, rows_of
 from skvnce.autoencoder.losses import ALGORITHMS, Rounds

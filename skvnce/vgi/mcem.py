@@ -16,11 +16,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from skvnce._core.distributions.functions import inside
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.models import Flow
-from skvnce._core.posteriors import Uniforms, global_stream
-from skvnce._core.samplers import Info, Sampler, accept, counted, run_chain
+from skvnce._core.models import Flow, Info, Sampler, accept, counted, run_chain
+from skvnce._core.random import Uniforms, global_stream, inside
 from skvnce._core.training.adam import FlatAdam, Schedule, descend
 from skvnce.vgi.training import Hypercube, TrainingSettings, epochs
 

@@ -10,15 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from skvnce._core.distributions.cells import Families
-from skvnce._core.distributions.functions import at_quantiles, inside
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.models import iwelbo, standard_error
-from skvnce._core.posteriors import Uniforms
+from skvnce._core.models import accept, iwelbo, run_chain, standard_error
 from skvnce._core.progress import tell
-from skvnce._core.random import row_keyed
-from skvnce._core.samplers import accept, run_chain
-from skvnce._tables.limits import NO_LIMITS, Limits
+from skvnce._core.random import Uniforms, at_quantiles, inside, row_keyed
+from skvnce._tables.values import NO_LIMITS, Limits
 from skvnce.autoencoder.model import of_rows, of_stream
 from skvnce.gaussian import em
 from skvnce.gaussian.marginals import CellScores

@@ -20,8 +20,7 @@ from skvnce._imputer.callbacks import (
 )
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.held_out import hold_out
-from skvnce._imputer.options import Adam, Option, fields_of
-from skvnce._imputer.validation import AUTO, integer_from
+from skvnce._imputer.validation import AUTO, Adam, Option, fields_of, integer_from
 from skvnce._tables.model_columns import FILLED_BY_CONSTANT, Handling
 from skvnce.autoencoder.column_scores import (
     ColumnScores,

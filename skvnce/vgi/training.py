@@ -16,16 +16,16 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from skvnce._core.distributions.functions import at_quantiles
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.models import Density
-from skvnce._core.posteriors import (
+from skvnce._core.models import (
+    Density,
     GibbsConditionals,
-    Uniforms,
+    Sampler,
+    accept,
     candidates,
-    global_stream,
+    run_chain,
 )
-from skvnce._core.samplers import Sampler, accept, run_chain
+from skvnce._core.random import Uniforms, at_quantiles, global_stream
 from skvnce._core.training.adam import FlatAdam, Schedule, descend, named_leaves
 
 # ----------------------------------------
@@ -318,7 +318,7 @@ class Pair(NamedTuple):
     """A model and its variational conditionals."""
 
     model: nn.Module  # with ``log_prob(x)``
-    conditionals: nn.Module  # as `skvnce._core.posteriors.GibbsConditionals`
+    conditionals: nn.Module  # as `skvnce._core.models.GibbsConditionals`
 
     def on(self, device: torch.device) -> Self:
         """Move to a device, in place."""

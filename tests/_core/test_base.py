@@ -14,16 +14,14 @@ from torch.distributions import (
     Uniform,
 )
 
-from skvnce._core.distributions.functions import at_quantiles, draw, inside
-from skvnce._core.posteriors import (
+from skvnce._core.models import (
     draw_latents,
-    global_stream,
     repeated,
-    stream,
     with_latents,
     with_missing,
     with_states,
 )
+from skvnce._core.random import at_quantiles, draw, global_stream, inside, stream
 
 N_DRAWS, N, FEATURES = 3, 5, 4
 

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer, VNCEEstimator
-from skvnce._core.posteriors import global_stream
-from skvnce._core.random import seeded
+from skvnce._core.random import global_stream, seeded
 from skvnce._core.runtime import resolve_device
 from skvnce._core.training.rounds import rows_of
 from skvnce.options import LBFGS, Adam, IncompleteDensity

@@ -15,7 +15,7 @@ from skvnce._core.models import (
     stratified_elbo,
     stratified_iwelbo,
 )
-from skvnce._core.posteriors import stream
+from skvnce._core.random import stream
 from skvnce.autoencoder.factor_analysis import FactorModel, log_prob_observed
 from skvnce.autoencoder.losses import (
     BOUNDS,

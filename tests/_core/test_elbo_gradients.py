@@ -11,8 +11,8 @@ import torch
 from oracles import GATE, z_mean
 from vaes import Curved, Given, Single, grid
 
-from skvnce._core.models import frozen, log_joint
-from skvnce._core.posteriors import draw_latents, stream
+from skvnce._core.models import draw_latents, frozen, log_joint
+from skvnce._core.random import stream
 from skvnce.autoencoder.losses import miss_iwae, miss_siwae, miss_svae, miss_vae
 from skvnce.autoencoder.networks import MixtureEncoder
 

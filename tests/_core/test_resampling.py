@@ -5,8 +5,8 @@ import pytest
 import torch
 from oracles import GATE
 
+from skvnce._core.models import accept, effective_size, resample
 from skvnce._core.random import seeded
-from skvnce._core.samplers import accept, effective_size, resample
 
 N, INF = np.nan, np.inf
 

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from statistical import FAILURE
 
 from skvnce import ColumnImputer, CopulaGraphLearner, GaussianImputer, MixtureImputer
-from skvnce._tables.limits import check_distance, limits_of
+from skvnce._tables.values import check_distance, limits_of
 from skvnce.exceptions import MisfitWarning
 from skvnce.options import Chunks
 

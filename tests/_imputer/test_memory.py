@@ -13,7 +13,7 @@ from skvnce import (
     MixtureImputer,
     TableImputer,
 )
-from skvnce._tables import memory
+from skvnce._imputer import validation
 
 
 @pytest.fixture
@@ -25,13 +25,13 @@ def X():
 
 
 def test_the_limit_is_that_of_the_machine_or_its_container(monkeypatch, tmp_path):
-    here = memory.memory_limit()
+    here = validation.memory_limit()
     assert 2**28 < here < 2**50
-    monkeypatch.setattr(memory, "_CGROUPS", (tmp_path / "max", tmp_path / "none"))
+    monkeypatch.setattr(validation, "_CGROUPS", (tmp_path / "max", tmp_path / "none"))
     (tmp_path / "max").write_text("123456\n")
-    assert memory.memory_limit() == 123456
+    assert validation.memory_limit() == 123456
     (tmp_path / "max").write_text("max\n")
-    assert memory.memory_limit() >= here
+    assert validation.memory_limit() >= here
 
 
 # ConstrainedImputer and the predictors fit their imputer, which checks the memory
@@ -46,11 +46,11 @@ def test_a_fit_that_cannot_fit(estimator, X, monkeypatch):
     if name == "NoisyOr":
         X = np.where(np.isnan(X), np.nan, X > 2)
     needed = X.nbytes
-    monkeypatch.setattr(memory, "memory_limit", lambda: needed - 1)
+    monkeypatch.setattr(validation, "memory_limit", lambda: needed - 1)
     message = f"3 columns that {name}.fit reads need.*sample of the rows"
     with pytest.raises(MemoryError, match=message):
         clone(estimator).fit(X)
-    monkeypatch.setattr(memory, "memory_limit", lambda: needed + 1)
+    monkeypatch.setattr(validation, "memory_limit", lambda: needed + 1)
     clone(estimator).fit(X)  # negative control
 
 
@@ -59,7 +59,7 @@ def test_a_fit_that_cannot_fit(estimator, X, monkeypatch):
 )
 def test_draws_that_cannot_fit(kind, X, monkeypatch):
     imputer = kind(random_state=0).fit(X)
-    monkeypatch.setattr(memory, "memory_limit", lambda: 10 * X.nbytes)
+    monkeypatch.setattr(validation, "memory_limit", lambda: 10 * X.nbytes)
     message = "6 completed tables of 200 rows and 3 columns need .* smaller n_draws"
     with pytest.raises(MemoryError, match=message):
         imputer.sample(X, 6, random_state=0)
@@ -68,7 +68,7 @@ def test_draws_that_cannot_fit(kind, X, monkeypatch):
 
 def test_sizes_are_named_in_gib():
     with pytest.raises(MemoryError, match=r"It need 1,048,576.0 GiB, and .* GiB. Go\."):
-        memory.check_memory(2.0**50, "It", "Go.")
+        validation.check_memory(2.0**50, "It", "Go.")
 
 
 HUGE = np.broadcast_to(1.0, (10**7, 10**4))  # takes 8 bytes, and its copies 745 GiB
@@ -80,7 +80,7 @@ HUGE = np.broadcast_to(1.0, (10**7, 10**4))  # takes 8 bytes, and its copies 745
     ids=lambda one: type(one).__name__,
 )
 def test_the_memory_is_checked_before_the_table_is_copied(estimator, monkeypatch):
-    monkeypatch.setattr(memory, "memory_limit", lambda: 2**36)
+    monkeypatch.setattr(validation, "memory_limit", lambda: 2**36)
     y = np.broadcast_to(1.0, len(HUGE))
     begin = time.process_time()
     with pytest.raises(MemoryError, match="10,000,000 rows and 10,000 columns"):

@@ -8,8 +8,13 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 
 from skvnce import LAIRImputer, VGIImputer
-from skvnce._imputer.options import Option, check_parameters, fields_of
-from skvnce._imputer.validation import RANDOM_STATE, Number
+from skvnce._imputer.validation import (
+    RANDOM_STATE,
+    Number,
+    Option,
+    check_parameters,
+    fields_of,
+)
 from skvnce.options import LBFGS, MWG, Adam, IncompleteDensity
 
 

@@ -11,8 +11,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.neighbors import KNeighborsRegressor
 
 import skvnce
-from skvnce._imputer.parts import summary
-from skvnce._tables.weights import check_scale, random_weights
+from skvnce._tables.model_columns import check_scale, random_weights
 from skvnce.options import Chunks, IncompleteDensity
 
 REMEDY = r"sample_weight / numpy.mean\(sample_weight\)"
@@ -54,7 +53,7 @@ def test_weights_of_another_scale_change_draws_and_warn(factor):
 def test_one_warning_wherever_weights_are_read(monkeypatch):
     X, weights = survey()
     y = np.nan_to_num(X).sum(1)
-    monkeypatch.setattr(summary, "MOST_ROWS", 120)
+    monkeypatch.setattr("skvnce._imputer.parts.chunks.MOST_ROWS", 120)
     parts, many = Chunks([X[:50], X[50:]]), 300 * weights
     in_parts = Chunks([many[:50], many[50:]])
     imputer, rows = skvnce.GaussianImputer(random_state=0, n_parameter_draws=0), 40

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from skvnce import GaussianImputer, MixtureImputer, TableImputer
 from skvnce._core.numbers import MOST_CODES
 from skvnce._tables.cells import UNITS
-from skvnce._tables.column_kinds import Column, encode, read_columns
 from skvnce._tables.output import as_objects, decoded, in_frames
+from skvnce._tables.schema import Column, encode, read_columns
 
 TEXTS = ["b", "a", "", "10", "9", "ä", "NaN", "None"]
 DAYS = [dt.date(1969, 12, 31), dt.date(2020, 2, 29), dt.date(1800, 1, 1)]

@@ -11,27 +11,24 @@ from pandas._libs.parsers import STR_NA_VALUES
 from scipy import stats
 from statistical import FAILURE, p_share
 
-from skvnce._tables.column_kinds import PASSED, Column, encode, read_columns
-from skvnce._tables.findings import checks
-from skvnce._tables.findings.checks import (
+from skvnce._tables import findings as module
+from skvnce._tables.findings import (
+    FEWEST,
     Groups,
+    codes_of_missing,
+    codes_of_passed,
     findings,
+    is_identifier,
     many_levels,
+    marks_of_missing,
+    modelled_columns,
     names_of_groups,
     never_observed,
+    numbers_as_text,
     repeated_rows,
     warn_of_table,
 )
-from skvnce._tables.findings.columns import (
-    FEWEST,
-    codes_of_missing,
-    codes_of_passed,
-    is_identifier,
-    marks_of_missing,
-    modelled_columns,
-    numbers_as_text,
-)
-from skvnce._tables.schema import Table
+from skvnce._tables.schema import PASSED, Column, Table, encode, read_columns
 from skvnce.evaluation import missing_report
 from skvnce.exceptions import TableWarning
 
@@ -256,7 +253,7 @@ def test_chance_is_that_of_all_tests_of_a_table(n_others):
 
 @pytest.mark.parametrize("row", [28, 33])  # the second one is among them
 def test_a_skip_that_is_found_in_some_rows_holds_in_all(rng, row, monkeypatch):
-    monkeypatch.setattr(checks, "_WORK", 0)  # 1000 rows: each third one
+    monkeypatch.setattr(module, "_WORK", 0)  # 1000 rows: each third one
     smoker = np.arange(3000) // 2 % 2
     X = pd.DataFrame({"x": rng.normal(size=3000), "smoker": smoker})
     X["cigarettes"] = np.where(smoker == 1, X["x"], np.nan)
@@ -398,9 +395,9 @@ def test_resemblance_by_chance_is_that_of_all_tests(n_others):
 
 @pytest.mark.parametrize("make", [as_names, lambda X: X])
 def test_some_groups_of_many_rows_are_compared_as_a_whole(rng, make, monkeypatch):
-    monkeypatch.setattr(checks, "_ROWS", (100, 200))
+    monkeypatch.setattr(module, "_ROWS", (100, 200))
     X = subjects(rng).sample(frac=1, random_state=0)
-    [group] = checks._groups(table_of(make(X)))
+    [group] = module._groups(table_of(make(X)))
     counts = np.unique(group.codes[~np.isnan(group.codes)], return_counts=True)[1]
     assert counts.tolist() == [6] * 33
 

@@ -5,7 +5,8 @@ import torch
 from torch.distributions import MultivariateNormal
 from vaes import NORMAL
 
-from skvnce._core.posteriors import draw_latents, stream
+from skvnce._core.models import draw_latents
+from skvnce._core.random import stream
 from skvnce._core.training.adam import named_leaves
 from skvnce.autoencoder.factor_analysis import FactorModel, infer, log_prob_observed
 from skvnce.autoencoder.losses import BOUNDS

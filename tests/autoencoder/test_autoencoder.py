@@ -11,8 +11,7 @@ from oracles import GATE, z_mean
 from vaes import NORMAL, circle, families
 
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import stream
-from skvnce._core.random import seeded
+from skvnce._core.random import seeded, stream
 from skvnce._core.training.adam import NotFinite
 from skvnce._core.training.rounds import STEPS
 from skvnce.autoencoder import losses, vae

@@ -9,8 +9,8 @@ from toy import LINEAR, ROWS, exact_moments, linear_posterior, repeat
 from vaes import Curved
 
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import stream
-from skvnce._core.samplers import run_chain
+from skvnce._core.models import run_chain
+from skvnce._core.random import stream
 from skvnce.autoencoder.losses import (
     BlockChains,
     block_scheme,

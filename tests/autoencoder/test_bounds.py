@@ -7,8 +7,8 @@ from torch import nn
 from torch.distributions import Independent, Normal
 from vaes import Curved, Given, log_evidence
 
-from skvnce._core.models import frozen, log_joint, observed_log_prob
-from skvnce._core.posteriors import draw_latents, global_stream, stream
+from skvnce._core.models import draw_latents, frozen, log_joint, observed_log_prob
+from skvnce._core.random import global_stream, stream
 from skvnce.autoencoder.losses import (
     COMPLETED_BOUNDS,
     averaged_log_prob,

@@ -5,8 +5,7 @@ import torch
 from torch.distributions import Independent, Normal
 from torch.nn.functional import softplus
 
-from skvnce._core.distributions.functions import draw
-from skvnce._core.posteriors import stream
+from skvnce._core.random import draw, stream
 from skvnce.autoencoder.networks import IndependentNormalEncoder, MixtureEncoder
 from skvnce.contrast.posteriors import Perceptron
 

@@ -8,8 +8,7 @@ from vaes import NORMAL, grid, log_evidence
 
 from skvnce._core.distributions.cells import Nominal, Ordinal
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import global_stream
-from skvnce._core.random import seeded
+from skvnce._core.random import global_stream, seeded
 from skvnce.autoencoder import losses, vae
 from skvnce.autoencoder.factor_analysis import FactorModel, infer
 from skvnce.autoencoder.samplers import SAMPLERS

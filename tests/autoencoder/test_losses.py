@@ -18,9 +18,8 @@ from vaes import (
 )
 
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import draw_latents, stream
-from skvnce._core.random import seeded
-from skvnce._core.samplers import Sampler, State
+from skvnce._core.models import Sampler, State, draw_latents
+from skvnce._core.random import seeded, stream
 from skvnce._core.training.adam import named_leaves
 from skvnce.autoencoder import losses, vae
 from skvnce.autoencoder.factor_analysis import fit_factors, log_prob

@@ -18,8 +18,8 @@ from toy import (
 )
 
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import Sampler, run_chain
 from skvnce._core.random import seeded
-from skvnce._core.samplers import Sampler, run_chain
 from skvnce.autoencoder import samplers
 from skvnce.autoencoder.samplers import ac_mwg, lair, mwg, pseudo_gibbs, run_pooled
 from skvnce.autoencoder.samplers import pooled_draws as draws

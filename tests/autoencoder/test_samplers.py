@@ -17,13 +17,17 @@ from toy import (
     repeat,
 )
 
-from skvnce._core import samplers
-from skvnce._core.distributions.functions import at_quantiles, draw
+from skvnce._core import models
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.models import observed_log_prob
-from skvnce._core.posteriors import global_stream, stream
-from skvnce._core.random import row_keyed, seeded
-from skvnce._core.samplers import FIRST, columns, decode, run_chain
+from skvnce._core.models import FIRST, columns, decode, observed_log_prob, run_chain
+from skvnce._core.random import (
+    at_quantiles,
+    draw,
+    global_stream,
+    row_keyed,
+    seeded,
+    stream,
+)
 from skvnce.autoencoder.factor_analysis import log_prob_observed
 from skvnce.autoencoder.losses import variational_block_gibbs
 from skvnce.autoencoder.samplers import (
@@ -292,7 +296,7 @@ def test_pseudo_gibbs_is_wrong_where_its_encoder_is(seed):
 @pytest.mark.parametrize("name", ["mwg", "ac_mwg", "ac_mwg, short history"])
 @pytest.mark.parametrize("rule", ["accept all", "turned over"])
 def test_a_broken_accept_step_is_seen(name, rule, seed, monkeypatch):
-    right = samplers.accept
+    right = models.accept
 
     def accept_all(log_weight, uniform):
         return torch.ones_like(uniform, dtype=torch.bool), torch.ones_like(uniform)
@@ -301,7 +305,7 @@ def test_a_broken_accept_step_is_seen(name, rule, seed, monkeypatch):
         return right(-log_weight, uniform)
 
     broken = accept_all if rule == "accept all" else turned_over
-    monkeypatch.setattr(samplers, "accept", broken)
+    monkeypatch.setattr(models, "accept", broken)
     assert worst_z(run_exact(SAMPLERS_EXACT[name], seed, 40)) > 2 * GATE
 
 

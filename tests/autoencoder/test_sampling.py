@@ -10,8 +10,7 @@ from vaes import NORMAL, families
 
 from skvnce import LAIRImputer, VariationalAutoencoder
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import global_stream, shifted_lattice
-from skvnce._core.random import row_keyed, seeded
+from skvnce._core.random import global_stream, row_keyed, seeded, shifted_lattice
 from skvnce.autoencoder import samplers
 from skvnce.autoencoder.model import BoundedModel
 from skvnce.autoencoder.samplers import (

@@ -10,7 +10,8 @@ from torch import nn
 from torch.distributions import Bernoulli, MultivariateNormal
 
 from skvnce._core.distributions.normal import Normal
-from skvnce._core.posteriors import global_stream, repeated, stream
+from skvnce._core.models import repeated
+from skvnce._core.random import global_stream, stream
 from skvnce.contrast.objective import (
     by_neighbours,
     by_noise,

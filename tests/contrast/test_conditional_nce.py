@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from skvnce._core.models import log_joint_of_states
-from skvnce._core.posteriors import repeated, stream, with_states
+from skvnce._core.models import log_joint_of_states, repeated, with_states
+from skvnce._core.random import stream
 from skvnce.contrast.models import NormalScaleMixture, Scaled, UnnormalisedScaleMixture
 from skvnce.contrast.objective import (
     Contrast,

@@ -9,8 +9,7 @@ from oracles import GATE, z_mean
 from torch import nn
 from torch.distributions import Normal
 
-from skvnce._core.models import log_joint_of_states
-from skvnce._core.posteriors import repeated, with_latents, with_states
+from skvnce._core.models import log_joint_of_states, repeated, with_latents, with_states
 from skvnce._core.training.lbfgs import minimise_parameters
 from skvnce.contrast.models import NormalScaleMixture, UnnormalisedScaleMixture
 from skvnce.contrast.objective import (

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 from torch.distributions import Bernoulli, Normal
 
-from skvnce._core.posteriors import repeated, stream
+from skvnce._core.models import repeated
+from skvnce._core.random import stream
 from skvnce.contrast.posteriors import (
     BernoulliEncoder,
     Latents,

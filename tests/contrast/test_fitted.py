@@ -7,7 +7,7 @@ from torch import nn
 
 from skvnce._core.distributions.normal import Normal, log_prob_observed, prepare
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import global_stream, stream
+from skvnce._core.random import global_stream, stream
 from skvnce.contrast import objective
 from skvnce.contrast.fit import FittedModel, keyed_contrast
 from skvnce.contrast.models import (

@@ -9,8 +9,8 @@ from torch import nn
 from torch.distributions import Normal as UnivariateNormal
 
 from skvnce._core.distributions.normal import Normal
-from skvnce._core.models import log_joint_of_states
-from skvnce._core.posteriors import repeated, stream, with_states
+from skvnce._core.models import log_joint_of_states, repeated, with_states
+from skvnce._core.random import stream
 from skvnce._core.training.lbfgs import flat, minimise_parameters
 from skvnce.contrast.models import FreeGaussian, Scaled, UnnormalisedScaleMixture
 from skvnce.contrast.noise import GaussianNoise

@@ -6,14 +6,14 @@ import torch
 from torch import nn
 from torch.distributions import Normal
 
-from skvnce._core.models import log_joint_of_states
-from skvnce._core.posteriors import (
+from skvnce._core.models import (
+    log_joint_of_states,
     repeated,
-    stream,
     with_latents,
     with_missing,
     with_states,
 )
+from skvnce._core.random import stream
 from skvnce.contrast.models import UnnormalisedScaleMixture
 from skvnce.contrast.objective import (
     Contrast,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from skvnce._core.posteriors import Draws
+from skvnce._core.models import Draws
 from skvnce.contrast.objective import (
     data_term,
     divergence,

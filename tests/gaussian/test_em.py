@@ -12,8 +12,7 @@ from statistical import FAILURE, p_mean
 from skvnce import GaussianImputer
 from skvnce._core.distributions import normal
 from skvnce._core.distributions.normal import Normal, arrange, prepare
-from skvnce._core.distributions.patterns import Parts, Rows
-from skvnce._core.incomplete import Incomplete
+from skvnce._core.incomplete import Incomplete, Parts, Rows
 from skvnce._core.random import seeded
 from skvnce.gaussian import em, enlarged, wide
 

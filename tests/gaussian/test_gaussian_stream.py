@@ -9,8 +9,7 @@ import torch
 
 from skvnce import GaussianImputer
 from skvnce._core.distributions.normal import Normal
-from skvnce._core.distributions.patterns import Rows
-from skvnce._core.incomplete import Incomplete
+from skvnce._core.incomplete import Incomplete, Rows
 from skvnce.gaussian import em, online
 from skvnce.options import Chunks
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from skvnce import GaussianImputer
-from skvnce._tables.findings.columns import are_numbers_of_rows
+from skvnce._tables.findings import are_numbers_of_rows
 from skvnce.exceptions import TableWarning
 
 # towns have many levels, too

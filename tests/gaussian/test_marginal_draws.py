@@ -6,9 +6,8 @@ from statistical import FAILURE, p_counts
 from skvnce._core.random import seeded
 from skvnce._imputer.fill import Marginal, ValidCells
 from skvnce._imputer.held_out import checked_schema, held_out_result
-from skvnce._tables.limits import CellLimits
 from skvnce._tables.schema import Schema
-from skvnce._tables.values import valid_values
+from skvnce._tables.values import CellLimits, valid_values
 
 VALUES = np.arange(5.0)
 

@@ -8,8 +8,7 @@ from scipy.stats import ks_2samp, norm
 from statistical import FAILURE, p_share, standard_errors
 
 from skvnce._core.distributions.normal import Normal
-from skvnce._core.distributions.patterns import Parts, Rows, grouped
-from skvnce._core.incomplete import Incomplete
+from skvnce._core.incomplete import Incomplete, Parts, Rows, grouped
 from skvnce._core.random import row_lattice, seeded
 from skvnce.gaussian import copula, em, marginals
 from skvnce.gaussian.calibration import Calibration

@@ -10,7 +10,7 @@ from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerC
 from skvnce._core.incomplete import Incomplete
 from skvnce._imputer import held_out as misfit
 from skvnce._imputer.held_out import compare_errors, some_rows
-from skvnce._tables.findings.columns import heavy_tailed
+from skvnce._tables.findings import heavy_tailed
 from skvnce.graphs.estimator import wide_columns
 
 

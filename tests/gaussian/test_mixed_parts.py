@@ -6,7 +6,6 @@ import pytest
 from _imputer.parts.test_large import parts
 
 from skvnce import CopulaGraphLearner, GaussianImputer
-from skvnce._imputer.parts import summary
 from skvnce._imputer.parts.chunks import in_parts
 from skvnce._imputer.parts.tables import columns_of_parts
 from skvnce._tables.cells import UNITS
@@ -83,7 +82,7 @@ def test_the_fit_is_that_in_memory(estimator, kind):
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("estimator", [GAUSSIAN, GRAPH], ids=["normal", "graph"])
 def test_division_into_parts_does_not_matter(estimator, monkeypatch):
-    monkeypatch.setattr(summary, "MOST_ROWS", 400)
+    monkeypatch.setattr("skvnce._imputer.parts.chunks.MOST_ROWS", 400)
     for module in (copula, copula_m_step):
         monkeypatch.setattr(module, "TOL", (1e-13, 1e-13))
     options = estimator.get_params()

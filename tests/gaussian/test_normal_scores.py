@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from skvnce._core.distributions.cells import Cells, Families
-from skvnce._core.distributions.functions import nearest
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.random import nearest
 from skvnce.gaussian import marginals
 from skvnce.gaussian.marginals import CellScores, repeated_values
 

@@ -17,7 +17,7 @@ from skvnce import (
     VGIImputer,
     VNCEEstimator,
 )
-from skvnce._tables.findings.columns import heavy_tailed
+from skvnce._tables.findings import heavy_tailed
 from skvnce.exceptions import MisfitWarning
 from skvnce.options import IncompleteDensity
 

@@ -13,8 +13,8 @@ from oracles import (
 )
 
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import State, run_chain
 from skvnce._core.random import seeded
-from skvnce._core.samplers import State, run_chain
 from skvnce.contrast.models import BoxGaussian
 from skvnce.graphs.samplers import (
     antithetic,

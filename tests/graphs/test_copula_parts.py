@@ -10,9 +10,7 @@ import torch
 from _imputer.parts.test_large import parts
 
 from skvnce import CopulaGraphLearner
-from skvnce._core.distributions.functions import inside
-from skvnce._core.random import number_keyed
-from skvnce._imputer.parts import summary
+from skvnce._core.random import inside, number_keyed
 from skvnce.gaussian.latent.columns import NOMINAL, Marginal
 from skvnce.gaussian.latent.gibbs import Factors
 from skvnce.graphs import copula, copula_parts
@@ -55,7 +53,7 @@ def precise(monkeypatch):
 @pytest.fixture
 def few_rows(monkeypatch):
     """Let a table be too large for memory."""
-    monkeypatch.setattr(summary, "MOST_ROWS", 400)
+    monkeypatch.setattr("skvnce._imputer.parts.chunks.MOST_ROWS", 400)
 
 
 def test_a_table_that_fits_in_memory_is_fitted_there():
@@ -131,7 +129,7 @@ def test_the_fit_is_that_in_memory_with_the_same_random_numbers(
 ):
     """Cells are counted at each of their values, as these are fewer than the knots."""
     X = np.round(table(), 1)
-    monkeypatch.setattr(summary, "MOST_ROWS", 1499)  # of 1500
+    monkeypatch.setattr("skvnce._imputer.parts.chunks.MOST_ROWS", 1499)  # of 1500
     other = CopulaGraphLearner(**QUICK).fit(parts(X, ENDS[1]))
     same_numbers(X)
     one = CopulaGraphLearner(**QUICK).fit(X)

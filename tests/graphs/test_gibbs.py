@@ -6,9 +6,8 @@ import torch
 from oracles import GATE, first_and_second, rejection, z_two_sample
 
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import global_stream
-from skvnce._core.random import seeded
-from skvnce._core.samplers import State, run_chain
+from skvnce._core.models import State, run_chain
+from skvnce._core.random import global_stream, seeded
 from skvnce.graphs.samplers import antithetic, gibbs, missing_cells
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 

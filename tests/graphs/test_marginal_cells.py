@@ -10,7 +10,8 @@ from torch.distributions import LogNormal
 
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.distributions.truncated_normal import TruncatedNormal
-from skvnce._core.posteriors import repeated, stream
+from skvnce._core.models import repeated
+from skvnce._core.random import stream
 from skvnce.contrast.posteriors import NormalCells
 from skvnce.graphs.vnce import DefendedCells, MarginalCells
 

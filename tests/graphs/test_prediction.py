@@ -15,8 +15,7 @@ from oracles import (
 )
 
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import global_stream
-from skvnce._core.random import row_keyed, seeded
+from skvnce._core.random import global_stream, row_keyed, seeded
 from skvnce.graphs.model import (
     N_BLOCKS,
     Chains,

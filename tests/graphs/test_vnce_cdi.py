@@ -14,8 +14,7 @@ from oracles import (
 
 from skvnce._core.distributions.truncated_normal import TruncatedNormal
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import stream
-from skvnce._core.random import seeded
+from skvnce._core.random import seeded, stream
 from skvnce.contrast.objective import (
     Contrast,
     data_term,

@@ -10,8 +10,7 @@ from sklearn.base import clone
 from sklearn.datasets import make_moons
 
 from skvnce import GaussianImputer, MixtureImputer
-from skvnce._tables.column_kinds import Column
-from skvnce._tables.schema import Schema
+from skvnce._tables.schema import Column, Schema
 from skvnce.exceptions import MisfitWarning
 from skvnce.metrics import imputation_rmse
 from skvnce.mixture import margins

@@ -6,8 +6,7 @@ import torch
 from scipy.stats import kstest, multivariate_normal, truncnorm
 from statistical import FAILURE
 
-from skvnce._core.posteriors import global_stream
-from skvnce._core.random import row_lattice
+from skvnce._core.random import global_stream, row_lattice
 from skvnce.mixture import density, limited
 from skvnce.mixture.density import Arranged, Mixture
 from skvnce.mixture.limited import Limited

@@ -12,9 +12,8 @@ from torch.distributions import Gumbel, MultivariateNormal, Normal
 
 from skvnce._core.distributions.cells import NumberOrLevel
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import stream
-from skvnce._core.random import seeded
-from skvnce._core.samplers import run_chain
+from skvnce._core.models import run_chain
+from skvnce._core.random import seeded, stream
 from skvnce.autoencoder.factor_analysis import FactorModel
 from skvnce.vgi.conditionals import (
     ExtendedConditionals,

@@ -8,7 +8,7 @@ from torch.distributions import Independent, MultivariateNormal, Normal
 from vaes import Curved
 
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import stream
+from skvnce._core.random import stream
 from skvnce.autoencoder.factor_analysis import FactorModel, log_prob_observed
 from skvnce.vgi.conditionals import ExtendedConditionals, NormalHead
 from skvnce.vgi.densities import FactorDensity, LatentDensity

@@ -6,7 +6,7 @@ from oracles import line_rule
 from torch.distributions import Normal
 
 from skvnce._core.distributions.cells import entropy
-from skvnce._core.distributions.functions import at_quantiles
+from skvnce._core.random import at_quantiles
 from skvnce.vgi.conditionals import BoundedHead, MixtureHead, NormalHead, SplineHead
 
 LOW = torch.tensor([-1.0, -torch.inf, 0.5]).double()

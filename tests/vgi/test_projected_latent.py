@@ -10,8 +10,8 @@ import torch
 from oracles import GATE, first_and_second, gaussian_conditional, line_rule, z_mean
 from toy import repeat
 
+from skvnce._core.models import run_chain
 from skvnce._core.random import seeded
-from skvnce._core.samplers import run_chain
 from skvnce.vgi import mcem as module
 from skvnce.vgi.densities import SplineFlow
 from skvnce.vgi.mcem import Projected, Proposal, log_projected, projected_latent

@@ -26,7 +26,7 @@ RIGHT = [
     "VGIImputer.estimators_",
     "IterativeImputer(sample_posterior=True)",
     "skvnce.pooling.pool_models",
-    "skvnce._core.samplers.Sampler",
+    "skvnce._core.models.Sampler",
     "components_",
     "n_draws",
     "random_state=0",

@@ -29,13 +29,13 @@ from torch.distributions import Distribution, Normal, StudentT
 from torch.nn.functional import logsigmoid, pad
 
 from skvnce._core.distributions import families as unit
-from skvnce._core.distributions.functions import pick, place
 from skvnce._core.distributions.truncated_normal import (
     FARTHEST,
     UNDERFLOW,
     BoundedNormal,
     log_interval,
 )
+from skvnce._core.random import pick, place
 
 # ----------------------------------------
 # Cells of categories: probabilities of levels 0, 1, ... given outputs of a model.

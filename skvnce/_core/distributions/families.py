@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Independent, Normal, constraints
 
-from skvnce._core.distributions.functions import (
+from skvnce._core.random import (
     at_quantiles,
     draw,
     inside,
@@ -351,7 +351,7 @@ class DiagonalNormal(Independent):
 # Univariate mixtures of normals with quantiles that are differentiable.
 #
 # The quantile at u solves F(x) = u, by bisection; its gradient is the implicit one,
-# see `skvnce._core.distributions.functions`.
+# see `skvnce._core.random`.
 
 _HALVINGS = {torch.float32: 26, torch.float64: 52}  # to full precision
 # the probability beyond is 2e-33, below all uniform numbers

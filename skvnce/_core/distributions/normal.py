@@ -21,7 +21,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from skvnce._core.distributions.functions import normal_numbers
+from skvnce._core.random import normal_numbers
 from skvnce._core.warnings import warn_user
 
 _CELLS_AT_ONCE = 2**16  # maximum size of a batch of blocks: 0.5 MiB fits into the cache

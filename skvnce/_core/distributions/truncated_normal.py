@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Normal, constraints
 from torch.special import log_ndtr
 
-from skvnce._core.distributions.functions import uniform_numbers, with_gradient
+from skvnce._core.random import uniform_numbers, with_gradient
 
 # the mean excess is about 1 / a, a difference of numbers of size a
 _TAIL = 12.0  # excess of the bound over the location: above it, continued fraction

@@ -17,8 +17,8 @@ from skvnce._tables.frames import is_of_dask
 
 ROWS = 100_000  # default number of rows of a chunk
 # rows from which shrinkage, marginals and calibration are chosen
-_MOST_ROWS = 100_000
-_MOST_CELLS = 2**25  # of these rows: 256 MiB
+MOST_ROWS = 100_000
+MOST_CELLS = 2**25  # of these rows: 256 MiB
 
 
 class Chunks:
@@ -312,7 +312,7 @@ def in_parts(X):
 
 def rows_in_memory(n_features):
     """Return the number of rows up to which a table in parts is gathered."""
-    return min(_MOST_ROWS, max(1, _MOST_CELLS // n_features))
+    return min(MOST_ROWS, max(1, MOST_CELLS // n_features))
 
 
 def is_large(X):

@@ -11,12 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from skvnce._core.distributions.patterns import Parts, Rows, n_condensed
-from skvnce._core.incomplete import Units
+from skvnce._core.incomplete import Parts, Rows, Units, n_condensed
 from skvnce._core.progress import step
 from skvnce._core.random import numbered
 from skvnce._imputer.parts.chunks import Chunks, rows_in_memory
-from skvnce._tables.findings.checks import check_deviations
+from skvnce._tables.findings import check_deviations
 from skvnce._tables.model_columns import ModelCells
 
 _ROUNDING = 1e-9  # relative difference of sums of the same cells

@@ -22,10 +22,10 @@ from skvnce._tables.cells import (
     names_of,
     without_marker,
 )
-from skvnce._tables.column_kinds import Column, asked_kinds, in_order, read_columns
-from skvnce._tables.findings.columns import Counted, count_levels, passed_through
+from skvnce._tables.findings import Counted, count_levels, passed_through
 from skvnce._tables.frames import is_in_parts
 from skvnce._tables.output import decoded
+from skvnce._tables.schema import Column, asked_kinds, in_order, read_columns
 from skvnce._types import Method
 
 KEEP_PARTS = set()  # the decorated methods

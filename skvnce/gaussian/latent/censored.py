@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.special import gammainc, gammaincc, gammaln, ndtri
 
-from skvnce._core.distributions.functions import normal_cdf
+from skvnce._core.random import normal_cdf
 from skvnce.gaussian.latent.columns import Limits, Marginal, at_least
 
 # ----------------------------------------

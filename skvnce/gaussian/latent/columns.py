@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.special import ndtri
 
-from skvnce._core.distributions.functions import normal_cdf
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.numbers import are_codes, masses_at_ends
+from skvnce._core.random import normal_cdf
 from skvnce.gaussian import tails
 
 Limits = tuple[Tensor, ...]  # the least and the largest values, or () without

@@ -22,11 +22,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from skvnce._core.distributions.functions import inside, weighted_quantiles
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.distributions.truncated_normal import log_interval
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import Uniforms, global_stream
+from skvnce._core.random import Uniforms, global_stream, inside, weighted_quantiles
 from skvnce.gaussian.latent.columns import Bounds, Latents, Limits, Marginal
 from skvnce.gaussian.latent.gibbs import Ends, Factors, Rows, Shown, truncated
 from skvnce.gaussian.latent.groups import GroupedRows, Groups

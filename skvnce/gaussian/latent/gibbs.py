@@ -25,10 +25,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from skvnce._core.distributions.functions import inside
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.progress import OnRound, tell_round
+from skvnce._core.random import inside
 from skvnce.gaussian import em
 from skvnce.gaussian.latent.columns import Bounds, Latents, Limits
 from skvnce.gaussian.latent.nominal import (

@@ -27,10 +27,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from skvnce._core.distributions.functions import inside, standard_gamma
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.progress import OnRound, tell_round
+from skvnce._core.random import inside, standard_gamma
 from skvnce.gaussian import em
 from skvnce.gaussian.latent import gibbs
 from skvnce.gaussian.latent.columns import Bounds, Latents, Limits

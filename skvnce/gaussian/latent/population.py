@@ -38,10 +38,9 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from skvnce._core.distributions.functions import inside, normal_cdf
 from skvnce._core.distributions.normal import Normal
-from skvnce._core.distributions.patterns import Rows
-from skvnce._core.incomplete import Incomplete
+from skvnce._core.incomplete import Incomplete, Rows
+from skvnce._core.random import inside, normal_cdf
 from skvnce.gaussian import em
 from skvnce.gaussian.latent.columns import Latents, Limits, Marginal
 from skvnce.gaussian.marginals import (

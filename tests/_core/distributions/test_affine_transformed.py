@@ -7,8 +7,8 @@ from torch.distributions import Independent, MultivariateNormal, Normal
 from vaes import grid
 
 from skvnce._core.distributions.families import AffineTransformed, NormalMixture
-from skvnce._core.distributions.functions import draw
-from skvnce._core.posteriors import draw_latents, stream
+from skvnce._core.models import draw_latents
+from skvnce._core.random import draw, stream
 
 K, N = 2, 20_000
 LOC = torch.tensor([0.3, -0.4]).double()

@@ -7,7 +7,7 @@ from torch.distributions import Categorical, Normal
 
 from skvnce._core.distributions.cells import NumberOrLevel, drawn_once
 from skvnce._core.distributions.families import UnivariateMixture
-from skvnce._core.distributions.functions import at_quantiles
+from skvnce._core.random import at_quantiles
 
 SIZES = torch.tensor([0, 2, 3, 7, 0, 5])
 WIDEST = 7

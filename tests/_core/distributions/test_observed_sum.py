@@ -7,7 +7,7 @@ from vaes import families
 
 from skvnce._core.distributions.cells import Cells, ScoredCells
 from skvnce._core.distributions.families import DiagonalNormal
-from skvnce._core.distributions.functions import draw
+from skvnce._core.random import draw
 
 VALUES = torch.tensor([[-1.0, 0.0, 2.0], [-2.0, 1.0, 1.5]]).double()
 EDGES = torch.tensor([[-1.5, -0.5, 1.0, 3.0], [-3.5, -0.5, 1.25, 1.75]]).double()

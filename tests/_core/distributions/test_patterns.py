@@ -4,7 +4,7 @@ import pytest
 import torch
 from oracles import conditioned
 
-from skvnce._core.distributions import patterns
+from skvnce._core import incomplete
 from skvnce._core.distributions.normal import Covariances, prepare
 
 D = 5
@@ -26,11 +26,11 @@ def observed(seed):
 def test_every_pattern_against_dense_algebra(
     widest, cells, kinds, normal, x, observed, monkeypatch
 ):
-    monkeypatch.setattr(patterns, "_CELLS_AT_ONCE", cells)
-    monkeypatch.setattr(patterns, "_WIDEST_SWEPT", widest)
+    monkeypatch.setattr(incomplete, "_CELLS_AT_ONCE", cells)
+    monkeypatch.setattr(incomplete, "_WIDEST_SWEPT", widest)
     x = x.where(observed, torch.nan)  # what is hidden is never read
     factored, rows_seen, used = prepare(normal), [], set()
-    for group in patterns.grouped(x, observed, kinds=kinds):
+    for group in incomplete.grouped(x, observed, kinds=kinds):
         found = group.condition(factored)
         log_prob, variance = found.log_prob(factored), found.variance(factored)
         used.add(group.by_observed)
@@ -49,7 +49,7 @@ def test_every_pattern_against_dense_algebra(
 
 
 def test_rows_of_a_pattern_share_its_block(x, observed):
-    found = patterns.grouped(x, observed)
+    found = incomplete.grouped(x, observed)
     assert sum(len(group.block) for group in found) == 2**D < len(x)
     for group in found:
         for row, pattern in zip(group.rows, group.pattern, strict=True):
@@ -59,14 +59,14 @@ def test_rows_of_a_pattern_share_its_block(x, observed):
 
 
 def test_groups_are_bounded(x, observed, monkeypatch):
-    monkeypatch.setattr(patterns, "_CELLS_AT_ONCE", 20)
-    found = patterns.grouped(x, observed)
+    monkeypatch.setattr(incomplete, "_CELLS_AT_ONCE", 20)
+    found = incomplete.grouped(x, observed)
     assert len(found) > 6
     widths = [group.block.shape[1] for group in found]
     for group, width in zip(found, widths, strict=True):
         assert len(group.rows) == 1 or len(group.rows) * max(width**2, D) <= 20
     assert max(widths) <= (D + 1) // 2
-    smaller = patterns.grouped(x, observed, width=3)
+    smaller = incomplete.grouped(x, observed, width=3)
     most = [max(len(group.rows) for group in groups) for groups in (found, smaller)]
     assert most == [20 // D, 20 // 3**2]
 
@@ -81,7 +81,7 @@ def test_patterns_of_many_columns_are_distinguished(d, seed):
         other[:, j] = ~other[:, j]
         masks = torch.cat([masks, other])
     rows = torch.randint(len(masks), (200,), generator=generator)
-    found, pattern = patterns.patterns(masks[rows])
+    found, pattern = incomplete.patterns(masks[rows])
     assert torch.equal(found[pattern], masks[rows])
     assert len(found) == len(masks[rows].unique(dim=0))
 
@@ -92,11 +92,11 @@ def test_a_singular_block_is_mended_with_a_warning(width):
     matrix[:2, :2] = 1.0
     block = torch.stack([torch.arange(width), torch.arange(1, width + 1)])
     with pytest.warns(RuntimeWarning, match="of its diagonal was added"):
-        found = patterns.Blocks.of(matrix, block).by_pattern()
+        found = incomplete.Blocks.of(matrix, block).by_pattern()
     torch.testing.assert_close(found[1], torch.eye(width).double(), atol=1e-6, rtol=0)
     assert (found[0, :2, :2].abs() > 1e4).all()
 
 
 def test_an_empty_table_has_no_groups():
     empty = torch.zeros(0, 3).double()
-    assert patterns.grouped(empty, empty > 0) == []
+    assert incomplete.grouped(empty, empty > 0) == []

@@ -9,7 +9,6 @@ from sklearn.base import clone
 
 from _imputer.parts.test_large import most_rows, table  # noqa: F401
 from skvnce import CopulaGraphLearner, GaussianImputer, IncompleteFactorAnalysis
-from skvnce._imputer.parts import summary
 from skvnce._imputer.parts import summary as large
 from skvnce.options import Chunks
 
@@ -36,7 +35,7 @@ def with_fewer_cells():
 @pytest.mark.parametrize("learner", LEARNERS)
 def test_changes_are_noticed_in_each_reading(learner, first, monkeypatch):
     """The second reading gathers rows; later ones are those of marginals and rounds."""
-    monkeypatch.setattr(summary, "MOST_ROWS", 1000)
+    monkeypatch.setattr("skvnce._imputer.parts.chunks.MOST_ROWS", 1000)
     with pytest.raises(ValueError, match="Part 1 of X had 1500 rows .* and now 1499"):
         clone(learner).fit(Chunks([X, changing(lambda: X[1:], first)]))
     with pytest.raises(ValueError, match="Part 1 .* observed cells when .*fixed seed"):

@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 from skvnce import GaussianImputer, IncompleteFactorAnalysis
 from skvnce._imputer.parts import summary
 from skvnce._imputer.parts.chunks import _numbered_name
-from skvnce._tables.findings.columns import heavy_in_sums, heavy_tailed
+from skvnce._tables.findings import heavy_in_sums, heavy_tailed
 from skvnce.options import Chunks
 
 OTHER_WIDTH = "Part 1 of X .*4 features, but the first part has 5"
@@ -50,7 +50,7 @@ def close(one, other, X):
 @pytest.fixture(params=[100_000, 400], ids=["all", "sampled"])
 def most_rows(request, monkeypatch):
     """Limit the rows in memory, so that a table has more, or not."""
-    monkeypatch.setattr(summary, "MOST_ROWS", request.param)
+    monkeypatch.setattr("skvnce._imputer.parts.chunks.MOST_ROWS", request.param)
     return request.param
 
 
@@ -169,7 +169,7 @@ def test_parts_and_tables_have_draws_of_their_own():
 
 
 def test_ranges_are_those_of_all_rows(monkeypatch):
-    monkeypatch.setattr(summary, "MOST_ROWS", 100)
+    monkeypatch.setattr("skvnce._imputer.parts.chunks.MOST_ROWS", 100)
     X = table()
     far = np.flatnonzero(summary.numbered(np.arange(len(X))) > 0.5)[0]
     X[far, 2], X[far, 1] = -50.0, 0.5  # of a row that is not in the sample
@@ -335,7 +335,7 @@ def test_empty_and_constant_columns_and_indicators(most_rows):
 
 
 def test_a_rare_column_is_named(monkeypatch):
-    monkeypatch.setattr(summary, "MOST_ROWS", 100)
+    monkeypatch.setattr("skvnce._imputer.parts.chunks.MOST_ROWS", 100)
     X = table()
     X[:, 4] = np.nan
     X[np.flatnonzero(summary.numbered(np.arange(len(X))) > 0.5)[:2], 4] = 1.0, 2.0
@@ -362,7 +362,7 @@ def test_factor_analysis_is_that_in_memory(rank):
 @pytest.mark.slow
 @pytest.mark.sampled
 def test_factor_analysis_of_a_sampled_table(monkeypatch):
-    monkeypatch.setattr(summary, "MOST_ROWS", 400)
+    monkeypatch.setattr("skvnce._imputer.parts.chunks.MOST_ROWS", 400)
     X = table()
     one = IncompleteFactorAnalysis(2, tol=1e-4).fit(X)
     other = IncompleteFactorAnalysis(2, tol=1e-4).fit(parts(X))

@@ -10,8 +10,7 @@ from scipy import integrate, stats
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.distributions.truncated_normal import BoundedNormal
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import global_stream
-from skvnce._core.random import row_lattice, seeded
+from skvnce._core.random import global_stream, row_lattice, seeded
 from skvnce.gaussian.latent import fill, gibbs, nominal
 from skvnce.gaussian.latent import fill as score
 from skvnce.gaussian.latent.columns import Latents, Marginal

@@ -10,8 +10,7 @@ from statistical import FAILURE, p_mean, p_share, standard_errors
 
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.posteriors import global_stream
-from skvnce._core.random import seeded
+from skvnce._core.random import global_stream, seeded
 from skvnce.gaussian.groups_model import GroupedNormal, Slopes
 from skvnce.gaussian.latent import fill
 from skvnce.gaussian.latent.censored import linear

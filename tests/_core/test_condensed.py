@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from skvnce._core.distributions import patterns
+from skvnce._core import incomplete
 from skvnce._core.distributions.normal import Normal, prepare
-from skvnce._core.distributions.patterns import (
+from skvnce._core.incomplete import (
+    Incomplete,
     Parts,
     Rows,
     condensed,
     n_condensed,
 )
-from skvnce._core.incomplete import Incomplete
 from skvnce.autoencoder import factor_analysis
 from skvnce.autoencoder.factor_analysis import FactorModel
 from skvnce.gaussian import em
@@ -153,5 +153,5 @@ def test_parts_of_many_patterns_are_read_in_each_round(monkeypatch):
     assert not reads
     parts = parts._replace(few_patterns=True)
     assert parts.condensed().total == pytest.approx(float(weights.sum()))
-    monkeypatch.setattr(patterns, "_MOST_CELLS", 200)
+    monkeypatch.setattr(incomplete, "_MOST_CELLS", 200)
     assert parts.condensed() is parts

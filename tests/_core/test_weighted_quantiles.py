@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from scipy.stats import norm
 
-from skvnce._core.distributions.functions import midpoint_levels, weighted_quantiles
+from skvnce._core.random import midpoint_levels, weighted_quantiles
 
 
 def test_equal_weights_give_the_quantiles_of_hazen(seed):
